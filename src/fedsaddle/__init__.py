@@ -1,0 +1,44 @@
+"""Federated learning when the average loss is the wrong objective.
+
+Names are loaded when first used, so that importing the package, and asking the command line for help, costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from fedsaddle.algorithms.drfa import Afl as Afl
+    from fedsaddle.algorithms.drfa import Drfa as Drfa
+    from fedsaddle.algorithms.drfa_ga import DrfaGa as DrfaGa
+    from fedsaddle.algorithms.fedavg import FedAvg as FedAvg
+    from fedsaddle.algorithms.qfedavg import QFedAvg as QFedAvg
+    from fedsaddle.problems import models as models
+    from fedsaddle.problems.minimisation import Supervised as Supervised
+
+_WHERE = {
+    "Afl": "algorithms.drfa",
+    "Drfa": "algorithms.drfa",
+    "DrfaGa": "algorithms.drfa_ga",
+    "FedAvg": "algorithms.fedavg",
+    "QFedAvg": "algorithms.qfedavg",
+    "Supervised": "problems.minimisation",
+}
+_MODULES = {"models": "problems.models"}
+
+__all__ = sorted([*_WHERE, *_MODULES])  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"fedsaddle.{_MODULES[name]}")
+    if name in _WHERE:
+        return getattr(import_module(f"fedsaddle.{_WHERE[name]}"), name)
+    raise AttributeError(f"module 'fedsaddle' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

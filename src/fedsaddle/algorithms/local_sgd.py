@@ -1,0 +1,70 @@
+"""The client's half that FedAvg, q-FedAvg and the DRFA family share: τ projected SGD steps on the client's own rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedsaddle.errors import BadInput
+from fedsaddle.federation.clients import Clients, Site
+from fedsaddle.numerics.projections import Projection
+from fedsaddle.problems.minimisation import Minimisation
+
+
+class LocalSgd(Protocol):
+    """The hyper-parameters of local SGD."""
+
+    @property
+    def problem(self) -> Minimisation: ...  # noqa: D102
+    @property
+    def local_steps(self) -> int: ...  # noqa: D102
+    @property
+    def batch_size(self) -> int: ...  # noqa: D102
+    @property
+    def primal_step(self) -> float: ...  # noqa: D102
+    @property
+    def projection(self) -> Projection | None: ...  # noqa: D102
+
+
+def iterates(how: LocalSgd, w: Tensor, site: Site) -> Iterator[Tensor]:
+    """`w_i ← Π_W(w_i - η ∇f_i(w_i; ξ_i))`, τ times; gives each new iterate, (C, d)."""
+    for t in range(how.local_steps):
+        g = how.problem.gradient(w, site.minibatch(t, how.batch_size))
+        w = torch.sub(w, g, alpha=how.primal_step)
+        if how.projection is not None:
+            w = how.projection(w)
+        yield w
+
+
+def check(how: LocalSgd, sampled_clients: int | None = None) -> None:
+    """Refuse hyper-parameters that cannot be."""
+    for key in ("local_steps", "batch_size"):
+        if getattr(how, key) < 1:
+            raise BadInput(key, getattr(how, key), "must be at least 1")
+    positive("primal_step", how.primal_step)
+    if sampled_clients is not None and sampled_clients < 1:
+        raise BadInput("sampled_clients", sampled_clients, "ask at least one client a round")
+
+
+def positive(key: str, value: float) -> None:
+    """Refuse a step that is not a positive number."""
+    if not 0 < value < float("inf"):
+        raise BadInput(key, value, "a step must be a positive number")
+
+
+def one_of(key: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuse a word that is not among the choices."""
+    if value not in choices:
+        raise BadInput(key, value, f"choose one of {', '.join(choices)}")
+
+
+def cohort_size(sampled_clients: int | None, clients: Clients) -> int:
+    """m, or all clients; m > N cannot be."""
+    if sampled_clients is None:
+        return clients.count
+    if sampled_clients > clients.count:
+        raise BadInput("sampled_clients", sampled_clients, f"there are only {clients.count} clients")
+    return sampled_clients

@@ -1,0 +1,91 @@
+"""q-FedAvg: fairness by weighing clients with a power of their loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsaddle.algorithms.fedavg import Start
+from fedsaddle.algorithms.local_sgd import check, cohort_size, iterates, one_of
+from fedsaddle.errors import BadInput
+from fedsaddle.federation.clients import Clients, Site
+from fedsaddle.federation.records import Averaged
+from fedsaddle.numerics.projections import Projection
+from fedsaddle.problems.minimisation import Minimisation
+
+
+@dataclass(frozen=True)
+class Update:
+    """Client to server. Only their sums matter, so both fields are averaged."""
+
+    delta: Averaged  # Δ_k = F_k^q Δw_k
+    h: Averaged  # h_k = q F_k^{q-1} |Δw_k|² + F_k^q / η
+
+
+@dataclass(frozen=True)
+class QFedAvgState:
+    """The server's memory."""
+
+    w: Tensor
+    rounds: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class QFedAvg:
+    """q-FedAvg (Li, Sanjabi, Beirami, Smith 2020, Algorithm 2), which minimises `Σ_k F_k^{q+1} / (q + 1)`.
+
+    With `Δw_k = (w - w_k) / η` after τ local steps and F_k the client's loss at the round's start model,
+    `Δ_k = F_k^q Δw_k`, `h_k = q F_k^{q-1} |Δw_k|² + F_k^q / η`, and `w ← w - Σ Δ_k / Σ h_k`. q = 0 is FedAvg with
+    uniform weights.
+
+    **Deviations from the paper**: L is 1/η, as in its experiments; F_k is measured on all of the client's rows and
+    kept above 1e-10, so that F_k^{q-1} stays finite; clients are drawn uniformly without replacement, or with
+    `sampling="size"` in proportion to their rows with replacement, as the paper's p_k.
+    """
+
+    problem: Minimisation
+    q: float = 0.2
+    sampled_clients: int | None = None  # m; None: all
+    local_steps: int = 10  # τ
+    batch_size: int = 50
+    primal_step: float = 0.1  # η = 1/L
+    sampling: str = "uniform"  # or "size"
+    projection: Projection | None = None  # Π_W
+
+    def __post_init__(self) -> None:
+        check(self, self.sampled_clients)
+        one_of("sampling", self.sampling, ("uniform", "size"))
+        if not self.q >= 0:
+            raise BadInput("q", self.q, "must be at least 0 (0 is FedAvg)")
+
+    def start(self, clients: Clients) -> QFedAvgState:
+        """The state before the first round."""
+        cohort_size(self.sampled_clients, clients)
+        return QFedAvgState(self.problem.initial())
+
+    def round(self, server: QFedAvgState, clients: Clients, rng: np.random.Generator) -> QFedAvgState:
+        """One round."""
+        m, N = cohort_size(self.sampled_clients, clients), clients.count
+        if self.sampling == "size":
+            S = rng.choice(N, m, p=clients.sizes / clients.sizes.sum())
+        else:
+            S = rng.choice(N, m, replace=False) if m < N else np.arange(m)
+        _, update = clients.ask(S, self.local_sgd, Start(server.w))
+        return QFedAvgState(server.w - update.delta / update.h, server.rounds + 1)
+
+    def local_sgd(self, own: None, sent: Start, site: Site) -> tuple[None, Update]:
+        """A client's part: its loss at the start model, then τ local steps."""
+        w, q, η = site.each(sent.w), self.q, self.primal_step
+        F = self.problem.value(w, site.everything()).clamp(min=1e-10)
+        for w_k in iterates(self, w, site):
+            pass
+        Δw = (w - w_k) / η
+        h = q * F ** (q - 1) * Δw.square().sum(-1) + F**q / η
+        return None, Update(torch.mul(Δw, (F**q)[:, None]), h)
+
+    def model(self, server: QFedAvgState) -> Tensor:
+        """The solution so far."""
+        return server.w

@@ -1,0 +1,121 @@
+"""Where the clients' rows live: in one block with offsets, or fetched client by client."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedsaddle.errors import BadInput
+
+Ints = NDArray[np.int64]
+
+
+class ClientRows(Protocol):
+    """The rows of every client. `gather` is all that an engine needs."""
+
+    @property
+    def count(self) -> int:
+        """Number of clients N."""
+        ...
+
+    @property
+    def sizes(self) -> Ints:
+        """Rows per client, (N,)."""
+        ...
+
+    def gather(self, clients: Ints, rows: Ints) -> tuple[Tensor, Tensor]:
+        """Features and targets of `rows[c]` of `clients[c]`: `(C,) , (C, B) -> (C, B, ...), (C, B)`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """All rows in one contiguous tensor: client i owns rows `offsets[i] : offsets[i + 1]`."""
+
+    x: Tensor
+    y: Tensor
+    offsets: Ints
+    allow_empty: bool = False  # test sets may leave a client without rows
+
+    def __post_init__(self) -> None:
+        rows = len(self.x)
+        if len(self.y) != rows or self.offsets[0] != 0 or self.offsets[-1] != rows:
+            raise BadInput("offsets", self.offsets.tolist()[-1:], f"x has {rows} rows and y has {len(self.y)}")
+        sizes = np.diff(self.offsets)
+        empty = np.flatnonzero(sizes < 0 if self.allow_empty else sizes <= 0)
+        if len(empty):
+            raise BadInput("client", int(empty[0]), "has no rows; leave it out, or choose another split")
+
+    @classmethod
+    def of(cls, x: Tensor, y: Tensor, parts: Sequence[Ints], allow_empty: bool = False) -> Stacked:
+        """Lay out the rows client by client; `parts[i]` are the row numbers of client i."""
+        order = torch.from_numpy(np.concatenate(parts))
+        offsets = np.concatenate([[0], np.cumsum([len(p) for p in parts])]).astype(np.int64)
+        return cls(x[order].contiguous(), y[order].contiguous(), offsets, allow_empty)
+
+    @property
+    def count(self) -> int:
+        """Number of clients N."""
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> Ints:
+        """Rows per client, (N,)."""
+        return np.diff(self.offsets)
+
+    def client(self, i: int) -> tuple[Tensor, Tensor]:
+        """All rows of client i, without a copy."""
+        rows = slice(int(self.offsets[i]), int(self.offsets[i + 1]))
+        return self.x[rows], self.y[rows]
+
+    def gather(self, clients: Ints, rows: Ints) -> tuple[Tensor, Tensor]:
+        """Rows of several clients in one indexing step."""
+        at = torch.from_numpy((self.offsets[clients][:, None] + rows).ravel())
+        x = self.x.index_select(0, at).view(*rows.shape, *self.x.shape[1:])
+        y = self.y.index_select(0, at).view(*rows.shape, *self.y.shape[1:])
+        return x, y
+
+
+@dataclass(frozen=True)
+class Lazy:
+    """Rows fetched when a client is first asked; a million clients cost a table of sizes.
+
+    `load(i)` gives `(x, y)` of client i with `sizes[i]` rows. The last `keep` clients stay in memory.
+    """
+
+    sizes: Ints
+    load: Callable[[int], tuple[Tensor, Tensor]]
+    keep: int = 1024
+    _kept: OrderedDict[int, tuple[Tensor, Tensor]] = field(default_factory=OrderedDict, repr=False, compare=False)
+
+    @property
+    def count(self) -> int:
+        """Number of clients N."""
+        return len(self.sizes)
+
+    def client(self, i: int) -> tuple[Tensor, Tensor]:
+        """All rows of client i, from memory if it was asked lately."""
+        if i in self._kept:
+            self._kept.move_to_end(i)
+            return self._kept[i]
+        x, y = self.load(i)
+        if len(x) != self.sizes[i] or len(y) != self.sizes[i]:
+            raise BadInput(f"sizes[{i}]", int(self.sizes[i]), f"load({i}) gave {len(x)} rows of x and {len(y)} of y")
+        self._kept[i] = (x, y)
+        if len(self._kept) > self.keep:
+            self._kept.popitem(last=False)
+        return x, y
+
+    def gather(self, clients: Ints, rows: Ints) -> tuple[Tensor, Tensor]:
+        """Rows of several clients, client by client."""
+        both = [self.client(int(i)) for i in clients]
+        picks = torch.from_numpy(rows)
+        xs, ys = zip(*((x[r], y[r]) for (x, y), r in zip(both, picks, strict=True)), strict=True)
+        return torch.stack(xs), torch.stack(ys)

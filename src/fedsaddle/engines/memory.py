@@ -1,0 +1,68 @@
+"""What clients remember between rounds, kept only for clients that have something to remember."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedsaddle.federation.clients import Ints, Task
+from fedsaddle.federation.records import Laid, marks
+
+
+@dataclass
+class Memory:
+    """Client number -> record. What a round writes counts only once the round is committed."""
+
+    kept: dict[int, Any] = field(default_factory=dict)
+    pending: dict[int, Any] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """Drop what an unfinished round wrote."""
+        self.pending.clear()
+
+    def commit(self) -> None:
+        """Let what the round wrote count."""
+        self.kept.update(self.pending)
+        self.pending.clear()
+
+    def read(self, task: Task[Any], site: Any) -> Any:
+        """The memory of the site's clients, stacked; new clients start from the algorithm's `fresh(site)`."""
+        fresh = getattr(getattr(task, "__self__", None), "fresh", None)
+        if fresh is None:
+            return None
+        blank = fresh(site)
+        known = [self.pending.get(i, self.kept.get(i)) for i in site.clients.tolist()]
+        if blank is None or not any(k is not None for k in known):
+            return blank
+        kind = type(blank)
+        return kind(**{f.name: _fill(getattr(blank, f.name), known, f.name) for f in fields(kind)})
+
+    def write(self, clients: Ints, sizes: Tensor, own: Any) -> None:
+        """Keep each client's slice; padding of per-sample fields is cut off."""
+        if own is None:
+            return
+        kind: type[Any] = type(own)
+        laid = marks(kind)
+        for c, i in enumerate(clients.tolist()):
+            cut = {
+                f.name: _slice(getattr(own, f.name), c, int(sizes[c]) if laid.get(f.name) is Laid.PER_SAMPLE else None)
+                for f in fields(kind)
+            }
+            self.pending[i] = kind(**cut)
+
+
+def _fill(blank: Tensor, known: Iterable[Any], name: str) -> Tensor:
+    stacked = blank.clone()
+    for c, record in enumerate(known):
+        if record is not None:
+            value = getattr(record, name)
+            stacked[c][tuple(slice(0, n) for n in value.shape)] = value
+    return stacked
+
+
+def _slice(value: Tensor, c: int, rows: int | None) -> Tensor:
+    return torch.clone(value[c] if rows is None else value[c, :rows])

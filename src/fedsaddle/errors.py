@@ -1,0 +1,45 @@
+"""The errors a user can meet. Each says what is wrong, which value, and the remedy."""
+
+from __future__ import annotations
+
+
+class FedSaddleError(Exception):
+    """Anything the user can put right; the command line prints it in one line, without a traceback."""
+
+    exit_code = 2
+
+
+class BadInput(FedSaddleError):
+    """A value that cannot be: names the key, the value and the remedy."""
+
+    def __init__(self, key: str, value: object, remedy: str) -> None:
+        super().__init__(f"{key} = {value!r}: {remedy}")
+        self.key, self.value, self.remedy = key, value, remedy
+
+
+class MissingData(FedSaddleError):
+    """A data set or a file that is not there, with the way to get it."""
+
+
+class BadCheckpoint(FedSaddleError):
+    """A checkpoint that is corrupt, or that belongs to another run."""
+
+
+class Diverged(FedSaddleError):
+    """A reply with NaN or infinity in it."""
+
+    exit_code = 3
+
+    def __init__(self, client: int, field: str, round: int | None = None) -> None:
+        self.client, self.field, self.round = client, field, round
+        where = "" if round is None else f"round {round}: "
+        super().__init__(
+            f"{where}client {client} sent a '{field}' that is not finite; "
+            "try a smaller step, scale the features, or bound the model with a projection"
+        )
+
+
+class NobodyAnswered(FedSaddleError):
+    """No client of the cohort answered, so that there is nothing to average."""
+
+    exit_code = 3

@@ -1,0 +1,108 @@
+"""The one seam: an algorithm asks a cohort, an engine answers.
+
+Every tensor a client holds has a leading axis of clients, of length 1 when a client stands alone: the same task
+serves one site and a whole cohort. Vectors are flat, `(C, d)`; a number per client is `(C,)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from fedsaddle.errors import BadInput
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+R = TypeVar("R")
+Own = TypeVar("Own")
+Sent = TypeVar("Sent")
+
+
+class Batch(NamedTuple):
+    """Rows of each client: `x (C, B, ...)`, `y (C, B, ...)`, and `weight (C, B)` where rows are padding."""
+
+    x: Tensor
+    y: Tensor
+    weight: Tensor | None = None
+
+
+class Site(Protocol):
+    """What a task sees of the clients it runs for: their rows and their randomness, nothing else."""
+
+    @property
+    def clients(self) -> Ints:
+        """Their numbers, (C,)."""
+        ...
+
+    @property
+    def sizes(self) -> Tensor:
+        """Their numbers of rows, (C,)."""
+        ...
+
+    def each(self, v: Tensor) -> Tensor:
+        """The same vector for every client: `(d,) -> (C, d)`, without a copy."""
+        ...
+
+    def minibatch(self, step: int, size: int, stream: int = 0) -> Batch:
+        """`size` rows drawn uniformly with replacement, the same on every engine for the same seed."""
+        ...
+
+    def everything(self) -> Batch:
+        """All rows of each client, padded to the largest with weight 0."""
+        ...
+
+
+Task = Callable[[Any, Any, Site], tuple[Any, R]]
+
+
+class Clients(Protocol):
+    """Whoever can be asked: a simulation, a deployed federation, or a wrapper around one."""
+
+    @property
+    def count(self) -> int:
+        """Number of clients N."""
+        ...
+
+    @property
+    def sizes(self) -> Ints:
+        """Rows per client, agreed once before the first round."""
+        ...
+
+    def begin(self, round: int) -> None:
+        """Open a round: its number keys all randomness; memory left by an unfinished round is dropped."""
+        ...
+
+    def commit(self) -> None:
+        """Close the round: what clients remember of it now counts."""
+        ...
+
+    def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
+        """Let each client of the cohort run `task(own, sent, site)` and reduce what comes back.
+
+        A client that is drawn twice runs once and counts twice. `weights` (default 1) weigh the averaged fields.
+        Those who do not answer are left out of `clients` and of every reduction.
+        """
+        ...
+
+
+def merged(cohort: ArrayLike, weights: ArrayLike | None, count: int) -> tuple[Ints, Floats]:
+    """Each client once, in order of first appearance, with the sum of its weights."""
+    asked = np.asarray(cohort, dtype=np.int64)
+    if asked.ndim != 1 or not len(asked):
+        raise BadInput("cohort", cohort, "ask at least one client, as a flat list of numbers")
+    if asked.min() < 0 or asked.max() >= count:
+        wrong = int(asked.min()) if asked.min() < 0 else int(asked.max())
+        raise BadInput("cohort", wrong, f"clients are numbered 0 to {count - 1}")
+    each = np.ones(len(asked)) if weights is None else np.asarray(weights, dtype=np.float64)
+    if each.shape != asked.shape:
+        raise BadInput("weights", each.shape, f"give one weight for each of the {len(asked)} clients asked")
+    clients, first, inverse = np.unique(asked, return_index=True, return_inverse=True)
+    if len(clients) == len(asked):
+        return asked, each
+    total: Floats = np.bincount(inverse, weights=each).astype(np.float64)
+    order = np.argsort(first)
+    return clients[order], total[order]

@@ -1,0 +1,89 @@
+"""Euclidean projections, each stated as the argmin it solves. All act on the last axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedsaddle.errors import BadInput
+
+
+class Projection(Protocol):
+    """`argmin_{u in W} |u - w|`, for each vector along the last axis."""
+
+    def __call__(self, w: Tensor) -> Tensor:
+        """The nearest point of the set."""
+        ...
+
+
+@dataclass(frozen=True)
+class Everywhere:
+    """No constraint: the identity."""
+
+    def __call__(self, w: Tensor) -> Tensor:
+        """The point itself."""
+        return w
+
+
+@dataclass(frozen=True)
+class Ball:
+    """`{w : |w| <= radius}`."""
+
+    radius: float
+
+    def __post_init__(self) -> None:
+        if not self.radius > 0:
+            raise BadInput("radius", self.radius, "a ball needs a positive radius")
+
+    def __call__(self, w: Tensor) -> Tensor:
+        """Scale points outside back to the sphere."""
+        norm = torch.linalg.vector_norm(w, dim=-1, keepdim=True)
+        inside: Tensor = w * (self.radius / norm.clamp(min=self.radius))
+        return inside
+
+
+@dataclass(frozen=True)
+class Box:
+    """`{w : low <= w_j <= high}`."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.high:
+            raise BadInput("low", self.low, f"must not exceed high = {self.high}")
+
+    def __call__(self, w: Tensor) -> Tensor:
+        """Clip each coordinate."""
+        return w.clamp(self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Simplex:
+    """`{w : w_j >= 0, sum_j w_j = 1}`."""
+
+    def __call__(self, w: Tensor) -> Tensor:
+        """Subtract the one threshold that makes the positive parts sum to 1."""
+        d = w.shape[-1]
+        if w.ndim == 1 and d > 4096:
+            return _few_passes(w)
+        ordered = w.sort(dim=-1, descending=True).values
+        excess = ordered.cumsum(-1) - 1
+        ranks = torch.arange(1, d + 1, dtype=w.dtype)
+        support = (ordered * ranks > excess).sum(-1, keepdim=True).clamp(min=1)
+        threshold = excess.gather(-1, support - 1) / support.to(w.dtype)
+        return (w - threshold).clamp(min=0)
+
+
+def _few_passes(w: Tensor) -> Tensor:
+    """Michelot's algorithm: drop what falls below the threshold until nothing does; no sort."""
+    active = w
+    while True:
+        threshold = (active.sum() - 1) / len(active)
+        kept = active[active > threshold]
+        if len(kept) == len(active):
+            return (w - threshold).clamp(min=0)
+        active = kept

@@ -1,0 +1,158 @@
+"""Concave regularisers g of a mixture and their proximal maps on the simplex.
+
+The map solves `argmax_{u in simplex} { c g(u) - |z - u|^2 / 2 }`. Everything here is in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from scipy.optimize import brentq
+from scipy.special import wrightomega
+from torch import Tensor
+
+from fedsaddle.errors import BadInput
+from fedsaddle.numerics.projections import Simplex
+
+_project = Simplex()
+
+
+class Regulariser(Protocol):
+    """A concave function of the mixture."""
+
+    def value(self, u: Tensor) -> Tensor:
+        """g(u)."""
+        ...
+
+    def gradient(self, u: Tensor) -> Tensor:
+        """The gradient of g at u."""
+        ...
+
+    def prox(self, z: Tensor, c: float) -> Tensor:
+        """`argmax_{u in simplex} { c g(u) - |z - u|^2 / 2 }`."""
+        ...
+
+
+def _prior(prior: Tensor | None, like: Tensor) -> Tensor:
+    if prior is None:
+        return torch.full_like(like, 1 / len(like))
+    if len(prior) != len(like):
+        raise BadInput("prior", f"{len(prior)} entries", f"give one for each of the {len(like)} clients")
+    return prior.to(like.dtype)
+
+
+def _strength(strength: float) -> None:
+    if not strength >= 0:
+        raise BadInput("strength", strength, "a concave regulariser needs a strength of at least 0")
+
+
+@dataclass(frozen=True)
+class Quadratic:
+    """`g(u) = -(mu / 2) |u - pi|^2`, with pi the prior (default uniform)."""
+
+    strength: float  # mu
+    prior: Tensor | None = None  # pi
+
+    def __post_init__(self) -> None:
+        _strength(self.strength)
+
+    def value(self, u: Tensor) -> Tensor:
+        """g(u)."""
+        return -self.strength / 2 * (u - _prior(self.prior, u)).square().sum()
+
+    def gradient(self, u: Tensor) -> Tensor:
+        """`-mu (u - pi)`."""
+        return -self.strength * (u - _prior(self.prior, u))
+
+    def prox(self, z: Tensor, c: float) -> Tensor:
+        """The projection of `(z + c mu pi) / (1 + c mu)`."""
+        a = c * self.strength
+        return _project((z + a * _prior(self.prior, z)) / (1 + a))
+
+
+@dataclass(frozen=True)
+class KullbackLeibler:
+    """`g(u) = -mu sum_i u_i log(u_i / pi_i)`, with pi the prior (default uniform)."""
+
+    strength: float  # mu
+    prior: Tensor | None = None  # pi
+
+    def __post_init__(self) -> None:
+        _strength(self.strength)
+
+    def value(self, u: Tensor) -> Tensor:
+        """g(u), with 0 log 0 = 0."""
+        return -self.strength * torch.special.xlogy(u, u / _prior(self.prior, u)).sum()
+
+    def gradient(self, u: Tensor) -> Tensor:
+        """`-mu (log(u / pi) + 1)`, finite also at the boundary."""
+        tiny = torch.finfo(u.dtype).tiny
+        g: Tensor = -self.strength * ((u.clamp(min=tiny) / _prior(self.prior, u)).log() + 1)
+        return g
+
+    def prox(self, z: Tensor, c: float) -> Tensor:
+        """Lambert's W in each coordinate and a root in the multiplier nu.
+
+        Stationarity, `u - z + a (log(u / pi) + 1) + nu = 0` with `a = c mu`, gives
+        `u = a W(exp((z - nu) / a - 1) pi / a)`; Wright's omega is W(exp(.)) without overflow.
+        """
+        a = c * self.strength
+        if a == 0:
+            return _project(z)
+        at = (z / a + _prior(self.prior, z).log() - 1 - np.log(a)).numpy()
+
+        def mixture(nu: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+            return a * np.asarray(wrightomega(at - nu / a))
+
+        low, high = float(z.min()) - 1.0, float(z.max()) + 1.0
+        while mixture(low).sum() < 1:
+            low -= 2 * (high - low)
+        while mixture(high).sum() > 1:
+            high += 2 * (high - low)
+        u = mixture(brentq(lambda nu: mixture(nu).sum() - 1, low, high, xtol=1e-14, rtol=1e-14, maxiter=200))
+        return torch.from_numpy(u / u.sum())
+
+
+@dataclass(frozen=True)
+class Concave:
+    """Any concave g, given as a function of a float64 vector; its map is found by projected ascent."""
+
+    function: Callable[[Tensor], Tensor]
+    tolerance: float = 1e-10
+    most_steps: int = 10_000
+
+    def value(self, u: Tensor) -> Tensor:
+        """g(u)."""
+        return self.function(u)
+
+    def gradient(self, u: Tensor) -> Tensor:
+        """By automatic differentiation."""
+        at = u.detach().requires_grad_()
+        (g,) = torch.autograd.grad(self.function(at), at)
+        return g
+
+    def prox(self, z: Tensor, c: float) -> Tensor:
+        """Projected ascent with backtracking on the strongly concave objective."""
+        u, step = _project(z), 1.0
+
+        def objective(v: Tensor) -> float:
+            return float(c * self.function(v) - (z - v).square().sum() / 2)
+
+        for _ in range(self.most_steps):
+            slope = c * self.gradient(u) + z - u
+            here = objective(u)
+            while True:
+                v = _project(u + step * slope)
+                move = v - u
+                if objective(v) >= here + float(slope @ move) - float(move @ move) / (2 * step) - 1e-15:
+                    break
+                step /= 2
+            u = v
+            if float(move.abs().max()) / min(step, 1.0) <= self.tolerance:
+                break
+            step *= 1.5
+        return u

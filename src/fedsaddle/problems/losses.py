@@ -1,0 +1,117 @@
+"""Losses on scores: `value` per row and its `slope` in the scores, with the clients' axis in front.
+
+Scores are `(C, B, ..., k)`, targets `(C, B, ...)`; axes between the rows and the classes (the characters of a text)
+are averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Loss(Protocol):
+    """A loss of scores and targets."""
+
+    def value(self, scores: Tensor, y: Tensor) -> Tensor:
+        """The loss of each row, (C, B)."""
+        ...
+
+    def slope(self, scores: Tensor, y: Tensor) -> Tensor:
+        """The derivative of each row's loss in its scores, of the scores' shape."""
+        ...
+
+    def correct(self, scores: Tensor, y: Tensor) -> Tensor | None:
+        """The share that is right in each row, (C, B); None for regression."""
+        ...
+
+
+def _rows(values: Tensor) -> Tensor:
+    return values.flatten(2).mean(2) if values.ndim > 2 else values
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """`-log softmax(scores)[y]`, for classes 0 .. k-1."""
+
+    def value(self, scores: Tensor, y: Tensor) -> Tensor:
+        """Cross-entropy of each row."""
+        picked = scores.gather(-1, y.unsqueeze(-1)).squeeze(-1)
+        return _rows(scores.logsumexp(-1) - picked)
+
+    def slope(self, scores: Tensor, y: Tensor) -> Tensor:
+        """`softmax(scores) - onehot(y)`."""
+        d = scores.softmax(-1)
+        at = y.unsqueeze(-1)
+        d.scatter_add_(-1, at, d.new_full((1,) * d.ndim, -1.0).expand(at.shape))
+        between = d.shape[2:-1].numel()
+        return d / between if between > 1 else d
+
+    def correct(self, scores: Tensor, y: Tensor) -> Tensor:
+        """Whether the largest score is the target's."""
+        return _rows((scores.argmax(-1) == y).to(scores.dtype))
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """`log(1 + exp(-s))` for y = 1 and `log(1 + exp(s))` for y = 0, on a single score s."""
+
+    def value(self, scores: Tensor, y: Tensor) -> Tensor:
+        """Logistic loss of each row."""
+        s = scores.squeeze(-1)
+        return _rows(torch.nn.functional.softplus(s) - y * s)
+
+    def slope(self, scores: Tensor, y: Tensor) -> Tensor:
+        """`sigmoid(s) - y`."""
+        d = (scores.squeeze(-1).sigmoid() - y).unsqueeze(-1)
+        between = d.shape[2:-1].numel()
+        return d / between if between > 1 else d
+
+    def correct(self, scores: Tensor, y: Tensor) -> Tensor:
+        """Whether the score is on the target's side of 0."""
+        return _rows(((scores.squeeze(-1) > 0) == (y > 0)).to(scores.dtype))
+
+
+@dataclass(frozen=True)
+class Square:
+    """`(s - y)^2 / 2`, on a single score s."""
+
+    def value(self, scores: Tensor, y: Tensor) -> Tensor:
+        """Half the squared error of each row."""
+        return _rows((scores.squeeze(-1) - y).square() / 2)
+
+    def slope(self, scores: Tensor, y: Tensor) -> Tensor:
+        """`s - y`."""
+        d = (scores.squeeze(-1) - y).unsqueeze(-1)
+        between = d.shape[2:-1].numel()
+        return d / between if between > 1 else d
+
+    def correct(self, scores: Tensor, y: Tensor) -> None:
+        """Regression has no right or wrong."""
+        return
+
+
+@dataclass(frozen=True)
+class Custom:
+    """A user's own loss: `function(scores, y)` gives each row's loss; its slope is found by autograd."""
+
+    function: Callable[[Tensor, Tensor], Tensor]
+
+    def value(self, scores: Tensor, y: Tensor) -> Tensor:
+        """The loss of each row."""
+        return self.function(scores, y)
+
+    def slope(self, scores: Tensor, y: Tensor) -> Tensor:
+        """By automatic differentiation."""
+        at = scores.detach().requires_grad_()
+        with torch.enable_grad():
+            total = self.function(at, y).sum()
+        return torch.autograd.grad(total, at)[0]
+
+    def correct(self, scores: Tensor, y: Tensor) -> None:
+        """Not known."""
+        return

@@ -1,0 +1,97 @@
+"""Minimisation: each client i has f_i(w), the mean loss over its rows. The agnostic objective mixes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from fedsaddle.errors import BadInput
+from fedsaddle.federation.clients import Batch
+from fedsaddle.numerics.flat import FlatModel
+from fedsaddle.problems.losses import CrossEntropy, Loss
+
+
+class Minimisation(Protocol):
+    """What a minimising algorithm needs to know of f_i. `w` is `(C, d)`: one vector a client."""
+
+    @property
+    def dimension(self) -> int:
+        """Length d of the flat vector."""
+        ...
+
+    def initial(self) -> Tensor:
+        """The starting vector, (d,)."""
+        ...
+
+    def value(self, w: Tensor, batch: Batch) -> Tensor:
+        """f_i(w_i; batch_i) of each client, (C,)."""
+        ...
+
+    def gradient(self, w: Tensor, batch: Batch) -> Tensor:
+        """The gradient of f_i at w_i on batch_i, (C, d)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Supervised:
+    """`f_i(w) = mean over rows of loss(model_w(x), y) + (l2 / 2) |w|^2`, for any `nn.Module`.
+
+    The module gives the starting vector and the shapes; its own parameters are never changed.
+    """
+
+    model: nn.Module
+    loss: Loss = field(default_factory=CrossEntropy)
+    l2: float = 0.0
+    compiled: bool = False  # compile the gradient of a cohort: worth it for long runs of unusual models
+    flat: FlatModel = field(init=False, repr=False, compare=False)
+    gradient_of: Callable[[Tensor, Batch], Tensor] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.l2 >= 0:
+            raise BadInput("l2", self.l2, "the weight of the penalty must be at least 0")
+        object.__setattr__(self, "flat", FlatModel(self.model))
+        object.__setattr__(self, "gradient_of", torch.compile(self._gradient) if self.compiled else self._gradient)
+
+    @property
+    def dimension(self) -> int:
+        """Length d of the flat vector."""
+        return self.flat.dimension
+
+    def initial(self) -> Tensor:
+        """The module's present parameters."""
+        return self.flat.initial()
+
+    def value(self, w: Tensor, batch: Batch) -> Tensor:
+        """Mean loss of each client's batch, with the penalty."""
+        values = self.loss.value(self.flat.scores(w, batch.x), batch.y)
+        mean = (values * shares(values, batch)).sum(1)
+        return mean + self.l2 / 2 * w.square().sum(-1) if self.l2 else mean
+
+    def gradient(self, w: Tensor, batch: Batch) -> Tensor:
+        """Its gradient, through the slope of the loss in the scores."""
+        return self.gradient_of(w, batch)
+
+    def _gradient(self, w: Tensor, batch: Batch) -> Tensor:
+        scores, pull = self.flat.pullback(w, batch.x)
+        slope = self.loss.slope(scores, batch.y)
+        share = shares(slope, batch)
+        slope *= share.view(*share.shape, *(1,) * (slope.ndim - share.ndim)) if isinstance(share, Tensor) else share
+        g = pull(slope)
+        return g.add_(w, alpha=self.l2) if self.l2 else g
+
+
+def shares(like: Tensor, batch: Batch) -> Tensor | float:
+    """What each row counts in its client's mean: 1/B, or by its weight where rows are padding."""
+    if batch.weight is None:
+        return 1 / like.shape[1]
+    weight = batch.weight.to(like.dtype)
+    return weight / weight.sum(1, keepdim=True)
+
+
+def agnostic(losses: Tensor, lam: Tensor) -> Tensor:
+    """The agnostic objective `F(w, lambda) = sum_i lambda_i f_i(w)` from the clients' losses."""
+    return losses.to(lam.dtype) @ lam
