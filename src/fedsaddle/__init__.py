@@ -13,21 +13,41 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from fedsaddle.algorithms.drfa import Afl as Afl
     from fedsaddle.algorithms.drfa import Drfa as Drfa
+    from fedsaddle.algorithms.drfa import DrfaProx as DrfaProx
     from fedsaddle.algorithms.drfa_ga import DrfaGa as DrfaGa
     from fedsaddle.algorithms.fedavg import FedAvg as FedAvg
     from fedsaddle.algorithms.qfedavg import QFedAvg as QFedAvg
+    from fedsaddle.data.federated import federate as federate
+    from fedsaddle.data.store import Lazy as Lazy
+    from fedsaddle.data.store import Stacked as Stacked
+    from fedsaddle.loading import load as load
+    from fedsaddle.loop import run as run
+    from fedsaddle.numerics import projections as projections
+    from fedsaddle.numerics import regularisers as regularisers
+    from fedsaddle.problems import losses as losses
     from fedsaddle.problems import models as models
     from fedsaddle.problems.minimisation import Supervised as Supervised
 
 _WHERE = {
     "Afl": "algorithms.drfa",
     "Drfa": "algorithms.drfa",
+    "DrfaProx": "algorithms.drfa",
     "DrfaGa": "algorithms.drfa_ga",
     "FedAvg": "algorithms.fedavg",
     "QFedAvg": "algorithms.qfedavg",
+    "Lazy": "data.store",
+    "Stacked": "data.store",
     "Supervised": "problems.minimisation",
+    "federate": "data.federated",
+    "load": "loading",
+    "run": "loop",
 }
-_MODULES = {"models": "problems.models"}
+_MODULES = {
+    "losses": "problems.losses",
+    "models": "problems.models",
+    "projections": "numerics.projections",
+    "regularisers": "numerics.regularisers",
+}
 
 __all__ = sorted([*_WHERE, *_MODULES])  # pyright: ignore[reportUnsupportedDunderAll]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class FedSaddleError(Exception):
     """Anything the user can put right; the command line prints it in one line, without a traceback."""
@@ -15,6 +18,17 @@ class BadInput(FedSaddleError):
     def __init__(self, key: str, value: object, remedy: str) -> None:
         super().__init__(f"{key} = {value!r}: {remedy}")
         self.key, self.value, self.remedy = key, value, remedy
+
+
+@contextmanager
+def within(section: str) -> Iterator[None]:
+    """Name the section of the config in complaints about a key of it."""
+    try:
+        yield
+    except BadInput as error:
+        if "." in error.key or error.key.startswith("-"):
+            raise
+        raise BadInput(f"{section}.{error.key}", error.value, error.remedy) from None
 
 
 class MissingData(FedSaddleError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -155,8 +156,11 @@ class Drfa:
         return None if path is None else self._aggregate(w, path, λ, D)
 
 
-def Afl(*, problem: Minimisation, **options: object) -> Drfa:  # noqa: N802
-    """Agnostic federated learning (Mohri, Sivek, Suresh 2019): DRFA with one local step."""
-    if options.pop("local_steps", 1) != 1:
-        raise BadInput("local_steps", options, "AFL takes one local step a round; use DRFA for more")
-    return Drfa(problem=problem, local_steps=1, **options)  # type: ignore[arg-type]
+@dataclass(frozen=True, kw_only=True)
+class DrfaProx(Drfa):
+    """DRFA-Prox (Algorithm 2): DRFA whose regulariser must be given."""
+
+    regulariser: Regulariser  # g
+
+
+Afl = partial(Drfa, local_steps=1)  # Agnostic federated learning (Mohri, Sivek, Suresh 2019)

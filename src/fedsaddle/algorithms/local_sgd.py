@@ -39,6 +39,13 @@ def iterates(how: LocalSgd, w: Tensor, site: Site) -> Iterator[Tensor]:
         yield w
 
 
+def after(how: LocalSgd, w: Tensor, site: Site) -> Tensor:
+    """The last of them."""
+    for latest in iterates(how, w, site):
+        w = latest
+    return w
+
+
 def check(how: LocalSgd, sampled_clients: int | None = None) -> None:
     """Refuse hyper-parameters that cannot be."""
     for key in ("local_steps", "batch_size"):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedsaddle.algorithms.fedavg import Start
-from fedsaddle.algorithms.local_sgd import check, cohort_size, iterates, one_of
+from fedsaddle.algorithms.local_sgd import after, check, cohort_size, one_of
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged
@@ -80,9 +80,7 @@ class QFedAvg:
         """A client's part: its loss at the start model, then τ local steps."""
         w, q, η = site.each(sent.w), self.q, self.primal_step
         F = self.problem.value(w, site.everything()).clamp(min=1e-10)
-        for w_k in iterates(self, w, site):
-            pass
-        Δw = (w - w_k) / η
+        Δw = (w - after(self, w, site)) / η
         h = q * F ** (q - 1) * Δw.square().sum(-1) + F**q / η
         return None, Update(torch.mul(Δw, (F**q)[:, None]), h)
 

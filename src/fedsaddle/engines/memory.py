@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -46,13 +46,18 @@ class Memory:
         if own is None:
             return
         kind: type[Any] = type(own)
-        laid = marks(kind)
+        laid = marks(kind)  # type: ignore[arg-type]
         for c, i in enumerate(clients.tolist()):
             cut = {
                 f.name: _slice(getattr(own, f.name), c, int(sizes[c]) if laid.get(f.name) is Laid.PER_SAMPLE else None)
                 for f in fields(kind)
             }
             self.pending[i] = kind(**cut)
+
+    def restore(self, algorithm: Any, site_of: Callable[[int], Any], stored: dict[int, dict[str, Tensor]]) -> None:
+        """Take over what a checkpoint holds."""
+        self.pending.clear()
+        self.kept = {i: type(algorithm.fresh(site_of(i)))(**values) for i, values in stored.items()}
 
 
 def _fill(blank: Tensor, known: Iterable[Any], name: str) -> Tensor:

@@ -22,6 +22,12 @@ class LocalSite:
     keys: ClientKeys
     samples: int = field(default=0)  # drawn so far, over all its clients
 
+    @classmethod
+    def alone(cls, rows: ClientRows, client: int, seed: int = 0) -> LocalSite:
+        """One client outside of any round."""
+        clients = np.array([client], dtype=np.int64)
+        return cls(rows, clients, ClientKeys.of(seed, 0, 0, clients))
+
     def __post_init__(self) -> None:
         self._sizes = self.rows.sizes[self.clients]
 

@@ -34,7 +34,7 @@ PerSample = Annotated[Tensor, Laid.PER_SAMPLE]
 
 
 @cache
-def marks(record: type[Any]) -> dict[str, Seen | Laid]:
+def marks(record: Any) -> dict[str, Seen | Laid]:
     """The mark of every marked field: `{"final": Seen.AVERAGED, ...}`."""
     found: dict[str, Seen | Laid] = {}
     for name, hint in get_type_hints(record, include_extras=True).items():

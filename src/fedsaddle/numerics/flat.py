@@ -67,6 +67,14 @@ class FlatModel:
             z = self.scores(at, x)
         return z.detach(), lambda slope: torch.autograd.grad(z, at, slope)[0]
 
+    def module_with(self, w: Tensor) -> nn.Module:
+        """A copy of the module whose parameters are `w (d,)`."""
+        filled = copy.deepcopy(self.module)
+        with torch.no_grad():
+            for name, value in self.views(w).items():
+                filled.get_parameter(name).copy_(value)
+        return filled
+
     def _call(self, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
         out: Tensor = torch.func.functional_call(self._module(), parameters, (x,))
         return out

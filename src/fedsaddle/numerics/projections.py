@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from fedsaddle.errors import BadInput
 
 
+@runtime_checkable
 class Projection(Protocol):
     """`argmin_{u in W} |u - w|`, for each vector along the last axis."""
 

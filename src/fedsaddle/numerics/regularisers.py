@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from fedsaddle.numerics.projections import Simplex
 _project = Simplex()
 
 
+@runtime_checkable
 class Regulariser(Protocol):
     """A concave function of the mixture."""
 
@@ -86,7 +87,8 @@ class KullbackLeibler:
 
     def value(self, u: Tensor) -> Tensor:
         """g(u), with 0 log 0 = 0."""
-        return -self.strength * torch.special.xlogy(u, u / _prior(self.prior, u)).sum()
+        g: Tensor = -self.strength * torch.special.xlogy(u, u / _prior(self.prior, u)).sum()
+        return g
 
     def gradient(self, u: Tensor) -> Tensor:
         """`-mu (log(u / pi) + 1)`, finite also at the boundary."""

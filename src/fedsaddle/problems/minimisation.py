@@ -83,6 +83,17 @@ class Supervised:
         g = pull(slope)
         return g.add_(w, alpha=self.l2) if self.l2 else g
 
+    def row_measures(self, w: Tensor, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """Loss and, for classes, accuracy of each row under one model `w (d,)`."""
+        scores = self.flat.scores(w[None], x[None])
+        correct = self.loss.correct(scores, y[None])
+        measures = {"loss": self.loss.value(scores, y[None])[0]}
+        return measures if correct is None else {**measures, "accuracy": correct[0]}
+
+    def module(self, w: Tensor) -> nn.Module:
+        """A copy of the model that carries the parameters `w`."""
+        return self.flat.module_with(w)
+
 
 def shares(like: Tensor, batch: Batch) -> Tensor | float:
     """What each row counts in its client's mean: 1/B, or by its weight where rows are padding."""

@@ -1,0 +1,75 @@
+"""Everything that can be named in a config, as plain tables: reading them imports nothing heavy."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
+
+from fedsaddle.data.registry import DATASETS as DATASETS
+from fedsaddle.data.registry import SPLITS as SPLITS
+from fedsaddle.data.registry import Entry
+from fedsaddle.errors import BadInput
+
+_DRFA = "Deng, Kamani, Mahdavi 2020"
+
+ALGORITHMS: dict[str, Entry] = {
+    "FedAvg": Entry("fedsaddle.algorithms.fedavg:FedAvg", "average loss; Local SGD", "McMahan et al. 2017"),
+    "q-FedAvg": Entry("fedsaddle.algorithms.qfedavg:QFedAvg", "fairness by powers of the losses", "Li et al. 2020"),
+    "AFL": Entry("fedsaddle.algorithms.drfa:Afl", "worst mixture of clients, one local step", "Mohri et al. 2019"),
+    "DRFA": Entry("fedsaddle.algorithms.drfa:Drfa", "worst mixture of clients, many local steps", f"{_DRFA}, Alg. 1"),
+    "DRFA-Prox": Entry("fedsaddle.algorithms.drfa:DrfaProx", "DRFA with a regularised mixture", f"{_DRFA}, Alg. 2"),
+    "DRFA-GA": Entry("fedsaddle.algorithms.drfa_ga:DrfaGa", "DRFA with full gradient ascent", f"{_DRFA}, Alg. 3"),
+}
+
+PROBLEMS: dict[str, Entry] = {
+    "cross-entropy": Entry("fedsaddle.problems.losses:CrossEntropy", "classification with k scores"),
+    "logistic": Entry("fedsaddle.problems.losses:Logistic", "classification into 0 and 1 with one score"),
+    "square": Entry("fedsaddle.problems.losses:Square", "regression, half the squared error"),
+}
+
+MODELS: dict[str, Entry] = {
+    "logistic": Entry("fedsaddle.problems.models:logistic_regression", "linear scores, starting from zero"),
+    "mlp": Entry("fedsaddle.problems.models:mlp", "linear layers with ReLU; hidden = [50, 50]"),
+    "gru": Entry("fedsaddle.problems.models:CharacterGru", "embedding, GRU, linear scores for each character"),
+    "cnn": Entry("fedsaddle.problems.models:McMahanCnn", "the two-convolution network of McMahan et al."),
+}
+
+REGULARISERS: dict[str, Entry] = {
+    "quadratic": Entry("fedsaddle.numerics.regularisers:Quadratic", "-(strength / 2) |u - prior|^2"),
+    "kl": Entry("fedsaddle.numerics.regularisers:KullbackLeibler", "-strength KL(u | prior)"),
+}
+
+PROJECTIONS: dict[str, Entry] = {
+    "ball": Entry("fedsaddle.numerics.projections:Ball", "|w| <= radius"),
+    "box": Entry("fedsaddle.numerics.projections:Box", "low <= w_j <= high"),
+}
+
+ENGINES: dict[str, Entry] = {
+    "vectorised": Entry("fedsaddle.engines.vectorised:Vectorised", "a chunk of the cohort in one step; the default"),
+    "serial": Entry("fedsaddle.engines.serial:Serial", "one client after the other; slow and obvious, the oracle"),
+}
+
+LISTED = {
+    "algorithms": ALGORITHMS,
+    "problems": PROBLEMS,
+    "models": MODELS,
+    "datasets": DATASETS,
+    "splits": SPLITS,
+    "engines": ENGINES,
+}
+
+
+def entry(table: dict[str, Entry], key: str, name: str) -> Entry:
+    """The entry of that name, or an error that names the nearest."""
+    if name in table:
+        return table[name]
+    near = get_close_matches(name.lower(), [n.lower() for n in table], 1)
+    hint = next((f"did you mean {n!r}? " for n in table if near and n.lower() == near[0]), "")
+    raise BadInput(key, name, f"{hint}choose one of {', '.join(table)}")
+
+
+def find(table: dict[str, Entry], key: str, name: str) -> Any:
+    """The thing itself."""
+    module, _, attribute = entry(table, key, name).target.partition(":")
+    return getattr(import_module(module), attribute)

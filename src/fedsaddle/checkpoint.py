@@ -1,0 +1,127 @@
+"""Checkpoints: tensors in safetensors, the rest in JSON beside it, both written whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from fedsaddle.errors import BadCheckpoint
+
+FORMAT = 1
+S = TypeVar("S")
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """The file appears with all of its content, or not at all, even if the power fails."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with open(draft, "wb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(draft, path)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """JSON, atomically."""
+    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run after some rounds: the server's state, what clients remember, and the totals so far."""
+
+    rounds: int
+    server: dict[str, Any]
+    memory: dict[int, dict[str, Tensor]]
+    notes: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The checkpoints of one run, newest last; foreign and damaged ones are refused."""
+
+    path: Path
+    fingerprint: str
+    keep: int = 2
+
+    def save(self, rounds: int, server: Any, memory: Mapping[int, Any], notes: dict[str, Any]) -> None:
+        """Write one more, and drop all but the last `keep`."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        tensors = {f"server.{k}": v for k, v in _fields(server).items() if isinstance(v, Tensor)}
+        numbers = {k: v for k, v in _fields(server).items() if not isinstance(v, Tensor)}
+        for client, record in memory.items():
+            tensors |= {f"own.{client}.{k}": v for k, v in _fields(record).items()}
+        content = save_tensors({k: v.detach().contiguous() for k, v in tensors.items()})
+        stem = self.path / f"{rounds:08d}"
+        write_atomically(stem.with_suffix(".safetensors"), content)
+        about = {
+            "format": FORMAT,
+            "fingerprint": self.fingerprint,
+            "rounds": rounds,
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "server": numbers,
+            "notes": notes,
+        }
+        write_json(stem.with_suffix(".json"), about)
+        for old in sorted(self.path.glob("*.json"))[: -self.keep]:
+            old.unlink(missing_ok=True)
+            old.with_suffix(".safetensors").unlink(missing_ok=True)
+
+    def newest(self) -> tuple[Checkpoint | None, list[str]]:
+        """The newest good checkpoint and, for each newer one that was refused, the reason."""
+        refused: list[str] = []
+        for about in sorted(self.path.glob("*.json"), reverse=True):
+            try:
+                return self.read(about), refused
+            except BadCheckpoint as reason:
+                refused.append(str(reason))
+        if refused:
+            raise BadCheckpoint(f"no checkpoint in {self.path} can be used: " + "; ".join(refused))
+        return None, refused
+
+    def read(self, about: Path) -> Checkpoint:
+        """One checkpoint, checked."""
+        try:
+            said = json.loads(about.read_text())
+            content = about.with_suffix(".safetensors").read_bytes()
+            if said["format"] != FORMAT:
+                raise BadCheckpoint(f"{about.name} has format {said['format']}, this version reads {FORMAT}")
+            if hashlib.sha256(content).hexdigest() != said["sha256"]:
+                raise BadCheckpoint(f"{about.stem}.safetensors is damaged (its checksum differs)")
+            if said["fingerprint"] != self.fingerprint:
+                raise BadCheckpoint(f"{about.name} belongs to another run (other data, model, algorithm or seed)")
+            tensors = load_tensors(content)
+            rounds, server, notes = said["rounds"], dict(said["server"]), said["notes"]
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as reason:
+            raise BadCheckpoint(f"{about.name} is damaged ({type(reason).__name__}: {reason})") from reason
+        memory: dict[int, dict[str, Tensor]] = {}
+        for key, value in tensors.items():
+            owner, _, name = key.partition(".")
+            if owner == "server":
+                server[name] = value
+            else:
+                client, _, name = name.partition(".")
+                memory.setdefault(int(client), {})[name] = value
+        return Checkpoint(rounds, server, memory, notes)
+
+
+def restored(template: S, values: dict[str, Any]) -> S:
+    """A record of the template's type with the stored values."""
+    known = {f.name for f in fields(template)}  # type: ignore[arg-type]
+    if known != set(values):
+        raise BadCheckpoint(f"a checkpoint of another version: it has {sorted(values)}, expected {sorted(known)}")
+    return replace(template, **values)  # type: ignore[type-var]
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    return {f.name: getattr(record, f.name) for f in fields(record)}

@@ -1,0 +1,146 @@
+"""The command `fedsaddle`. Heavy imports wait until a command needs them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedsaddle import __version__
+from fedsaddle.catalogue import LISTED
+from fedsaddle.errors import BadInput, FedSaddleError
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Federated learning when the average loss is the wrong objective.",
+)
+
+OutOption = Annotated[Path | None, typer.Option(help="Folder for the results.", show_default=False)]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the plots.")] = Path("fedsaddle-demo"),
+    rounds: Annotated[int, typer.Option(help="Rounds for each algorithm.")] = 100,
+) -> None:
+    """Compare FedAvg, q-FedAvg and DRFA on real data split over simulated sites: one table, three plots."""
+    from fedsaddle.commands.demo import demo as go
+
+    go(out, rounds)
+
+
+@app.command()
+def run(
+    config: Annotated[Path, typer.Argument(help="A TOML file; `fedsaddle init` writes one.")],
+    set: Annotated[list[str] | None, typer.Option("--set", help="Change a value: algorithm.local_steps=5.")] = None,
+    engine: Annotated[str | None, typer.Option(help="vectorised or serial.", show_default=False)] = None,
+    out: OutOption = None,
+    resume: Annotated[bool, typer.Option(help="Go on from the newest checkpoint in the folder.")] = False,
+) -> None:
+    """Run a config: metrics, model, plots and checkpoints go to a folder."""
+    from fedsaddle.commands.run import run as go
+
+    changes = [*(set or []), *([f'engine.name="{engine}"'] if engine else [])]
+    raise typer.Exit(go(config, changes, out, resume))
+
+
+@app.command()
+def init(
+    path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("fedsaddle.toml"),
+) -> None:
+    """Write a config to start from, with every key explained."""
+    from fedsaddle.commands.init import init as go
+
+    go(path)
+
+
+@app.command("list")
+def list_(
+    what: Annotated[str, typer.Argument(help=f"One of {', '.join(LISTED)}; all if left out.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """What can be named in a config."""
+    if what and what not in LISTED:
+        raise BadInput("list", what, f"choose one of {', '.join(LISTED)}")
+    tables = {what: LISTED[what]} if what else LISTED
+    if as_json:
+        listed: Any = {
+            kind: [{"name": n, "about": e.about, "source": e.source} for n, e in table.items()]
+            for kind, table in tables.items()
+        }
+        typer.echo(json.dumps(listed[what] if what else listed, indent=2, ensure_ascii=False))
+        return
+    width = max(len(name) for table in tables.values() for name in table)
+    for kind, table in tables.items():
+        typer.echo(typer.style(kind, bold=True))
+        for name, entry in table.items():
+            source = f"  ({entry.source})" if entry.source else ""
+            typer.echo(f"  {name:<{width}}  {entry.about}{source}")
+
+
+@app.command()
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
+    out: Annotated[Path | None, typer.Option(help="Write the comparison plot here.", show_default=False)] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Runs side by side: final figures, cost, and a plot."""
+    from fedsaddle.commands.compare import compare as go
+
+    go(folders, out, as_json)
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="A figure of a paper; left out, they are listed.")] = "",
+    quick: Annotated[bool, typer.Option(help="About a minute: fewer seeds and rounds.")] = False,
+    as_json: JsonOption = False,
+    out: Annotated[Path, typer.Option(help="Folder for plots and figures.")] = Path("reproduced"),
+) -> None:
+    """Run a figure of a paper anew and say which of its claims hold."""
+    from fedsaddle.commands.reproduce import reproduce as go
+
+    go(name, quick, as_json, out)
+
+
+@app.command()
+def doctor() -> None:
+    """Check this installation: versions, data sets, and that the two engines agree."""
+    from fedsaddle.commands.doctor import doctor as go
+
+    raise typer.Exit(go())
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fedsaddle {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command; what the user can put right is said in one line."""
+    try:
+        app()
+    except FedSaddleError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(0)

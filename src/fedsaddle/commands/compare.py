@@ -1,0 +1,33 @@
+"""`fedsaddle compare`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.report import plots
+from fedsaddle.report.tables import console, several_runs
+from fedsaddle.result import read_history
+
+
+def compare(folders: list[Path], out: Path | None, as_json: bool) -> None:
+    """Print runs side by side and draw them."""
+    summaries: dict[str, dict[str, Any]] = {}
+    histories: dict[str, list[dict[str, Any]]] = {}
+    for folder in folders:
+        summary, history = folder / "summary.json", read_history(folder / "metrics.jsonl")
+        if not summary.exists() or not history:
+            raise MissingData(f"{str(folder)!r}: holds no finished run (no summary.json or metrics.jsonl)")
+        name = folder.name if folder.name not in summaries else str(folder)
+        summaries[name], histories[name] = json.loads(summary.read_text()), history
+    measures = {plots.main_measure(h) for h in histories.values()}
+    if len(measures) > 1:
+        raise BadInput("folders", [str(f) for f in folders], "these runs measure different things")
+    if as_json:
+        print(json.dumps(summaries, indent=2))
+    else:
+        console().print(several_runs(summaries))
+    if out is not None:
+        plots.comparison(histories, out)

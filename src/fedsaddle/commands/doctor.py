@@ -1,0 +1,37 @@
+"""`fedsaddle doctor`."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import version
+
+import torch
+from rich.console import Console
+
+from fedsaddle import __version__
+from fedsaddle.algorithms.drfa import Drfa
+from fedsaddle.data.locate import search_folders
+from fedsaddle.loading import load
+from fedsaddle.loop import run
+from fedsaddle.problems.minimisation import Supervised
+from fedsaddle.problems.models import logistic_regression
+
+TOLERANCE = 1e-4
+
+
+def doctor() -> int:
+    """Print what is there; 0 if all is well."""
+    console = Console()
+    console.print(f"fedsaddle {__version__}, Python {platform.python_version()}, {os.cpu_count()} cores")
+    console.print(", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "scikit-learn", "safetensors")))
+    for folder in search_folders():
+        found = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
+        console.print(f"data in {folder}: {', '.join(found) or 'none'}", highlight=False)
+    data = load("digits", split="by-class", clients=10)
+    algorithm = Drfa(problem=Supervised(logistic_regression(64, 10)), sampled_clients=5)
+    serial, fast = (run(algorithm, data, 5, engine=name) for name in ("serial", "vectorised"))
+    apart = float((serial.model - fast.model).abs().max())
+    well = apart < TOLERANCE and bool(torch.isfinite(fast.model).all())
+    console.print(f"serial and vectorised engines differ by {apart:.1e}: {'good' if well else 'NOT GOOD'}")
+    return 0 if well else 1

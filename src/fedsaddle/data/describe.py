@@ -1,0 +1,128 @@
+"""How unlike the clients are: sizes, label counts and one figure for the heterogeneity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsaddle.data.client_names import visible
+from fedsaddle.data.federated import FederatedData
+from fedsaddle.data.store import Ints, Stacked
+
+SHOWN_CLIENTS = 20
+SHOWN_CLASSES = 3
+
+
+@dataclass(frozen=True, eq=False)
+class SplitReport:
+    """Per client: sizes and label counts (N, classes), or target means (N,) for regression.
+
+    `heterogeneity` is the mean total-variation distance between the clients' label distributions and the
+    pooled one, where each client counts the same whatever its size: 0 for like clients, towards 1 when
+    each client holds one of many classes. It is None for regression. The label counts, the distance and
+    `size_ratio` (largest over smallest client) are those of the training rows.
+    """
+
+    data: str
+    names: tuple[str, ...]
+    classes: tuple[str, ...]
+    train_sizes: Ints
+    test_sizes: Ints
+    label_counts: Ints | None
+    target_means: NDArray[np.float64] | None
+    heterogeneity: float | None
+    size_ratio: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, lists and strings, for JSON."""
+        return {
+            "data": self.data,
+            "clients": len(self.names),
+            "names": list(self.names),
+            "classes": list(self.classes),
+            "train_sizes": self.train_sizes.tolist(),
+            "test_sizes": self.test_sizes.tolist(),
+            "label_counts": None if self.label_counts is None else self.label_counts.tolist(),
+            "target_means": None if self.target_means is None else self.target_means.tolist(),
+            "heterogeneity": self.heterogeneity,
+            "size_ratio": self.size_ratio,
+        }
+
+    def text(self) -> str:
+        """A table for the terminal, of the first 20 clients."""
+        shown = min(len(self.names), SHOWN_CLIENTS)
+        width = max(6, *(len(name) for name in self.names[:shown]))
+        last = "most frequent labels" if self.label_counts is not None else "mean target"
+        lines = [self.headline(), "", f"{'client':<{width}}  {'train':>8}  {'test':>8}  {last}"]
+        for i in range(shown):
+            sizes = f"{self.train_sizes[i]:>8,}  {self.test_sizes[i]:>8,}"
+            lines.append(f"{self.names[i]:<{width}}  {sizes}  {self._labels(i)}")
+        if shown < len(self.names):
+            lines.append(f"... and {len(self.names) - shown:,} more clients")
+        return "\n".join(lines)
+
+    def plot(self, path: str | Path) -> Path:
+        """A chart of the label counts per client; the end of the name (.png, .svg, .pdf) sets the format."""
+        from fedsaddle.data.split_chart import draw
+
+        figure = draw(self)
+        figure.savefig(path, dpi=150)
+        return Path(path)
+
+    def headline(self) -> str:
+        """The whole split in two lines."""
+        total = f"{self.train_sizes.sum():,} training and {self.test_sizes.sum():,} test rows"
+        unlike = "" if self.heterogeneity is None else f"; heterogeneity {self.heterogeneity:.3f} (0 = alike)"
+        return (
+            f"{self.data}: {len(self.names):,} clients, {total}\n"
+            f"largest client / smallest client {self.size_ratio:.1f}{unlike}"
+        )
+
+    def _labels(self, i: int) -> str:
+        if self.label_counts is None:
+            return "" if self.target_means is None else f"{self.target_means[i]:.4g}"
+        counts = self.label_counts[i]
+        top = [c for c in np.argsort(-counts, kind="stable")[:SHOWN_CLASSES] if counts[c]]
+        return ", ".join(f"{visible(self.classes[c])} {counts[c] / counts.sum():.0%}" for c in top)
+
+
+def describe(data: FederatedData) -> SplitReport:
+    """Measure a split."""
+    sizes = data.train.sizes
+    test_sizes = np.zeros(data.count, dtype=np.int64) if data.test is None else data.test.sizes
+    counts = label_counts(data.train, len(data.classes)) if data.classes else None
+    return SplitReport(
+        data=data.name,
+        names=data.names,
+        classes=data.classes,
+        train_sizes=sizes,
+        test_sizes=test_sizes,
+        label_counts=counts,
+        target_means=None if counts is not None else _means(data.train),
+        heterogeneity=None if counts is None else heterogeneity(counts),
+        size_ratio=float(sizes.max() / sizes.min()),
+    )
+
+
+def label_counts(rows: Stacked, classes: int) -> Ints:
+    """Rows of each class at each client, (N, classes); characters where a row is a sequence."""
+    per_row = rows.y[0].numel()
+    client = np.repeat(np.arange(rows.count), rows.sizes * per_row)
+    flat = np.bincount(client * classes + rows.y.numpy().ravel(), minlength=rows.count * classes)
+    return flat.reshape(rows.count, classes).astype(np.int64)
+
+
+def heterogeneity(counts: Ints) -> float:
+    """Mean total-variation distance of the rows of `counts`, as distributions, to their pooled one."""
+    each = counts / counts.sum(axis=1, keepdims=True)
+    pooled = counts.sum(axis=0) / counts.sum()
+    return float(np.abs(each - pooled).sum(axis=1).mean() / 2)
+
+
+def _means(rows: Stacked) -> NDArray[np.float64]:
+    sums = np.add.reduceat(rows.y.numpy().astype(np.float64), rows.offsets[:-1])
+    return np.asarray(sums / rows.sizes)

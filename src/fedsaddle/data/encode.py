@@ -1,0 +1,51 @@
+"""Turning raw columns into features: scaling, ordinal codes and one-hot columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsaddle.data.table import Array
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """A mean and a standard deviation per feature; one pair for all pixels of an image."""
+
+    mean: Array
+    std: Array
+
+    @classmethod
+    def fit(cls, x: Array) -> Scale:
+        """Measure `x`; a constant feature keeps the deviation 1, and so becomes 0."""
+        axis = 0 if x.ndim == 2 else None
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = np.mean(x, axis=axis, dtype=np.float64)
+            std = np.std(x, axis=axis, dtype=np.float64)
+        # A constant column may show a deviation of rounding errors, which would blow it up.
+        flat = std <= 1e-12 * np.maximum(np.abs(mean), 1.0)
+        return cls(np.asarray(mean), np.where(flat, 1.0, std))
+
+    def apply(self, x: Array) -> Floats:
+        """Subtract the mean and divide by the deviation. Overflow gives NaN, which `Table.check` names."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray((x - self.mean) / self.std, dtype=np.float32)
+
+
+def ordinal(values: Array, categories: Array) -> NDArray[np.int64]:
+    """Positions in the sorted `categories`, and -1 for a value that is not among them."""
+    at = np.minimum(np.searchsorted(categories, values), len(categories) - 1)
+    return np.where(categories[at] == values, at, -1).astype(np.int64)
+
+
+def one_hot(values: Array, categories: Array) -> Floats:
+    """One column per category; a value that is not among them gives a row of zeros."""
+    out = np.zeros((len(values), len(categories)), dtype=np.float32)
+    codes = ordinal(values, categories)
+    known = np.flatnonzero(codes >= 0)
+    out[known, codes[known]] = 1.0
+    return out

@@ -1,0 +1,94 @@
+"""The rows of every client, to train on and to test on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsaddle.data.dealing import Parts, generator
+from fedsaddle.data.splits import Split
+from fedsaddle.data.store import Stacked
+from fedsaddle.data.table import Array, Dataset, Table
+from fedsaddle.errors import BadInput
+
+HOLD_OUT = 3
+
+
+@dataclass(frozen=True, eq=False)
+class FederatedData:
+    """Training and test rows client by client.
+
+    A client may have no test rows; `test` is None if nobody has any. `classes` is empty for regression.
+    """
+
+    name: str
+    train: Stacked
+    test: Stacked | None
+    names: tuple[str, ...]
+    classes: tuple[str, ...]
+    features: tuple[str, ...]
+    source: str = ""
+    licence: str = ""
+
+    @property
+    def count(self) -> int:
+        """Number of clients."""
+        return self.train.count
+
+
+def federate(dataset: Dataset, split: Split, seed: int = 0, test_share: float = 0.2) -> FederatedData:
+    """Deal the rows out to the clients.
+
+    An official test table is dealt out by the same split, and `test_share` is not used. Without one, each
+    client holds out `test_share` of its own rows at random: at least one if it has two, never all.
+    """
+    dataset.check()
+    parts, test_parts = split.assign(dataset.train, dataset.test, seed)
+    x, y = _tensors(dataset.train)
+    if dataset.test is not None and test_parts is not None:
+        train = Stacked.of(x, y, parts)
+        test = Stacked.of(*_tensors(dataset.test), test_parts, allow_empty=True)
+    else:
+        kept, held = hold_out(parts, test_share, seed)
+        train, test = Stacked.of(x, y, kept), Stacked.of(x, y, held, allow_empty=True)
+    return FederatedData(
+        name=dataset.name,
+        train=train,
+        test=test if len(test.x) else None,
+        names=split.names(dataset.train),
+        classes=dataset.train.classes,
+        features=dataset.train.features,
+        source=dataset.source,
+        licence=dataset.licence,
+    )
+
+
+def hold_out(parts: Parts, test_share: float, seed: int) -> tuple[Parts, Parts]:
+    """Part each client's rows into those to train on and those held out for the test."""
+    if not 0 <= test_share < 1:
+        raise BadInput("test_share", test_share, "must be at least 0 and less than 1")
+    sizes = np.array([len(part) for part in parts])
+    counts = np.round(test_share * sizes).astype(np.int64)
+    if test_share > 0:
+        counts = np.minimum(np.maximum(counts, 1), sizes - 1)
+    client = np.repeat(np.arange(len(parts)), sizes)
+    rows = np.concatenate(parts)
+    # Shuffle within each client, and hold out the first rows: in one step, as there may be very many clients.
+    order = np.lexsort((generator(seed, HOLD_OUT).random(len(rows)), client))
+    place = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    held = np.empty(len(rows), dtype=bool)
+    held[order] = place < counts[client]
+    ends, test_ends = np.cumsum(sizes - counts)[:-1], np.cumsum(counts)[:-1]
+    return np.split(rows[~held], ends), np.split(rows[held], test_ends)
+
+
+def _tensors(table: Table) -> tuple[Tensor, Tensor]:
+    return _tensor(table.x), _tensor(table.y)
+
+
+def _tensor(array: Array) -> Tensor:
+    # Torch warns of arrays that it may not write to, such as views of a file.
+    return torch.from_numpy(array if array.flags.writeable else array.copy())

@@ -1,0 +1,144 @@
+"""Your own rows: a CSV, Parquet or NumPy .npz file with a target and a client for each row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedsaddle.data.cells import Task, client_ids, is_number, need_numbers, numbers, targets
+from fedsaddle.data.encode import Scale, one_hot
+from fedsaddle.data.npz import read_npz
+from fedsaddle.data.read_columns import Choose, read_columns, require
+from fedsaddle.data.table import Array, Dataset, Table
+from fedsaddle.errors import BadInput
+
+MAX_CATEGORIES = 1000
+
+Columns = dict[str, Array]
+
+
+def from_file(
+    path: str | Path,
+    target: str = "y",
+    client: str | None = "client",
+    features: Sequence[str] | None = None,
+    standardise: bool = True,
+    task: Task = "auto",
+    test_path: str | Path | None = None,
+    delimiter: str = ",",
+) -> Dataset:
+    """Read `path`; split it afterwards with `Natural(client)`.
+
+    Without `features`, every column but the target and the client is one. Numbers are used as they are,
+    or standardised with the statistics of all rows of `path`; a column of strings becomes one 0/1 feature
+    per value (a value that only the test file has gives zeros), and can be split by. With `task="auto"`
+    strings, truth values and at most 100 different whole numbers are classes; other numbers are a
+    regression target. A .npz file holds arrays x, y, client, and if wanted x_test, y_test, client_test.
+    `client=None` says that there is no client column, for a split such as `Dirichlet`.
+    """
+    path = Path(path)
+    if task not in ("auto", "classes", "regression"):
+        raise BadInput("task", task, "use 'auto', 'classes' or 'regression'")
+    if path.suffix.lower() == ".npz":
+        for key, value in (("features", features), ("test_path", test_path)):
+            if value is not None:
+                raise BadInput(key, value, "not for .npz files, which hold the arrays x and x_test; leave it out")
+        train, test = read_npz(path, target, client, standardise, task)
+    else:
+        roles = _Roles(target, client, None if features is None else tuple(features))
+        raw = [read_columns(path, roles.choose, delimiter, client)]
+        if test_path is not None:
+            raw.append(read_columns(Path(test_path), _like(raw[0]), delimiter, client))
+        train, *rest = _tables(raw, roles, standardise, task)
+        test = rest[0] if rest else None
+    data = Dataset(path.stem, train, test, path.name, "as its owner says")
+    data.check()
+    if client is not None:
+        _check_clients(data, client)
+    return data
+
+
+@dataclass(frozen=True)
+class _Roles:
+    """Which column is what."""
+
+    target: str
+    client: str | None
+    features: tuple[str, ...] | None
+
+    def choose(self, there: Sequence[str]) -> Sequence[str]:
+        """The columns to read: target, client, features."""
+        apart = [require(self.target, there, "target")]
+        if self.client is not None:
+            apart.append(require(self.client, there, "client"))
+        listed = [c for c in there if c not in apart] if self.features is None else self.features
+        wanted = [require(c, there, "features") for c in listed]
+        if not wanted or self.target in wanted:
+            raise BadInput("features", wanted, f"name at least one column, and not the target '{self.target}'")
+        return list(dict.fromkeys([*apart, *wanted]))
+
+    def listed(self, raw: Columns) -> Sequence[str]:
+        """The feature columns, in order."""
+        return self.features or [c for c in raw if c not in (self.target, self.client)]
+
+
+def _like(first: Columns) -> Choose:
+    """Chooses in the test file what was read of the training file."""
+    return lambda there: [require(name, there, "column of test_path") for name in first]
+
+
+def _tables(raw: list[Columns], roles: _Roles, standardise: bool, task: Task) -> list[Table]:
+    labels, classes = targets([columns[roles.target] for columns in raw], roles.target, task)
+    blocks: list[list[Array]] = [[] for _ in raw]
+    split_by: list[Columns] = [{} for _ in raw]
+    names: list[str] = []
+    for column in roles.listed(raw[0]):
+        values = [columns[column] for columns in raw]
+        first = numbers(values[0], column)
+        if first is None:
+            features, new = _one_hot(values, column)
+            for by, strings in zip(split_by, values, strict=True):
+                by[column] = strings.astype(str)
+        else:
+            others = [need_numbers(v, column) for v in values[1:]]
+            features, new = _scaled([first, *others], standardise), [column]
+        for block, feature in zip(blocks, features, strict=True):
+            block.append(feature)
+        names += new
+    if roles.client is not None:
+        ids = client_ids([columns[roles.client] for columns in raw], roles.client)
+        for by, clients in zip(split_by, ids, strict=True):
+            by[roles.client] = clients
+    parts = zip(blocks, labels, split_by, strict=True)
+    return [Table.of(np.concatenate(block, axis=1), y, by, classes, names) for block, y, by in parts]
+
+
+def _scaled(values: list[Array], standardise: bool) -> list[Array]:
+    if standardise:
+        scale = Scale.fit(values[0][:, None])
+        return [scale.apply(v[:, None]) for v in values]
+    with np.errstate(over="ignore"):  # Table.check names the cell
+        return [v[:, None].astype(np.float32) for v in values]
+
+
+def _one_hot(values: list[Array], column: str) -> tuple[list[Array], list[str]]:
+    categories = np.unique(values[0])
+    if len(categories) > MAX_CATEGORIES:
+        odd = next((str(c) for c in categories if not is_number(str(c))), "")
+        remedy = f"too many for 0/1 features; leave it out of `features`, or if it holds numbers mend '{odd}'"
+        raise BadInput(f"different values of column '{column}'", len(categories), remedy)
+    return [one_hot(v.astype(str), categories) for v in values], [f"{column}={category}" for category in categories]
+
+
+def _check_clients(data: Dataset, client: str) -> None:
+    known = np.unique(data.train.columns[client])
+    if len(known) < 2:
+        remedy = "one client is no federation; choose another column, or client=None and another split"
+        raise BadInput(f"clients in column '{client}'", known.tolist(), remedy)
+    if data.test is not None:
+        new = np.setdiff1d(data.test.columns[client], known)
+        if len(new):
+            raise BadInput(f"test client in '{client}'", str(new[0]), "has no training rows; drop its test rows")

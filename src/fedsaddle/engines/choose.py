@@ -1,0 +1,66 @@
+"""Which engine, which chunk, how many threads: a rule from the model and the machine, the same every time.
+
+The chunk shapes the rounding of sums, so it must not depend on a stopwatch: a resumed run would drift.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedsaddle.data.store import ClientRows
+from fedsaddle.engines.serial import Serial
+from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.errors import BadInput
+
+CACHE_BYTES = 8 << 20  # models of a chunk that fit the caches of common machines
+MEMORY_BYTES = 1 << 30  # rows that a chunk may gather at a time
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+Engine = Serial | Vectorised
+
+
+def make_engine(
+    name: str, problem: Any, rows: ClientRows, seed: int, chunk: int | None = None, workers: int | None = None
+) -> Engine:
+    """The engine of that name; `chunk` and `workers` default to the rule of `settings`."""
+    if name == "serial":
+        return Serial(rows, seed)
+    if name != "vectorised":
+        raise BadInput("engine", name, "choose one of serial, vectorised")
+    keep_freed_memory()
+    by_rule = settings(problem, rows)
+    return Vectorised(rows, seed, by_rule[0] if chunk is None else chunk, by_rule[1] if workers is None else workers)
+
+
+def settings(problem: Any, rows: ClientRows) -> tuple[int, int]:
+    """`(chunk, workers)`.
+
+    Convolutions are bound by arithmetic: one client at a time, a thread a core. Everything else gains from many
+    clients a step, as long as their models stay in the caches and their rows in memory.
+    """
+    cores = os.cpu_count() or 1
+    model = getattr(problem, "model", None)
+    if model is not None and any(isinstance(part, _CONVOLUTIONS) for part in model.modules()):
+        return 1, cores
+    model_bytes = problem.dimension * torch.get_default_dtype().itemsize
+    by_cache = max(4, CACHE_BYTES // model_bytes)
+    first = np.zeros(1, dtype=np.int64)
+    x, _ = rows.gather(first, first[None])
+    by_memory = MEMORY_BYTES // max(1, x[0, 0].numel() * x.element_size() * int(rows.sizes.max()))
+    return int(max(1, min(by_cache, by_memory, 64))), 1
+
+
+def keep_freed_memory() -> None:
+    """Tell glibc to keep large freed blocks: handing them back and faulting them in again costs up to half the time."""
+    if sys.platform.startswith("linux"):
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "mallopt"):
+            libc.mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD
+            libc.mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD

@@ -1,0 +1,54 @@
+"""What makes two runs the same run: algorithm, problem, starting point, data and seed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedsaddle.data.store import ClientRows, Stacked
+
+
+def fingerprint(algorithm: Any, rows: ClientRows, seed: int) -> str:
+    """Sixteen hex digits; equal for equal runs, different if anything that shapes the trajectory differs."""
+    said = {
+        "algorithm": described(algorithm),
+        "start": digest(algorithm.problem.initial()),
+        "clients": digest(torch.from_numpy(np.ascontiguousarray(rows.sizes, dtype=np.int64))),
+        "rows": _sampled(rows),
+        "seed": seed,
+    }
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _sampled(rows: ClientRows) -> list[str]:
+    """A digest of all targets and of some 256 feature rows; lazy rows speak through their sizes only."""
+    if not isinstance(rows, Stacked):
+        return []
+    return [digest(rows.y), digest(rows.x[:: max(1, len(rows.x) // 256)])]
+
+
+def digest(v: Tensor) -> str:
+    """The SHA-256 of a tensor's bytes and type."""
+    return hashlib.sha256(str(v.dtype).encode() + v.detach().contiguous().numpy().tobytes()).hexdigest()
+
+
+def described(thing: Any) -> Any:
+    """A value as plain JSON: dataclasses by name and fields, modules by their text, functions by their name."""
+    if isinstance(thing, Tensor):
+        return digest(thing)
+    if isinstance(thing, nn.Module):
+        return repr(thing)
+    if is_dataclass(thing) and not isinstance(thing, type):
+        said = {f.name: described(getattr(thing, f.name)) for f in fields(thing) if f.init}
+        return {"": type(thing).__name__, **said}
+    if isinstance(thing, list | tuple):
+        return [described(t) for t in thing]
+    if thing is None or isinstance(thing, bool | int | float | str):
+        return thing
+    return getattr(thing, "__qualname__", type(thing).__qualname__)

@@ -1,0 +1,22 @@
+"""Data by name: `load("digits", split="by-class", clients=10)`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedsaddle.catalogue import DATASETS, SPLITS, find
+from fedsaddle.data.federated import FederatedData, federate
+from fedsaddle.validate import checked
+
+
+def load(
+    name: str, *, split: str = "iid", seed: int = 0, test_share: float = 0.2, options: dict[str, Any] | None = None,
+    **split_options: Any,
+) -> FederatedData:  # fmt: skip
+    """A data set, dealt out to clients.
+
+    `options` go to the loader (`{"images": True}`), all other keywords to the split (`clients`, `alpha`, `column` ...).
+    """
+    make_data, make_split = find(DATASETS, "name", name), find(SPLITS, "split", split)
+    rule = make_split(**checked("split", make_split, split_options))
+    return federate(make_data(**checked("options", make_data, options or {})), rule, seed, test_share)

@@ -1,0 +1,286 @@
+"""The loop: rounds, evaluation, checkpoints, resume, early stop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from fedsaddle.checkpoint import restored
+from fedsaddle.data.federated import FederatedData
+from fedsaddle.data.store import Lazy, Stacked
+from fedsaddle.engines.choose import Engine, make_engine
+from fedsaddle.engines.site import LocalSite
+from fedsaddle.errors import BadInput, Diverged, NobodyAnswered, within
+from fedsaddle.federation.clients import Clients
+from fedsaddle.federation.ledger import Ledger, Metered
+from fedsaddle.federation.lossy import Lossy
+from fedsaddle.federation.randomness import server_generator
+from fedsaddle.fingerprint import fingerprint
+from fedsaddle.metrics.evaluation import Measured, evaluate
+from fedsaddle.output import Output, RunFolder
+from fedsaddle.result import Result, main_part, mixture_of
+from fedsaddle.target import Target
+
+MOST_LISTED = 200  # clients whose own figures are kept in the history
+MOST_EMPTY = 20  # rounds in a row without an answer before giving up
+
+Watch = Callable[[int, dict[str, Any] | None], None]
+Rows = Stacked | Lazy
+
+
+def run(
+    algorithm: Any,
+    data: FederatedData | Rows,
+    rounds: int = 100,
+    *,
+    seed: int = 0,
+    engine: str = "vectorised",
+    chunk: int | None = None,
+    workers: int | None = None,
+    evaluate_every: int = 1,
+    evaluate_train: bool = False,
+    target: str | None = None,
+    lost_replies: float = 0.0,
+    out: str | Path | None = None,
+    resume: bool = False,
+    checkpoint_every: int = 10,
+    watch: Watch | None = None,
+    begun: Callable[[], None] | None = None,
+    warn: Callable[[str], None] = warnings.warn,
+) -> Result:
+    """Run `algorithm` on `data` for some rounds.
+
+    Args:
+        algorithm: such as `Drfa(problem=...)`.
+        data: what `load` gives, or client rows of your own.
+        rounds: how many.
+        seed: keys every draw; the same seed gives the same run on every engine.
+        engine: "vectorised", or "serial", the slow and obvious one.
+        chunk: clients a step on the vectorised engine; by default a rule chooses.
+        workers: threads of the vectorised engine; by default a rule chooses.
+        evaluate_every: rounds between evaluations on the test rows.
+        evaluate_train: evaluate on the training rows as well (they are always measured at the end).
+        target: stop early, for example "worst accuracy >= 0.5".
+        lost_replies: share of replies lost on the way.
+        out: folder for metrics, model and checkpoints; None writes nothing.
+        resume: go on from the newest checkpoint in `out`.
+        checkpoint_every: rounds between checkpoints.
+        watch: called after each round with its number and, where it was evaluated, its record.
+        begun: called once all is checked and `out` exists.
+        warn: called with what the user should know but need not stop for.
+    """
+    for key, value in {
+        "rounds": rounds,
+        "evaluate_every": evaluate_every,
+        "checkpoint_every": checkpoint_every,
+    }.items():
+        if value < 1:
+            raise BadInput(key, value, "must be at least 1")
+    train, test = (data.train, data.test) if isinstance(data, FederatedData) else (data, None)
+    machine = make_engine(engine, algorithm.problem, train, seed, chunk, workers)
+    loop = Loop(
+        algorithm=algorithm,
+        engine=machine,
+        train=train,
+        test=test,
+        rounds=rounds,
+        seed=seed,
+        evaluate_every=evaluate_every,
+        evaluate_train=evaluate_train or test is None,
+        target=None if target is None else Target.parse(target),
+        lost_replies=lost_replies,
+        watch=watch,
+    )
+    folder = None if out is None else RunFolder(Path(out), loop.fingerprint, checkpoint_every)
+    output = Output.to(folder, resume)
+    loop.resume(output)
+    for reason in output.refused:
+        warn(f"{reason}; the checkpoint before it is used")
+    if begun is not None:
+        begun()
+    return loop.go(output)
+
+
+@dataclass
+class Loop:
+    """One run and all that changes while it runs."""
+
+    algorithm: Any
+    engine: Engine
+    train: Rows
+    test: Stacked | None
+    rounds: int
+    seed: int
+    evaluate_every: int
+    evaluate_train: bool
+    target: Target | None
+    lost_replies: float
+    watch: Watch | None
+    done: int = 0
+    seconds: float = 0.0
+    empty_rounds: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        inner: Clients = Lossy(self.engine, self.lost_replies, self.seed) if self.lost_replies else self.engine
+        self.clients = Metered(inner, Ledger())
+        with within("algorithm"):
+            self.server = self.algorithm.start(self.clients)
+        self.fingerprint = fingerprint(self.algorithm, self.train, self.seed)
+
+    def go(self, output: Output) -> Result:
+        """Run to the end, to the target or to an interruption."""
+        stopped = self._already()
+        with Interruption() as interruption:
+            while stopped is None:
+                self._round()
+                record = self._record() if self._due() else None
+                if self.watch is not None:
+                    self.watch(self.done, record)
+                if record is not None:
+                    output.record(record)
+                    if self.target is not None and self.target.met(main_part(record)):
+                        stopped = "target"
+                if self.done >= self.rounds:
+                    stopped = stopped or "finished"
+                if interruption.asked:
+                    stopped = stopped or "interrupted"
+                if stopped is not None or output.due(self.done):
+                    output.save(self.done, self.server, self.engine.memory.kept, self._notes())
+        result = Result(self.algorithm, self.server, self.history, self._summary(stopped or "finished"))
+        output.finish(result)
+        return result
+
+    def _round(self) -> None:
+        began = time.perf_counter()
+        self.clients.begin(self.done)
+        try:
+            server = self.algorithm.round(self.server, self.clients, server_generator(self.seed, self.done))
+            self.empty_rounds = 0
+        except NobodyAnswered as reason:
+            server, self.empty_rounds = self.server, self.empty_rounds + 1
+            self.clients.begin(self.done)
+            if self.empty_rounds >= MOST_EMPTY:
+                raise NobodyAnswered(f"{self.empty_rounds} rounds in a row: {reason}") from reason
+        except Diverged as reason:
+            raise Diverged(reason.client, reason.field, self.done + 1) from None
+        self.clients.commit()
+        self.server = server
+        self.done += 1
+        self.seconds += time.perf_counter() - began
+
+    def _due(self) -> bool:
+        return self.done % self.evaluate_every == 0 or self.done >= self.rounds
+
+    def _record(self) -> dict[str, Any]:
+        w = self.algorithm.model(self.server)
+        ledger = self.clients.ledger
+        record: dict[str, Any] = {
+            "round": self.done,
+            "exchanges": ledger.exchanges,
+            "bytes_down": ledger.bytes_down,
+            "bytes_up": ledger.bytes_up,
+            "samples": ledger.samples,
+            "local_steps": self.done * self.algorithm.local_steps,
+            "seconds": round(self.seconds, 6),
+        }
+        clients: dict[str, Any] = {}
+        for name, rows in (("test", self.test), ("train", self.train if self.evaluate_train else None)):
+            if rows is not None:
+                measured = self._measure(w, rows)
+                record[name] = measured.spread()
+                if len(measured.sizes) <= MOST_LISTED:
+                    clients[name] = {k: _listed(v) for k, v in measured.values.items()}
+        lam = mixture_of(self.algorithm, self.server)
+        if lam is not None and len(lam) <= MOST_LISTED:
+            record["mixture"] = lam.tolist()
+        self.history.append({**record, "clients": clients})
+        return self.history[-1]
+
+    def _measure(self, w: Tensor, rows: Rows) -> Measured:
+        measured = evaluate(self.algorithm.problem, w, rows)
+        bad = np.flatnonzero(~np.isfinite(measured.values["loss"]) & (measured.sizes > 0))
+        if len(bad):
+            raise Diverged(int(bad[0]), "loss", self.done)
+        return measured
+
+    def _notes(self) -> dict[str, Any]:
+        return {"ledger": self.clients.ledger.to_dict(), "seconds": self.seconds, "engine": self._engine()}
+
+    def _engine(self) -> dict[str, Any]:
+        fast = {k: getattr(self.engine, k) for k in ("chunk", "workers") if hasattr(self.engine, k)}
+        return {"name": type(self.engine).__name__.lower(), **fast}
+
+    def resume(self, output: Output) -> None:
+        """Go on from the newest checkpoint, if there is one."""
+        checkpoint = output.resumed()
+        if checkpoint is None:
+            return
+        self.server = restored(self.server, checkpoint.server)
+        self.done, self.seconds = checkpoint.rounds, checkpoint.notes["seconds"]
+        self.clients.ledger = Ledger(**checkpoint.notes["ledger"])
+        self.history = output.kept_history(self.done)
+        before = checkpoint.notes["engine"]
+        if before != self._engine():
+            raise BadInput("engine", self._engine(), f"the run began with {before}; resume with the same")
+        self.engine.memory.restore(self.algorithm, lambda i: LocalSite.alone(self.train, i), checkpoint.memory)
+
+    def _already(self) -> str | None:
+        """Whether a resumed run had reached its end before."""
+        if self.target is not None and self.history and self.history[-1]["round"] == self.done:
+            last = self.history[-1]
+            if self.target.met(main_part(last)):
+                return "target"
+        return "finished" if self.done >= self.rounds else None
+
+    def _summary(self, stopped: str) -> dict[str, Any]:
+        w = self.algorithm.model(self.server)
+        summary: dict[str, Any] = {
+            "algorithm": type(self.algorithm).__name__,
+            "stopped": stopped,
+            "rounds": self.done,
+            "target": None if self.target is None else str(self.target),
+            "target_round": self.done if stopped == "target" else None,
+        }
+        for name, rows in (("test", self.test), ("train", self.train)):
+            if rows is not None:
+                summary[name] = self._measure(w, rows).spread()
+        return {**summary, "seconds": round(self.seconds, 3), "ledger": self.clients.ledger.to_dict(),
+                "engine": self._engine(), "fingerprint": self.fingerprint}  # fmt: skip
+
+
+def _listed(values: np.ndarray[Any, np.dtype[np.float64]]) -> list[float | None]:
+    return [None if np.isnan(v) else float(v) for v in values]
+
+
+class Interruption:
+    """Lets a first Ctrl-C (or a terminate signal) end the run after the round; a second one ends it at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interruption:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True

@@ -1,0 +1,65 @@
+"""The loss and the accuracy of one model at every client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedsaddle.data.store import Lazy, Stacked
+from fedsaddle.metrics.spread import spread
+
+Floats = NDArray[np.float64]
+
+
+class Scored(Protocol):
+    """A problem whose rows can be scored one by one."""
+
+    def row_measures(self, w: Tensor, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """Measures of each row under the one model w, by name: at least "loss"."""
+        ...
+
+
+HIGHER_IS_BETTER = {"loss": False, "accuracy": True}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Each client's mean of every measure."""
+
+    sizes: NDArray[np.int64]
+    values: dict[str, Floats]
+
+    def spread(self) -> dict[str, dict[str, float]]:
+        """Statistics over clients, by measure."""
+        return {k: spread(v, self.sizes, higher_is_better=HIGHER_IS_BETTER[k]) for k, v in self.values.items()}
+
+
+def evaluate(problem: Scored, w: Tensor, rows: Stacked | Lazy, most_clients: int = 1000, block: int = 4096) -> Measured:
+    """Measure the model `w` at every client, in blocks of rows; of lazy clients, at the first `most_clients`."""
+    if isinstance(rows, Lazy):
+        rows = _first(rows, most_clients)
+    parts: dict[str, list[Tensor]] = {}
+    with torch.no_grad():
+        for a in range(0, len(rows.x), block):
+            for name, values in problem.row_measures(w, rows.x[a : a + block], rows.y[a : a + block]).items():
+                parts.setdefault(name, []).append(values.double())
+    sizes = rows.sizes
+    return Measured(sizes, {name: client_means(torch.cat(p).numpy(), rows.offsets) for name, p in parts.items()})
+
+
+def client_means(values: Floats, offsets: NDArray[np.int64]) -> Floats:
+    """The mean of each client's stretch of rows; NaN for a client without rows."""
+    sums = np.diff(np.concatenate([[0.0], np.cumsum(values)])[offsets])
+    sizes = np.diff(offsets)
+    return np.where(sizes > 0, sums / np.maximum(sizes, 1), np.nan)
+
+
+def _first(rows: Lazy, most: int) -> Stacked:
+    both = [rows.client(i) for i in range(min(most, rows.count))]
+    offsets = np.concatenate([[0], np.cumsum(rows.sizes[: len(both)])]).astype(np.int64)
+    return Stacked(torch.cat([x for x, _ in both]), torch.cat([y for _, y in both]), offsets)

@@ -1,0 +1,52 @@
+"""A progress bar with the rounds, the worst client and the time left; silent where nobody looks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from fedsaddle.result import main_part
+
+
+class Progress:
+    """Watches a run."""
+
+    def __init__(self, console: Console, rounds: int, title: str) -> None:
+        self.console = console
+        self.bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figure]}"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self.task = self.bar.add_task(title, total=rounds, figure="")
+
+    def __enter__(self) -> Progress:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, done: int, record: dict[str, Any] | None) -> None:
+        """After each round."""
+        self.bar.update(self.task, completed=done)
+        if record is not None:
+            part = main_part(record)
+            measure = "accuracy" if "accuracy" in part else "loss"
+            self.bar.update(self.task, figure=f"worst {measure} {part[measure]['worst']:.3f}")
+
+    def say(self, message: str) -> None:
+        """Plain lines that stay."""
+        self.console.print(message, highlight=False, soft_wrap=True)
+
+    def warn(self, message: str) -> None:
+        """A line that stays."""
+        self.console.print(f"warning: {message}", highlight=False, soft_wrap=True)

@@ -1,0 +1,62 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from fedsaddle.metrics.spread import STATISTICS
+from fedsaddle.result import main_part
+
+Summary = Mapping[str, Any]
+
+
+def console() -> Console:
+    """Standard output; as wide as it needs to be where no terminal sets the width."""
+    wide = Console()
+    return wide if wide.is_terminal else Console(width=120)
+
+
+def megabytes(n: int) -> str:
+    """Bytes as MB with a sensible number of digits."""
+    return f"{n / 1e6:,.2f} MB" if n < 1e8 else f"{n / 1e6:,.0f} MB"
+
+
+def one_run(summary: Summary) -> Table:
+    """The end of one run: every measure and statistic, and what it cost."""
+    ledger = summary["ledger"]
+    title = f"{summary['algorithm']}: {summary['rounds']} rounds, {summary['stopped']}"
+    if summary.get("target_round"):
+        title += f" ({summary['target']} in round {summary['target_round']})"
+    cost = (
+        f"{ledger['exchanges']:,} exchanges, {megabytes(ledger['bytes_down'])} down, "
+        f"{megabytes(ledger['bytes_up'])} up, {ledger['samples']:,} samples, {summary['seconds']:.1f} s"
+    )
+    table = Table(title=title, caption=cost, title_justify="left", caption_justify="left")
+    table.add_column("")
+    for statistic in STATISTICS:
+        table.add_column(statistic, justify="right")
+    for part in ("test", "train"):
+        for measure, values in summary.get(part, {}).items():
+            table.add_row(f"{part} {measure}", *(f"{values[s]:.4f}" for s in STATISTICS))
+    return table
+
+
+def several_runs(summaries: Mapping[str, Summary], title: str = "") -> Table:
+    """Runs side by side, on the test rows where there are any."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("run")
+    first = main_part(dict(next(iter(summaries.values()))))
+    measure = "accuracy" if "accuracy" in first else "loss"
+    for head in (f"worst {measure}", "bottom 10 %", "mean", "std", "rounds", "target", "exchanges", "up", "seconds"):
+        table.add_column(head, justify="right")
+    for name, summary in summaries.items():
+        values, ledger = main_part(dict(summary))[measure], summary["ledger"]
+        figures = [f"{values[s]:.4f}" for s in ("worst", "bottom10", "mean", "std")]
+        reached = "" if summary.get("target_round") is None else f"round {summary['target_round']}"
+        cost = [f"{ledger['exchanges']:,}", megabytes(ledger["bytes_up"]), f"{summary['seconds']:.1f}"]
+        table.add_row(name, *figures, str(summary["rounds"]), reached, *cost)
+    return table

@@ -1,0 +1,51 @@
+"""Keyword arguments checked against what takes them: unknown keys, missing ones and wrong types, in plain words."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from functools import partial
+from typing import Any, get_type_hints
+
+from pydantic import ConfigDict, ValidationError, create_model
+from pydantic_core import ErrorDetails
+
+from fedsaddle.errors import BadInput
+
+_PLAIN = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
+
+
+def checked(
+    section: str, target: Callable[..., Any], given: dict[str, Any], built: Iterable[str] = ()
+) -> dict[str, Any]:
+    """`given`, if it fits the signature of `target`; keys in `built` are supplied by the caller."""
+    fixed = {**target.keywords} if isinstance(target, partial) else {}
+    target = target.func if isinstance(target, partial) else target
+    hints = get_type_hints(vars(target)["__init__"] if isinstance(target, type) else target)
+    fields: dict[str, Any] = {}
+    for name, parameter in inspect.signature(target).parameters.items():
+        if name in built or name in fixed:
+            continue
+        kind = hints.get(name, Any)
+        fields[name] = (kind, ... if parameter.default is parameter.empty else parameter.default)
+    model = create_model("Options", __config__=_PLAIN, **fields)
+    try:
+        accepted = model(**given)
+    except ValidationError as error:
+        raise plain(section, error.errors()[0], fields, given) from None
+    return {name: getattr(accepted, name) for name in given}
+
+
+def plain(section: str, error: ErrorDetails, known: Iterable[str], given: Any = None) -> BadInput:
+    """Pydantic's first complaint as one line: key, value, remedy."""
+    path = [str(part) for part in error["loc"] if not str(part).startswith(("function-", "is-instance"))]
+    key = ".".join(p for p in [section, *path[:3]] if p and p not in ("int", "float", "str", "none", "bool"))
+    if error["type"] == "extra_forbidden":
+        near = get_close_matches(path[-1], list(known), 1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        return BadInput(key, error["input"], f"unknown key; {hint}known keys: {', '.join(known) or 'none'}")
+    if error["type"] == "missing":
+        return BadInput(key, None, "is required")
+    message = error["msg"].removeprefix("Value error, ")
+    return BadInput(key, error["input"], message[0].lower() + message[1:])

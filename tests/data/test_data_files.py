@@ -1,0 +1,359 @@
+from __future__ import annotations
+
+import builtins
+import csv
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsaddle.data.federated import federate
+from fedsaddle.data.files import from_file
+from fedsaddle.data.splits import Iid, Natural
+from fedsaddle.data.table import Dataset
+from fedsaddle.errors import BadInput, MissingData
+
+HEADER = ["age", "colour", "client", "y"]
+ROWS: list[list[Any]] = [
+    [30, "red", "south", "sick"],
+    [40, "blue", "north", "well"],
+    [50, "red", "north", "sick"],
+    [60, "green", "south", "well"],
+    [70, "blue", "south", "well"],
+]
+
+
+def _csv(path: Path, rows: list[list[Any]] | None = None, header: list[str] | None = None) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header or HEADER, *(ROWS if rows is None else rows)])
+    return path
+
+
+def _parquet(path: Path, rows: list[list[Any]] | None = None) -> Path:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = zip(*(ROWS if rows is None else rows), strict=True)
+    pq.write_table(pa.table(dict(zip(HEADER, map(list, columns), strict=True))), path)
+    return path
+
+
+def _changed(row: int, column: str, cell: Any) -> list[list[Any]]:
+    rows = [list(r) for r in ROWS]
+    rows[row][HEADER.index(column)] = cell
+    return rows
+
+
+@pytest.fixture(params=[".csv", ".parquet"])
+def write(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    writer = {".csv": _csv, ".parquet": _parquet}[request.param]
+    return lambda rows=None: writer(tmp_path / f"rows{request.param}", rows)
+
+
+def _check_five_rows(data: Dataset) -> None:
+    table = data.train
+    assert table.features == ("age", "colour=blue", "colour=green", "colour=red")
+    assert table.x.tolist() == [[30, 0, 0, 1], [40, 1, 0, 0], [50, 0, 0, 1], [60, 0, 1, 0], [70, 1, 0, 0]]
+    assert table.classes == ("sick", "well")
+    assert table.y.tolist() == [0, 1, 0, 1, 1]
+    assert table.columns["client"].tolist() == ["south", "north", "north", "south", "south"]
+    assert table.columns["colour"].tolist() == ["red", "blue", "red", "green", "blue"]
+
+
+def test_csv_and_parquet_give_the_same_table(write: Any) -> None:
+    data = from_file(write(), standardise=False)
+    _check_five_rows(data)
+    federated = federate(data, Natural("client"), test_share=0)
+    assert federated.names == ("north", "south")
+    assert federated.train.sizes.tolist() == [2, 3]
+
+
+def test_numbers_are_standardised_and_categories_are_not(write: Any) -> None:
+    x = from_file(write()).train.x
+    np.testing.assert_allclose(x[:, 0], (np.arange(5) - 2) / np.sqrt(2), rtol=1e-6)
+    assert set(x[:, 1:].ravel()) == {0, 1}
+
+
+def test_features_can_be_chosen(write: Any) -> None:
+    table = from_file(write(), features=["colour"]).train
+    assert table.features == ("colour=blue", "colour=green", "colour=red")
+    both = from_file(write(), features=["client", "age"]).train
+    assert both.features == ("client=north", "client=south", "age")
+
+
+def test_a_test_file_is_encoded_like_the_training_file(tmp_path: Path) -> None:
+    train = _csv(tmp_path / "train.csv")
+    test = _csv(tmp_path / "test.csv", [["north", 90, "well", "pink"]], ["client", "age", "y", "colour"])
+    data = from_file(train, test_path=test)
+    assert data.test is not None
+    np.testing.assert_allclose(data.test.x, [[4 / np.sqrt(2), 0, 0, 0]], rtol=1e-6)
+    assert data.test.y.tolist() == [1]
+    federated = federate(data, Natural())
+    assert federated.test is not None
+    assert federated.test.sizes.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (["north", 90, "dead", "red"], "test target 'y' = 'dead'"),
+        (["west", 90, "well", "red"], "test client in 'client' = 'west'"),
+        (["north", "old", "well", "red"], "row 1, column 'age' = 'old': is not a number"),
+    ],
+)
+def test_test_rows_that_do_not_fit_are_refused(tmp_path: Path, row: list[Any], message: str) -> None:
+    train = _csv(tmp_path / "train.csv")
+    test = _csv(tmp_path / "test.csv", [row], ["client", "age", "y", "colour"])
+    with pytest.raises(BadInput, match=message):
+        from_file(train, test_path=test)
+    short = _csv(tmp_path / "short.csv", [[1, 2]], ["client", "age"])
+    with pytest.raises(BadInput, match="column of test_path = 'y'"):
+        from_file(train, test_path=short)
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "message"),
+    [
+        ("age", "", r"row 3, column 'age' = '': the cell is empty"),
+        ("colour", "", r"row 3, column 'colour' = ''"),
+        ("client", "", r"row 3, column 'client' = ''"),
+        ("y", "", r"row 3, column 'y' = ''"),
+        ("age", "NaN", r"row 3, column 'age' = 'nan': is not a finite"),
+        ("age", "inf", r"row 3, column 'age' = 'inf'"),
+        ("age", "NA", r"row 3, column 'age' = 'NA': the other cells are numbers"),
+        ("age", "?", r"row 3, column 'age' = '\?'"),
+        ("colour", "x" * 1001, "longest cell of 'colour' = 1001"),
+    ],
+)
+def test_bad_cells_of_a_csv_are_named(tmp_path: Path, column: str, cell: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        from_file(_csv(tmp_path / "rows.csv", _changed(2, column, cell)))
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "message"),
+    [
+        ("age", None, "row 3, column 'age' = ''"),
+        ("client", None, "row 3, column 'client' = ''"),
+        ("client", "", "row 3, column 'client' = ''"),
+        ("age", float("nan"), "row 3, column 'age' = 'nan'"),
+    ],
+)
+def test_bad_cells_of_a_parquet_file_are_named(tmp_path: Path, column: str, cell: Any, message: str) -> None:
+    rows = _changed(2, column, cell)
+    if isinstance(cell, float):
+        rows = [[float(r[0]), *r[1:]] for r in rows]
+    with pytest.raises(BadInput, match=message):
+        from_file(_parquet(tmp_path / "rows.parquet", rows))
+
+
+def test_a_category_may_be_called_na(tmp_path: Path) -> None:
+    table = from_file(_csv(tmp_path / "rows.csv", _changed(2, "colour", "NA"))).train
+    assert "colour=NA" in table.features
+
+
+def test_missing_columns_get_a_hint(write: Any) -> None:
+    with pytest.raises(BadInput, match=r"target = 'Y1'.*the columns are: age, colour, client, y"):
+        from_file(write(), target="Y1")
+    with pytest.raises(BadInput, match=r"client = 'clinet'.*did you mean 'client'"):
+        from_file(write(), client="clinet")
+    with pytest.raises(BadInput, match=r"features = 'color'.*did you mean 'colour'"):
+        from_file(write(), features=["age", "color"])
+    with pytest.raises(BadInput, match="not the target 'y'"):
+        from_file(write(), features=["age", "y"])
+
+
+def test_missing_and_strange_files(tmp_path: Path) -> None:
+    with pytest.raises(MissingData, match=r"nowhere\.csv does not exist"):
+        from_file(tmp_path / "nowhere.csv")
+    with pytest.raises(MissingData, match=r"nowhere\.npz does not exist"):
+        from_file(tmp_path / "nowhere.npz")
+    odd = tmp_path / "rows.xlsx"
+    odd.write_bytes(b"PK")
+    with pytest.raises(BadInput, match=r"must end in \.csv"):
+        from_file(odd)
+    fake = tmp_path / "fake.parquet"
+    fake.write_bytes(b"not parquet")
+    with pytest.raises(BadInput, match="not a readable Parquet file"):
+        from_file(fake)
+    for content, message in (
+        (b"", "line of column names"),
+        (b"age,y\n", "at least one row"),
+        (b"age,y,age\n1,2,3\n", "column = 'age': the name stands twice"),
+        (b"age,y\n1,2\n1,2,3\n", "cells in row 2 = 3"),
+        (b"age,y\n\xff\xfe,2\n", "not UTF-8"),
+        (b"age,y\n" + b"1" * 200_000 + b",2\n", "not a CSV file"),
+    ):
+        path = tmp_path / "rows.csv"
+        path.write_bytes(content)
+        with pytest.raises(BadInput, match=message):
+            from_file(path)
+
+
+def test_a_byte_order_mark_blank_lines_and_another_delimiter_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes("\ufeffage; client; y\n1; a; 0\n\n2.5; b; 1\n".encode())
+    table = from_file(path, delimiter=";", standardise=False).train
+    assert table.x.ravel().tolist() == [1, 2.5]
+    assert table.columns["client"].tolist() == ["a", "b"]
+
+
+def test_parquet_without_pyarrow_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = _parquet(tmp_path / "rows.parquet")
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any, **more: Any) -> Any:
+        if name.startswith("pyarrow"):
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(BadInput, match=r"pip install 'fedsaddle\[parquet\]'"):
+        from_file(path)
+
+
+def test_parquet_types(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "rows.parquet"
+    columns = {
+        "flag": pa.array([True, False, True]),
+        "small": pa.array([1, 2, 3], pa.int8()),
+        "kind": pa.array(["a", "b", "a"]).dictionary_encode(),
+        "price": pa.array([Decimal("1.5"), Decimal("2.5"), Decimal("0.5")]),
+        "client": pa.array([1, 2, 2]),
+        "y": pa.array([0.5, 1.5, 2.5]),
+    }
+    pq.write_table(pa.table(columns), path)
+    table = from_file(path, standardise=False).train
+    assert table.x.tolist() == [[1, 1, 1, 0, 1.5], [0, 2, 0, 1, 2.5], [1, 3, 1, 0, 0.5]]
+    assert (table.classes, table.y.tolist()) == ((), [0.5, 1.5, 2.5])
+    assert table.columns["client"].dtype == np.int64
+    pq.write_table(pa.table(columns).slice(0, 0), path)
+    with pytest.raises(BadInput, match="has no rows"):
+        from_file(path)
+    pq.write_table(pa.table({**columns, "when": pa.array([1, 2, 3], pa.timestamp("s"))}), path)
+    with pytest.raises(BadInput, match="type of column 'when'"):
+        from_file(path)
+
+
+def _targets(tmp_path: Path, cells: list[Any], **options: Any) -> Dataset:
+    rows = [[i, "c", i % 2, cell] for i, cell in enumerate(cells)]
+    return from_file(_csv(tmp_path / "rows.csv", rows), **options)
+
+
+def test_what_is_a_class_and_what_a_number(tmp_path: Path) -> None:
+    whole = _targets(tmp_path, [3, 7, 3, 10]).train
+    assert (whole.classes, whole.y.tolist()) == (("3", "7", "10"), [0, 1, 0, 2])
+    assert _targets(tmp_path, [3, 7, 3, 10], task="regression").train.y.tolist() == [3, 7, 3, 10]
+    assert _targets(tmp_path, [0.5, 1, 2, 3]).train.classes == ()
+    assert _targets(tmp_path, list(range(101))).train.classes == ()
+    assert len(_targets(tmp_path, list(range(101)), task="classes").train.classes) == 101
+    with pytest.raises(BadInput, match=r"classes of 'y' = .*single class"):
+        _targets(tmp_path, ["same"] * 4)
+    with pytest.raises(BadInput, match="row 2, column 'y' = 'high': is not a number"):
+        _targets(tmp_path, [1, "high", 2, 3], task="regression")
+    with pytest.raises(BadInput, match="task = 'ranking'"):
+        _targets(tmp_path, [1, 2], task="ranking")
+
+
+def test_client_names(tmp_path: Path) -> None:
+    def clients(ids: list[Any]) -> list[Any]:
+        rows = [[i, "c", who, i % 2] for i, who in enumerate(ids)]
+        return list(from_file(_csv(tmp_path / "rows.csv", rows)).train.columns["client"].tolist())
+
+    assert clients([10, 9, 10]) == [10, 9, 10]
+    assert clients(["007", "7", "07"]) == ["007", "7", "07"]
+    assert clients(["1" * 30, "2"]) == ["1" * 30, "2"]
+    with pytest.raises(BadInput, match=r"clients in column 'client'.*one client is no federation"):
+        clients(["a", "a"])
+
+
+def test_without_a_client_column(tmp_path: Path) -> None:
+    path = _csv(tmp_path / "rows.csv", [[1, 0], [2, 1], [3, 0], [4, 1]], ["age", "y"])
+    data = federate(from_file(path, client=None), Iid(2), test_share=0)
+    assert data.train.sizes.tolist() == [2, 2]
+
+
+def test_too_many_categories_are_refused(tmp_path: Path) -> None:
+    rows = [[i if i else "oops", "c", i % 2, i % 2] for i in range(1500)]
+    with pytest.raises(BadInput, match=r"different values of column 'age' = 1500.*mend 'oops'"):
+        from_file(_csv(tmp_path / "rows.csv", rows))
+
+
+def test_huge_numbers_are_named_not_turned_into_infinity(tmp_path: Path) -> None:
+    path = _csv(tmp_path / "rows.csv", _changed(1, "age", "1e300"))
+    for standardise in (True, False):
+        with pytest.raises(BadInput, match=r"row 2, column 'age' = '1e\+300'"):
+            from_file(path, standardise=standardise)
+
+
+ARRAYS = {
+    "x": np.arange(12).reshape(6, 2),
+    "y": np.array([2, 5, 2, 5, 2, 5]),
+    "client": np.array(["a", "b", "a", "b", "a", "a"]),
+}
+TEST_ARRAYS = {"x_test": np.ones((2, 2)), "y_test": np.array([5, 2]), "client_test": np.array(["b", "b"])}
+
+
+def _npz(tmp_path: Path, **changes: Any) -> Path:
+    path = tmp_path / "rows.npz"
+    np.savez(path, **{**ARRAYS, **changes})
+    return path
+
+
+def test_npz_round_trip(tmp_path: Path) -> None:
+    data = from_file(_npz(tmp_path, **TEST_ARRAYS), standardise=False)
+    assert data.test is not None
+    assert data.train.x.tolist() == ARRAYS["x"].tolist()
+    assert (data.train.classes, data.train.y.tolist()) == (("2", "5"), [0, 1, 0, 1, 0, 1])
+    assert data.test.y.tolist() == [1, 0]
+    federated = federate(data, Natural())
+    assert federated.test is not None
+    assert federated.train.sizes.tolist() == [4, 2]
+    assert federated.test.sizes.tolist() == [0, 2]
+    scaled = from_file(_npz(tmp_path, **TEST_ARRAYS))
+    assert scaled.test is not None
+    np.testing.assert_allclose(scaled.train.x.mean(0), 0, atol=1e-6)
+    np.testing.assert_allclose(scaled.test.x[0], (1 - np.array([5, 6])) / ARRAYS["x"].std(0), rtol=1e-5)
+
+
+def test_npz_images_and_regression(tmp_path: Path) -> None:
+    data = from_file(_npz(tmp_path, x=np.random.default_rng(0).normal(size=(6, 1, 4, 4)), y=np.linspace(0, 1, 6)))
+    assert data.train.x.shape == (6, 1, 4, 4)
+    assert from_file(_npz(tmp_path, y=ARRAYS["y"][:, None])).train.y.shape == (6,)
+    big = np.array([2**63 + 1, 2**63] * 3, dtype=np.uint64)
+    assert from_file(_npz(tmp_path, client=big)).train.columns["client"][0] == str(2**63 + 1)
+    assert data.train.classes == ()
+    assert data.test is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": np.array([[1.0, np.nan]] * 6)}, "x, row 1, feature 1 = nan"),
+        ({"x": np.zeros(6)}, r"x.shape = \(6,\)"),
+        ({"x": np.array([["a"]] * 6)}, "x.dtype"),
+        ({"x": np.zeros((5, 2))}, r"len\(y\) = 6: x has 5 rows"),
+        ({"client": np.array(["a", ""] * 3)}, "row 2, column 'client' = ''"),
+        ({"client": np.array([1.5, 2] * 3)}, "row 1, column 'client' = 1.5"),
+        ({"y": np.zeros((6, 2))}, r"y.shape = \(6, 2\): needs one entry per row"),
+        ({"client": np.zeros(6)}, "one client is no federation"),
+        ({"x_test": np.zeros((2, 2))}, "x_test = 'y_test': there is no such column"),
+        ({**TEST_ARRAYS, "y_test": np.array([5, 9])}, "test target 'y' = '9'"),
+        ({"y": np.array([{}] * 6, dtype=object)}, "cannot be read"),
+    ],
+)
+def test_bad_npz_files_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        from_file(_npz(tmp_path, **changes))
+
+
+def test_npz_takes_no_columns(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="features"):
+        from_file(_npz(tmp_path), features=["x"])
+    with pytest.raises(BadInput, match=r"target = 'label'.*the columns are: x, y, client"):
+        from_file(_npz(tmp_path), target="label")
+    broken = tmp_path / "broken.npz"
+    broken.write_bytes(b"PK\x03\x04 and nothing more")
+    with pytest.raises(BadInput, match="cannot be read"):
+        from_file(broken)
