@@ -51,6 +51,9 @@ def build_algorithm(config: Config, data: FederatedData) -> Any:
     if bool(data.classes) == (config.problem.loss == "square"):
         fits = "cross-entropy" if data.classes else "square"
         raise BadInput("problem.loss", config.problem.loss, f"the data are for loss = {fits!r}")
+    if config.problem.loss == "logistic" and len(data.classes) != 2:
+        remedy = f"needs two classes, the data have {len(data.classes)}; use cross-entropy"
+        raise BadInput("problem.loss", "logistic", remedy)
     torch.manual_seed(config.run.seed)
     model = build_model(config.model, data, scores=len(data.classes) if config.problem.loss == "cross-entropy" else 1)
     problem = Supervised(model, loss, config.problem.l2, config.engine.compile)
@@ -78,17 +81,21 @@ def build_model(section: Named, data: FederatedData, scores: int) -> torch.nn.Mo
     }
     if section.name == "cnn" and len(row) != 3:
         raise BadInput("model.name", "cnn", "needs pictures; say images = true under [data]")
+    if section.name == "cnn" and (row[1] != row[2] or row[2] < 4):
+        remedy = f"needs square pictures of 4 x 4 pixels or more, these are {row[1]} x {row[2]}; use mlp"
+        raise BadInput("model.name", "cnn", remedy)
     is_text = not data.train.x.is_floating_point()
     if (section.name == "gru") != is_text:
         raise BadInput("model.name", section.name, "gru is the model for text, and for nothing else")
     known = shapes[section.name]
-    module: torch.nn.Module = make(**known, **checked("model", make, section.options(), built=known))
+    with within("model"):
+        module: torch.nn.Module = make(**known, **checked("model", make, section.options(), built=known))
     return module
 
 
 def build_part(key: str, table: dict[str, Any], given: Any) -> Any:
     """A regulariser or a projection from its inline table."""
-    if not isinstance(given, dict) or "name" not in given:
+    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
         raise BadInput(key, given, f"write a table with a name, one of {', '.join(table)}")
     make = find(table, f"{key}.name", given["name"])
     with within(key):

@@ -68,12 +68,11 @@ class Folder:
             "format": FORMAT,
             "fingerprint": self.fingerprint,
             "rounds": rounds,
-            "sha256": hashlib.sha256(content).hexdigest(),
             "server": numbers,
             "notes": notes,
         }
-        write_json(stem.with_suffix(".json"), about)
-        for old in sorted(self.path.glob("*.json"))[: -self.keep]:
+        write_json(stem.with_suffix(".json"), {**about, "sha256": _checksum(about, content)})
+        for old in sorted(p for p in self.path.glob("*.json") if p.stem <= stem.name)[: -self.keep]:
             old.unlink(missing_ok=True)
             old.with_suffix(".safetensors").unlink(missing_ok=True)
 
@@ -96,13 +95,13 @@ class Folder:
             content = about.with_suffix(".safetensors").read_bytes()
             if said["format"] != FORMAT:
                 raise BadCheckpoint(f"{about.name} has format {said['format']}, this version reads {FORMAT}")
-            if hashlib.sha256(content).hexdigest() != said["sha256"]:
-                raise BadCheckpoint(f"{about.stem}.safetensors is damaged (its checksum differs)")
+            if _checksum(said, content) != said["sha256"]:
+                raise BadCheckpoint(f"{about.name} or its .safetensors is damaged (the checksum differs)")
             if said["fingerprint"] != self.fingerprint:
                 raise BadCheckpoint(f"{about.name} belongs to another run (other data, model, algorithm or seed)")
             tensors = load_tensors(content)
             rounds, server, notes = said["rounds"], dict(said["server"]), said["notes"]
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as reason:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as reason:
             raise BadCheckpoint(f"{about.name} is damaged ({type(reason).__name__}: {reason})") from reason
         memory: dict[int, dict[str, Tensor]] = {}
         for key, value in tensors.items():
@@ -121,6 +120,12 @@ def restored(template: S, values: dict[str, Any]) -> S:
     if known != set(values):
         raise BadCheckpoint(f"a checkpoint of another version: it has {sorted(values)}, expected {sorted(known)}")
     return replace(template, **values)  # type: ignore[type-var]
+
+
+def _checksum(about: dict[str, Any], content: bytes) -> str:
+    """Of the tensors and of all that is said about them."""
+    said = {k: v for k, v in about.items() if k != "sha256"}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode() + content).hexdigest()
 
 
 def _fields(record: Any) -> dict[str, Any]:

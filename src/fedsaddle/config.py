@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.errors import BadInput, MissingData, within
 from fedsaddle.target import Target
 from fedsaddle.validate import plain
 
@@ -38,7 +38,7 @@ class ProblemSection(BaseModel):
 
     model_config = _STRICT
     loss: str = "cross-entropy"
-    l2: float = Field(0.0, ge=0)
+    l2: float = Field(0.0, ge=0, allow_inf_nan=False)
 
 
 class RunSection(BaseModel):
@@ -46,7 +46,7 @@ class RunSection(BaseModel):
 
     model_config = _STRICT
     rounds: int = Field(100, ge=1)
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**64)
     evaluate_every: int = Field(1, ge=1)
     evaluate_train: bool = False
     checkpoint_every: int = Field(10, ge=1)
@@ -84,7 +84,9 @@ def read_config(path: Path, changes: list[str] | None = None) -> Config:
         content = tomllib.loads(path.read_text())
     except FileNotFoundError:
         raise MissingData(f"config = {str(path)!r}: there is no such file; `fedsaddle init` writes one") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
+    except OSError as error:
+        raise BadInput("config", str(path), f"cannot be read: {error.strerror}; name a TOML file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput("config", str(path), f"is not valid TOML: {error}") from None
     for change in changes or []:
         apply_change(content, change)
@@ -102,7 +104,8 @@ def validated(content: dict[str, Any]) -> Config:
         known = kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else {}
         raise plain("", first, known) from None
     if config.run.target is not None:
-        Target.parse(config.run.target)
+        with within("run"):
+            Target.parse(config.run.target)
     return config
 
 

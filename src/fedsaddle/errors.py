@@ -26,7 +26,7 @@ def within(section: str) -> Iterator[None]:
     try:
         yield
     except BadInput as error:
-        if "." in error.key or error.key.startswith("-"):
+        if "." in error.key or error.key.startswith("-") or error.key == section:
             raise
         raise BadInput(f"{section}.{error.key}", error.value, error.remedy) from None
 

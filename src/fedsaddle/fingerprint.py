@@ -14,14 +14,15 @@ from torch import Tensor, nn
 from fedsaddle.data.store import ClientRows, Stacked
 
 
-def fingerprint(algorithm: Any, rows: ClientRows, seed: int) -> str:
+def fingerprint(algorithm: Any, rows: ClientRows, seed: int, lost_replies: float = 0.0) -> str:
     """Sixteen hex digits; equal for equal runs, different if anything that shapes the trajectory differs."""
     said = {
         "algorithm": described(algorithm),
         "start": digest(algorithm.problem.initial()),
         "clients": digest(torch.from_numpy(np.ascontiguousarray(rows.sizes, dtype=np.int64))),
         "rows": _sampled(rows),
-        "seed": seed,
+        "seed": int(seed),
+        "lost_replies": float(lost_replies),
     }
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 

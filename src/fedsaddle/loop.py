@@ -8,11 +8,13 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedsaddle.checkpoint import restored
@@ -79,13 +81,12 @@ def run(
         begun: called once all is checked and `out` exists.
         warn: called with what the user should know but need not stop for.
     """
-    for key, value in {
-        "rounds": rounds,
-        "evaluate_every": evaluate_every,
-        "checkpoint_every": checkpoint_every,
-    }.items():
-        if value < 1:
-            raise BadInput(key, value, "must be at least 1")
+    _whole("rounds", rounds)
+    _whole("evaluate_every", evaluate_every)
+    _whole("checkpoint_every", checkpoint_every)
+    _whole("seed", seed, least=0)
+    if not 0 <= lost_replies < 1:
+        raise BadInput("lost_replies", lost_replies, "must be at least 0 and below 1")
     train, test = (data.train, data.test) if isinstance(data, FederatedData) else (data, None)
     machine = make_engine(engine, algorithm.problem, train, seed, chunk, workers)
     loop = Loop(
@@ -136,7 +137,11 @@ class Loop:
         self.clients = Metered(inner, Ledger())
         with within("algorithm"):
             self.server = self.algorithm.start(self.clients)
-        self.fingerprint = fingerprint(self.algorithm, self.train, self.seed)
+        if self.target is not None:
+            x, y = self.train.client(0)
+            with torch.no_grad():
+                self.target.check(self.algorithm.problem.row_measures(self.algorithm.model(self.server), x[:1], y[:1]))
+        self.fingerprint = fingerprint(self.algorithm, self.train, self.seed, self.lost_replies)
 
     def go(self, output: Output) -> Result:
         """Run to the end, to the target or to an interruption."""
@@ -144,7 +149,7 @@ class Loop:
         with Interruption() as interruption:
             while stopped is None:
                 self._round()
-                record = self._record() if self._due() else None
+                record = self._record() if self._due(self.done) else None
                 if self.watch is not None:
                     self.watch(self.done, record)
                 if record is not None:
@@ -179,8 +184,8 @@ class Loop:
         self.done += 1
         self.seconds += time.perf_counter() - began
 
-    def _due(self) -> bool:
-        return self.done % self.evaluate_every == 0 or self.done >= self.rounds
+    def _due(self, done: int) -> bool:
+        return done % self.evaluate_every == 0 or done >= self.rounds
 
     def _record(self) -> dict[str, Any]:
         w = self.algorithm.model(self.server)
@@ -215,7 +220,12 @@ class Loop:
         return measured
 
     def _notes(self) -> dict[str, Any]:
-        return {"ledger": self.clients.ledger.to_dict(), "seconds": self.seconds, "engine": self._engine()}
+        return {
+            "ledger": self.clients.ledger.to_dict(),
+            "seconds": self.seconds,
+            "empty_rounds": self.empty_rounds,
+            "engine": self._engine(),
+        }
 
     def _engine(self) -> dict[str, Any]:
         fast = {k: getattr(self.engine, k) for k in ("chunk", "workers") if hasattr(self.engine, k)}
@@ -223,11 +233,12 @@ class Loop:
 
     def resume(self, output: Output) -> None:
         """Go on from the newest checkpoint, if there is one."""
-        checkpoint = output.resumed()
+        checkpoint = output.resumed(self._due)
         if checkpoint is None:
             return
         self.server = restored(self.server, checkpoint.server)
         self.done, self.seconds = checkpoint.rounds, checkpoint.notes["seconds"]
+        self.empty_rounds = checkpoint.notes["empty_rounds"]
         self.clients.ledger = Ledger(**checkpoint.notes["ledger"])
         self.history = output.kept_history(self.done)
         before = checkpoint.notes["engine"]
@@ -257,6 +268,11 @@ class Loop:
                 summary[name] = self._measure(w, rows).spread()
         return {**summary, "seconds": round(self.seconds, 3), "ledger": self.clients.ledger.to_dict(),
                 "engine": self._engine(), "fingerprint": self.fingerprint}  # fmt: skip
+
+
+def _whole(key: str, value: Any, least: int = 1) -> None:
+    if not isinstance(value, Integral) or not least <= int(value) < 2**64:
+        raise BadInput(key, value, f"must be a whole number of at least {least}, and below 2**64")
 
 
 def _listed(values: np.ndarray[Any, np.dtype[np.float64]]) -> list[float | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,17 +53,21 @@ class Output:
             raise BadInput("out", str(folder.path), "holds a run already; resume it, or choose another folder")
         return cls(folder, resume)
 
-    def resumed(self) -> Checkpoint | None:
-        """The checkpoint to go on from; notes why newer ones were refused."""
+    def resumed(self, due: Callable[[int], bool]) -> Checkpoint | None:
+        """The checkpoint to go on from; notes why newer ones were refused, and keeps the records that are due."""
         if self.folder is None:
             return None
         found = None
         if self.resume:
             found, self.refused = self.folder.checkpoints.newest()
-        self.folder.path.mkdir(parents=True, exist_ok=True)
         kept = read_history(self.folder.metrics, found.rounds if found else 0)
-        text = "".join(json.dumps(record) + "\n" for record in kept)
-        write_atomically(self.folder.metrics, text.encode())
+        text = "".join(json.dumps(record) + "\n" for record in kept if due(record["round"]))
+        try:
+            self.folder.path.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.folder.metrics, text.encode())
+        except OSError as reason:
+            remedy = f"cannot be written to ({reason.strerror}); choose another folder"
+            raise BadInput("out", str(self.folder.path), remedy) from None
         return found
 
     def kept_history(self, rounds: int) -> list[dict[str, Any]]:

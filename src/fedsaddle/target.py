@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,10 +40,13 @@ class Target:
         except ValueError:
             raise BadInput("target", text, f"{number!r} is not a number") from None
 
+    def check(self, measures: Iterable[str]) -> None:
+        """Refuse a measure that the problem does not have."""
+        if self.measure not in measures:
+            raise BadInput("target", str(self), f"this problem measures {', '.join(measures)} only")
+
     def met(self, measured: dict[str, Any]) -> bool:
         """Whether the statistics of one evaluation reach the bound."""
-        if self.measure not in measured:
-            raise BadInput("target", str(self), f"this problem measures {', '.join(measured)}")
         return bool(_COMPARE[self.sign](measured[self.measure][self.statistic], self.bound))
 
     def __str__(self) -> str:

@@ -47,5 +47,9 @@ def plain(section: str, error: ErrorDetails, known: Iterable[str], given: Any = 
         return BadInput(key, error["input"], f"unknown key; {hint}known keys: {', '.join(known) or 'none'}")
     if error["type"] == "missing":
         return BadInput(key, None, "is required")
+    if error["type"] in ("model_type", "dict_type"):
+        return BadInput(key, error["input"], f"must be a section: write [{key}] and its keys below")
+    if error["type"] == "is_instance_of" and error["msg"].endswith("Sequence"):
+        return BadInput(key, error["input"], "must be a list")
     message = error["msg"].removeprefix("Value error, ")
     return BadInput(key, error["input"], message[0].lower() + message[1:])

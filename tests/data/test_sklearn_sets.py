@@ -7,6 +7,7 @@ import pytest
 
 from fedsaddle.data import sklearn_sets
 from fedsaddle.data.table import Dataset
+from fedsaddle.errors import BadInput
 
 
 @pytest.mark.parametrize(
@@ -57,3 +58,20 @@ def test_diabetes_is_a_regression_with_columns_to_split_by() -> None:
     assert np.unique(table.columns["decade"]).tolist() == [10, 20, 30, 40, 50, 60, 70]
     scaled = sklearn_sets.diabetes(standardise_target=True).train.y
     assert scaled.std() == pytest.approx(1, rel=1e-4)
+
+
+def test_scanned_digits_turn_the_last_site_and_nothing_else() -> None:
+    plain, scanned = sklearn_sets.digits().train, sklearn_sets.scanned_digits().train
+    turned = scanned.columns["site"] == "site 10"
+    assert turned.sum() == 179
+    assert len(set(scanned.columns["site"])) == 10
+    np.testing.assert_array_equal(scanned.x[~turned], plain.x[~turned])
+    upright = scanned.x[turned].reshape(-1, 8, 8)[:, ::-1, ::-1]
+    np.testing.assert_array_equal(upright.reshape(-1, 64), plain.x[turned])
+    np.testing.assert_array_equal(scanned.y, plain.y)
+
+
+@pytest.mark.parametrize(("key", "options"), [("sites", {"sites": 1}), ("upside_down", {"upside_down": 11})])
+def test_scanned_digits_refuse_impossible_numbers(key: str, options: dict[str, int]) -> None:
+    with pytest.raises(BadInput, match=key):
+        sklearn_sets.scanned_digits(**options)

@@ -58,8 +58,8 @@ class QFedAvg:
     def __post_init__(self) -> None:
         check(self, self.sampled_clients)
         one_of("sampling", self.sampling, ("uniform", "size"))
-        if not self.q >= 0:
-            raise BadInput("q", self.q, "must be at least 0 (0 is FedAvg)")
+        if not 0 <= self.q < float("inf"):
+            raise BadInput("q", self.q, "must be a number of at least 0 (0 is FedAvg)")
 
     def start(self, clients: Clients) -> QFedAvgState:
         """The state before the first round."""

@@ -20,8 +20,9 @@ def compare(folders: list[Path], out: Path | None, as_json: bool) -> None:
         summary, history = folder / "summary.json", read_history(folder / "metrics.jsonl")
         if not summary.exists() or not history:
             raise MissingData(f"{str(folder)!r}: holds no finished run (no summary.json or metrics.jsonl)")
-        name = folder.name if folder.name not in summaries else str(folder)
-        summaries[name], histories[name] = json.loads(summary.read_text()), history
+        name = folder.resolve().name
+        name = name if name not in summaries else str(folder)
+        summaries[name], histories[name] = _finished(summary), history
     measures = {plots.main_measure(h) for h in histories.values()}
     if len(measures) > 1:
         raise BadInput("folders", [str(f) for f in folders], "these runs measure different things")
@@ -31,3 +32,13 @@ def compare(folders: list[Path], out: Path | None, as_json: bool) -> None:
         console().print(several_runs(summaries))
     if out is not None:
         plots.comparison(histories, out)
+
+
+def _finished(summary: Path) -> dict[str, Any]:
+    try:
+        said: dict[str, Any] = json.loads(summary.read_text())
+    except ValueError as reason:
+        raise BadInput("folders", str(summary.parent), f"has a damaged summary.json ({reason})") from None
+    if "ledger" not in said:
+        raise MissingData(f"{str(summary.parent)!r}: holds no finished run (it {said.get('stopped', 'is unknown')})")
+    return said

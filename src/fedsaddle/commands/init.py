@@ -51,7 +51,7 @@ def init(path: Path) -> None:
     """Write the example config, but never over another file."""
     if path.exists():
         raise BadInput("path", str(path), "exists already; choose another name")
-    if not path.parent.exists():
+    if not path.parent.is_dir():
         raise BadInput("path", str(path), "its folder does not exist; make it first")
     write_atomically(path, EXAMPLE.encode())
     print(f"written to {path}; run it with: fedsaddle run {path}")

@@ -43,7 +43,7 @@ def run(path: Path, changes: list[str], out: Path | None, resume: bool) -> int:
     about.plot(out / "split.png")
     _draw(result, built, out)
     screen.print(one_run(result.summary))
-    screen.print(f"written to {out}", highlight=False)
+    screen.print(f"written to {out}", highlight=False, markup=False, soft_wrap=True)
     if result.summary["stopped"] == "interrupted":
         errors.print(f"interrupted after round {result.summary['rounds']}; go on with --resume", highlight=False)
         return INTERRUPTED
@@ -83,12 +83,17 @@ def _same_as_before(config: Config, out: Path) -> Config:
     """The config of the run to resume; only what does not shape the trajectory may differ."""
     stored = out / "config.json"
     if not stored.exists():
+        if (out / "metrics.jsonl").exists():  # the run ended before it could write its config
+            return config
         raise MissingData(f"--out = {str(out)!r}: no run to resume there; leave out --resume to begin one")
-    before = validated(json.loads(stored.read_text()))
+    try:
+        before = validated(json.loads(stored.read_text()))
+    except (ValueError, TypeError) as reason:
+        raise BadCheckpoint(f"{stored} is damaged ({reason}); put it right, or choose another --out") from None
     free = {"rounds", "target", "checkpoint_every"}
     for section in Config.model_fields:
         old, new = getattr(before, section).model_dump(), getattr(config, section).model_dump()
-        for key in old.keys() | new.keys():
+        for key in sorted(old.keys() | new.keys()):
             if old.get(key) != new.get(key) and key not in free:
                 raise BadCheckpoint(
                     f"{section}.{key} = {new.get(key)!r}: the run in {out} has {old.get(key)!r}; "
@@ -98,6 +103,8 @@ def _same_as_before(config: Config, out: Path) -> Config:
 
 
 def _draw(result: Result, built: Built, out: Path) -> None:
+    if not result.history:  # interrupted before the first evaluation
+        return
     name = result.summary["algorithm"]
     plots.progress(result.history, out / "progress.png", name)
     plots.clients({name: result.history}, built.data.names, out / "clients.png")

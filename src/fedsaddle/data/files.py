@@ -42,6 +42,8 @@ def from_file(
     path = Path(path)
     if task not in ("auto", "classes", "regression"):
         raise BadInput("task", task, "use 'auto', 'classes' or 'regression'")
+    if len(delimiter) != 1 or delimiter in '"\r\n':
+        raise BadInput("delimiter", delimiter, "use one character, such as ',' or ';'")
     if path.suffix.lower() == ".npz":
         for key, value in (("features", features), ("test_path", test_path)):
             if value is not None:

@@ -18,6 +18,9 @@ _UCI = "UCI, shipped with scikit-learn; CC BY 4.0"
 
 DATASETS: dict[str, Entry] = {
     "digits": Entry(f"{_SKLEARN}:digits", "1,797 handwritten digits, 8x8 pixels, 10 classes", _UCI),
+    "scanned-digits": Entry(
+        f"{_SKLEARN}:scanned_digits", "the digits from 10 sites, one of which scans them upside down; column site", _UCI
+    ),
     "breast-cancer": Entry(f"{_SKLEARN}:breast_cancer", "569 tumours, 30 features, 2 classes", _UCI),
     "wine": Entry(f"{_SKLEARN}:wine", "178 wines, 13 features, 3 classes", _UCI),
     "iris": Entry(f"{_SKLEARN}:iris", "150 irises, 4 features, 3 classes", _UCI),

@@ -14,6 +14,7 @@ from sklearn import datasets
 
 from fedsaddle.data.encode import Scale
 from fedsaddle.data.table import Dataset, Table
+from fedsaddle.errors import BadInput
 
 _UCI = "UCI Machine Learning Repository, as shipped with scikit-learn"
 
@@ -29,6 +30,24 @@ def digits(images: bool = False) -> Dataset:
     features = tuple(str(f) for f in shipped.feature_names)
     table = Table.of(x.reshape(-1, 1, 8, 8) if images else x, shipped.target, classes=names, features=features)
     return Dataset("digits", table, None, f"'Optical Recognition of Handwritten Digits', {_UCI}", "CC BY 4.0")
+
+
+def scanned_digits(sites: int = 10, upside_down: int = 1) -> Dataset:
+    """The digits as `sites` sites scan them, in column "site"; the last `upside_down` sites hold the paper wrongly.
+
+    Rows go to sites in turn, so that every site has the same mix of digits: the sites differ by the turn alone.
+    """
+    if sites < 2:
+        raise BadInput("sites", sites, "use at least 2 sites")
+    if not 0 <= upside_down <= sites:
+        raise BadInput("upside_down", upside_down, f"must be from 0 to {sites}, the number of sites")
+    plain = digits()
+    site = np.arange(len(plain.train)) % sites
+    turned = site >= sites - upside_down
+    x = np.where(turned[:, None], plain.train.x[:, ::-1], plain.train.x)  # 64 pixels backwards: turned by 180 degrees
+    names = np.array([f"site {i + 1:0{len(str(sites))}d}" for i in range(sites)])
+    table = Table.of(x, plain.train.y, {"site": names[site]}, plain.train.classes, plain.train.features)
+    return Dataset("scanned-digits", table, None, plain.source, plain.licence)
 
 
 def breast_cancer() -> Dataset:

@@ -34,6 +34,10 @@ class ClientRows(Protocol):
         """Features and targets of `rows[c]` of `clients[c]`: `(C,) , (C, B) -> (C, B, ...), (C, B)`."""
         ...
 
+    def everything(self, clients: Ints) -> tuple[Tensor, Tensor] | None:
+        """All rows of `clients`, where that takes no copy; else None."""
+        ...
+
 
 @dataclass(frozen=True)
 class Stacked:
@@ -82,6 +86,15 @@ class Stacked:
         y = self.y.index_select(0, at).view(*rows.shape, *self.y.shape[1:])
         return x, y
 
+    def everything(self, clients: Ints) -> tuple[Tensor, Tensor] | None:
+        """All rows of clients that are neighbours of one size, without a copy; None for other clients."""
+        sizes, first, n = self.sizes[clients], int(clients[0]), int(self.sizes[clients[0]])
+        if (sizes != n).any() or (clients != np.arange(first, first + len(clients))).any():
+            return None
+        rows = slice(int(self.offsets[first]), int(self.offsets[first]) + n * len(clients))
+        x, y = self.x[rows], self.y[rows]
+        return x.view(len(clients), n, *x.shape[1:]), y.view(len(clients), n, *y.shape[1:])
+
 
 @dataclass(frozen=True)
 class Lazy:
@@ -119,3 +132,10 @@ class Lazy:
         picks = torch.from_numpy(rows)
         xs, ys = zip(*((x[r], y[r]) for (x, y), r in zip(both, picks, strict=True)), strict=True)
         return torch.stack(xs), torch.stack(ys)
+
+    def everything(self, clients: Ints) -> tuple[Tensor, Tensor] | None:
+        """All rows of a client that stands alone."""
+        if len(clients) > 1:
+            return None
+        x, y = self.client(int(clients[0]))
+        return x[None], y[None]

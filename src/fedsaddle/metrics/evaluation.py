@@ -54,9 +54,12 @@ def evaluate(problem: Scored, w: Tensor, rows: Stacked | Lazy, most_clients: int
 
 def client_means(values: Floats, offsets: NDArray[np.int64]) -> Floats:
     """The mean of each client's stretch of rows; NaN for a client without rows."""
-    sums = np.diff(np.concatenate([[0.0], np.cumsum(values)])[offsets])
     sizes = np.diff(offsets)
-    return np.where(sizes > 0, sums / np.maximum(sizes, 1), np.nan)
+    there = sizes > 0
+    means = np.full(len(sizes), np.nan)
+    if there.any():  # each client's rows on their own: a huge loss must not swallow the small ones of others
+        means[there] = np.add.reduceat(values, offsets[:-1][there]) / sizes[there]
+    return means
 
 
 def _first(rows: Lazy, most: int) -> Stacked:

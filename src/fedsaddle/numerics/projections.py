@@ -36,7 +36,7 @@ class Ball:
     radius: float
 
     def __post_init__(self) -> None:
-        if not self.radius > 0:
+        if not 0 < self.radius < float("inf"):
             raise BadInput("radius", self.radius, "a ball needs a positive radius")
 
     def __call__(self, w: Tensor) -> Tensor:
@@ -68,6 +68,7 @@ class Simplex:
 
     def __call__(self, w: Tensor) -> Tensor:
         """Subtract the one threshold that makes the positive parts sum to 1."""
+        w = w - w.amax(-1, keepdim=True)  # the same projection, and exact for huge entries too
         d = w.shape[-1]
         if w.ndim == 1 and d > 4096:
             return _few_passes(w)

@@ -47,8 +47,8 @@ def _prior(prior: Tensor | None, like: Tensor) -> Tensor:
 
 
 def _strength(strength: float) -> None:
-    if not strength >= 0:
-        raise BadInput("strength", strength, "a concave regulariser needs a strength of at least 0")
+    if not 0 <= strength < float("inf"):
+        raise BadInput("strength", strength, "a concave regulariser needs a finite strength of at least 0")
 
 
 @dataclass(frozen=True)

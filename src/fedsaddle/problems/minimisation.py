@@ -51,8 +51,8 @@ class Supervised:
     gradient_of: Callable[[Tensor, Batch], Tensor] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not self.l2 >= 0:
-            raise BadInput("l2", self.l2, "the weight of the penalty must be at least 0")
+        if not 0 <= self.l2 < float("inf"):
+            raise BadInput("l2", self.l2, "the weight of the penalty must be a number of at least 0")
         object.__setattr__(self, "flat", FlatModel(self.model))
         object.__setattr__(self, "gradient_of", torch.compile(self._gradient) if self.compiled else self._gradient)
 

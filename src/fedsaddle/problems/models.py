@@ -8,6 +8,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from fedsaddle.errors import BadInput
+
 
 def logistic_regression(inputs: int, classes: int) -> nn.Module:
     """A linear map from features to class scores, starting from zero."""
@@ -19,6 +21,8 @@ def logistic_regression(inputs: int, classes: int) -> nn.Module:
 
 def mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Module:
     """Linear layers with ReLU between them: `mlp(14, [50, 50], 2)` is the Adult network of DRFA."""
+    if min(hidden, default=1) < 1:
+        raise BadInput("hidden", list(hidden), "every layer needs at least one unit")
     parts: list[nn.Module] = [nn.Flatten()]
     widths = [inputs, *hidden]
     for a, b in pairwise(widths):
@@ -31,6 +35,9 @@ class CharacterGru(nn.Module):
 
     def __init__(self, characters: int = 86, embedding: int = 50, units: int = 50) -> None:
         super().__init__()
+        for key, value in (("embedding", embedding), ("units", units)):
+            if value < 1:
+                raise BadInput(key, value, "must be at least 1")
         self.embed = nn.Embedding(characters, embedding)
         self.gru = nn.GRU(embedding, units, batch_first=True)
         self.read = nn.Linear(units, characters)

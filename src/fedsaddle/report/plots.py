@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from fedsaddle.checkpoint import write_atomically
+from fedsaddle.errors import BadInput
 
 COLOURS = ("#1b6ca8", "#d1495b", "#edae49", "#3c887e", "#7b5ea7", "#6b6b6b", "#2f4858", "#a26769")
 History = Sequence[Mapping[str, Any]]
@@ -18,11 +19,19 @@ def save(figure: Figure, path: Path) -> Path:
     """Write the picture, whole or not at all."""
     import io
 
+    kind = path.suffix.lstrip(".").lower() or "png"
+    if kind not in figure.canvas.get_supported_filetypes():
+        raise BadInput("path", str(path), "is no kind of picture; end the name in .png, .svg or .pdf")
     path.parent.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=path.suffix.lstrip(".") or "png", dpi=130)
+    figure.savefig(buffer, format=kind, dpi=130)
     write_atomically(path, buffer.getvalue())
     return path
+
+
+def label(name: str) -> str:
+    """A name without the dollar signs that start a formula."""
+    return name.replace("$", r"\$")
 
 
 def axes_of(figure: Figure, rows: int = 1, columns: int = 1) -> list[Any]:
@@ -56,7 +65,7 @@ def progress(history: History, path: Path, title: str = "") -> Path:
     axes.fill_between(rounds, worst, best, color=COLOURS[0], alpha=0.15, lw=0, label="worst to best client")
     axes.plot(*curve(history, "mean", measure, part), color=COLOURS[0], label="mean over clients")
     axes.plot(rounds, worst, color=COLOURS[1], label="worst client")
-    axes.set(xlabel="round", ylabel=f"{part} {measure}", title=title)
+    axes.set(xlabel="round", ylabel=f"{part} {measure}", title=label(title))
     axes.legend(frameon=False)
     return save(figure, path)
 
@@ -66,14 +75,14 @@ def comparison(runs: Mapping[str, History], path: Path, title: str = "") -> Path
     part, measure = main_measure(next(iter(runs.values())))
     figure = Figure(figsize=(12, 3.8), layout="constrained")
     panels = axes_of(figure, 1, 3)
-    for axes, statistic, label in zip(
+    for axes, statistic, head in zip(
         panels, ("worst", "mean", "std"), ("worst client", "mean over clients", "standard deviation"), strict=True
     ):
         for (name, history), colour in zip(runs.items(), COLOURS * 3, strict=False):
-            axes.plot(*curve(history, statistic, measure, part), color=colour, label=name)
-        axes.set(xlabel="round", ylabel=f"{part} {measure}", title=label)
+            axes.plot(*curve(history, statistic, measure, part), color=colour, label=label(name))
+        axes.set(xlabel="round", ylabel=f"{part} {measure}", title=head)
     panels[0].legend(frameon=False)
-    figure.suptitle(title)
+    figure.suptitle(label(title))
     return save(figure, path)
 
 
@@ -87,8 +96,8 @@ def clients(runs: Mapping[str, History], names: Sequence[str], path: Path) -> Pa
     width = 0.8 / len(runs)
     for k, (name, history) in enumerate(runs.items()):
         values = [0.0 if v is None else v for v in history[-1]["clients"][part][measure]]
-        axes.bar([i + k * width for i in range(len(values))], values, width, color=COLOURS[k % 8], label=name)
-    axes.set_xticks([i + 0.4 - width / 2 for i in range(len(names))], names, rotation=45, ha="right")
+        axes.bar([i + k * width for i in range(len(values))], values, width, color=COLOURS[k % 8], label=label(name))
+    axes.set_xticks([i + 0.4 - width / 2 for i in range(len(names))], [*map(label, names)], rotation=45, ha="right")
     axes.set(ylabel=f"{part} {measure}")
     axes.legend(frameon=False, ncols=min(4, len(runs)))
     return save(figure, path)
@@ -103,8 +112,8 @@ def mixture(history: History, names: Sequence[str], path: Path) -> Path | None:
     (axes,) = axes_of(figure)
     rounds = [r["round"] for r in records]
     for i in range(len(records[0]["mixture"])):
-        label = names[i] if len(names) <= 12 else None
-        axes.plot(rounds, [r["mixture"][i] for r in records], color=COLOURS[i % 8], lw=1, label=label)
+        shown = label(names[i]) if len(names) <= 12 else None
+        axes.plot(rounds, [r["mixture"][i] for r in records], color=COLOURS[i % 8], lw=1, label=shown)
     axes.set(xlabel="round", ylabel="mixture λ", title="what each client weighs")
     if len(names) <= 12:
         axes.legend(frameon=False, fontsize=7, ncols=2)

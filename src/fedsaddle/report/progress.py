@@ -45,8 +45,8 @@ class Progress:
 
     def say(self, message: str) -> None:
         """Plain lines that stay."""
-        self.console.print(message, highlight=False, soft_wrap=True)
+        self.console.print(message, highlight=False, markup=False, soft_wrap=True)
 
     def warn(self, message: str) -> None:
         """A line that stays."""
-        self.console.print(f"warning: {message}", highlight=False, soft_wrap=True)
+        self.console.print(f"warning: {message}", highlight=False, markup=False, soft_wrap=True)

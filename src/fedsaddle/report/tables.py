@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from fedsaddle.metrics.spread import STATISTICS
@@ -58,5 +59,5 @@ def several_runs(summaries: Mapping[str, Summary], title: str = "") -> Table:
         figures = [f"{values[s]:.4f}" for s in ("worst", "bottom10", "mean", "std")]
         reached = "" if summary.get("target_round") is None else f"round {summary['target_round']}"
         cost = [f"{ledger['exchanges']:,}", megabytes(ledger["bytes_up"]), f"{summary['seconds']:.1f}"]
-        table.add_row(name, *figures, str(summary["rounds"]), reached, *cost)
+        table.add_row(escape(name), *figures, str(summary["rounds"]), reached, *cost)
     return table
