@@ -123,7 +123,7 @@ class Drfa:
         path = Running() if self.output == "average" else None
         for t, w in enumerate(iterates(self, site.each(sent.w), site), start=1):
             if t == sent.snapshot:
-                snapshot = w
+                snapshot = w.clone()
             if path is not None:
                 path.add(w)
         return None, LocalModels(w, snapshot, path.mean if path is not None else None)

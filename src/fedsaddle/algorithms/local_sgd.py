@@ -30,10 +30,13 @@ class LocalSgd(Protocol):
 
 
 def iterates(how: LocalSgd, w: Tensor, site: Site) -> Iterator[Tensor]:
-    """`w_i ← Π_W(w_i - η ∇f_i(w_i; ξ_i))`, τ times; gives each new iterate, (C, d)."""
+    """`w_i ← Π_W(w_i - η ∇f_i(w_i; ξ_i))`, τ times; gives each new iterate, (C, d).
+
+    The first step makes a copy of `w`, the others write into it: an iterate must be cloned to be kept.
+    """
     for t in range(how.local_steps):
         g = how.problem.gradient(w, site.minibatch(t, how.batch_size))
-        w = torch.sub(w, g, alpha=how.primal_step)
+        w = w.sub_(g, alpha=how.primal_step) if t else torch.sub(w, g, alpha=how.primal_step)
         if how.projection is not None:
             w = how.projection(w)
         yield w

@@ -31,20 +31,22 @@ _SHA256 = {
 }
 
 
-def fashion_mnist(images: bool = False) -> Dataset:
+def fashion_mnist(images: bool = False, normalise: bool = True) -> Dataset:
     """Pixels / 255, less the training mean 0.2860, over the training deviation 0.3530.
 
-    Rows are `(784,)`, or `(1, 28, 28)` with `images=True`. Test: the official 10,000.
+    Rows are `(784,)`, or `(1, 28, 28)` with `images=True`; `normalise=False` leaves the pixels in [0, 1].
+    Test: the official 10,000.
     """
-    train, test = _table("train", images), _table("t10k", images)
+    train, test = _table("train", images, normalise), _table("t10k", images, normalise)
     return Dataset("fashion-mnist", train, test, _SOURCE, "MIT, (c) 2017 Zalando SE")
 
 
-def _table(part: str, images: bool) -> Table:
+def _table(part: str, images: bool, normalise: bool) -> Table:
     x = _read_idx(f"{part}-images-idx3-ubyte").astype(np.float32)
     x /= 255
-    x -= MEAN
-    x /= STD
+    if normalise:
+        x -= MEAN
+        x /= STD
     y = _read_idx(f"{part}-labels-idx1-ubyte").astype(np.int64)
     return Table(x.reshape(-1, 1, 28, 28) if images else x.reshape(len(y), -1), y, classes=CLASSES)
 

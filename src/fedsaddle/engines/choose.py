@@ -40,10 +40,10 @@ def make_engine(
 
 
 def settings(problem: Any, rows: ClientRows) -> tuple[int, int]:
-    """`(chunk, workers)`.
+    """`(chunk, workers)`: a thread a core.
 
-    Convolutions are bound by arithmetic: one client at a time, a thread a core. Everything else gains from many
-    clients a step, as long as their models stay in the caches and their rows in memory.
+    Convolutions are bound by arithmetic: one client at a time. Everything else gains from many clients a step, as
+    long as their models stay in the caches and their rows in memory.
     """
     cores = os.cpu_count() or 1
     model = getattr(problem, "model", None)
@@ -54,7 +54,7 @@ def settings(problem: Any, rows: ClientRows) -> tuple[int, int]:
     first = np.zeros(1, dtype=np.int64)
     x, _ = rows.gather(first, first[None])
     by_memory = MEMORY_BYTES // max(1, x[0, 0].numel() * x.element_size() * int(rows.sizes.max()))
-    return int(max(1, min(by_cache, by_memory, 64))), 1
+    return int(max(1, min(by_cache, by_memory, 64))), cores
 
 
 def keep_freed_memory() -> None:

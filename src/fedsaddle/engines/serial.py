@@ -11,7 +11,7 @@ from fedsaddle.data.store import ClientRows
 from fedsaddle.engines.memory import Memory
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.federation.clients import Ints, R, Task, merged
-from fedsaddle.federation.randomness import ClientKeys
+from fedsaddle.federation.randomness import ClientKeys, Draw
 from fedsaddle.federation.reduction import Reduction
 
 
@@ -21,6 +21,7 @@ class Serial:
 
     rows: ClientRows
     seed: int = 0
+    draw: Draw = ClientKeys.of  # every draw of a client; tests hand in sequences of their own
     memory: Memory = field(default_factory=Memory)
     samples: int = 0
     round: int = 0
@@ -48,12 +49,11 @@ class Serial:
     def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
         """Run the task at each client in turn."""
         clients, each = merged(cohort, weights, self.count)
-        keys = ClientKeys.of(self.seed, self.round, self.exchange, clients)
-        self.exchange += 1
+        exchange, self.exchange = self.exchange, self.exchange + 1
         reduction = Reduction()
         for c in range(len(clients)):
             one = slice(c, c + 1)
-            site = LocalSite(self.rows, clients[one], ClientKeys(keys.keys[one]))
+            site = LocalSite(self.rows, clients[one], self.draw(self.seed, self.round, exchange, clients[one]))
             own, reply = task(self.memory.read(task, site), sent, site)
             reduction.add(site.clients, each[one], reply)
             self.memory.write(site.clients, site.sizes, own)

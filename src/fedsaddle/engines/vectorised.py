@@ -20,7 +20,7 @@ from fedsaddle.engines.memory import Memory
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Floats, Ints, R, Task, merged
-from fedsaddle.federation.randomness import ClientKeys
+from fedsaddle.federation.randomness import ClientKeys, Draw
 from fedsaddle.federation.reduction import Reduction
 
 
@@ -32,6 +32,7 @@ class Vectorised:
     seed: int = 0
     chunk: int = 10
     workers: int = 1
+    draw: Draw = ClientKeys.of  # every draw of a client; tests hand in sequences of their own
     memory: Memory = field(default_factory=Memory)
     samples: int = 0
     round: int = 0
@@ -66,10 +67,12 @@ class Vectorised:
     def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
         """Run the task for chunk after chunk and add up the replies in cohort order."""
         clients, each = merged(cohort, weights, self.count)
-        keys = ClientKeys.of(self.seed, self.round, self.exchange, clients).keys
-        self.exchange += 1
-        chunks = [slice(a, a + self.chunk) for a in range(0, len(clients), self.chunk)]
-        sites = [LocalSite(self.rows, clients[s], ClientKeys(keys[s])) for s in chunks]
+        exchange, self.exchange = self.exchange, self.exchange + 1
+        size = min(self.chunk, -(-len(clients) // self.workers))  # no worker without work
+        chunks = [slice(a, a + size) for a in range(0, len(clients), size)]
+        sites = [
+            LocalSite(self.rows, clients[s], self.draw(self.seed, self.round, exchange, clients[s])) for s in chunks
+        ]
         reduction = Reduction()
         for s, site, (own, reply) in zip(chunks, sites, self._run(task, sent, sites), strict=True):
             self._take(reduction, each[s], site, own, reply)

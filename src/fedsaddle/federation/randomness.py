@@ -7,6 +7,7 @@ for a whole cohort in one numpy expression. Server draws come from numpy's Philo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,6 +61,9 @@ class ClientKeys:
     def uniforms(self, step: int = 0, size: int = 1, stream: int = 0) -> NDArray[np.float64]:
         """`(C, size)` numbers uniform on [0, 1)."""
         return (self.words(step, size, stream) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+Draw = Callable[[int, int, int, Ints], ClientKeys]  # seed, round, exchange, clients: how an engine draws
 
 
 def server_generator(seed: int, round: int) -> np.random.Generator:

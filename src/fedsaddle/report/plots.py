@@ -99,7 +99,7 @@ def clients(runs: Mapping[str, History], names: Sequence[str], path: Path) -> Pa
         axes.bar([i + k * width for i in range(len(values))], values, width, color=COLOURS[k % 8], label=label(name))
     axes.set_xticks([i + 0.4 - width / 2 for i in range(len(names))], [*map(label, names)], rotation=45, ha="right")
     axes.set(ylabel=f"{part} {measure}")
-    axes.legend(frameon=False, ncols=min(4, len(runs)))
+    axes.legend(frameon=False, ncols=len(runs), loc="lower left", bbox_to_anchor=(0, 1))
     return save(figure, path)
 
 

@@ -1,0 +1,66 @@
+"""What a reproduced figure is made of: data and a model, lines, panels, and the claims that are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fedsaddle.experiments.claims import Claim
+from fedsaddle.experiments.tracks import Tracks
+
+Options = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a figure: an algorithm with its settings."""
+
+    label: str
+    algorithm: str  # a name of `fedsaddle list algorithms`
+    options: Options
+    rounds: int
+    colour: int = 0  # of fedsaddle.report.plots.COLOURS
+    style: str = "-"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The data and the model that all lines share."""
+
+    data: Options  # keywords of fedsaddle.load
+    model: str  # a name of `fedsaddle list models`
+    model_options: Options = field(default_factory=dict)
+    evaluate_every: int = 1
+    evaluate_train: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One of the small plots: a column of the tracks over another."""
+
+    x: str  # "round", "local_steps" or "seconds"
+    y: str  # "test worst", "train global" ...
+    title: str
+    window: int = 1  # rounds of the running mean that is drawn
+    target: float | None = None  # a level to mark
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a paper, ready to be run anew."""
+
+    title: str
+    source: str
+    setting: Setting
+    lines: tuple[Line, ...]
+    panels: tuple[Panel, ...]
+    claims: Callable[[Tracks], list[Claim]]
+    seeds: int = 5
+    quick_seeds: int = 3
+    quick_share: float = 1.0  # of the rounds
+
+    def quick(self) -> Figure:
+        """The same in about a minute: fewer seeds and, where rounds are dear, fewer rounds."""
+        lines = tuple(replace(line, rounds=max(1, round(line.rounds * self.quick_share))) for line in self.lines)
+        return replace(self, lines=lines, seeds=self.quick_seeds)

@@ -1,0 +1,71 @@
+"""One run of a figure: a line and a seed. Jobs are plain data, so that they can be sent to other processes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from fedsaddle.build import build_model
+from fedsaddle.catalogue import ALGORITHMS, DATASETS, SPLITS, find
+from fedsaddle.config import Named
+from fedsaddle.data.federated import FederatedData, federate
+from fedsaddle.data.table import Dataset
+from fedsaddle.experiments.figure import Line, Setting
+from fedsaddle.experiments.tracks import Track
+from fedsaddle.loop import run
+from fedsaddle.problems.minimisation import Supervised
+
+
+@dataclass(frozen=True)
+class Job:
+    """A line of a figure with one seed."""
+
+    setting: Setting
+    line: Line
+    seed: int
+
+
+def run_job(job: Job) -> Track:
+    """Run it on one core; the seed draws the split, the starting point and every batch."""
+    torch.set_num_threads(1)
+    data = _rows(json.dumps(dict(job.setting.data), sort_keys=True), job.seed)
+    result = run(
+        make_algorithm(job, data),
+        data,
+        job.line.rounds,
+        seed=job.seed,
+        workers=1,
+        evaluate_every=job.setting.evaluate_every,
+        evaluate_train=job.setting.evaluate_train,
+    )
+    if result.summary["stopped"] == "interrupted":
+        raise KeyboardInterrupt
+    return Track.of(job.line.label, job.seed, result.history)
+
+
+def make_algorithm(job: Job, data: FederatedData) -> Any:
+    """The line's algorithm, with a model that the seed has drawn."""
+    torch.manual_seed(job.seed)
+    section = Named(name=job.setting.model, **job.setting.model_options)
+    problem = Supervised(build_model(section, data, scores=len(data.classes)))
+    make = find(ALGORITHMS, "algorithm", job.line.algorithm)
+    return make(problem=problem, **job.line.options)
+
+
+@lru_cache(maxsize=1)
+def _rows(data: str, seed: int) -> FederatedData:
+    """The rows dealt out; jobs come sorted by seed, so that the last split is mostly the one that is wanted."""
+    keywords = json.loads(data)
+    name, split = keywords.pop("name"), keywords.pop("split")
+    dataset = _dataset(name, json.dumps(keywords.pop("options", {})))
+    return federate(dataset, find(SPLITS, "split", split)(**keywords), seed)
+
+
+@lru_cache(maxsize=1)
+def _dataset(name: str, options: str) -> Dataset:
+    made: Dataset = find(DATASETS, "data", name)(**json.loads(options))
+    return made

@@ -1,0 +1,45 @@
+"""The plot of a reproduced figure: means over the seeds with 95 % bands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure as Canvas
+
+from fedsaddle.experiments.figure import Figure, Line, Panel
+from fedsaddle.experiments.tracks import Floats, Track, Tracks, interval
+from fedsaddle.report.plots import COLOURS, axes_of, save
+
+_UNITS = {"round": "communication rounds", "local_steps": "local iterations", "seconds": "seconds of simulation"}
+
+
+def draw(figure: Figure, tracks: Tracks, path: Path) -> Path:
+    """All panels side by side."""
+    columns = len(figure.panels)
+    canvas = Canvas(figsize=(4.6 * columns if columns > 1 else 6.4, 4.6), layout="constrained")
+    for axes, panel in zip(axes_of(canvas, 1, columns), figure.panels, strict=True):
+        for line in figure.lines:
+            _line(axes, panel, line, tracks[line.label])
+        if panel.target is not None:
+            axes.axhline(panel.target, color="#6b6b6b", lw=0.8, ls=":")
+        over = f", mean of {panel.window} rounds" if panel.window > 1 else ""
+        axes.set(xlabel=_UNITS[panel.x], ylabel=f"{panel.title}{over}")
+    handles, labels = canvas.axes[0].get_legend_handles_labels()
+    canvas.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False)
+    seeds = len(tracks[figure.lines[0].label])
+    canvas.suptitle(f"{figure.title} ({seeds} seeds, 95 % bands)", fontsize=10)
+    return save(canvas, path)
+
+
+def _line(axes: Any, panel: Panel, line: Line, tracks: tuple[Track, ...]) -> None:
+    x = _together([t.column(panel.x) for t in tracks]).mean(axis=0)
+    mean, low, high = interval(_together([t.smooth(panel.y, panel.window) for t in tracks]))
+    colour = COLOURS[line.colour]
+    axes.plot(x, mean, color=colour, ls=line.style, lw=1.4, label=line.label)
+    axes.fill_between(x, low, high, color=colour, alpha=0.12, lw=0)
+
+
+def _together(columns: list[Floats]) -> Floats:
+    return np.stack(columns)
