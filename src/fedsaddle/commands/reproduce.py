@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from fedsaddle.experiments.tracks import Tracks
 
 
+MOST_WORKERS = 8  # each holds the data and some 400 MB of libraries
+
+
 def reproduce(name: str, quick: bool, as_json: bool, out: Path) -> None:
     """Run a figure anew, write its figures and plot to `out`/`name`, and print the claims."""
     if not name:
@@ -55,7 +58,8 @@ def run_figure(figure: Figure, title: str, workers: int | None = None) -> Tracks
     parts = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*parts, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task(title, total=len(jobs))
-        tracks = run_jobs(jobs, workers or os.cpu_count() or 1, lambda _: bar.update(task, advance=1))
+        processes = workers or min(MOST_WORKERS, os.cpu_count() or 1)
+        tracks = run_jobs(jobs, processes, lambda _: bar.update(task, advance=1))
     return Tracks.of(tracks)
 
 

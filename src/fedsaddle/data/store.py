@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -69,7 +70,7 @@ class Stacked:
         """Number of clients N."""
         return len(self.offsets) - 1
 
-    @property
+    @cached_property
     def sizes(self) -> Ints:
         """Rows per client, (N,)."""
         return np.diff(self.offsets)
