@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.drfa import DrfaProx as DrfaProx
     from fedsaddle.algorithms.drfa_ga import DrfaGa as DrfaGa
     from fedsaddle.algorithms.fedavg import FedAvg as FedAvg
+    from fedsaddle.algorithms.fedsgda import FedSgda as FedSgda
+    from fedsaddle.algorithms.local_sgda import LocalSgda as LocalSgda
+    from fedsaddle.algorithms.momentum_local_sgda import MomentumLocalSgda as MomentumLocalSgda
     from fedsaddle.algorithms.qfedavg import QFedAvg as QFedAvg
     from fedsaddle.data.federated import federate as federate
     from fedsaddle.data.store import Lazy as Lazy
@@ -26,12 +29,17 @@ if TYPE_CHECKING:
     from fedsaddle.numerics import regularisers as regularisers
     from fedsaddle.problems import losses as losses
     from fedsaddle.problems import models as models
+    from fedsaddle.problems.minimax import Minimax as Minimax
     from fedsaddle.problems.minimisation import Supervised as Supervised
 
 _WHERE = {
     "Afl": "algorithms.drfa",
     "Drfa": "algorithms.drfa",
     "DrfaProx": "algorithms.drfa",
+    "FedSgda": "algorithms.fedsgda",
+    "LocalSgda": "algorithms.local_sgda",
+    "Minimax": "problems.minimax",
+    "MomentumLocalSgda": "algorithms.momentum_local_sgda",
     "DrfaGa": "algorithms.drfa_ga",
     "FedAvg": "algorithms.fedavg",
     "QFedAvg": "algorithms.qfedavg",

@@ -241,9 +241,9 @@ class Loop:
         self.empty_rounds = checkpoint.notes["empty_rounds"]
         self.clients.ledger = Ledger(**checkpoint.notes["ledger"])
         self.history = output.kept_history(self.done)
-        before = checkpoint.notes["engine"]
-        if before != self._engine():
-            raise BadInput("engine", self._engine(), f"the run began with {before}; resume with the same")
+        before, now = checkpoint.notes["engine"], self._engine()
+        if {**before, "workers": 0} != {**now, "workers": 0}:  # threads do not change a bit
+            raise BadInput("engine", now, f"the run began with {before}; resume with the same")
         self.engine.memory.restore(self.algorithm, lambda i: LocalSite.alone(self.train, i), checkpoint.memory)
 
     def _already(self) -> str | None:

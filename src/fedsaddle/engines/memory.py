@@ -27,6 +27,8 @@ class Memory:
     def commit(self) -> None:
         """Let what the round wrote count."""
         self.kept.update(self.pending)
+        for client in [i for i, record in self.pending.items() if record is None]:
+            del self.kept[client]
         self.pending.clear()
 
     def read(self, task: Task[Any], site: Any) -> Any:
@@ -35,15 +37,16 @@ class Memory:
         if fresh is None:
             return None
         blank = fresh(site)
-        known = [self.pending.get(i, self.kept.get(i)) for i in site.clients.tolist()]
+        known = [self.pending[i] if i in self.pending else self.kept.get(i) for i in site.clients.tolist()]
         if blank is None or not any(k is not None for k in known):
             return blank
         kind = type(blank)
         return kind(**{f.name: _fill(getattr(blank, f.name), known, f.name) for f in fields(kind)})
 
     def write(self, clients: Ints, sizes: Tensor, own: Any) -> None:
-        """Keep each client's slice; padding of per-sample fields is cut off."""
+        """Keep each client's slice; padding of per-sample fields is cut off. None: nothing more to remember."""
         if own is None:
+            self.pending.update({i: None for i in clients.tolist() if i in self.kept or i in self.pending})
             return
         kind: type[Any] = type(own)
         laid = marks(kind)  # type: ignore[arg-type]

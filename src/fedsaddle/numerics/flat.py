@@ -67,6 +67,10 @@ class FlatModel:
             z = self.scores(at, x)
         return z.detach(), lambda slope: torch.autograd.grad(z, at, slope)[0]
 
+    def bound(self, w: Tensor) -> Callable[[Tensor], Tensor]:
+        """The module with the parameters `w (d,)`, as a function of rows."""
+        return lambda x: self._call({k: _laid(p) for k, p in self.views(w).items()}, x)
+
     def module_with(self, w: Tensor) -> nn.Module:
         """A copy of the module whose parameters are `w (d,)`."""
         filled = copy.deepcopy(self.module)

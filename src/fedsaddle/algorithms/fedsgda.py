@@ -1,0 +1,168 @@
+"""FedSGDA: two exchanges a round, any gradient estimator (Frameworks 1-3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from torch import Tensor
+
+from fedsaddle.algorithms.estimators import Estimate, Estimator, MiniBatch
+from fedsaddle.algorithms.local_sgd import cohort_size, one_of
+from fedsaddle.errors import BadInput
+from fedsaddle.federation.clients import Clients, Site
+from fedsaddle.federation.records import Averaged
+from fedsaddle.numerics.averages import Running
+from fedsaddle.numerics.schedules import Step, at, check_step
+from fedsaddle.problems.minimax import MinimaxProblem
+
+
+@dataclass(frozen=True)
+class Points:
+    """Server to client: where the full local gradients are wanted."""
+
+    x: Tensor  # x̄_t
+    y: Tensor
+    x_before: Tensor | None = None  # x̄_{t-1}
+    y_before: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Slopes:
+    """Client to server: its full local gradients at the points."""
+
+    x: Averaged
+    y: Averaged
+    x_before: Averaged | None = None
+    y_before: Averaged | None = None
+
+
+@dataclass(frozen=True)
+class Start:
+    """Server to client: the model, the global gradient estimate and the steps."""
+
+    x: Tensor  # x̄_t
+    y: Tensor
+    u: Tensor
+    v: Tensor
+    primal_step: float  # η_t
+    dual_step: float  # γ_t
+
+
+@dataclass(frozen=True)
+class Models:
+    """Client to server: the last local iterates, and the mean of them if it is wanted."""
+
+    x: Averaged
+    y: Averaged
+    path: Averaged | None = None
+
+
+@dataclass(frozen=True)
+class FedSgdaState:
+    """The server's memory."""
+
+    x: Tensor  # x̄_t
+    y: Tensor
+    x_before: Tensor  # x̄_{t-1}
+    y_before: Tensor
+    u: Tensor | None = None
+    v: Tensor | None = None
+    rounds: int = 0  # t
+    kept: Tensor | None = None  # the average or the random iterate so far
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedSgda:
+    """FedSGDA (Xie, Zhang, Zhang, Shen, Qian: "A Federated Learning Framework for Nonconvex-PL Minimax Problems"): FedSGDA-MB, -STORM and -SPIDER are its estimators.
+
+    The local directions are `∇F_i(x_k, y_k; B) - ∇F_i(x̄, ȳ; B) + u`, and likewise with v in y.
+
+    **Deviations from the paper**: both u and v average over S'_t (its text writes S_t once); the two cohorts are drawn
+    uniformly without replacement, independently of each other; the iterates are projected where the problem has
+    projections; where some clients do not answer, the averages are over those who did.
+    """
+
+    problem: MinimaxProblem
+    sampled_clients: int | None = None  # S; None: all
+    local_steps: int = 10  # K
+    batch_size: int = 5
+    primal_step: Step = 1e-3  # η_t
+    dual_step: Step = 1e-3  # γ_t
+    estimator: Estimator = field(default_factory=MiniBatch)
+    output: str = "last"  # or "random", or "average" over local iterates
+
+    def __post_init__(self) -> None:
+        for key in ("local_steps", "batch_size"):
+            if getattr(self, key) < 1:
+                raise BadInput(key, getattr(self, key), "must be at least 1")
+        check_step("primal_step", self.primal_step)
+        check_step("dual_step", self.dual_step)
+        one_of("output", self.output, ("last", "random", "average"))
+
+    def start(self, clients: Clients) -> FedSgdaState:
+        """(x̄_{-1}, ȳ_{-1}) = (x̄_0, ȳ_0)."""
+        cohort_size(self.sampled_clients, clients)
+        x, y = self.problem.initial()
+        return FedSgdaState(x, y, x, y)
+
+    def round(self, server: FedSgdaState, clients: Clients, rng: np.random.Generator) -> FedSgdaState:
+        """Lines 2-9 of Framework 1."""
+        s, t, N = server, server.rounds, clients.count
+        S = cohort_size(self.sampled_clients, clients)
+        wants_before = self.estimator.wants_before(t)
+        before = (s.x_before, s.y_before) if wants_before else ()
+        collecting = _drawn(rng, N, min(N, self.estimator.cohort(t, S)))
+        _, g = clients.ask(collecting, self.local_gradients, Points(s.x, s.y, *before))  # lines 3-4
+        u, v = self._estimate(t, s, g)  # line 5
+        η, γ = at(self.primal_step, t), at(self.dual_step, t)
+        updating = _drawn(rng, N, min(N, self.estimator.cohort(t, S)))
+        pick = self.output == "random" and rng.random() < 1 / (t + 1)
+        _, local = clients.ask(updating, self.local_sgda, Start(s.x, s.y, u, v, η, γ))  # lines 7-8
+        kept = s.x if pick else Running.over(s.kept, local.path, t)
+        return FedSgdaState(local.x, local.y, s.x, s.y, u, v, t + 1, kept)  # line 9
+
+    def local_gradients(self, own: None, sent: Points, site: Site) -> tuple[None, Slopes]:
+        """Framework 2: full local gradients at the present and, if wanted, the previous point."""
+        rows = site.everything()
+        now = self.problem.gradients(site.each(sent.x), site.each(sent.y), rows)
+        if sent.x_before is None or sent.y_before is None:
+            return None, Slopes(*now)
+        before = self.problem.gradients(site.each(sent.x_before), site.each(sent.y_before), rows)
+        return None, Slopes(*now, *before)
+
+    def local_sgda(self, own: None, sent: Start, site: Site) -> tuple[None, Models]:
+        """Framework 3: K corrected steps."""
+        x̄, ȳ = site.each(sent.x), site.each(sent.y)
+        x, y = x̄, ȳ  # line 1
+        path = Running() if self.output == "average" else None
+        for k in range(self.local_steps):
+            B = site.minibatch(k, self.batch_size)  # line 3
+            gx, gy = self.problem.gradients(x, y, B)
+            gx_0, gy_0 = self.problem.gradients(x̄, ȳ, B)
+            x = self.problem.project_x(x - sent.primal_step * (gx - gx_0 + sent.u))  # line 4
+            y = self.problem.project_y(y + sent.dual_step * (gy - gy_0 + sent.v))  # line 5
+            if path is not None:
+                path.add(x)
+        return None, Models(x, y, path.mean if path is not None else None)
+
+    def _estimate(self, t: int, s: FedSgdaState, g: Slopes) -> tuple[Tensor, Tensor]:
+        u = self.estimator.estimate(t, Estimate(g.x, g.x_before, s.u))
+        v = self.estimator.estimate(t, Estimate(g.y, g.y_before, s.v))
+        for name, found, like in (("u", u, s.x), ("v", v, s.y)):
+            if found.shape != like.shape:
+                got, want = tuple(found.shape), tuple(like.shape)
+                raise BadInput("estimator", type(self.estimator).__name__, f"gave {name} of shape {got}, not {want}")
+        return u, v
+
+    def model(self, server: FedSgdaState) -> Tensor:
+        """x, as `output` says."""
+        return server.x if server.kept is None else server.kept
+
+    def dual(self, server: FedSgdaState) -> Tensor:
+        """The last y."""
+        return server.y
+
+
+def _drawn(rng: np.random.Generator, count: int, size: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return rng.choice(count, size, replace=False) if size < count else np.arange(count)

@@ -1,0 +1,137 @@
+"""Min-max: each client i has f_i(x, y), the mean over its rows; the server wants `min_x max_y` of their mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from fedsaddle.errors import BadInput
+from fedsaddle.federation.clients import Batch
+from fedsaddle.numerics.flat import FlatModel
+from fedsaddle.numerics.projections import Everywhere, Projection
+from fedsaddle.problems.minimisation import shares
+
+Pair = tuple[Tensor, Tensor]
+
+
+class MinimaxProblem(Protocol):
+    """What a min-max algorithm needs to know of f_i. `x` is `(C, p)` and `y` is `(C, q)`: one pair a client."""
+
+    @property
+    def project_x(self) -> Projection:
+        """Onto the set of x."""
+        ...
+
+    @property
+    def project_y(self) -> Projection:
+        """Onto the set of y."""
+        ...
+
+    def initial(self) -> Pair:
+        """The starting point, `(p,)` and `(q,)`."""
+        ...
+
+    def value(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+        """f_i(x_i, y_i; batch_i) of each client, (C,)."""
+        ...
+
+    def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> Pair:
+        """Its gradients in x and in y, (C, p) and (C, q)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Minimax:
+    """A user's own problem: `function(x, y, batch)` gives the value of each row of one client's batch, `(B,)`.
+
+    With a `model`, `x` is a callable that scores rows with the model's parameters in place; without one it is the
+    flat vector itself, starting from `start_x`. The library takes the means over rows, so that clients of different
+    sizes count as they should.
+
+    Example: a quadratic game in which each client holds rows `b`.
+
+        >>> import torch, fedsaddle as fs
+        >>> game = fs.Minimax(
+        ...     lambda x, y, batch: 0.5 * x @ x + batch.x @ x * y.sum() - 0.5 * y @ y,
+        ...     start_x=torch.ones(3), start_y=torch.zeros(1),
+        ... )
+        >>> [v.shape[0] for v in game.initial()]
+        [3, 1]
+    """
+
+    function: Callable[[Any, Tensor, Batch], Tensor]
+    start_y: Tensor
+    start_x: Tensor | None = None
+    model: nn.Module | None = None
+    project_x: Projection = field(default_factory=Everywhere)
+    project_y: Projection = field(default_factory=Everywhere)
+    best_response: Callable[[Tensor, Batch], Tensor] | None = None  # y*(x) on a batch, in closed form
+    flat: FlatModel | None = field(init=False, repr=False, compare=False, default=None)
+
+    def __post_init__(self) -> None:
+        if (self.model is None) == (self.start_x is None):
+            raise BadInput("start_x", self.start_x, "give either a model or a starting vector")
+        if self.model is not None:
+            object.__setattr__(self, "flat", FlatModel(self.model))
+        x, y = self.initial()
+        for key, v in (("start_x", x), ("start_y", y)):
+            if v.ndim != 1:
+                raise BadInput(key, tuple(v.shape), "must be a flat vector; use .flatten()")
+        check_projection("project_x", self.project_x, x)
+        check_projection("project_y", self.project_y, y)
+
+    def initial(self) -> Pair:
+        """The model's parameters, or `start_x`; and `start_y`."""
+        x = self.flat.initial() if self.flat is not None else self.start_x
+        assert x is not None
+        return x, self.start_y
+
+    def value(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+        """The mean over each client's rows."""
+        rows = self._rows(x, y, batch)
+        return (rows * shares(rows, batch)).sum(1)
+
+    def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> Pair:
+        """By automatic differentiation, for all clients at once."""
+        at_x, at_y = x.detach().requires_grad_(), y.detach().requires_grad_()
+        with torch.enable_grad():
+            total = self.value(at_x, at_y, batch).sum()
+        gx, gy = torch.autograd.grad(total, (at_x, at_y), allow_unused=True)
+        return _or_zero(gx, x), _or_zero(gy, y)
+
+    def _rows(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+        rows, size = batch.x.shape[1], len(x)
+        if size == 1:
+            values = self._one(x[0], y[0], batch.x[0], batch.y[0])[None]
+        else:
+            values = torch.func.vmap(self._one)(x, y, batch.x, batch.y)
+        if values.shape != (size, rows):
+            got = tuple(values.shape[1:])
+            raise BadInput("function", got, f"must give one value for each of the {rows} rows, of shape ({rows},)")
+        return values
+
+    def _one(self, x: Tensor, y: Tensor, rows_x: Tensor, rows_y: Tensor) -> Tensor:
+        at: Any = x if self.flat is None else self.flat.bound(x)
+        return self.function(at, y, Batch(rows_x, rows_y))
+
+
+def _or_zero(g: Tensor | None, like: Tensor) -> Tensor:
+    return torch.zeros_like(like) if g is None else g
+
+
+def check_projection(key: str, project: Projection, start: Tensor) -> None:
+    """Refuse a projection of the wrong shape, one that is not idempotent, and a start outside of its set."""
+    probe = torch.stack([start, start + torch.linspace(-2, 3, len(start), dtype=start.dtype)])
+    once = project(probe)
+    if once.shape != probe.shape:
+        raise BadInput(
+            key, tuple(once.shape), f"changed the shape of {tuple(probe.shape)}; project along the last axis"
+        )
+    if not torch.allclose(project(once), once, atol=1e-5):
+        raise BadInput(key, type(project).__name__, "is not a projection: applied twice it moves the point again")
+    if not torch.allclose(once[0], start, atol=1e-5):
+        raise BadInput(key.replace("project", "start"), start.tolist()[:5], f"lies outside of {key}; start inside")
