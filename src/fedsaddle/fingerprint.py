@@ -18,7 +18,7 @@ def fingerprint(algorithm: Any, rows: ClientRows, seed: int, lost_replies: float
     """Sixteen hex digits; equal for equal runs, different if anything that shapes the trajectory differs."""
     said = {
         "algorithm": described(algorithm),
-        "start": digest(algorithm.problem.initial()),
+        "start": described(algorithm.problem.initial()),
         "clients": digest(torch.from_numpy(np.ascontiguousarray(rows.sizes, dtype=np.int64))),
         "rows": _sampled(rows),
         "seed": int(seed),

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -28,9 +25,10 @@ from fedsaddle.federation.ledger import Ledger, Metered
 from fedsaddle.federation.lossy import Lossy
 from fedsaddle.federation.randomness import server_generator
 from fedsaddle.fingerprint import fingerprint
+from fedsaddle.interruption import Interruption
 from fedsaddle.metrics.evaluation import Measured, evaluate
 from fedsaddle.output import Output, RunFolder
-from fedsaddle.result import Result, main_part, mixture_of
+from fedsaddle.result import Result, mixture_of
 from fedsaddle.target import Target
 
 MOST_LISTED = 200  # clients whose own figures are kept in the history
@@ -154,7 +152,7 @@ class Loop:
                     self.watch(self.done, record)
                 if record is not None:
                     output.record(record)
-                    if self.target is not None and self.target.met(main_part(record)):
+                    if self.target is not None and self.target.met(record):
                         stopped = "target"
                 if self.done >= self.rounds:
                     stopped = stopped or "finished"
@@ -188,7 +186,6 @@ class Loop:
         return done % self.evaluate_every == 0 or done >= self.rounds
 
     def _record(self) -> dict[str, Any]:
-        w = self.algorithm.model(self.server)
         ledger = self.clients.ledger
         record: dict[str, Any] = {
             "round": self.done,
@@ -202,18 +199,34 @@ class Loop:
         clients: dict[str, Any] = {}
         for name, rows in (("test", self.test), ("train", self.train if self.evaluate_train else None)):
             if rows is not None:
-                measured = self._measure(w, rows)
+                measured = self._measure(rows)
                 record[name] = measured.spread()
                 if len(measured.sizes) <= MOST_LISTED:
                     clients[name] = {k: _listed(v) for k, v in measured.values.items()}
+        pooled = self._pooled()
+        if pooled:
+            record["pooled"] = pooled
         lam = mixture_of(self.algorithm, self.server)
         if lam is not None and len(lam) <= MOST_LISTED:
             record["mixture"] = lam.tolist()
         self.history.append({**record, "clients": clients})
         return self.history[-1]
 
-    def _measure(self, w: Tensor, rows: Rows) -> Measured:
-        measured = evaluate(self.algorithm.problem, w, rows)
+    def _solution(self) -> tuple[Tensor, Tensor | None]:
+        dual = self.algorithm.dual(self.server) if hasattr(self.algorithm, "dual") else None
+        return self.algorithm.model(self.server), dual
+
+    def _pooled(self) -> dict[str, float]:
+        """Measures of all clients' rows together, such as AUROC, where the problem has any."""
+        rows = self.train if self.test is None else self.test
+        if not hasattr(self.algorithm.problem, "pooled_measures") or not isinstance(rows, Stacked):
+            return {}
+        found: dict[str, float] = self.algorithm.problem.pooled_measures(*self._solution(), rows)
+        return found
+
+    def _measure(self, rows: Rows) -> Measured:
+        w, dual = self._solution()
+        measured = evaluate(self.algorithm.problem, w, rows, dual)
         bad = np.flatnonzero(~np.isfinite(measured.values["loss"]) & (measured.sizes > 0))
         if len(bad):
             raise Diverged(int(bad[0]), "loss", self.done)
@@ -242,7 +255,7 @@ class Loop:
         self.clients.ledger = Ledger(**checkpoint.notes["ledger"])
         self.history = output.kept_history(self.done)
         before, now = checkpoint.notes["engine"], self._engine()
-        if {**before, "workers": 0} != {**now, "workers": 0}:  # threads do not change a bit
+        if before != now:
             raise BadInput("engine", now, f"the run began with {before}; resume with the same")
         self.engine.memory.restore(self.algorithm, lambda i: LocalSite.alone(self.train, i), checkpoint.memory)
 
@@ -250,12 +263,11 @@ class Loop:
         """Whether a resumed run had reached its end before."""
         if self.target is not None and self.history and self.history[-1]["round"] == self.done:
             last = self.history[-1]
-            if self.target.met(main_part(last)):
+            if self.target.met(last):
                 return "target"
         return "finished" if self.done >= self.rounds else None
 
     def _summary(self, stopped: str) -> dict[str, Any]:
-        w = self.algorithm.model(self.server)
         summary: dict[str, Any] = {
             "algorithm": type(self.algorithm).__name__,
             "stopped": stopped,
@@ -265,7 +277,9 @@ class Loop:
         }
         for name, rows in (("test", self.test), ("train", self.train)):
             if rows is not None:
-                summary[name] = self._measure(w, rows).spread()
+                summary[name] = self._measure(rows).spread()
+        if pooled := self._pooled():
+            summary["pooled"] = pooled
         return {**summary, "seconds": round(self.seconds, 3), "ledger": self.clients.ledger.to_dict(),
                 "engine": self._engine(), "fingerprint": self.fingerprint}  # fmt: skip
 
@@ -277,26 +291,3 @@ def _whole(key: str, value: Any, least: int = 1) -> None:
 
 def _listed(values: np.ndarray[Any, np.dtype[np.float64]]) -> list[float | None]:
     return [None if np.isnan(v) else float(v) for v in values]
-
-
-class Interruption:
-    """Lets a first Ctrl-C (or a terminate signal) end the run after the round; a second one ends it at once."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Interruption:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._ask)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True

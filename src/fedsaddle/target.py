@@ -1,4 +1,4 @@
-"""Targets such as "worst accuracy >= 0.5": a statistic of a measure and a bound."""
+"""Targets such as "worst accuracy >= 0.5" or "auroc >= 0.9": a measure and a bound."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.spread import STATISTICS
+from fedsaddle.result import main_part
 
-_FORM = re.compile(r"\s*(\w+)\s+(\w+)\s*(>=|<=|>|<)\s*([-+.\deE]+)\s*")
+_FORM = re.compile(r"\s*(?:(\w+)\s+)?(\w+)\s*(>=|<=|>|<)\s*([-+.\deE]+)\s*")
 _COMPARE = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 
 
@@ -19,22 +20,24 @@ _COMPARE = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operato
 class Target:
     """When a run may stop."""
 
-    statistic: str
+    statistic: str | None  # None: a measure of all clients' rows together
     measure: str
     sign: str
     bound: float
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Read "STATISTIC MEASURE SIGN NUMBER"."""
+        """Read "STATISTIC MEASURE SIGN NUMBER", without a statistic for a pooled measure."""
         found = _FORM.fullmatch(text)
         if found is None:
             raise BadInput("target", text, 'write it like "worst accuracy >= 0.5"')
         statistic, measure, sign, number = found.groups()
-        if statistic not in STATISTICS:
+        if statistic is not None and statistic not in STATISTICS:
             raise BadInput("target", text, f"the statistic is one of {', '.join(STATISTICS)}")
-        if measure not in ("accuracy", "loss"):
+        if statistic is not None and measure not in ("accuracy", "loss"):
             raise BadInput("target", text, "the measure is accuracy or loss")
+        if statistic is None and measure in ("accuracy", "loss", *STATISTICS):
+            raise BadInput("target", text, f"say which client: {', '.join(STATISTICS)}")
         try:
             return cls(statistic, measure, sign, float(number))
         except ValueError:
@@ -45,9 +48,15 @@ class Target:
         if self.measure not in measures:
             raise BadInput("target", str(self), f"this problem measures {', '.join(measures)} only")
 
-    def met(self, measured: dict[str, Any]) -> bool:
-        """Whether the statistics of one evaluation reach the bound."""
-        return bool(_COMPARE[self.sign](measured[self.measure][self.statistic], self.bound))
+    def met(self, record: dict[str, Any]) -> bool:
+        """Whether one evaluation reaches the bound."""
+        if self.statistic is None:
+            there = record.get("pooled", {})
+        else:
+            there = {k: v[self.statistic] for k, v in main_part(record).items()}
+        if self.measure not in there:
+            raise BadInput("target", str(self), f"this problem measures {', '.join(there) or 'no such thing'}")
+        return bool(_COMPARE[self.sign](there[self.measure], self.bound))
 
     def __str__(self) -> str:
-        return f"{self.statistic} {self.measure} {self.sign} {self.bound:g}"
+        return f"{self.statistic or ''} {self.measure} {self.sign} {self.bound:g}".strip()

@@ -74,7 +74,7 @@ class FedSgdaState:
 
 @dataclass(frozen=True, kw_only=True)
 class FedSgda:
-    """FedSGDA (Xie, Zhang, Zhang, Shen, Qian: "A Federated Learning Framework for Nonconvex-PL Minimax Problems"): FedSGDA-MB, -STORM and -SPIDER are its estimators.
+    """FedSGDA (Xie, Zhang, Zhang, Shen, Qian), whose estimators make it FedSGDA-MB, -STORM and -SPIDER.
 
     The local directions are `∇F_i(x_k, y_k; B) - ∇F_i(x̄, ȳ; B) + u`, and likewise with v in y.
 

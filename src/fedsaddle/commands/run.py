@@ -90,7 +90,13 @@ def _same_as_before(config: Config, out: Path) -> Config:
         before = validated(json.loads(stored.read_text()))
     except (ValueError, TypeError) as reason:
         raise BadCheckpoint(f"{stored} is damaged ({reason}); put it right, or choose another --out") from None
-    free = {"rounds", "target", "checkpoint_every"}
+    free = {
+        "rounds",
+        "target",
+        "checkpoint_every",
+        "chunk",
+        "workers",
+    }  # the loop compares the last two as they turn out
     for section in Config.model_fields:
         old, new = getattr(before, section).model_dump(), getattr(config, section).model_dump()
         for key in sorted(old.keys() | new.keys()):

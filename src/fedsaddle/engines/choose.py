@@ -11,7 +11,6 @@ import sys
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from fedsaddle.data.store import ClientRows
@@ -49,7 +48,8 @@ def settings(problem: Any, rows: ClientRows) -> tuple[int, int]:
     model = getattr(problem, "model", None)
     if model is not None and any(isinstance(part, _CONVOLUTIONS) for part in model.modules()):
         return 1, cores
-    model_bytes = problem.dimension * torch.get_default_dtype().itemsize
+    start = problem.initial()
+    model_bytes = sum(v.numel() * v.element_size() for v in (start if isinstance(start, tuple) else (start,)))
     by_cache = max(4, CACHE_BYTES // model_bytes)
     first = np.zeros(1, dtype=np.int64)
     x, _ = rows.gather(first, first[None])

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 class Scored(Protocol):
     """A problem whose rows can be scored one by one."""
 
-    def row_measures(self, w: Tensor, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def row_measures(self, w: Tensor, x: Tensor, y: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
         """Measures of each row under the one model w, by name: at least "loss"."""
         ...
 
@@ -39,14 +39,21 @@ class Measured:
         return {k: spread(v, self.sizes, higher_is_better=HIGHER_IS_BETTER[k]) for k, v in self.values.items()}
 
 
-def evaluate(problem: Scored, w: Tensor, rows: Stacked | Lazy, most_clients: int = 1000, block: int = 4096) -> Measured:
+def evaluate(
+    problem: Scored,
+    w: Tensor,
+    rows: Stacked | Lazy,
+    dual: Tensor | None = None,
+    most_clients: int = 1000,
+    block: int = 4096,
+) -> Measured:
     """Measure the model `w` at every client, in blocks of rows; of lazy clients, at the first `most_clients`."""
     if isinstance(rows, Lazy):
         rows = _first(rows, most_clients)
     parts: dict[str, list[Tensor]] = {}
     with torch.no_grad():
         for a in range(0, len(rows.x), block):
-            for name, values in problem.row_measures(w, rows.x[a : a + block], rows.y[a : a + block]).items():
+            for name, values in problem.row_measures(w, rows.x[a : a + block], rows.y[a : a + block], dual).items():
                 parts.setdefault(name, []).append(values.double())
     sizes = rows.sizes
     return Measured(sizes, {name: client_means(torch.cat(p).numpy(), rows.offsets) for name, p in parts.items()})

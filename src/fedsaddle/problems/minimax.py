@@ -103,6 +103,17 @@ class Minimax:
         gx, gy = torch.autograd.grad(total, (at_x, at_y), allow_unused=True)
         return _or_zero(gx, x), _or_zero(gy, y)
 
+    def row_measures(self, x: Tensor, rows: Tensor, labels: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
+        """The value of each row at the present pair."""
+        y = self.start_y if dual is None else dual
+        return {"loss": self._one(x, y, rows, labels)}
+
+    def module(self, x: Tensor) -> nn.Module:
+        """A copy of the model that carries the parameters."""
+        if self.flat is None:
+            raise BadInput("model", None, "this problem has plain vectors and no model")
+        return self.flat.module_with(x)
+
     def _rows(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
         rows, size = batch.x.shape[1], len(x)
         if size == 1:

@@ -83,7 +83,7 @@ class Supervised:
         g = pull(slope)
         return g.add_(w, alpha=self.l2) if self.l2 else g
 
-    def row_measures(self, w: Tensor, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def row_measures(self, w: Tensor, x: Tensor, y: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
         """Loss and, for classes, accuracy of each row under one model `w (d,)`."""
         scores = self.flat.scores(w[None], x[None])
         correct = self.loss.correct(scores, y[None])

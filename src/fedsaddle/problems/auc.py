@@ -1,0 +1,90 @@
+"""Min-max AUC: the square surrogate of the area under the ROC curve, as eq. (2) of CODASCA, and the margin form.
+
+Labels are 1 and 0. `positive_share` p is the share of positives over all clients, agreed once by counts: never a
+client's or a batch's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fedsaddle.errors import BadInput
+from fedsaddle.federation.clients import Batch
+from fedsaddle.numerics.auroc import auroc
+from fedsaddle.numerics.projections import Box, Everywhere, Projection
+from fedsaddle.problems.minimisation import shares
+from fedsaddle.problems.scored import AllRows, OverModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinimaxAuc(OverModel):
+    """x = (w, a, b) and y = α.
+
+    Square form: `(1-p)(h-a)²[+] + p(h-b)²[-] + 2(1+α)(p h[-] - (1-p) h[+]) - p(1-p) α²`.
+    Margin form: the coupling is `2α(p(1-p) m + p h[-] - (1-p) h[+])` with α >= 0, for a margin m.
+    """
+
+    positive_share: float  # p
+    margin: float | None = None  # m; None is the square form
+    project_y: Projection = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.positive_share < 1:
+            raise BadInput("positive_share", self.positive_share, "must be above 0 and below 1")
+        inside: Projection = Everywhere() if self.margin is None else Box(0.0, float("inf"))
+        object.__setattr__(self, "project_y", inside)
+
+    def initial(self) -> tuple[Tensor, Tensor]:
+        """The model's parameters with a = b = 0, and α = 0."""
+        w = self.flat.initial()
+        return torch.cat([w, w.new_zeros(2)]), w.new_zeros(1)
+
+    def value(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+        """The mean over each client's rows."""
+        h = self.flat.scores(self.weights(x), batch.x).squeeze(-1)
+        rows = self._rows(h, x, y, batch.y)
+        return (rows * shares(rows, batch)).sum(1)
+
+    def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """In closed form in the scores."""
+        p, d, α = self.positive_share, self.flat.dimension, y
+        scores, pull = self.flat.pullback(self.weights(x).contiguous(), batch.x)
+        h, share = scores.squeeze(-1), shares(scores.squeeze(-1), batch)
+        up, down = self._sides(h, batch.y)
+        a, b = x[:, d, None], x[:, d + 1, None]
+        lift = 1 + α if self.margin is None else α
+        slope = 2 * up * (h - a) + 2 * down * (h - b) + 2 * lift * (down - up)
+        gw = pull((slope * share).unsqueeze(-1))
+        ga = (-2 * up * (h - a) * share).sum(1, keepdim=True)
+        gb = (-2 * down * (h - b) * share).sum(1, keepdim=True)
+        coupling = ((down - up) * h * share).sum(1, keepdim=True)
+        constant = 0.0 if self.margin is None else p * (1 - p) * self.margin
+        gy = 2 * (coupling + constant) - 2 * p * (1 - p) * α
+        return torch.cat([gw, ga, gb], 1), gy
+
+    def row_measures(self, x: Tensor, rows: Tensor, labels: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
+        """The objective at the present pair, row by row."""
+        h = self.scores(x, rows).squeeze(-1)[None]
+        y = x.new_zeros(1, 1) if dual is None else dual[None]
+        return {"loss": self._rows(h, x[None], y, labels[None])[0]}
+
+    def pooled_measures(self, x: Tensor, dual: Tensor, rows: AllRows) -> dict[str, float]:
+        """AUROC of all clients' rows together; never a mean of local ones."""
+        return {"auroc": auroc(self.scores(x, rows.x).squeeze(-1), rows.y)}
+
+    def _sides(self, h: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """(1-p)[+] and p[-] of each row."""
+        positive = labels.to(h.dtype)
+        return (1 - self.positive_share) * positive, self.positive_share * (1 - positive)
+
+    def _rows(self, h: Tensor, x: Tensor, y: Tensor, labels: Tensor) -> Tensor:
+        p, d, α = self.positive_share, self.flat.dimension, y
+        up, down = self._sides(h, labels)
+        a, b = x[:, d, None], x[:, d + 1, None]
+        coupling = (down - up) * h
+        linear = 2 * (1 + α) * coupling if self.margin is None else 2 * α * (p * (1 - p) * self.margin + coupling)
+        return up * (h - a).square() + down * (h - b).square() + linear - p * (1 - p) * α.square()

@@ -1,0 +1,80 @@
+"""Class-fair classification: the worst mixture of the classes' losses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fedsaddle.errors import BadInput
+from fedsaddle.federation.clients import Batch
+from fedsaddle.numerics.projections import Projection, Simplex
+from fedsaddle.problems.losses import CrossEntropy
+from fedsaddle.problems.minimisation import shares
+from fedsaddle.problems.scored import AllRows, OverModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassFair(OverModel):
+    """`min_x max_{y in simplex} Σ_c y_c F_c(x) - (penalty / 2) |y|²`, with F_c the mean cross-entropy of class c.
+
+    `class_shares` are the classes' shares of all rows, agreed once by counts (default: equal). A client's rows of
+    class c then count `y_c / share_c`, so that the mean over all rows is the objective, however classes are spread.
+    """
+
+    classes: int
+    penalty: float = 0.1  # λ
+    class_shares: Tensor | None = None
+    project_y: Projection = field(default_factory=Simplex)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.penalty >= 0:
+            raise BadInput("penalty", self.penalty, "must be at least 0")
+        if self.class_shares is not None and (len(self.class_shares) != self.classes or (self.class_shares <= 0).any()):
+            raise BadInput("class_shares", self.class_shares.tolist(), f"give {self.classes} positive shares")
+
+    def initial(self) -> tuple[Tensor, Tensor]:
+        """The model's parameters and the uniform mixture."""
+        x = self.flat.initial()
+        return x, x.new_full((self.classes,), 1 / self.classes)
+
+    def value(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+        """The mean over each client's rows."""
+        losses = CrossEntropy().value(self.flat.scores(x, batch.x), batch.y)
+        rows = losses * self._factors(y, batch.y)
+        return (rows * shares(rows, batch)).sum(1) - self.penalty / 2 * y.square().sum(-1)
+
+    def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """In closed form in the scores."""
+        loss = CrossEntropy()
+        scores, pull = self.flat.pullback(x, batch.x)
+        slope, losses = loss.slope(scores, batch.y), loss.value(scores, batch.y)
+        share = shares(losses, batch)
+        gx = pull(slope * (self._factors(y, batch.y) * share).unsqueeze(-1))
+        each = losses * share / self._shares(losses)[batch.y]
+        gy = torch.zeros_like(y, memory_format=torch.contiguous_format).scatter_add_(1, batch.y, each)
+        return gx, gy - self.penalty * y
+
+    def row_measures(self, x: Tensor, rows: Tensor, labels: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
+        """Plain loss and accuracy of each row."""
+        scores = self.scores(x, rows)[None]
+        loss = CrossEntropy()
+        return {"loss": loss.value(scores, labels[None])[0], "accuracy": loss.correct(scores, labels[None])[0]}
+
+    def pooled_measures(self, x: Tensor, dual: Tensor, rows: AllRows) -> dict[str, float]:
+        """The accuracy of the worst class, over all clients."""
+        right = (self.scores(x, rows.x).argmax(-1) == rows.y).double()
+        total = torch.bincount(rows.y, minlength=self.classes)
+        each = torch.bincount(rows.y, weights=right, minlength=self.classes)[total > 0] / total[total > 0]
+        return {"worst_class_accuracy": float(each.min()), "mean_class_accuracy": float(each.mean())}
+
+    def _shares(self, like: Tensor) -> Tensor:
+        if self.class_shares is None:
+            return like.new_full((self.classes,), 1 / self.classes)
+        return self.class_shares.to(like.dtype)
+
+    def _factors(self, y: Tensor, labels: Tensor) -> Tensor:
+        """y_c / share_c for the class c of each row."""
+        return (y / self._shares(y)).gather(1, labels)

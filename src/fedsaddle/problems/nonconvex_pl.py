@@ -1,0 +1,84 @@
+"""The synthetic nonconvex-PL problem of the FedSGDA paper (section 6.1), with Φ and its gradient in closed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsaddle.errors import BadInput
+from fedsaddle.federation.clients import Batch
+from fedsaddle.numerics.projections import Everywhere, Projection
+from fedsaddle.problems.minimisation import shares
+from fedsaddle.problems.scored import AllRows
+
+
+@dataclass(frozen=True)
+class NonconvexPl:
+    """`F(x, y; a, b, c) = Σ_l (1 - exp(-(x_l - a_l)² / 2ν)) + (x-a)'b b'(y-c) - (μ/2)|y-c|²`; a row is (a, b, c)."""
+
+    dimension: int = 100  # p
+    mu: float = 1.0
+    nu: float = 1.0
+    project_x: Projection = field(default_factory=Everywhere)
+    project_y: Projection = field(default_factory=Everywhere)
+
+    def __post_init__(self) -> None:
+        for key in ("mu", "nu"):
+            if not getattr(self, key) > 0:
+                raise BadInput(key, getattr(self, key), "must be positive")
+
+    def initial(self) -> tuple[Tensor, Tensor]:
+        """Zero, as in the paper."""
+        return torch.zeros(self.dimension), torch.zeros(self.dimension)
+
+    def value(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+        """The mean over each client's rows."""
+        a, b, c = batch.x.chunk(3, -1)
+        u, v = x[:, None] - a, y[:, None] - c
+        rows = (1 - (-u.square() / (2 * self.nu)).exp()).sum(-1)
+        rows = rows + (u * b).sum(-1) * (b * v).sum(-1) - self.mu / 2 * v.square().sum(-1)
+        return (rows * shares(rows, batch)).sum(1)
+
+    def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """`u/ν exp(-u²/2ν) + b b'(y-c)` and `b b'(x-a) - μ(y-c)`, averaged over rows."""
+        a, b, c = batch.x.chunk(3, -1)
+        u, v = x[:, None] - a, y[:, None] - c
+        share = shares(u[..., 0], batch)
+        weight = share.unsqueeze(-1) if isinstance(share, Tensor) else share
+        bell = u / self.nu * (-u.square() / (2 * self.nu)).exp()
+        gx = ((bell + b * (b * v).sum(-1, keepdim=True)) * weight).sum(1)
+        gy = ((b * (u * b).sum(-1, keepdim=True) - self.mu * v) * weight).sum(1)
+        return gx, gy
+
+    def best_response(self, x: Tensor, rows: Tensor, weight: Tensor | float) -> Tensor:
+        """`y*(x) = E[c] + E[b b'(x - a)] / μ`, for one x over weighted rows."""
+        a, b, c = rows.chunk(3, -1)
+        inner = ((x - a) * b).sum(-1, keepdim=True)
+        return ((c + b * inner / self.mu) * weight).sum(0)
+
+    def gradient_of_phi(self, x: Tensor, rows: AllRows) -> Tensor:
+        """∇Φ(x) = ∇_x f(x, y*(x)), f the mean over clients of their means."""
+        weight = _client_weights(rows, x.dtype)[:, None]
+        y = self.best_response(x, rows.x, weight)
+        a, b, c = rows.x.chunk(3, -1)
+        u, v = x - a, y - c
+        bell = u / self.nu * (-u.square() / (2 * self.nu)).exp()
+        return ((bell + b * (b * v).sum(-1, keepdim=True)) * weight).sum(0)
+
+    def row_measures(self, x: Tensor, rows: Tensor, labels: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
+        """The value of each row at the present pair."""
+        y = self.initial()[1].to(x.dtype) if dual is None else dual
+        one = Batch(rows[:, None], labels[:, None])
+        return {"loss": self.value(x.expand(len(rows), -1), y.expand(len(rows), -1), one)}
+
+    def pooled_measures(self, x: Tensor, dual: Tensor, rows: AllRows) -> dict[str, float]:
+        """|∇Φ(x)|², the paper's measure."""
+        return {"squared_gradient_of_phi": float(self.gradient_of_phi(x, rows).square().sum())}
+
+
+def _client_weights(rows: AllRows, dtype: torch.dtype) -> Tensor:
+    each = np.repeat(1 / (rows.sizes * rows.count), rows.sizes)
+    return torch.from_numpy(each).to(dtype)

@@ -1,0 +1,83 @@
+"""Robust training: one perturbation of the features, shared by all rows, chosen by an adversary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fedsaddle.errors import BadInput
+from fedsaddle.federation.clients import Batch
+from fedsaddle.numerics.projections import Ball, Box, Projection
+from fedsaddle.problems.losses import CrossEntropy, Loss
+from fedsaddle.problems.minimisation import shares
+from fedsaddle.problems.scored import AllRows, OverModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class RobustTraining(OverModel):
+    """`min_x max_{|y| <= radius} mean loss(h_x(a + y), b)`, y of the shape of one row, in the l2 or l∞ ball."""
+
+    shape: tuple[int, ...]  # of one row
+    radius: float = 1.0
+    norm: str = "l2"  # or "linf"
+    loss: Loss = field(default_factory=CrossEntropy)
+    attack_steps: int = 10  # ascent steps of the robust measures
+    attack_step: float = 0.5  # as a share of the radius
+    project_y: Projection = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.norm not in ("l2", "linf"):
+            raise BadInput("norm", self.norm, "choose one of l2, linf")
+        if not self.radius > 0:
+            raise BadInput("radius", self.radius, "must be positive")
+        ball: Projection = Ball(self.radius) if self.norm == "l2" else Box(-self.radius, self.radius)
+        object.__setattr__(self, "project_y", ball)
+
+    def initial(self) -> tuple[Tensor, Tensor]:
+        """The model's parameters and no perturbation."""
+        x = self.flat.initial()
+        return x, x.new_zeros(int(torch.Size(self.shape).numel()))
+
+    def value(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+        """The mean over each client's perturbed rows."""
+        rows = self.loss.value(self.flat.scores(x, self._perturbed(batch.x, y)), batch.y)
+        return (rows * shares(rows, batch)).sum(1)
+
+    def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """By automatic differentiation through the model and its input."""
+        at_x, at_y = x.detach().requires_grad_(), y.detach().requires_grad_()
+        with torch.enable_grad():
+            total = self.value(at_x, at_y, batch).sum()
+        gx, gy = torch.autograd.grad(total, (at_x, at_y))
+        return gx, gy
+
+    def row_measures(self, x: Tensor, rows: Tensor, labels: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
+        """Loss and accuracy of each row without perturbation."""
+        return self._measures(x, rows, labels)
+
+    def pooled_measures(self, x: Tensor, dual: Tensor, rows: AllRows) -> dict[str, float]:
+        """Loss and accuracy under the perturbation that ascent from zero finds on all rows together."""
+        y = self.attack(x, rows.x, rows.y)
+        found = self._measures(x, rows.x + y.view(self.shape), rows.y)
+        return {f"robust_{name}": float(values.mean()) for name, values in found.items()}
+
+    def attack(self, x: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
+        """`attack_steps` normalised ascent steps on the mean loss over all rows."""
+        y = x.new_zeros(int(torch.Size(self.shape).numel()))
+        for _ in range(self.attack_steps):
+            _, g = self.gradients(x[None], y[None], Batch(rows[None], labels[None]))
+            g = g[0].sign() if self.norm == "linf" else g[0] / g[0].norm().clamp(min=1e-12)
+            y = self.project_y(y + self.attack_step * self.radius * g)
+        return y
+
+    def _perturbed(self, rows: Tensor, y: Tensor) -> Tensor:
+        return rows + y.view(len(y), 1, *self.shape)
+
+    def _measures(self, x: Tensor, rows: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        scores, targets = self.scores(x, rows)[None], labels[None]
+        correct = self.loss.correct(scores, targets)
+        measures = {"loss": self.loss.value(scores, targets)[0]}
+        return measures if correct is None else {**measures, "accuracy": correct[0]}
