@@ -1,0 +1,98 @@
+"""With one local step, all clients and draws that do not matter, a federated method is its centralised one."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+from fedsaddle import Drfa, DrfaGa, FedAvg, QFedAvg
+from fedsaddle.numerics.projections import Simplex
+from fedsaddle.problems.minimisation import Supervised, agnostic
+from small import alike, classes, play, seeded, serial, vectorised
+
+engines = pytest.mark.parametrize("engine", [serial, vectorised])
+ETA, GAMMA = 0.3, 0.2
+ONE_STEP = {"local_steps": 1, "batch_size": 2, "primal_step": ETA}
+
+
+def problem():
+    return Supervised(seeded(lambda: nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))))
+
+
+def losses(w, rows):
+    """f_1(w) ... f_N(w), by plain autograd through the module."""
+    module = problem().model
+    parts = torch.split(w, [p.numel() for p in module.parameters()])
+    values = {n: v.view(p.shape) for (n, p), v in zip(module.named_parameters(), parts, strict=True)}
+    f = []
+    for i in range(rows.count):
+        x, y = rows.client(i)
+        f.append(nn.functional.cross_entropy(torch.func.functional_call(module, values, (x,)), y))
+    return torch.stack(f)
+
+
+def slope(w, objective):
+    at = w.clone().requires_grad_()
+    (g,) = torch.autograd.grad(objective(at), at)
+    return g
+
+
+@engines
+@pytest.mark.parametrize("weighting", ["size", "uniform"])
+def test_fedavg_is_gradient_descent(engine, weighting):
+    rows = alike(classes())
+    p = torch.from_numpy(rows.sizes / rows.sizes.sum()) if weighting == "size" else torch.full((6,), 1 / 6)
+    w = problem().initial()
+    for state in play(FedAvg(problem=problem(), weighting=weighting, **ONE_STEP), engine(rows), 5)[1:]:
+        w = w - ETA * slope(w, lambda v: losses(v, rows) @ p)
+        torch.testing.assert_close(state.w, w, rtol=0, atol=1e-12)
+
+
+@engines
+def test_fedavg_by_size_is_gradient_descent_on_all_rows_together(engine):
+    rows = alike(classes())
+    together = type(rows)(rows.x, rows.y, rows.offsets[[0, -1]])
+    w = problem().initial()
+    for state in play(FedAvg(problem=problem(), **ONE_STEP), engine(rows), 5)[1:]:
+        w = w - ETA * slope(w, lambda v: losses(v, together)[0])
+        torch.testing.assert_close(state.w, w, rtol=0, atol=1e-12)
+
+
+@engines
+def test_weighted_drfa_is_descent_ascent(engine):
+    """`w ← w - η ∇_w F(w, λ)`, then `λ ← Π(λ + γ ∇_λ F(w_new, λ))`: with τ = 1 the snapshot is the new model."""
+    rows = alike(classes())
+    w, lam = problem().initial(), torch.full((6,), 1 / 6)
+    algorithm = Drfa(problem=problem(), dual_step=GAMMA, weighting="weight", **ONE_STEP)
+    for state in play(algorithm, engine(rows), 5)[1:]:
+        w = w - ETA * slope(w, lambda v, lam=lam: agnostic(losses(v, rows), lam))
+        lam = Simplex()(lam + GAMMA * losses(w, rows))
+        torch.testing.assert_close(state.w, w, rtol=0, atol=1e-12)
+        torch.testing.assert_close(state.lam, lam, rtol=0, atol=1e-12)
+
+
+@engines
+def test_the_mixture_of_drfa_ga_climbs_at_the_model_the_round_starts_from(engine):
+    rows = classes()
+    lam, states = torch.full((6,), 1 / 6), play(DrfaGa(problem=problem(), dual_step=GAMMA, **ONE_STEP), engine(rows), 4)
+    for before, after in pairwise(states):
+        lam = Simplex()(lam + GAMMA * losses(before.w, rows))
+        torch.testing.assert_close(after.lam, lam, rtol=0, atol=1e-12)
+
+
+@engines
+@pytest.mark.parametrize("q", [0.0, 0.5, 2.0])
+def test_qfedavg_is_descent_on_the_powers_of_the_losses(engine, q):
+    """With one step, `Σ Δ_k` is the gradient of `Σ F_k^{q+1} / (q + 1)` and `Σ h_k` bounds its curvature."""
+    rows = alike(classes())
+    w = problem().initial()
+    for state in play(QFedAvg(problem=problem(), q=q, **ONE_STEP), engine(rows), 5)[1:]:
+        g = slope(w, lambda v: (losses(v, rows) ** (q + 1)).sum() / (q + 1))
+        F = losses(w, rows)
+        each = torch.stack([slope(w, lambda v, i=i: losses(v, rows)[i]) for i in range(6)])
+        h = (q * F ** (q - 1) * each.square().sum(1) + F**q / ETA).sum()
+        w = w - g / h
+        torch.testing.assert_close(state.w, w, rtol=0, atol=1e-12)

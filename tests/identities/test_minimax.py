@@ -1,0 +1,112 @@
+"""Members of the min-max family that are each other in special cases."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedsaddle import FedSgda, LocalSgda, Minimax, MomentumLocalSgda
+from fedsaddle.algorithms.estimators import MiniBatch, Spider, Storm
+from fedsaddle.numerics.projections import Ball
+from fedsaddle.numerics.schedules import Power
+from small import SIZES, alike, classes, play, rows_of, serial, vectorised
+
+ROUNDS = 6
+
+
+def game(**options):
+    def rows(x, y, batch):
+        ax, ay = batch.x @ x, batch.x @ y
+        return ax.cos() + ax * ay - y @ y / 2 + x @ x / 10
+
+    start = {"start_x": torch.full((4,), 0.3), "start_y": torch.zeros(4)}
+    return Minimax(rows, **start, **options)
+
+
+def points(algorithm, rows=None):
+    states = play(algorithm, serial(classes() if rows is None else rows), ROUNDS)[1:]
+    return torch.stack([torch.cat([s.x, s.y]) for s in states])
+
+
+def same(a, b):
+    torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+    assert (a[-1] - a[0]).abs().max() > 1e-4, "nothing moved"
+
+
+def test_momentum_with_alpha_beta_1_is_local_sgda_one_gradient_behind():
+    """d is then the last gradient; on rows that are all alike it is the gradient at the present point."""
+    rows, plain = alike(classes()), {"local_steps": 1, "batch_size": 3}
+    momentum = MomentumLocalSgda(
+        problem=game(project_y=Ball(0.7)), primal_step=0.2, dual_step=0.4, alpha=0.5, primal_beta=2.0, dual_beta=2.0,
+        momentum_at_sync="keep", **plain,
+    )  # fmt: skip
+    sgda = LocalSgda(problem=game(project_y=Ball(0.7)), primal_step=0.1, dual_step=0.2, **plain)
+    same(points(momentum, one_client(rows)), points(sgda, one_client(rows)))
+
+
+def one_client(rows):
+    return rows_of([rows.client(0)[0]], [rows.client(0)[1]])
+
+
+def test_sgda_plus_with_a_snapshot_every_step_is_sgda():
+    options = {"local_steps": 1, "batch_size": 3, "primal_step": 0.1, "dual_step": 0.2}
+    same(points(LocalSgda(problem=game(), snapshot_every=1, **options)), points(LocalSgda(problem=game(), **options)))
+
+
+@pytest.mark.parametrize(("alpha", "estimator"), [(1.0, MiniBatch()), (0.0, Spider(1000, 3))])
+def test_storm_between_mb_and_spider(alpha, estimator):
+    options = {"sampled_clients": 3, "local_steps": 2, "batch_size": 3, "primal_step": 0.1, "dual_step": 0.2}
+    storm = FedSgda(problem=game(), estimator=Storm(alpha), **options)
+    same(points(storm), points(FedSgda(problem=game(), estimator=estimator, **options)))
+
+
+def test_one_local_step_of_all_clients_on_all_rows_is_gradient_descent_ascent():
+    rows, problem = classes(sizes=(5,) * 4), game()
+    found = points(FedSgda(problem=problem, local_steps=1, batch_size=1, primal_step=0.1, dual_step=0.2), rows)
+    x, y = problem.initial()
+    expected = []
+    for _ in range(ROUNDS):
+        at_x, at_y = x.clone().requires_grad_(), y.clone().requires_grad_()
+        ax, ay = rows.x @ at_x, rows.x @ at_y
+        f = (ax.cos() + ax * ay).mean() - at_y @ at_y / 2 + at_x @ at_x / 10
+        gx, gy = torch.autograd.grad(f, (at_x, at_y))
+        x, y = x - 0.1 * gx, y + 0.2 * gy
+        expected.append(torch.cat([x, y]))
+    same(found, torch.stack(expected))
+
+
+def test_full_batches_converge_linearly_where_local_sgda_stalls():
+    """A strongly convex, strongly concave quadratic game whose clients pull in different directions."""
+    g = torch.Generator().manual_seed(3)
+    rows = rows_of([torch.randn(1, 5, generator=g) for _ in SIZES], [torch.zeros(1) for _ in SIZES])
+
+    def value(x, y, batch):
+        a = batch.x
+        pull = (a[:, :2] * x).sum(1) - (a[:, 2:4] * y).sum(1)
+        return (0.5 + a[:, 4] ** 2) * (x @ x) / 2 + a[:, 4] * (x * y).sum() - y @ y / 2 + pull
+
+    problem = Minimax(value, start_x=torch.ones(2), start_y=torch.ones(2))
+    options = {"local_steps": 10, "batch_size": 1, "primal_step": 0.03, "dual_step": 0.03}
+    a = rows.x.mean(0)
+    A, m, p, q = 0.5 + rows.x[:, 4].square().mean(), a[4], a[:2], a[2:4]
+    x = (m * q - p) / (A + m * m)  # where both gradients of the mean vanish
+    at = torch.cat([x, m * x - q])
+
+    def distances(algorithm, rounds):
+        states = play(algorithm, vectorised(rows), rounds)
+        return [float((torch.cat([s.x, s.y]) - at).norm()) for s in states]
+
+    corrected = distances(FedSgda(problem=problem, **options), 90)
+    local = distances(LocalSgda(problem=problem, **options), 90)
+    assert corrected[60] < 1e-2 * corrected[30] < 1e-4 * corrected[0]
+    assert corrected[90] < 1e-2 * corrected[60]
+    assert local[90] > 1e-3
+    assert local[90] > 0.99 * local[60], "Local SGDA has stopped away from the saddle"
+
+
+def test_a_schedule_of_power_zero_is_a_plain_step():
+    options = {"sampled_clients": 3, "local_steps": 2, "batch_size": 3, "dual_step": 0.2}
+    same(
+        points(FedSgda(problem=game(), primal_step=Power(0.1, 0.0), **options)),
+        points(FedSgda(problem=game(), primal_step=0.1, **options)),
+    )

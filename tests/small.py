@@ -1,0 +1,82 @@
+"""Small federations and models for the tests, in float64, and the loop that runs an algorithm on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedsaddle.data.store import Stacked
+from fedsaddle.engines.serial import Serial
+from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.federation.randomness import server_generator
+
+SIZES = (7, 3, 11, 5, 2, 8)  # unequal on purpose
+
+
+def rows_of(xs: Sequence[Tensor], ys: Sequence[Tensor]) -> Stacked:
+    """Client i owns `xs[i], ys[i]`."""
+    offsets = np.concatenate([[0], np.cumsum([len(x) for x in xs])]).astype(np.int64)
+    return Stacked(torch.cat(list(xs)), torch.cat(list(ys)), offsets)
+
+
+def classes(sizes: Sequence[int] = SIZES, features: int = 4, classes: int = 3, seed: int = 0) -> Stacked:
+    """Classification: every client has a mean and a mixture of classes of its own."""
+    g = torch.Generator().manual_seed(seed)
+    xs, ys = [], []
+    for n in sizes:
+        mean = torch.randn(features, generator=g, dtype=torch.float64)
+        xs.append(mean + torch.randn(n, features, generator=g, dtype=torch.float64))
+        ys.append(torch.randint(classes, (n,), generator=g))
+    return rows_of(xs, ys)
+
+
+def text(sizes: Sequence[int] = SIZES, characters: int = 6, length: int = 4, seed: int = 0) -> Stacked:
+    """Next-character prediction: `(length,)` codes in, `(length,)` codes out."""
+    g = torch.Generator().manual_seed(seed)
+    lines = [torch.randint(characters, (n, length + 1), generator=g) for n in sizes]
+    return rows_of([x[:, :-1] for x in lines], [x[:, 1:] for x in lines])
+
+
+def alike(rows: Stacked) -> Stacked:
+    """Each client's first row in place of all its rows, so that it does not matter which rows are drawn."""
+    pairs = [rows.client(i) for i in range(rows.count)]
+    xs = [x[:1].expand(x.shape).contiguous() for x, _ in pairs]
+    ys = [y[:1].expand(y.shape).contiguous() for _, y in pairs]
+    return rows_of(xs, ys)
+
+
+def relabelled(rows: Stacked, order: Sequence[int]) -> Stacked:
+    """The clients in another order: new client i is old client `order[i]`."""
+    return rows_of([rows.client(i)[0] for i in order], [rows.client(i)[1] for i in order])
+
+
+def seeded(make: Callable[[], nn.Module], seed: int = 1) -> nn.Module:
+    """The same random parameters every time, in float64, without disturbing torch's own generator."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        module = make().double()
+        for p in module.parameters():
+            nn.init.normal_(p, std=0.4)
+    return module
+
+
+def serial(rows: Any, seed: int = 0) -> Serial:
+    return Serial(rows, seed=seed)
+
+
+def vectorised(rows: Any, seed: int = 0) -> Vectorised:
+    return Vectorised(rows, seed=seed, chunk=3)
+
+
+def play(algorithm: Any, clients: Any, rounds: int, seed: int = 0, state: Any = None, first: int = 0) -> list[Any]:
+    """The states before round `first` and after each round."""
+    states = [algorithm.start(clients) if state is None else state]
+    for r in range(first, first + rounds):
+        clients.begin(r)
+        states.append(algorithm.round(states[-1], clients, server_generator(seed, r)))
+        clients.commit()
+    return states
