@@ -136,9 +136,7 @@ class Loop:
         with within("algorithm"):
             self.server = self.algorithm.start(self.clients)
         if self.target is not None:
-            x, y = self.train.client(0)
-            with torch.no_grad():
-                self.target.check(self.algorithm.problem.row_measures(self.algorithm.model(self.server), x[:1], y[:1]))
+            self.target.check(self._pooled() if self.target.statistic is None else self._measured_at_first_row())
         self.fingerprint = fingerprint(self.algorithm, self.train, self.seed, self.lost_replies)
 
     def go(self, output: Output) -> Result:
@@ -222,6 +220,13 @@ class Loop:
         if not hasattr(self.algorithm.problem, "pooled_measures") or not isinstance(rows, Stacked):
             return {}
         found: dict[str, float] = self.algorithm.problem.pooled_measures(*self._solution(), rows)
+        return found
+
+    def _measured_at_first_row(self) -> dict[str, Tensor]:
+        w, dual = self._solution()
+        x, y = self.train.client(0)
+        with torch.no_grad():
+            found: dict[str, Tensor] = self.algorithm.problem.row_measures(w, x[:1], y[:1], dual)
         return found
 
     def _measure(self, rows: Rows) -> Measured:

@@ -46,7 +46,8 @@ class Target:
     def check(self, measures: Iterable[str]) -> None:
         """Refuse a measure that the problem does not have."""
         if self.measure not in measures:
-            raise BadInput("target", str(self), f"this problem measures {', '.join(measures)} only")
+            there = ", ".join(measures) or "the clients one by one"
+            raise BadInput("target", str(self), f"this problem measures {there} only")
 
     def met(self, record: dict[str, Any]) -> bool:
         """Whether one evaluation reaches the bound."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from torch import Tensor
 
-from fedsaddle.algorithms.estimators import Estimate, Estimator, MiniBatch
+from fedsaddle.algorithms.estimators import Estimate, Estimator, MiniBatch, Spider, Storm
 from fedsaddle.algorithms.local_sgd import cohort_size, one_of
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
@@ -162,6 +162,20 @@ class FedSgda:
     def dual(self, server: FedSgdaState) -> Tensor:
         """The last y."""
         return server.y
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedSgdaStorm(FedSgda):
+    """FedSGDA-STORM: the estimator is STORM."""
+
+    estimator: Estimator = field(default_factory=Storm)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedSgdaSpider(FedSgda):
+    """FedSGDA-SPIDER: the estimator is SPIDER."""
+
+    estimator: Estimator = field(default_factory=Spider)
 
 
 def _drawn(rng: np.random.Generator, count: int, size: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

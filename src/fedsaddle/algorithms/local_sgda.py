@@ -72,3 +72,10 @@ class LocalSgda:
     def dual(self, server: SgdaState) -> Tensor:
         """The last y."""
         return server.y
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSgdaPlus(LocalSgda):
+    """Local SGDA+ (Algorithm 4): Local SGDA whose snapshot period must be given; the paper's runs use τ²."""
+
+    snapshot_every: int  # S

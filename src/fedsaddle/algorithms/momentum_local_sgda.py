@@ -114,3 +114,11 @@ class MomentumLocalSgda:
     def dual(self, server: SgdaState) -> Tensor:
         """The last y."""
         return server.y
+
+
+@dataclass(frozen=True, kw_only=True)
+class MomentumLocalSgdaPlus(MomentumLocalSgda):
+    """Momentum Local SGDA+ (Algorithm 5): the snapshot period must be given, and an average resets the momentum."""
+
+    snapshot_every: int  # S
+    momentum_at_sync: str = "reset"
