@@ -1,0 +1,105 @@
+"""The examples of the documentation: everything that claims to run is run, and every other block says what it is.
+
+A comment before a fenced block says what is done with it:
+
+- `<!-- run -->`: python that is executed; the blocks of a page share one namespace and one empty folder.
+- `<!-- prints -->`: text that the block before has printed; the words must be the same, numbers may differ.
+- `<!-- config -->`: TOML that is built into data, model and algorithm, over BASE where sections are missing.
+- `<!-- excerpt: src/... -->`: lines of that file.
+
+A python or toml block without such a comment fails, unless it only includes a file.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from fedsaddle.build import build
+from fedsaddle.config import validated
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
+BASE: dict[str, Any] = {
+    "data": {"name": "digits"},
+    "split": {"name": "by-class", "clients": 10},
+    "model": {"name": "logistic"},
+    "algorithm": {"name": "DRFA"},
+}
+_BLOCK = re.compile(
+    r"^(?:<!-- (?P<mark>[^\n]*?) -->\n)?(?P<indent> *)```(?P<kind>\w*)[^\n]*\n(?P<body>.*?)^(?P=indent)```$",
+    re.M | re.S,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block and the comment before it."""
+
+    mark: str
+    kind: str
+    body: str
+    line: int
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(m["mark"] or "", m["kind"], m["body"], text.count("\n", 0, m.start("body")))
+        for m in _BLOCK.finditer(text)
+    ]
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def shape(text: str) -> list[str]:
+    """The words, with every number as 0."""
+    return re.sub(r"[-+]?\d[\d.,]*(e[-+]?\d+)?", "0", text).split()
+
+
+WITH_EXAMPLES = [page for page in PAGES if any(b.mark in ("run", "config") for b in blocks(page))]
+
+
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=named)
+def test_the_examples_run(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    module = ModuleType("page")  # dataclasses look their annotations up in their module
+    monkeypatch.setitem(sys.modules, "page", module)
+    printed = ""
+    for block in blocks(page):
+        if block.mark == "run":
+            exec(compile("\n" * block.line + block.body, named(page), "exec"), module.__dict__)
+            printed = capsys.readouterr().out
+        elif block.mark == "prints":
+            assert shape(printed) == shape(block.body), f"line {block.line}: it printed\n{printed}"
+        elif block.mark == "config":
+            build(validated({**BASE, **tomllib.loads(block.body)}))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_block_says_what_it_is(page):
+    for block in blocks(page):
+        where = f"{named(page)}, line {block.line}"
+        if block.mark.startswith("excerpt: "):
+            source = (ROOT / block.mark.removeprefix("excerpt: ")).read_text(encoding="utf-8")
+            there = {line.strip() for line in source.splitlines()}
+            gone = [line for line in block.body.splitlines() if line.strip() not in there | {"", "..."}]
+            assert not gone, f"{where}: no longer in the source: {gone[0]}"
+        elif block.kind in ("python", "toml"):
+            includes = block.body.strip().startswith("--8<--") and len(block.body.split("\n")) == 2
+            assert includes or block.mark in ("run", "config"), f"{where}: mark the block, or take it out"
+        else:
+            assert block.mark in ("", "prints"), f"{where}: {block.mark!r} is for python and toml"
+
+
+def test_there_are_examples():
+    assert len(WITH_EXAMPLES) > 5
