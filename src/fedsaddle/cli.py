@@ -29,7 +29,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the plots.")] = Path("fedsaddle-demo"),
     rounds: Annotated[int, typer.Option(help="Rounds for each algorithm.")] = 100,
 ) -> None:
-    """Compare FedAvg, q-FedAvg and DRFA on real data split over simulated sites: one table, three plots."""
+    """Compare FedAvg, q-FedAvg, AFL and DRFA on real data at simulated sites: a table and plots."""
     from fedsaddle.commands.demo import demo as go
 
     go(out, rounds)

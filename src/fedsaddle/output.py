@@ -93,7 +93,5 @@ class Output:
         """The model for plain PyTorch, and the summary."""
         if self.folder is None:
             return
-        if hasattr(result.algorithm.problem, "module"):
-            state = {k: v.contiguous() for k, v in result.module().state_dict().items()}
-            write_atomically(self.folder.path / "model.safetensors", save_tensors(state))
+        write_atomically(self.folder.path / "model.safetensors", save_tensors(result.state_dict()))
         write_json(self.folder.path / "summary.json", result.summary)

@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from fedsaddle.errors import BadInput
+
 
 @dataclass(frozen=True)
 class Result:
@@ -35,10 +37,21 @@ class Result:
         trained: nn.Module = self.algorithm.problem.module(self.model)
         return trained
 
-    def final(self, measure: str = "accuracy", statistic: str = "worst") -> float:
-        """A figure of the last evaluation, on the test rows where there are any."""
-        value: float = main_part(self.summary)[measure][statistic]
-        return value
+    def state_dict(self) -> dict[str, Tensor]:
+        """The module's state for plain PyTorch; for a problem of plain vectors, the vector as "x"."""
+        if getattr(self.algorithm.problem, "flat", None) is None:
+            return {"x": self.model.contiguous()}
+        return {k: v.contiguous() for k, v in self.module().state_dict().items()}
+
+    def final(self, measure: str | None = None, statistic: str = "worst") -> float:
+        """A figure of the last evaluation, on the test rows where there are any; by default accuracy, or the loss."""
+        measured = main_part(self.summary)
+        measure = measure or ("accuracy" if "accuracy" in measured else "loss")
+        if measure not in measured:
+            raise BadInput("measure", measure, f"this problem measures {', '.join(measured)}")
+        if statistic not in measured[measure]:
+            raise BadInput("statistic", statistic, f"choose one of {', '.join(measured[measure])}")
+        return measured[measure][statistic]
 
     def plot(self, path: str | Path) -> Path:
         """Draw worst, mean and best over the rounds."""

@@ -58,8 +58,9 @@ def drfa_ga(world, w, rounds, m, tau, batch, eta, gamma, g=None, after=0, projec
         D = world.answered(rng.choice(N, m, p=lam / lam.sum()), s, 0)  # line 2
         paths = {i: local_sgd(world, s, 0, i, w, tau, batch, eta, project) for i in D}  # lines 4-9
         f = np.zeros(N)
-        for i in world.answered(range(N), s, 1):  # lines 11-12
-            f[i] = loss(w, *world.everything(i), world.k, world.l2)
+        answered = world.answered(range(N), s, 1)
+        for i in answered:  # lines 11-12
+            f[i] = N / len(answered) * loss(w, *world.everything(i), world.k, world.l2)
         mixtures.append(lam)
         if s >= after:
             iterates += [sum(paths[i][t] for i in D) / len(D) for t in range(tau)]

@@ -25,7 +25,8 @@ class DrfaGa:
 
     **Deviations from the paper**: D is drawn with replacement, as for DRFA; `output="average"` is the mean over the
     iterates after `average_after` rounds (give half of the rounds for the paper's T/2; its sum starts one iterate
-    earlier and so weighs slightly more than 1).
+    earlier and so weighs slightly more than 1). Where only n of the N clients answer line 12, their losses count N/n
+    times and the others not at all, as in DRFA.
     """
 
     problem: Minimisation
@@ -59,7 +60,7 @@ class DrfaGa:
         _, local = clients.ask(D, self.local_sgd, Start(server.w))  # lines 3-10
         all_, f = clients.ask(np.arange(N), self.full_loss, Probe(server.w))  # lines 11-12
         slope = torch.zeros_like(λ)
-        slope[all_] = f.loss.double()
+        slope[all_] = N / len(all_) * f.loss.double()
         if self.regulariser is not None:
             slope += self.regulariser.gradient(λ)
         λ_next = Simplex()(λ + self.dual_step * slope)  # line 13

@@ -37,9 +37,9 @@ def from_file(
     per value (a value that only the test file has gives zeros), and can be split by. With `task="auto"`
     strings, truth values and at most 100 different whole numbers are classes; other numbers are a
     regression target. A .npz file holds arrays x, y, client, and if wanted x_test, y_test, client_test.
-    `client=None` says that there is no client column, for a split such as `Dirichlet`.
+    `client=None` (or "", in a config) says that there is no client column, for a split such as `Dirichlet`.
     """
-    path = Path(path)
+    path, client = Path(path), client or None
     if task not in ("auto", "classes", "regression"):
         raise BadInput("task", task, "use 'auto', 'classes' or 'regression'")
     if len(delimiter) != 1 or delimiter in '"\r\n':

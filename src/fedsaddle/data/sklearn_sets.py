@@ -35,14 +35,14 @@ def digits(images: bool = False) -> Dataset:
 def scanned_digits(sites: int = 10, upside_down: int = 1) -> Dataset:
     """The digits as `sites` sites scan them, in column "site"; the last `upside_down` sites hold the paper wrongly.
 
-    Rows go to sites in turn, so that every site has the same mix of digits: the sites differ by the turn alone.
+    Rows are shuffled first, so that the sites differ by chance and by the turn alone.
     """
     if sites < 2:
         raise BadInput("sites", sites, "use at least 2 sites")
     if not 0 <= upside_down <= sites:
         raise BadInput("upside_down", upside_down, f"must be from 0 to {sites}, the number of sites")
     plain = digits()
-    site = np.arange(len(plain.train)) % sites
+    site = np.random.default_rng(0).permutation(len(plain.train)) % sites
     turned = site >= sites - upside_down
     x = np.where(turned[:, None], plain.train.x[:, ::-1], plain.train.x)  # 64 pixels backwards: turned by 180 degrees
     names = np.array([f"site {i + 1:0{len(str(sites))}d}" for i in range(sites)])

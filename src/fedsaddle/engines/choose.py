@@ -30,6 +30,9 @@ def make_engine(
 ) -> Engine:
     """The engine of that name; `chunk` and `workers` default to the rule of `settings`."""
     if name == "serial":
+        for key, value in (("chunk", chunk), ("workers", workers)):
+            if value is not None:
+                raise BadInput(f"engine.{key}", value, "the serial engine has none; leave it out")
         return Serial(rows, seed)
     if name != "vectorised":
         raise BadInput("engine", name, "choose one of serial, vectorised")

@@ -2,7 +2,7 @@
 
 A chunk is a block of clients whose models live in one `(C, d)` tensor, so that a local step of all of them is a few
 large tensor operations. Chunks run on `workers` threads; their sums are taken in cohort order, so that the result
-depends on the chunk size alone, never on timing.
+depends on `chunk` and `workers` alone, never on timing.
 """
 
 from __future__ import annotations

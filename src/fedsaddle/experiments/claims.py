@@ -71,6 +71,11 @@ def levels(tracks: Tracks, label: str, column: str, rounds: int) -> Figures:
     return Figures(label, np.array([100 * t.level(column, rounds) for t in tracks[label]]), digits=1)
 
 
+def values_at(tracks: Tracks, label: str, column: str, place: float, unit: str = "round") -> Figures:
+    """The running mean of a column at a round or a local step, in per cent."""
+    return Figures(label, np.array([100 * t.at(column, place, unit=unit) for t in tracks[label]]), digits=1)
+
+
 def overall(tracks: Tracks, label: str, column: str) -> Figures:
     """The mean of a column over the whole run, in per cent."""
     return Figures(label, np.array([100 * t.column(column).mean() for t in tracks[label]]), digits=1)

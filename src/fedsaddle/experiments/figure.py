@@ -22,6 +22,7 @@ class Line:
     rounds: int
     colour: int = 0  # of fedsaddle.report.plots.COLOURS
     style: str = "-"
+    chunk: int | None = None  # clients a step; by default the engine's rule
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,9 @@ class Figure:
     seeds: int = 5
     quick_seeds: int = 3
     quick_share: float = 1.0  # of the rounds
+    quick_setting: Setting | None = None  # smaller data, where even a few rounds take long
 
     def quick(self) -> Figure:
-        """The same in about a minute: fewer seeds and, where rounds are dear, fewer rounds."""
+        """The same in about a minute: fewer seeds and, where rounds are dear, fewer of them and fewer clients."""
         lines = tuple(replace(line, rounds=max(1, round(line.rounds * self.quick_share))) for line in self.lines)
-        return replace(self, lines=lines, seeds=self.quick_seeds)
+        return replace(self, lines=lines, seeds=self.quick_seeds, setting=self.quick_setting or self.setting)

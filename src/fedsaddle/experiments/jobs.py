@@ -39,6 +39,7 @@ def run_job(job: Job) -> Track:
         job.line.rounds,
         seed=job.seed,
         workers=1,
+        chunk=job.line.chunk,
         evaluate_every=job.setting.evaluate_every,
         evaluate_train=job.setting.evaluate_train,
     )

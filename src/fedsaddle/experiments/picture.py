@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure as Canvas
 
 from fedsaddle.experiments.figure import Figure, Line, Panel
-from fedsaddle.experiments.tracks import Floats, Track, Tracks, interval
+from fedsaddle.experiments.tracks import Track, Tracks, interval
 from fedsaddle.report.plots import COLOURS, axes_of, save
 
 _UNITS = {"round": "communication rounds", "local_steps": "local iterations", "seconds": "seconds of simulation"}
@@ -26,6 +26,7 @@ def draw(figure: Figure, tracks: Tracks, path: Path) -> Path:
             axes.axhline(panel.target, color="#6b6b6b", lw=0.8, ls=":")
         over = f", mean of {panel.window} rounds" if panel.window > 1 else ""
         axes.set(xlabel=_UNITS[panel.x], ylabel=f"{panel.title}{over}")
+        axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
     handles, labels = canvas.axes[0].get_legend_handles_labels()
     canvas.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False)
     seeds = len(tracks[figure.lines[0].label])
@@ -34,12 +35,8 @@ def draw(figure: Figure, tracks: Tracks, path: Path) -> Path:
 
 
 def _line(axes: Any, panel: Panel, line: Line, tracks: tuple[Track, ...]) -> None:
-    x = _together([t.column(panel.x) for t in tracks]).mean(axis=0)
-    mean, low, high = interval(_together([t.smooth(panel.y, panel.window) for t in tracks]))
+    x = np.mean([t.column(panel.x) for t in tracks], axis=0)
+    mean, low, high = interval(np.stack([t.smooth(panel.y, panel.window) for t in tracks]))
     colour = COLOURS[line.colour]
     axes.plot(x, mean, color=colour, ls=line.style, lw=1.4, label=line.label)
-    axes.fill_between(x, low, high, color=colour, alpha=0.12, lw=0)
-
-
-def _together(columns: list[Floats]) -> Floats:
-    return np.stack(columns)
+    axes.fill_between(x, np.clip(low, 0, 1), np.clip(high, 0, 1), color=colour, alpha=0.12, lw=0)

@@ -51,6 +51,11 @@ class Track:
         """The mean of a column over the last rounds of the run."""
         return float(self.column(name)[-self.evaluations(rounds) :].mean())
 
+    def at(self, name: str, place: float, *, window: int = WINDOW, unit: str = "round") -> float:
+        """The running mean of a column at a round or a local step: at the last evaluation until then."""
+        until = np.flatnonzero(self.column(unit) <= place)
+        return float(self.smooth(name, window)[until[-1] if len(until) else 0])
+
     def reached(
         self, name: str, target: float, *, window: int = 1, unit: str = "round", falling: bool = False
     ) -> float | None:

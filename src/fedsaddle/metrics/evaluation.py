@@ -24,7 +24,7 @@ class Scored(Protocol):
         ...
 
 
-HIGHER_IS_BETTER = {"loss": False, "accuracy": True}
+HIGHER_IS_BETTER = {"accuracy": True}  # everything else is taken for a loss
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,9 @@ class Measured:
 
     def spread(self) -> dict[str, dict[str, float]]:
         """Statistics over clients, by measure."""
-        return {k: spread(v, self.sizes, higher_is_better=HIGHER_IS_BETTER[k]) for k, v in self.values.items()}
+        return {
+            k: spread(v, self.sizes, higher_is_better=HIGHER_IS_BETTER.get(k, False)) for k, v in self.values.items()
+        }
 
 
 def evaluate(

@@ -13,6 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from fedsaddle.errors import BadInput
+
 
 class Loss(Protocol):
     """A loss of scores and targets."""
@@ -103,14 +105,20 @@ class Custom:
 
     def value(self, scores: Tensor, y: Tensor) -> Tensor:
         """The loss of each row."""
-        return self.function(scores, y)
+        rows = self.function(scores, y)
+        if rows.shape != scores.shape[:2]:
+            want = tuple(scores.shape[:2])
+            raise BadInput(
+                "loss", tuple(rows.shape), f"must give the loss of each row, of shape {want}, not their mean"
+            )
+        return rows
 
     def slope(self, scores: Tensor, y: Tensor) -> Tensor:
         """By automatic differentiation."""
         at = scores.detach().requires_grad_()
         with torch.enable_grad():
-            total = self.function(at, y).sum()
-        return torch.autograd.grad(total, at)[0]
+            total = self.value(at, y).sum()
+        return torch.autograd.grad(total, at)[0].contiguous()
 
     def correct(self, scores: Tensor, y: Tensor) -> None:
         """Not known."""
