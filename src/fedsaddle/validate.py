@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
-from functools import partial
 from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, ValidationError, create_model
@@ -20,12 +19,10 @@ def checked(
     section: str, target: Callable[..., Any], given: dict[str, Any], built: Iterable[str] = ()
 ) -> dict[str, Any]:
     """`given`, if it fits the signature of `target`; keys in `built` are supplied by the caller."""
-    fixed = {**target.keywords} if isinstance(target, partial) else {}
-    target = target.func if isinstance(target, partial) else target
     hints = get_type_hints(vars(target)["__init__"] if isinstance(target, type) else target)
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(target).parameters.items():
-        if name in built or name in fixed:
+        if name in built:
             continue
         kind = hints.get(name, Any)
         fields[name] = (kind, ... if parameter.default is parameter.empty else parameter.default)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -160,7 +159,11 @@ class Drfa:
 class DrfaProx(Drfa):
     """DRFA-Prox (Algorithm 2): DRFA whose regulariser must be given."""
 
-    regulariser: Regulariser  # g
+    regulariser: Regulariser = field()  # g; no default
 
 
-Afl = partial(Drfa, local_steps=1)  # Agnostic federated learning (Mohri, Sivek, Suresh 2019)
+@dataclass(frozen=True, kw_only=True)
+class Afl(Drfa):
+    """Agnostic federated learning (Mohri, Sivek, Suresh 2019): DRFA with one local step."""
+
+    local_steps: int = field(default=1, init=False)  # τ

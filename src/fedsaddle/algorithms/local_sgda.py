@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from torch import Tensor
@@ -78,4 +78,4 @@ class LocalSgda:
 class LocalSgdaPlus(LocalSgda):
     """Local SGDA+ (Algorithm 4): Local SGDA whose snapshot period must be given; the paper's runs use τ²."""
 
-    snapshot_every: int  # S
+    snapshot_every: int = field()  # S; no default

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -120,5 +120,5 @@ class MomentumLocalSgda:
 class MomentumLocalSgdaPlus(MomentumLocalSgda):
     """Momentum Local SGDA+ (Algorithm 5): the snapshot period must be given, and an average resets the momentum."""
 
-    snapshot_every: int  # S
+    snapshot_every: int = field()  # S; no default
     momentum_at_sync: str = "reset"

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from threading import Lock
 from typing import Protocol
 
 import numpy as np
@@ -108,6 +109,7 @@ class Lazy:
     load: Callable[[int], tuple[Tensor, Tensor]]
     keep: int = 1024
     _kept: OrderedDict[int, tuple[Tensor, Tensor]] = field(default_factory=OrderedDict, repr=False, compare=False)
+    _lock: Lock = field(default_factory=Lock, repr=False, compare=False)  # chunks are gathered on several threads
 
     @property
     def count(self) -> int:
@@ -116,15 +118,17 @@ class Lazy:
 
     def client(self, i: int) -> tuple[Tensor, Tensor]:
         """All rows of client i, from memory if it was asked lately."""
-        if i in self._kept:
-            self._kept.move_to_end(i)
-            return self._kept[i]
+        with self._lock:
+            if i in self._kept:
+                self._kept.move_to_end(i)
+                return self._kept[i]
         x, y = self.load(i)
         if len(x) != self.sizes[i] or len(y) != self.sizes[i]:
             raise BadInput(f"sizes[{i}]", int(self.sizes[i]), f"load({i}) gave {len(x)} rows of x and {len(y)} of y")
-        self._kept[i] = (x, y)
-        if len(self._kept) > self.keep:
-            self._kept.popitem(last=False)
+        with self._lock:
+            self._kept[i] = (x, y)
+            while len(self._kept) > self.keep:
+                self._kept.popitem(last=False)
         return x, y
 
     def gather(self, clients: Ints, rows: Ints) -> tuple[Tensor, Tensor]:

@@ -46,7 +46,7 @@ class Reduction:
         if self.kind is None:
             raise NobodyAnswered("no client answered; wait for more clients, or ask a larger cohort")
         how = seen(self.kind)
-        reduced = {name: part / self.total for name, part in self.sums.items()}
+        reduced = {name: part / (self.total or 1.0) for name, part in self.sums.items()}  # no weight: the zero sum
         for name, parts in self.lists.items():
             whole = torch.cat(parts)
             reduced[name] = whole.flatten(0, 1) if how[name] is Seen.POOLED else whole

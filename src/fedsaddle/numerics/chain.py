@@ -31,6 +31,7 @@ class Chain:
     """Linear layers with activations between them, over `w (C, d)` and `x (C, B, ...)`."""
 
     links: tuple[Link, ...]
+    flattens: bool  # rows of any shape; else rows are vectors
     sizes: list[int]  # of weight, bias, weight, bias ... in the flat vector
 
     @classmethod
@@ -38,8 +39,10 @@ class Chain:
         """The chain that `module` is, or None if it is something else."""
         parts = list(module) if type(module) is nn.Sequential else [module]
         links: list[Link] = []
+        flattens = False
         for k, part in enumerate(parts):
             if isinstance(part, nn.Flatten) and k == 0 and part.start_dim == 1 and part.end_dim == -1:
+                flattens = True
                 continue
             if type(part) is nn.Linear:
                 links.append(Link(part.in_features, part.out_features, part.bias is not None, nn.Identity))
@@ -53,7 +56,11 @@ class Chain:
         sizes: list[int] = []
         for link in links:
             sizes += [link.inputs * link.outputs] + ([link.outputs] if link.bias else [])
-        return cls(tuple(links), sizes)
+        return cls(tuple(links), flattens, sizes)
+
+    def fits(self, x: Tensor) -> bool:
+        """Whether it can take these rows, `(C, B, ...)`."""
+        return x.ndim == 3 or self.flattens
 
     def forward(self, w: Tensor, x: Tensor) -> list[Tensor]:
         """The input and the output of every layer; the last is the scores."""

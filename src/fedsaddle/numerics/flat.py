@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +32,7 @@ class FlatModel:
         self.shapes = {name: p.shape for name, p in named.items()}
         self.sizes = [p.numel() for p in named.values()]
         self.dimension = sum(self.sizes)
+        self.places = _places(module)
         self.chain = Chain.of(module)
         self._own_cohort = getattr(module, "cohort", None)
         self._copies = threading.local()
@@ -53,14 +53,14 @@ class FlatModel:
         if self._own_cohort is not None:
             out: Tensor = self._own_cohort(self.views(w), x)
             return out
-        if self.chain is not None:
+        if self.chain is not None and self.chain.fits(x):
             return self.chain.forward(w, x)[-1]
         stacked: Tensor = torch.func.vmap(self._call, randomness="error")(self.views(w), x)
         return stacked
 
     def pullback(self, w: Tensor, x: Tensor) -> tuple[Tensor, Pullback]:
         """The scores, and the map from a slope in the scores to the gradient in `w`."""
-        if self.chain is not None and len(w) > 1:
+        if self.chain is not None and len(w) > 1 and self.chain.fits(x):
             return self.chain.pullback(w, x)
         at = w.detach().requires_grad_()
         with torch.enable_grad():
@@ -80,7 +80,8 @@ class FlatModel:
         return filled
 
     def _call(self, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
-        out: Tensor = torch.func.functional_call(self._module(), parameters, (x,))
+        placed = {place: parameters[name] for place, name in self.places.items()}
+        out: Tensor = torch.func.functional_call(self._module(), placed, (x,), tie_weights=False)
         return out
 
     def _module(self) -> nn.Module:
@@ -98,10 +99,22 @@ def _laid(parameter: Tensor) -> Tensor:
     return parameter.contiguous(memory_format=torch.channels_last) if parameter.ndim == 4 else parameter
 
 
+def _places(module: nn.Module) -> dict[str, str]:
+    """Every place of a parameter -> its name. Shared weights have several places, a module used twice has one."""
+    names = {id(p): name for name, p in module.named_parameters()}
+    return {
+        f"{prefix}.{attribute}" if prefix else attribute: names[id(p)]
+        for prefix, part in module.named_modules()
+        for attribute, p in part._parameters.items()
+        if p is not None
+    }
+
+
 def _refuse_hidden_state(module: nn.Module) -> None:
     for name, part in module.named_modules():
-        where: Any = name or type(part).__name__
-        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.track_running_stats:
+        where = name or type(part).__name__
+        if getattr(part, "track_running_stats", False):
             raise BadInput("model", where, "BatchNorm keeps running statistics; use nn.GroupNorm instead")
-        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0 and part.training:
+        chance = part.p if isinstance(part, nn.modules.dropout._DropoutNd) else getattr(part, "dropout", 0.0)
+        if isinstance(chance, int | float) and chance > 0 and part.training:
             raise BadInput("model", where, "Dropout draws randomness of its own; set p = 0 or call .eval()")

@@ -87,7 +87,8 @@ class KullbackLeibler:
 
     def value(self, u: Tensor) -> Tensor:
         """g(u), with 0 log 0 = 0."""
-        g: Tensor = -self.strength * torch.special.xlogy(u, u / _prior(self.prior, u)).sum()
+        ratio = torch.where(u > 0, u / _prior(self.prior, u), torch.ones_like(u))
+        g: Tensor = -self.strength * torch.special.xlogy(u, ratio).sum()
         return g
 
     def gradient(self, u: Tensor) -> Tensor:
@@ -134,27 +135,36 @@ class Concave:
     def gradient(self, u: Tensor) -> Tensor:
         """By automatic differentiation."""
         at = u.detach().requires_grad_()
-        (g,) = torch.autograd.grad(self.function(at), at)
+        with torch.enable_grad():
+            (g,) = torch.autograd.grad(self.function(at), at)
         return g
 
     def prox(self, z: Tensor, c: float) -> Tensor:
-        """Projected ascent with backtracking on the strongly concave objective."""
-        u, step = _project(z), 1.0
+        """Projected ascent from the inside of the simplex, with Barzilai-Borwein steps.
 
-        def objective(v: Tensor) -> float:
-            return float(c * self.function(v) - (z - v).square().sum() / 2)
+        A step is halved until the slope changes along it by no more than the step allows, which makes every step an
+        ascent; comparing slopes, not values, keeps the accuracy below the rounding of the values.
+        """
 
+        def slope_at(v: Tensor) -> Tensor:
+            return c * self.gradient(v) + z - v
+
+        u, step = (_project(z) + 1 / len(z)) / 2, 1.0
+        slope = slope_at(u)
         for _ in range(self.most_steps):
-            slope = c * self.gradient(u) + z - u
-            here = objective(u)
             while True:
                 v = _project(u + step * slope)
                 move = v - u
-                if objective(v) >= here + float(slope @ move) - float(move @ move) / (2 * step) - 1e-15:
+                new = slope_at(v)
+                bend = float((slope - new) @ move)
+                if torch.isfinite(new).all() and bend * step <= float(move @ move) * (1 + 1e-6) + 1e-28:
                     break
                 step /= 2
-            u = v
-            if float(move.abs().max()) / min(step, 1.0) <= self.tolerance:
+                if step < 1e-16:
+                    return u
+            done = float(move.abs().max()) / min(step, 1.0) <= self.tolerance
+            step = float(move @ move) / bend if bend > 0 else 2 * step
+            u, slope = v, new
+            if done:
                 break
-            step *= 1.5
         return u

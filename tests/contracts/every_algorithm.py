@@ -1,0 +1,86 @@
+"""Every algorithm and variant, one line each. All contracts run over this table; a new algorithm adds its lines here.
+
+`shows` names the reply fields that the server sees other than averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from remembering import Remembering
+from worlds import LOGISTIC, MINIMAX, MINIMISATION, World
+
+from fedsaddle.algorithms.drfa import Afl, Drfa, DrfaProx
+from fedsaddle.algorithms.drfa_ga import DrfaGa
+from fedsaddle.algorithms.estimators import Spider
+from fedsaddle.algorithms.fedavg import FedAvg
+from fedsaddle.algorithms.fedsgda import FedSgda, FedSgdaSpider, FedSgdaStorm
+from fedsaddle.algorithms.local_sgda import LocalSgda, LocalSgdaPlus
+from fedsaddle.algorithms.momentum_local_sgda import MomentumLocalSgda, MomentumLocalSgdaPlus
+from fedsaddle.algorithms.qfedavg import QFedAvg
+from fedsaddle.numerics.projections import Ball, Box
+from fedsaddle.numerics.regularisers import Concave, KullbackLeibler, Quadratic
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    make: Callable[..., Any]
+    options: dict[str, Any]
+    family: tuple[World, ...] = MINIMISATION
+    shows: tuple[str, ...] = ()
+
+
+LOCAL = {"local_steps": 3, "batch_size": 3, "primal_step": 0.2, "sampled_clients": 4}
+DUAL = LOCAL | {"dual_step": 0.02}
+ONE = {k: v for k, v in DUAL.items() if k != "local_steps"}
+LOSS = ("LocalLoss.loss",)
+PRIOR = torch.tensor([0.3, 0.1, 0.1, 0.2, 0.2, 0.1], dtype=torch.float64)
+QUARTIC = Concave(lambda u: -3 * (u - 0.2).pow(4).sum(), most_steps=200)
+GAMES = {"local_steps": 3, "batch_size": 3, "primal_step": 0.1, "dual_step": 0.2, "sampled_clients": 4}
+TOY = ("Work.scores", "Work.visits")
+
+# fmt: off
+TABLE = [
+    Case("FedAvg", FedAvg, LOCAL),
+    Case("FedAvg, uniform, all", FedAvg, LOCAL | {"weighting": "uniform", "sampled_clients": None}),
+    Case("FedAvg, ball, average", FedAvg, LOCAL | {"projection": Ball(1.0), "output": "average"}),
+    Case("q-FedAvg", QFedAvg, LOCAL | {"q": 0.5}),
+    Case("q-FedAvg, by size, box", QFedAvg, LOCAL | {"q": 2.0, "sampling": "size", "projection": Box(-0.5, 0.5)}),
+    Case("AFL", Afl, ONE, shows=LOSS),
+    Case("DRFA", Drfa, DUAL, shows=LOSS),
+    Case("DRFA, average, ball", Drfa, DUAL | {"output": "average", "projection": Ball(1.0)}, shows=LOSS),
+    Case("DRFA, weight, decay", Drfa, DUAL | {"weighting": "weight", "dual_decay": 0.9}, shows=LOSS),
+    Case("DRFA, weight, all, average", Drfa, DUAL | {"weighting": "weight", "sampled_clients": None, "output": "average"}, shows=LOSS),  # noqa: E501
+    Case("DRFA-Prox, quadratic", DrfaProx, DUAL | {"regulariser": Quadratic(5.0, PRIOR)}, shows=LOSS),
+    Case("DRFA-Prox, KL", DrfaProx, DUAL | {"regulariser": KullbackLeibler(0.5)}, shows=LOSS),
+    Case("DRFA-Prox, general", DrfaProx, DUAL | {"regulariser": QUARTIC}, family=(LOGISTIC,), shows=LOSS),
+    Case("DRFA-GA", DrfaGa, DUAL, shows=LOSS),
+    Case("DRFA-GA, KL, average", DrfaGa, DUAL | {"regulariser": KullbackLeibler(0.5), "output": "average", "average_after": 2}, shows=LOSS),  # noqa: E501
+    Case("Local SGDA", LocalSgda, GAMES, MINIMAX),
+    Case("Local SGDA, all, average", LocalSgda, GAMES | {"sampled_clients": None, "output": "average"}, MINIMAX),
+    Case("Local SGDA, random", LocalSgda, GAMES | {"output": "random"}, MINIMAX),
+    Case("Local SGDA+", LocalSgdaPlus, GAMES | {"snapshot_every": 6}, MINIMAX),
+    Case("Local SGDA+, snapshots inside rounds", LocalSgdaPlus, GAMES | {"snapshot_every": 2}, MINIMAX),
+    Case("Momentum Local SGDA", MomentumLocalSgda, GAMES, MINIMAX),
+    Case("Momentum Local SGDA, keep", MomentumLocalSgda, GAMES | {"momentum_at_sync": "keep"}, MINIMAX),
+    Case("Momentum Local SGDA, reset", MomentumLocalSgda, GAMES | {"momentum_at_sync": "reset", "output": "average"}, MINIMAX),  # noqa: E501
+    Case("Momentum Local SGDA+", MomentumLocalSgdaPlus, GAMES | {"snapshot_every": 4, "momentum_at_sync": "keep"}, MINIMAX),  # noqa: E501
+    Case("FedSGDA-MB", FedSgda, GAMES, MINIMAX),
+    Case("FedSGDA-MB, all, average", FedSgda, GAMES | {"sampled_clients": None, "output": "average"}, MINIMAX),
+    Case("FedSGDA-STORM", FedSgdaStorm, GAMES, MINIMAX),
+    Case("FedSGDA-SPIDER", FedSgdaSpider, GAMES | {"estimator": Spider(period=2, large_cohort=5), "output": "random"}, MINIMAX),  # noqa: E501
+    Case("toy with memory", Remembering, {}, shows=TOY),
+]
+# fmt: on
+
+EVERYWHERE = [pytest.param(c, w, id=f"{c.name} | {w}") for c in TABLE for w in c.family]
+ONCE = [pytest.param(c, c.family[0], id=c.name) for c in TABLE]
+
+
+def algorithm(case: Case, world: World) -> Any:
+    return case.make(problem=world.problem(), **case.options)

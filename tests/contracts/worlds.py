@@ -1,0 +1,63 @@
+"""Problems with clients to run them on. An algorithm's case runs in every world of its family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedsaddle.data.store import Stacked
+from fedsaddle.federation.clients import Batch
+from fedsaddle.numerics.projections import Ball
+from fedsaddle.problems.fair import ClassFair
+from fedsaddle.problems.minimax import Minimax
+from fedsaddle.problems.minimisation import Supervised
+from fedsaddle.problems.models import CharacterGru, logistic_regression, mlp
+from small import classes, seeded, text
+
+
+@dataclass(frozen=True)
+class World:
+    name: str
+    problem: Callable[[], Any]
+    rows: Callable[[], Stacked]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Smooth(nn.Module):
+    """Neither a chain of linear layers nor a module with a cohort of its own: it goes through vmap."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(torch.nn.functional.silu(self.a(x)))
+
+
+LOGISTIC = World("logistic", lambda: Supervised(seeded(lambda: logistic_regression(4, 3))), classes)
+MLP = World("mlp", lambda: Supervised(seeded(lambda: mlp(4, [5], 3)), l2=0.01), classes)
+VMAP = World("vmap", lambda: Supervised(seeded(Smooth), l2=0.01), classes)
+GRU = World("gru", lambda: Supervised(seeded(lambda: CharacterGru(6, 3, 4))), lambda: text(length=3))
+
+MINIMISATION = (LOGISTIC, MLP, VMAP, GRU)
+
+
+def game() -> Minimax:
+    def rows(x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+        ax, ay = batch.x @ x, batch.x @ y
+        return ax.cos() + ax * ay - y @ y / 2 + x @ x / 10
+
+    x, y = torch.tensor([0.5, -0.3, 0.2, 0.1]), torch.tensor([0.1, 0.2, -0.1, 0.3])
+    return Minimax(rows, start_x=x, start_y=y, project_y=Ball(0.6))
+
+
+GAME = World("game", game, classes)
+FAIR = World("fair classes", lambda: ClassFair(model=seeded(lambda: mlp(4, [5], 3)), classes=3), classes)
+
+MINIMAX = (GAME, FAIR)

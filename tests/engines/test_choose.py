@@ -1,0 +1,82 @@
+"""The rule that picks chunk and threads."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedsaddle import FedAvg
+from fedsaddle.data.store import Lazy
+from fedsaddle.engines.choose import CACHE_BYTES, MEMORY_BYTES, make_engine, settings
+from fedsaddle.engines.serial import Serial
+from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.errors import BadInput
+from fedsaddle.problems.minimisation import Supervised
+from fedsaddle.problems.models import McMahanCnn
+from small import classes, play, seeded
+
+
+def problem():
+    return Supervised(seeded(lambda: nn.Linear(4, 3)))
+
+
+def of_dimension(*sizes):
+    """A problem with one variable, or with several."""
+    vectors = tuple(torch.zeros(d) for d in sizes)
+    return SimpleNamespace(initial=lambda: vectors if len(sizes) > 1 else vectors[0])
+
+
+def test_by_name():
+    rows = classes()
+    assert isinstance(make_engine("serial", problem(), rows, 3), Serial)
+    fast = make_engine("vectorised", problem(), rows, 3)
+    assert isinstance(fast, Vectorised)
+    assert (fast.chunk, fast.workers, fast.seed) == (*settings(problem(), rows), 3)
+    given = make_engine("vectorised", problem(), rows, 3, chunk=2, workers=2)
+    assert (given.chunk, given.workers) == (2, 2)
+    with pytest.raises(BadInput, match="engine = 'quick': choose one of serial, vectorised"):
+        make_engine("quick", problem(), rows, 3)
+
+
+def test_a_chunk_of_zero_is_refused_and_not_replaced_by_the_rule():
+    with pytest.raises(BadInput, match="chunk = 0"):
+        make_engine("vectorised", problem(), classes(), 3, chunk=0)
+    with pytest.raises(BadInput, match="workers = 0"):
+        make_engine("vectorised", problem(), classes(), 3, workers=0)
+
+
+def test_small_models_share_a_large_chunk():
+    assert settings(problem(), classes()) == (64, os.cpu_count())
+
+
+def test_a_chunk_of_models_fits_the_cache():
+    assert settings(of_dimension(CACHE_BYTES // (8 * 10)), classes())[0] == 10
+    assert settings(of_dimension(CACHE_BYTES // (8 * 20), CACHE_BYTES // (8 * 20)), classes())[0] == 10
+    assert settings(of_dimension(CACHE_BYTES), classes())[0] == 4
+
+
+def test_a_chunk_of_rows_fits_the_memory():
+    huge = 3 * (MEMORY_BYTES // 10) // (4 * 8)
+
+    def load(i):
+        return torch.zeros(1, 4).expand(huge, 4), torch.zeros(1, dtype=torch.int64).expand(huge)
+
+    rows = Lazy(np.array([huge, huge]), load)
+    assert settings(problem(), rows)[0] == 3
+
+
+def test_convolutions_run_one_client_a_core():
+    images = SimpleNamespace(model=McMahanCnn(1, 2, side=4))
+    assert settings(images, classes()) == (1, os.cpu_count())
+
+
+def test_the_rule_gives_an_engine_that_works():
+    algorithm = FedAvg(problem=problem(), local_steps=2, batch_size=3)
+    fast = play(algorithm, make_engine("vectorised", problem(), classes(), 0), 2)[-1]
+    slow = play(algorithm, make_engine("serial", problem(), classes(), 0), 2)[-1]
+    torch.testing.assert_close(fast.w, slow.w, rtol=0, atol=1e-12)

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_figure import SMALL
+
+from fedsaddle.catalogue import find
+from fedsaddle.commands.reproduce import reproduce, run_figure
+from fedsaddle.data.registry import Entry
+from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.experiments.claims import Claim
+from fedsaddle.experiments.figure import Figure, Line, Setting
+from fedsaddle.experiments.jobs import Job, run_job
+from fedsaddle.experiments.names import EXPERIMENTS
+from fedsaddle.experiments.outcome import json_lines
+from fedsaddle.experiments.pool import Failed, run_jobs
+from fedsaddle.experiments.tracks import Tracks
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EXPERIMENTS, "small", Entry("small_figure:SMALL", "digits", "nobody"))
+    monkeypatch.setattr("fedsaddle.commands.reproduce.MOST_WORKERS", 1)
+
+
+def without_clock(tracks: Tracks) -> dict[str, list[dict[str, list[float]]]]:
+    return {
+        label: [{k: v for k, v in t.columns.items() if k != "seconds"} for t in seeds]
+        for label, seeds in tracks.by_label.items()
+    }
+
+
+def test_every_name_stands_for_a_figure() -> None:
+    assert [f"drfa-fig{n}" for n in range(1, 7)] == [n for n in EXPERIMENTS if n.startswith("drfa")]
+    for name in EXPERIMENTS:
+        figure = find(EXPERIMENTS, "reproduce", name)
+        assert isinstance(figure, Figure)
+        labels = [line.label for line in figure.lines]
+        assert len(set(labels)) == len(labels)
+        assert figure.seeds >= 3
+
+
+def test_the_list_imports_nothing_heavy() -> None:
+    code = "from fedsaddle.commands.reproduce import reproduce; import sys; reproduce('', False, False, None)"
+    code += "; assert not {'torch', 'matplotlib', 'scipy'} & set(sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert [line.split()[0] for line in shown.splitlines()] == list(EXPERIMENTS)
+
+
+def test_the_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    reproduce("", False, True, Path())
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == list(EXPERIMENTS)
+
+
+def test_an_unknown_name_shows_the_names(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"did you mean 'drfa-fig2'\? choose one of drfa-fig1, drfa-fig2"):
+        reproduce("drfa-fig22", False, False, tmp_path)
+
+
+@pytest.mark.usefixtures("small")
+def test_json_is_one_line_a_claim_and_nothing_else(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    reproduce("small", True, True, tmp_path)
+    out, err = capfd.readouterr()
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [list(line) for line in lines] == [["claim", "paper", "measured", "holds"]] * 2
+    assert all(isinstance(line["holds"], bool) for line in lines)
+    assert err == ""
+
+
+@pytest.mark.usefixtures("small")
+def test_results_and_plot_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reproduce("small", False, False, tmp_path)
+    shown = capsys.readouterr().out
+    assert "DRFA is sooner" in shown
+    assert "written to" in shown
+    assert (tmp_path / "small/plot.png").read_bytes().startswith(b"\x89PNG")
+    results = json.loads((tmp_path / "small/results.json").read_text())
+    assert [(r["label"], r["seed"]) for r in results["runs"]] == [(a, s) for a in ("DRFA", "FedAvg") for s in range(3)]
+    assert results["runs"][0]["columns"]["round"] == [2, 4, 6, 8, 10, 12]
+    assert results["setting"]["data"]["name"] == "digits"
+    assert {"torch", "numpy", "fedsaddle", "python"} <= set(results["versions"])
+    assert results["machine"]["cores"] >= 1
+    assert len(results["claims"]) == 2
+
+
+def test_claims_keep_their_letters_in_json() -> None:
+    line = json_lines([Claim("τ = 5", "a", "b", True)])
+    assert line == '{"claim": "τ = 5", "paper": "a", "measured": "b", "holds": true}'
+
+
+def test_quick_is_shorter_and_may_have_smaller_data() -> None:
+    quick = SMALL.quick()
+    assert (quick.seeds, [line.rounds for line in quick.lines]) == (2, [6, 3])
+    assert quick.setting == SMALL.setting
+
+
+def test_one_process_and_two_give_the_same() -> None:
+    figure = SMALL.quick()
+    one, two = (run_figure(figure, "small", workers) for workers in (1, 2))
+    assert without_clock(one) == without_clock(two)
+
+
+def test_another_seed_is_another_run() -> None:
+    tracks = run_figure(SMALL.quick(), "small", 1)["DRFA"]
+    assert tracks[0].columns["test mean"] != tracks[1].columns["test mean"]
+
+
+def test_missing_data_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FEDSADDLE_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    setting = Setting({"name": "adult", "split": "by-column", "column": "sex", "clients": 10}, "logistic")
+    jobs = [Job(setting, Line("FedAvg", "FedAvg", {}, 1), seed) for seed in (0, 1)]
+    with pytest.raises(MissingData, match=r"adult\.data"):
+        run_job(jobs[0])
+    with pytest.raises(Failed, match=r"adult\.data") as caught:
+        run_jobs(jobs, 2, lambda _: None)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_the_real_figures_run(name: str) -> None:
+    """Two rounds of every line on the real data, and all claims."""
+    figure = find(EXPERIMENTS, "reproduce", name).quick()
+    tracks = Tracks.of(
+        [
+            run_job(Job(figure.setting, Line(line.label, line.algorithm, line.options, 2), seed))
+            for seed in (0, 1)
+            for line in figure.lines
+        ]
+    )
+    claims = figure.claims(tracks)
+    assert claims
+    assert all(claim.claim and claim.paper and claim.measured for claim in claims)
+    assert len({claim.claim for claim in claims}) == len(claims)

@@ -1,0 +1,185 @@
+"""A module as a function of one flat vector: by itself, by its own cohort method, as a chain, and through vmap."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import nn
+
+from fedsaddle.errors import BadInput
+from fedsaddle.numerics.flat import FlatModel
+from fedsaddle.problems.models import CharacterGru, McMahanCnn, mlp
+from small import seeded
+
+
+def same_module_twice():
+    layer = nn.Linear(4, 4)
+    return nn.Sequential(layer, nn.Tanh(), layer)
+
+
+def same_weights_twice():
+    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+    second.weight = first.weight
+    return nn.Sequential(first, nn.SiLU(), second)
+
+
+MODULES = {
+    "chain": (lambda: mlp(4, [5], 3), lambda: torch.randn(3, 6, 4)),
+    "vmap": (lambda: nn.Sequential(nn.Linear(4, 5), nn.SiLU(), nn.Linear(5, 3)), lambda: torch.randn(3, 6, 4)),
+    "vmap, a module used twice": (same_module_twice, lambda: torch.randn(3, 6, 4)),
+    "vmap, weights used twice": (same_weights_twice, lambda: torch.randn(3, 6, 4)),
+    "vmap, norm": (lambda: nn.Sequential(nn.Linear(4, 6), nn.GroupNorm(2, 6)), lambda: torch.randn(3, 6, 4)),
+    "vmap, convolution": (lambda: McMahanCnn(1, 2, side=4), lambda: torch.randn(3, 2, 1, 4, 4)),
+    "cohort": (lambda: CharacterGru(6, 3, 4), lambda: torch.randint(6, (3, 2, 5))),
+}
+modules = pytest.mark.parametrize("name", MODULES)
+
+
+def made(name):
+    make, rows = MODULES[name]
+    flat = FlatModel(seeded(make))
+    return flat, 0.3 * torch.randn(3, flat.dimension), rows()
+
+
+def loaded(flat, w):
+    """The module with `w` copied into its parameters: the plainest way to use it."""
+    torch.nn.utils.vector_to_parameters(w, flat.module.parameters())
+    return flat.module
+
+
+@modules
+def test_the_start_is_the_modules_parameters(name):
+    flat, _, _ = made(name)
+    assert flat.dimension == sum(p.numel() for p in flat.module.parameters())
+    assert torch.equal(flat.initial(), torch.nn.utils.parameters_to_vector(flat.module.parameters()))
+    assert not flat.initial().requires_grad
+
+
+@modules
+def test_views_are_views(name):
+    flat, w, _ = made(name)
+    views = flat.views(w)
+    assert {n: v.shape[1:] for n, v in views.items()} == {n: p.shape for n, p in flat.module.named_parameters()}
+    assert torch.equal(torch.cat([v.flatten(1) for v in views.values()], 1), w)
+    for v in views.values():
+        v.fill_(7.0)
+    assert (w == 7).all()
+    assert {n: v.shape for n, v in flat.views(w[0]).items()} == flat.shapes
+
+
+@modules
+def test_scores_and_gradient_are_the_modules(name):
+    flat, w, x = made(name)
+    start = flat.initial()
+    scores = flat.scores(w, x)
+    same_scores, pull = flat.pullback(w, x)
+    slope = torch.randn(scores.shape)
+    gradient = pull(slope)
+    assert torch.equal(flat.initial(), start), "the module's own parameters must not change"
+    for c in range(3):
+        module = loaded(flat, w[c])
+        z = module(x[c])
+        g = torch.autograd.grad((z * slope[c]).sum(), list(module.parameters()))
+        torch.testing.assert_close(scores[c], z, rtol=0, atol=1e-11)
+        torch.testing.assert_close(same_scores[c], z, rtol=0, atol=1e-11)
+        torch.testing.assert_close(gradient[c], torch.cat([v.flatten() for v in g]), rtol=0, atol=1e-11)
+    assert not same_scores.requires_grad
+
+
+@modules
+def test_one_client_and_a_cohort_agree(name):
+    flat, w, x = made(name)
+    together, pull = flat.pullback(w, x)
+    slope = torch.randn(together.shape)
+    gradient = pull(slope)
+    for c in range(3):
+        one = slice(c, c + 1)
+        alone, pull_alone = flat.pullback(w[one], x[one])
+        torch.testing.assert_close(together[one], alone, rtol=0, atol=1e-11)
+        torch.testing.assert_close(gradient[one], pull_alone(slope[one]), rtol=0, atol=1e-11)
+
+
+@modules
+def test_where_gradients_are_switched_off(name):
+    flat, w, x = made(name)
+    expected, pull = flat.pullback(w, x)
+    slope = torch.randn(expected.shape)
+    gradient = pull(slope)
+    with torch.no_grad():
+        scores, pull = flat.pullback(w, x)
+        torch.testing.assert_close(scores, expected, rtol=0, atol=0)
+        torch.testing.assert_close(pull(slope), gradient, rtol=0, atol=0)
+
+
+@modules
+def test_threads_do_not_see_each_others_parameters(name):
+    flat, w, x = made(name)
+    jobs = [slice(c, c + k) for k in (1, 2) for c in range(3)] * 8
+    expected = [flat.scores(w[j], x[j]) for j in jobs]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda j: flat.scores(w[j], x[j]), jobs))
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-13)
+
+
+@modules
+def test_a_copy_that_carries_the_vector(name):
+    flat, w, x = made(name)
+    start = flat.initial()
+    copy = flat.module_with(w[0])
+    assert torch.equal(torch.nn.utils.parameters_to_vector(copy.parameters()), w[0])
+    assert torch.equal(start, flat.initial())
+    torch.testing.assert_close(copy(x[0]).detach(), flat.scores(w[:1], x[:1])[0], rtol=0, atol=1e-12)
+
+
+def test_the_fast_paths_are_taken(monkeypatch):
+    """A chain and a cohort of one's own never go through vmap; anything else does, for several clients."""
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("vmap")
+
+    monkeypatch.setattr(torch.func, "vmap", refuse)
+    for name in ("chain", "cohort"):
+        flat, w, x = made(name)
+        flat.scores(w, x)
+    flat, w, x = made("vmap")
+    flat.scores(w[:1], x[:1])
+    with pytest.raises(AssertionError, match="vmap"):
+        flat.scores(w, x)
+
+
+def test_a_module_without_parameters():
+    with pytest.raises(BadInput, match="model = 'ReLU': it has no parameters"):
+        FlatModel(nn.ReLU())
+
+
+@pytest.mark.parametrize("make", [nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm])
+def test_batch_norm_is_refused(make):
+    with pytest.raises(BadInput, match="model = '1': BatchNorm keeps running statistics") as caught:
+        FlatModel(nn.Sequential(nn.Linear(4, 4), make(4)))
+    assert caught.value.key == "model"
+
+
+@pytest.mark.parametrize("make", [nn.Dropout, nn.Dropout2d, nn.AlphaDropout])
+def test_dropout_is_refused(make):
+    with pytest.raises(BadInput, match=r"model = 'body\.0': Dropout draws randomness of its own; set p = 0 or call"):
+        FlatModel(nn.ModuleDict({"body": nn.Sequential(make(0.5), nn.Linear(4, 3))}))
+
+
+def test_what_keeps_nothing_is_welcome():
+    FlatModel(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, track_running_stats=False)))
+    FlatModel(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.0)))
+    FlatModel(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)).eval())
+    FlatModel(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)))
+
+
+@pytest.mark.parametrize(
+    "module",
+    [nn.InstanceNorm1d(4, affine=True, track_running_stats=True), nn.GRU(4, 4, num_layers=2, dropout=0.5)],
+    ids=["running statistics", "dropout inside"],
+)
+def test_other_hidden_state_is_refused_too(module):
+    with pytest.raises(BadInput, match="model = "):
+        FlatModel(module)

@@ -1,0 +1,90 @@
+"""Who may import whom, what files may be called, and what `import fedsaddle` costs."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedsaddle
+
+ROOT = Path(fedsaddle.__file__).parent
+MAY_IMPORT = {
+    "numerics": {"errors"},
+    "federation": {"errors"},
+    "data": {"errors"},
+    "problems": {"numerics", "federation", "errors"},
+    "algorithms": {"federation", "problems", "numerics", "errors"},
+    "engines": {"federation", "data", "numerics", "problems", "errors"},
+}
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def imported(source: str, package: tuple[str, ...]) -> set[str]:
+    """The parts of fedsaddle that a file imports: `{"numerics", "errors"}`. `package` is where the file lives."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                stem = package[: len(package) - node.level + 1]
+                module = ".".join((*stem, node.module) if node.module else stem)
+            else:
+                module = node.module or ""
+            names |= {f"{module}.{alias.name}" for alias in node.names} if module == "fedsaddle" else {module}
+    return {name.split(".")[1] for name in names if name.startswith("fedsaddle.")}
+
+
+def imports_of(path: Path) -> set[str]:
+    return imported(path.read_text(encoding="utf-8"), ("fedsaddle", *path.relative_to(ROOT).parts[:-1]))
+
+
+def test_the_reader_of_imports():
+    source = "import fedsaddle.cli\nfrom fedsaddle import models\nfrom ..data.store import Stacked\nfrom . import flat"
+    assert imported(source, ("fedsaddle", "numerics")) == {"cli", "models", "data", "numerics"}
+    assert imported("import numpy\nfrom torch import nn", ("fedsaddle",)) == set()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_one_way(path):
+    package = path.relative_to(ROOT).parts[0]
+    if package in MAY_IMPORT:
+        assert imports_of(path) <= MAY_IMPORT[package] | {package}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_nothing_imports_the_command_line(path):
+    parts = path.relative_to(ROOT).parts
+    if parts[0] not in {"cli", "cli.py", "__main__.py"}:
+        assert "cli" not in imports_of(path)
+
+
+def test_every_guarded_package_is_there():
+    assert set(MAY_IMPORT) <= {p.name for p in ROOT.iterdir() if p.is_dir()}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_files_are_named_for_what_they_hold(path):
+    words = {word for part in path.relative_to(ROOT).with_suffix("").parts for word in re.split(r"_", part)}
+    vague = {"util", "utils", "common", "base", "helper", "helpers", "manager", "managers", "misc"}
+    assert not words & vague
+
+
+def test_importing_the_package_is_cheap():
+    code = (
+        "import json, sys, time; t = time.perf_counter(); import fedsaddle; s = time.perf_counter() - t; "
+        "print(json.dumps([s, [m for m in ('torch', 'numpy', 'scipy') if m in sys.modules]]))"
+    )
+    times = []
+    for _ in range(3):
+        out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        seconds, heavy = json.loads(out)
+        assert heavy == []
+        times.append(seconds)
+    assert min(times) < 0.5
