@@ -7,12 +7,29 @@ from typing import Any
 
 import torch
 
-from fedsaddle.catalogue import ALGORITHMS, DATASETS, MODELS, PROBLEMS, PROJECTIONS, REGULARISERS, SPLITS, find
-from fedsaddle.config import Config, Named
+from fedsaddle.catalogue import (
+    ALGORITHMS,
+    DATASETS,
+    ESTIMATORS,
+    PROJECTIONS,
+    REGULARISERS,
+    SCHEDULES,
+    SPLITS,
+    find,
+)
+from fedsaddle.config import Config
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.errors import BadInput, within
-from fedsaddle.problems.minimisation import Supervised
+from fedsaddle.objective import build_problem
 from fedsaddle.validate import checked
+
+PARTS = {
+    "regulariser": REGULARISERS,
+    "projection": PROJECTIONS,
+    "primal_step": SCHEDULES,
+    "dual_step": SCHEDULES,
+    "estimator": ESTIMATORS,
+}
 
 
 @dataclass(frozen=True)
@@ -47,59 +64,31 @@ def build_data(config: Config) -> FederatedData:
 
 def build_algorithm(config: Config, data: FederatedData) -> Any:
     """Model, problem and algorithm."""
-    loss = find(PROBLEMS, "problem.loss", config.problem.loss)()
-    if bool(data.classes) == (config.problem.loss == "square"):
-        fits = "cross-entropy" if data.classes else "square"
-        raise BadInput("problem.loss", config.problem.loss, f"the data are for loss = {fits!r}")
-    if config.problem.loss == "logistic" and len(data.classes) != 2:
-        remedy = f"needs two classes, the data have {len(data.classes)}; use cross-entropy"
-        raise BadInput("problem.loss", "logistic", remedy)
-    torch.manual_seed(config.run.seed)
-    model = build_model(config.model, data, scores=len(data.classes) if config.problem.loss == "cross-entropy" else 1)
-    problem = Supervised(model, loss, config.problem.l2, config.engine.compile)
     make = find(ALGORITHMS, "algorithm.name", config.algorithm.name)
+    torch.manual_seed(config.run.seed)
+    problem = build_problem(config, data)
     options = config.algorithm.options()
-    parts = {}
-    for key, table in (("regulariser", REGULARISERS), ("projection", PROJECTIONS)):
-        if key in options:
-            parts[key] = build_part(f"algorithm.{key}", table, options.pop(key))
-    if config.algorithm.name == "DRFA-Prox" and "regulariser" not in parts:
+    for key, table in PARTS.items():
+        if isinstance(options.get(key), dict) or (key in options and key not in ("primal_step", "dual_step")):
+            options[key] = build_part(f"algorithm.{key}", table, options[key])
+    if config.algorithm.name == "DRFA-Prox" and "regulariser" not in options:
         raise BadInput("algorithm.regulariser", None, "DRFA-Prox needs one: { name = 'kl', strength = 0.1 }")
     with within("algorithm"):
-        return make(problem=problem, **checked("algorithm", make, {**options, **parts}, built=("problem",)))
-
-
-def build_model(section: Named, data: FederatedData, scores: int) -> torch.nn.Module:
-    """The model, with the shapes the data ask for."""
-    make = find(MODELS, "model.name", section.name)
-    row = data.train.x.shape[1:]
-    shapes: dict[str, dict[str, int]] = {
-        "logistic": {"inputs": row.numel(), "classes": scores},
-        "mlp": {"inputs": row.numel(), "outputs": scores},
-        "cnn": {"channels": row[0], "side": row[-1], "classes": scores} if len(row) == 3 else {},
-        "gru": {"characters": len(data.classes)},
-    }
-    if section.name == "cnn" and len(row) != 3:
-        raise BadInput("model.name", "cnn", "needs pictures; say images = true under [data]")
-    if section.name == "cnn" and (row[1] != row[2] or row[2] < 4):
-        remedy = f"needs square pictures of 4 x 4 pixels or more, these are {row[1]} x {row[2]}; use mlp"
-        raise BadInput("model.name", "cnn", remedy)
-    is_text = not data.train.x.is_floating_point()
-    if (section.name == "gru") != is_text:
-        raise BadInput("model.name", section.name, "gru is the model for text, and for nothing else")
-    known = shapes[section.name]
-    with within("model"):
-        module: torch.nn.Module = make(**known, **checked("model", make, section.options(), built=known))
-    return module
+        return make(problem=problem, **checked("algorithm", make, options, built=("problem",)))
 
 
 def build_part(key: str, table: dict[str, Any], given: Any) -> Any:
-    """A regulariser or a projection from its inline table."""
+    """A regulariser, a projection, a schedule or an estimator from its inline table."""
     if not isinstance(given, dict) or not isinstance(given.get("name"), str):
         raise BadInput(key, given, f"write a table with a name, one of {', '.join(table)}")
     make = find(table, f"{key}.name", given["name"])
+    options = {k: v for k, v in given.items() if k != "name"}
+    if isinstance(options.get("alpha"), dict):
+        options["alpha"] = build_part(f"{key}.alpha", SCHEDULES, options["alpha"])
+    if isinstance(options.get("stages"), list):
+        options["stages"] = [tuple(stage) if isinstance(stage, list) else stage for stage in options["stages"]]
     with within(key):
-        return make(**checked(key, make, {k: v for k, v in given.items() if k != "name"}, built=("prior",)))
+        return make(**checked(key, make, options, built=("prior",)))
 
 
 class _precision:

@@ -12,6 +12,10 @@ from fedsaddle.data.registry import Entry
 from fedsaddle.errors import BadInput
 
 _DRFA = "Deng, Kamani, Mahdavi 2020"
+_SGDA = "Sharma, Panda, Joshi, Varshney 2022"
+_FEDSGDA = "Xie, Zhang, Zhang, Shen, Qian"
+_ALG = "fedsaddle.algorithms"
+_MOM = f"{_ALG}.momentum_local_sgda"
 
 ALGORITHMS: dict[str, Entry] = {
     "FedAvg": Entry("fedsaddle.algorithms.fedavg:FedAvg", "average loss; Local SGD", "McMahan et al. 2017"),
@@ -20,12 +24,27 @@ ALGORITHMS: dict[str, Entry] = {
     "DRFA": Entry("fedsaddle.algorithms.drfa:Drfa", "worst mixture of clients, many local steps", f"{_DRFA}, Alg. 1"),
     "DRFA-Prox": Entry("fedsaddle.algorithms.drfa:DrfaProx", "DRFA with a regularised mixture", f"{_DRFA}, Alg. 2"),
     "DRFA-GA": Entry("fedsaddle.algorithms.drfa_ga:DrfaGa", "DRFA with full gradient ascent", f"{_DRFA}, Alg. 3"),
+    "Local SGDA": Entry(f"{_ALG}.local_sgda:LocalSgda", "min-max by local steps of both", f"{_SGDA}, Alg. 1"),
+    "Momentum Local SGDA": Entry(f"{_MOM}:MomentumLocalSgda", "the same with momentum", f"{_SGDA}, Alg. 2"),
+    "Local SGDA+": Entry(f"{_ALG}.local_sgda:LocalSgdaPlus", "ascent at a snapshot of x", f"{_SGDA}, Alg. 4"),
+    "Momentum Local SGDA+": Entry(f"{_MOM}:MomentumLocalSgdaPlus", "the same with momentum", f"{_SGDA}, Alg. 5"),
+    "FedSGDA-MB": Entry(f"{_ALG}.fedsgda:FedSgda", "corrected min-max steps, two exchanges", _FEDSGDA),
+    "FedSGDA-STORM": Entry(f"{_ALG}.fedsgda:FedSgdaStorm", "the same with the STORM estimator", _FEDSGDA),
+    "FedSGDA-SPIDER": Entry(f"{_ALG}.fedsgda:FedSgdaSpider", "the same with the SPIDER estimator", _FEDSGDA),
 }
+MINIMAX = [name for name in ALGORITHMS if "SGDA" in name]
 
-PROBLEMS: dict[str, Entry] = {
+LOSSES: dict[str, Entry] = {
     "cross-entropy": Entry("fedsaddle.problems.losses:CrossEntropy", "classification with k scores"),
     "logistic": Entry("fedsaddle.problems.losses:Logistic", "classification into 0 and 1 with one score"),
     "square": Entry("fedsaddle.problems.losses:Square", "regression, half the squared error"),
+}
+
+PROBLEMS: dict[str, Entry] = {
+    "supervised": Entry("fedsaddle.problems.minimisation:Supervised", "mean loss of each client; choose a loss"),
+    "class-fair": Entry("fedsaddle.problems.fair:ClassFair", "min-max: the worst mixture of classes"),
+    "robust": Entry("fedsaddle.problems.robust:RobustTraining", "min-max: a shared perturbation of the features"),
+    "auc": Entry("fedsaddle.problems.auc:MinimaxAuc", "min-max: area under the ROC curve, square surrogate"),
 }
 
 MODELS: dict[str, Entry] = {
@@ -45,6 +64,17 @@ PROJECTIONS: dict[str, Entry] = {
     "box": Entry("fedsaddle.numerics.projections:Box", "low <= w_j <= high"),
 }
 
+SCHEDULES: dict[str, Entry] = {
+    "power": Entry("fedsaddle.numerics.schedules:Power", "c / (t + 1)^rho"),
+    "staged": Entry("fedsaddle.numerics.schedules:Staged", "stages = [[150, 0.02], [75, 0.002]]"),
+}
+
+ESTIMATORS: dict[str, Entry] = {
+    "minibatch": Entry(f"{_ALG}.estimators:MiniBatch", "the mean of the sampled clients' gradients"),
+    "storm": Entry(f"{_ALG}.estimators:Storm", "recursive, with weight alpha"),
+    "spider": Entry(f"{_ALG}.estimators:Spider", "differences, anew every period rounds"),
+}
+
 ENGINES: dict[str, Entry] = {
     "vectorised": Entry("fedsaddle.engines.vectorised:Vectorised", "a chunk of the cohort in one step; the default"),
     "serial": Entry("fedsaddle.engines.serial:Serial", "one client after the other; slow and obvious, the oracle"),
@@ -53,6 +83,7 @@ ENGINES: dict[str, Entry] = {
 LISTED = {
     "algorithms": ALGORITHMS,
     "problems": PROBLEMS,
+    "losses": LOSSES,
     "models": MODELS,
     "datasets": DATASETS,
     "splits": SPLITS,

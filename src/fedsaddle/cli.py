@@ -135,7 +135,7 @@ def _options(
 def main() -> None:
     """Run the command; what the user can put right is said in one line."""
     try:
-        app()
+        app(prog_name="fedsaddle")
     except FedSaddleError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)

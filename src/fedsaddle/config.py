@@ -33,12 +33,10 @@ class DataSection(Named):
     test_share: float = Field(0.2, ge=0, lt=1)
 
 
-class ProblemSection(BaseModel):
-    """Which loss."""
+class ProblemSection(Named):
+    """Which objective; the other keys are that problem's own: `loss` and `l2` of the supervised one, ..."""
 
-    model_config = _STRICT
-    loss: str = "cross-entropy"
-    l2: float = Field(0.0, ge=0, allow_inf_nan=False)
+    name: str = "supervised"
 
 
 class RunSection(BaseModel):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from dataclasses import is_dataclass
 from difflib import get_close_matches
 from typing import Any, get_type_hints
 
@@ -19,7 +20,8 @@ def checked(
     section: str, target: Callable[..., Any], given: dict[str, Any], built: Iterable[str] = ()
 ) -> dict[str, Any]:
     """`given`, if it fits the signature of `target`; keys in `built` are supplied by the caller."""
-    hints = get_type_hints(vars(target)["__init__"] if isinstance(target, type) else target)
+    plain_class = isinstance(target, type) and not is_dataclass(target)
+    hints = get_type_hints(vars(target)["__init__"] if plain_class else target)
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(target).parameters.items():
         if name in built:

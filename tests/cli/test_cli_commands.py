@@ -29,9 +29,12 @@ def test_without_arguments_help_is_shown():
 
 
 ALGORITHMS = ["FedAvg", "q-FedAvg", "AFL", "DRFA", "DRFA-Prox", "DRFA-GA"]
+ALGORITHMS += ["Local SGDA", "Momentum Local SGDA", "Local SGDA+", "Momentum Local SGDA+"]
+ALGORITHMS += ["FedSGDA-MB", "FedSGDA-STORM", "FedSGDA-SPIDER"]
 LISTED = {
     "algorithms": ALGORITHMS,
-    "problems": ["cross-entropy", "logistic", "square"],
+    "problems": ["supervised", "class-fair", "robust", "auc"],
+    "losses": ["cross-entropy", "logistic", "square"],
     "models": ["logistic", "mlp", "gru", "cnn"],
     "datasets": ["digits", "wine", "iris", "diabetes", "fashion-mnist", "adult", "shakespeare", "file"],
     "splits": ["iid", "by-class", "dirichlet", "by-column", "natural"],
@@ -50,7 +53,7 @@ def test_list_names_what_there_is(kind, names):
     assert outcome.code == 0
     head, *lines = outcome.out.splitlines()
     assert head == kind
-    listed = [line.split()[0] for line in lines]
+    listed = [line.strip().split("  ")[0] for line in lines]
     assert set(names) <= set(listed)
     said = json.loads(fedsaddle("list", kind, "--json").out)
     assert [entry["name"] for entry in said] == listed

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from remembering import Remembering
-from worlds import LOGISTIC, MINIMAX, MINIMISATION, World
+from worlds import EVERY_MINIMAX, LOGISTIC, MINIMAX, MINIMISATION, World
 
 from fedsaddle.algorithms.drfa import Afl, Drfa, DrfaProx
 from fedsaddle.algorithms.drfa_ga import DrfaGa
@@ -61,18 +61,18 @@ TABLE = [
     Case("DRFA-Prox, general", DrfaProx, DUAL | {"regulariser": QUARTIC}, family=(LOGISTIC,), shows=LOSS),
     Case("DRFA-GA", DrfaGa, DUAL, shows=LOSS),
     Case("DRFA-GA, KL, average", DrfaGa, DUAL | {"regulariser": KullbackLeibler(0.5), "output": "average", "average_after": 2}, shows=LOSS),  # noqa: E501
-    Case("Local SGDA", LocalSgda, GAMES, MINIMAX),
+    Case("Local SGDA", LocalSgda, GAMES, EVERY_MINIMAX),
     Case("Local SGDA, all, average", LocalSgda, GAMES | {"sampled_clients": None, "output": "average"}, MINIMAX),
     Case("Local SGDA, random", LocalSgda, GAMES | {"output": "random"}, MINIMAX),
     Case("Local SGDA+", LocalSgdaPlus, GAMES | {"snapshot_every": 6}, MINIMAX),
     Case("Local SGDA+, snapshots inside rounds", LocalSgdaPlus, GAMES | {"snapshot_every": 2}, MINIMAX),
-    Case("Momentum Local SGDA", MomentumLocalSgda, GAMES, MINIMAX),
+    Case("Momentum Local SGDA", MomentumLocalSgda, GAMES, EVERY_MINIMAX),
     Case("Momentum Local SGDA, keep", MomentumLocalSgda, GAMES | {"momentum_at_sync": "keep"}, MINIMAX),
     Case("Momentum Local SGDA, reset", MomentumLocalSgda, GAMES | {"momentum_at_sync": "reset", "output": "average"}, MINIMAX),  # noqa: E501
     Case("Momentum Local SGDA+", MomentumLocalSgdaPlus, GAMES | {"snapshot_every": 4, "momentum_at_sync": "keep"}, MINIMAX),  # noqa: E501
     Case("FedSGDA-MB", FedSgda, GAMES, MINIMAX),
     Case("FedSGDA-MB, all, average", FedSgda, GAMES | {"sampled_clients": None, "output": "average"}, MINIMAX),
-    Case("FedSGDA-STORM", FedSgdaStorm, GAMES, MINIMAX),
+    Case("FedSGDA-STORM", FedSgdaStorm, GAMES, EVERY_MINIMAX),
     Case("FedSGDA-SPIDER", FedSgdaSpider, GAMES | {"estimator": Spider(period=2, large_cohort=5), "output": "random"}, MINIMAX),  # noqa: E501
     Case("toy with memory", Remembering, {}, shows=TOY),
 ]

@@ -12,10 +12,12 @@ from torch import Tensor, nn
 from fedsaddle.data.store import Stacked
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Ball
+from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.fair import ClassFair
 from fedsaddle.problems.minimax import Minimax
 from fedsaddle.problems.minimisation import Supervised
 from fedsaddle.problems.models import CharacterGru, logistic_regression, mlp
+from fedsaddle.problems.robust import RobustTraining
 from small import classes, seeded, text
 
 
@@ -35,6 +37,17 @@ class Smooth(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.a, self.b = nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(torch.nn.functional.silu(self.a(x)))
+
+
+class Single(nn.Module):
+    """One score a row, through vmap."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 5), nn.Linear(5, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.b(torch.nn.functional.silu(self.a(x)))
@@ -60,4 +73,8 @@ def game() -> Minimax:
 GAME = World("game", game, classes)
 FAIR = World("fair classes", lambda: ClassFair(model=seeded(lambda: mlp(4, [5], 3)), classes=3), classes)
 
-MINIMAX = (GAME, FAIR)
+ROBUST = World("robust", lambda: RobustTraining(model=seeded(lambda: mlp(4, [5], 3)), shape=(4,)), classes)
+AUC = World("auc", lambda: MinimaxAuc(model=seeded(Single), positive_share=0.4), lambda: classes(classes=2))
+
+MINIMAX = (FAIR, GAME)
+EVERY_MINIMAX = (FAIR, GAME, ROBUST, AUC)

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from fedsaddle.build import build_model
 from fedsaddle.catalogue import ALGORITHMS, DATASETS, SPLITS, find
 from fedsaddle.config import Named
 from fedsaddle.data.federated import FederatedData, federate
@@ -17,6 +16,7 @@ from fedsaddle.data.table import Dataset
 from fedsaddle.experiments.figure import Line, Setting
 from fedsaddle.experiments.tracks import Track
 from fedsaddle.loop import run
+from fedsaddle.objective import build_model
 from fedsaddle.problems.minimisation import Supervised
 
 

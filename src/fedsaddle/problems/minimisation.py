@@ -52,7 +52,7 @@ class Supervised:
 
     def __post_init__(self) -> None:
         if not 0 <= self.l2 < float("inf"):
-            raise BadInput("l2", self.l2, "the weight of the penalty must be a number of at least 0")
+            raise BadInput("l2", self.l2, "the weight of the penalty must be a finite number of at least 0")
         object.__setattr__(self, "flat", FlatModel(self.model))
         object.__setattr__(self, "gradient_of", torch.compile(self._gradient) if self.compiled else self._gradient)
 

@@ -1,0 +1,93 @@
+"""From the [problem] and [model] sections of a config to the problem they stand for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from fedsaddle.catalogue import LOSSES, MINIMAX, MODELS, PROBLEMS, find
+from fedsaddle.config import Config, Named
+from fedsaddle.data.federated import FederatedData
+from fedsaddle.errors import BadInput, within
+from fedsaddle.problems.minimisation import Supervised
+from fedsaddle.validate import checked
+
+
+def build_problem(config: Config, data: FederatedData) -> Any:
+    """The problem, on a model with the shapes that the data ask for."""
+    name = config.problem.name
+    make = find(PROBLEMS, "problem.name", name)
+    if (config.algorithm.name in MINIMAX) == (name == "supervised"):
+        fits = [p for p in PROBLEMS if p != "supervised"] if name == "supervised" else ["supervised"]
+        raise BadInput("problem.name", name, f"{config.algorithm.name} is for problem.name = {' or '.join(fits)}")
+    if name == "supervised":
+        return _supervised(config, data)
+    if not data.classes or data.train.y.ndim > 1:
+        raise BadInput("problem.name", name, "needs data with classes")
+    known = _known(name, data)
+    model = build_model(config.model, data, scores=1 if name == "auc" else len(data.classes))
+    with within("problem"):
+        options = checked(
+            "problem", make, config.problem.options(), built=(*known, "model", "project_x", "project_y", "loss")
+        )
+        return make(model=model, **known, **options)
+
+
+def _known(name: str, data: FederatedData) -> dict[str, Any]:
+    """What a min-max problem takes from the data: shapes, and shares agreed once by counts."""
+    y = data.train.y
+    if name == "robust":
+        return {"shape": tuple(data.train.x.shape[1:])}
+    if name == "auc":
+        if len(data.classes) != 2:
+            raise BadInput("problem.name", "auc", f"needs two classes, the data have {len(data.classes)}")
+        return {"positive_share": float(y.double().mean())}
+    counts = torch.bincount(y, minlength=len(data.classes)).double()
+    if (counts == 0).any():
+        raise BadInput("problem.name", name, f"class {data.classes[int(counts.argmin())]!r} has no training rows")
+    return {"classes": len(data.classes), "class_shares": counts / counts.sum()}
+
+
+def _supervised(config: Config, data: FederatedData) -> Supervised:
+    given: dict[str, Any] = {"loss": "cross-entropy", "l2": 0.0}
+    given |= checked("problem", _options, config.problem.options())
+    name = given["loss"]
+    loss = find(LOSSES, "problem.loss", name)()
+    if bool(data.classes) == (name == "square"):
+        fits = "cross-entropy" if data.classes else "square"
+        raise BadInput("problem.loss", name, f"the data are for loss = {fits!r}")
+    if name == "logistic" and len(data.classes) != 2:
+        remedy = f"needs two classes, the data have {len(data.classes)}; use cross-entropy"
+        raise BadInput("problem.loss", "logistic", remedy)
+    model = build_model(config.model, data, scores=len(data.classes) if name == "cross-entropy" else 1)
+    with within("problem"):
+        return Supervised(model, loss, given["l2"], config.engine.compile)
+
+
+def _options(loss: str = "cross-entropy", l2: float = 0.0) -> None:
+    """The keys of the supervised problem."""
+
+
+def build_model(section: Named, data: FederatedData, scores: int) -> torch.nn.Module:
+    """The model, with the shapes the data ask for."""
+    make = find(MODELS, "model.name", section.name)
+    row = data.train.x.shape[1:]
+    shapes: dict[str, dict[str, int]] = {
+        "logistic": {"inputs": row.numel(), "classes": scores},
+        "mlp": {"inputs": row.numel(), "outputs": scores},
+        "cnn": {"channels": row[0], "side": row[-1], "classes": scores} if len(row) == 3 else {},
+        "gru": {"characters": len(data.classes)},
+    }
+    if section.name == "cnn" and len(row) != 3:
+        raise BadInput("model.name", "cnn", "needs pictures; say images = true under [data]")
+    if section.name == "cnn" and (row[1] != row[2] or row[2] < 4):
+        remedy = f"needs square pictures of 4 x 4 pixels or more, these are {row[1]} x {row[2]}; use mlp"
+        raise BadInput("model.name", "cnn", remedy)
+    is_text = not data.train.x.is_floating_point()
+    if (section.name == "gru") != is_text:
+        raise BadInput("model.name", section.name, "gru is the model for text, and for nothing else")
+    known = shapes[section.name]
+    with within("model"):
+        module: torch.nn.Module = make(**known, **checked("model", make, section.options(), built=known))
+    return module
