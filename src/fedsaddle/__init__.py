@@ -5,10 +5,15 @@ Names are loaded when first used, so that importing the package, and asking the 
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+# Threads of a matrix product that wait for each other by spinning make torch many times slower on a busy machine;
+# asleep they cost next to nothing. It counts only if torch is imported afterwards, and the user's own setting wins.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
     from fedsaddle.algorithms.drfa import Afl as Afl

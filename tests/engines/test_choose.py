@@ -12,7 +12,7 @@ from torch import nn
 
 from fedsaddle import FedAvg
 from fedsaddle.data.store import Lazy
-from fedsaddle.engines.choose import CACHE_BYTES, MEMORY_BYTES, make_engine, settings
+from fedsaddle.engines.choose import BATCH_ROWS, CACHE_BYTES, MEMORY_BYTES, make_engine, settings
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import BadInput
@@ -50,14 +50,22 @@ def test_a_chunk_of_zero_is_refused_and_not_replaced_by_the_rule():
         make_engine("vectorised", problem(), classes(), 3, workers=0)
 
 
+@pytest.mark.parametrize("option", ["chunk", "workers"])
+def test_the_serial_engine_has_neither_chunk_nor_workers(option):
+    with pytest.raises(BadInput, match=f"engine.{option} = 2"):
+        make_engine("serial", problem(), classes(), 3, **{option: 2})
+
+
 def test_small_models_share_a_large_chunk():
-    assert settings(problem(), classes()) == (64, os.cpu_count())
+    assert settings(problem(), classes()) == (64, 1)
 
 
 def test_a_chunk_of_models_fits_the_cache():
-    assert settings(of_dimension(CACHE_BYTES // (8 * 10)), classes())[0] == 10
-    assert settings(of_dimension(CACHE_BYTES // (8 * 20), CACHE_BYTES // (8 * 20)), classes())[0] == 10
-    assert settings(of_dimension(CACHE_BYTES), classes())[0] == 4
+    batch = BATCH_ROWS * 4 * 8  # rows of four numbers in float64
+    of_ten = (CACHE_BYTES // 10 - batch) // 8
+    assert settings(of_dimension(of_ten), classes())[0] == 10
+    assert settings(of_dimension(of_ten // 2, of_ten // 2), classes())[0] == 10
+    assert settings(of_dimension(CACHE_BYTES), classes())[0] == 1
 
 
 def test_a_chunk_of_rows_fits_the_memory():

@@ -125,6 +125,12 @@ def test_threads_do_not_see_each_others_parameters(name):
 
 
 @modules
+def test_the_module_bound_to_a_vector(name):
+    flat, w, x = made(name)
+    torch.testing.assert_close(flat.bound(w[0])(x[0]), flat.scores(w[:1], x[:1])[0], rtol=0, atol=1e-12)
+
+
+@modules
 def test_a_copy_that_carries_the_vector(name):
     flat, w, x = made(name)
     start = flat.initial()

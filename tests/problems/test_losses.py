@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from fedsaddle.errors import BadInput
 from fedsaddle.problems.losses import CrossEntropy, Custom, Logistic, Square
 
 C, B, T, K = 2, 3, 4, 5
@@ -90,6 +91,12 @@ def test_the_share_that_is_right():
     assert Logistic().correct(torch.tensor([[[0.3], [-2.0], [0.1]]]), torch.tensor([[1, 0, 0]])).tolist() == [[1, 1, 0]]
     assert Square().correct(torch.zeros(1, 2, 1), torch.zeros(1, 2)) is None
     assert Custom(lambda s, y: s).correct(torch.zeros(1, 2, 1), torch.zeros(1, 2)) is None
+
+
+@pytest.mark.parametrize("wrong", [lambda s, y: s.mean(), lambda s, y: s], ids=["a mean", "not squeezed"])
+def test_a_loss_of_ones_own_gives_one_number_a_row(wrong):
+    with pytest.raises(BadInput, match="must give the loss of each row"):
+        Custom(wrong).value(torch.zeros(1, 2, 1), torch.zeros(1, 2))
 
 
 def test_a_loss_of_ones_own_where_gradients_are_switched_off():

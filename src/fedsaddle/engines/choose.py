@@ -18,7 +18,9 @@ from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import BadInput
 
-CACHE_BYTES = 8 << 20  # models of a chunk that fit the caches of common machines
+CACHE_BYTES = 32 << 20  # models and batches of a chunk that fit the caches of common machines
+BATCH_ROWS = 64  # a usual batch
+MOST_CLIENTS = 64  # more a step gain nothing
 MEMORY_BYTES = 1 << 30  # rows that a chunk may gather at a time
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -42,22 +44,23 @@ def make_engine(
 
 
 def settings(problem: Any, rows: ClientRows) -> tuple[int, int]:
-    """`(chunk, workers)`: a thread a core.
+    """`(chunk, workers)`.
 
-    Convolutions are bound by arithmetic: one client at a time. Everything else gains from many clients a step, as
-    long as their models stay in the caches and their rows in memory.
+    Convolutions are bound by arithmetic: one client at a time, a worker a core. Everything else gains from many clients
+    a step, as long as their models and batches stay in the caches and all their rows in memory; torch's own threads
+    then share out the large products better than several workers would.
     """
-    cores = os.cpu_count() or 1
     model = getattr(problem, "model", None)
     if model is not None and any(isinstance(part, _CONVOLUTIONS) for part in model.modules()):
-        return 1, cores
+        return 1, os.cpu_count() or 1
     start = problem.initial()
     model_bytes = sum(v.numel() * v.element_size() for v in (start if isinstance(start, tuple) else (start,)))
-    by_cache = max(4, CACHE_BYTES // model_bytes)
     first = np.zeros(1, dtype=np.int64)
     x, _ = rows.gather(first, first[None])
-    by_memory = MEMORY_BYTES // max(1, x[0, 0].numel() * x.element_size() * int(rows.sizes.max()))
-    return int(max(1, min(by_cache, by_memory, 64))), cores
+    row_bytes = max(1, x[0, 0].numel() * x.element_size())
+    by_cache = CACHE_BYTES // (model_bytes + BATCH_ROWS * row_bytes)
+    by_memory = MEMORY_BYTES // (row_bytes * int(rows.sizes.max()))
+    return int(max(1, min(by_cache, by_memory, MOST_CLIENTS))), 1
 
 
 def keep_freed_memory() -> None:

@@ -64,19 +64,16 @@ class Chain:
 
     def forward(self, w: Tensor, x: Tensor) -> list[Tensor]:
         """The input and the output of every layer; the last is the scores."""
-        outputs = [x.flatten(2) if x.ndim > 3 else x]
-        for link, weight, bias in self._parameters(w):
-            outputs.append(_activate(link.activation, _affine(outputs[-1], weight, bias)))
-        return outputs
+        return self._outputs(self._parameters(w), x)
 
     def pullback(self, w: Tensor, x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         """The scores, and the map from their slope to the gradient in `w`."""
-        outputs = self.forward(w, x)
+        layers = self._parameters(w)
+        outputs = self._outputs(layers, x)
 
         def gradient(slope: Tensor) -> Tensor:
-            g = torch.empty_like(w, memory_format=torch.contiguous_format)
+            g = torch.empty(w.shape, dtype=w.dtype)
             into, d = self._parameters(g), slope
-            layers = self._parameters(w)
             for k in range(len(layers) - 1, -1, -1):
                 link, weight, _ = layers[k]
                 d = _slope(link.activation, outputs[k + 1], d)
@@ -90,8 +87,14 @@ class Chain:
 
         return outputs[-1], gradient
 
+    def _outputs(self, layers: list[tuple[Link, Tensor, Tensor | None]], x: Tensor) -> list[Tensor]:
+        outputs = [x.flatten(2) if x.ndim > 3 else x]
+        for link, weight, bias in layers:
+            outputs.append(_activate(link.activation, _affine(outputs[-1], weight, bias)))
+        return outputs
+
     def _parameters(self, w: Tensor) -> list[tuple[Link, Tensor, Tensor | None]]:
-        parts = iter(torch.split(w, self.sizes, dim=-1))
+        parts = iter(w.split_with_sizes(self.sizes, -1))
         found: list[tuple[Link, Tensor, Tensor | None]] = []
         for link in self.links:
             weight = next(parts).view(len(w), link.outputs, link.inputs)
@@ -102,8 +105,8 @@ class Chain:
 def _affine(h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """`h W' + b`; few outputs are quicker as `(W h')'`, and stay transposed in memory, which suits a softmax."""
     if weight.shape[1] <= 32:
-        z = torch.bmm(weight, h.mT)
-        return (z if bias is None else z + bias[:, :, None]).mT
+        z = torch.bmm(weight, h.mT) if bias is None else torch.baddbmm(bias[:, :, None], weight, h.mT)
+        return z.mT
     return torch.bmm(h, weight.mT) if bias is None else torch.baddbmm(bias[:, None], h, weight.mT)
 
 

@@ -1,0 +1,95 @@
+"""Hyper-parameters of the min-max algorithms that cannot be."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedsaddle.algorithms.estimators import MiniBatch, Spider, Storm
+from fedsaddle.algorithms.fedsgda import FedSgda, FedSgdaSpider, FedSgdaStorm
+from fedsaddle.algorithms.local_sgda import LocalSgda, LocalSgdaPlus
+from fedsaddle.algorithms.momentum_local_sgda import MomentumLocalSgda, MomentumLocalSgdaPlus
+from fedsaddle.errors import BadInput
+from fedsaddle.numerics.schedules import Power, Staged
+from fedsaddle.problems.minimax import Minimax
+from small import classes, serial
+
+NAN, INFINITY = float("nan"), float("inf")
+EVERY = {
+    "LocalSgda": (LocalSgda, {}),
+    "LocalSgdaPlus": (LocalSgdaPlus, {"snapshot_every": 4}),
+    "MomentumLocalSgda": (MomentumLocalSgda, {}),
+    "MomentumLocalSgdaPlus": (MomentumLocalSgdaPlus, {"snapshot_every": 4}),
+    "FedSgda": (FedSgda, {}),
+    "FedSgdaStorm": (FedSgdaStorm, {}),
+    "FedSgdaSpider": (FedSgdaSpider, {}),
+}
+SHARED = [("local_steps", 0), ("batch_size", 0), ("output", "best"), ("sampled_clients", 0), ("sampled_clients", -1)]
+SHARED += [(key, value) for key in ("primal_step", "dual_step") for value in (0.0, -0.1, NAN, INFINITY)]
+MOMENTUM = [("momentum_at_sync", "never"), ("alpha", 0.0), ("alpha", 1.5), ("primal_beta", 0.0), ("dual_beta", 1.2)]
+CASES = [(name, key, value) for name in EVERY for key, value in SHARED]
+CASES += [(name, "snapshot_every", 0) for name in EVERY if "Local" in name]
+CASES += [(name, key, value) for name in EVERY if name.startswith("Momentum") for key, value in MOMENTUM]
+
+
+def problem():
+    return Minimax(lambda x, y, batch: batch.x @ x * y.sum(), start_x=torch.ones(4), start_y=torch.zeros(2))
+
+
+def make(name, **options):
+    kind, needed = EVERY[name]
+    return kind(problem=problem(), **(needed | options))
+
+
+@pytest.mark.parametrize(("name", "key", "value"), CASES)
+def test_refused_when_made(name, key, value):
+    with pytest.raises(BadInput) as caught:
+        make(name, **{key: value})
+    assert caught.value.key == key
+    assert repr(caught.value.value) == repr(value)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_more_clients_than_there_are(name):
+    with pytest.raises(BadInput, match="sampled_clients = 7: there are only 6 clients"):
+        make(name, sampled_clients=7).start(serial(classes()))
+
+
+@pytest.mark.parametrize("name", ["LocalSgdaPlus", "MomentumLocalSgdaPlus"])
+def test_the_period_of_snapshots_must_be_given(name):
+    with pytest.raises(TypeError, match="snapshot_every"):
+        EVERY[name][0](problem=problem())
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong"),
+    [
+        ("alpha", lambda: Storm(1.5)),
+        ("alpha", lambda: Storm(-0.1)),
+        ("period", lambda: Spider(0)),
+        ("large_cohort", lambda: Spider(5, large_cohort=0)),
+        ("c", lambda: Power(0.0, 0.5)),
+        ("rho", lambda: Power(0.1, -1.0)),
+        ("stages", lambda: Staged([])),
+        ("stages", lambda: Staged([(0, 0.1)])),
+        ("stages", lambda: Staged([(5, -0.1)])),
+    ],
+)
+def test_estimators_and_schedules(key, wrong):
+    with pytest.raises(BadInput) as caught:
+        wrong()
+    assert caught.value.key == key
+
+
+class Careless(MiniBatch):
+    """An estimator of ones own that loses the vector's shape."""
+
+    def estimate(self, t, given):
+        return given.now.sum()
+
+
+def test_an_estimate_of_the_wrong_shape():
+    algorithm = FedSgda(problem=problem(), estimator=Careless())
+    clients = serial(classes())
+    with pytest.raises(BadInput, match=r"estimator = 'Careless': gave u of shape \(\), not \(4,\)"):
+        algorithm.round(algorithm.start(clients), clients, None)
