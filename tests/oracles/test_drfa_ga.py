@@ -47,9 +47,9 @@ def test_drfa_ga_projected_and_penalised(engine):
 
 
 @engines
-def test_drfa_ga_a_lost_model_is_not_counted(engine):
+def test_drfa_ga_counts_those_who_answered(engine):
     def lost(round, exchange):
-        return (round, 2) if exchange == 0 else ()
+        return (round, 2) if exchange == 0 else (5 - round, 1)
 
     algorithm = DrfaGa(problem=problem(), **OURS)
     compare(algorithm, engine, drfa_ga(World(ROWS, 3, SEED, lost=lost), start(), ROUNDS, 6, **STEPS), lost)

@@ -96,6 +96,8 @@ class FedSgda:
         for key in ("local_steps", "batch_size"):
             if getattr(self, key) < 1:
                 raise BadInput(key, getattr(self, key), "must be at least 1")
+        if self.sampled_clients is not None and self.sampled_clients < 1:
+            raise BadInput("sampled_clients", self.sampled_clients, "ask at least one client a round")
         check_step("primal_step", self.primal_step)
         check_step("dual_step", self.dual_step)
         one_of("output", self.output, ("last", "random", "average"))

@@ -55,6 +55,11 @@ class Metered:
         """Rows per client."""
         return self.inner.sizes
 
+    @property
+    def samples(self) -> int:
+        """Samples that clients have worked on."""
+        return int(getattr(self.inner, "samples", 0))
+
     def begin(self, round: int) -> None:
         """Open a round."""
         self.inner.begin(round)
