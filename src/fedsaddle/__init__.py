@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.drfa import Drfa as Drfa
     from fedsaddle.algorithms.drfa import DrfaProx as DrfaProx
     from fedsaddle.algorithms.drfa_ga import DrfaGa as DrfaGa
+    from fedsaddle.algorithms.estimators import MiniBatch as MiniBatch
+    from fedsaddle.algorithms.estimators import Spider as Spider
+    from fedsaddle.algorithms.estimators import Storm as Storm
     from fedsaddle.algorithms.fedavg import FedAvg as FedAvg
     from fedsaddle.algorithms.fedsgda import FedSgda as FedSgda
     from fedsaddle.algorithms.local_sgda import LocalSgda as LocalSgda
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from fedsaddle.loop import run as run
     from fedsaddle.numerics import projections as projections
     from fedsaddle.numerics import regularisers as regularisers
+    from fedsaddle.numerics import schedules as schedules
     from fedsaddle.problems import losses as losses
     from fedsaddle.problems import models as models
     from fedsaddle.problems.minimax import Minimax as Minimax
@@ -43,6 +47,7 @@ _WHERE = {
     "DrfaProx": "algorithms.drfa",
     "FedSgda": "algorithms.fedsgda",
     "LocalSgda": "algorithms.local_sgda",
+    "MiniBatch": "algorithms.estimators",
     "Minimax": "problems.minimax",
     "MomentumLocalSgda": "algorithms.momentum_local_sgda",
     "DrfaGa": "algorithms.drfa_ga",
@@ -50,6 +55,8 @@ _WHERE = {
     "QFedAvg": "algorithms.qfedavg",
     "Lazy": "data.store",
     "Stacked": "data.store",
+    "Spider": "algorithms.estimators",
+    "Storm": "algorithms.estimators",
     "Supervised": "problems.minimisation",
     "federate": "data.federated",
     "load": "loading",
@@ -60,6 +67,7 @@ _MODULES = {
     "models": "problems.models",
     "projections": "numerics.projections",
     "regularisers": "numerics.regularisers",
+    "schedules": "numerics.schedules",
 }
 
 __all__ = sorted([*_WHERE, *_MODULES])  # pyright: ignore[reportUnsupportedDunderAll]

@@ -26,7 +26,7 @@ from fedsaddle.build import build
 from fedsaddle.config import validated
 
 ROOT = Path(__file__).parents[2]
-PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
 BASE: dict[str, Any] = {
     "data": {"name": "digits"},
     "split": {"name": "by-class", "clients": 10},
@@ -103,3 +103,8 @@ def test_every_block_says_what_it_is(page):
 
 def test_there_are_examples():
     assert len(WITH_EXAMPLES) > 5
+
+
+def test_the_first_script_is_short() -> None:
+    first = next(b for b in blocks(ROOT / "README.md") if b.kind == "python")
+    assert len(first.body.strip().splitlines()) < 15

@@ -18,19 +18,20 @@ _UNITS = {"round": "communication rounds", "local_steps": "local iterations", "s
 def draw(figure: Figure, tracks: Tracks, path: Path) -> Path:
     """All panels side by side."""
     columns = len(figure.panels)
-    canvas = Canvas(figsize=(4.6 * columns if columns > 1 else 6.4, 4.6), layout="constrained")
+    canvas = Canvas(figsize=(4.6 * columns if columns > 1 else 6.8, 4.8), layout="constrained")
     for axes, panel in zip(axes_of(canvas, 1, columns), figure.panels, strict=True):
         for line in figure.lines:
             _line(axes, panel, line, tracks[line.label])
         if panel.target is not None:
             axes.axhline(panel.target, color="#6b6b6b", lw=0.8, ls=":")
-        over = f", mean of {panel.window} rounds" if panel.window > 1 else ""
-        axes.set(xlabel=_UNITS[panel.x], ylabel=f"{panel.title}{over}")
+        axes.set(xlabel=_UNITS[panel.x], ylabel=panel.title)
         axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
     handles, labels = canvas.axes[0].get_legend_handles_labels()
-    canvas.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False)
-    seeds = len(tracks[figure.lines[0].label])
-    canvas.suptitle(f"{figure.title} ({seeds} seeds, 95 % bands)", fontsize=10)
+    across = min(5 if columns > 1 else 3, len(labels))
+    canvas.legend(handles, labels, loc="outside lower center", ncols=across, frameon=False, fontsize=9)
+    seeds, window = len(tracks[figure.lines[0].label]), max(panel.window for panel in figure.panels)
+    means = f", running means of {window} rounds" if window > 1 else ""
+    canvas.suptitle(f"{figure.title} ({seeds} seeds, 95 % bands{means})", fontsize=10 if columns > 1 else 8)
     return save(canvas, path)
 
 
