@@ -72,11 +72,34 @@ def test_runs_that_never_get_there_count_with_their_length() -> None:
     both = tracks(a=[[0.0, 0.6, 0.7], [0.0, 0.1, 0.2]], b=[[0.0, 0.0, 0.1], [0.1, 0.1, 0.1]])
     a, b = (time_to(both, label, 0.5) for label in "ab")
     assert a.values.tolist() == [2, 3]
-    assert (a.reached, b.reached) == (1, 0)
+    assert a.bounds.tolist() == [False, True]
+    assert b.bounds.all()
     assert str(a) == "a over 2 (1 of 2 seeds)"
     assert str(b) == "b never in 3"
     assert never("", "", b).holds
     assert not never("", "", a).holds
+
+
+def test_bounds_leave_open_what_they_do_not_tell() -> None:
+    def cut(*pairs: tuple[float, bool]) -> Figures:
+        return Figures("a", np.array([v for v, _ in pairs]), np.array([c for _, c in pairs]))
+
+    short = cut((200, True), (200, True), (200, True), (90, False), (90, False))
+    long = cut((400, True), (150, False), (300, False), (400, True), (80, True))
+    assert short.minus(long).tolist() == [0, 50, 0, -310, 0]
+    assert long.minus(short).tolist() == [0, -50, 0, 310, 0]
+
+
+def test_two_lines_that_never_get_there_do_not_differ_by_their_lengths() -> None:
+    runs = {"a": [0.0] * 3, "b": [0.0] * 6}
+    both = Tracks.of(
+        [
+            Track(k, s, {"round": [1.0 + i for i in range(len(w))], "test worst": w})
+            for k, w in runs.items()
+            for s in (0, 1)
+        ]
+    )
+    assert not less("", "", time_to(both, "a", 0.5), time_to(both, "b", 0.5)).holds
 
 
 def test_the_same_level_is_the_poorer_one_of_each_seed() -> None:
@@ -95,5 +118,6 @@ def test_the_same_level_can_be_one_to_fall_to() -> None:
 def test_levels_are_per_cent() -> None:
     one = tracks(a=[[0.0, 0.2, 0.4]])
     assert levels(one, "a", "test worst", 2).values.round(9).tolist() == [30]
-    assert overall(one, "a", "test worst").values.round(9).tolist() == [20]
+    assert overall(one, "a", "test worst", 3).values.round(9).tolist() == [20]
+    assert overall(one, "a", "test worst", 2).values.round(9).tolist() == [10]
     assert values_at(one, "a", "test worst", 2).values.round(9).tolist() == [10]

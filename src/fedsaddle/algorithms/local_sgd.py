@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Clients, Site
+from fedsaddle.federation.clients import Batch, Clients, Site
 from fedsaddle.numerics.projections import Projection
-from fedsaddle.problems.minimisation import Minimisation
+from fedsaddle.problems.minimisation import Minimisation, Supervised
 
 
 class LocalSgd(Protocol):
@@ -32,14 +32,21 @@ class LocalSgd(Protocol):
 def iterates(how: LocalSgd, w: Tensor, site: Site) -> Iterator[Tensor]:
     """`w_i ← Π_W(w_i - η ∇f_i(w_i; ξ_i))`, τ times; gives each new iterate, (C, d).
 
-    The first step makes a copy of `w`, the others write into it: an iterate must be cloned to be kept.
+    The steps write into a copy of `w`: an iterate must be cloned to be kept.
     """
+    w = w.clone(memory_format=torch.contiguous_format)
     for t in range(how.local_steps):
-        g = how.problem.gradient(w, site.minibatch(t, how.batch_size))
-        w = w.sub_(g, alpha=how.primal_step) if t else torch.sub(w, g, alpha=how.primal_step)
+        w = descended(how.problem, w, site.minibatch(t, how.batch_size), how.primal_step)
         if how.projection is not None:
             w = how.projection(w)
         yield w
+
+
+def descended(problem: Minimisation, w: Tensor, batch: Batch, step: float) -> Tensor:
+    """`w - step ∇f(w; batch)`, written into `w`; a problem may have a quicker way than through its gradient."""
+    if isinstance(problem, Supervised):
+        return problem.descend(w, batch, step)
+    return w.sub_(problem.gradient(w, batch), alpha=step)
 
 
 def after(how: LocalSgd, w: Tensor, site: Site) -> Tensor:

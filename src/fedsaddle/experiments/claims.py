@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsaddle.experiments.tracks import Floats, Tracks, interval
+
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -30,26 +33,37 @@ class Figures:
 
     name: str
     values: Floats
-    reached: int | None = None  # seeds that got there, where not all may; the others count with the whole run
+    cut: Bools | None = None  # seeds that never got there: their value is the length of the run, a lower bound
     digits: int = 0
 
+    @property
+    def bounds(self) -> Bools:
+        """Which values are only lower bounds."""
+        return np.zeros(len(self.values), dtype=bool) if self.cut is None else self.cut
+
     def __str__(self) -> str:
-        mean = f"{self.values.mean():.{self.digits}f}"
-        if self.reached is None or self.reached == len(self.values):
+        mean, reached = f"{self.values.mean():.{self.digits}f}", int((~self.bounds).sum())
+        if reached == len(self.values):
             return f"{self.name} {mean}"
-        if self.reached == 0:
+        if reached == 0:
             return f"{self.name} never in {mean}"
-        return f"{self.name} over {mean} ({self.reached} of {len(self.values)} seeds)"
+        return f"{self.name} over {mean} ({reached} of {len(self.values)} seeds)"
+
+    def minus(self, other: Figures) -> Floats:
+        """The paired differences; a sign that lower bounds leave open counts as no difference."""
+        d = self.values - other.values
+        d = np.where(self.bounds, np.maximum(d, 0), d)
+        return np.where(other.bounds, np.minimum(d, 0), d)
 
 
 def time_to(
     tracks: Tracks, label: str, target: float, *, column: str = "test worst", window: int = 1, unit: str = "round"
 ) -> Figures:
-    """Rounds or local steps to a level; a run that never gets there counts with its whole length."""
+    """Rounds or local steps to a level; of a run that never gets there, its whole length as a lower bound."""
     hits = [t.reached(column, target, window=window, unit=unit) for t in tracks[label]]
     ends = [t.columns[unit][-1] for t in tracks[label]]
     values = np.array([end if hit is None else hit for hit, end in zip(hits, ends, strict=True)])
-    return Figures(label, values, sum(hit is not None for hit in hits))
+    return Figures(label, values, np.array([hit is None for hit in hits]))
 
 
 def time_to_same_level(
@@ -76,9 +90,10 @@ def values_at(tracks: Tracks, label: str, column: str, place: float, unit: str =
     return Figures(label, np.array([100 * t.at(column, place, unit=unit) for t in tracks[label]]), digits=1)
 
 
-def overall(tracks: Tracks, label: str, column: str) -> Figures:
-    """The mean of a column over the whole run, in per cent."""
-    return Figures(label, np.array([100 * t.column(column).mean() for t in tracks[label]]), digits=1)
+def overall(tracks: Tracks, label: str, column: str, rounds: int) -> Figures:
+    """The mean of a column over the first rounds, in per cent."""
+    means = [100 * t.column(column)[t.column("round") <= rounds].mean() for t in tracks[label]]
+    return Figures(label, np.array(means), digits=1)
 
 
 def less(claim: str, paper: str, one: Figures, other: Figures) -> Claim:
@@ -101,10 +116,11 @@ def no_less(claim: str, paper: str, one: Figures, other: Figures, margin: float)
 
 def never(claim: str, paper: str, found: Figures) -> Claim:
     """Holds if no seed got there."""
-    return Claim(claim, paper, f"{found.reached} of {len(found.values)} seeds; {found}", found.reached == 0)
+    reached = int((~found.bounds).sum())
+    return Claim(claim, paper, f"{reached} of {len(found.values)} seeds; {found}", reached == 0)
 
 
 def _difference(one: Figures, other: Figures) -> tuple[str, float, float]:
-    mean, low, high = (float(v) for v in interval(one.values - other.values))
+    mean, low, high = (float(v) for v in interval(one.minus(other)))
     d = max(one.digits, other.digits)
     return f"{one}, {other}: {mean:+.{d}f} [{low:+.{d}f}, {high:+.{d}f}]", low, high

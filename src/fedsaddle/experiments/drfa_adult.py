@@ -67,7 +67,7 @@ def _figure(number: int, column: str, model: str, hidden: list[int]) -> Figure:
             model=model,
             model_options={"hidden": hidden} if hidden else {},
         ),
-        tuple(contenders(_SHARED, gamma=0.2, q=0.5, rounds=ROUNDS, sizes=True)),
+        tuple(contenders(_SHARED, gamma=0.2, q=0.5, rounds=ROUNDS, afl_rounds=ROUNDS, sizes=True)),
         (
             Panel("round", "test worst", "worst distribution accuracy", WINDOW),
             Panel("local_steps", "test worst", "worst distribution accuracy", WINDOW),

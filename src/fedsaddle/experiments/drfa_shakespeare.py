@@ -22,10 +22,10 @@ _SETTING = Setting(
 
 def speaker_lines(rounds: int) -> tuple[Line, ...]:
     """The contenders, without averaged outputs; AFL, whose rounds are ten times cheaper, runs five times as long."""
-    lines = contenders({"batch_size": 2, "primal_step": 0.8}, gamma=0.01, q=0.1, rounds=rounds)
-    longer = [replace(line, rounds=5 * rounds) if line.algorithm == "AFL" else line for line in lines]
+    shared = {"batch_size": 2, "primal_step": 0.8}
+    lines = contenders(shared, gamma=0.01, q=0.1, rounds=rounds, afl_rounds=5 * rounds)
     # q-FedAvg measures its loss on all rows, where small chunks waste less on padding.
-    chunked = [replace(line, chunk=10) if line.label == Q_FEDAVG else line for line in longer]
+    chunked = [replace(line, chunk=10) if line.label == Q_FEDAVG else line for line in lines]
     return tuple(line for line in chunked if "output" not in line.options)
 
 

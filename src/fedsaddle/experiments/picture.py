@@ -27,7 +27,7 @@ def draw(figure: Figure, tracks: Tracks, path: Path) -> Path:
         axes.set(xlabel=_UNITS[panel.x], ylabel=panel.title)
         axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
     handles, labels = canvas.axes[0].get_legend_handles_labels()
-    across = min(5 if columns > 1 else 3, len(labels))
+    across = min(4 if columns > 1 else 3, len(labels))
     canvas.legend(handles, labels, loc="outside lower center", ncols=across, frameon=False, fontsize=9)
     seeds, window = len(tracks[figure.lines[0].label]), max(panel.window for panel in figure.panels)
     means = f", running means of {window} rounds" if window > 1 else ""

@@ -23,6 +23,7 @@ class Link:
     activation: type[nn.Module]  # ReLU, Tanh, Sigmoid or Identity
 
 
+Layers = list[tuple[Link, Tensor, Tensor | None]]  # with views of weight and bias
 _ACTIVATIONS = (nn.ReLU, nn.Tanh, nn.Sigmoid)
 
 
@@ -73,29 +74,42 @@ class Chain:
 
         def gradient(slope: Tensor) -> Tensor:
             g = torch.empty(w.shape, dtype=w.dtype)
-            into, d = self._parameters(g), slope
-            for k in range(len(layers) - 1, -1, -1):
-                link, weight, _ = layers[k]
-                d = _slope(link.activation, outputs[k + 1], d)
-                _, weight_gradient, bias_gradient = into[k]
-                torch.bmm(d.mT, outputs[k], out=weight_gradient)
-                if bias_gradient is not None:
-                    torch.sum(d, 1, out=bias_gradient)
-                if k:
-                    d = torch.bmm(d, weight)
+            self._backward(layers, self._parameters(g), outputs, slope, 0.0, 1.0)
             return g
 
         return outputs[-1], gradient
 
-    def _outputs(self, layers: list[tuple[Link, Tensor, Tensor | None]], x: Tensor) -> list[Tensor]:
+    def descend(self, w: Tensor, x: Tensor, slope_of: Callable[[Tensor], Tensor], step: float, keep: float) -> None:
+        """`w ← keep w - step gradient`, in place, without a gradient in between; `slope_of` is the scores' slope."""
+        layers = self._parameters(w)
+        outputs = self._outputs(layers, x)
+        self._backward(layers, layers, outputs, slope_of(outputs[-1]), keep, -step)
+
+    def _backward(
+        self, layers: Layers, into: Layers, outputs: list[Tensor], slope: Tensor, beta: float, alpha: float
+    ) -> None:
+        """`into ← beta into + alpha gradient`, from the last layer to the first."""
+        d = slope
+        for k in range(len(layers) - 1, -1, -1):
+            link, weight, _ = layers[k]
+            d = _slope(link.activation, outputs[k + 1], d)
+            before = torch.bmm(d, weight) if k else d  # before the weight is written
+            _, weight_into, bias_into = into[k]
+            weight_into.baddbmm_(d.mT, outputs[k], beta=beta, alpha=alpha)  # twice as quick as bmm(out=)
+            if bias_into is not None:
+                moved = d.sum(1).mul_(alpha)
+                bias_into.copy_(moved if beta == 0 else moved.add_(bias_into, alpha=beta))
+            d = before
+
+    def _outputs(self, layers: Layers, x: Tensor) -> list[Tensor]:
         outputs = [x.flatten(2) if x.ndim > 3 else x]
         for link, weight, bias in layers:
             outputs.append(_activate(link.activation, _affine(outputs[-1], weight, bias)))
         return outputs
 
-    def _parameters(self, w: Tensor) -> list[tuple[Link, Tensor, Tensor | None]]:
+    def _parameters(self, w: Tensor) -> Layers:
         parts = iter(w.split_with_sizes(self.sizes, -1))
-        found: list[tuple[Link, Tensor, Tensor | None]] = []
+        found: Layers = []
         for link in self.links:
             weight = next(parts).view(len(w), link.outputs, link.inputs)
             found.append((link, weight, next(parts) if link.bias else None))
@@ -121,7 +135,7 @@ def _activate(kind: type[nn.Module], z: Tensor) -> Tensor:
 def _slope(kind: type[nn.Module], output: Tensor, d: Tensor) -> Tensor:
     """The slope before the activation, from its output."""
     if kind is nn.ReLU:
-        return d * (output > 0)
+        return torch.ops.aten.threshold_backward(d, output, 0)  # type: ignore[no-any-return]
     if kind is nn.Tanh:
         return d * (1 - output * output)
     return d * output * (1 - output) if kind is nn.Sigmoid else d

@@ -75,13 +75,25 @@ class Supervised:
         """Its gradient, through the slope of the loss in the scores."""
         return self.gradient_of(w, batch)
 
+    def descend(self, w: Tensor, batch: Batch, step: float) -> Tensor:
+        """`w - step ∇f`, written into `w`: for a chain of linear layers without a gradient in between."""
+        chain = self.flat.chain
+        if chain is None or len(w) == 1 or self.compiled or not chain.fits(batch.x):
+            return w.sub_(self.gradient(w, batch), alpha=step)
+        chain.descend(w, batch.x, lambda scores: self._slope(scores, batch), step, 1 - step * self.l2)
+        return w
+
     def _gradient(self, w: Tensor, batch: Batch) -> Tensor:
         scores, pull = self.flat.pullback(w, batch.x)
+        g = pull(self._slope(scores, batch))
+        return g.add_(w, alpha=self.l2) if self.l2 else g
+
+    def _slope(self, scores: Tensor, batch: Batch) -> Tensor:
+        """Of each client's mean loss in its scores."""
         slope = self.loss.slope(scores, batch.y)
         share = shares(slope, batch)
         slope *= share.view(*share.shape, *(1,) * (slope.ndim - share.ndim)) if isinstance(share, Tensor) else share
-        g = pull(slope)
-        return g.add_(w, alpha=self.l2) if self.l2 else g
+        return slope
 
     def row_measures(self, w: Tensor, x: Tensor, y: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
         """Loss and, for classes, accuracy of each row under one model `w (d,)`."""
