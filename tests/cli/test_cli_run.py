@@ -196,7 +196,7 @@ CHANGED = [
     ("algorithm.name=AFL", "algorithm.name = 'AFL': the run in out has 'DRFA'"),
     ("data.name=wine", "data.name = 'wine': the run in out has 'iris'"),
     ("split.clients=6", "split.clients = 6: the run in out has 5"),
-    ("problem.l2=0.1", "problem.l2 = 0.1: the run in out has 0.0"),
+    ("problem.l2=0.1", "problem.l2 = 0.1: the run in out has None"),
     ("engine.name=serial", "engine.name = 'serial': the run in out has 'vectorised'"),
 ]
 
@@ -220,17 +220,16 @@ def test_a_changed_config_is_refused(done, monkeypatch, change, said):
     assert {p: p.read_bytes() for p in Path("out").rglob("*") if p.is_file()} == before
 
 
-def test_a_run_of_a_machine_with_more_cores(config, quick, monkeypatch):
+def test_a_run_of_a_machine_with_another_rule(config, quick, monkeypatch):
     """What the rule chose there must be said here, and may be."""
     with monkeypatch.context() as there:
-        there.setattr("os.cpu_count", lambda: 3)
+        there.setattr("fedsaddle.engines.choose.MOST_CLIENTS", 3)
         run(config, out=Path("whole"))
         run(config, "run.rounds=3", out=Path("out"))
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
     outcome = run(config, out=Path("out"), resume=True)
     assert outcome.code == 2
-    assert outcome.err.splitlines()[-1].endswith("'workers': 3}; resume with the same")
-    assert run(config, "engine.workers=3", out=Path("out"), resume=True).code == 0
+    assert outcome.err.splitlines()[-1].endswith("'chunk': 3, 'workers': 1}; resume with the same")
+    assert run(config, "engine.chunk=3", out=Path("out"), resume=True).code == 0
     assert same_end(Path("out"), Path("whole"))
 
 
