@@ -247,7 +247,7 @@ def test_the_rule_for_chunks():
     rows = iris().train
     assert settings(problem(), rows)[0] == 64
     wide = Supervised(nn.Linear(4, 300_000))
-    assert settings(wide, rows)[0] == 4  # 6 MB a model: the least that pays
+    assert settings(wide, rows)[0] == 5  # 6 MB a model, 32 MiB in all
     pictures = Supervised(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3)))
     assert settings(pictures, rows)[0] == 1
 

@@ -44,7 +44,7 @@ def test_the_same_results_as_stacked_rows(name, engine):
     }[name]
     stacked = iris(7).train
     lazy = Lazy(stacked.sizes, stacked.client, keep=3)
-    a, b = (run(make(), rows, 3, engine=engine, workers=1) for rows in (stacked, lazy))
+    a, b = (run(make(), rows, 3, engine=engine) for rows in (stacked, lazy))
     torch.testing.assert_close(a.model, b.model, rtol=0, atol=1e-6)
     assert a.summary["ledger"] == b.summary["ledger"]
     for u, v in zip(timeless(a.history), timeless(b.history), strict=True):
