@@ -14,7 +14,7 @@ from fedsaddle.data.registry import Entry
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.experiments.claims import Claim
 from fedsaddle.experiments.figure import Figure, Line, Setting
-from fedsaddle.experiments.jobs import Job, run_job
+from fedsaddle.experiments.jobs import Job, _rows, make_algorithm, run_job
 from fedsaddle.experiments.names import EXPERIMENTS
 from fedsaddle.experiments.outcome import json_lines
 from fedsaddle.experiments.pool import Failed, run_jobs
@@ -107,6 +107,26 @@ def test_one_process_and_two_give_the_same() -> None:
 def test_another_seed_is_another_run() -> None:
     tracks = run_figure(SMALL.quick(), "small", 1)["DRFA"]
     assert tracks[0].columns["test mean"] != tracks[1].columns["test mean"]
+
+
+def test_a_setting_may_name_a_min_max_problem() -> None:
+    """With its own options, steps that change by stages, pooled measures and two exchanges a round."""
+    setting = Setting(
+        {"name": "digits", "split": "dirichlet", "clients": 5, "alpha": 1.0},
+        "mlp",
+        {"hidden": [5]},
+        problem="class-fair",
+        problem_options={"penalty": 0.5},
+    )
+    step = {"name": "staged", "stages": [[1, 0.1], [1, 0.01]]}
+    line = Line("FedSGDA", "FedSGDA-MB", {"batch_size": 10, "primal_step": step}, 2)
+    track = run_job(Job(setting, line, 0))
+    assert track.columns["exchanges"] == [2, 4]
+    assert track.columns["bytes"][1] == 2 * track.columns["bytes"][0]
+    assert 0 <= track.columns["worst_class_accuracy"][-1] <= track.columns["test global"][-1]
+    made = make_algorithm(Job(setting, line, 0), _rows(json.dumps(dict(setting.data)), 0))
+    assert made.problem.penalty == 0.5
+    assert [made.primal_step.at(t) for t in (0, 1)] == [0.1, 0.01]
 
 
 def test_missing_data_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

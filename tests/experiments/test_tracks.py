@@ -90,8 +90,21 @@ def test_tracks_are_sorted_by_label_and_seed() -> None:
 
 def test_history_becomes_columns() -> None:
     figures = {"worst": 0.1, "mean": 0.2, "std": 0.3, "global": 0.4, "best": 1.0}
-    record = {"round": 3, "local_steps": 30, "seconds": 0.5, "test": {"accuracy": figures, "loss": {}}}
+    record = {
+        "round": 3,
+        "exchanges": 6,
+        "bytes_down": 40,
+        "bytes_up": 2,
+        "local_steps": 30,
+        "seconds": 0.5,
+        "test": {"accuracy": figures, "loss": {**figures, "mean": 1.5}},
+        "pooled": {"auroc": 0.75},
+    }
     columns = Track.of("one", 0, [record]).columns
     assert columns["round"] == [3]
+    assert columns["exchanges"] == [6]
+    assert columns["bytes"] == [42]
     assert columns["test std"] == [0.3]
+    assert columns["test loss mean"] == [1.5]
+    assert columns["auroc"] == [0.75]
     assert not any(name.startswith("train") for name in columns)

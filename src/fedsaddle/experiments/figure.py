@@ -18,7 +18,7 @@ class Line:
 
     label: str
     algorithm: str  # a name of `fedsaddle list algorithms`
-    options: Options
+    options: Options  # as in a config's [algorithm]: schedules and estimators are tables with a name
     rounds: int
     colour: int = 0  # of fedsaddle.report.plots.COLOURS
     style: str = "-"
@@ -27,11 +27,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Setting:
-    """The data and the model that all lines share."""
+    """The data, the model and the problem that all lines share."""
 
     data: Options  # keywords of fedsaddle.load
     model: str  # a name of `fedsaddle list models`
     model_options: Options = field(default_factory=dict)
+    problem: str = "supervised"  # a name of `fedsaddle list problems`
+    problem_options: Options = field(default_factory=dict)
     evaluate_every: int = 1
     evaluate_train: bool = False
 
@@ -40,11 +42,12 @@ class Setting:
 class Panel:
     """One of the small plots: a column of the tracks over another."""
 
-    x: str  # "round", "local_steps" or "seconds"
-    y: str  # "test worst", "train global" ...
+    x: str  # "round", "exchanges", "bytes", "local_steps" or "seconds"
+    y: str  # "test worst", "train global", "test loss mean", or a pooled measure such as "auroc"
     title: str
     window: int = 1  # rounds of the running mean that is drawn
     target: float | None = None  # a level to mark
+    log: bool = False  # a logarithmic scale for y
 
 
 @dataclass(frozen=True)

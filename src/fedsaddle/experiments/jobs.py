@@ -9,15 +9,14 @@ from typing import Any
 
 import torch
 
-from fedsaddle.catalogue import ALGORITHMS, DATASETS, SPLITS, find
-from fedsaddle.config import Named
+from fedsaddle.build import build_algorithm
+from fedsaddle.catalogue import DATASETS, SPLITS, find
+from fedsaddle.config import validated
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.table import Dataset
 from fedsaddle.experiments.figure import Line, Setting
 from fedsaddle.experiments.tracks import Track
 from fedsaddle.loop import run
-from fedsaddle.objective import build_model
-from fedsaddle.problems.minimisation import Supervised
 
 
 @dataclass(frozen=True)
@@ -49,12 +48,19 @@ def run_job(job: Job) -> Track:
 
 
 def make_algorithm(job: Job, data: FederatedData) -> Any:
-    """The line's algorithm, with a model that the seed has drawn."""
-    torch.manual_seed(job.seed)
-    section = Named(name=job.setting.model, **job.setting.model_options)
-    problem = Supervised(build_model(section, data, scores=len(data.classes)))
-    make = find(ALGORITHMS, "algorithm", job.line.algorithm)
-    return make(problem=problem, **job.line.options)
+    """The line's algorithm on the setting's problem, with a model that the seed has drawn."""
+    setting, line = job.setting, job.line
+    config = validated(
+        {
+            "data": {"name": setting.data["name"]},
+            "split": {"name": setting.data["split"]},
+            "model": {"name": setting.model, **setting.model_options},
+            "problem": {"name": setting.problem, **setting.problem_options},
+            "algorithm": {"name": line.algorithm, **line.options},
+            "run": {"seed": job.seed},
+        }
+    )
+    return build_algorithm(config, data)
 
 
 @lru_cache(maxsize=1)

@@ -12,7 +12,13 @@ from fedsaddle.experiments.figure import Figure, Line, Panel
 from fedsaddle.experiments.tracks import Track, Tracks, interval
 from fedsaddle.report.plots import COLOURS, axes_of, save
 
-_UNITS = {"round": "communication rounds", "local_steps": "local iterations", "seconds": "seconds of simulation"}
+_UNITS = {
+    "round": "communication rounds",
+    "exchanges": "exchanges",
+    "bytes": "bytes down and up",
+    "local_steps": "local iterations",
+    "seconds": "seconds of simulation",
+}
 
 
 def draw(figure: Figure, tracks: Tracks, path: Path) -> Path:
@@ -25,7 +31,10 @@ def draw(figure: Figure, tracks: Tracks, path: Path) -> Path:
         if panel.target is not None:
             axes.axhline(panel.target, color="#6b6b6b", lw=0.8, ls=":")
         axes.set(xlabel=_UNITS[panel.x], ylabel=panel.title)
-        axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
+        if panel.log:
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
     handles, labels = canvas.axes[0].get_legend_handles_labels()
     across = min(4 if columns > 1 else 3, len(labels))
     canvas.legend(handles, labels, loc="outside lower center", ncols=across, frameon=False, fontsize=9)
@@ -40,4 +49,6 @@ def _line(axes: Any, panel: Panel, line: Line, tracks: tuple[Track, ...]) -> Non
     mean, low, high = interval(np.stack([t.smooth(panel.y, panel.window) for t in tracks]))
     colour = COLOURS[line.colour]
     axes.plot(x, mean, color=colour, ls=line.style, lw=1.4, label=line.label)
-    axes.fill_between(x, np.clip(low, 0, 1), np.clip(high, 0, 1), color=colour, alpha=0.12, lw=0)
+    # Measures are never negative; a band that dips below 0 would rule a logarithmic scale.
+    floor = mean / 10 if panel.log else np.zeros_like(mean)
+    axes.fill_between(x, np.maximum(low, floor), high, color=colour, alpha=0.12, lw=0)

@@ -27,11 +27,16 @@ class Track:
 
     @classmethod
     def of(cls, label: str, seed: int, history: Sequence[Mapping[str, Any]]) -> Track:
-        """Read a run's history."""
-        columns = {key: [float(r[key]) for r in history] for key in ("round", "local_steps", "seconds")}
+        """Read a history: costs, "test worst" (of accuracy), "test loss worst" ..., and pooled measures by name."""
+        columns = {key: [float(r[key]) for r in history] for key in ("round", "exchanges", "local_steps", "seconds")}
+        columns["bytes"] = [float(r["bytes_down"] + r["bytes_up"]) for r in history]
         for part in ("test", "train"):
-            for statistic in STATISTICS if part in history[-1] else ():
-                columns[f"{part} {statistic}"] = [round(float(r[part]["accuracy"][statistic]), 6) for r in history]
+            for measure in history[-1].get(part, {}):
+                head = part if measure == "accuracy" else f"{part} {measure}"
+                for statistic in STATISTICS:
+                    columns[f"{head} {statistic}"] = [round(float(r[part][measure][statistic]), 6) for r in history]
+        for measure in history[-1].get("pooled", {}):
+            columns[measure] = [float(f"{r['pooled'][measure]:.6g}") for r in history]
         return cls(label, seed, columns)
 
     def column(self, name: str) -> Floats:
