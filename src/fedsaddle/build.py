@@ -59,7 +59,10 @@ def build_data(config: Config) -> FederatedData:
     with within("data"):
         dataset = make_data(**checked("data", make_data, options))
     with within("split"):
-        return federate(dataset, rule, config.run.seed, config.data.test_share)
+        data = federate(dataset, rule, config.run.seed, config.data.test_share)
+    with within("data"):
+        share = config.data.positives_per_batch
+        return data if share is None else data.balanced(share)
 
 
 def build_algorithm(config: Config, data: FederatedData) -> Any:

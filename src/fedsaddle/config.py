@@ -31,6 +31,7 @@ class DataSection(Named):
     """Which rows."""
 
     test_share: float = Field(0.2, ge=0, lt=1)
+    positives_per_batch: float | None = Field(None, gt=0, lt=1)
 
 
 class ProblemSection(Named):

@@ -21,6 +21,7 @@ def fingerprint(algorithm: Any, rows: ClientRows, seed: int, lost_replies: float
         "start": described(algorithm.problem.initial()),
         "clients": digest(torch.from_numpy(np.ascontiguousarray(rows.sizes, dtype=np.int64))),
         "rows": _sampled(rows),
+        "positives": rows.positives,
         "seed": int(seed),
         "lost_replies": float(lost_replies),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -37,6 +37,16 @@ class FederatedData:
     def count(self) -> int:
         """Number of clients."""
         return self.train.count
+
+    def balanced(self, positives_per_batch: float) -> FederatedData:
+        """The same data, drawn with a given share of positives in every minibatch of training rows.
+
+        Rows are weighed back, so that every client's objective stays what it was: only the noise changes.
+        """
+        if len(self.classes) != 2:
+            remedy = f"needs data of two classes, these have {len(self.classes)}"
+            raise BadInput("positives_per_batch", positives_per_batch, remedy)
+        return replace(self, train=replace(self.train, positives=positives_per_batch))
 
 
 def federate(dataset: Dataset, split: Split, seed: int = 0, test_share: float = 0.2) -> FederatedData:

@@ -19,8 +19,24 @@ from fedsaddle.errors import BadInput
 Ints = NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Labelled:
+    """The rows of one label: client c of those asked has `counts[c]`, numbered `numbers[starts[c] : ...]`."""
+
+    starts: Ints
+    counts: Ints
+    numbers: Ints
+
+    def pick(self, places: Ints) -> Ints:
+        """The row numbers at `places (C, B)` among them; row 0 for clients that have none."""
+        if not len(self.numbers):
+            return np.zeros_like(places)
+        found = self.numbers[np.minimum(self.starts[:, None] + places, len(self.numbers) - 1)]
+        return np.where(self.counts[:, None] > 0, found, 0)
+
+
 class ClientRows(Protocol):
-    """The rows of every client. `gather` is all that an engine needs."""
+    """The rows of every client. `gather` is all that most algorithms need of an engine."""
 
     @property
     def count(self) -> int:
@@ -30,6 +46,15 @@ class ClientRows(Protocol):
     @property
     def sizes(self) -> Ints:
         """Rows per client, (N,)."""
+        ...
+
+    @property
+    def positives(self) -> float | None:
+        """The share of label 1 in every minibatch; None: as they come."""
+        ...
+
+    def labelled(self, clients: Ints, label: int) -> Labelled:
+        """Where the rows of one label are."""
         ...
 
     def gather(self, clients: Ints, rows: Ints) -> tuple[Tensor, Tensor]:
@@ -49,8 +74,11 @@ class Stacked:
     y: Tensor
     offsets: Ints
     allow_empty: bool = False  # test sets may leave a client without rows
+    positives: float | None = None  # share of label 1 in every minibatch; None: as they come
+    _found: dict[int, tuple[Ints, Ints]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        check_positives(self.positives)
         rows = len(self.x)
         if len(self.y) != rows or self.offsets[0] != 0 or self.offsets[-1] != rows:
             raise BadInput("offsets", self.offsets.tolist()[-1:], f"x has {rows} rows and y has {len(self.y)}")
@@ -88,6 +116,15 @@ class Stacked:
         y = self.y.index_select(0, at).view(*rows.shape, *self.y.shape[1:])
         return x, y
 
+    def labelled(self, clients: Ints, label: int) -> Labelled:
+        """Found once for all clients, then looked up."""
+        if label not in self._found:
+            at = torch.nonzero(self.y == label).flatten().numpy()
+            ends = np.searchsorted(at, self.offsets)
+            self._found[label] = (ends, at - np.repeat(self.offsets[:-1], np.diff(ends)))
+        ends, numbers = self._found[label]
+        return Labelled(ends[clients], ends[clients + 1] - ends[clients], numbers)
+
     def everything(self, clients: Ints) -> tuple[Tensor, Tensor] | None:
         """All rows of clients that are neighbours of one size, without a copy; None for other clients."""
         sizes, first, n = self.sizes[clients], int(clients[0]), int(self.sizes[clients[0]])
@@ -108,8 +145,12 @@ class Lazy:
     sizes: Ints
     load: Callable[[int], tuple[Tensor, Tensor]]
     keep: int = 1024
+    positives: float | None = None  # share of label 1 in every minibatch; None: as they come
     _kept: OrderedDict[int, tuple[Tensor, Tensor]] = field(default_factory=OrderedDict, repr=False, compare=False)
     _lock: Lock = field(default_factory=Lock, repr=False, compare=False)  # chunks are gathered on several threads
+
+    def __post_init__(self) -> None:
+        check_positives(self.positives)
 
     @property
     def count(self) -> int:
@@ -138,9 +179,21 @@ class Lazy:
         xs, ys = zip(*((x[r], y[r]) for (x, y), r in zip(both, picks, strict=True)), strict=True)
         return torch.stack(xs), torch.stack(ys)
 
+    def labelled(self, clients: Ints, label: int) -> Labelled:
+        """Found anew for the clients that are asked."""
+        found = [torch.nonzero(self.client(int(i))[1] == label).flatten().numpy() for i in clients]
+        counts = np.array([len(f) for f in found], dtype=np.int64)
+        return Labelled(np.cumsum(counts) - counts, counts, np.concatenate(found))
+
     def everything(self, clients: Ints) -> tuple[Tensor, Tensor] | None:
         """All rows of a client that stands alone."""
         if len(clients) > 1:
             return None
         x, y = self.client(int(clients[0]))
         return x[None], y[None]
+
+
+def check_positives(share: float | None) -> None:
+    """Refuse a share that is not strictly between 0 and 1."""
+    if share is not None and not 0 < share < 1:
+        raise BadInput("positives", share, "the share of positives in a batch is above 0 and below 1")

@@ -23,11 +23,13 @@ Sent = TypeVar("Sent")
 
 
 class Batch(NamedTuple):
-    """Rows of each client: `x (C, B, ...)`, `y (C, B, ...)`, and `weight (C, B)` where rows are padding."""
+    """Rows of each client: `x (C, B, ...)`, `y (C, B, ...)`, `weight (C, B)` where rows do not count alike or are
+    padding, and `rows (C, B)`, their numbers within the client, where rows were drawn."""
 
     x: Tensor
     y: Tensor
     weight: Tensor | None = None
+    rows: Tensor | None = None
 
 
 class Site(Protocol):
@@ -47,8 +49,12 @@ class Site(Protocol):
         """The same vector for every client: `(d,) -> (C, d)`, without a copy."""
         ...
 
-    def minibatch(self, step: int, size: int, stream: int = 0) -> Batch:
-        """`size` rows drawn uniformly with replacement, the same on every engine for the same seed."""
+    def minibatch(self, step: int, size: int, stream: int = 0, label: int | None = None) -> Batch:
+        """`size` rows drawn uniformly with replacement, the same on every engine for the same seed.
+
+        With a `label`, only among the rows of that label; a client that has none gets padding of weight 0. Draws of
+        one step that should be independent of each other need different streams.
+        """
         ...
 
     def everything(self) -> Batch:
