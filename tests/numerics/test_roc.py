@@ -1,0 +1,66 @@
+"""Exact areas under the ROC curve, against scikit-learn and against pairs counted one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import roc_curve as sklearn_curve
+
+from fedsaddle.errors import BadInput
+from fedsaddle.numerics.roc import average_precision, partial_auroc, roc_curve, two_way_partial_auroc, under_line
+
+ROWS = st.lists(st.tuples(st.integers(-6, 6), st.booleans()), min_size=2, max_size=40).filter(
+    lambda rows: len({label for _, label in rows}) == 2
+)
+
+
+def split(rows):
+    return np.array([s for s, _ in rows], dtype=float), np.array([y for _, y in rows], dtype=int)
+
+
+@given(ROWS, st.sampled_from([0.05, 0.3, 0.5, 0.77, 1.0]))
+def test_as_scikit_learn_says(rows, max_fpr):
+    s, y = split(rows)
+    assert partial_auroc(s, y, max_fpr) == pytest.approx(roc_auc_score(y, s, max_fpr=max_fpr))
+    assert average_precision(s, y) == pytest.approx(average_precision_score(y, s))
+    fpr, tpr, _ = sklearn_curve(y, s, drop_intermediate=False)
+    ours = roc_curve(s, y)
+    assert ours is not None
+    np.testing.assert_allclose(ours, (fpr, tpr))
+
+
+@given(ROWS, st.floats(0.01, 1), st.floats(0, 0.99))
+def test_the_two_way_area_by_a_fine_grid(rows, max_fpr, min_tpr):
+    fpr, tpr = roc_curve(*split(rows))
+    middle = (np.arange(20_000) + 0.5) / 20_000 * max_fpr
+    # np.interp takes the last of several points with one fpr, as the curve does from the right.
+    height = np.interp(middle, fpr, tpr)
+    assert under_line(fpr, tpr, max_fpr, min_tpr) == pytest.approx(
+        max_fpr * np.maximum(height - min_tpr, 0).mean(), abs=3e-3
+    )
+
+
+def test_the_two_way_area_is_the_auroc_of_the_hardest_rows():
+    rng = np.random.default_rng(0)
+    positive, negative = rng.normal(1, 1, 40), rng.normal(0, 1, 60)
+    s, y = np.concatenate([positive, negative]), np.repeat([1, 0], [40, 60])
+    hard = np.concatenate([np.sort(positive)[:20], np.sort(negative)[-18:]])
+    by_hand = roc_auc_score(np.repeat([1, 0], [20, 18]), hard)
+    assert two_way_partial_auroc(s, y, 0.3, 0.5) == pytest.approx(by_hand)
+
+
+def test_a_missing_class_is_no_number():
+    assert roc_curve([0.1, 0.2], [1, 1]) is None
+    assert partial_auroc([0.1, 0.2], [0, 0], 0.5) is None
+    assert two_way_partial_auroc([0.1, 0.2], [0, 0], 0.5, 0.5) is None
+    assert average_precision([0.1, 0.2], [0, 0]) is None
+    assert average_precision([], []) is None
+
+
+@pytest.mark.parametrize(("max_fpr", "min_tpr", "key"), [(0, 0, "max_fpr"), (1.1, 0, "max_fpr"), (0.5, 1, "min_tpr")])
+def test_rates_out_of_range_are_named(max_fpr, min_tpr, key):
+    with pytest.raises(BadInput, match=key):
+        under_line(np.array([0, 1.0]), np.array([0, 1.0]), max_fpr, min_tpr)
