@@ -52,6 +52,7 @@ MODELS: dict[str, Entry] = {
     "mlp": Entry("fedsaddle.problems.models:mlp", "linear layers with ReLU; hidden = [50, 50]"),
     "gru": Entry("fedsaddle.problems.models:CharacterGru", "embedding, GRU, linear scores for each character"),
     "cnn": Entry("fedsaddle.problems.models:McMahanCnn", "the two-convolution network of McMahan et al."),
+    "vgg11": Entry("fedsaddle.problems.vgg:Vgg11", "VGG11 for small pictures; normalisation = group, none or batch"),
 }
 
 REGULARISERS: dict[str, Entry] = {

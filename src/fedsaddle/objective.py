@@ -73,14 +73,16 @@ def build_model(section: Named, data: FederatedData, scores: int) -> torch.nn.Mo
     """The model, with the shapes the data ask for."""
     make = find(MODELS, "model.name", section.name)
     row = data.train.x.shape[1:]
+    picture = {"channels": row[0], "classes": scores} if len(row) == 3 else {}
     shapes: dict[str, dict[str, int]] = {
         "logistic": {"inputs": row.numel(), "classes": scores},
         "mlp": {"inputs": row.numel(), "outputs": scores},
-        "cnn": {"channels": row[0], "side": row[-1], "classes": scores} if len(row) == 3 else {},
+        "cnn": {**picture, "side": row[-1]},
+        "vgg11": picture,
         "gru": {"characters": len(data.classes)},
     }
-    if section.name == "cnn" and len(row) != 3:
-        raise BadInput("model.name", "cnn", "needs pictures; say images = true under [data]")
+    if section.name in ("cnn", "vgg11") and len(row) != 3:
+        raise BadInput("model.name", section.name, "needs pictures; say images = true under [data]")
     if section.name == "cnn" and (row[1] != row[2] or row[2] < 4):
         remedy = f"needs square pictures of 4 x 4 pixels or more, these are {row[1]} x {row[2]}; use mlp"
         raise BadInput("model.name", "cnn", remedy)

@@ -35,7 +35,7 @@ LISTED = {
     "algorithms": ALGORITHMS,
     "problems": ["supervised", "class-fair", "robust", "auc"],
     "losses": ["cross-entropy", "logistic", "square"],
-    "models": ["logistic", "mlp", "gru", "cnn"],
+    "models": ["logistic", "mlp", "gru", "cnn", "vgg11"],
     "datasets": ["digits", "wine", "iris", "diabetes", "fashion-mnist", "adult", "shakespeare", "file"],
     "splits": ["iid", "by-class", "dirichlet", "by-column", "natural"],
     "engines": ["vectorised", "serial"],

@@ -16,7 +16,7 @@ def _load(entry: Entry) -> object:
 def test_the_names_are_those_promised() -> None:
     assert list(DATASETS) == [
         *("digits", "scanned-digits", "breast-cancer", "wine", "iris", "diabetes"),
-        *("fashion-mnist", "adult", "shakespeare", "file"),
+        *("fashion-mnist", "cifar10", "cifar100", "adult", "shakespeare", "file"),
     ]
     assert list(SPLITS) == ["iid", "by-class", "dirichlet", "by-column", "natural"]
 

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import lzma
 from pathlib import Path
 
 import pytest
 
-from fedsaddle.data import adult, fashion_mnist, shakespeare
+from fedsaddle.data import adult, cifar, fashion_mnist, shakespeare
 from fedsaddle.data.locate import PublicFile, cache_folder, search_folders
 from fedsaddle.errors import BadInput, MissingData
 
@@ -50,6 +51,9 @@ def test_packed_and_unpacked_files_read_alike_whatever_the_gzip_level(places: tu
         path = _put(places[0], "rows.txt.gz", gzip.compress(CONTENT, level))
         assert _file().read() == CONTENT
         path.unlink()
+    path = _put(places[0], "rows.txt.xz", lzma.compress(CONTENT))
+    assert _file().read() == CONTENT
+    path.unlink()
     _put(places[0], "rows.txt", CONTENT)
     assert _file().read() == CONTENT
 
@@ -89,6 +93,8 @@ def test_a_damaged_gzip_file_is_refused(places: tuple[Path, Path], damage: bytes
     ("load", "source"),
     [
         (fashion_mnist.fashion_mnist, "zalandoresearch/fashion-mnist"),
+        (cifar.cifar10, "kriz/cifar.html"),
+        (cifar.cifar100, "kriz/cifar.html"),
         (adult.adult, "UCI dataset 2 'Adult'"),
         (shakespeare.shakespeare, "TheMITTech/shakespeare"),
     ],

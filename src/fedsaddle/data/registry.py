@@ -34,6 +34,16 @@ DATASETS: dict[str, Entry] = {
         "60,000 + 10,000 pictures of clothes, 28x28 pixels, 10 classes",
         "github.com/zalandoresearch/fashion-mnist; MIT",
     ),
+    "cifar10": Entry(
+        "fedsaddle.data.cifar:cifar10",
+        "50,000 + 10,000 colour pictures, 32x32 pixels, 10 classes; a part of them will do",
+        "www.cs.toronto.edu/~kriz/cifar.html; no licence stated",
+    ),
+    "cifar100": Entry(
+        "fedsaddle.data.cifar:cifar100",
+        "50,000 + 10,000 colour pictures, 32x32 pixels, 100 fine or 20 coarse classes; a part of them will do",
+        "www.cs.toronto.edu/~kriz/cifar.html; no licence stated",
+    ),
     "adult": Entry(
         "fedsaddle.data.adult:adult",
         "32,561 + 16,281 people of the 1994 US census, income above 50,000 dollars, with sex and race",

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedsaddle.errors import BadInput
+from fedsaddle.problems.vgg import Vgg11 as Vgg11
 
 
 def logistic_regression(inputs: int, classes: int) -> nn.Module:
