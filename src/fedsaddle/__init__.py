@@ -16,6 +16,10 @@ __version__ = "0.1.0"
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
+    from fedsaddle.algorithms.coda import Coda as Coda
+    from fedsaddle.algorithms.coda import CodaPlus as CodaPlus
+    from fedsaddle.algorithms.coda import Npa as Npa
+    from fedsaddle.algorithms.codasca import Codasca as Codasca
     from fedsaddle.algorithms.drfa import Afl as Afl
     from fedsaddle.algorithms.drfa import Drfa as Drfa
     from fedsaddle.algorithms.drfa import DrfaProx as DrfaProx
@@ -45,7 +49,11 @@ _WHERE = {
     "Afl": "algorithms.drfa",
     "Drfa": "algorithms.drfa",
     "DrfaProx": "algorithms.drfa",
+    "Coda": "algorithms.coda",
+    "CodaPlus": "algorithms.coda",
+    "Codasca": "algorithms.codasca",
     "FedSgda": "algorithms.fedsgda",
+    "Npa": "algorithms.coda",
     "LocalSgda": "algorithms.local_sgda",
     "MiniBatch": "algorithms.estimators",
     "Minimax": "problems.minimax",

@@ -28,6 +28,9 @@ PARTS = {
     "projection": PROJECTIONS,
     "primal_step": SCHEDULES,
     "dual_step": SCHEDULES,
+    "local_steps": SCHEDULES,
+    "stage_rounds": SCHEDULES,
+    "stage_steps": SCHEDULES,
     "estimator": ESTIMATORS,
 }
 
@@ -72,7 +75,7 @@ def build_algorithm(config: Config, data: FederatedData) -> Any:
     problem = build_problem(config, data)
     options = config.algorithm.options()
     for key, table in PARTS.items():
-        if isinstance(options.get(key), dict) or (key in options and key not in ("primal_step", "dual_step")):
+        if isinstance(options.get(key), dict) or (key in options and table is not SCHEDULES):
             options[key] = build_part(f"algorithm.{key}", table, options[key])
     if config.algorithm.name == "DRFA-Prox" and "regulariser" not in options:
         raise BadInput("algorithm.regulariser", None, "DRFA-Prox needs one: { name = 'kl', strength = 0.1 }")

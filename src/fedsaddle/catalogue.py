@@ -14,6 +14,7 @@ from fedsaddle.errors import BadInput
 _DRFA = "Deng, Kamani, Mahdavi 2020"
 _SGDA = "Sharma, Panda, Joshi, Varshney 2022"
 _FEDSGDA = "Xie, Zhang, Zhang, Shen, Qian"
+_CODA = "Yuan, Guo, Xu, Ying, Yang 2021"
 _ALG = "fedsaddle.algorithms"
 _MOM = f"{_ALG}.momentum_local_sgda"
 
@@ -31,8 +32,12 @@ ALGORITHMS: dict[str, Entry] = {
     "FedSGDA-MB": Entry(f"{_ALG}.fedsgda:FedSgda", "corrected min-max steps, two exchanges", _FEDSGDA),
     "FedSGDA-STORM": Entry(f"{_ALG}.fedsgda:FedSgdaStorm", "the same with the STORM estimator", _FEDSGDA),
     "FedSGDA-SPIDER": Entry(f"{_ALG}.fedsgda:FedSgdaSpider", "the same with the SPIDER estimator", _FEDSGDA),
+    "CODA": Entry(f"{_ALG}.coda:Coda", "stages of min-max, dual computed anew", "Guo et al. 2020"),
+    "CODA+": Entry(f"{_ALG}.coda:CodaPlus", "stages of local min-max steps", f"{_CODA}, Alg. 1-2"),
+    "CODASCA": Entry(f"{_ALG}.codasca:Codasca", "CODA+ with control variates", f"{_CODA}, Alg. 3-4"),
+    "NPA": Entry(f"{_ALG}.coda:Npa", "CODA+ that averages after every step", f"{_CODA}, App. C"),
 }
-MINIMAX = [name for name in ALGORITHMS if "SGDA" in name]
+MINIMAX = [name for name in ALGORITHMS if "SGDA" in name or "CODA" in name or name == "NPA"]
 
 LOSSES: dict[str, Entry] = {
     "cross-entropy": Entry("fedsaddle.problems.losses:CrossEntropy", "classification with k scores"),
@@ -67,6 +72,7 @@ PROJECTIONS: dict[str, Entry] = {
 
 SCHEDULES: dict[str, Entry] = {
     "power": Entry("fedsaddle.numerics.schedules:Power", "c / (t + 1)^rho"),
+    "geometric": Entry("fedsaddle.numerics.schedules:Geometric", "first * factor^t"),
     "staged": Entry("fedsaddle.numerics.schedules:Staged", "stages = [[150, 0.02], [75, 0.002]]"),
 }
 

@@ -191,7 +191,7 @@ class Loop:
             "bytes_down": ledger.bytes_down,
             "bytes_up": ledger.bytes_up,
             "samples": ledger.samples,
-            "local_steps": self.done * self.algorithm.local_steps,
+            "local_steps": self._iterations(),
             "seconds": round(self.seconds, 6),
         }
         clients: dict[str, Any] = {}
@@ -209,6 +209,12 @@ class Loop:
             record["mixture"] = lam.tolist()
         self.history.append({**record, "clients": clients})
         return self.history[-1]
+
+    def _iterations(self) -> int:
+        """Local steps so far; an algorithm whose rounds are not all alike counts them itself."""
+        if hasattr(self.algorithm, "iterations"):
+            return int(self.algorithm.iterations(self.server))
+        return int(self.done * self.algorithm.local_steps)
 
     def _solution(self) -> tuple[Tensor, Tensor | None]:
         dual = self.algorithm.dual(self.server) if hasattr(self.algorithm, "dual") else None

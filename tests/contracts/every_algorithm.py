@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 import torch
 from remembering import Remembering
-from worlds import EVERY_MINIMAX, LOGISTIC, MINIMAX, MINIMISATION, World
+from worlds import AUC, AUC_MARGIN, EVERY_MINIMAX, GAME, LOGISTIC, MINIMAX, MINIMISATION, World
 
+from fedsaddle.algorithms.coda import Coda, CodaPlus, Npa
+from fedsaddle.algorithms.codasca import Codasca
 from fedsaddle.algorithms.drfa import Afl, Drfa, DrfaProx
 from fedsaddle.algorithms.drfa_ga import DrfaGa
 from fedsaddle.algorithms.estimators import Spider
@@ -24,6 +26,7 @@ from fedsaddle.algorithms.momentum_local_sgda import MomentumLocalSgda, Momentum
 from fedsaddle.algorithms.qfedavg import QFedAvg
 from fedsaddle.numerics.projections import Ball, Box
 from fedsaddle.numerics.regularisers import Concave, KullbackLeibler, Quadratic
+from fedsaddle.numerics.schedules import Geometric
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,10 @@ LOSS = ("LocalLoss.loss",)
 PRIOR = torch.tensor([0.3, 0.1, 0.1, 0.2, 0.2, 0.1], dtype=torch.float64)
 QUARTIC = Concave(lambda u: -3 * (u - 0.2).pow(4).sum(), most_steps=200)
 GAMES = {"local_steps": 3, "batch_size": 3, "primal_step": 0.1, "dual_step": 0.2, "sampled_clients": 4}
+STAGES = {
+    "local_steps": 3, "batch_size": 3, "primal_step": Geometric(0.2, 0.5), "sampled_clients": 4, "stage_rounds": 2,
+    "proximal": 0.1,
+}  # fmt: skip
 TOY = ("Work.scores", "Work.visits")
 
 # fmt: off
@@ -74,6 +81,14 @@ TABLE = [
     Case("FedSGDA-MB, all, average", FedSgda, GAMES | {"sampled_clients": None, "output": "average"}, MINIMAX),
     Case("FedSGDA-STORM", FedSgdaStorm, GAMES, EVERY_MINIMAX),
     Case("FedSGDA-SPIDER", FedSgdaSpider, GAMES | {"estimator": Spider(period=2, large_cohort=5), "output": "random"}, MINIMAX),  # noqa: E501
+    Case("CODA+", CodaPlus, STAGES, EVERY_MINIMAX),
+    Case("CODA+, average, growing windows", CodaPlus, STAGES | {"output": "average", "local_steps": Geometric(2, 1.5)}, MINIMAX),  # noqa: E501
+    Case("CODA", Coda, STAGES | {"stage_rounds": 1}, (AUC, AUC_MARGIN)),
+    Case("NPA", Npa, {k: v for k, v in STAGES.items() if k != "local_steps"}, MINIMAX),
+    Case("CODASCA", Codasca, STAGES, EVERY_MINIMAX),
+    Case("CODASCA, all, root", Codasca, STAGES | {"sampled_clients": None, "global_step": "sqrt"}, (AUC_MARGIN, GAME)),
+    Case("CODASCA, random", Codasca, STAGES | {"output": "random", "global_step": 1.1}, MINIMAX),
+    Case("CODASCA, average", Codasca, STAGES | {"output": "average"}, MINIMAX),
     Case("toy with memory", Remembering, {}, shows=TOY),
 ]
 # fmt: on

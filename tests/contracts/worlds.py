@@ -75,6 +75,11 @@ FAIR = World("fair classes", lambda: ClassFair(model=seeded(lambda: mlp(4, [5], 
 
 ROBUST = World("robust", lambda: RobustTraining(model=seeded(lambda: mlp(4, [5], 3)), shape=(4,)), classes)
 AUC = World("auc", lambda: MinimaxAuc(model=seeded(Single), positive_share=0.4), lambda: classes(classes=2))
+AUC_MARGIN = World(
+    "auc with a margin",
+    lambda: MinimaxAuc(model=seeded(Single), positive_share=0.4, margin=0.1),
+    lambda: classes(classes=2),
+)
 
 MINIMAX = (FAIR, GAME)
 EVERY_MINIMAX = (FAIR, GAME, ROBUST, AUC)

@@ -67,6 +67,23 @@ class Staged:
         return self.stages[-1][1]
 
 
+@dataclass(frozen=True)
+class Geometric:
+    """`first * factor^t`."""
+
+    first: float
+    factor: float
+
+    def __post_init__(self) -> None:
+        for key, value in (("first", self.first), ("factor", self.factor)):
+            if not 0 < value < float("inf"):
+                raise BadInput(key, value, "must be a positive number")
+
+    def at(self, t: int) -> float:
+        """The value in round t, or in stage t of an algorithm with stages."""
+        return float(self.first * self.factor**t)
+
+
 def check_step(key: str, step: Step) -> None:
     """Refuse a plain step that is not a positive number."""
     if not isinstance(step, Schedule) and not 0 < step < float("inf"):

@@ -66,6 +66,19 @@ class MinimaxAuc(OverModel):
         gy = 2 * (coupling + constant) - 2 * p * (1 - p) * α
         return torch.cat([gw, ga, gb], 1), gy
 
+    def best_dual(self, x: Tensor, batch: Batch) -> Tensor:
+        """The α that is best for each client's batch, before projection, (C, 1); means of it are best for means."""
+        h = self.scores_of(x, batch)
+        up, down = self._sides(h, batch.y)
+        p = self.positive_share
+        coupling = ((down - up) * h * shares(h, batch)).sum(1, keepdim=True) / (p * (1 - p))
+        return coupling if self.margin is None else coupling + self.margin
+
+    def scores_of(self, x: Tensor, batch: Batch) -> Tensor:
+        """h of each client's rows, (C, B)."""
+        with torch.no_grad():
+            return self.flat.scores(self.weights(x).contiguous(), batch.x).squeeze(-1)
+
     def row_measures(self, x: Tensor, rows: Tensor, labels: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
         """The objective at the present pair, row by row."""
         h = self.scores(x, rows).squeeze(-1)[None]

@@ -103,6 +103,14 @@ class Minimax:
         gx, gy = torch.autograd.grad(total, (at_x, at_y), allow_unused=True)
         return _or_zero(gx, x), _or_zero(gy, y)
 
+    def best_dual(self, x: Tensor, batch: Batch) -> Tensor:
+        """The `best_response` of each client, (C, q)."""
+        if self.best_response is None:
+            raise BadInput("best_response", None, "this problem has none; give one, or use an algorithm without it")
+        real = torch.ones(batch.x.shape[:2]) if batch.weight is None else batch.weight
+        rows = [Batch(batch.x[c][real[c] > 0], batch.y[c][real[c] > 0]) for c in range(len(x))]
+        return torch.stack([self.best_response(x[c], rows[c]) for c in range(len(x))])
+
     def row_measures(self, x: Tensor, rows: Tensor, labels: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
         """The value of each row at the present pair."""
         y = self.start_y if dual is None else dual

@@ -1,0 +1,104 @@
+"""Algorithms 1-4 of the CODASCA paper, line by line: CODA+ (DSG+), CODASCA (DSGSCA+), and CODA's dual."""
+
+from __future__ import annotations
+
+import numpy as np
+from argmax import free
+from game import X0, Y0, gradients
+from sgda_box import mean
+
+
+def best_dual(x, rows):
+    """argmax_y of the game on some rows: the mean of (a·x) a."""
+    return mean((a @ x) * a for a in rows)
+
+
+class Drawn:
+    """The server's draws of one round: the cohort first, then whether a random output is this round's."""
+
+    def __init__(self, world, round, m):
+        self.rng = world.server(round)
+        self.cohort = self.rng.choice(world.N, m, replace=False) if m < world.N else np.arange(world.N)
+
+    def replaces(self, r):
+        return self.rng.random() < 1 / r
+
+
+def coda_plus(world, T, m, R, I, eta, gamma, batch, output, project=free, dual_batch=None):  # noqa: E741
+    """`R(s)`, `I(s)`, `eta(s)` are of stage s = 0, 1, ...; T rounds in all."""
+    v, alpha, s, r = X0, Y0, 0, 0
+    v_0, returned, path = v, (v, alpha), []
+    out = {"x": [], "y": []}
+    for round in range(T):
+        drawn, exchange = Drawn(world, round, m), 0
+        if dual_batch is not None and r == 0 and s > 0:  # CODA: the dual from the primal, over all clients
+            duals = []
+            for k in world.answered(np.arange(world.N), round, 0):
+                rows = world.xs[k] if dual_batch == "all" else world.rows(round, 0, k, 0, dual_batch)
+                duals.append(best_dual(v, rows))
+            alpha, exchange = project(mean(duals)), 1
+        vs, alphas, iterates = [], [], []
+        for k in world.answered(drawn.cohort, round, exchange):
+            v_k, alpha_k = v, alpha
+            for t in range(I(s)):
+                gv, ga = gradients(v_k, alpha_k, world.rows(round, exchange, k, t, batch))
+                v_k, alpha_k = v_k - eta(s) * (gv + gamma * (v_k - v_0)), project(alpha_k + eta(s) * ga)
+                iterates.append((v_k, alpha_k))
+            vs.append(v_k)
+            alphas.append(alpha_k)
+        v, alpha, r = mean(vs), mean(alphas), r + 1  # communicate
+        path.append((mean(i[0] for i in iterates), mean(i[1] for i in iterates)))
+        if output == "average":
+            returned = (mean(p[0] for p in path), mean(p[1] for p in path))
+        elif output == "last" or drawn.replaces(r):
+            returned = (v, alpha)
+        if r == R(s):  # the stage returns, and the next one starts from there
+            v, alpha = returned
+            v_0, path, s, r = v, [], s + 1, 0
+        out["x"].append(returned[0])
+        out["y"].append(returned[1])
+    return out
+
+
+def codasca(world, T, m, R, I, eta, eta_g, gamma, batch, output, project=free):  # noqa: E741
+    """With `m < N` clients that are not asked keep their variates, and c is the mean of all."""
+    v, alpha, s, r = X0, Y0, 0, 0
+    v_0, returned, ends = v, (v, alpha), []
+    zeros = lambda: [np.zeros(4) for _ in range(world.N)]  # noqa: E731
+    c_v, c_a, ck_v, ck_a = np.zeros(4), np.zeros(4), zeros(), zeros()
+    out = {"x": [], "y": [], "cx": [], "cy": [], "ck": []}
+    for round in range(T):
+        drawn = Drawn(world, round, m)
+        vs, alphas = [], []
+        for k in world.answered(drawn.cohort, round, 0):
+            v_k, alpha_k, used_v, used_a = v, alpha, [], []
+            for t in range(I(s)):
+                gv, ga = gradients(v_k, alpha_k, world.rows(round, 0, k, t, batch))
+                gv = gv + gamma * (v_k - v_0)  # of F_k^s
+                used_v.append(gv)
+                used_a.append(ga)
+                v_k = v_k - eta(s) * (gv - ck_v[k] + c_v)
+                alpha_k = project(alpha_k + eta(s) * (ga - ck_a[k] + c_a))
+            ck_v[k] = mean(used_v)  # eq. (7): the gradients actually used
+            ck_a[k] = mean(used_a)
+            vs.append(v_k)
+            alphas.append(alpha_k)
+        c_v, c_a = mean(ck_v), mean(ck_a)  # communicate
+        v = v + eta_g * (mean(vs) - v)
+        alpha = project(alpha + eta_g * (mean(alphas) - alpha))
+        r += 1
+        ends.append((v, alpha))
+        if output == "average":
+            returned = (mean(e[0] for e in ends), mean(e[1] for e in ends))
+        elif output == "last" or drawn.replaces(r):
+            returned = (v, alpha)
+        if r == R(s):
+            v, alpha = returned
+            v_0, ends, s, r = v, [], s + 1, 0
+            c_v, c_a, ck_v, ck_a = np.zeros(4), np.zeros(4), zeros(), zeros()
+        out["x"].append(returned[0])
+        out["y"].append(returned[1])
+        out["cx"].append(c_v)
+        out["cy"].append(c_a)
+        out["ck"].append([c.copy() for c in ck_v])
+    return out
