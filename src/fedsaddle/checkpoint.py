@@ -36,6 +36,18 @@ def write_json(path: Path, content: Any) -> None:
     write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 
+def packed(tensors: Mapping[str, Tensor]) -> bytes:
+    """Tensors as safetensors, which takes none that share memory: those are copied."""
+    seen: set[int] = set()
+    apart: dict[str, Tensor] = {}
+    for name, value in tensors.items():
+        kept = value.detach().contiguous()
+        where = kept.untyped_storage().data_ptr()
+        apart[name] = kept.clone() if where in seen else kept
+        seen.add(where)
+    return save_tensors(apart)
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A run after some rounds: the server's state, what clients remember, and the totals so far."""
@@ -61,7 +73,7 @@ class Folder:
         numbers = {k: v for k, v in _fields(server).items() if not isinstance(v, Tensor)}
         for client, record in memory.items():
             tensors |= {f"own.{client}.{k}": v for k, v in _fields(record).items()}
-        content = save_tensors({k: v.detach().contiguous() for k, v in tensors.items()})
+        content = packed(tensors)
         stem = self.path / f"{rounds:08d}"
         write_atomically(stem.with_suffix(".safetensors"), content)
         about = {
