@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "data": {"errors"},
     "problems": {"numerics", "federation", "errors"},
     "algorithms": {"federation", "problems", "numerics", "errors"},
-    "engines": {"federation", "data", "numerics", "problems", "errors"},
+    "engines": {"federation", "data", "numerics", "problems", "errors", "checkpoint"},
 }
 FILES = sorted(ROOT.rglob("*.py"))
 

@@ -57,3 +57,21 @@ class NobodyAnswered(FedSaddleError):
     """No client of the cohort answered, so that there is nothing to average."""
 
     exit_code = 3
+
+
+class BadMessage(FedSaddleError):
+    """Bytes from another site that are not what they should be."""
+
+    exit_code = 3
+
+
+class TooFewAnswered(FedSaddleError):
+    """Fewer sites answered than the run needs, for longer than it waits."""
+
+    exit_code = 3
+
+
+class Refused(FedSaddleError):
+    """A site that will not take part: it is configured for something else."""
+
+    exit_code = 3

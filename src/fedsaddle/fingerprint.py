@@ -54,3 +54,14 @@ def described(thing: Any) -> Any:
     if thing is None or isinstance(thing, bool | int | float | str):
         return thing
     return getattr(thing, "__qualname__", type(thing).__qualname__)
+
+
+def shared_fingerprint(algorithm: Any, count: int, seed: int) -> str:
+    """What server and sites must agree on before they work together: all that shapes a task, but no rows."""
+    said = {
+        "algorithm": described(algorithm),
+        "start": described(algorithm.problem.initial()),
+        "clients": count,
+        "seed": int(seed),
+    }
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,55 @@
+"""A deployed federation inside the test's process: the real codec and the real halves, without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedsaddle.data.store import Stacked
+from fedsaddle.engines.deployed.answering import Answering
+from fedsaddle.engines.deployed.asking import Deployed, Patience
+from fedsaddle.engines.deployed.expected import Expected, made_up
+from fedsaddle.engines.deployed.own_rows import OwnRows
+from fedsaddle.engines.deployed.site_memory import InMemory, Versions
+from fedsaddle.engines.deployed.transport import InProcess, Transport
+from fedsaddle.fingerprint import shared_fingerprint
+
+RUN = "trial"
+
+
+def alone(rows: Stacked, i: int) -> Stacked:
+    """One client's rows, as its site holds them."""
+    x, y = rows.client(i)
+    return Stacked(x, y, np.array([0, len(x)]), positives=rows.positives)
+
+
+def sites(
+    make: Callable[[], Any], rows: Stacked, seed: int = 0, versions: Callable[[int], Versions] = lambda i: InMemory()
+) -> dict[int, Answering]:
+    """A site for each client, with an algorithm and rows of its own."""
+    made = {}
+    for i in range(rows.count):
+        algorithm, own = make(), OwnRows(alone(rows, i), i, rows.count)
+        agreed = shared_fingerprint(algorithm, rows.count, seed)
+        made[i] = Answering(algorithm, own, i, seed, RUN, agreed, versions(i))
+    return made
+
+
+def deployed(
+    make: Callable[[], Any], rows: Stacked, seed: int = 0, transport: Transport | None = None, **patience: Any
+) -> Deployed:
+    """Sites and a server that asks them; by default all in this process."""
+    if transport is None:
+        transport = InProcess({i: site.answer for i, site in sites(make, rows, seed).items()})
+    return Deployed(
+        transport,
+        tuple(f"site-{i}" for i in range(rows.count)),
+        rows.sizes,
+        RUN,
+        shared_fingerprint(make(), rows.count, seed),
+        Expected(made_up(rows.x, rows.y)),
+        Patience(**patience),
+        sleep=lambda seconds: None,
+    )

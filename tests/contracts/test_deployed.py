@@ -1,0 +1,65 @@
+"""Every algorithm through the wire: the deployed run has the bits of the simulated one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from deployment import deployed
+from every_algorithm import EVERYWHERE, ONCE, algorithm
+
+from fedsaddle.engines.serial import Serial
+from fedsaddle.federation.lossy import Lossy
+from fedsaddle.federation.records import same
+from small import play
+
+everywhere = pytest.mark.parametrize(("case", "world"), EVERYWHERE)
+once = pytest.mark.parametrize(("case", "world"), ONCE)
+
+
+@everywhere
+def test_a_deployed_run_is_the_simulated_one_to_the_bit(case, world):
+    rows = world.rows()
+    simulated = play(algorithm(case, world), Serial(rows), 4)
+    found = play(algorithm(case, world), deployed(lambda: algorithm(case, world), rows), 4)
+    assert all(same(a, b) for a, b in zip(simulated, found, strict=True))
+
+
+@once
+def test_the_same_with_another_seed_and_lost_replies(case, world):
+    rows = world.rows()
+    simulated = play(algorithm(case, world), Lossy(Serial(rows, seed=7), 0.2, seed=7), 3, seed=7)
+    clients = deployed(lambda: algorithm(case, world), rows, seed=7)
+    found = play(algorithm(case, world), Lossy(clients, 0.2, seed=7), 3, seed=7)
+    assert same(simulated[-1], found[-1])
+    assert not clients.attendance.left_out
+
+
+@once
+def test_samples_and_dry_runs(case, world):
+    """The server counts what sites worked on; and each task's dry run succeeds, so that wrong shapes are found."""
+    rows = world.rows()
+    serial = Serial(rows)
+    play(algorithm(case, world), serial, 2)
+    clients = deployed(lambda: algorithm(case, world), rows)
+    play(algorithm(case, world), clients, 2)
+    assert clients.samples == serial.samples
+    assert clients.expected.known
+    assert None not in clients.expected.known.values()
+
+
+@once
+def test_a_server_that_starts_again_from_its_checkpoint(case, world):
+    """Sites have gone three rounds further than the checkpoint when the server dies; nothing is applied twice."""
+    rows = world.rows()
+    expected = play(algorithm(case, world), Serial(rows), 6)
+    clients = deployed(lambda: algorithm(case, world), rows)
+    alg = algorithm(case, world)
+    states = play(alg, clients, 2)
+    stored = json.loads(json.dumps(clients.state()))
+    clients.versions.checkpointed()
+    play(alg, clients, 3, state=states[-1], first=2)
+    again = deployed(lambda: algorithm(case, world), rows, transport=clients.transport)
+    again.restore(stored)
+    found = play(alg, again, 4, state=states[-1], first=2)
+    assert same(found[-1], expected[-1])

@@ -1,0 +1,329 @@
+"""Faults of sites and messages, one row each: the site is left out and named, everyone else goes on, it comes back."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+import torch
+from deployment import RUN, deployed, sites
+from remembering import Model, Remembering
+
+from fedsaddle.algorithms.drfa import Drfa
+from fedsaddle.engines.deployed.asks import Answer, Ask
+from fedsaddle.engines.deployed.site_memory import InMemory, OnDisk
+from fedsaddle.engines.deployed.transport import Arrival, InProcess
+from fedsaddle.engines.serial import Serial
+from fedsaddle.errors import BadCheckpoint, BadMessage, Diverged, TooFewAnswered
+from fedsaddle.federation.records import same
+from fedsaddle.federation.wire import Message, kinds_of, pack, unpack
+from fedsaddle.problems.minimisation import Supervised
+from fedsaddle.problems.models import logistic_regression
+from small import classes, play, seeded
+
+
+def drfa() -> Drfa:
+    problem = Supervised(seeded(lambda: logistic_regression(4, 3)))
+    return Drfa(problem=problem, local_steps=2, batch_size=3, weighting="weight")
+
+
+def toy() -> Remembering:
+    return Remembering(problem=Supervised(seeded(lambda: logistic_regression(4, 3))))
+
+
+KINDS = kinds_of(drfa()) | kinds_of(toy())
+
+
+def altered(content: bytes, **changes) -> bytes:
+    message = unpack(content, KINDS)
+    return pack(Message(message.about, replace(message.record, **changes)))
+
+
+def nan(reply: bytes) -> bytes:
+    record = unpack(reply, KINDS).record
+    return altered(reply, final=torch.full_like(record.final, torch.nan)) if hasattr(record, "final") else reply
+
+
+def wrong_shape(reply: bytes) -> bytes:
+    record = unpack(reply, KINDS).record
+    return altered(reply, final=record.final[:, :-1]) if hasattr(record, "final") else reply
+
+
+def wrong_type(reply: bytes) -> bytes:
+    record = unpack(reply, KINDS).record
+    return altered(reply, final=record.final.float()) if hasattr(record, "final") else reply
+
+
+def other_record(reply: bytes) -> bytes:
+    message = unpack(reply, KINDS)
+    kind = next(k for name, k in KINDS.items() if name.endswith(":LocalLoss"))
+    return pack(Message(message.about, kind(torch.zeros(1))))
+
+
+def other_nonce(reply: bytes) -> bytes:
+    message = unpack(reply, KINDS)
+    return pack(Message(message.about | {"nonce": "0" * 16}, message.record))
+
+
+def no_facts(reply: bytes) -> bytes:
+    return pack(Message({"protocol": 1}, unpack(reply, KINDS).record))
+
+
+def raises(reply: bytes) -> bytes:
+    answer = Answer(nonce="", version=None, failure="RuntimeError")
+    return pack(Message(answer.to_dict()))
+
+
+FAULTS = {
+    "raises": (raises, "failed: RuntimeError"),
+    "sends NaN": (nan, "sent a 'final' that is not finite"),
+    "sends a wrong shape": (wrong_shape, "sent a 'final' of shape (1, 14), not (1, 15)"),
+    "sends another precision": (wrong_type, "sent a 'final' of another type"),
+    "sends another record": (other_record, "sent a LocalLoss, not a LocalModels"),
+    "sends a huge reply": (lambda reply: reply + bytes(200_000), "more than the limit of 100,000"),
+    "sends noise": (lambda reply: bytes(100), "no message of this version"),
+    "answers an old ask": (other_nonce, "sent a reply to another ask"),
+    "leaves out the facts": (no_facts, "a message with [] in it"),
+}
+
+
+class Faulty(InProcess):
+    """Site 2 spoils its reply in the given rounds."""
+
+    def __init__(self, made, spoil, bad_rounds):
+        super().__init__({i: site.answer for i, site in made.items()})
+        self.spoil, self.bad_rounds, self.asked = spoil, bad_rounds, []
+
+    def exchange(self, clients, content, least, timeout):
+        about = unpack(content, KINDS).about
+        self.asked.append((about["round"], about["exchange"], list(clients)))
+        arrivals = super().exchange(clients, content, least, timeout)
+        if about["round"] not in self.bad_rounds:
+            return arrivals
+        spoilt = [Arrival(a.client, self.spoil(a.content)) if a.client == 2 else a for a in arrivals]
+        return [a for a in spoilt if a.content is not None]
+
+
+@pytest.mark.parametrize(("spoil", "reason"), FAULTS.values(), ids=FAULTS)
+def test_a_site_that(spoil, reason, caplog):
+    rows = classes()
+    transport = Faulty(sites(drfa, rows), spoil, {0})
+    clients = deployed(drfa, rows, transport=transport, most_bytes=100_000)
+    with caplog.at_level(logging.WARNING, "fedsaddle.server"):
+        states = play(drfa(), clients, 3)
+    assert sum(clients.attendance.left_out[2].values()) == 1, "once a round"
+    assert all(torch.isfinite(state.w).all() for state in states)
+    assert "round 1, exchange 1: site-2 left out" in caplog.text
+    assert reason in caplog.text
+    assert {r: 2 in who for r, e, who in transport.asked if e == 1} == {0: False, 1: True, 2: True}, "and asked again"
+    lost = play(drfa(), Without(Serial(rows), 2, {0}), 3)
+    assert same(states[-1], lost[-1]), "as if it had not been drawn"
+
+
+class Without:
+    """A simulation in which one client takes no part in some rounds."""
+
+    def __init__(self, inner, client, rounds):
+        self.inner, self.client, self.rounds, self.round = inner, client, rounds, 0
+        self.count, self.sizes, self.commit = inner.count, inner.sizes, inner.commit
+
+    def begin(self, round):
+        self.round = round
+        self.inner.begin(round)
+
+    def ask(self, cohort, task, sent, *, weights=None):
+        kept = [n for n, i in enumerate(cohort) if i != self.client or self.round not in self.rounds]
+        cohort = [cohort[n] for n in kept]
+        weights = None if weights is None else [weights[n] for n in kept]
+        return self.inner.ask(cohort, task, sent, weights=weights)
+
+
+def test_a_site_that_hangs_rests_longer_and_longer():
+    rows = classes()
+    transport = Faulty(sites(drfa, rows), lambda reply: None, set(range(12)))
+    clients = deployed(drfa, rows, transport=transport, timeout=5)
+    play(drfa(), clients, 12)
+    asked_in = sorted({r for r, _, who in transport.asked if 2 in who})
+    assert asked_in == [0, 1, 3, 7]
+    assert clients.attendance.left_out[2] == {"did not answer in 5 s": 4}
+
+
+def test_all_replies_that_are_not_finite_are_a_divergence():
+    rows = classes()
+    rows.x[:] = torch.nan
+    clients = deployed(drfa, rows)
+    with pytest.raises(Diverged, match="client 0 sent a 'final'"):
+        play(drfa(), clients, 1)
+
+
+class Clock:
+    def __init__(self):
+        self.seconds = 0.0
+
+    def now(self):
+        return self.seconds
+
+    def sleep(self, seconds):
+        self.seconds += seconds
+
+
+def test_fewer_than_the_minimum_ends_after_the_patience():
+    rows, clock = classes(), Clock()
+    transport = Faulty(sites(drfa, rows), lambda reply: None, {1})
+    clients = deployed(drfa, rows, transport=transport, minimum=6, patience=10, pause=2.0, timeout=3)
+    clients.now, clients.sleep = clock.now, clock.sleep
+    alg = drfa()
+    message = r"round 2: 5 of at least 6 sites answered within 10 s \(site-2 did not answer in 3 s\); start the missing"
+    with pytest.raises(TooFewAnswered, match=message) as reason:
+        play(alg, clients, 3)
+    assert reason.value.exit_code == 3
+    assert clock.seconds == 10
+    attempts = [who for r, _, who in transport.asked if r == 1]
+    assert attempts == [[0, 1, 2, 3, 4, 5]] + [[2]] * 5, "only the missing are asked again"
+
+
+def test_a_site_that_comes_back_in_time_leaves_no_trace():
+    rows, clock = classes(), Clock()
+    alg = drfa()
+    transport = Faulty(sites(lambda: alg, rows), lambda reply: reply if clock.seconds > 3 else None, {1})
+    clients = deployed(lambda: alg, rows, transport=transport, minimum=6, patience=10, pause=2.0)
+    clients.now, clients.sleep = clock.now, clock.sleep
+    found = play(alg, clients, 3)
+    assert same(found[-1], play(alg, Serial(rows), 3)[-1])
+
+
+def test_a_reply_that_arrives_twice_counts_once():
+    class Twice(InProcess):
+        def exchange(self, clients, content, least, timeout):
+            arrivals = super().exchange(clients, content, least, timeout)
+            return [*arrivals, *reversed(arrivals)]
+
+    rows = classes()
+    made = sites(toy, rows)
+    clients = deployed(toy, rows, transport=Twice({i: s.answer for i, s in made.items()}))
+    assert same(play(toy(), clients, 4)[-1], play(toy(), Serial(rows), 4)[-1])
+
+
+def test_an_ask_that_arrives_twice_is_answered_alike():
+    class Again(InProcess):
+        def exchange(self, clients, content, least, timeout):
+            super().exchange(clients, content, least, timeout)
+            return super().exchange(clients, content, least, timeout)
+
+    rows = classes()
+    made = sites(toy, rows)
+    clients = deployed(toy, rows, transport=Again({i: s.answer for i, s in made.items()}))
+    assert same(play(toy(), clients, 4)[-1], play(toy(), Serial(rows), 4)[-1])
+
+
+def test_a_reply_of_an_earlier_exchange_is_late():
+    class Late(InProcess):
+        """Site 1's replies always arrive one exchange late."""
+
+        held: bytes | None = None
+
+        def exchange(self, clients, content, least, timeout):
+            found = []
+            for arrival in super().exchange(clients, content, least, timeout):
+                if arrival.client == 1:
+                    arrival, self.held = Arrival(1, self.held, "did not answer"), arrival.content
+                found.append(arrival)
+            return found
+
+    rows = classes()
+    clients = deployed(drfa, rows, transport=Late({i: s.answer for i, s in sites(drfa, rows).items()}))
+    states = play(drfa(), clients, 1)
+    never = play(drfa(), Without(Serial(rows), 1, {0}), 1)
+    assert same(states[-1], never[-1])
+
+
+def test_a_lost_reply_does_not_move_the_memory():
+    """The site ran, and wrote a version; the server never heard of it. 'Timed out' does not mean 'did not run'."""
+    rows = classes()
+    made = sites(toy, rows)
+    transport = Faulty(made, lambda reply: None, {1})
+    clients = deployed(toy, rows, transport=transport)
+    alg = replace(toy(), sampled_clients=6)
+    sent = Model(alg.problem.initial())
+    visits = {}
+    for r in range(3):
+        clients.begin(r)
+        who, reply = clients.ask(range(6), alg.work, sent)
+        clients.commit()
+        visits[r] = dict(zip(who.tolist(), reply.visits.tolist(), strict=True))
+    assert visits[0] == dict.fromkeys(range(6), 1)
+    assert 2 not in visits[1]
+    assert visits[2] == {0: 3, 1: 3, 2: 2, 3: 3, 4: 3, 5: 3}
+
+
+def test_a_site_refuses_a_run_it_is_not_configured_for():
+    rows = classes()
+    made = sites(drfa, rows)
+    other = deployed(lambda: replace(drfa(), primal_step=0.7), rows, patience=0,
+                     transport=InProcess({i: s.answer for i, s in made.items()}))  # fmt: skip
+    with pytest.raises(TooFewAnswered, match="failed: configured for run 'trial' with fingerprint"):
+        play(drfa(), other, 1)
+
+
+@pytest.mark.parametrize(
+    "task", ["round", "start", "__init__", "model", "_aggregate", "problem", "no such", "local_steps"]
+)
+def test_a_site_runs_tasks_of_its_algorithm_and_nothing_else(task):
+    site = sites(drfa, classes())[0]
+    ask = Ask(run=RUN, fingerprint=site.fingerprint, nonce="n", round=0, exchange=0, task=task, starts={}, keep={})
+    answer = Answer.read(unpack(site.answer(pack(Message(ask.to_dict()))), KINDS).about)
+    assert answer.failure.startswith("Drfa has no task")
+
+
+def test_a_failure_names_no_data(caplog):
+    rows = classes()
+    site = sites(drfa, rows)[0]
+    ask = Ask(
+        run=RUN, fingerprint=site.fingerprint, nonce="n", round=0, exchange=0, task="local_sgd", starts={}, keep={}
+    )
+    answer = Answer.read(unpack(site.answer(pack(Message(ask.to_dict(), None))), KINDS).about)
+    assert answer.failure == "AttributeError", "its text stays in the site's own log"
+    assert "'NoneType' object has no attribute" in caplog.text
+
+
+def test_versions_that_no_checkpoint_needs_are_dropped(tmp_path):
+    rows = classes()
+    made = sites(toy, rows, versions=lambda i: OnDisk(tmp_path / str(i)))
+    clients = deployed(toy, rows, transport=InProcess({i: s.answer for i, s in made.items()}))
+    alg, sent = toy(), Model(toy().problem.initial())
+    for r in range(8):
+        clients.begin(r)
+        clients.ask(range(6), alg.work, sent)
+        clients.commit()
+        if r % 3 == 2:
+            clients.versions.checkpointed()
+    kept = sorted(p.name[:8] for p in (tmp_path / "0").glob("*.memory"))
+    assert kept == ["00000002", "00000005", "00000006", "00000007"], "two checkpoints, the last start, and the newest"
+
+
+def test_memory_on_disk(tmp_path):
+    rows = classes()
+    found = []
+    for versions in (lambda i: InMemory(), lambda i: OnDisk(tmp_path / str(i))):
+        made = sites(toy, rows, versions=versions)
+        clients = deployed(toy, rows, transport=InProcess({i: s.answer for i, s in made.items()}))
+        found.append(play(toy(), clients, 4)[-1])
+    assert same(*found)
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("harm", ["damaged", "missing"])
+def test_damaged_memory_is_not_used(tmp_path, harm):
+    disk = OnDisk(tmp_path)
+    disk.write("a", Model(torch.ones(3)))
+    path = next(tmp_path.glob("*.memory"))
+    path.write_bytes(path.read_bytes()[:-1] + b"x") if harm == "damaged" else path.unlink()
+    with pytest.raises(BadCheckpoint, match=r"memory a is (damaged|not there)"):
+        disk.read("a", kinds_of(toy()))
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "x" * 200, "a..b"])
+def test_versions_cannot_name_other_files(tmp_path, name):
+    with pytest.raises(BadMessage, match="cannot be the name of a file"):
+        OnDisk(tmp_path).read(name, {})

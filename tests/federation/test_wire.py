@@ -1,0 +1,164 @@
+"""The codec: what goes in comes out, to the bit; what a stranger sends is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import struct
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fedsaddle.algorithms.drfa import Drfa
+from fedsaddle.algorithms.local_sgda import LocalSgdaPlus
+from fedsaddle.errors import BadMessage
+from fedsaddle.federation.wire import Message, kinds_of, name_of, pack, unpack
+
+
+@dataclass(frozen=True)
+class Inner:
+    v: Tensor
+    label: str = "a"
+
+
+@dataclass(frozen=True)
+class Outer:
+    a: Any
+    b: Any = None
+    inner: Inner | None = None
+
+
+KINDS = {name_of(kind): kind for kind in (Inner, Outer)}
+TENSORS = [
+    torch.tensor([1.0, float("nan"), float("inf"), -0.0, 5e-324], dtype=torch.float64),
+    torch.arange(6, dtype=torch.float32).view(2, 3).T,
+    torch.zeros(0, 3),
+    torch.tensor(3.5),
+    torch.tensor([True, False]),
+    torch.arange(3),
+    torch.ones(4).expand(2, 4),
+    torch.tensor([1.5], dtype=torch.bfloat16),
+    torch.ones(3, requires_grad=True),
+]
+
+
+def through(record: Any) -> Any:
+    return unpack(pack(Message({"n": 1}, record)), KINDS).record
+
+
+@pytest.mark.parametrize("value", TENSORS, ids=lambda t: f"{t.dtype} {tuple(t.shape)}")
+def test_tensors_to_the_bit(value):
+    back = through(Outer(value)).a
+    assert back.dtype == value.dtype
+    assert back.shape == value.shape
+    assert torch.equal(
+        back.contiguous().view(-1).view(torch.uint8), value.detach().contiguous().view(-1).view(torch.uint8)
+    )
+
+
+@pytest.mark.parametrize(
+    "value", [None, True, 3, -(2**63), 0.1, 1e-308, float("inf"), "text ü", np.float64(0.1)], ids=repr
+)
+def test_plain_values(value):
+    back = through(Outer(value)).a
+    assert back == value
+    assert type(back) is (float if isinstance(value, np.float64) else type(value))
+
+
+def test_not_a_number_stays_one():
+    assert np.isnan(through(Outer(float("nan"))).a)
+
+
+def test_records_in_records_dictionaries_and_lists():
+    record = Outer({"x": torch.ones(2), 3: [1, (2.5, None)]}, (torch.zeros(1), "s"), Inner(torch.arange(3), "b"))
+    back = through(record)
+    assert torch.equal(back.a["x"], torch.ones(2))
+    assert back.a[3] == [1, (2.5, None)]
+    assert torch.equal(back.b[0], torch.zeros(1))
+    assert back.inner.label == "b"
+    assert torch.equal(back.inner.v, torch.arange(3))
+
+
+def test_one_tensor_in_two_fields_travels_once():
+    v = torch.randn(1000)
+    assert len(pack(Message({}, Outer(v, v)))) < len(pack(Message({}, Outer(v, v.clone())))) - 7000
+    back = through(Outer(v, v))
+    assert torch.equal(back.a, v)
+    assert torch.equal(back.b, v)
+
+
+def test_views_of_one_storage():
+    v = torch.arange(10.0)
+    back = through(Outer(v[:5], v[5:], Inner(v[2:4])))
+    assert torch.equal(back.a, v[:5])
+    assert torch.equal(back.b, v[5:])
+    assert torch.equal(back.inner.v, v[2:4])
+
+
+def test_what_arrives_is_nobody_elses():
+    v = torch.zeros(3)
+    back = through(Outer(v)).a
+    back += 1
+    assert not v.any()
+
+
+@pytest.mark.parametrize(
+    "value", [object(), np.zeros(3), {1, 2}, lambda: 0], ids=["object", "array", "set", "function"]
+)
+def test_other_things_cannot_be_sent(value):
+    with pytest.raises(TypeError, match=r"record\.a is a"):
+        pack(Message({}, Outer(value)))
+
+
+def test_an_algorithm_knows_its_records_and_no_others():
+    names = {name.split(":")[1] for name in kinds_of(Drfa(problem=None))}
+    assert {"Start", "LocalModels", "Probe", "LocalLoss"} <= names
+    assert "fedsaddle.algorithms.synchronised:Local" in kinds_of(LocalSgdaPlus(problem=None, snapshot_every=2))
+    with pytest.raises(BadMessage, match="unknown kind"):
+        unpack(pack(Message({}, Outer(1))), kinds_of(Drfa(problem=None)))
+
+
+def framed(said: Any, tail: bytes = b"") -> bytes:
+    text = said if isinstance(said, bytes) else json.dumps(said).encode()
+    return struct.pack("<4sI", b"FSW1", len(text)) + text + tail
+
+
+GOOD = pack(Message({"n": 1}, Outer(torch.ones(4))))
+EMPTY = pack(Message({}))[-10:]
+BAD = {
+    "nothing": b"",
+    "noise": bytes(range(256)),
+    "a pickle": b"\x80\x04cos\nsystem\n(S'true'\ntR.",
+    "cut off": GOOD[:-3],
+    "cut off in the text": GOOD[:30],
+    "a length that lies": struct.pack("<4sI", b"FSW1", 2**31) + b"{}",
+    "another version": b"FSW9" + GOOD[4:],
+    "no JSON": framed(b"{"),
+    "no facts": framed({"record": {"value": 1}}, EMPTY),
+    "facts that are a list": framed({"about": [], "record": {"value": 1}}, EMPTY),
+    "a tensor that is not there": framed({"about": {}, "record": {"tensor": "9"}}, EMPTY),
+    "code by name": framed({"about": {}, "record": {"kind": "os:system", "fields": {}}}, EMPTY),
+    "a field too many": framed({"about": {}, "record": {"kind": name_of(Outer), "fields": {"z": {"value": 1}}}}, EMPTY),
+    "a tree without end": framed(b'{"about": {}, "record": ' + b'{"list": [' * 50000 + b"]}" * 50000 + b"}", EMPTY),
+}
+
+
+@pytest.mark.parametrize("content", BAD.values(), ids=BAD)
+def test_bad_bytes_are_refused(content):
+    with pytest.raises(BadMessage) as reason:
+        unpack(content, KINDS)
+    assert "\n" not in str(reason.value)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_flipped_bytes_never_do_worse_than_refusal(seed):
+    chance = np.random.default_rng(seed)
+    content = bytearray(GOOD)
+    for at in chance.integers(0, len(content), 3):
+        content[at] ^= int(chance.integers(1, 256))
+    with suppress(BadMessage):
+        assert isinstance(unpack(bytes(content), KINDS), Message)
