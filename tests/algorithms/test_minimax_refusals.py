@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedsaddle.algorithms.coda import Coda, CodaPlus
+from fedsaddle.algorithms.codasca import Codasca
 from fedsaddle.algorithms.estimators import MiniBatch, Spider, Storm
 from fedsaddle.algorithms.fedsgda import FedSgda, FedSgdaSpider, FedSgdaStorm
 from fedsaddle.algorithms.local_sgda import LocalSgda, LocalSgdaPlus
 from fedsaddle.algorithms.momentum_local_sgda import MomentumLocalSgda, MomentumLocalSgdaPlus
 from fedsaddle.errors import BadInput
-from fedsaddle.numerics.schedules import Power, Staged
+from fedsaddle.numerics.schedules import Geometric, Power, Staged
 from fedsaddle.problems.minimax import Minimax
 from small import classes, serial
 
@@ -23,12 +25,17 @@ EVERY = {
     "FedSgda": (FedSgda, {}),
     "FedSgdaStorm": (FedSgdaStorm, {}),
     "FedSgdaSpider": (FedSgdaSpider, {}),
+    "CodaPlus": (CodaPlus, {}),
+    "Codasca": (Codasca, {}),
 }
+STAGES = [("proximal", v) for v in (-0.1, NAN, INFINITY)] + [("stage_rounds", 0), ("stage_steps", 0)]
 SHARED = [("local_steps", 0), ("batch_size", 0), ("output", "best"), ("sampled_clients", 0), ("sampled_clients", -1)]
 SHARED += [(key, value) for key in ("primal_step", "dual_step") for value in (0.0, -0.1, NAN, INFINITY)]
 MOMENTUM = [("momentum_at_sync", "never"), ("alpha", 0.0), ("alpha", 1.5), ("primal_beta", 0.0), ("dual_beta", 1.2)]
 CASES = [(name, key, value) for name in EVERY for key, value in SHARED]
 CASES += [(name, "snapshot_every", 0) for name in EVERY if "Local" in name]
+CASES += [(name, key, value) for name in ("CodaPlus", "Codasca") for key, value in STAGES]
+CASES += [("Codasca", "global_step", value) for value in (0.0, -1.0, NAN, "root")]
 CASES += [(name, key, value) for name in EVERY if name.startswith("Momentum") for key, value in MOMENTUM]
 
 
@@ -93,3 +100,19 @@ def test_an_estimate_of_the_wrong_shape():
     clients = serial(classes())
     with pytest.raises(BadInput, match=r"estimator = 'Careless': gave u of shape \(\), not \(4,\)"):
         algorithm.round(algorithm.start(clients), clients, None)
+
+
+def test_a_stage_has_one_length():
+    with pytest.raises(BadInput, match="stage_steps = 10: stage_rounds is given too"):
+        make("Codasca", stage_rounds=5, stage_steps=10)
+
+
+def test_coda_needs_a_best_dual():
+    with pytest.raises(BadInput, match=r"problem = 'Minimax': has no best dual in closed form.*use CODA\+"):
+        Coda(problem=problem())
+
+
+@pytest.mark.parametrize(("first", "factor"), [(0.0, 1.0), (1.0, 0.0), (NAN, 1.0), (1.0, INFINITY)])
+def test_geometric_schedules(first, factor):
+    with pytest.raises(BadInput, match="must be a positive number"):
+        Geometric(first, factor)

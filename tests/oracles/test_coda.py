@@ -109,7 +109,7 @@ def test_npa(engine):
 
 def test_stages_counted_in_steps():
     algorithm = CodaPlus(
-        problem=problem(), stage_rounds=None, stage_steps=10, local_steps=Geometric(4, 2), primal_step=0.1, batch_size=2
+        problem=problem(), stage_steps=10, local_steps=Geometric(4, 2), primal_step=0.1, batch_size=2
     )  # fmt: skip
     states, _ = library(algorithm, "serial")
     assert [s.stage for s in states] == [0, 0, 1, 1, 2, 3, 4]  # 4 4 4 | 8 8 | 16 | 32 ...: the stage after the round

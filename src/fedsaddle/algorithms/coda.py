@@ -60,7 +60,7 @@ class CodaPlus:
     primal_step: Step = Geometric(0.1, 1 / 3)  # η_s
     dual_step: Step | None = None  # None: η_s
     proximal: float = 2e-3  # γ
-    stage_rounds: int | Schedule | None = 50  # R_s = T_s / I_s
+    stage_rounds: int | Schedule | None = None  # R_s = T_s / I_s; 50 if neither is given
     stage_steps: int | Schedule | None = None  # T_s, in place of stage_rounds
     output: str = "last"  # or "average", as in the box, or "random"
 

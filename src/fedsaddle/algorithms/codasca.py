@@ -61,7 +61,7 @@ class Codasca:
     dual_step: Step | None = None  # None: η_l
     global_step: float | str = 1.0  # η_g; "sqrt" is the theory's √K
     proximal: float = 2e-3  # γ
-    stage_rounds: int | Schedule | None = 50  # R_s
+    stage_rounds: int | Schedule | None = None  # R_s; 50 if neither is given
     stage_steps: int | Schedule | None = None  # in place of stage_rounds: R_s I_s
     output: str = "last"  # or "random", as in the box, or "average"
 

@@ -21,6 +21,8 @@ from fedsaddle.federation.clients import Clients, Ints, Site
 from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.schedules import at, check_step
 
+STAGE_ROUNDS = 50  # unless something else is said
+
 
 @dataclass(frozen=True)
 class StageState:
@@ -73,8 +75,8 @@ def check(how: Any) -> None:
         value = getattr(how, key)
         if isinstance(value, int | float) and value < 1:
             raise BadInput(key, value, "must be at least 1")
-    if (how.stage_rounds is None) == (how.stage_steps is None):
-        raise BadInput("stage_rounds", how.stage_rounds, "give a stage's length in rounds or, as stage_steps, in steps")
+    if how.stage_rounds is not None and how.stage_steps is not None:
+        raise BadInput("stage_steps", how.stage_steps, "stage_rounds is given too; a stage has one length")
     check_step("primal_step", how.primal_step)
     if how.dual_step is not None:
         check_step("dual_step", how.dual_step)
@@ -99,7 +101,7 @@ def stage_rounds(how: Any, stage: int) -> int:
     """R_s: given, or as many as the stage's T_0 steps need."""
     if how.stage_steps is not None:
         return ceil(at(how.stage_steps, stage) / window(how, stage))
-    return ceil(at(how.stage_rounds, stage))
+    return STAGE_ROUNDS if how.stage_rounds is None else ceil(at(how.stage_rounds, stage))
 
 
 def begin(how: Any, server: StageState, clients: Clients, rng: np.random.Generator) -> tuple[Ints, Start]:
