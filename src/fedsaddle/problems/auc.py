@@ -13,10 +13,9 @@ from torch import Tensor
 
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
-from fedsaddle.numerics.auroc import auroc
 from fedsaddle.numerics.projections import Box, Everywhere, Projection
 from fedsaddle.problems.minimisation import shares
-from fedsaddle.problems.scored import AllRows, OverModel
+from fedsaddle.problems.scored import AllRows, OverModel, pooled_auroc
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +86,11 @@ class MinimaxAuc(OverModel):
 
     def pooled_measures(self, x: Tensor, dual: Tensor, rows: AllRows) -> dict[str, float]:
         """AUROC of all clients' rows together; never a mean of local ones."""
-        return {"auroc": auroc(self.scores(x, rows.x).squeeze(-1), rows.y)}
+        return pooled_auroc(self.ranking(x, rows.x), rows.y)
+
+    def ranking(self, x: Tensor, rows: Tensor) -> Tensor:
+        """One number a row, higher for likely positives."""
+        return self.scores(x, rows).squeeze(-1)
 
     def _sides(self, h: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """(1-p)[+] and p[-] of each row."""

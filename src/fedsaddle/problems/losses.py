@@ -97,6 +97,15 @@ class Square:
         return
 
 
+def ranking(loss: Loss, scores: Tensor) -> Tensor | None:
+    """One number a row, higher for the second of two classes; None where there are not two classes."""
+    if isinstance(loss, Logistic):
+        return scores[..., 0]
+    if isinstance(loss, CrossEntropy) and scores.shape[-1] == 2:
+        return scores[..., 1] - scores[..., 0]
+    return None
+
+
 @dataclass(frozen=True)
 class Custom:
     """A user's own loss: `function(scores, y)` gives each row's loss; its slope is found by autograd."""

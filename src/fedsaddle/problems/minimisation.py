@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.flat import FlatModel
-from fedsaddle.problems.losses import CrossEntropy, Loss
+from fedsaddle.problems.losses import CrossEntropy, Loss, ranking
+from fedsaddle.problems.scored import AllRows, in_blocks, pooled_auroc
 
 
 class Minimisation(Protocol):
@@ -101,6 +102,16 @@ class Supervised:
         correct = self.loss.correct(scores, y[None])
         measures = {"loss": self.loss.value(scores, y[None])[0]}
         return measures if correct is None else {**measures, "accuracy": correct[0]}
+
+    def ranking(self, w: Tensor, rows: Tensor) -> Tensor | None:
+        """One number a row, higher for the second of two classes; None where there are not two."""
+        if ranking(self.loss, self.flat.scores(w[None], rows[None, :1])) is None:
+            return None
+        return ranking(self.loss, in_blocks(lambda part: self.flat.scores(w[None], part[None])[0], rows))
+
+    def pooled_measures(self, w: Tensor, dual: Tensor | None, rows: AllRows) -> dict[str, float]:
+        """AUROC of all clients' rows together, where there are two classes."""
+        return pooled_auroc(self.ranking(w, rows.x), rows.y)
 
     def module(self, w: Tensor) -> nn.Module:
         """A copy of the model that carries the parameters `w`."""

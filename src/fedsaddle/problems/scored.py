@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import isnan
 from typing import Protocol
 
 import numpy as np
@@ -10,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedsaddle.numerics.auroc import auroc
 from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.numerics.projections import Everywhere, Projection
 
@@ -45,9 +48,22 @@ class OverModel:
     def scores(self, x: Tensor, rows: Tensor, block: int = 4096) -> Tensor:
         """The scores of rows under one x, (n, k)."""
         w = self.weights(x)[None]
-        with torch.no_grad():
-            return torch.cat([self.flat.scores(w, part[None])[0] for part in torch.split(rows, block)])
+        return in_blocks(lambda part: self.flat.scores(w, part[None])[0], rows, block)
 
     def module(self, x: Tensor) -> nn.Module:
         """A copy of the model that carries the parameters."""
         return self.flat.module_with(self.weights(x))
+
+
+def in_blocks(score: Callable[[Tensor], Tensor], rows: Tensor, block: int = 4096) -> Tensor:
+    """`score` of all rows, some at a time."""
+    with torch.no_grad():
+        return torch.cat([score(part) for part in torch.split(rows, block)])
+
+
+def pooled_auroc(ranking: Tensor | None, labels: Tensor) -> dict[str, float]:
+    """AUROC of all clients' rows together, never a mean of local ones; nothing where there are not two classes."""
+    if ranking is None or labels.ndim > 1:
+        return {}
+    area = auroc(ranking, labels)
+    return {} if isnan(area) else {"auroc": area}
