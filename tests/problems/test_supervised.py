@@ -52,7 +52,7 @@ def test_neither_vector_nor_batch_is_changed():
     before = (w.clone(), batch.x.clone(), batch.y.clone(), batch.weight.clone())
     problem.value(w, batch)
     problem.gradient(w, batch)
-    assert all(torch.equal(a, b) for a, b in zip((w, *batch), before, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip((w, *batch[:3]), before, strict=True))
 
 
 def test_measures_of_each_row_and_a_trained_module():
