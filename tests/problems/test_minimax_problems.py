@@ -16,6 +16,7 @@ from fedsaddle.numerics.auroc import auroc
 from fedsaddle.numerics.projections import Ball, Simplex
 from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.fair import ClassFair
+from fedsaddle.problems.minimax import gradient_x, gradient_y
 from fedsaddle.problems.nonconvex_pl import NonconvexPl
 from fedsaddle.problems.robust import RobustTraining
 from small import classes, seeded
@@ -63,6 +64,16 @@ def test_gradients_are_those_of_the_value(name, padded):
     for found, want in zip(problem.gradients(x.detach(), y.detach(), rows), expected, strict=True):
         torch.testing.assert_close(found, want, rtol=0, atol=1e-12)
         assert want.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize("name", ["robust", "robust, linf", "fair"])
+def test_each_gradient_alone_is_the_same(name, padded):
+    problem, rows = PROBLEMS[name](), batch(name, padded=padded)
+    x, y = pair(problem)
+    gx, gy = problem.gradients(x, y, rows)
+    torch.testing.assert_close(gradient_x(problem, x, y, rows), gx)
+    torch.testing.assert_close(gradient_y(problem, x, y, rows), gy)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -142,6 +153,19 @@ def test_robust_measures_are_worse_than_plain_ones():
     assert problem.attack(x, rows.x, rows.y).norm() <= 0.5 + 1e-9
 
 
+def test_the_attack_takes_rows_in_blocks_and_may_look_at_a_part(monkeypatch):
+    rows = classes(sizes=(30, 30))
+    whole, part = (RobustTraining(model=deep(3), shape=(4,), attack_rows=n) for n in (None, 20))
+    x, y = whole.initial()
+    at_once = whole.attack(x, rows.x, rows.y)
+    monkeypatch.setattr("fedsaddle.problems.robust.BLOCK", 7)
+    torch.testing.assert_close(whole.attack(x, rows.x, rows.y), at_once)
+    found = part.pooled_measures(x, y, rows)
+    by_hand = part.row_measures(x, rows.x + part.attack(x, rows.x[::3], rows.y[::3]), rows.y)
+    assert found["robust_loss"] == pytest.approx(float(by_hand["loss"].mean()))
+    assert found["robust_loss"] <= whole.pooled_measures(x, y, rows)["robust_loss"] + 1e-6
+
+
 def own(**options):
     given = {"start_x": torch.zeros(2), "start_y": torch.zeros(3)} | options
     return Minimax(given.pop("function", lambda x, y, b: b.x[:, 0] * x.sum() - y @ y), **given)
@@ -164,6 +188,7 @@ def own(**options):
         ("class_shares", lambda: ClassFair(model=deep(3), classes=3, class_shares=torch.ones(2))),
         ("norm", lambda: RobustTraining(model=deep(3), shape=(4,), norm="l1")),
         ("radius", lambda: RobustTraining(model=deep(3), shape=(4,), radius=0.0)),
+        ("attack_rows", lambda: RobustTraining(model=deep(3), shape=(4,), attack_rows=0)),
         ("mu", lambda: NonconvexPl(mu=0.0)),
     ],
 )

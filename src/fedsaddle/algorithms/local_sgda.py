@@ -55,9 +55,7 @@ class LocalSgda:
         noted = Noted(self, sent)
         for t in range(sent.first, sent.last):
             ξ = site.minibatch(t, self.batch_size)  # line 3
-            gx, gy = self.problem.gradients(x, y, ξ)
-            if sent.anchor is not None:  # line 5 of Algorithm 4
-                _, gy = self.problem.gradients(site.each(sent.anchor), y, ξ)
+            gx, gy = sync.gradients(self.problem, x, y, ξ, sent, site)
             x = self.problem.project_x(x - sent.primal_step * gx)  # line 4
             y = self.problem.project_y(y + sent.dual_step * gy)  # line 5
             noted.add(t + 1, x)

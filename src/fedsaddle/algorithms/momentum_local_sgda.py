@@ -100,12 +100,9 @@ class MomentumLocalSgda:
         return torch.where(began, own.dx, gx), torch.where(began, own.dy, gy)
 
     def _gradients(self, x: Tensor, y: Tensor, sent: Start, site: Site, t: int, stream: int) -> tuple[Tensor, Tensor]:
-        """∇_x at (x, y), ∇_y at (x, y) or, with snapshots, at (x̃, y); one batch for both."""
+        """One batch for both."""
         ξ = site.minibatch(t, self.batch_size, stream)
-        gx, gy = self.problem.gradients(x, y, ξ)
-        if sent.anchor is not None:
-            _, gy = self.problem.gradients(site.each(sent.anchor), y, ξ)
-        return gx, gy
+        return sync.gradients(self.problem, x, y, ξ, sent, site)
 
     def model(self, server: SgdaState) -> Tensor:
         """x, as `output` says."""

@@ -16,10 +16,11 @@ from torch import Tensor
 
 from fedsaddle.algorithms.local_sgd import cohort_size, one_of
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Clients, Site
+from fedsaddle.federation.clients import Batch, Clients, Site
 from fedsaddle.federation.records import Averaged
 from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.schedules import at, check_step
+from fedsaddle.problems.minimax import MinimaxProblem, Pair, gradient_x, gradient_y
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,13 @@ def synchronised(how: Any, server: SgdaState, clients: Clients, rng: np.random.G
     if total is not None:
         kept = Running.over(server.kept, total / τ, r)
     return SgdaState(local.x, local.y, r + 1, sent.anchor, local.dx, local.dy, kept)
+
+
+def gradients(problem: MinimaxProblem, x: Tensor, y: Tensor, ξ: Batch, sent: Start, site: Site) -> Pair:
+    """∇_x at (x, y); ∇_y there as well or, with snapshots, at (x̃, y) (line 5 of Algorithm 4)."""
+    if sent.anchor is None:
+        return problem.gradients(x, y, ξ)
+    return gradient_x(problem, x, y, ξ), gradient_y(problem, site.each(sent.anchor), y, ξ)
 
 
 class Noted:

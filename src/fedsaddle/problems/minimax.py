@@ -138,6 +138,20 @@ class Minimax:
         return self.function(at, y, Batch(rows_x, rows_y))
 
 
+def gradient_x(problem: MinimaxProblem, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+    """∇_x alone: the problem's own `gradient_x`, where it has one that is cheaper than both together."""
+    own = getattr(problem, "gradient_x", None)
+    found: Tensor = problem.gradients(x, y, batch)[0] if own is None else own(x, y, batch)
+    return found
+
+
+def gradient_y(problem: MinimaxProblem, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+    """∇_y alone, likewise."""
+    own = getattr(problem, "gradient_y", None)
+    found: Tensor = problem.gradients(x, y, batch)[1] if own is None else own(x, y, batch)
+    return found
+
+
 def _or_zero(g: Tensor | None, like: Tensor) -> Tensor:
     return torch.zeros_like(like) if g is None else g
 

@@ -14,6 +14,8 @@ from fedsaddle.problems.losses import CrossEntropy, Loss
 from fedsaddle.problems.minimisation import shares
 from fedsaddle.problems.scored import AllRows, OverModel
 
+BLOCK = 1000  # rows of the attack at a time
+
 
 @dataclass(frozen=True, kw_only=True)
 class RobustTraining(OverModel):
@@ -25,6 +27,7 @@ class RobustTraining(OverModel):
     loss: Loss = field(default_factory=CrossEntropy)
     attack_steps: int = 10  # ascent steps of the robust measures
     attack_step: float = 0.5  # as a share of the radius
+    attack_rows: int | None = None  # that the ascent looks at, spread over all; None: all, which is dear
     project_y: Projection = field(init=False)
 
     def __post_init__(self) -> None:
@@ -33,6 +36,8 @@ class RobustTraining(OverModel):
             raise BadInput("norm", self.norm, "choose one of l2, linf")
         if not self.radius > 0:
             raise BadInput("radius", self.radius, "must be positive")
+        if self.attack_rows is not None and self.attack_rows < 1:
+            raise BadInput("attack_rows", self.attack_rows, "must be at least 1, or left out for all rows")
         ball: Projection = Ball(self.radius) if self.norm == "l2" else Box(-self.radius, self.radius)
         object.__setattr__(self, "project_y", ball)
 
@@ -54,22 +59,41 @@ class RobustTraining(OverModel):
         gx, gy = torch.autograd.grad(total, (at_x, at_y))
         return gx, gy
 
+    def gradient_x(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+        """∇_x alone, through the slope of the loss in the scores."""
+        scores, pull = self.flat.pullback(x, self._perturbed(batch.x, y))
+        slope = self.loss.slope(scores, batch.y)
+        share = shares(slope, batch)
+        return pull(
+            slope * (share.view(*share.shape, *(1,) * (slope.ndim - 2)) if isinstance(share, Tensor) else share)
+        )
+
+    def gradient_y(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+        """∇_y alone: no gradient of the weights is formed."""
+        at_y = y.detach().requires_grad_()
+        with torch.enable_grad():
+            total = self.value(x.detach(), at_y, batch).sum()
+        return torch.autograd.grad(total, at_y)[0]
+
     def row_measures(self, x: Tensor, rows: Tensor, labels: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
         """Loss and accuracy of each row without perturbation."""
         return self._measures(x, rows, labels)
 
     def pooled_measures(self, x: Tensor, dual: Tensor, rows: AllRows) -> dict[str, float]:
-        """Loss and accuracy under the perturbation that ascent from zero finds on all rows together."""
-        y = self.attack(x, rows.x, rows.y)
+        """Loss and accuracy of all rows under the one perturbation that ascent from zero finds."""
+        apart = 1 if self.attack_rows is None else -(-len(rows.y) // self.attack_rows)
+        y = self.attack(x, rows.x[::apart], rows.y[::apart])
         found = self._measures(x, rows.x + y.view(self.shape), rows.y)
         return {f"robust_{name}": float(values.mean()) for name, values in found.items()}
 
     def attack(self, x: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
-        """`attack_steps` normalised ascent steps on the mean loss over all rows."""
+        """`attack_steps` normalised ascent steps on the mean loss over these rows."""
         y = x.new_zeros(int(torch.Size(self.shape).numel()))
         for _ in range(self.attack_steps):
-            _, g = self.gradients(x[None], y[None], Batch(rows[None], labels[None]))
-            g = g[0].sign() if self.norm == "linf" else g[0] / g[0].norm().clamp(min=1e-12)
+            blocks = zip(torch.split(rows, BLOCK), torch.split(labels, BLOCK), strict=True)
+            parts = (len(b) * self.gradient_y(x[None], y[None], Batch(a[None], b[None]))[0] for a, b in blocks)
+            g = torch.stack([*parts]).sum(0)
+            g = g.sign() if self.norm == "linf" else g / g.norm().clamp(min=1e-12)
             y = self.project_y(y + self.attack_step * self.radius * g)
         return y
 
