@@ -140,8 +140,8 @@ class FedSgda:
         path = Running() if self.output == "average" else None
         for k in range(self.local_steps):
             B = site.minibatch(k, self.batch_size)  # line 3
-            gx, gy = self.problem.gradients(x, y, B)
             gx_0, gy_0 = self.problem.gradients(x̄, ȳ, B)
+            gx, gy = self.problem.gradients(x, y, B)
             x = self.problem.project_x(x - sent.primal_step * (gx - gx_0 + sent.u))  # line 4
             y = self.problem.project_y(y + sent.dual_step * (gy - gy_0 + sent.v))  # line 5
             if path is not None:

@@ -76,6 +76,7 @@ class MomentumLocalSgda:
             x = self.problem.project_x(x - α * sent.primal_step * dx)  # line 3
             y = self.problem.project_y(y + α * sent.dual_step * dy)  # line 4
             gx, gy = self._gradients(x, y, sent, site, t, stream=0)  # line 5
+            x = self.problem.project_x(x)  # where it is; it takes in statistics that the gradient left behind
             dx = (1 - self.primal_beta * α) * dx + self.primal_beta * α * gx  # line 6
             dy = (1 - self.dual_beta * α) * dy + self.dual_beta * α * gy  # line 7
             noted.add(t + 1, x)

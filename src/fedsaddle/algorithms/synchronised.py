@@ -141,7 +141,8 @@ def gradients(problem: MinimaxProblem, x: Tensor, y: Tensor, ξ: Batch, sent: St
     """∇_x at (x, y); ∇_y there as well or, with snapshots, at (x̃, y) (line 5 of Algorithm 4)."""
     if sent.anchor is None:
         return problem.gradients(x, y, ξ)
-    return gradient_x(problem, x, y, ξ), gradient_y(problem, site.each(sent.anchor), y, ξ)
+    gy = gradient_y(problem, site.each(sent.anchor), y, ξ)  # first: the latest gradient's statistics are taken over
+    return gradient_x(problem, x, y, ξ), gy
 
 
 class Noted:

@@ -40,18 +40,21 @@ def make_engine(
         raise BadInput("engine", name, "choose one of serial, vectorised")
     keep_freed_memory()
     by_rule = settings(problem, rows)
+    if chunk is not None and chunk > 1 and _keeps_statistics(problem):
+        raise BadInput("engine.chunk", chunk, "BatchNorm takes one client at a time; leave it out, or use nn.GroupNorm")
     return Vectorised(rows, seed, by_rule[0] if chunk is None else chunk, by_rule[1] if workers is None else workers)
 
 
 def settings(problem: Any, rows: ClientRows) -> tuple[int, int]:
     """`(chunk, workers)`.
 
-    Convolutions are bound by arithmetic: one client at a time, a worker a core. Everything else gains from many clients
-    a step, as long as their models and batches stay in the caches and all their rows in memory; torch's own threads
-    then share out the large products better than several workers would.
+    Convolutions are bound by arithmetic, and BatchNorm takes one client at a time: a worker a core. Everything else
+    gains from many clients a step, as long as their models and batches stay in the caches and all their rows in memory;
+    torch's own threads then share out the large products better than several workers would.
     """
     model = getattr(problem, "model", None)
-    if model is not None and any(isinstance(part, _CONVOLUTIONS) for part in model.modules()):
+    convolves = model is not None and any(isinstance(part, _CONVOLUTIONS) for part in model.modules())
+    if convolves or _keeps_statistics(problem):
         return 1, os.cpu_count() or 1
     start = problem.initial()
     model_bytes = sum(v.numel() * v.element_size() for v in (start if isinstance(start, tuple) else (start,)))
@@ -61,6 +64,10 @@ def settings(problem: Any, rows: ClientRows) -> tuple[int, int]:
     by_cache = CACHE_BYTES // (model_bytes + BATCH_ROWS * row_bytes)
     by_memory = MEMORY_BYTES // (row_bytes * int(rows.sizes.max()))
     return int(max(1, min(by_cache, by_memory, MOST_CLIENTS))), 1
+
+
+def _keeps_statistics(problem: Any) -> bool:
+    return bool(getattr(getattr(problem, "flat", None), "tail", 0))
 
 
 def keep_freed_memory() -> None:

@@ -3,6 +3,10 @@
 `scores(w, x)` takes `w (C, d)` and `x (C, B, ...)`. One client runs the module itself; several run it in one pass: by
 the module's own `cohort(parameters, x)` method if it has one, by stacked matrix products if it is a plain chain of
 linear layers, and otherwise through `torch.func.vmap`.
+
+Running statistics of BatchNorm, where the caller allows them, are the tail of the vector: they travel, are averaged and
+are saved with the parameters. A gradient is taken in training mode and leaves new statistics behind, which `settled`
+writes into the vector after the step; everything else is in evaluation mode.
 """
 
 from __future__ import annotations
@@ -23,31 +27,38 @@ Pullback = Callable[[Tensor], Tensor]
 class FlatModel:
     """Views of a flat vector as the parameters of `module`."""
 
-    def __init__(self, module: nn.Module) -> None:
-        _refuse_hidden_state(module)
-        self.module = module
+    def __init__(self, module: nn.Module, statistics: bool = False) -> None:
+        self.running = running_statistics(module)
+        _refuse_hidden_state(module, statistics)
+        self.module = copy.deepcopy(module) if self.running else module  # its mode is switched to and fro
         named = dict(module.named_parameters())
         if not named:
             raise BadInput("model", type(module).__name__, "it has no parameters to train")
         self.shapes = {name: p.shape for name, p in named.items()}
         self.sizes = [p.numel() for p in named.values()]
-        self.dimension = sum(self.sizes)
+        self.tail = sum(v.numel() for v in self.running.values())
+        self.dimension = sum(self.sizes) + self.tail
         self.places = _places(module)
         self.chain = Chain.of(module)
         self._own_cohort = getattr(module, "cohort", None)
         self._copies = threading.local()
 
     def initial(self) -> Tensor:
-        """The module's present parameters as one vector."""
-        return torch.cat([p.detach().flatten() for p in self.module.parameters()])
+        """The module's present parameters, and its running statistics, as one vector."""
+        parts = [*self.module.parameters(), *self.running.values()]
+        return torch.cat([p.detach().flatten() for p in parts])
 
     def views(self, w: Tensor) -> dict[str, Tensor]:
         """Parameter name -> view of `w`; leading axes of `w` stay in front."""
-        parts = torch.split(w, self.sizes, dim=-1)  # one split, so that its gradient is one cat
+        parts = torch.split(
+            w[..., : self.dimension - self.tail] if self.tail else w, self.sizes, dim=-1
+        )  # one split, so that its gradient is one cat
         return {name: p.view(*w.shape[:-1], *s) for p, (name, s) in zip(parts, self.shapes.items(), strict=True)}
 
-    def scores(self, w: Tensor, x: Tensor) -> Tensor:
-        """The module's output for each client's own vector and rows."""
+    def scores(self, w: Tensor, x: Tensor, training: bool = False) -> Tensor:
+        """The module's output for each client's own vector and rows; in `training` BatchNorm uses the rows' own."""
+        if self.tail:
+            return self._normalised(w, x, training)
         if len(w) == 1:
             return self._call({k: _laid(p) for k, p in self.views(w[0]).items()}, x[0])[None]
         if self._own_cohort is not None:
@@ -64,7 +75,7 @@ class FlatModel:
             return self.chain.pullback(w, x)
         at = w.detach().requires_grad_()
         with torch.enable_grad():
-            z = self.scores(at, x)
+            z = self.scores(at, x, training=True)
         return z.detach(), lambda slope: torch.autograd.grad(z, at, slope)[0]
 
     def bound(self, w: Tensor) -> Callable[[Tensor], Tensor]:
@@ -77,10 +88,49 @@ class FlatModel:
         with torch.no_grad():
             for name, value in self.views(w).items():
                 filled.get_parameter(name).copy_(value)
+            for name, value in self._statistics(w).items():
+                filled.get_buffer(name).copy_(value)
         return filled
 
-    def _call(self, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+    def settled(self, w: Tensor) -> Tensor:
+        """`w` with the statistics that the latest gradient has left behind, once; `w` itself if there are none."""
+        new: Tensor | None = getattr(self._copies, "statistics", None)
+        if new is None:
+            return w
+        self._copies.statistics = None
+        first = self.dimension - self.tail
+        return torch.cat([w[..., :first], new, w[..., self.dimension :]], -1)
+
+    def _statistics(self, w: Tensor) -> dict[str, Tensor]:
+        """Name of each running statistic -> view of the tail of `w`."""
+        tail = w[..., self.dimension - self.tail : self.dimension]
+        parts = torch.split(tail, [v.numel() for v in self.running.values()], dim=-1)
+        return {n: p.view(*w.shape[:-1], *v.shape) for p, (n, v) in zip(parts, self.running.items(), strict=True)}
+
+    def _normalised(self, w: Tensor, x: Tensor, training: bool) -> Tensor:
+        """Scores of a module with BatchNorm. In training its new statistics are noted for `settled`."""
+        if len(w) > 1:
+            raise BadInput("chunk", len(w), "BatchNorm takes one client at a time: use chunk = 1, or nn.GroupNorm")
+        for part in self._module().modules():
+            if getattr(part, "track_running_stats", False):
+                part.train(training)
+        statistics = {name: v.detach().clone() for name, v in self._statistics(w[0]).items()}
+        try:
+            z = self._call({k: _laid(p) for k, p in self.views(w[0]).items()}, x[0], statistics)[None]
+        except ValueError as reason:
+            if "more than 1 value per channel" in str(reason):
+                remedy = "cannot normalise a batch of 1 row; draw more rows, or use nn.GroupNorm"
+                raise BadInput("model", "BatchNorm", remedy) from None
+            raise
+        if training:
+            self._copies.statistics = torch.cat([v.flatten() for v in statistics.values()])[None]
+        return z
+
+    def _call(self, parameters: dict[str, Tensor], x: Tensor, statistics: dict[str, Tensor] | None = None) -> Tensor:
         placed = {place: parameters[name] for place, name in self.places.items()}
+        if statistics is not None:
+            placed |= statistics  # written to in training
+            placed |= {name.rpartition("running_")[0] + "num_batches_tracked": torch.zeros(()) for name in statistics}
         out: Tensor = torch.func.functional_call(self._module(), placed, (x,), tie_weights=False)
         return out
 
@@ -110,11 +160,24 @@ def _places(module: nn.Module) -> dict[str, str]:
     }
 
 
-def _refuse_hidden_state(module: nn.Module) -> None:
+def running_statistics(module: nn.Module) -> dict[str, Tensor]:
+    """The running means and variances of BatchNorm, by name."""
+    return {
+        f"{prefix}.{key}" if prefix else key: getattr(part, key)
+        for prefix, part in module.named_modules()
+        if getattr(part, "track_running_stats", False)
+        for key in ("running_mean", "running_var")
+    }
+
+
+def _refuse_hidden_state(module: nn.Module, statistics: bool) -> None:
     for name, part in module.named_modules():
         where = name or type(part).__name__
         if getattr(part, "track_running_stats", False):
-            raise BadInput("model", where, "BatchNorm keeps running statistics; use nn.GroupNorm instead")
+            if not statistics:
+                raise BadInput("model", where, "BatchNorm keeps running statistics; use nn.GroupNorm instead")
+            if getattr(part, "momentum", 0.1) is None:
+                raise BadInput("model", where, "BatchNorm with momentum=None counts batches; give it a momentum")
         chance = part.p if isinstance(part, nn.modules.dropout._DropoutNd) else getattr(part, "dropout", 0.0)
         if isinstance(chance, int | float) and chance > 0 and part.training:
             raise BadInput("model", where, "Dropout draws randomness of its own; set p = 0 or call .eval()")

@@ -54,7 +54,7 @@ class Supervised:
     def __post_init__(self) -> None:
         if not 0 <= self.l2 < float("inf"):
             raise BadInput("l2", self.l2, "the weight of the penalty must be a finite number of at least 0")
-        object.__setattr__(self, "flat", FlatModel(self.model))
+        object.__setattr__(self, "flat", FlatModel(self.model, statistics=not self.compiled))
         object.__setattr__(self, "gradient_of", torch.compile(self._gradient) if self.compiled else self._gradient)
 
     @property
@@ -80,7 +80,7 @@ class Supervised:
         """`w - step ∇f`, written into `w`: for a chain of linear layers without a gradient in between."""
         chain = self.flat.chain
         if chain is None or len(w) == 1 or self.compiled or not chain.fits(batch.x):
-            return w.sub_(self.gradient(w, batch), alpha=step)
+            return self.flat.settled(w.sub_(self.gradient(w, batch), alpha=step))
         chain.descend(w, batch.x, lambda scores: self._slope(scores, batch), step, 1 - step * self.l2)
         return w
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,6 +21,8 @@ BLOCK = 1000  # rows of the attack at a time
 @dataclass(frozen=True, kw_only=True)
 class RobustTraining(OverModel):
     """`min_x max_{|y| <= radius} mean loss(h_x(a + y), b)`, y of the shape of one row, in the l2 or l∞ ball."""
+
+    allows_statistics: ClassVar[bool] = False
 
     shape: tuple[int, ...]  # of one row
     radius: float = 1.0

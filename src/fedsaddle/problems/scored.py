@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isnan
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedsaddle.errors import BadInput
 from fedsaddle.numerics.auroc import auroc
 from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.numerics.projections import Everywhere, Projection
@@ -34,12 +35,19 @@ class AllRows(Protocol):
 class OverModel:
     """A problem whose x holds the parameters of `model`."""
 
+    allows_statistics: ClassVar[bool] = True  # whether the gradients run the model in training mode
+
     model: nn.Module
     project_x: Projection = field(default_factory=Everywhere)
     flat: FlatModel = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "flat", FlatModel(self.model))
+        object.__setattr__(self, "flat", FlatModel(self.model, statistics=self.allows_statistics))
+        if self.flat.tail:
+            if not isinstance(self.project_x, Everywhere):
+                name = type(self.project_x).__name__
+                raise BadInput("project_x", name, "would project BatchNorm's statistics too; use nn.GroupNorm")
+            object.__setattr__(self, "project_x", self.flat.settled)  # every step is followed by it
 
     def weights(self, x: Tensor) -> Tensor:
         """The model's part of x."""
