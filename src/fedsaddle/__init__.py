@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.momentum_local_sgda import MomentumLocalSgda as MomentumLocalSgda
     from fedsaddle.algorithms.qfedavg import QFedAvg as QFedAvg
     from fedsaddle.data.federated import federate as federate
+    from fedsaddle.data.noise import Noise as Noise
     from fedsaddle.data.store import Lazy as Lazy
     from fedsaddle.data.store import Stacked as Stacked
     from fedsaddle.loading import load as load
@@ -62,6 +63,7 @@ _WHERE = {
     "FedAvg": "algorithms.fedavg",
     "QFedAvg": "algorithms.qfedavg",
     "Lazy": "data.store",
+    "Noise": "data.noise",
     "Stacked": "data.store",
     "Spider": "algorithms.estimators",
     "Storm": "algorithms.estimators",

@@ -19,6 +19,7 @@ from fedsaddle.catalogue import (
 )
 from fedsaddle.config import Config
 from fedsaddle.data.federated import FederatedData, federate
+from fedsaddle.data.noise import Noise
 from fedsaddle.errors import BadInput, within
 from fedsaddle.objective import build_problem
 from fedsaddle.validate import checked
@@ -63,6 +64,8 @@ def build_data(config: Config) -> FederatedData:
         dataset = make_data(**checked("data", make_data, options))
     with within("split"):
         data = federate(dataset, rule, config.run.seed, config.data.test_share)
+    with within("noise"):
+        data = Noise(**config.noise.model_dump()).apply(data, config.run.seed)
     with within("data"):
         share = config.data.positives_per_batch
         return data if share is None else data.balanced(share)

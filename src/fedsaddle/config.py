@@ -40,6 +40,16 @@ class ProblemSection(Named):
     name: str = "supervised"
 
 
+class NoiseSection(BaseModel):
+    """What makes the training rows worse."""
+
+    model_config = _STRICT
+    flipped_labels: float = 0.0
+    mean: float = 0.0
+    mean_step: float = 0.0
+    variance: float = 0.0
+
+
 class RunSection(BaseModel):
     """How long, and what to write."""
 
@@ -73,6 +83,7 @@ class Config(BaseModel):
     model: Named
     algorithm: Named
     problem: ProblemSection = ProblemSection()
+    noise: NoiseSection = NoiseSection()
     run: RunSection = RunSection()
     engine: EngineSection = EngineSection()
 

@@ -6,17 +6,20 @@ from typing import Any
 
 from fedsaddle.catalogue import DATASETS, SPLITS, find
 from fedsaddle.data.federated import FederatedData, federate
+from fedsaddle.data.noise import Noise
 from fedsaddle.validate import checked
 
 
 def load(
     name: str, *, split: str = "iid", seed: int = 0, test_share: float = 0.2, options: dict[str, Any] | None = None,
-    **split_options: Any,
+    noise: Noise | None = None, **split_options: Any,
 ) -> FederatedData:  # fmt: skip
     """A data set, dealt out to clients.
 
     `options` go to the loader (`{"images": True}`), all other keywords to the split (`clients`, `alpha`, `column` ...).
+    `noise` makes the training rows worse.
     """
     make_data, make_split = find(DATASETS, "name", name), find(SPLITS, "split", split)
     rule = make_split(**checked("split", make_split, split_options))
-    return federate(make_data(**checked("options", make_data, options or {})), rule, seed, test_share)
+    data = federate(make_data(**checked("options", make_data, options or {})), rule, seed, test_share)
+    return data if noise is None else noise.apply(data, seed)

@@ -16,9 +16,9 @@ def _load(entry: Entry) -> object:
 def test_the_names_are_those_promised() -> None:
     assert list(DATASETS) == [
         *("digits", "scanned-digits", "breast-cancer", "wine", "iris", "diabetes"),
-        *("fashion-mnist", "cifar10", "cifar100", "adult", "shakespeare", "file"),
+        *("fashion-mnist", "cifar10", "cifar100", "pneumoniamnist", "breastmnist", "adult", "shakespeare", "file"),
     ]
-    assert list(SPLITS) == ["iid", "by-class", "dirichlet", "by-column", "natural"]
+    assert list(SPLITS) == ["iid", "by-class", "dirichlet", "imbalanced", "by-column", "natural"]
 
 
 def test_every_entry_leads_to_something_callable() -> None:

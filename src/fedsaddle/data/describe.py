@@ -37,6 +37,18 @@ class SplitReport:
     heterogeneity: float | None
     size_ratio: float
 
+    @property
+    def positive_share(self) -> float | None:
+        """Of two classes, the share of the second in all training rows."""
+        counts = self.label_counts
+        return None if counts is None or len(self.classes) != 2 else float(counts[:, 1].sum() / counts.sum())
+
+    @property
+    def single_class_clients(self) -> int | None:
+        """Of two classes, how many clients have training rows of one only."""
+        counts = self.label_counts
+        return None if counts is None or len(self.classes) != 2 else int((counts == 0).any(axis=1).sum())
+
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, lists and strings, for JSON."""
         return {
@@ -50,6 +62,8 @@ class SplitReport:
             "target_means": None if self.target_means is None else self.target_means.tolist(),
             "heterogeneity": self.heterogeneity,
             "size_ratio": self.size_ratio,
+            "positive_share": self.positive_share,
+            "single_class_clients": self.single_class_clients,
         }
 
     def text(self) -> str:
@@ -74,13 +88,17 @@ class SplitReport:
         return Path(path)
 
     def headline(self) -> str:
-        """The whole split in two lines."""
+        """The whole split in two lines, or three for two classes."""
         total = f"{self.train_sizes.sum():,} training and {self.test_sizes.sum():,} test rows"
         unlike = "" if self.heterogeneity is None else f"; heterogeneity {self.heterogeneity:.3f} (0 = alike)"
-        return (
+        lines = (
             f"{self.data}: {len(self.names):,} clients, {total}\n"
             f"largest client / smallest client {self.size_ratio:.1f}{unlike}"
         )
+        if self.positive_share is None:
+            return lines
+        alone = f"{self.single_class_clients:,} clients have a single class"
+        return f"{lines}\n{self.positive_share:.1%} of the training rows are '{self.classes[1]}'; {alone}"
 
     def _labels(self, i: int) -> str:
         if self.label_counts is None:

@@ -56,6 +56,9 @@ def federate(dataset: Dataset, split: Split, seed: int = 0, test_share: float = 
     client holds out `test_share` of its own rows at random: at least one if it has two, never all.
     """
     dataset.check()
+    prepare = getattr(split, "prepare", None)
+    if prepare is not None:
+        dataset = prepare(dataset, seed, test_share)
     parts, test_parts = split.assign(dataset.train, dataset.test, seed)
     x, y = _tensors(dataset.train)
     if dataset.test is not None and test_parts is not None:

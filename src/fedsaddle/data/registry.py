@@ -44,6 +44,16 @@ DATASETS: dict[str, Entry] = {
         "50,000 + 10,000 colour pictures, 32x32 pixels, 100 fine or 20 coarse classes; a part of them will do",
         "www.cs.toronto.edu/~kriz/cifar.html; no licence stated",
     ),
+    "pneumoniamnist": Entry(
+        "fedsaddle.data.medmnist:pneumoniamnist",
+        "4,708 + 624 chest X-rays of children, 28x28 pixels, with pneumonia or without",
+        "medmnist.com; CC BY 4.0",
+    ),
+    "breastmnist": Entry(
+        "fedsaddle.data.medmnist:breastmnist",
+        "546 + 156 breast ultrasounds, 28x28 pixels, malignant or not",
+        "medmnist.com; CC BY 4.0",
+    ),
     "adult": Entry(
         "fedsaddle.data.adult:adult",
         "32,561 + 16,281 people of the 1994 US census, income above 50,000 dollars, with sex and race",
@@ -65,6 +75,9 @@ SPLITS: dict[str, Entry] = {
     "iid": Entry("fedsaddle.data.splits:Iid", "rows dealt out at random, as evenly as possible"),
     "by-class": Entry("fedsaddle.data.splits:ByClass", "one class per client, or a few"),
     "dirichlet": Entry("fedsaddle.data.splits:Dirichlet", "shares of each class drawn from Dirichlet(alpha)"),
+    "imbalanced": Entry(
+        "fedsaddle.data.imbalanced:Imbalanced", "two classes of many, none at two clients, few positives (CODASCA)"
+    ),
     "by-column": Entry("fedsaddle.data.splits:ByColumn", "each client holds one value of a column, such as sex"),
     "natural": Entry("fedsaddle.data.splits:Natural", "one client per value of a column, such as the hospital"),
 }

@@ -24,7 +24,10 @@ __all__ = ["ByClass", "ByColumn", "Dirichlet", "Iid", "Natural", "Split"]
 
 
 class Split(Protocol):
-    """A rule that deals out rows, and names the clients."""
+    """A rule that deals out rows, and names the clients.
+
+    It may also have `prepare(dataset, seed, test_share)`, which gives the data set that is to be dealt out.
+    """
 
     def assign(self, train: Table, test: Table | None, seed: int) -> tuple[Parts, Parts | None]:
         """Row numbers per client, of the training and of the test table."""
