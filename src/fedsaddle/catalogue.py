@@ -58,6 +58,8 @@ MODELS: dict[str, Entry] = {
     "gru": Entry("fedsaddle.problems.models:CharacterGru", "embedding, GRU, linear scores for each character"),
     "cnn": Entry("fedsaddle.problems.models:McMahanCnn", "the two-convolution network of McMahan et al."),
     "vgg11": Entry("fedsaddle.problems.vgg:Vgg11", "VGG11 for small pictures; normalisation = group, none or batch"),
+    "densenet121": Entry("fedsaddle.problems.medical:densenet121", "DenseNet121 of MONAI; extra [medical]"),
+    "resnet18": Entry("fedsaddle.problems.medical:resnet18", "ResNet18 of MONAI; extra [medical]"),
 }
 
 REGULARISERS: dict[str, Entry] = {

@@ -11,7 +11,10 @@ from fedsaddle.config import Config, Named
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.errors import BadInput, within
 from fedsaddle.problems.minimisation import Supervised
+from fedsaddle.problems.warm import trained_tensors, warm_started
 from fedsaddle.validate import checked
+
+PICTURES = ("cnn", "vgg11", "densenet121", "resnet18")
 
 
 def build_problem(config: Config, data: FederatedData) -> Any:
@@ -79,9 +82,11 @@ def build_model(section: Named, data: FederatedData, scores: int) -> torch.nn.Mo
         "mlp": {"inputs": row.numel(), "outputs": scores},
         "cnn": {**picture, "side": row[-1]},
         "vgg11": picture,
+        "densenet121": {**picture, "side": row[-1]},
+        "resnet18": {**picture, "side": row[-1]},
         "gru": {"characters": len(data.classes)},
     }
-    if section.name in ("cnn", "vgg11") and len(row) != 3:
+    if section.name in PICTURES and len(row) != 3:
         raise BadInput("model.name", section.name, "needs pictures; say images = true under [data]")
     if section.name == "cnn" and (row[1] != row[2] or row[2] < 4):
         remedy = f"needs square pictures of 4 x 4 pixels or more, these are {row[1]} x {row[2]}; use mlp"
@@ -90,6 +95,8 @@ def build_model(section: Named, data: FederatedData, scores: int) -> torch.nn.Mo
     if (section.name == "gru") != is_text:
         raise BadInput("model.name", section.name, "gru is the model for text, and for nothing else")
     known = shapes[section.name]
+    options = section.options()
+    trained = options.pop("start_from", None)
     with within("model"):
-        module: torch.nn.Module = make(**known, **checked("model", make, section.options(), built=known))
-    return module
+        module: torch.nn.Module = make(**known, **checked("model", make, options, built=known))
+        return module if trained is None else warm_started(module, trained_tensors(str(trained)))

@@ -1,0 +1,35 @@
+"""Networks of medical imaging, from MONAI: an optional extra, `pip install "fedsaddle[medical]"`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from torch import nn
+
+from fedsaddle.errors import MissingData
+
+SMALLEST = 32  # pixels a side: five halvings leave one
+
+
+def densenet121(channels: int, side: int, classes: int) -> nn.Module:
+    """DenseNet121 (Huang et al. 2017) with BatchNorm, as the CODASCA paper trains it; about 7 million weights."""
+    return _padded(_nets().DenseNet121(spatial_dims=2, in_channels=channels, out_channels=classes), side)
+
+
+def resnet18(channels: int, side: int, classes: int) -> nn.Module:
+    """ResNet18 (He et al. 2016) with BatchNorm; about 11 million weights."""
+    return _padded(_nets().resnet18(spatial_dims=2, n_input_channels=channels, num_classes=classes), side)
+
+
+def _padded(net: nn.Module, side: int) -> nn.Module:
+    """Small pictures get a margin of zeros: the networks halve their input five times."""
+    short = SMALLEST - side
+    return net if short <= 0 else nn.Sequential(nn.ZeroPad2d((short // 2, short - short // 2) * 2), net)
+
+
+def _nets() -> Any:
+    try:
+        return import_module("monai.networks.nets")
+    except ImportError:
+        raise MissingData('this model comes from MONAI: pip install "fedsaddle[medical]"') from None

@@ -1,0 +1,46 @@
+"""Networks from MONAI, with BatchNorm, in every part of the library that a user meets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import fedsaddle as fs
+from fedsaddle.errors import MissingData
+from fedsaddle.problems import medical
+from fedsaddle.problems.auc import MinimaxAuc
+
+
+def test_without_monai_the_remedy_is_named(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "monai.networks.nets", None)
+    with pytest.raises(MissingData, match=r"pip install .fedsaddle\[medical\]"):
+        medical.resnet18(1, 28, 2)
+
+
+@pytest.mark.parametrize("make", [medical.densenet121, medical.resnet18])
+@pytest.mark.parametrize(("channels", "side"), [(1, 28), (3, 32)])
+def test_shapes(make, channels, side):
+    pytest.importorskip("monai")
+    net = make(channels, side, 2).eval()
+    assert net(torch.zeros(2, channels, side, side)).shape == (2, 2)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("make", [medical.densenet121, medical.resnet18])
+def test_codasca_trains_them_on_pneumonia(make):
+    """A few rounds, to show that it works: the weights and the running statistics of three hospitals move."""
+    pytest.importorskip("monai")
+    data = fs.load("pneumoniamnist", split="iid", clients=3, options={"images": True})
+    few = np.concatenate([np.arange(24) + data.train.offsets[i] for i in range(3)])
+    rows = fs.Stacked(data.train.x[few], data.train.y[few], np.array([0, 24, 48, 72]))
+    torch.manual_seed(0)
+    problem = MinimaxAuc(model=make(1, 28, 1), positive_share=float(data.train.y.double().mean()))
+    algorithm = fs.Codasca(problem=problem, local_steps=1, batch_size=8, primal_step=0.01)
+    result = fs.run(algorithm, rows, 2, evaluate_every=2)
+    before, after = problem.initial()[0], algorithm.model(result.server)
+    tail = problem.flat.tail
+    assert torch.isfinite(after).all()
+    assert (after[:-tail] != before[:-tail]).float().mean() > 0.9
+    assert (after[-tail - 2 : -2] != before[-tail - 2 : -2]).float().mean() > 0.9
+    assert 0 <= result.summary["pooled"]["auroc"] <= 1
