@@ -16,7 +16,7 @@ DIRICHLET = "split.name=dirichlet"
 CASES = [
     # unknown keys
     ("run.roundz=5", "run.roundz = 5", "did you mean 'rounds'?"),
-    ("bogus.x=1", "bogus = {'x': 1}", "known keys: data, split, model, algorithm, problem, run, engine"),
+    ("bogus.x=1", "bogus = {'x': 1}", "known keys: data, split, model, algorithm, problem, noise, run, engine"),
     ("top=1", "top = 1", "unknown key"),
     ("data.images=true", "data.images = True", "unknown key"),
     ("split.client=3", "split.client = 3", "did you mean 'clients'?"),
@@ -97,7 +97,7 @@ CASES = [
     ("algorithm.name=drfa", "algorithm.name = 'drfa'", f"did you mean 'DRFA'? choose one of {ALGORITHMS}"),
     ("algorithm.name=Adam", "algorithm.name = 'Adam'", ALGORITHMS),
     ("data.name=irs", "data.name = 'irs'", "did you mean 'iris'?"),
-    ("split.name=random", "split.name = 'random'", "iid, by-class, dirichlet, by-column, natural"),
+    ("split.name=random", "split.name = 'random'", "iid, by-class, dirichlet, imbalanced, by-column, natural"),
     ("model.name=resnet", "model.name = 'resnet'", "logistic, mlp, gru, cnn"),
     ("problem.loss=hinge", "problem.loss = 'hinge'", "cross-entropy, logistic, square"),
     ("engine.name=gpu", "engine.name = 'gpu'", "'vectorised' or 'serial'"),

@@ -114,7 +114,7 @@ def test_the_split_and_the_config(digits):
     assert np.array(split["label_counts"]).shape == (10, 10)
     config = json.loads((out / "config.json").read_text())
     assert config["run"]["rounds"] == 5
-    assert config["data"] == {"name": "digits", "test_share": 0.2}
+    assert config["data"] == {"name": "digits", "test_share": 0.2, "positives_per_batch": None}
     assert config["algorithm"]["local_steps"] == 3
 
 
