@@ -35,7 +35,7 @@ def test_codasca_trains_them_on_pneumonia(make):
     few = np.concatenate([np.arange(24) + data.train.offsets[i] for i in range(3)])
     rows = fs.Stacked(data.train.x[few], data.train.y[few], np.array([0, 24, 48, 72]))
     torch.manual_seed(0)
-    problem = MinimaxAuc(model=make(1, 28, 1), positive_share=float(data.train.y.double().mean()))
+    problem = MinimaxAuc(model=make(1, 28, 1).float(), positive_share=float(data.train.y.double().mean()))
     algorithm = fs.Codasca(problem=problem, local_steps=1, batch_size=8, primal_step=0.01)
     result = fs.run(algorithm, rows, 2, evaluate_every=2)
     before, after = problem.initial()[0], algorithm.model(result.server)
