@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from fedsaddle.data.store import Stacked as Stacked
     from fedsaddle.loading import load as load
     from fedsaddle.loop import run as run
+    from fedsaddle.metrics import measures as measures
     from fedsaddle.numerics import projections as projections
     from fedsaddle.numerics import regularisers as regularisers
     from fedsaddle.numerics import schedules as schedules
@@ -74,6 +75,7 @@ _WHERE = {
 }
 _MODULES = {
     "losses": "problems.losses",
+    "measures": "metrics.measures",
     "models": "problems.models",
     "projections": "numerics.projections",
     "regularisers": "numerics.regularisers",

@@ -21,6 +21,8 @@ from fedsaddle.config import Config
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.noise import Noise
 from fedsaddle.errors import BadInput, within
+from fedsaddle.measuring import asked
+from fedsaddle.metrics.measures import Measure
 from fedsaddle.objective import build_problem
 from fedsaddle.validate import checked
 
@@ -42,13 +44,16 @@ class Built:
 
     data: FederatedData
     algorithm: Any
+    measures: tuple[Measure, ...] = ()
 
 
 def build(config: Config) -> Built:
     """Load the data, make the model, the problem and the algorithm; nothing is written."""
+    with within("run"):
+        measures = asked(config.run.measures)
     data = build_data(config)
     with _precision(config.run.dtype):
-        return Built(_cast(data, config.run.dtype), build_algorithm(config, data))
+        return Built(_cast(data, config.run.dtype), build_algorithm(config, data), measures)
 
 
 def build_data(config: Config) -> FederatedData:

@@ -84,6 +84,15 @@ ESTIMATORS: dict[str, Entry] = {
     "spider": Entry(f"{_ALG}.estimators:Spider", "differences, anew every period rounds"),
 }
 
+_MEASURES = "fedsaddle.metrics.measures"
+MEASURES: dict[str, Entry] = {
+    "squared_gradient_of_phi": Entry(f"{_MEASURES}:GradientOfPhi", "|∇Φ(x)|², Φ(x) = max_y f(x, y)"),
+    "gradient_of_envelope": Entry(f"{_MEASURES}:GradientOfEnvelope", "of Φ's Moreau envelope; smoothing = λ"),
+    "duality_gap": Entry(f"{_MEASURES}:DualityGap", "max_y f - min_x f, for convex-concave f"),
+    "worst_class_accuracy": Entry(f"{_MEASURES}:WorstClassAccuracy", "over all clients' rows"),
+    "robust_accuracy": Entry(f"{_MEASURES}:RobustAccuracy", "under one perturbation in a ball; radius = 0.5"),
+}
+
 ENGINES: dict[str, Entry] = {
     "vectorised": Entry("fedsaddle.engines.vectorised:Vectorised", "a chunk of the cohort in one step; the default"),
     "serial": Entry("fedsaddle.engines.serial:Serial", "one client after the other; slow and obvious, the oracle"),
@@ -96,6 +105,7 @@ LISTED = {
     "models": MODELS,
     "datasets": DATASETS,
     "splits": SPLITS,
+    "measures": MEASURES,
     "engines": ENGINES,
 }
 

@@ -59,6 +59,7 @@ class RunSection(BaseModel):
     evaluate_every: int = Field(1, ge=1)
     evaluate_train: bool = False
     checkpoint_every: int = Field(10, ge=1)
+    measures: list[str | dict[str, Any]] = []
     target: str | None = None
     lost_replies: float = Field(0.0, ge=0, lt=1)
     dtype: Literal["float32", "float64"] = "float32"

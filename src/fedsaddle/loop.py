@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
@@ -26,7 +26,9 @@ from fedsaddle.federation.lossy import Lossy
 from fedsaddle.federation.randomness import server_generator
 from fedsaddle.fingerprint import fingerprint
 from fedsaddle.interruption import Interruption
+from fedsaddle.measuring import Asked, Measures, asked
 from fedsaddle.metrics.evaluation import Measured, evaluate
+from fedsaddle.metrics.measures import Position
 from fedsaddle.output import Output, RunFolder
 from fedsaddle.result import Result, mixture_of
 from fedsaddle.target import Target
@@ -49,6 +51,7 @@ def run(
     workers: int | None = None,
     evaluate_every: int = 1,
     evaluate_train: bool = False,
+    measures: Sequence[Asked] = (),
     target: str | None = None,
     lost_replies: float = 0.0,
     out: str | Path | None = None,
@@ -70,6 +73,7 @@ def run(
         workers: threads of the vectorised engine; by default a rule chooses.
         evaluate_every: rounds between evaluations on the test rows.
         evaluate_train: evaluate on the training rows as well (they are always measured at the end).
+        measures: more figures for each evaluation, such as "squared_gradient_of_phi" or `fs.measures.DualityGap()`.
         target: stop early, for example "worst accuracy >= 0.5".
         lost_replies: share of replies lost on the way.
         out: folder for metrics, model and checkpoints; None writes nothing.
@@ -96,6 +100,7 @@ def run(
         seed=seed,
         evaluate_every=evaluate_every,
         evaluate_train=evaluate_train or test is None,
+        measures=Measures(asked(measures), warn),
         target=None if target is None else Target.parse(target),
         lost_replies=lost_replies,
         watch=watch,
@@ -122,6 +127,7 @@ class Loop:
     seed: int
     evaluate_every: int
     evaluate_train: bool
+    measures: Measures
     target: Target | None
     lost_replies: float
     watch: Watch | None
@@ -135,8 +141,10 @@ class Loop:
         self.clients = Metered(inner, Ledger())
         with within("algorithm"):
             self.server = self.algorithm.start(self.clients)
+        self.measures.check(self._position())
         if self.target is not None:
-            self.target.check(self._pooled() if self.target.statistic is None else self._measured_at_first_row())
+            pooled = self.target.statistic is None
+            self.target.check([*self._pooled(), *self.measures.names] if pooled else self._measured_at_first_row())
         self.fingerprint = fingerprint(self.algorithm, self.train, self.seed, self.lost_replies)
 
     def go(self, output: Output) -> Result:
@@ -201,9 +209,7 @@ class Loop:
                 record[name] = measured.spread()
                 if len(measured.sizes) <= MOST_LISTED:
                     clients[name] = {k: _listed(v) for k, v in measured.values.items()}
-        pooled = self._pooled()
-        if pooled:
-            record["pooled"] = pooled
+        record |= self._all_pooled()
         lam = mixture_of(self.algorithm, self.server)
         if lam is not None and len(lam) <= MOST_LISTED:
             record["mixture"] = lam.tolist()
@@ -227,6 +233,15 @@ class Loop:
             return {}
         found: dict[str, float] = self.algorithm.problem.pooled_measures(*self._solution(), rows)
         return found
+
+    def _position(self) -> Position:
+        return Position(self.algorithm.problem, *self._solution(), self.train, self.test)
+
+    def _all_pooled(self) -> dict[str, Any]:
+        """The problem's own pooled measures and those that were asked for."""
+        if self.history and self.history[-1]["round"] == self.done:  # measured already
+            return {k: v for k, v in self.history[-1].items() if k in ("pooled", "not_reached")}
+        return self.measures.record(self._pooled(), self._position(), self.done)
 
     def _measured_at_first_row(self) -> dict[str, Tensor]:
         w, dual = self._solution()
@@ -289,8 +304,7 @@ class Loop:
         for name, rows in (("test", self.test), ("train", self.train)):
             if rows is not None:
                 summary[name] = self._measure(rows).spread()
-        if pooled := self._pooled():
-            summary["pooled"] = pooled
+        summary |= self._all_pooled()
         return {**summary, "seconds": round(self.seconds, 3), "ledger": self.clients.ledger.to_dict(),
                 "engine": self._engine(), "fingerprint": self.fingerprint}  # fmt: skip
 

@@ -135,8 +135,7 @@ def test_auroc_is_sklearns_with_ties():
 def test_nonconvex_pl_closed_form_of_phi():
     rows, problem = nonconvex_pl(clients=3, rows=5, dimension=4, seed=2), NonconvexPl(4)
     x = torch.tensor([0.3, -0.2, 0.5, 0.1]).requires_grad_()
-    weight = torch.full((15, 1), 1 / 15)
-    y = problem.best_response(x, rows.x, weight)
+    y = problem.best_response(x, Batch(rows.x, rows.y))
     everyone = Batch(rows.x[None], rows.y[None])
     for step in (0.1 * torch.randn(4, generator=torch.Generator().manual_seed(0)), torch.ones(4) * 0.01):
         assert problem.value(x[None], (y + step)[None], everyone) < problem.value(x[None], y[None], everyone)

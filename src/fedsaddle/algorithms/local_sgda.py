@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedsaddle.algorithms import synchronised as sync
 from fedsaddle.algorithms.synchronised import Local, Noted, Playing, SgdaState, Start
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.numerics.schedules import Step
-from fedsaddle.problems.minimax import MinimaxProblem
+from fedsaddle.problems.minimax import MinimaxProblem, stepped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +53,15 @@ class LocalSgda:
     def play(self, own: Playing | None, sent: Start, site: Site) -> tuple[Playing | None, Local]:
         """Lines 3-5."""
         x, y = (site.each(sent.x), site.each(sent.y)) if own is None or sent.first == 0 else (own.x, own.y)
-        noted = Noted(self, sent)
+        x, noted = x.clone(memory_format=torch.contiguous_format), Noted(self, sent)  # the steps write into x
         for t in range(sent.first, sent.last):
             ξ = site.minibatch(t, self.batch_size)  # line 3
-            gx, gy = sync.gradients(self.problem, x, y, ξ, sent, site)
-            x = self.problem.project_x(x - sent.primal_step * gx)  # line 4
-            y = self.problem.project_y(y + sent.dual_step * gy)  # line 5
+            if sent.anchor is None:
+                x, y = stepped(self.problem, x, y, ξ, sent.primal_step, sent.dual_step)  # lines 4-5
+            else:
+                gx, gy = sync.gradients(self.problem, x, y, ξ, sent, site)
+                x = self.problem.project_x(x - sent.primal_step * gx)
+                y = self.problem.project_y(y + sent.dual_step * gy)  # line 5 of Algorithm 4
             noted.add(t + 1, x)
         unfinished = sent.last < self.local_steps and own is not None
         left = Playing(x, y, own.dx, own.dy, own.started) if unfinished and own is not None else None

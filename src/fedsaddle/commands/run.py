@@ -68,6 +68,7 @@ def _run(config: Config, built: Built, out: Path, resume: bool, progress: Progre
         workers=config.engine.workers,
         evaluate_every=settings.evaluate_every,
         evaluate_train=settings.evaluate_train,
+        measures=built.measures,
         target=settings.target,
         lost_replies=settings.lost_replies,
         out=out,

@@ -78,6 +78,14 @@ class FlatModel:
             z = self.scores(at, x, training=True)
         return z.detach(), lambda slope: torch.autograd.grad(z, at, slope)[0]
 
+    def descend(self, w: Tensor, x: Tensor, slope_of: Pullback, step: float) -> None:
+        """`w ← w - step gradient`, in place; `slope_of` gives the slope in the scores, from the scores."""
+        if self.chain is not None and len(w) > 1 and self.chain.fits(x):
+            self.chain.descend(w, x, slope_of, step, 1.0)
+            return
+        scores, pull = self.pullback(w, x)
+        w.sub_(pull(slope_of(scores)), alpha=step)
+
     def bound(self, w: Tensor) -> Callable[[Tensor], Tensor]:
         """The module with the parameters `w (d,)`, as a function of rows."""
         return lambda x: self._call({k: _laid(p) for k, p in self.views(w).items()}, x)

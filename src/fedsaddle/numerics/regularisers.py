@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.projections import Simplex
+from fedsaddle.numerics.solvers import ascend
 
 _project = Simplex()
 
@@ -140,31 +141,10 @@ class Concave:
         return g
 
     def prox(self, z: Tensor, c: float) -> Tensor:
-        """Projected ascent from the inside of the simplex, with Barzilai-Borwein steps.
-
-        A step is halved until the slope changes along it by no more than the step allows, which makes every step an
-        ascent; comparing slopes, not values, keeps the accuracy below the rounding of the values.
-        """
+        """Projected ascent from the inside of the simplex."""
 
         def slope_at(v: Tensor) -> Tensor:
             return c * self.gradient(v) + z - v
 
-        u, step = (_project(z) + 1 / len(z)) / 2, 1.0
-        slope = slope_at(u)
-        for _ in range(self.most_steps):
-            while True:
-                v = _project(u + step * slope)
-                move = v - u
-                new = slope_at(v)
-                bend = float((slope - new) @ move)
-                if torch.isfinite(new).all() and bend * step <= float(move @ move) * (1 + 1e-6) + 1e-28:
-                    break
-                step /= 2
-                if step < 1e-16:
-                    return u
-            done = float(move.abs().max()) / min(step, 1.0) <= self.tolerance
-            step = float(move @ move) / bend if bend > 0 else 2 * step
-            u, slope = v, new
-            if done:
-                break
-        return u
+        inside = (_project(z) + 1 / len(z)) / 2
+        return ascend(slope_at, inside, _project, self.tolerance, self.most_steps).point

@@ -14,12 +14,12 @@ from torch import Tensor
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Box, Everywhere, Projection
-from fedsaddle.problems.minimisation import shares
-from fedsaddle.problems.scored import AllRows, OverModel, pooled_auroc
+from fedsaddle.problems.minimisation import flat_shares, shares
+from fedsaddle.problems.scored import AllRows, ByScores, Slopes, pooled_auroc
 
 
 @dataclass(frozen=True, kw_only=True)
-class MinimaxAuc(OverModel):
+class MinimaxAuc(ByScores):
     """x = (w, a, b) and y = α.
 
     Square form: `(1-p)(h-a)²[+] + p(h-b)²[-] + 2(1+α)(p h[-] - (1-p) h[+]) - p(1-p) α²`.
@@ -48,22 +48,26 @@ class MinimaxAuc(OverModel):
         rows = self._rows(h, x, y, batch.y)
         return (rows * shares(rows, batch)).sum(1)
 
-    def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """In closed form in the scores."""
+    def slopes(self, scores: Tensor, x: Tensor, y: Tensor, batch: Batch) -> Slopes:
+        """In h, in α, and in a and b; `up` and `down` carry what each row counts, and the 2 of the squares."""
         p, d, α = self.positive_share, self.flat.dimension, y
-        scores, pull = self.flat.pullback(self.weights(x).contiguous(), batch.x)
-        h, share = scores.squeeze(-1), shares(scores.squeeze(-1), batch)
-        up, down = self._sides(h, batch.y)
-        a, b = x[:, d, None], x[:, d + 1, None]
+        h = scores.squeeze(-1)
+        share = shares(h, batch)
+        up, down = (2 * share * side for side in self._sides(h, batch.y))
+        from_a, from_b, between = up * (h - x[:, d, None]), down * (h - x[:, d + 1, None]), down - up
         lift = 1 + α if self.margin is None else α
-        slope = 2 * up * (h - a) + 2 * down * (h - b) + 2 * lift * (down - up)
-        gw = pull((slope * share).unsqueeze(-1))
-        ga = (-2 * up * (h - a) * share).sum(1, keepdim=True)
-        gb = (-2 * down * (h - b) * share).sum(1, keepdim=True)
-        coupling = ((down - up) * h * share).sum(1, keepdim=True)
-        constant = 0.0 if self.margin is None else p * (1 - p) * self.margin
-        gy = 2 * (coupling + constant) - 2 * p * (1 - p) * α
-        return torch.cat([gw, ga, gb], 1), gy
+        slope = from_a + from_b + lift * between
+        constant = 0.0 if self.margin is None else 2 * p * (1 - p) * self.margin
+        gy = (between * h).sum(1, keepdim=True) + constant - 2 * p * (1 - p) * α
+        return Slopes(slope.unsqueeze(-1), gy, -torch.stack([from_a.sum(1), from_b.sum(1)], 1))
+
+    def best_response(self, x: Tensor, batch: Batch) -> Tensor:
+        """`argmax_α` over weighted rows `(n, ...)`: `E[p h[-] - (1-p) h[+]] / (p(1-p))`, and the margin."""
+        h = self.ranking(x, batch.x)
+        up, down = self._sides(h, batch.y)
+        p = self.positive_share
+        α = ((down - up) * h * flat_shares(batch, h)).sum()[None] / (p * (1 - p))
+        return α if self.margin is None else self.project_y(α + self.margin)
 
     def best_dual(self, x: Tensor, batch: Batch) -> Tensor:
         """The α that is best for each client's batch, before projection, (C, 1); means of it are best for means."""

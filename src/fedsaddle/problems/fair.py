@@ -11,12 +11,12 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Projection, Simplex
 from fedsaddle.problems.losses import CrossEntropy
-from fedsaddle.problems.minimisation import shares
-from fedsaddle.problems.scored import AllRows, OverModel
+from fedsaddle.problems.minimisation import flat_shares, shares
+from fedsaddle.problems.scored import AllRows, ByScores, Slopes
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassFair(OverModel):
+class ClassFair(ByScores):
     """`min_x max_{y in simplex} Σ_c y_c F_c(x) - (penalty / 2) |y|²`, with F_c the mean cross-entropy of class c.
 
     `class_shares` are the classes' shares of all rows, agreed once by counts (default: equal). A client's rows of
@@ -46,16 +46,22 @@ class ClassFair(OverModel):
         rows = losses * self._factors(y, batch.y)
         return (rows * shares(rows, batch)).sum(1) - self.penalty / 2 * y.square().sum(-1)
 
-    def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """In closed form in the scores."""
-        loss = CrossEntropy()
-        scores, pull = self.flat.pullback(x, batch.x)
-        slope, losses = loss.slope(scores, batch.y), loss.value(scores, batch.y)
+    def slopes(self, scores: Tensor, x: Tensor, y: Tensor, batch: Batch) -> Slopes:
+        """A row's slope counts `y_c / share_c`; the slope in y_c is the mean loss of class c."""
+        losses, slope = CrossEntropy().both(scores, batch.y)
         share = shares(losses, batch)
-        gx = pull(slope * (self._factors(y, batch.y) * share).unsqueeze(-1))
-        each = losses * share / self._shares(losses)[batch.y]
-        gy = torch.zeros_like(y, memory_format=torch.contiguous_format).scatter_add_(1, batch.y, each)
-        return gx, gy - self.penalty * y
+        slope *= (self._factors(y, batch.y) * share).unsqueeze(-1)
+        sums = torch.zeros_like(y, memory_format=torch.contiguous_format).scatter_add_(1, batch.y, losses * share)
+        return Slopes(slope, sums / self._shares(losses) - self.penalty * y)
+
+    def best_response(self, x: Tensor, batch: Batch) -> Tensor:
+        """`argmax_y` over weighted rows `(n, ...)`: `Π(F / penalty)`, or without a penalty the worst class."""
+        losses = CrossEntropy().value(self.scores(x, batch.x)[None], batch.y[None])[0]
+        sums = losses.new_zeros(self.classes).scatter_add_(0, batch.y, losses * flat_shares(batch, losses))
+        F = sums / self._shares(losses)
+        if self.penalty > 0:
+            return self.project_y(F / self.penalty)
+        return torch.nn.functional.one_hot(F.argmax(), self.classes).to(F.dtype)
 
     def row_measures(self, x: Tensor, rows: Tensor, labels: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
         """Plain loss and accuracy of each row."""

@@ -53,6 +53,15 @@ class CrossEntropy:
         between = d.shape[2:-1].numel()
         return d / between if between > 1 else d
 
+    def both(self, scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Value and slope from one logarithm, for scores `(C, B, k)`."""
+        log = scores.mT.log_softmax(-2)
+        at = y.unsqueeze(-2)
+        value = log.gather(-2, at).squeeze(-2).neg_()
+        d = log.exp_()
+        d.scatter_add_(-2, at, d.new_full((1, 1, 1), -1.0).expand(at.shape))
+        return value, d.mT
+
     def correct(self, scores: Tensor, y: Tensor) -> Tensor:
         """Whether the largest score is the target's."""
         return _rows((scores.argmax(-1) == y).to(scores.dtype))

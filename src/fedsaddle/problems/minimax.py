@@ -14,6 +14,7 @@ from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.numerics.projections import Everywhere, Projection
 from fedsaddle.problems.minimisation import shares
+from fedsaddle.problems.scored import ByScores
 
 Pair = tuple[Tensor, Tensor]
 
@@ -69,7 +70,7 @@ class Minimax:
     model: nn.Module | None = None
     project_x: Projection = field(default_factory=Everywhere)
     project_y: Projection = field(default_factory=Everywhere)
-    best_response: Callable[[Tensor, Batch], Tensor] | None = None  # y*(x) on a batch, in closed form
+    best_response: Callable[[Tensor, Batch], Tensor] | None = None  # y*(x) over weighted rows (n, ...), in closed form
     flat: FlatModel | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
@@ -108,8 +109,8 @@ class Minimax:
         if self.best_response is None:
             raise BadInput("best_response", None, "this problem has none; give one, or use an algorithm without it")
         real = torch.ones(batch.x.shape[:2]) if batch.weight is None else batch.weight
-        rows = [Batch(batch.x[c][real[c] > 0], batch.y[c][real[c] > 0]) for c in range(len(x))]
-        return torch.stack([self.best_response(x[c], rows[c]) for c in range(len(x))])
+        each = [(batch.x[c][w > 0], batch.y[c][w > 0], w[w > 0] / w.sum()) for c, w in enumerate(real.to(x.dtype))]
+        return torch.stack([self.best_response(x[c], Batch(*rows)) for c, rows in enumerate(each)])
 
     def row_measures(self, x: Tensor, rows: Tensor, labels: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
         """The value of each row at the present pair."""
@@ -150,6 +151,16 @@ def gradient_y(problem: MinimaxProblem, x: Tensor, y: Tensor, batch: Batch) -> T
     own = getattr(problem, "gradient_y", None)
     found: Tensor = problem.gradients(x, y, batch)[1] if own is None else own(x, y, batch)
     return found
+
+
+def stepped(problem: MinimaxProblem, x: Tensor, y: Tensor, batch: Batch, primal_step: float, dual_step: float) -> Pair:
+    """`Π(x - η_x ∇_x f)` and `Π(y + η_y ∇_y f)`, both slopes at (x, y); writes into `x`."""
+    if isinstance(problem, ByScores):
+        gy = problem.descend(x, y, batch, primal_step)
+    else:
+        gx, gy = problem.gradients(x, y, batch)
+        x.sub_(gx, alpha=primal_step)
+    return problem.project_x(x), problem.project_y(y + dual_step * gy)
 
 
 def _or_zero(g: Tensor | None, like: Tensor) -> Tensor:

@@ -126,6 +126,14 @@ def shares(like: Tensor, batch: Batch) -> Tensor | float:
     return weight / weight.sum(1, keepdim=True)
 
 
+def flat_shares(batch: Batch, like: Tensor) -> Tensor | float:
+    """The same for rows without a clients' axis, `(n, ...)`."""
+    if batch.weight is None:
+        return 1 / len(like)
+    weight = batch.weight.to(like.dtype)
+    return weight / weight.sum()
+
+
 def agnostic(losses: Tensor, lam: Tensor) -> Tensor:
     """The agnostic objective `F(w, lambda) = sum_i lambda_i f_i(w)` from the clients' losses."""
     return losses.to(lam.dtype) @ lam

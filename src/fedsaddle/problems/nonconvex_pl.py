@@ -11,7 +11,7 @@ from torch import Tensor
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Everywhere, Projection
-from fedsaddle.problems.minimisation import shares
+from fedsaddle.problems.minimisation import flat_shares, shares
 from fedsaddle.problems.scored import AllRows
 
 
@@ -53,20 +53,20 @@ class NonconvexPl:
         gy = ((b * (u * b).sum(-1, keepdim=True) - self.mu * v) * weight).sum(1)
         return gx, gy
 
-    def best_response(self, x: Tensor, rows: Tensor, weight: Tensor | float) -> Tensor:
-        """`y*(x) = E[c] + E[b b'(x - a)] / μ`, for one x over weighted rows."""
-        a, b, c = rows.chunk(3, -1)
+    def best_response(self, x: Tensor, batch: Batch) -> Tensor:
+        """`y*(x) = E[c] + E[b b'(x - a)] / μ`, projected (f is round in y), for one x and weighted rows `(n, 3p)`."""
+        a, b, c = batch.x.chunk(3, -1)
+        share = flat_shares(batch, b[:, 0])
+        weight = share[:, None] if isinstance(share, Tensor) else share
         inner = ((x - a) * b).sum(-1, keepdim=True)
-        return ((c + b * inner / self.mu) * weight).sum(0)
+        return self.project_y(((c + b * inner / self.mu) * weight).sum(0))
 
     def gradient_of_phi(self, x: Tensor, rows: AllRows) -> Tensor:
         """∇Φ(x) = ∇_x f(x, y*(x)), f the mean over clients of their means."""
-        weight = _client_weights(rows, x.dtype)[:, None]
-        y = self.best_response(x, rows.x, weight)
-        a, b, c = rows.x.chunk(3, -1)
-        u, v = x - a, y - c
-        bell = u / self.nu * (-u.square() / (2 * self.nu)).exp()
-        return ((bell + b * (b * v).sum(-1, keepdim=True)) * weight).sum(0)
+        weight = _client_weights(rows, x.dtype)
+        y = self.best_response(x, Batch(rows.x, rows.y, weight))
+        g, _ = self.gradients(x[None], y[None], Batch(rows.x[None], rows.y[None], weight[None]))
+        return g[0]
 
     def row_measures(self, x: Tensor, rows: Tensor, labels: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
         """The value of each row at the present pair."""

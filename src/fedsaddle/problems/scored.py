@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isnan
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedsaddle.errors import BadInput
+from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.auroc import auroc
 from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.numerics.projections import Everywhere, Projection
@@ -61,6 +62,43 @@ class OverModel:
     def module(self, x: Tensor) -> nn.Module:
         """A copy of the model that carries the parameters."""
         return self.flat.module_with(self.weights(x))
+
+
+class Slopes(NamedTuple):
+    """The gradient of each client's mean in its scores, in y, and in the numbers behind the model in x."""
+
+    scores: Tensor  # (C, B, k)
+    y: Tensor  # (C, q)
+    rest: Tensor | None = None  # (C, r)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByScores(OverModel):
+    """A problem that sees the model through its scores alone, and knows its slopes in closed form."""
+
+    def slopes(self, scores: Tensor, x: Tensor, y: Tensor, batch: Batch) -> Slopes:
+        """At the pair (x, y), given the scores."""
+        raise NotImplementedError
+
+    def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Through the scores."""
+        scores, pull = self.flat.pullback(self.weights(x), batch.x)
+        at = self.slopes(scores, x, y, batch)
+        gw = pull(at.scores)
+        return gw if at.rest is None else torch.cat([gw, at.rest], 1), at.y
+
+    def descend(self, x: Tensor, y: Tensor, batch: Batch, step: float) -> Tensor:
+        """`x ← x - step ∇_x`, in place and without a gradient in between; gives ∇_y where x was before."""
+        found: list[Slopes] = []
+
+        def slope_of(scores: Tensor) -> Tensor:
+            found.append(self.slopes(scores, x, y, batch))
+            return found[0].scores
+
+        self.flat.descend(self.weights(x), batch.x, slope_of, step)
+        if found[0].rest is not None:
+            x[:, self.flat.dimension :].sub_(found[0].rest, alpha=step)
+        return found[0].y
 
 
 def in_blocks(score: Callable[[Tensor], Tensor], rows: Tensor, block: int = 4096) -> Tensor:

@@ -1,0 +1,112 @@
+"""The objective of a min-max run over all rows of all clients, and its inner problems solved to a tolerance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsaddle.data.store import Stacked
+from fedsaddle.errors import BadInput
+from fedsaddle.federation.clients import Batch
+from fedsaddle.numerics.solvers import Solved, ascend, tolerance_of
+from fedsaddle.problems.minimax import Pair
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When an inner solve stops: at a residual within `tolerance` (None: `tolerance_of` the dtype), or unfinished."""
+
+    tolerance: float | None = None
+    most_steps: int = 1000
+
+    def of(self, like: Tensor) -> tuple[float, int]:
+        """The tolerance and the number of steps."""
+        return tolerance_of(like.dtype) if self.tolerance is None else self.tolerance, self.most_steps
+
+
+@dataclass(frozen=True)
+class Objective:
+    """`f(x, y) = (1/N) Σ_i f_i(x, y)`, each client counting once, in blocks of rows."""
+
+    problem: Any
+    rows: Stacked
+    block: int = 4096
+
+    @cached_property
+    def everyone(self) -> Batch:
+        """All rows with what each counts, `1 / (N n_i)`."""
+        each = np.repeat(1 / (self.rows.sizes * self.rows.count), self.rows.sizes)
+        return Batch(self.rows.x, self.rows.y, torch.from_numpy(each))
+
+    def value(self, x: Tensor, y: Tensor) -> float:
+        """f(x, y)."""
+        with torch.no_grad():
+            return sum(share * float(self.problem.value(x[None], y[None], part)) for share, part in self._parts(x))
+
+    def gradients(self, x: Tensor, y: Tensor) -> Pair:
+        """∇_x f and ∇_y f."""
+        gx, gy = torch.zeros_like(x), torch.zeros_like(y)
+        for share, part in self._parts(x):
+            one = self.problem.gradients(x[None], y[None], part)
+            gx.add_(one[0][0], alpha=share)
+            gy.add_(one[1][0], alpha=share)
+        return gx, gy
+
+    def best_response(self, x: Tensor, y: Tensor, limits: Limits) -> Solved:
+        """`argmax_y f(x, y)`: the problem's closed form, or projected ascent from `y`."""
+        closed = getattr(self.problem, "best_response", None)
+        if closed is None:
+            return ascend(lambda v: self.gradients(x, v)[1], y, self.problem.project_y, *limits.of(y))
+        with torch.no_grad():
+            found: Tensor = closed(x, self._weighed(x))
+        if found.shape != y.shape:
+            raise BadInput("best_response", tuple(found.shape), f"must give y of shape {tuple(y.shape)}")
+        return Solved(found, 0.0, 0, True)
+
+    def best_reply(self, x: Tensor, y: Tensor, limits: Limits) -> Solved:
+        """`argmin_x f(x, y)`, by projected descent from `x`."""
+        return ascend(lambda v: -self.gradients(v, y)[0], x, self.problem.project_x, *limits.of(x))
+
+    def proximal_point(self, x: Tensor, y: Tensor, smoothing: float, limits: Limits) -> Solved:
+        """`argmin_z max_y f(z, y) + |z - x|² / (2 smoothing)`.
+
+        By ascent in y on `min_z`, which is smooth in y even where the maximum over y is not smooth in z; each minimum
+        over z is found by descent, ten times as accurately, from the one before.
+        """
+        tolerance, most_steps = limits.of(x)
+        near = Solved(x, 0.0, 0, True)
+
+        def slope_at(v: Tensor) -> Tensor:
+            nonlocal near
+            near = ascend(
+                lambda z: (x - z) / smoothing - self.gradients(z, v)[0],
+                near.point,
+                self.problem.project_x,
+                tolerance / 10,
+                most_steps,
+            )
+            return self.gradients(near.point, v)[1]
+
+        best = ascend(slope_at, y, self.problem.project_y, tolerance, most_steps)
+        slope_at(best.point)
+        return near._replace(residual=best.residual, steps=best.steps, reached=best.reached and near.reached)
+
+    def _weighed(self, like: Tensor) -> Batch:
+        weight = self.everyone.weight
+        assert weight is not None
+        return self.everyone._replace(weight=weight.to(like.dtype))
+
+    def _parts(self, like: Tensor) -> Iterator[tuple[float, Batch]]:
+        """Blocks of rows as one client, and what each block counts."""
+        rows = self.everyone
+        assert rows.weight is not None
+        for a in range(0, len(rows.x), self.block):
+            at = slice(a, a + self.block)
+            weight = rows.weight[at]
+            yield float(weight.sum()), Batch(rows.x[None, at], rows.y[None, at], weight[None].to(like.dtype))
