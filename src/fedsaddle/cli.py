@@ -88,12 +88,14 @@ def list_(
 def compare(
     folders: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
     out: Annotated[Path | None, typer.Option(help="Write the comparison plot here.", show_default=False)] = None,
+    measure: Annotated[str | None, typer.Option(help="Plot this pooled measure.", show_default=False)] = None,
+    x: Annotated[str, typer.Option(help="Over what: round, exchanges, bytes_up, seconds ...")] = "round",
     as_json: JsonOption = False,
 ) -> None:
     """Runs side by side: final figures, cost, and a plot."""
     from fedsaddle.commands.compare import compare as go
 
-    go(folders, out, as_json)
+    go(folders, out, as_json, measure, x)
 
 
 @app.command()

@@ -53,11 +53,14 @@ class Result:
             raise BadInput("statistic", statistic, f"choose one of {', '.join(measured[measure])}")
         return measured[measure][statistic]
 
-    def plot(self, path: str | Path) -> Path:
-        """Draw worst, mean and best over the rounds."""
-        from fedsaddle.report.plots import progress
+    def plot(self, path: str | Path, measure: str | None = None, x: str = "round") -> Path:
+        """Draw worst, mean and best over the rounds, or one pooled measure over `x`, such as "exchanges"."""
+        from fedsaddle.report.plots import pooled, progress
 
-        return progress(self.history, Path(path), title=self.summary["algorithm"])
+        name = self.summary["algorithm"]
+        if measure is None:
+            return progress(self.history, Path(path), title=name)
+        return pooled({name: self.history}, measure, Path(path), x=x, title=name)
 
 
 def main_part(record: dict[str, Any]) -> dict[str, dict[str, float]]:

@@ -38,6 +38,7 @@ LISTED = {
     "models": ["logistic", "mlp", "gru", "cnn", "vgg11"],
     "datasets": ["digits", "wine", "iris", "diabetes", "fashion-mnist", "adult", "shakespeare", "file"],
     "splits": ["iid", "by-class", "dirichlet", "by-column", "natural"],
+    "measures": ["squared_gradient_of_phi", "gradient_of_envelope", "duality_gap", "worst_class_accuracy"],
     "engines": ["vectorised", "serial"],
 }
 

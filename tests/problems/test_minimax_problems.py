@@ -16,7 +16,7 @@ from fedsaddle.numerics.auroc import auroc
 from fedsaddle.numerics.projections import Ball, Simplex
 from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.fair import ClassFair
-from fedsaddle.problems.minimax import gradient_x, gradient_y
+from fedsaddle.problems.minimax import gradient_x, gradient_y, stepped
 from fedsaddle.problems.nonconvex_pl import NonconvexPl
 from fedsaddle.problems.robust import RobustTraining
 from small import classes, seeded
@@ -85,6 +85,17 @@ def test_a_cohort_is_its_clients_one_by_one_and_padding_does_not_count(name):
         alone = Batch(rows.x[c : c + 1, :n], rows.y[c : c + 1, :n])
         value = problem.value(x[c : c + 1], y[c : c + 1], alone)
         torch.testing.assert_close(problem.value(x, y, rows)[c : c + 1], value, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("clients", [1, 3])
+@pytest.mark.parametrize("name", [name for name in PROBLEMS if name.startswith(("fair", "auc"))])
+def test_a_step_of_both_is_a_step_along_the_gradients(name, clients):
+    problem, rows = PROBLEMS[name](), Batch(*(v[:clients] for v in batch(name)[:3]))
+    x, y = pair(problem, clients)
+    gx, gy = problem.gradients(x, y, rows)
+    after_x, after_y = stepped(problem, x.clone(), y, rows, 0.3, 0.2)
+    torch.testing.assert_close(after_x, x - 0.3 * gx, rtol=0, atol=1e-12)
+    torch.testing.assert_close(after_y, problem.project_y(y + 0.2 * gy), rtol=0, atol=1e-12)
 
 
 def test_fair_objective_by_hand():

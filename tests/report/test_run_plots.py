@@ -57,6 +57,23 @@ def test_comparison(tmp_path):
     assert looks_like_a_picture(plots.comparison(many, tmp_path / "b.png"))
 
 
+def with_pooled(falls=10.0):
+    return [{**record(r), "exchanges": 2 * r, "pooled": {"duality_gap": falls**-r}} for r in range(1, 6)]
+
+
+def test_a_pooled_measure(tmp_path):
+    one, two = with_pooled(), with_pooled(1.1)
+    assert looks_like_a_picture(plots.pooled({"a": one}, "duality_gap", tmp_path / "a.png"))
+    assert looks_like_a_picture(plots.pooled({"a": one, "$b": two}, "duality_gap", tmp_path / "b.png", x="exchanges"))
+    with pytest.raises(BadInput, match="x = 'rounds': choose one of round, exchanges"):
+        plots.pooled({"a": one}, "duality_gap", tmp_path / "c.png", x="rounds")
+    with pytest.raises(BadInput, match="measure = 'gap': the run 'a' has duality_gap"):
+        plots.pooled({"a": one}, "gap", tmp_path / "c.png")
+    with pytest.raises(BadInput, match="the run 'a' has no pooled measure"):
+        plots.pooled({"a": history()}, "gap", tmp_path / "c.png")
+    assert not (tmp_path / "c.png").exists()
+
+
 def test_clients(tmp_path):
     assert looks_like_a_picture(plots.clients({"a": history(), "$b": history()}, ODD, tmp_path / "a.png"))
     gap = history()

@@ -12,8 +12,8 @@ from fedsaddle.report.tables import console, several_runs
 from fedsaddle.result import read_history
 
 
-def compare(folders: list[Path], out: Path | None, as_json: bool) -> None:
-    """Print runs side by side and draw them."""
+def compare(folders: list[Path], out: Path | None, as_json: bool, measure: str | None = None, x: str = "round") -> None:
+    """Print runs side by side and draw them: the spread over clients, or one pooled measure over `x`."""
     summaries: dict[str, dict[str, Any]] = {}
     histories: dict[str, list[dict[str, Any]]] = {}
     for folder in folders:
@@ -31,7 +31,10 @@ def compare(folders: list[Path], out: Path | None, as_json: bool) -> None:
     else:
         console().print(several_runs(summaries))
     if out is not None:
-        plots.comparison(histories, out)
+        if measure is None:
+            plots.comparison(histories, out)
+        else:
+            plots.pooled(histories, measure, out, x=x)
 
 
 def _finished(summary: Path) -> dict[str, Any]:

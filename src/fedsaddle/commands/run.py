@@ -115,4 +115,6 @@ def _draw(result: Result, built: Built, out: Path) -> None:
     name = result.summary["algorithm"]
     plots.progress(result.history, out / "progress.png", name)
     plots.clients({name: result.history}, built.data.names, out / "clients.png")
+    for measure in built.measures:
+        plots.pooled({name: result.history}, measure.name, out / f"{measure.name}.png", title=name)
     plots.mixture(result.history, built.data.names, out / "mixture.png")

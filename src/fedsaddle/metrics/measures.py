@@ -41,6 +41,8 @@ class Position:
         """(x, y)."""
         if self.y is None or not hasattr(self.problem, "gradients"):
             raise BadInput("measures", type(self.problem).__name__, "is no min-max problem; leave this measure out")
+        if getattr(getattr(self.problem, "flat", None), "tail", 0):
+            raise BadInput("measures", "BatchNorm", "the objective is not a function of x alone; use nn.GroupNorm")
         return self.x, self.y
 
     @property

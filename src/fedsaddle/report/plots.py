@@ -11,6 +11,15 @@ from matplotlib.figure import Figure
 from fedsaddle.checkpoint import write_atomically
 from fedsaddle.errors import BadInput
 
+UNITS = {
+    "round": "round",
+    "exchanges": "exchanges",
+    "bytes_down": "bytes down",
+    "bytes_up": "bytes up",
+    "samples": "samples",
+    "local_steps": "local steps",
+    "seconds": "seconds in rounds",
+}
 COLOURS = ("#1b6ca8", "#d1495b", "#edae49", "#3c887e", "#7b5ea7", "#6b6b6b", "#2f4858", "#a26769")
 History = Sequence[Mapping[str, Any]]
 
@@ -53,6 +62,28 @@ def curve(history: History, statistic: str, measure: str, part: str) -> tuple[li
     """Rounds and values of one statistic."""
     records = [r for r in history if part in r]
     return [r["round"] for r in records], [r[part][measure][statistic] for r in records]
+
+
+def pooled(runs: Mapping[str, History], measure: str, path: Path, *, x: str = "round", title: str = "") -> Path:
+    """One pooled measure of one or several runs, over rounds or what else is counted; logarithmic if it falls far."""
+    if x not in UNITS:
+        raise BadInput("x", x, f"choose one of {', '.join(UNITS)}")
+    figure = Figure(figsize=(6.4, 4), layout="constrained")
+    (axes,) = axes_of(figure)
+    lowest, highest = float("inf"), 0.0
+    for (name, history), colour in zip(runs.items(), COLOURS * 3, strict=False):
+        there = history[-1].get("pooled", {})
+        if measure not in there:
+            raise BadInput("measure", measure, f"the run {name!r} has {', '.join(there) or 'no pooled measure'}")
+        values = [r["pooled"][measure] for r in history]
+        axes.plot([r[x] for r in history], values, color=colour, label=label(name))
+        lowest, highest = min(lowest, *values), max(highest, *values)
+    if 0 < lowest < highest / 100:
+        axes.set_yscale("log")
+    axes.set(xlabel=UNITS[x], ylabel=measure.replace("_", " "), title=label(title))
+    if len(runs) > 1:
+        axes.legend(frameon=False)
+    return save(figure, path)
 
 
 def progress(history: History, path: Path, title: str = "") -> Path:

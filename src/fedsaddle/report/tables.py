@@ -37,7 +37,7 @@ def one_run(summary: Summary) -> Table:
         f"{megabytes(ledger['bytes_up'])} up, {ledger['samples']:,} samples, {summary['seconds']:.1f} s"
     )
     if summary.get("pooled"):
-        cost = ", ".join(f"{k} {v:.4f}" for k, v in summary["pooled"].items()) + "\n" + cost
+        cost = ", ".join(f"{k} {v:.4g}" for k, v in summary["pooled"].items()) + "\n" + cost
     table = Table(title=title, caption=cost, title_justify="left", caption_justify="left")
     table.add_column("")
     for statistic in STATISTICS:
