@@ -86,7 +86,7 @@ def targets(columns: Sequence[Array], name: str, task: Task) -> tuple[list[Array
 
     The classes are the sorted values of the training column.
     """
-    first = _whole(columns[0], name)
+    first = whole(columns[0], name)
     if task == "regression" or (task == "auto" and _is_real(first)):
         return [need_numbers(column, name) for column in columns], ()
     found = np.unique(first)
@@ -104,7 +104,7 @@ def targets(columns: Sequence[Array], name: str, task: Task) -> tuple[list[Array
     return labels, tuple(str(c) for c in found)
 
 
-def _whole(column: Array, name: str) -> Array:
+def whole(column: Array, name: str) -> Array:
     """Numbers as int64 if all are whole, as float64 if not, and strings as they are."""
     values = numbers(column, name)
     if values is None:

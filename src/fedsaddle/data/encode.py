@@ -26,9 +26,14 @@ class Scale:
         with np.errstate(over="ignore", invalid="ignore"):
             mean = np.mean(x, axis=axis, dtype=np.float64)
             std = np.std(x, axis=axis, dtype=np.float64)
+        return cls.from_moments(np.asarray(mean), np.asarray(std))
+
+    @classmethod
+    def from_moments(cls, mean: Array, std: Array) -> Scale:
+        """Of a mean and a deviation that were measured before."""
         # A constant column may show a deviation of rounding errors, which would blow it up.
         flat = std <= 1e-12 * np.maximum(np.abs(mean), 1.0)
-        return cls(np.asarray(mean), np.where(flat, 1.0, std))
+        return cls(mean, np.where(flat, 1.0, std))
 
     def apply(self, x: Array) -> Floats:
         """Subtract the mean and divide by the deviation. Overflow gives NaN, which `Table.check` names."""

@@ -19,7 +19,7 @@ def read_npz(path: Path, target: str, client: str | None, standardise: bool, tas
 
     Rows are standardised feature by feature; those of more than one axis, such as images, as a whole.
     """
-    arrays = _load(path)
+    arrays = read_arrays(path)
     for name, key in (("x", "x"), (target, "target"), (client, "client")):
         if name is not None:
             require(name, list(arrays), key)
@@ -41,7 +41,8 @@ def read_npz(path: Path, target: str, client: str | None, standardise: bool, tas
     return tables[0], tables[1] if len(tables) == 2 else None
 
 
-def _load(path: Path) -> dict[str, Array]:
+def read_arrays(path: Path) -> dict[str, Array]:
+    """All arrays of the file; objects are refused."""
     if not path.is_file():
         raise MissingData(f"{path} does not exist; check the path of the data file")
     try:
