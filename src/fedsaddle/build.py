@@ -20,6 +20,7 @@ from fedsaddle.catalogue import (
 from fedsaddle.config import Config
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.noise import Noise
+from fedsaddle.data.store import Stacked
 from fedsaddle.errors import BadInput, within
 from fedsaddle.measuring import asked
 from fedsaddle.metrics.measures import Measure
@@ -52,8 +53,8 @@ def build(config: Config) -> Built:
     with within("run"):
         measures = asked(config.run.measures)
     data = build_data(config)
-    with _precision(config.run.dtype):
-        return Built(_cast(data, config.run.dtype), build_algorithm(config, data), measures)
+    with precision(config.run.dtype):
+        return Built(cast(data, config.run.dtype), build_algorithm(config, data), measures)
 
 
 def build_data(config: Config) -> FederatedData:
@@ -105,7 +106,7 @@ def build_part(key: str, table: dict[str, Any], given: Any) -> Any:
         return make(**checked(key, make, options, built=("prior",)))
 
 
-class _precision:
+class precision:
     """The default dtype while models are made."""
 
     def __init__(self, name: str) -> None:
@@ -118,14 +119,14 @@ class _precision:
         torch.set_default_dtype(self.before)
 
 
-def _cast(data: FederatedData, dtype: str) -> FederatedData:
+def cast(data: FederatedData, dtype: str) -> FederatedData:
     """Features (and real targets) in the precision of the run."""
+    test = None if data.test is None else cast_rows(data.test, dtype)
+    return replace(data, train=cast_rows(data.train, dtype), test=test)
+
+
+def cast_rows(rows: Stacked, dtype: str) -> Stacked:
+    """The same of some clients' rows."""
     kind = getattr(torch, dtype)
-
-    def cast(t: torch.Tensor) -> torch.Tensor:
-        return t.to(kind) if t.is_floating_point() else t
-
-    def each(rows: Any) -> Any:
-        return None if rows is None else replace(rows, x=cast(rows.x), y=cast(rows.y))
-
-    return replace(data, train=each(data.train), test=each(data.test))
+    x, y = (t.to(kind) if t.is_floating_point() else t for t in (rows.x, rows.y))
+    return replace(rows, x=x, y=y)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.checkpoint import restored
+from fedsaddle.checkpoint import Checkpoint, restored
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Lazy, Stacked
 from fedsaddle.engines.choose import Engine, make_engine
@@ -166,6 +166,7 @@ class Loop:
                     stopped = stopped or "interrupted"
                 if stopped is not None or output.due(self.done):
                     output.save(self.done, self.server, self.engine.memory.kept, self._notes())
+                    self._saved()
         result = Result(self.algorithm, self.server, self.history, self._summary(stopped or "finished"))
         output.finish(result)
         return result
@@ -283,6 +284,13 @@ class Loop:
         before, now = checkpoint.notes["engine"], self._engine()
         if before != now:
             raise BadInput("engine", now, f"the run began with {before}; resume with the same")
+        self._restore(checkpoint)
+
+    def _saved(self) -> None:
+        """A checkpoint was written."""
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        """What clients remember, as it was."""
         self.engine.memory.restore(self.algorithm, lambda i: LocalSite.alone(self.train, i), checkpoint.memory)
 
     def _already(self) -> str | None:

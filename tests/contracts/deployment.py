@@ -9,7 +9,8 @@ import numpy as np
 
 from fedsaddle.data.store import Stacked
 from fedsaddle.engines.deployed.answering import Answering
-from fedsaddle.engines.deployed.asking import Deployed, Patience
+from fedsaddle.engines.deployed.asking import Deployed
+from fedsaddle.engines.deployed.courier import Courier, Patience
 from fedsaddle.engines.deployed.expected import Expected, made_up
 from fedsaddle.engines.deployed.own_rows import OwnRows
 from fedsaddle.engines.deployed.site_memory import InMemory, Versions
@@ -43,13 +44,7 @@ def deployed(
     """Sites and a server that asks them; by default all in this process."""
     if transport is None:
         transport = InProcess({i: site.answer for i, site in sites(make, rows, seed).items()})
-    return Deployed(
-        transport,
-        tuple(f"site-{i}" for i in range(rows.count)),
-        rows.sizes,
-        RUN,
-        shared_fingerprint(make(), rows.count, seed),
-        Expected(made_up(rows.x, rows.y)),
-        Patience(**patience),
-        sleep=lambda seconds: None,
-    )
+    names = tuple(f"site-{i}" for i in range(rows.count))
+    courier = Courier(transport, names, Patience(**patience), sleep=lambda seconds: None)
+    agreed = shared_fingerprint(make(), rows.count, seed)
+    return Deployed(courier, rows.sizes, RUN, agreed, Expected(made_up(rows.x, rows.y)))

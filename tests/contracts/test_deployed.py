@@ -59,7 +59,7 @@ def test_a_server_that_starts_again_from_its_checkpoint(case, world):
     stored = json.loads(json.dumps(clients.state()))
     clients.versions.checkpointed()
     play(alg, clients, 3, state=states[-1], first=2)
-    again = deployed(lambda: algorithm(case, world), rows, transport=clients.transport)
+    again = deployed(lambda: algorithm(case, world), rows, transport=clients.courier.transport)
     again.restore(stored)
     found = play(alg, again, 4, state=states[-1], first=2)
     assert same(found[-1], expected[-1])

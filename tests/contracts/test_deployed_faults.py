@@ -172,9 +172,9 @@ def test_fewer_than_the_minimum_ends_after_the_patience():
     rows, clock = classes(), Clock()
     transport = Faulty(sites(drfa, rows), lambda reply: None, {1})
     clients = deployed(drfa, rows, transport=transport, minimum=6, patience=10, pause=2.0, timeout=3)
-    clients.now, clients.sleep = clock.now, clock.sleep
+    clients.courier.now, clients.courier.sleep = clock.now, clock.sleep
     alg = drfa()
-    message = r"round 2: 5 of at least 6 sites answered within 10 s \(site-2 did not answer in 3 s\); start the missing"
+    message = r"round 2, exchange 1: 5 of at least 6 sites answered within 10 s \(site-2 did not answer in 3 s\); start"
     with pytest.raises(TooFewAnswered, match=message) as reason:
         play(alg, clients, 3)
     assert reason.value.exit_code == 3
@@ -188,7 +188,7 @@ def test_a_site_that_comes_back_in_time_leaves_no_trace():
     alg = drfa()
     transport = Faulty(sites(lambda: alg, rows), lambda reply: reply if clock.seconds > 3 else None, {1})
     clients = deployed(lambda: alg, rows, transport=transport, minimum=6, patience=10, pause=2.0)
-    clients.now, clients.sleep = clock.now, clock.sleep
+    clients.courier.now, clients.courier.sleep = clock.now, clock.sleep
     found = play(alg, clients, 3)
     assert same(found[-1], play(alg, Serial(rows), 3)[-1])
 
@@ -260,7 +260,7 @@ def test_a_lost_reply_does_not_move_the_memory():
 def test_a_site_refuses_a_run_it_is_not_configured_for():
     rows = classes()
     made = sites(drfa, rows)
-    other = deployed(lambda: replace(drfa(), primal_step=0.7), rows, patience=0,
+    other = deployed(lambda: replace(drfa(), primal_step=0.7), rows, patience=0, minimum=6,
                      transport=InProcess({i: s.answer for i, s in made.items()}))  # fmt: skip
     with pytest.raises(TooFewAnswered, match="failed: configured for run 'trial' with fingerprint"):
         play(drfa(), other, 1)

@@ -75,12 +75,14 @@ def test_held_out_rows(tmp_path):
     assert not set(raws[0].train) & set(raws[0].test)
 
 
+NUMBERS = {"kind": "whole", "values": [1], "counts": [2]}
+ONE_CLASS = {"kind": "text", "values": ["a"], "counts": [1]}
 BAD = {
     "another column": ("columns of b", lambda s: s[1]["features"].pop()),
     "texts where others have numbers": ("column 'age' of a", lambda s: s[1]["features"][0].update(texts=["x"])),
-    "numbers for labels": ("target of b", lambda s: s[1].update(target={"kind": "whole", "values": [1], "counts": [2]})),
-    "one class": ("classes of all sites", lambda s: [x.update(target={"kind": "text", "values": ["a"], "counts": [1]}) for x in s]),
-}  # fmt: skip
+    "numbers for labels": ("target of b", lambda s: s[1].update(target=NUMBERS)),
+    "one class": ("classes of all sites", lambda s: [x.update(target=ONE_CLASS) for x in s]),
+}
 
 
 @pytest.mark.parametrize(("complaint", "spoil"), BAD.values(), ids=BAD)

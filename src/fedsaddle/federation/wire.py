@@ -58,9 +58,26 @@ def pack(message: Message) -> bytes:
     return _HEAD.pack(MAGIC, len(said)) + said + save_tensors(arrays)
 
 
+def about(content: bytes | bytearray | memoryview) -> dict[str, Any]:
+    """What is said about the exchange, without the record."""
+    said, _ = _opened(memoryview(content))
+    return said["about"]  # type: ignore[no-any-return]
+
+
 def unpack(content: bytes | bytearray | memoryview, kinds: Kinds) -> Message:
     """The message that the bytes stand for, or BadMessage."""
-    view = memoryview(content)
+    said, body = _opened(memoryview(content))
+    try:
+        record = _thing(said["record"], load_tensors(bytes(body)), kinds)
+    except BadMessage:
+        raise
+    except Exception as reason:  # whatever a stranger's bytes may do: they are refused, nothing else happens
+        raise BadMessage(f"a damaged message ({type(reason).__name__})") from None
+    return Message(said["about"], record)
+
+
+def _opened(view: memoryview) -> tuple[dict[str, Any], memoryview]:
+    """The JSON and what comes after it."""
     if len(view) < _HEAD.size:
         raise BadMessage(f"{len(view)} bytes are no message")
     magic, length = _HEAD.unpack(view[: _HEAD.size])
@@ -69,16 +86,11 @@ def unpack(content: bytes | bytearray | memoryview, kinds: Kinds) -> Message:
     body = _HEAD.size + length
     try:
         said = json.loads(bytes(view[_HEAD.size : body]))
-        about, tree = said["about"], said["record"]
-        arrays = load_tensors(bytes(view[body:]))
-        record = _thing(tree, arrays, kinds)
-    except BadMessage:
-        raise
-    except Exception as reason:  # whatever a stranger's bytes may do: they are refused, nothing else happens
+    except (ValueError, RecursionError) as reason:
         raise BadMessage(f"a damaged message ({type(reason).__name__})") from None
-    if not isinstance(about, dict):
+    if not isinstance(said, dict) or not isinstance(said.get("about"), dict):
         raise BadMessage("a damaged message (no facts)")
-    return Message(about, record)
+    return said, view[body:]
 
 
 def _plain(value: Any, arrays: dict[str, Tensor], known: dict[int, str], where: str) -> Any:

@@ -56,6 +56,16 @@ class Ask(Said):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Errand(Said):
+    """Server to sites: something other than a task, such as telling facts or measuring a model."""
+
+    do: str
+    run: str
+    fingerprint: str
+    nonce: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Answer(Said):
     """Site to server: what became of it. A reason names no data."""
 

@@ -1,0 +1,107 @@
+"""The server's part of a deployed run: agree with the sites, then run the loop, whatever carries the messages."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsaddle.checkpoint import write_json
+from fedsaddle.config import Config
+from fedsaddle.data.agreed import agree
+from fedsaddle.deploy.remote_loop import RemoteLoop, RemoteRows
+from fedsaddle.deploy.sections import digests
+from fedsaddle.deploy.stand_in import build_from
+from fedsaddle.engines.deployed.asking import Deployed
+from fedsaddle.engines.deployed.courier import Courier, Patience
+from fedsaddle.engines.deployed.expected import Expected, made_up
+from fedsaddle.engines.deployed.transport import Transport
+from fedsaddle.errors import BadCheckpoint, BadInput
+from fedsaddle.fingerprint import shared_fingerprint
+from fedsaddle.measuring import Measures, asked
+from fedsaddle.output import Output, RunFolder
+from fedsaddle.result import Result
+from fedsaddle.target import Target
+
+log = logging.getLogger("fedsaddle.server")
+
+
+@dataclass(frozen=True)
+class DeployedRun:
+    """What to run, for whom, and where to write it. Client i is the site `names[i]`, for the whole run."""
+
+    config: Config
+    name: str
+    names: tuple[str, ...]
+    out: Path
+    patience: Patience
+
+    def go(self, transport: Transport, watch: Callable[[int, dict[str, Any] | None], None] | None = None) -> Result:
+        """Agree, then run; goes on from the newest checkpoint in the folder, if there is one."""
+        if self.config.run.measures:
+            raise BadInput("run.measures", self.config.run.measures, "need all rows in one place; leave them out")
+        courier = Courier(transport, self.names, self.patience)
+        told, agreed = self._agreed(courier)
+        loop = self._loop(courier, told, agreed, watch)
+        settings = self.config.run
+        folder = RunFolder(self.out, loop.fingerprint, settings.checkpoint_every)
+        output = Output.to(folder, resume=folder.metrics.exists())
+        loop.resume(output)
+        for reason in output.refused:
+            log.warning("%s; the checkpoint before it is used", reason)
+        write_json(self.out / "config.json", self.config.model_dump(mode="json"))
+        if loop.done:
+            log.info("resuming after round %d", loop.done)
+        return loop.go(output)
+
+    def _agreed(self, courier: Courier) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """The facts of all sites and the encoding; a run that goes on keeps what it began with."""
+        path = self.out / "agreed.json"
+        if path.exists():
+            stored = json.loads(path.read_text())
+            if tuple(stored["names"]) != self.names:
+                raise BadCheckpoint(f"{path} is of sites {stored['names']}, not {list(self.names)}; use another name")
+            told, agreed = stored["told"], stored["agreed"]
+        else:
+            heard = courier.errand("facts", self.name, {"config": digests(self.config)}, everyone=True)
+            told = [heard[i] for i in range(len(self.names))]
+            agreed = agree(told, self.names, str(self.config.data.options().get("task", "auto")))
+            self.out.mkdir(parents=True, exist_ok=True)
+            write_json(path, {"names": self.names, "told": told, "agreed": agreed})
+        return told, agreed
+
+    def _loop(
+        self,
+        courier: Courier,
+        told: list[dict[str, Any]],
+        agreed: dict[str, Any],
+        watch: Callable[[int, dict[str, Any] | None], None] | None,
+    ) -> RemoteLoop:
+        settings = self.config.run
+        algorithm, data = build_from(self.config, agreed, self.names)
+        common = shared_fingerprint(algorithm, len(self.names), settings.seed)
+        payload = {"config": digests(self.config), "names": list(self.names), "agreed": agreed}
+        courier.errand(
+            "agree", self.name, payload, fingerprint=common, everyone=not (self.out / "metrics.jsonl").exists()
+        )
+        train, test = (np.array([each[k] for each in told], dtype=np.int64) for k in ("rows", "test_rows"))
+        engine = Deployed(courier, train, self.name, common, Expected(made_up(data.train.x, data.train.y)))
+        return RemoteLoop(
+            algorithm=algorithm,
+            engine=engine,  # type: ignore[arg-type]
+            train=RemoteRows("train", train, data.train.positives),  # type: ignore[arg-type]
+            test=RemoteRows("test", test) if test.any() else None,  # type: ignore[arg-type]
+            rounds=settings.rounds,
+            seed=settings.seed,
+            evaluate_every=settings.evaluate_every,
+            evaluate_train=settings.evaluate_train or not test.any(),
+            measures=Measures(asked(()), log.warning),
+            target=None if settings.target is None else Target.parse(settings.target),
+            lost_replies=settings.lost_replies,
+            watch=watch,
+        )

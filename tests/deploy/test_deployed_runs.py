@@ -1,0 +1,185 @@
+"""Deployed runs from configs and files: the same numbers as a simulation, resumed, refused, measured by histograms."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from in_process import config, deployed, simulated, sites
+
+from fedsaddle.config import Config
+from fedsaddle.engines.deployed.asks import Answer, Errand
+from fedsaddle.engines.deployed.transport import InProcess
+from fedsaddle.errors import BadCheckpoint, TooFewAnswered
+from fedsaddle.federation.wire import Message, about, pack, unpack
+
+AUC = {"data": "breast-cancer", "problem": {"name": "auc"}}
+CASES = {
+    "DRFA": config({"name": "DRFA", "sampled_clients": 3, "local_steps": 3}),
+    "FedSGDA-STORM": config({"name": "FedSGDA-STORM", "local_steps": 3, "sampled_clients": 3}, **AUC),
+    "Local SGDA+, memory": config(
+        {"name": "Local SGDA+", "local_steps": 3, "snapshot_every": 2}, problem={"name": "class-fair"}
+    ),
+    "CODASCA": config({"name": "CODASCA"}, **AUC),
+    "single precision": config({"name": "FedAvg", "local_steps": 3}, dtype="float32"),
+}
+
+
+@pytest.mark.parametrize("given", CASES.values(), ids=CASES)
+def test_a_deployed_run_is_the_simulated_one(given, tmp_path):
+    found = deployed(given, sites(given, tmp_path), tmp_path / "out")
+    expected = simulated(given)
+    assert torch.equal(found.model, expected.model)
+    assert found.summary["rounds"] == 6
+    for part in ("test", "train"):
+        for measure, statistics in expected.summary[part].items():
+            assert found.summary[part][measure] == pytest.approx(
+                statistics, abs=1e-9 if given.run.dtype == "float64" else 1e-6
+            )
+    assert [r["round"] for r in found.history] == [r["round"] for r in expected.history]
+    ours, theirs = dict(found.summary["ledger"]), dict(expected.summary["ledger"])
+    assert ours == theirs
+
+
+def test_pooled_auroc_lies_within_its_bound(tmp_path):
+    given = CASES["FedSGDA-STORM"]
+    found = deployed(given, sites(given, tmp_path), tmp_path / "out").summary["pooled"]
+    exact = simulated(given).summary["pooled"]["auroc"]
+    assert abs(found["auroc"] - exact) <= found["auroc_error"] + 1e-12
+    assert found["auroc_error"] < 0.02
+
+
+def test_the_folder_is_that_of_a_simulation(tmp_path):
+    given = CASES["DRFA"]
+    deployed(given, sites(given, tmp_path), tmp_path / "out")
+    simulated(given, out=tmp_path / "simulated")
+    names = {p.name for p in (tmp_path / "simulated").iterdir()}
+    assert names <= {p.name for p in (tmp_path / "out").iterdir()}
+    model = [(tmp_path / folder / "model.safetensors").read_bytes() for folder in ("out", "simulated")]
+    assert model[0] == model[1]
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["sites"]["site-2"]["left_out"] == {}
+    assert summary["sites"]["site-2"]["bytes_up"] > 1000
+
+
+class Dies(InProcess):
+    """The server's process ends at an exchange of a round."""
+
+    def __init__(self, made, round, exchange):
+        super().__init__({i: site.answer for i, site in made.items()})
+        self.at = (round, exchange)
+
+    def exchange(self, clients, content, least, timeout):
+        said = about(content)
+        arrivals = super().exchange(clients, content, least, timeout)
+        if (said.get("round"), said.get("exchange")) == self.at:
+            raise KeyboardInterrupt
+        return arrivals
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("at", [(0, 0), (3, 0), (5, 0)])
+def test_a_server_that_dies_goes_on_to_the_same_model(name, at, tmp_path):
+    given = CASES[name]
+    made = sites(given, tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        deployed(given, made, tmp_path / "out", Dies(made, *at))
+    restarted = sites(given, tmp_path)  # the sites' processes are new as well; their disks are not
+    found = deployed(given, restarted, tmp_path / "out")
+    assert torch.equal(found.model, simulated(given).model)
+
+
+def test_a_site_that_starts_anew_in_the_middle_knows_its_run(tmp_path):
+    given = CASES["Local SGDA+, memory"]
+    made = sites(given, tmp_path)
+
+    class Restarts(InProcess):
+        def exchange(self, clients, content, least, timeout):
+            if about(content).get("round") == 2:
+                self.sites = {i: site.answer for i, site in sites(given, tmp_path).items()}
+            return super().exchange(clients, content, least, timeout)
+
+    found = deployed(given, made, tmp_path / "out", Restarts({i: s.answer for i, s in made.items()}))
+    assert torch.equal(found.model, simulated(given).model)
+
+
+def with_(config: Config, section: str, **changes) -> Config:
+    old = getattr(config, section)
+    return config.model_copy(update={section: type(old)(**{**old.model_dump(), **changes})})
+
+
+@pytest.mark.parametrize(
+    ("section", "change"),
+    [
+        ("algorithm", {"primal_step": 0.5}),
+        ("model", {"name": "mlp", "hidden": [3]}),
+        ("run", {"seed": 9}),
+        ("problem", {"l2": 0.1}),
+    ],
+    ids=["algorithm", "model", "seed", "problem"],
+)
+def test_a_site_with_another_config_refuses(section, change, tmp_path):
+    given = CASES["DRFA"]
+    made = sites(given, tmp_path)
+    made[1].config = with_(given, section, **change)
+    with pytest.raises(
+        TooFewAnswered, match=rf"facts: 3 of at least 4 .*site-2 failed: this site's \[{section}\] differs"
+    ):
+        deployed(given, made, tmp_path / "out", patience=0)
+    assert not (tmp_path / "out" / "metrics.jsonl").exists()
+
+
+def test_rows_never_cross(tmp_path):
+    given = CASES["DRFA"]
+    made = sites(given, tmp_path)
+    crossed: list[bytes] = []
+
+    class Tapped(InProcess):
+        def exchange(self, clients, content, least, timeout):
+            arrivals = super().exchange(clients, content, least, timeout)
+            crossed.extend([content, *(a.content for a in arrivals)])
+            return arrivals
+
+    deployed(given, made, tmp_path / "out", Tapped({i: s.answer for i, s in made.items()}))
+    wire = b"".join(crossed)
+    for site in made.values():
+        for x in site._rows().columns["x"]:
+            assert x.astype("float64").tobytes() not in wire
+            assert x.astype("float32").tobytes() not in wire
+
+
+def test_a_missing_site_does_not_stop_a_resumed_run(tmp_path):
+    given = CASES["DRFA"]
+    made = sites(given, tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        deployed(given, made, tmp_path / "out", Dies(made, 3, 0))
+
+    class Absent(InProcess):
+        def exchange(self, clients, content, least, timeout):
+            return super().exchange([i for i in clients if i != 2], content, least, timeout)
+
+    result = deployed(
+        given, made, tmp_path / "out", Absent({i: s.answer for i, s in made.items()}), minimum=2, timeout=1
+    )
+    assert result.summary["rounds"] == 6
+    assert result.summary["sites"]["site-3"]["left_out"]["did not answer in 1 s"] >= 1
+
+
+def test_other_sites_are_another_run(tmp_path):
+    given = CASES["DRFA"]
+    made = sites(given, tmp_path)
+    deployed(given, made, tmp_path / "out")
+    made[0], made[1] = made[1], made[0]
+    with pytest.raises(BadCheckpoint, match="is of sites"):
+        deployed(given, made, tmp_path / "out")
+
+
+def test_a_stranger_cannot_choose_folders(tmp_path):
+    given = CASES["DRFA"]
+    site = sites(given, tmp_path)[0]
+    for do, run in (("measure", "../../etc"), ("agree", "../x"), ("shell", "trial")):
+        errand = Errand(do=do, run=run, fingerprint="", nonce="n")
+        answer = Answer.read(unpack(site.answer(pack(Message(errand.to_dict(), {}))), {}).about)
+        assert answer.failure
+    assert not (tmp_path / "x").exists()
