@@ -181,8 +181,3 @@ def test_a_batch_of_one_row_cannot_be_normalised():
     algorithm = fs.FedAvg(problem=cross_entropy(), batch_size=1)
     with pytest.raises(BadInput, match="batch of 1 row"):
         play(algorithm, Serial(rows()), 1)
-
-
-def test_measures_of_the_objective_refuse_it():
-    with pytest.raises(BadInput, match="not a mean over rows where BatchNorm mixes them"):
-        fs.run(ALGORITHMS["CODASCA"](), rows(), 1, measures=["squared_gradient_of_phi"])

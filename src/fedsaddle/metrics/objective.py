@@ -38,11 +38,6 @@ class Objective:
     rows: Stacked
     block: int = 4096
 
-    def __post_init__(self) -> None:
-        if getattr(getattr(self.problem, "flat", None), "tail", 0):
-            remedy = "is not a mean over rows where BatchNorm mixes them; leave the measure out, or use nn.GroupNorm"
-            raise BadInput("measures", "the objective", remedy)
-
     @cached_property
     def everyone(self) -> Batch:
         """All rows with what each counts, `1 / (N n_i)`."""
