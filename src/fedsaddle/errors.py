@@ -16,7 +16,9 @@ class BadInput(FedSaddleError):
     """A value that cannot be: names the key, the value and the remedy."""
 
     def __init__(self, key: str, value: object, remedy: str) -> None:
-        super().__init__(f"{key} = {value!r}: {remedy}")
+        said = repr(value)
+        said = " ".join(said.split()) if "\n" in said else said  # always one line
+        super().__init__(f"{key} = {said}: {remedy}")
         self.key, self.value, self.remedy = key, value, remedy
 
 

@@ -25,6 +25,7 @@ from fedsaddle.federation.ledger import Ledger, Metered
 from fedsaddle.federation.lossy import Lossy
 from fedsaddle.federation.randomness import server_generator
 from fedsaddle.fingerprint import fingerprint
+from fedsaddle.fit import fitted
 from fedsaddle.interruption import Interruption
 from fedsaddle.measuring import Asked, Measures, asked
 from fedsaddle.metrics.evaluation import Measured, evaluate
@@ -90,6 +91,7 @@ def run(
     if not 0 <= lost_replies < 1:
         raise BadInput("lost_replies", lost_replies, "must be at least 0 and below 1")
     train, test = (data.train, data.test) if isinstance(data, FederatedData) else (data, None)
+    train = fitted(algorithm, train, test)
     machine = make_engine(engine, algorithm.problem, train, seed, chunk, workers)
     loop = Loop(
         algorithm=algorithm,

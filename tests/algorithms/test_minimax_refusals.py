@@ -95,11 +95,37 @@ class Careless(MiniBatch):
         return given.now.sum()
 
 
-def test_an_estimate_of_the_wrong_shape():
-    algorithm = FedSgda(problem=problem(), estimator=Careless())
+class Silent(MiniBatch):
+    def estimate(self, t, given):
+        return None
+
+
+class Lonely(MiniBatch):
+    def cohort(self, t, sampled):
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("estimator", "said"),
+    [
+        (Careless(), r"estimator = 'Careless': gave u of shape \(\); give a vector of shape \(4,\)"),
+        (Silent(), r"estimator = 'Silent': gave u of type NoneType; give a vector of shape \(4,\)"),
+        (Lonely(), "estimator = 'Lonely': asks for 0 clients in round 0; ask one"),
+    ],
+)
+def test_estimators_that_give_something_else(estimator, said):
+    algorithm = FedSgda(problem=problem(), estimator=estimator)
     clients = serial(classes())
-    with pytest.raises(BadInput, match=r"estimator = 'Careless': gave u of shape \(\), not \(4,\)"):
+    with pytest.raises(BadInput, match=said):
         algorithm.round(algorithm.start(clients), clients, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "name"), [("storm", "str"), (Storm, "Storm"), (object(), "object"), (None, "NoneType")]
+)
+def test_what_is_no_estimator(given, name):
+    with pytest.raises(BadInput, match=f"estimator = '{name}': must be an object with the methods wants_before"):
+        FedSgda(problem=problem(), estimator=given)
 
 
 def test_a_stage_has_one_length():

@@ -234,3 +234,20 @@ def test_a_negative_strength_is_refused(kind):
 def test_a_prior_of_the_wrong_length_is_refused(kind):
     with pytest.raises(BadInput, match="prior = '2 entries': give one for each of the 3 clients"):
         KINDS[kind](1.0, torch.tensor([0.5, 0.5])).prox(torch.zeros(3), 1.0)
+
+
+@kinds
+@pytest.mark.parametrize(
+    ("prior", "said"),
+    [
+        (torch.tensor([1.0, 1.0]), "prior = 'sum 2': the entries must sum to 1"),
+        (torch.tensor([1.5, -0.5]), "prior = -0.5: every entry must be"),
+        (torch.tensor([float("nan"), 1.0]), "prior = nan: every entry must be"),
+        (torch.full((2, 2), 0.25), "must be a flat tensor"),
+        ([0.5, 0.5], "must be a flat tensor"),
+    ],
+)
+def test_priors_that_are_no_mixture(kind, prior, said):
+    with pytest.raises(BadInput, match=said) as caught:
+        KINDS[kind](0.1, prior)
+    assert "\n" not in str(caught.value)

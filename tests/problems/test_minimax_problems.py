@@ -192,6 +192,23 @@ def own(**options):
         ("start_x", lambda: own(start_x=torch.zeros(2, 2))),
         ("project_y", lambda: own(project_y=lambda y: y / 2)),
         ("project_y", lambda: own(project_y=lambda y: y[..., :2])),
+        ("project_y", lambda: own(project_y=lambda y: torch.where(y > 5, y - 5, y))),
+        ("project_y", lambda: own(project_y=lambda y: y / max(1.0, float(y.norm())))),
+        ("project_y", lambda: own(project_y=lambda y: None)),
+        ("project_y", lambda: own(project_y=lambda y: y @ torch.ones(7))),
+        ("project_y", lambda: own(project_y=5)),
+        ("project_x", lambda: own(project_x=lambda x: x + 1)),
+        ("project_x", lambda: ClassFair(model=deep(3), classes=3, project_x=lambda x: x / 2)),
+        ("project_y", lambda: ClassFair(model=deep(3), classes=3, project_y=lambda y: y / 2)),
+        ("project_x", lambda: MinimaxAuc(model=deep(1), positive_share=0.5, project_x=lambda x: x / 2)),
+        ("project_y", lambda: NonconvexPl(project_y=lambda y: y + 1)),
+        ("dimension", lambda: NonconvexPl(0)),
+        ("start_y", lambda: own(start_y=torch.zeros(3, 1))),
+        ("start_y", lambda: own(start_y=torch.zeros(0))),
+        ("start_y", lambda: own(start_y=[0.0, 0.0])),
+        ("start_y", lambda: own(start_y=torch.zeros(3, dtype=torch.int64))),
+        ("start_y", lambda: own(start_y=torch.tensor([0.0, float("nan")]))),
+        ("start_y", lambda: own(start_y=torch.zeros(3, dtype=torch.float32))),
         ("start_y", lambda: own(project_y=Simplex())),
         ("positive_share", lambda: MinimaxAuc(model=deep(1), positive_share=1.0)),
         ("penalty", lambda: ClassFair(model=deep(3), classes=3, penalty=-1.0)),
@@ -203,8 +220,9 @@ def own(**options):
     ],
 )
 def test_refusals_name_the_key(key, make):
-    with pytest.raises(BadInput, match=key):
+    with pytest.raises(BadInput, match=key) as caught:
         make()
+    assert "\n" not in str(caught.value)
 
 
 def test_a_projection_that_fits_is_taken():

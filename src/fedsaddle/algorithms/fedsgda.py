@@ -101,6 +101,9 @@ class FedSgda:
         check_step("primal_step", self.primal_step)
         check_step("dual_step", self.dual_step)
         one_of("output", self.output, ("last", "random", "average"))
+        if isinstance(self.estimator, type) or not isinstance(self.estimator, Estimator):
+            name = getattr(self.estimator, "__name__", type(self.estimator).__name__)
+            raise BadInput("estimator", name, "must be an object with the methods wants_before, cohort and estimate")
 
     def start(self, clients: Clients) -> FedSgdaState:
         """(x̄_{-1}, ȳ_{-1}) = (x̄_0, ȳ_0)."""
@@ -114,11 +117,14 @@ class FedSgda:
         S = cohort_size(self.sampled_clients, clients)
         wants_before = self.estimator.wants_before(t)
         before = (s.x_before, s.y_before) if wants_before else ()
-        collecting = _drawn(rng, N, min(N, self.estimator.cohort(t, S)))
+        size = min(N, self.estimator.cohort(t, S))
+        if size < 1:
+            raise BadInput("estimator", type(self.estimator).__name__, f"asks for {size} clients in round {t}; ask one")
+        collecting = _drawn(rng, N, size)
         _, g = clients.ask(collecting, self.local_gradients, Points(s.x, s.y, *before))  # lines 3-4
         u, v = self._estimate(t, s, g)  # line 5
         η, γ = at(self.primal_step, t), at(self.dual_step, t)
-        updating = _drawn(rng, N, min(N, self.estimator.cohort(t, S)))
+        updating = _drawn(rng, N, size)
         pick = self.output == "random" and rng.random() < 1 / (t + 1)
         _, local = clients.ask(updating, self.local_sgda, Start(s.x, s.y, u, v, η, γ))  # lines 7-8
         kept = s.x if pick else Running.over(s.kept, local.path, t)
@@ -152,9 +158,10 @@ class FedSgda:
         u = self.estimator.estimate(t, Estimate(g.x, g.x_before, s.u))
         v = self.estimator.estimate(t, Estimate(g.y, g.y_before, s.v))
         for name, found, like in (("u", u, s.x), ("v", v, s.y)):
-            if found.shape != like.shape:
-                got, want = tuple(found.shape), tuple(like.shape)
-                raise BadInput("estimator", type(self.estimator).__name__, f"gave {name} of shape {got}, not {want}")
+            if not isinstance(found, Tensor) or found.shape != like.shape:
+                got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"type {type(found).__name__}"
+                who, want = type(self.estimator).__name__, tuple(like.shape)
+                raise BadInput("estimator", who, f"gave {name} of {got}; give a vector of shape {want}")
         return u, v
 
     def model(self, server: FedSgdaState) -> Tensor:

@@ -79,6 +79,7 @@ class Stacked:
 
     def __post_init__(self) -> None:
         check_positives(self.positives)
+        object.__setattr__(self, "offsets", np.asarray(self.offsets, dtype=np.int64))
         rows = len(self.x)
         if len(self.y) != rows or self.offsets[0] != 0 or self.offsets[-1] != rows:
             raise BadInput("offsets", self.offsets.tolist()[-1:], f"x has {rows} rows and y has {len(self.y)}")

@@ -14,6 +14,8 @@ def nonconvex_pl(clients: int = 500, rows: int = 100, dimension: int = 100, seed
     for key, value in {"clients": clients, "rows": rows, "dimension": dimension}.items():
         if value < 1:
             raise BadInput(key, value, "must be at least 1")
+    if seed < 0:
+        raise BadInput("seed", seed, "must be 0 or more")
     rng = np.random.default_rng([seed, 61])
     centres = rng.normal(0, np.sqrt(0.5), (clients, 1, 3 * dimension))
     x = centres + rng.normal(0, np.sqrt(0.1), (clients, rows, 3 * dimension))

@@ -89,3 +89,31 @@ def _few_passes(w: Tensor) -> Tensor:
         if len(kept) == len(active):
             return (w - threshold).clamp(min=0)
         active = kept
+
+
+def check_projection(key: str, project: Projection, start: Tensor) -> None:
+    """Refuse what is no projection along the last axis, and a start outside of its set."""
+    if isinstance(project, Everywhere):
+        return
+    name = getattr(project, "__name__", type(project).__name__)
+    if not callable(project):
+        raise BadInput(key, project, "must be a function, such as fs.projections.Ball(1.0)")
+    slope = torch.linspace(-2, 3, len(start), dtype=start.dtype)
+    probe = torch.stack([start, start + slope, start - 10 * slope])
+    try:
+        once, alone = project(probe.clone()), project(probe[1].clone())
+    except (RuntimeError, TypeError, ValueError, IndexError) as reason:
+        first = str(reason).strip().split("\n")[0]
+        shapes = f"{tuple(probe.shape)} and {tuple(start.shape)}"
+        raise BadInput(key, name, f"cannot take points of shape {shapes}: {first}") from reason
+    if not isinstance(once, Tensor):
+        raise BadInput(key, name, f"gave a {type(once).__name__}; it must give the nearest point, a tensor")
+    if once.shape != probe.shape:
+        got, want = tuple(once.shape), tuple(probe.shape)
+        raise BadInput(key, got, f"changed the shape of {want}; project along the last axis")
+    if not torch.allclose(once[1], alone, atol=1e-5):
+        raise BadInput(key, name, "mixes vectors of several clients; project each along the last axis by itself")
+    if not torch.allclose(project(once.clone()), once, atol=1e-5):
+        raise BadInput(key, name, "is not a projection: applied twice it moves the point again")
+    if not torch.allclose(once[0], start, atol=1e-5):
+        raise BadInput(key.replace("project", "start"), start.tolist()[:5], f"lies outside of {key}; start inside")

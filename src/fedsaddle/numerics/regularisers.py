@@ -47,6 +47,19 @@ def _prior(prior: Tensor | None, like: Tensor) -> Tensor:
     return prior.to(like.dtype)
 
 
+def _check_prior(prior: Tensor | None) -> None:
+    """Refuse what is no mixture."""
+    if prior is None:
+        return
+    if not isinstance(prior, Tensor) or prior.ndim != 1:
+        raise BadInput("prior", prior, "must be a flat tensor with one entry for each client")
+    wrong = ~(prior >= 0)  # NaN too
+    if wrong.any():
+        raise BadInput("prior", float(prior[wrong][0]), "every entry must be at least 0")
+    if abs(float(prior.double().sum()) - 1) > 1e-5:
+        raise BadInput("prior", f"sum {float(prior.sum()):g}", "the entries must sum to 1; divide by their sum")
+
+
 def _strength(strength: float) -> None:
     if not 0 <= strength < float("inf"):
         raise BadInput("strength", strength, "a concave regulariser needs a finite strength of at least 0")
@@ -61,6 +74,7 @@ class Quadratic:
 
     def __post_init__(self) -> None:
         _strength(self.strength)
+        _check_prior(self.prior)
 
     def value(self, u: Tensor) -> Tensor:
         """g(u)."""
@@ -85,6 +99,7 @@ class KullbackLeibler:
 
     def __post_init__(self) -> None:
         _strength(self.strength)
+        _check_prior(self.prior)
 
     def value(self, u: Tensor) -> Tensor:
         """g(u), with 0 log 0 = 0."""

@@ -82,6 +82,13 @@ class MinimaxAuc(ByScores):
         with torch.no_grad():
             return self.flat.scores(self.weights(x).contiguous(), batch.x).squeeze(-1)
 
+    def known_classes(self, rows: Tensor) -> int:
+        """Two; the model gives one score."""
+        scores = self.scores(self.initial()[0], rows).shape[-1]
+        if scores != 1:
+            raise BadInput("model", f"{scores} scores", "the AUC problem needs a model with one score")
+        return 2
+
     def row_measures(self, x: Tensor, rows: Tensor, labels: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
         """The objective at the present pair, row by row."""
         h = self.scores(x, rows).squeeze(-1)[None]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
-from fedsaddle.numerics.projections import Projection, Simplex
+from fedsaddle.numerics.projections import Projection, Simplex, check_projection
 from fedsaddle.problems.losses import CrossEntropy
 from fedsaddle.problems.minimisation import flat_shares, shares
 from fedsaddle.problems.scored import AllRows, ByScores, Slopes
@@ -34,6 +34,7 @@ class ClassFair(ByScores):
             raise BadInput("penalty", self.penalty, "must be at least 0")
         if self.class_shares is not None and (len(self.class_shares) != self.classes or (self.class_shares <= 0).any()):
             raise BadInput("class_shares", self.class_shares.tolist(), f"give {self.classes} positive shares")
+        check_projection("project_y", self.project_y, self.initial()[1])
 
     def initial(self) -> tuple[Tensor, Tensor]:
         """The model's parameters and the uniform mixture."""
@@ -62,6 +63,13 @@ class ClassFair(ByScores):
         if self.penalty > 0:
             return self.project_y(F / self.penalty)
         return torch.nn.functional.one_hot(F.argmax(), self.classes).to(F.dtype)
+
+    def known_classes(self, rows: Tensor) -> int:
+        """As many as there are; the model must score each."""
+        scores = self.scores(self.flat.initial(), rows).shape[-1]
+        if scores != self.classes:
+            raise BadInput("classes", self.classes, f"the model gives {scores} scores; give it one for each class")
+        return self.classes
 
     def row_measures(self, x: Tensor, rows: Tensor, labels: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
         """Plain loss and accuracy of each row."""

@@ -106,6 +106,13 @@ class Square:
         return
 
 
+def classes_of(loss: Loss, scores: Tensor) -> int | None:
+    """How many classes labels may name; None where targets are no classes, or unknown."""
+    if isinstance(loss, Logistic):
+        return 2
+    return scores.shape[-1] if isinstance(loss, CrossEntropy) else None
+
+
 def ranking(loss: Loss, scores: Tensor) -> Tensor | None:
     """One number a row, higher for the second of two classes; None where there are not two classes."""
     if isinstance(loss, Logistic):

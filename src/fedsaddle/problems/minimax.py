@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.flat import FlatModel
-from fedsaddle.numerics.projections import Everywhere, Projection
+from fedsaddle.numerics.projections import Everywhere, Projection, check_projection
 from fedsaddle.problems.minimisation import shares
 from fedsaddle.problems.scored import ByScores
 
@@ -80,8 +80,9 @@ class Minimax:
             object.__setattr__(self, "flat", FlatModel(self.model))
         x, y = self.initial()
         for key, v in (("start_x", x), ("start_y", y)):
-            if v.ndim != 1:
-                raise BadInput(key, tuple(v.shape), "must be a flat vector; use .flatten()")
+            check_vector(key, v)
+        if x.dtype != y.dtype:
+            raise BadInput("start_y", str(y.dtype), f"must be of the same type as x, {x.dtype}")
         check_projection("project_x", self.project_x, x)
         check_projection("project_y", self.project_y, y)
 
@@ -139,6 +140,17 @@ class Minimax:
         return self.function(at, y, Batch(rows_x, rows_y))
 
 
+def check_vector(key: str, v: Any) -> None:
+    """Refuse what is no flat vector of finite numbers."""
+    if not isinstance(v, Tensor) or not v.is_floating_point():
+        given = str(v.dtype) if isinstance(v, Tensor) else v
+        raise BadInput(key, given, "must be a tensor of real numbers, such as torch.zeros(3)")
+    if v.ndim != 1 or not len(v):
+        raise BadInput(key, tuple(v.shape), "must be a flat vector of one number or more; use .flatten()")
+    if not torch.isfinite(v).all():
+        raise BadInput(key, v[~torch.isfinite(v)][0].item(), "must be finite")
+
+
 def gradient_x(problem: MinimaxProblem, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
     """∇_x alone: the problem's own `gradient_x`, where it has one that is cheaper than both together."""
     own = getattr(problem, "gradient_x", None)
@@ -165,17 +177,3 @@ def stepped(problem: MinimaxProblem, x: Tensor, y: Tensor, batch: Batch, primal_
 
 def _or_zero(g: Tensor | None, like: Tensor) -> Tensor:
     return torch.zeros_like(like) if g is None else g
-
-
-def check_projection(key: str, project: Projection, start: Tensor) -> None:
-    """Refuse a projection of the wrong shape, one that is not idempotent, and a start outside of its set."""
-    probe = torch.stack([start, start + torch.linspace(-2, 3, len(start), dtype=start.dtype)])
-    once = project(probe)
-    if once.shape != probe.shape:
-        raise BadInput(
-            key, tuple(once.shape), f"changed the shape of {tuple(probe.shape)}; project along the last axis"
-        )
-    if not torch.allclose(project(once), once, atol=1e-5):
-        raise BadInput(key, type(project).__name__, "is not a projection: applied twice it moves the point again")
-    if not torch.allclose(once[0], start, atol=1e-5):
-        raise BadInput(key.replace("project", "start"), start.tolist()[:5], f"lies outside of {key}; start inside")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.flat import FlatModel
-from fedsaddle.problems.losses import CrossEntropy, Loss, ranking
+from fedsaddle.problems.losses import CrossEntropy, Loss, classes_of, ranking
 from fedsaddle.problems.scored import AllRows, in_blocks, pooled_auroc
 
 
@@ -102,6 +102,11 @@ class Supervised:
         correct = self.loss.correct(scores, y[None])
         measures = {"loss": self.loss.value(scores, y[None])[0]}
         return measures if correct is None else {**measures, "accuracy": correct[0]}
+
+    def known_classes(self, rows: Tensor) -> int | None:
+        """How many classes labels may name; None where they are no classes."""
+        with torch.no_grad():
+            return classes_of(self.loss, self.flat.scores(self.initial()[None], rows[None]))
 
     def ranking(self, w: Tensor, rows: Tensor) -> Tensor | None:
         """One number a row, higher for the second of two classes; None where there are not two."""

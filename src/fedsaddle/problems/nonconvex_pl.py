@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
-from fedsaddle.numerics.projections import Everywhere, Projection
+from fedsaddle.numerics.projections import Everywhere, Projection, check_projection
 from fedsaddle.problems.minimisation import flat_shares, shares
 from fedsaddle.problems.scored import AllRows
 
@@ -29,6 +29,10 @@ class NonconvexPl:
         for key in ("mu", "nu"):
             if not getattr(self, key) > 0:
                 raise BadInput(key, getattr(self, key), "must be positive")
+        if self.dimension < 1:
+            raise BadInput("dimension", self.dimension, "must be at least 1")
+        for key, start in zip(("project_x", "project_y"), self.initial(), strict=True):
+            check_projection(key, getattr(self, key), start)
 
     def initial(self) -> tuple[Tensor, Tensor]:
         """Zero, as in the paper."""

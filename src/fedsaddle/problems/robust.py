@@ -11,7 +11,7 @@ from torch import Tensor
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Ball, Box, Projection
-from fedsaddle.problems.losses import CrossEntropy, Loss
+from fedsaddle.problems.losses import CrossEntropy, Loss, classes_of
 from fedsaddle.problems.minimisation import shares
 from fedsaddle.problems.scored import AllRows, OverModel
 
@@ -77,6 +77,10 @@ class RobustTraining(OverModel):
         with torch.enable_grad():
             total = self.value(x.detach(), at_y, batch).sum()
         return torch.autograd.grad(total, at_y)[0]
+
+    def known_classes(self, rows: Tensor) -> int | None:
+        """How many classes labels may name; None where they are no classes."""
+        return classes_of(self.loss, self.scores(self.flat.initial(), rows))
 
     def row_measures(self, x: Tensor, rows: Tensor, labels: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
         """Loss and accuracy of each row without perturbation."""

@@ -16,7 +16,7 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.auroc import auroc
 from fedsaddle.numerics.flat import FlatModel
-from fedsaddle.numerics.projections import Everywhere, Projection
+from fedsaddle.numerics.projections import Everywhere, Projection, check_projection
 
 
 class AllRows(Protocol):
@@ -49,6 +49,8 @@ class OverModel:
                 name = type(self.project_x).__name__
                 raise BadInput("project_x", name, "would project BatchNorm's statistics too; use nn.GroupNorm")
             object.__setattr__(self, "project_x", self.flat.settled)  # every step is followed by it
+        else:
+            check_projection("project_x", self.project_x, self.flat.initial())
 
     def weights(self, x: Tensor) -> Tensor:
         """The model's part of x."""
