@@ -24,7 +24,29 @@ ONE_THREAD = """
 [engine]
 workers = 1
 """
+VARIATES = """
+[data]
+name = "breast-cancer"
+[split]
+name = "dirichlet"
+clients = 6
+alpha = 1.0
+[model]
+name = "mlp"
+hidden = [4]
+[problem]
+name = "auc"
+[algorithm]
+name = "CODASCA"
+sampled_clients = 3
+local_steps = 2
+stage_rounds = 9
+[run]
+rounds = 40
+checkpoint_every = 3
+"""
 CONFIGS = {
+    "variates": VARIATES + ONE_THREAD,
     "drfa": IRIS.replace("rounds = 6", "rounds = 40") + ONE_THREAD,
     "lossy": IRIS.replace('name = "DRFA"', PROX)
     .replace("rounds = 6", "rounds = 50\nlost_replies = 0.4\nevaluate_every = 3")
