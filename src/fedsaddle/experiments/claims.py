@@ -57,13 +57,31 @@ class Figures:
 
 
 def time_to(
-    tracks: Tracks, label: str, target: float, *, column: str = "test worst", window: int = 1, unit: str = "round"
+    tracks: Tracks,
+    label: str,
+    target: float | Floats,
+    *,
+    column: str = "test worst",
+    window: int = 1,
+    unit: str = "round",
+    falling: bool = False,
 ) -> Figures:
-    """Rounds or local steps to a level; of a run that never gets there, its whole length as a lower bound."""
-    hits = [t.reached(column, target, window=window, unit=unit) for t in tracks[label]]
-    ends = [t.columns[unit][-1] for t in tracks[label]]
-    values = np.array([end if hit is None else hit for hit, end in zip(hits, ends, strict=True)])
+    """Rounds or local steps to a level, one for all seeds or each seed's own; of a run that never gets there, its
+    whole length as a lower bound."""
+    runs = tracks[label]
+    targets = np.broadcast_to(target, len(runs))
+    hits = [
+        t.reached(column, level, window=window, unit=unit, falling=falling)
+        for t, level in zip(runs, targets.tolist(), strict=True)
+    ]
+    last = [t.columns[unit][-1] for t in runs]
+    values = np.array([end if hit is None else hit for hit, end in zip(hits, last, strict=True)])
     return Figures(label, values, np.array([hit is None for hit in hits]))
+
+
+def ends(tracks: Tracks, label: str, column: str, rounds: int) -> Floats:
+    """The mean of a column over the last rounds, seed by seed: a level for other lines to get to."""
+    return np.array([t.level(column, rounds) for t in tracks[label]])
 
 
 def time_to_same_level(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fedsaddle.data.registry import Entry
 
 _DRFA = "Deng, Kamani, Mahdavi 2020"
+_SGDA = "Sharma, Panda, Joshi, Varshney 2022"
 
 EXPERIMENTS: dict[str, Entry] = {
     "drfa-fig1": Entry(
@@ -36,5 +37,25 @@ EXPERIMENTS: dict[str, Entry] = {
         "fedsaddle.experiments.drfa_shakespeare:SPEAKERS",
         "Shakespeare, 100 speakers, GRU with 50 units",
         f"{_DRFA}, figure 6",
+    ),
+    "sgda-fig1": Entry(
+        "fedsaddle.experiments.sgda_fair:FAIR",
+        "Local SGDA with τ = 1, 5, 10: class-fair classification of Fashion-MNIST",
+        f"{_SGDA}, figure 1",
+    ),
+    "sgda-fig2": Entry(
+        "fedsaddle.experiments.sgda_robust:CIFAR_ACCURACY",
+        "Local SGDA+ with τ = 1, 5, 10: robust test accuracy on CIFAR-10",
+        f"{_SGDA}, figure 2",
+    ),
+    "sgda-fig3": Entry(
+        "fedsaddle.experiments.sgda_robust:CIFAR_LOSS",
+        "the same runs: robust test loss on CIFAR-10",
+        f"{_SGDA}, figure 3",
+    ),
+    "sgda-fig4": Entry(
+        "fedsaddle.experiments.sgda_robust:FASHION",
+        "Local SGDA+ with τ = 1, 5, 10: robust test loss and accuracy on Fashion-MNIST",
+        f"{_SGDA}, figure 4",
     ),
 }
