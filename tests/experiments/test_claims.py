@@ -4,6 +4,7 @@ import numpy as np
 
 from fedsaddle.experiments.claims import (
     Figures,
+    ends,
     less,
     levels,
     more,
@@ -78,6 +79,16 @@ def test_runs_that_never_get_there_count_with_their_length() -> None:
     assert str(b) == "b never in 3"
     assert never("", "", b).holds
     assert not never("", "", a).holds
+
+
+def test_every_seed_may_have_its_own_level_to_fall_to() -> None:
+    both = tracks(a=[[0.9, 0.5, 0.3], [0.9, 0.8, 0.7]], b=[[0.9, 0.7, 0.5], [0.9, 0.9, 0.6]])
+    level = ends(both, "b", "test worst", 2)
+    assert level.tolist() == [0.6, 0.75]
+    assert time_to(both, "a", level, falling=True).values.tolist() == [2, 3]
+    assert time_to(both, "a", level).values.tolist() == [1, 1]
+    never_there = time_to(both, "a", ends(both, "a", "test worst", 1) - 0.1, falling=True)
+    assert never_there.bounds.tolist() == [True, True]
 
 
 def test_bounds_leave_open_what_they_do_not_tell() -> None:

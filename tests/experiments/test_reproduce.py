@@ -36,6 +36,7 @@ def without_clock(tracks: Tracks) -> dict[str, list[dict[str, list[float]]]]:
 
 def test_every_name_stands_for_a_figure() -> None:
     assert [f"drfa-fig{n}" for n in range(1, 7)] == [n for n in EXPERIMENTS if n.startswith("drfa")]
+    assert [f"sgda-fig{n}" for n in range(1, 5)] == [n for n in EXPERIMENTS if n.startswith("sgda")]
     for name in EXPERIMENTS:
         figure = find(EXPERIMENTS, "reproduce", name)
         assert isinstance(figure, Figure)

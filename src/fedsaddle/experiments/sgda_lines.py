@@ -2,8 +2,9 @@
 
 Every figure has τ = 1, 5, 10 without momentum and with momentum in two readings. "Box" is Algorithm 2 or 5 with the
 appendix's "0.9 corresponds to αβ", which lets only a tenth of the old direction stay. "Usual" is what "momentum 0.9"
-means in PyTorch, which the paper's runs were written in: d ← 0.9 d + ∇f at the same learning rate (in the box's terms
-αβ = 0.1 and steps ten times as long), kept by each client, since the paper says that its runs sent models only.
+means in PyTorch, which the paper's runs were written in: d ← 0.9 d + ∇f at the same learning rate. In the box's terms
+that is αβ = 0.1 with steps ten times as long, but for the start, where the box's d is a whole gradient. Each client
+keeps its d, since the paper says that its runs sent models only.
 """
 
 from __future__ import annotations
