@@ -29,9 +29,15 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.estimators import Storm as Storm
     from fedsaddle.algorithms.fedavg import FedAvg as FedAvg
     from fedsaddle.algorithms.fedsgda import FedSgda as FedSgda
+    from fedsaddle.algorithms.fedx1 import FedX1 as FedX1
+    from fedsaddle.algorithms.fedx2 import FedX2 as FedX2
+    from fedsaddle.algorithms.local_pair import CentralisedSgd as CentralisedSgd
+    from fedsaddle.algorithms.local_pair import LocalPair as LocalPair
+    from fedsaddle.algorithms.local_pair import Sox as Sox
     from fedsaddle.algorithms.local_sgda import LocalSgda as LocalSgda
     from fedsaddle.algorithms.momentum_local_sgda import MomentumLocalSgda as MomentumLocalSgda
     from fedsaddle.algorithms.qfedavg import QFedAvg as QFedAvg
+    from fedsaddle.algorithms.score_privacy import ScorePrivacy as ScorePrivacy
     from fedsaddle.data.federated import federate as federate
     from fedsaddle.data.noise import Noise as Noise
     from fedsaddle.data.store import Lazy as Lazy
@@ -44,8 +50,12 @@ if TYPE_CHECKING:
     from fedsaddle.numerics import schedules as schedules
     from fedsaddle.problems import losses as losses
     from fedsaddle.problems import models as models
+    from fedsaddle.problems import outers as outers
+    from fedsaddle.problems import pair_losses as pair_losses
+    from fedsaddle.problems import risks as risks
     from fedsaddle.problems.minimax import Minimax as Minimax
     from fedsaddle.problems.minimisation import Supervised as Supervised
+    from fedsaddle.problems.pairwise import PairwiseRisk as PairwiseRisk
 
 _WHERE = {
     "Afl": "algorithms.drfa",
@@ -61,7 +71,14 @@ _WHERE = {
     "Minimax": "problems.minimax",
     "MomentumLocalSgda": "algorithms.momentum_local_sgda",
     "DrfaGa": "algorithms.drfa_ga",
+    "CentralisedSgd": "algorithms.local_pair",
     "FedAvg": "algorithms.fedavg",
+    "FedX1": "algorithms.fedx1",
+    "FedX2": "algorithms.fedx2",
+    "LocalPair": "algorithms.local_pair",
+    "PairwiseRisk": "problems.pairwise",
+    "ScorePrivacy": "algorithms.score_privacy",
+    "Sox": "algorithms.local_pair",
     "QFedAvg": "algorithms.qfedavg",
     "Lazy": "data.store",
     "Noise": "data.noise",
@@ -77,6 +94,9 @@ _MODULES = {
     "losses": "problems.losses",
     "measures": "metrics.measures",
     "models": "problems.models",
+    "outers": "problems.outers",
+    "pair_losses": "problems.pair_losses",
+    "risks": "problems.risks",
     "projections": "numerics.projections",
     "regularisers": "numerics.regularisers",
     "schedules": "numerics.schedules",

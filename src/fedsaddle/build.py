@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from fedsaddle.algorithms.score_privacy import ScorePrivacy
 from fedsaddle.catalogue import (
     ALGORITHMS,
     DATASETS,
@@ -72,6 +73,10 @@ def build_data(config: Config) -> FederatedData:
         data = federate(dataset, rule, config.run.seed, config.data.test_share)
     with within("noise"):
         data = Noise(**config.noise.model_dump()).apply(data, config.run.seed)
+    if config.algorithm.name in ALGORITHMS and getattr(
+        find(ALGORITHMS, "algorithm.name", config.algorithm.name), "centralised", False
+    ):
+        data = data.in_one_place()
     with within("data"):
         share = config.data.positives_per_batch
         return data if share is None else data.balanced(share)
@@ -89,7 +94,16 @@ def build_algorithm(config: Config, data: FederatedData) -> Any:
     if config.algorithm.name == "DRFA-Prox" and "regulariser" not in options:
         raise BadInput("algorithm.regulariser", None, "DRFA-Prox needs one: { name = 'kl', strength = 0.1 }")
     with within("algorithm"):
+        if "privacy" in options:
+            options["privacy"] = _privacy(options["privacy"])
         return make(problem=problem, **checked("algorithm", make, options, built=("problem",)))
+
+
+def _privacy(given: Any) -> ScorePrivacy:
+    """`privacy = { bound = 1.0, noise = 2.0 }`."""
+    if not isinstance(given, dict):
+        raise BadInput("privacy", given, "write a table: { bound = 1.0, noise = 2.0 }")
+    return ScorePrivacy(**checked("algorithm.privacy", ScorePrivacy, given))
 
 
 def build_part(key: str, table: dict[str, Any], given: Any) -> Any:

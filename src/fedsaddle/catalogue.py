@@ -15,6 +15,7 @@ _DRFA = "Deng, Kamani, Mahdavi 2020"
 _SGDA = "Sharma, Panda, Joshi, Varshney 2022"
 _FEDSGDA = "Xie, Zhang, Zhang, Shen, Qian"
 _CODA = "Yuan, Guo, Xu, Ying, Yang 2021"
+_FEDX = "Guo, Jin, Luo, Yang 2023"
 _ALG = "fedsaddle.algorithms"
 _MOM = f"{_ALG}.momentum_local_sgda"
 
@@ -36,7 +37,13 @@ ALGORITHMS: dict[str, Entry] = {
     "CODA+": Entry(f"{_ALG}.coda:CodaPlus", "stages of local min-max steps", f"{_CODA}, Alg. 1-2"),
     "CODASCA": Entry(f"{_ALG}.codasca:Codasca", "CODA+ with control variates", f"{_CODA}, Alg. 3-4"),
     "NPA": Entry(f"{_ALG}.coda:Npa", "CODA+ that averages after every step", f"{_CODA}, App. C"),
+    "FedX1": Entry(f"{_ALG}.fedx1:FedX1", "pairwise risks, linear f", f"{_FEDX}, Alg. 1"),
+    "FedX2": Entry(f"{_ALG}.fedx2:FedX2", "pairwise risks, any f", f"{_FEDX}, Alg. 2-3"),
+    "Local Pair": Entry(f"{_ALG}.local_pair:LocalPair", "pairwise risks, own pairs alone", _FEDX),
+    "Centralised SGD": Entry(f"{_ALG}.local_pair:CentralisedSgd", "pairwise, all rows in one place, linear f", _FEDX),
+    "SOX": Entry(f"{_ALG}.local_pair:Sox", "pairwise, all rows in one place, any f", "Wang, Yang 2022"),
 }
+PAIRWISE = ["FedX1", "FedX2", "Local Pair", "Centralised SGD", "SOX"]
 MINIMAX = [name for name in ALGORITHMS if "SGDA" in name or "CODA" in name or name == "NPA"]
 
 LOSSES: dict[str, Entry] = {
@@ -50,6 +57,26 @@ PROBLEMS: dict[str, Entry] = {
     "class-fair": Entry("fedsaddle.problems.fair:ClassFair", "min-max: the worst mixture of classes"),
     "robust": Entry("fedsaddle.problems.robust:RobustTraining", "min-max: a shared perturbation of the features"),
     "auc": Entry("fedsaddle.problems.auc:MinimaxAuc", "min-max: area under the ROC curve, square surrogate"),
+    "pairwise": Entry("fedsaddle.problems.pairwise:PairwiseRisk", "pairs of rows; choose a risk and a pair loss"),
+}
+
+_RISK, _PAIR = "fedsaddle.problems.risks", "fedsaddle.problems.pair_losses"
+RISKS: dict[str, Entry] = {
+    "auc": Entry(f"{_RISK}:auc", "AUROC; linear, for FedX1"),
+    "partial-auc": Entry(f"{_RISK}:partial_auc", "one-way partial AUROC, KL-OPAUC; temperature"),
+    "two-way-partial-auc": Entry(f"{_RISK}:two_way_partial_auc", "temperature and positive_temperature"),
+    "average-precision": Entry(f"{_RISK}:average_precision", "area under the precision-recall curve"),
+    "p-norm-push": Entry(f"{_RISK}:p_norm_push", "the top of the list; power"),
+    "metric": Entry(f"{_RISK}:metric", "distance metric learning; outputs and margin; linear, for FedX1"),
+}
+
+PAIR_LOSSES: dict[str, Entry] = {
+    "squared-hinge": Entry(f"{_PAIR}:SquaredHinge", "max(0, margin - t)^2; the default"),
+    "square": Entry(f"{_PAIR}:Square", "(margin - t)^2"),
+    "hinge": Entry(f"{_PAIR}:Hinge", "max(0, margin - t)"),
+    "logistic": Entry(f"{_PAIR}:Logistic", "log(1 + exp(-steepness t))"),
+    "sigmoid": Entry(f"{_PAIR}:Sigmoid", "1 / (1 + exp(t)), PSM; robust to flipped labels"),
+    "barrier-hinge": Entry(f"{_PAIR}:BarrierHinge", "convex, symmetric for small t"),
 }
 
 MODELS: dict[str, Entry] = {
@@ -102,6 +129,8 @@ LISTED = {
     "algorithms": ALGORITHMS,
     "problems": PROBLEMS,
     "losses": LOSSES,
+    "risks": RISKS,
+    "pair-losses": PAIR_LOSSES,
     "models": MODELS,
     "datasets": DATASETS,
     "splits": SPLITS,

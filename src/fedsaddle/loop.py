@@ -315,6 +315,8 @@ class Loop:
             if rows is not None:
                 summary[name] = self._measure(rows).spread()
         summary |= self._all_pooled()
+        if hasattr(self.algorithm, "guarantee") and (said := self.algorithm.guarantee(self.done)):
+            summary["privacy"] = said
         return {**summary, "seconds": round(self.seconds, 3), "ledger": self.clients.ledger.to_dict(),
                 "engine": self._engine(), "fingerprint": self.fingerprint}  # fmt: skip
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import torch
 
-from fedsaddle.catalogue import LOSSES, MINIMAX, MODELS, PROBLEMS, find
+from fedsaddle.catalogue import LOSSES, MINIMAX, MODELS, PAIR_LOSSES, PAIRWISE, PROBLEMS, RISKS, find
 from fedsaddle.config import Config, Named
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.errors import BadInput, within
 from fedsaddle.problems.minimisation import Supervised
+from fedsaddle.problems.pairwise import PairwiseRisk
 from fedsaddle.problems.warm import trained_tensors, warm_started
 from fedsaddle.validate import checked
 
@@ -21,13 +22,15 @@ def build_problem(config: Config, data: FederatedData) -> Any:
     """The problem, on a model with the shapes that the data ask for."""
     name = config.problem.name
     make = find(PROBLEMS, "problem.name", name)
-    if (config.algorithm.name in MINIMAX) == (name == "supervised"):
-        fits = [p for p in PROBLEMS if p != "supervised"] if name == "supervised" else ["supervised"]
+    fits = _fitting(config.algorithm.name)
+    if name not in fits:
         raise BadInput("problem.name", name, f"{config.algorithm.name} is for problem.name = {' or '.join(fits)}")
     if name == "supervised":
         return _supervised(config, data)
     if not data.classes or data.train.y.ndim > 1:
         raise BadInput("problem.name", name, "needs data with classes")
+    if name == "pairwise":
+        return _pairwise(config, data)
     known = _known(name, data)
     model = build_model(config.model, data, scores=1 if name == "auc" else len(data.classes))
     with within("problem"):
@@ -50,6 +53,41 @@ def _known(name: str, data: FederatedData) -> dict[str, Any]:
     if (counts == 0).any():
         raise BadInput("problem.name", name, f"class {data.classes[int(counts.argmin())]!r} has no training rows")
     return {"classes": len(data.classes), "class_shares": counts / counts.sum()}
+
+
+def _fitting(algorithm: str) -> list[str]:
+    """The problems that an algorithm is for."""
+    if algorithm in PAIRWISE:
+        return ["pairwise"]
+    return [p for p in PROBLEMS if p not in ("supervised", "pairwise")] if algorithm in MINIMAX else ["supervised"]
+
+
+def _pairwise(config: Config, data: FederatedData) -> PairwiseRisk:
+    given = config.problem.options()
+    name = given.pop("risk", "auc")
+    make = find(RISKS, "problem.risk", name)
+    outputs = given.pop("outputs", 8) if name == "metric" else 1
+    if not isinstance(outputs, int) or outputs < 1:
+        raise BadInput("problem.outputs", outputs, "must be a whole number of at least 1")
+    if name != "metric" and len(data.classes) != 2:
+        raise BadInput("problem.risk", name, f"needs two classes, the data have {len(data.classes)}")
+    loss = given.pop("loss") if "loss" in given and name not in ("metric", "p-norm-push") else None
+    with within("problem"):
+        options = checked("problem", make, given, built=("model", "loss"))
+        if loss is not None:
+            options["loss"] = _pair_loss(loss)
+        risk: PairwiseRisk = make(build_model(config.model, data, scores=outputs), **options)
+    return risk
+
+
+def _pair_loss(given: Any) -> Any:
+    """`loss = "sigmoid"`, or `loss = { name = "squared-hinge", margin = 0.5 }`."""
+    table = {"name": given} if isinstance(given, str) else given
+    if not isinstance(table, dict) or not isinstance(table.get("name"), str):
+        raise BadInput("problem.loss", given, f"choose one of {', '.join(PAIR_LOSSES)}")
+    make = find(PAIR_LOSSES, "problem.loss", table["name"])
+    options = {k: float(v) if type(v) is int else v for k, v in table.items() if k != "name"}
+    return make(**checked("problem.loss", make, options, built=("first_is_higher",)))
 
 
 def _supervised(config: Config, data: FederatedData) -> Supervised:

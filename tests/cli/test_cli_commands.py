@@ -33,8 +33,10 @@ ALGORITHMS += ["Local SGDA", "Momentum Local SGDA", "Local SGDA+", "Momentum Loc
 ALGORITHMS += ["FedSGDA-MB", "FedSGDA-STORM", "FedSGDA-SPIDER"]
 LISTED = {
     "algorithms": ALGORITHMS,
-    "problems": ["supervised", "class-fair", "robust", "auc"],
+    "problems": ["supervised", "class-fair", "robust", "auc", "pairwise"],
     "losses": ["cross-entropy", "logistic", "square"],
+    "risks": ["auc", "partial-auc", "average-precision"],
+    "pair-losses": ["squared-hinge", "sigmoid"],
     "models": ["logistic", "mlp", "gru", "cnn", "vgg11"],
     "datasets": ["digits", "wine", "iris", "diabetes", "fashion-mnist", "adult", "shakespeare", "file"],
     "splits": ["iid", "by-class", "dirichlet", "by-column", "natural"],

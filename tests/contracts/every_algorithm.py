@@ -12,7 +12,22 @@ from typing import Any
 import pytest
 import torch
 from remembering import Remembering
-from worlds import AUC, AUC_MARGIN, EVERY_MINIMAX, GAME, LOGISTIC, MINIMAX, MINIMISATION, World
+from worlds import (
+    AUC,
+    AUC_MARGIN,
+    EVERY_MINIMAX,
+    GAME,
+    LINEAR_PAIRS,
+    LOGISTIC,
+    METRIC,
+    MINIMAX,
+    MINIMISATION,
+    PAIRS,
+    PARTIAL,
+    RANKING,
+    TWO_WAY,
+    World,
+)
 
 from fedsaddle.algorithms.coda import Coda, CodaPlus, Npa
 from fedsaddle.algorithms.codasca import Codasca
@@ -21,9 +36,13 @@ from fedsaddle.algorithms.drfa_ga import DrfaGa
 from fedsaddle.algorithms.estimators import Spider
 from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.algorithms.fedsgda import FedSgda, FedSgdaSpider, FedSgdaStorm
+from fedsaddle.algorithms.fedx1 import FedX1
+from fedsaddle.algorithms.fedx2 import FedX2
+from fedsaddle.algorithms.local_pair import LocalPair
 from fedsaddle.algorithms.local_sgda import LocalSgda, LocalSgdaPlus
 from fedsaddle.algorithms.momentum_local_sgda import MomentumLocalSgda, MomentumLocalSgdaPlus
 from fedsaddle.algorithms.qfedavg import QFedAvg
+from fedsaddle.algorithms.score_privacy import ScorePrivacy
 from fedsaddle.numerics.projections import Ball, Box
 from fedsaddle.numerics.regularisers import Concave, KullbackLeibler, Quadratic
 from fedsaddle.numerics.schedules import Geometric
@@ -49,6 +68,9 @@ STAGES = {
     "local_steps": 3, "batch_size": 3, "primal_step": Geometric(0.2, 0.5), "sampled_clients": 4, "stage_rounds": 2,
     "proximal": 0.1,
 }  # fmt: skip
+PAIRED = {"local_steps": 3, "batch_size": 3, "second_batch_size": 2, "primal_step": 0.02, "sampled_clients": 4}
+NOISE = ScorePrivacy(bound=1.0, noise=0.5)
+SCORES = ("First.scores1", "First.scores2", "Local.scores1", "Local.scores2")
 TOY = ("Work.scores", "Work.visits")
 
 # fmt: off
@@ -89,6 +111,14 @@ TABLE = [
     Case("CODASCA, all, root", Codasca, STAGES | {"sampled_clients": None, "global_step": "sqrt"}, (AUC_MARGIN, GAME)),
     Case("CODASCA, random", Codasca, STAGES | {"output": "random", "global_step": 1.1}, MINIMAX),
     Case("CODASCA, average", Codasca, STAGES | {"output": "average"}, MINIMAX),
+    Case("FedX1", FedX1, PAIRED, LINEAR_PAIRS, SCORES),
+    Case("FedX1, all, sub-sampled, buffer", FedX1, PAIRED | {"sampled_clients": None, "sharing": "sub-sampled", "buffer_rounds": 2}, (METRIC,), SCORES),  # noqa: E501
+    Case("FedX1, noise", FedX1, PAIRED | {"privacy": NOISE}, (RANKING,), SCORES),
+    Case("FedX2", FedX2, PAIRED, PAIRS, SCORES),
+    Case("FedX2, two-way, all, buffer", FedX2, PAIRED | {"sampled_clients": None, "buffer_rounds": 3}, (TWO_WAY,), SCORES),  # noqa: E501
+    Case("FedX2, sub-sampled, noise", FedX2, PAIRED | {"sharing": "sub-sampled", "privacy": NOISE}, (PARTIAL,), SCORES),
+    Case("Local Pair", LocalPair, PAIRED, LINEAR_PAIRS),
+    Case("Local Pair, f not linear", LocalPair, PAIRED, PAIRS),
     Case("toy with memory", Remembering, {}, shows=TOY),
 ]
 # fmt: on

@@ -18,7 +18,7 @@ from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import NobodyAnswered
 from fedsaddle.federation.ledger import Metered
 from fedsaddle.federation.lossy import Lossy
-from fedsaddle.federation.randomness import server_generator
+from fedsaddle.federation.randomness import ClientKeys, server_generator
 from fedsaddle.federation.records import same
 from small import alike, play, relabelled, serial, vectorised
 
@@ -159,6 +159,7 @@ def test_relabelling_the_clients_relabels_the_result(case, world, engine):
     if getattr(getattr(alg, "regulariser", None), "prior", None) is not None:  # a prior names clients too
         twin = replace(alg, regulariser=replace(alg.regulariser, prior=alg.regulariser.prior[order]))
     old, new = engine(rows), engine(relabelled(rows, order))
+    new.draw = lambda seed, round, exchange, clients: ClientKeys.of(seed, round, exchange, order[clients])
     a, b = alg.start(old), twin.start(new)
     for r in range(4):
         old.begin(r), new.begin(r)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fedsaddle.data.store import Stacked
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Ball
+from fedsaddle.problems import risks
 from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.fair import ClassFair
 from fedsaddle.problems.minimax import Minimax
@@ -83,3 +84,22 @@ AUC_MARGIN = World(
 
 MINIMAX = (FAIR, GAME)
 EVERY_MINIMAX = (FAIR, GAME, ROBUST, AUC)
+
+
+def both_labels() -> Stacked:
+    return classes(classes=2)
+
+
+def linear() -> nn.Module:
+    return seeded(lambda: nn.Linear(4, 1))
+
+
+RANKING = World("ranking", lambda: risks.auc(seeded(Single)), both_labels)
+METRIC = World("metric", lambda: risks.metric(seeded(lambda: mlp(4, [5], 3))), classes)
+PARTIAL = World("partial auc", lambda: risks.partial_auc(seeded(lambda: mlp(4, [5], 1)), temperature=2.0), both_labels)
+TWO_WAY = World("two-way", lambda: risks.two_way_partial_auc(linear(), temperature=5.0), both_labels)
+PRECISION = World("precision", lambda: risks.average_precision(seeded(Single)), both_labels)
+PUSH = World("p-norm push", lambda: risks.p_norm_push(linear(), power=2.0), both_labels)
+
+LINEAR_PAIRS = (RANKING, METRIC)
+PAIRS = (PARTIAL, TWO_WAY, PRECISION, PUSH)

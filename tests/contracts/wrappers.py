@@ -107,10 +107,11 @@ class CountingSite:
     def __init__(self, site):
         self.site, self.drawn = site, 0
         self.clients, self.sizes, self.each = site.clients, site.sizes, site.each
+        self.labelled, self.uniforms = site.labelled, site.uniforms
 
-    def minibatch(self, step, size, stream=0):
+    def minibatch(self, step, size, stream=0, label=None):
         self.drawn += size
-        return self.site.minibatch(step, size, stream)
+        return self.site.minibatch(step, size, stream, label)
 
     def everything(self):
         self.drawn += int(self.sizes.sum())
@@ -141,6 +142,11 @@ class Notebook:
 
     def integers(self, *args, **kwargs):
         draw = self.rng.integers(*args, **kwargs) if self.rng is not None else next(self.replay)
+        self.draws.append(draw)
+        return draw
+
+    def permutation(self, size):
+        draw = self.rng.permutation(size) if self.rng is not None else next(self.replay)
         self.draws.append(draw)
         return draw
 

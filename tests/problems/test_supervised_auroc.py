@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 import fedsaddle as fs
 from fedsaddle.problems.losses import CrossEntropy, Custom, Logistic, Square
@@ -23,7 +23,9 @@ def test_of_all_rows_together(loss, outputs):
     scores = problem.model(data.x).detach()
     one = scores[:, 1] - scores[:, 0] if outputs == 2 else scores[:, 0]
     found = problem.pooled_measures(problem.initial(), None, data)
-    assert found == {"auroc": pytest.approx(roc_auc_score(data.y, one))}
+    assert found["auroc"] == pytest.approx(roc_auc_score(data.y, one))
+    assert found["partial_auroc_30"] == pytest.approx(roc_auc_score(data.y, one, max_fpr=0.3))
+    assert found["average_precision"] == pytest.approx(average_precision_score(data.y, one))
 
 
 @pytest.mark.parametrize(

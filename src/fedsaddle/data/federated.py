@@ -38,6 +38,15 @@ class FederatedData:
         """Number of clients."""
         return self.train.count
 
+    def in_one_place(self) -> FederatedData:
+        """The same rows at a single client: for centralised references."""
+
+        def one(rows: Stacked) -> Stacked:
+            return replace(rows, offsets=np.array([0, len(rows.x)], dtype=np.int64))
+
+        test = None if self.test is None else one(self.test)
+        return replace(self, train=one(self.train), test=test, names=("all rows",))
+
     def balanced(self, positives_per_batch: float) -> FederatedData:
         """The same data, drawn with a given share of positives in every minibatch of training rows.
 

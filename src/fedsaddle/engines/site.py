@@ -88,6 +88,14 @@ class LocalSite:
         real = torch.from_numpy(at < self._sizes[:, None])
         return Batch(x, y, real.to(_dtype(x)))
 
+    def labelled(self, label: int) -> Tensor:
+        """How many of their rows have that label, (C,)."""
+        return torch.from_numpy(self.rows.labelled(self.clients, label).counts)
+
+    def uniforms(self, step: int, size: int, stream: int = 0) -> Tensor:
+        """Numbers uniform on [0, 1) for each client."""
+        return torch.from_numpy(self.keys.uniforms(step, size, stream))
+
 
 def _dtype(x: Tensor) -> torch.dtype:
     return x.dtype if x.is_floating_point() else torch.get_default_dtype()

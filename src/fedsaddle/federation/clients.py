@@ -61,6 +61,14 @@ class Site(Protocol):
         """All rows of each client, padded to the largest with weight 0."""
         ...
 
+    def labelled(self, label: int) -> Tensor:
+        """How many of their rows have that label, (C,)."""
+        ...
+
+    def uniforms(self, step: int, size: int, stream: int = 0) -> Tensor:
+        """`(C, size)` numbers of each client, uniform on [0, 1), in float64: for draws other than of rows."""
+        ...
+
 
 Task = Callable[[Any, Any, Site], tuple[Any, R]]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import isnan
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -14,9 +13,9 @@ from torch import Tensor, nn
 
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
-from fedsaddle.numerics.auroc import auroc
 from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.numerics.projections import Everywhere, Projection, check_projection
+from fedsaddle.numerics.ranking import ranking_measures
 
 
 class AllRows(Protocol):
@@ -110,8 +109,5 @@ def in_blocks(score: Callable[[Tensor], Tensor], rows: Tensor, block: int = 4096
 
 
 def pooled_auroc(ranking: Tensor | None, labels: Tensor) -> dict[str, float]:
-    """AUROC of all clients' rows together, never a mean of local ones; nothing where there are not two classes."""
-    if ranking is None or labels.ndim > 1:
-        return {}
-    area = auroc(ranking, labels)
-    return {} if isnan(area) else {"auroc": area}
+    """AUROC and its kin of all clients' rows together, never a mean of local ones; nothing without two classes."""
+    return {} if ranking is None or labels.ndim > 1 else ranking_measures(ranking, labels)

@@ -1,0 +1,248 @@
+"""The outer function f of a compositional pairwise risk, and how the inner mean u that it is taken of is kept.
+
+`u (..., q)` estimates the mean of ℓ over the second set. Where ℓ is an exponential, `ℓ = exp(L / λ)` of the pair loss
+L, what is kept is log u: with λ = 0.01 a loss of 10 would already be too large for any floating-point number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from fedsaddle.errors import BadInput
+
+
+class Most(NamedTuple):
+    """Logs of what a pair may be worth beside its sample's mean, and a sample beside the mean of all.
+
+    Beside exact means these are |S2| and |S1|; means that are out of date would let a few pairs be worth far more.
+    """
+
+    sample: float = 12.0
+    pair: float = 12.0
+
+
+UNKNOWN = Most()
+
+
+class Outer(Protocol):
+    """f, and the domain in which its argument is kept. `L (C, A, B, q)` are pair losses, `weight (C, B)` sums to B."""
+
+    @property
+    def linear(self) -> bool:
+        """Whether f is the identity: nothing need be kept."""
+        ...
+
+    @property
+    def tracked(self) -> bool:
+        """Whether the objective is the log of the mean of f, so that this mean is tracked as well."""
+        ...
+
+    def observed(self, L: Tensor, weight: Tensor) -> Tensor:
+        """The weighted mean of ℓ over b, (C, A, q)."""
+        ...
+
+    def mixed(self, u: Tensor, new: Tensor, share: float) -> Tensor:
+        """`(1 - share) u + share new`."""
+        ...
+
+    def value(self, u: Tensor) -> Tensor:
+        """f(u), or its log where it is tracked; without the last axis."""
+        ...
+
+    def total(self, f: Tensor, weight: Tensor) -> Tensor:
+        """The risk from the values and weights `(C, A)` of S1: their mean, or what is made of it."""
+        ...
+
+    def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, most: Most = UNKNOWN) -> Tensor:
+        """`f'(u) · dℓ/dL` of every pair, of the shape of L, over `exp(scale)` where the mean is tracked."""
+        ...
+
+
+class Plain:
+    """u is kept as it is."""
+
+    def observed(self, L: Tensor, weight: Tensor) -> Tensor:
+        """The weighted mean over b."""
+        return (L * weight[:, None, :, None]).mean(2)
+
+    def mixed(self, u: Tensor, new: Tensor, share: float) -> Tensor:
+        """A straight line."""
+        return torch.lerp(u, new, share)
+
+    def total(self, f: Tensor, weight: Tensor) -> Tensor:
+        """The weighted mean."""
+        return (f * weight).mean(1)
+
+
+@dataclass(frozen=True)
+class Identity(Plain):
+    """f(u) = u: the plain pairwise risk."""
+
+    linear: bool = field(default=True, init=False)
+    tracked: bool = field(default=False, init=False)
+
+    def value(self, u: Tensor) -> Tensor:
+        """u."""
+        return u.squeeze(-1)
+
+    def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, most: Most = UNKNOWN) -> Tensor:
+        """One."""
+        return torch.ones_like(L)
+
+
+@dataclass(frozen=True)
+class Ratio(Plain):
+    """f(u) = -u₁ / u₂: minus the precision; with the pair loss `Precision`, minus the AUPRC."""
+
+    floor: float = 1e-8  # added to u₂, which can be 0 when nothing is near
+    linear: bool = field(default=False, init=False)
+    tracked: bool = field(default=False, init=False)
+
+    def value(self, u: Tensor) -> Tensor:
+        """Minus the ratio."""
+        return -u[..., 0] / (u[..., 1] + self.floor)
+
+    def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, most: Most = UNKNOWN) -> Tensor:
+        """`(-1 / u₂, u₁ / u₂²)`."""
+        below = u[..., 1] + self.floor
+        return torch.stack([-1 / below, u[..., 0] / below.square()], -1).unsqueeze(2).expand_as(L)
+
+
+@dataclass(frozen=True)
+class Smooth(Plain):
+    """A user's own f: `function(u)` of `(..., q)` gives `(...)`; its gradient is found by autograd."""
+
+    function: Callable[[Tensor], Tensor]
+    linear: bool = field(default=False, init=False)
+    tracked: bool = field(default=False, init=False)
+
+    def value(self, u: Tensor) -> Tensor:
+        """f(u)."""
+        found = self.function(u)
+        if found.shape != u.shape[:-1]:
+            raise BadInput("outer", tuple(found.shape), f"must give one number for each u, of shape {u.shape[:-1]}")
+        return found
+
+    def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, most: Most = UNKNOWN) -> Tensor:
+        """∇f(u)."""
+        return _gradient(self.value, u).unsqueeze(2).expand_as(L)
+
+
+class Exponential:
+    """ℓ = exp(L / λ), and log u is kept."""
+
+    temperature: float
+
+    def observed(self, L: Tensor, weight: Tensor) -> Tensor:
+        """The log of the weighted mean of the exponentials."""
+        logs = L / self.temperature + weight.clamp_min(1e-30).log()[:, None, :, None]
+        return logs.logsumexp(2) - math.log(L.shape[2])
+
+    def mixed(self, u: Tensor, new: Tensor, share: float) -> Tensor:
+        """In the log domain."""
+        if share >= 1:
+            return new.clone()
+        return torch.logaddexp(u + math.log1p(-share), new + math.log(share))
+
+    def total(self, f: Tensor, weight: Tensor) -> Tensor:
+        """The weighted mean."""
+        return (f * weight).mean(1)
+
+    def relative(self, u: Tensor, L: Tensor, most: Most) -> Tensor:
+        """ℓ / u of every pair."""
+        return (L / self.temperature - u.unsqueeze(2)).clamp_max(most.pair).exp()
+
+
+@dataclass(frozen=True)
+class Kl(Exponential):
+    """f(u) = λ log u: KL-OPAUC, the one-way partial AUC. A small λ looks at few, hard pairs; a large λ at all alike."""
+
+    temperature: float = 1.0  # λ
+    linear: bool = field(default=False, init=False)
+    tracked: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        _positive("temperature", self.temperature)
+
+    def value(self, u: Tensor) -> Tensor:
+        """λ log u."""
+        return self.temperature * u.squeeze(-1)
+
+    def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, most: Most = UNKNOWN) -> Tensor:
+        """`f'(u) ℓ / λ = ℓ / u`."""
+        return self.relative(u, L, most)
+
+
+@dataclass(frozen=True)
+class Power(Exponential):
+    """f(u) = u^p under a log: `(λ / p) log mean_{S1} u^p`, which has the minimisers of `mean_{S1} u^p`.
+
+    p = λ / λ' makes it the two-way KL partial AUC, `λ' log mean_{S1} (mean_{S2} exp(L / λ))^(λ / λ')`; λ = 1 with the
+    loss `Difference` the log of p-norm push.
+    """
+
+    power: float = 1.0  # p
+    temperature: float = 1.0  # λ
+    linear: bool = field(default=False, init=False)
+    tracked: bool = field(default=True, init=False)
+
+    def __post_init__(self) -> None:
+        _positive("temperature", self.temperature)
+        _positive("power", self.power)
+
+    def value(self, u: Tensor) -> Tensor:
+        """`log u^p`."""
+        return self.power * u.squeeze(-1)
+
+    def total(self, f: Tensor, weight: Tensor) -> Tensor:
+        """`(λ / p) log mean`."""
+        return self.temperature / self.power * log_mean(f, weight)
+
+    def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, most: Most = UNKNOWN) -> Tensor:
+        """`u^p / mean · ℓ / u`."""
+        at = self.value(u) - (0.0 if scale is None else scale)
+        return self.relative(u, L, most) * at.clamp_max(most.sample).exp()[:, :, None, None]
+
+
+@dataclass(frozen=True)
+class SmoothLog(Exponential):
+    """A user's own f for ℓ = exp(L / λ): `function(v)` of v = log u, `(..., q)`, gives `(...)`."""
+
+    function: Callable[[Tensor], Tensor]
+    temperature: float = 1.0  # λ
+    linear: bool = field(default=False, init=False)
+    tracked: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        _positive("temperature", self.temperature)
+
+    def value(self, u: Tensor) -> Tensor:
+        """f."""
+        return self.function(u)
+
+    def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, most: Most = UNKNOWN) -> Tensor:
+        """`df/dv · ℓ / (λ u)`."""
+        return self.relative(u, L, most) * _gradient(self.value, u).unsqueeze(2) / self.temperature
+
+
+def log_mean(logs: Tensor, weight: Tensor) -> Tensor:
+    """The log of the weighted mean of exponentials along axis 1."""
+    return (logs + weight.clamp_min(1e-30).log()).logsumexp(1) - math.log(logs.shape[1])
+
+
+def _gradient(f: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:
+    at = u.detach().requires_grad_()
+    with torch.enable_grad():
+        total = f(at).sum()
+    return torch.autograd.grad(total, at)[0]
+
+
+def _positive(key: str, value: float) -> None:
+    if not 0 < value < float("inf"):
+        raise BadInput(key, value, "must be a positive number")

@@ -1,0 +1,252 @@
+"""Losses of pairs: what a score `a` of one set and a score `b` of another cost together.
+
+Scores are `(C, A, d_o)` and `(C, B, d_o)`; every a meets every b. A loss may have q parts, which an outer function of q
+arguments takes together: its values are `(C, A, B, q)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from fedsaddle.errors import BadInput
+
+
+class Scores(NamedTuple):
+    """Scores of some rows, `h (C, B, d_o)`, with the rows' labels `y (C, B)`."""
+
+    h: Tensor
+    y: Tensor
+
+
+class PairLoss(Protocol):
+    """A loss of pairs of scores."""
+
+    @property
+    def parts(self) -> int:
+        """Its number of parts q."""
+        ...
+
+    def value(self, a: Scores, b: Scores) -> Tensor:
+        """The loss of every pair, (C, A, B, q)."""
+        ...
+
+    def slopes(self, a: Scores, b: Scores, c: Tensor) -> tuple[Tensor, Tensor]:
+        """The derivatives of `Σ c · value` in the scores of a and of b; c is of the value's shape."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarginLoss:
+    """A loss of the margin `t = a - b` of two single scores, a being the one that should be higher."""
+
+    first_is_higher: bool = True  # else t = b - a
+
+    @property
+    def parts(self) -> int:
+        """One."""
+        return 1
+
+    def of(self, t: Tensor) -> Tensor:
+        """The loss of a margin."""
+        raise NotImplementedError
+
+    def slope(self, t: Tensor) -> Tensor:
+        """Its derivative."""
+        raise NotImplementedError
+
+    def value(self, a: Scores, b: Scores) -> Tensor:
+        """The loss of every pair."""
+        return self.of(self._margins(a, b)).unsqueeze(-1)
+
+    def slopes(self, a: Scores, b: Scores, c: Tensor) -> tuple[Tensor, Tensor]:
+        """In closed form."""
+        d = self.slope(self._margins(a, b)) * c.squeeze(-1)
+        to_a, to_b = d.sum(2).unsqueeze(-1), d.sum(1).unsqueeze(-1)
+        return (to_a, -to_b) if self.first_is_higher else (-to_a, to_b)
+
+    def _margins(self, a: Scores, b: Scores) -> Tensor:
+        if a.h.shape[-1] != 1:
+            raise BadInput("model", a.h.shape[-1], "this pair loss needs a model with a single score")
+        t = a.h - b.h.mT
+        return t if self.first_is_higher else -t
+
+
+@dataclass(frozen=True, kw_only=True)
+class Square(MarginLoss):
+    """`(m - t)²`: with the identity, what min-max AUC optimises."""
+
+    margin: float = 1.0
+
+    def of(self, t: Tensor) -> Tensor:  # noqa: D102
+        return (self.margin - t).square()
+
+    def slope(self, t: Tensor) -> Tensor:  # noqa: D102
+        return 2 * (t - self.margin)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquaredHinge(MarginLoss):
+    """`max(0, m - t)²`."""
+
+    margin: float = 1.0
+
+    def of(self, t: Tensor) -> Tensor:  # noqa: D102
+        return (self.margin - t).relu().square()
+
+    def slope(self, t: Tensor) -> Tensor:  # noqa: D102
+        return -2 * (self.margin - t).relu()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hinge(MarginLoss):
+    """`max(0, m - t)`."""
+
+    margin: float = 1.0
+
+    def of(self, t: Tensor) -> Tensor:  # noqa: D102
+        return (self.margin - t).relu()
+
+    def slope(self, t: Tensor) -> Tensor:  # noqa: D102
+        return -(t < self.margin).to(t.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logistic(MarginLoss):
+    """`log(1 + exp(-s t))`."""
+
+    steepness: float = 1.0  # s
+
+    def of(self, t: Tensor) -> Tensor:  # noqa: D102
+        return softplus(-self.steepness * t)
+
+    def slope(self, t: Tensor) -> Tensor:  # noqa: D102
+        return -self.steepness * torch.sigmoid(-self.steepness * t)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sigmoid(MarginLoss):
+    """`1 / (1 + exp(t))` (PSM): symmetric, so that flipped labels do not move its minimiser."""
+
+    def of(self, t: Tensor) -> Tensor:  # noqa: D102
+        return torch.sigmoid(-t)
+
+    def slope(self, t: Tensor) -> Tensor:  # noqa: D102
+        s = torch.sigmoid(-t)
+        return s * (s - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BarrierHinge(MarginLoss):
+    """`max(r - β(r + t), β(t - r), r - t)` (Charoenphakdee, Lee, Sugiyama 2019): convex, symmetric for |t| <= r."""
+
+    slope_outside: float = 200.0  # β
+    width: float = 50.0  # r
+
+    def of(self, t: Tensor) -> Tensor:  # noqa: D102
+        β, r = self.slope_outside, self.width
+        return torch.maximum(torch.maximum(r - β * (r + t), β * (t - r)), r - t)
+
+    def slope(self, t: Tensor) -> Tensor:  # noqa: D102
+        β, r = self.slope_outside, self.width
+        inside = r - t
+        left, right = r - β * (r + t) > inside, β * (t - r) > inside
+        return torch.where(left, -β, torch.where(right, β, -1.0)).to(t.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference(MarginLoss):
+    """`-t`: under an exponential outer function the exponential loss of p-norm push."""
+
+    def of(self, t: Tensor) -> Tensor:  # noqa: D102
+        return -t
+
+    def slope(self, t: Tensor) -> Tensor:  # noqa: D102
+        return -torch.ones_like(t)
+
+
+class Differentiated:
+    """Slopes by automatic differentiation, for losses that only have a value."""
+
+    def value(self, a: Scores, b: Scores) -> Tensor:
+        """The loss of every pair."""
+        raise NotImplementedError
+
+    def slopes(self, a: Scores, b: Scores, c: Tensor) -> tuple[Tensor, Tensor]:
+        """By automatic differentiation."""
+        ha, hb = a.h.detach().requires_grad_(), b.h.detach().requires_grad_()
+        with torch.enable_grad():
+            total = (self.value(Scores(ha, a.y), Scores(hb, b.y)) * c).sum()
+        to_a, to_b = torch.autograd.grad(total, (ha, hb), allow_unused=True)
+        return _or_zero(to_a, ha), _or_zero(to_b, hb)
+
+
+def _or_zero(slope: Tensor | None, like: Tensor) -> Tensor:
+    return torch.zeros_like(like) if slope is None else slope
+
+
+@dataclass(frozen=True)
+class Contrastive(Differentiated):
+    """Distance metric learning: `|a - b|²` for rows of one label, `max(0, m - |a - b|)²` for rows of two.
+
+    For models with several outputs; both sets are all rows.
+    """
+
+    margin: float = 1.0
+    parts: int = 1
+
+    def value(self, a: Scores, b: Scores) -> Tensor:
+        """The loss of every pair."""
+        apart = (a.h.unsqueeze(2) - b.h.unsqueeze(1)).square().sum(-1)
+        alike = (a.y.unsqueeze(2) == b.y.unsqueeze(1)).to(apart.dtype)
+        distance = apart.clamp_min(1e-12).sqrt()
+        return (alike * apart + (1 - alike) * (self.margin - distance).relu().square()).unsqueeze(-1)
+
+
+@dataclass(frozen=True)
+class Precision(Differentiated):
+    """`([y_b = 1] L, L)` for a margin loss L: the two sums whose ratio is the precision at a."""
+
+    surrogate: MarginLoss
+    parts: int = 2
+
+    def value(self, a: Scores, b: Scores) -> Tensor:
+        """The loss of every pair, and the same where b is positive."""
+        every = self.surrogate.value(a, b)
+        return torch.cat([every * self._positive(b, every), every], -1)
+
+    def slopes(self, a: Scores, b: Scores, c: Tensor) -> tuple[Tensor, Tensor]:
+        """Through the margin loss."""
+        return self.surrogate.slopes(a, b, c[..., :1] * self._positive(b, c) + c[..., 1:])
+
+    def _positive(self, b: Scores, like: Tensor) -> Tensor:
+        return (b.y > 0).to(like.dtype)[:, None, :, None]
+
+
+@dataclass(frozen=True)
+class Custom(Differentiated):
+    """A user's own: `function(a, b)` of scores `(C, A, 1, d_o)` and `(C, 1, B, d_o)` gives `(C, A, B)`.
+
+    With several parts it gives `(C, A, B, parts)`. With `labels`, it is called as `function(a, b, y_a, y_b)`.
+    """
+
+    function: Callable[..., Tensor]
+    parts: int = 1
+    labels: bool = False
+
+    def value(self, a: Scores, b: Scores) -> Tensor:
+        """The loss of every pair."""
+        more = (a.y.unsqueeze(2), b.y.unsqueeze(1)) if self.labels else ()
+        pairs = self.function(a.h.unsqueeze(2), b.h.unsqueeze(1), *more)
+        want = (*a.h.shape[:2], b.h.shape[1])
+        if self.parts == 1 and pairs.shape == want:
+            return pairs.unsqueeze(-1)
+        if pairs.shape != (*want, self.parts):
+            need = want if self.parts == 1 else (*want, self.parts)
+            raise BadInput("loss", tuple(pairs.shape), f"must give the loss of each pair, of shape {need}")
+        return pairs

@@ -1,0 +1,140 @@
+"""Compositional pairwise risks: `mean over z in S1 of f(mean over z' in S2 of ℓ(h(z), h(z')))`, eq. (1) of FedX."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedsaddle.errors import BadInput
+from fedsaddle.federation.clients import Batch
+from fedsaddle.problems.outers import UNKNOWN, Identity, Most, Outer, log_mean
+from fedsaddle.problems.pair_losses import PairLoss, Scores, SquaredHinge
+from fedsaddle.problems.scored import AllRows, OverModel, pooled_auroc
+
+MOST_PARTNERS = 2048  # rows of S2 that a row's loss is measured against
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairwiseRisk(OverModel):
+    """A score model h, a pair loss, an outer function f, and which rows form S1 and S2.
+
+    `first` and `second` are labels; None takes all rows, whose labels then travel with their scores.
+
+    Example:
+        >>> from fedsaddle import PairwiseRisk, models, pair_losses
+        >>> risk = PairwiseRisk(model=models.mlp(30, [16], 1), loss=pair_losses.Sigmoid())
+        >>> risk.outer.linear
+        True
+    """
+
+    loss: PairLoss = field(default_factory=SquaredHinge)
+    outer: Outer = field(default_factory=Identity)
+    first: int | None = 1  # S1
+    second: int | None = 0  # S2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.outer.linear and self.loss.parts != 1:
+            raise BadInput("loss.parts", self.loss.parts, "the identity takes one part; choose an outer function")
+
+    @property
+    def dimension(self) -> int:
+        """Length d of the flat vector."""
+        return self.flat.dimension
+
+    def initial(self) -> Tensor:
+        """The model's present parameters."""
+        return self.flat.initial()
+
+    def started(self, a: Scores, b: Scores, weight: Tensor) -> Tensor:
+        """What u of each a would be, seen for the first time: the mean over b, `(C, A, q)`."""
+        return self.outer.observed(self.loss.value(a, b), weight)
+
+    def slopes(
+        self,
+        a: Scores,
+        b: Scores,
+        u: Tensor | None,
+        wa: Tensor,
+        wb: Tensor,
+        scale: Tensor | None = None,
+        most: Most = UNKNOWN,
+    ) -> tuple[Tensor, Tensor]:
+        """The slopes, in the scores of a and of b, of the mean over all pairs of `wa wb f'(u) ℓ`; no u: f'(u) = 1."""
+        every = ((wa / wa.shape[1]).unsqueeze(2) * (wb / wb.shape[1]).unsqueeze(1)).unsqueeze(-1)
+        if u is not None:
+            every = every * self.outer.factors(u, self.loss.value(a, b), scale, most)
+        return self.loss.slopes(a, b, every)
+
+    def value(self, w: Tensor, batch: Batch) -> Tensor:
+        """The risk of each client's own batch, over all its pairs; 0 where it has none."""
+        h = Scores(self.flat.scores(w, batch.x).flatten(2), batch.y)
+        wa, wb = self._sides(h.h, batch)
+        f = self.outer.value(self.started(h, h, wb))
+        some: Tensor = (wa.amax(1) > 0) & (wb.amax(1) > 0)
+        return torch.where(some, self.outer.total(f, wa), 0.0)
+
+    def gradient(self, w: Tensor, batch: Batch) -> Tensor:
+        """Its gradient: u is exact, so that any minimising algorithm can optimise the clients' own pairs."""
+        scores, pull = self.flat.pullback(w, batch.x)
+        h = Scores(scores.flatten(2), batch.y)
+        wa, wb = self._sides(h.h, batch)
+        u = self.started(h, h, wb)
+        scale = None
+        if self.outer.tracked:
+            scale = log_mean(self.outer.value(u), wa).unsqueeze(1)
+        to_a, to_b = self.slopes(h, h, u, wa, wb, scale)
+        return pull((to_a + to_b).view_as(scores))
+
+    def _sides(self, like: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """What each row counts in S1 and in S2, with a mean of 1; all 0 where a client has none."""
+        weight = torch.ones_like(like[..., 0]) if batch.weight is None else batch.weight.to(like.dtype)
+        both = []
+        for label in (self.first, self.second):
+            mine = weight if label is None else weight * (batch.y == label).to(like.dtype)
+            both.append(mine / mine.mean(1, keepdim=True).clamp_min(1e-30))
+        return both[0], both[1]
+
+    def measured_clients(
+        self, w: Tensor, x: Tensor, y: Tensor, offsets: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float64]]]:
+        """For each client, its rows of S1 and the mean of their f(u), u over S2 of all clients (at most 2048 rows)."""
+        h = self.scores(w, x).flatten(1)
+        ups, downs = (_where(y, label) for label in (self.first, self.second))
+        client = np.searchsorted(offsets, ups.numpy(), side="right") - 1
+        counts = np.bincount(client, minlength=len(offsets) - 1).astype(np.int64)
+        total: NDArray[np.float64] = np.zeros(len(counts))
+        if not len(ups) or not len(downs):  # no pairs, no loss
+            return np.diff(offsets), {"loss": total}
+        downs = downs[:: -(-len(downs) // MOST_PARTNERS)]
+        b, weight = Scores(h[None, downs], y[None, downs]), h.new_ones(1, len(downs))
+        parts = [self._rows(h, y, at, b, weight) for at in torch.split(ups, 1024)]
+        np.add.at(total, client, torch.cat(parts).double().numpy())
+        return counts, {"loss": np.where(counts > 0, total / np.maximum(counts, 1), np.nan)}
+
+    def _rows(self, h: Tensor, y: Tensor, at: Tensor, b: Scores, weight: Tensor) -> Tensor:
+        f = self.outer.value(self.started(Scores(h[None, at], y[None, at]), b, weight))[0].unsqueeze(1)
+        return self.outer.total(f, torch.ones_like(f))
+
+    def row_measures(self, w: Tensor, x: Tensor, y: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
+        """Each row's f(u) over the rows given; 0 for rows outside of S1. Clients are measured over all rows instead."""
+        offsets = np.arange(len(x) + 1, dtype=np.int64)
+        _, found = self.measured_clients(w, x, y, offsets)
+        return {"loss": torch.from_numpy(np.nan_to_num(found["loss"]))}
+
+    def pooled_measures(self, w: Tensor, dual: Tensor | None, rows: AllRows) -> dict[str, float]:
+        """AUROC, partial AUROC and average precision of all clients' rows together, for single scores."""
+        return pooled_auroc(self.ranking(w, rows.x), rows.y)
+
+    def ranking(self, w: Tensor, rows: Tensor) -> Tensor | None:
+        """The score that ranks rows; None for models of several outputs."""
+        h = self.scores(w, rows).flatten(1)
+        return h[:, 0] if h.shape[1] == 1 else None
+
+
+def _where(y: Tensor, label: int | None) -> Tensor:
+    return torch.arange(len(y)) if label is None else torch.nonzero(y == label).flatten()

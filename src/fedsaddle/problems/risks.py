@@ -1,0 +1,45 @@
+"""Ready pairwise risks, by the measure that each stands for."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from fedsaddle.problems.outers import Kl, Power, Ratio
+from fedsaddle.problems.pair_losses import Contrastive, Difference, MarginLoss, Precision, SquaredHinge
+from fedsaddle.problems.pairwise import PairwiseRisk
+
+
+def auc(model: nn.Module, loss: MarginLoss | None = None) -> PairwiseRisk:
+    """AUROC: the mean loss of all pairs (positive, negative). Linear: for FedX1."""
+    return PairwiseRisk(model=model, loss=loss or SquaredHinge())
+
+
+def partial_auc(model: nn.Module, loss: MarginLoss | None = None, temperature: float = 1.0) -> PairwiseRisk:
+    """One-way partial AUROC (KL-OPAUC): `mean_+ λ log mean_- exp(L / λ)`; a small λ for a low false positive rate."""
+    return PairwiseRisk(model=model, loss=loss or SquaredHinge(), outer=Kl(temperature))
+
+
+def two_way_partial_auc(
+    model: nn.Module,
+    loss: MarginLoss | None = None,
+    temperature: float = 1.0,
+    positive_temperature: float = 1.0,
+) -> PairwiseRisk:
+    """Two-way partial AUROC: `λ' log mean_+ (mean_- exp(L / λ))^(λ / λ')`; small λ' for hard positives alone."""
+    outer = Power(temperature / positive_temperature, temperature)
+    return PairwiseRisk(model=model, loss=loss or SquaredHinge(), outer=outer)
+
+
+def average_precision(model: nn.Module, loss: MarginLoss | None = None) -> PairwiseRisk:
+    """AUPRC: minus the mean over positives of the precision; S2 is all rows, whose labels travel with their scores."""
+    return PairwiseRisk(model=model, loss=Precision(loss or SquaredHinge()), outer=Ratio(), second=None)
+
+
+def p_norm_push(model: nn.Module, power: float = 4.0) -> PairwiseRisk:
+    """P-norm push (Rudin 2009): `(1 / p) log mean_- (mean_+ exp(h_- - h_+))^p`; S1 are the negatives."""
+    return PairwiseRisk(model=model, loss=Difference(first_is_higher=False), outer=Power(power), first=0, second=1)
+
+
+def metric(model: nn.Module, margin: float = 1.0) -> PairwiseRisk:
+    """Distance metric learning with the contrastive loss: models of several outputs, all rows against all."""
+    return PairwiseRisk(model=model, loss=Contrastive(margin), first=None, second=None)

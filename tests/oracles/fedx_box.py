@@ -1,0 +1,199 @@
+"""Algorithms 1-3 of FedX line by line, pair by pair, for a linear score and the squared hinge."""
+
+from __future__ import annotations
+
+import numpy as np
+from draws import World
+
+from fedsaddle.federation.randomness import ClientKeys
+
+
+def hinge(a, b):
+    return max(0.0, 1 - (a - b)) ** 2
+
+
+def hinge_slope(a, b):
+    """With respect to a; with respect to b it is minus that."""
+    return -2 * max(0.0, 1 - (a - b))
+
+
+class PairWorld(World):
+    """Rows by label: S1 are the ones, S2 the zeros."""
+
+    def sets(self, client):
+        return np.flatnonzero(self.ys[client] == 1), np.flatnonzero(self.ys[client] == 0)
+
+    def keys(self, round, exchange, client):
+        return ClientKeys.of(self.seed, round, exchange, np.array([client]))
+
+    def sample(self, round, exchange, client, step, side, size, stream):
+        """Row numbers within the client, or none."""
+        mine = self.sets(client)[side]
+        if not len(mine):
+            return []
+        places = self.keys(round, exchange, client).rows(np.array([len(mine)]), step, size, stream + side)[0]
+        return [int(mine[p]) for p in places]
+
+    def order(self, round, exchange, client, side, count):
+        """The client's own order of a heap of that many rows."""
+        return np.argsort(self.keys(round, exchange, client).uniforms(0, count, 4 + side)[0], kind="stable")
+
+    def counts(self, side):
+        return np.array([len(self.sets(i)[side]) for i in range(self.N)])
+
+
+def score(w, x):
+    return x @ w[:-1] + w[-1]
+
+
+def score_gradient(x):
+    return np.append(x, 1.0)
+
+
+def spread(K, total):
+    return [(k + 1) * total // K - k * total // K for k in range(K)]
+
+
+def per_client(K, B, m, sharing):
+    return K * B if sharing == "all" else int(np.ceil(K * B / m))
+
+
+def shuffled(rng, rows):
+    return [rows[p] for p in rng.permutation(len(rows))]
+
+
+def first_heaps(world, w, K, B, sharing, rng):
+    """Lines 3-4: rows (born, weight, h) of each set, of all clients in a random order."""
+    everyone = rng.choice(world.N, world.N, replace=False)
+    heaps = []
+    for side in (0, 1):
+        counts = world.counts(side)
+        among = counts.sum() / (counts > 0).sum()
+        rows = []
+        for i in everyone:
+            for z in world.sample(0, 0, i, 0, side, per_client(K, B[side], world.N, sharing), 0):
+                rows.append((0, counts[i] / among, score(w, world.xs[i][z])))
+        heaps.append(rows)
+    return [shuffled(rng, rows) for rows in heaps]
+
+
+def aged(heap, new, tau):
+    both = heap + new
+    newest = max(row[0] for row in both)
+    return [row for row in both if row[0] > newest - tau]
+
+
+def turn(world, r, exchange, i, side, heap, k, B):
+    """The next B rows of the heap in the client's own order, beginning again at its end."""
+    order = world.order(r, exchange, i, side, len(heap))[: world.K * B]
+    return [heap[order[p % len(order)]] for p in range(k * B, (k + 1) * B)]
+
+
+def fedx1(world, w, R, m, K, B, eta, tau, sharing):
+    N, out = world.N, []
+    world.K = K
+    mean = [world.counts(side).sum() / N for side in (0, 1)]
+    heaps = None
+    for r in range(R):
+        rng, exchange = world.server(r), 0
+        if heaps is None:
+            heaps, exchange = first_heaps(world, w, K, B, sharing, rng), 1
+        P = rng.choice(N, m, replace=False)
+        models, shared = [], ([], [])
+        for i in P:
+            n = [len(s) for s in world.sets(i)]
+            omega = [n[0] / mean[0], n[1] / mean[1]]
+            wi = w.copy()
+            for k in range(K):  # line 10
+                z1 = world.sample(r, exchange, i, k, 0, B[0], 0)  # line 11
+                z2 = world.sample(r, exchange, i, k, 1, B[1], 0)
+                zeta = turn(world, r, exchange, i, 0, heaps[0], k, B[0])  # line 12, as in eqs. (4) and (5)
+                xi = turn(world, r, exchange, i, 1, heaps[1], k, B[1])
+                g = np.zeros_like(w)
+                for z in z1:  # eq. (4)
+                    x = world.xs[i][z]
+                    for _, weight, h in xi:
+                        slope = omega[0] * weight * hinge_slope(score(wi, x), h)
+                        g += slope * score_gradient(x) / (B[0] * B[1])
+                for z in z2:  # eq. (5)
+                    x = world.xs[i][z]
+                    for _, weight, h in zeta:
+                        g -= weight * omega[1] * hinge_slope(h, score(wi, x)) * score_gradient(x) / (B[0] * B[1])
+                for side, zs in ((0, z1), (1, z2)):  # line 14
+                    among = world.counts(side).sum() / (world.counts(side) > 0).sum()
+                    for z in zs[: spread(K, per_client(K, B[side], m, sharing))[k]]:
+                        shared[side].append((r + 1, n[side] / among, score(wi, world.xs[i][z])))
+                wi = wi - eta * g  # line 16
+            models.append(wi)
+        heaps = [aged(heap, shuffled(rng, new), tau) for heap, new in zip(heaps, shared, strict=True)]
+        w = np.mean(models, 0)  # line 26
+        out.append(w)
+    return out
+
+
+def fedx2(world, w, R, m, K, B, eta, tau, sharing, gamma, beta, temperature, cap):
+    """f = temperature log, l = exp(hinge / temperature), in plain numbers; a pair is at most `cap` times its u."""
+    N, out, partners = world.N, [], 1024
+    world.K, world.capped = K, False
+    mean = [world.counts(side).sum() / N for side in (0, 1)]
+    u = [{} for _ in range(N)]  # line 2; u(z) begins at its first observed value
+    G, heaps = np.zeros_like(w), None
+
+    def ell(a, b):
+        return np.exp(hinge(a, b) / temperature)
+
+    def slope(v, a, b):
+        """f'(v) times the slope of l in a."""
+        ratio = ell(a, b) / v
+        world.capped = world.capped or ratio > cap
+        return min(ratio, cap) * hinge_slope(a, b)
+
+    for r in range(R):
+        rng, exchange = world.server(r), 0
+        if heaps is None:
+            heaps, exchange = first_heaps(world, w, K, B, sharing, rng), 1
+            some = heaps[1][:partners]
+            heaps[0] = [(*row, np.mean([weight * ell(row[2], h) for _, weight, h in some])) for row in heaps[0]]
+        P = rng.choice(N, m, replace=False)
+        models, estimates, shared = [], [], ([], [])
+        for i in P:
+            n = [len(s) for s in world.sets(i)]
+            omega = [n[0] / mean[0], n[1] / mean[1]]
+            wi, Gi = w.copy(), G.copy()
+            for k in range(K):  # line 10
+                z1 = world.sample(r, exchange, i, k, 0, B[0], 0)  # line 11
+                z2 = world.sample(r, exchange, i, k, 1, B[1], 0)
+                zeta = turn(world, r, exchange, i, 0, heaps[0], k, B[0])  # line 12
+                xi = turn(world, r, exchange, i, 1, heaps[1], k, B[1])
+
+                def seen(x):
+                    return np.mean([weight * ell(score(wi, x), h) for _, weight, h in xi])  # noqa: B023
+
+                now = {z: seen(world.xs[i][z]) for z in z1}  # eq. (8)
+                for z, observed in now.items():
+                    u[i][z] = (1 - gamma) * u[i][z] + gamma * observed if z in u[i] else observed
+                for side in (0, 1):  # line 14: fresh samples
+                    among = world.counts(side).sum() / (world.counts(side) > 0).sum()
+                    size = spread(K, per_client(K, B[side], m, sharing))[k]
+                    for z in world.sample(r, exchange, i, k, side, max(1, size), 2)[:size]:
+                        row = (r + 1, n[side] / among, score(wi, world.xs[i][z]))
+                        if side == 0:
+                            row = (*row, u[i].setdefault(z, seen(world.xs[i][z])))
+                        shared[side].append(row)
+                g = np.zeros_like(w)
+                for z in z1:  # eq. (9)
+                    x = world.xs[i][z]
+                    for _, weight, h in xi:
+                        g += omega[0] * weight * slope(u[i][z], score(wi, x), h) * score_gradient(x) / (B[0] * B[1])
+                for z in z2:
+                    x = world.xs[i][z]
+                    for _, weight, h, v in zeta:
+                        g -= weight * omega[1] * slope(v, h, score(wi, x)) * score_gradient(x) / (B[0] * B[1])
+                Gi = (1 - beta) * Gi + beta * g  # line 17
+                wi = wi - eta * Gi  # line 18
+            models.append(wi)
+            estimates.append(Gi)
+        heaps = [aged(heap, shuffled(rng, new), tau) for heap, new in zip(heaps, shared, strict=True)]
+        w, G = np.mean(models, 0), np.mean(estimates, 0)  # line 27
+        out.append((w, G))
+    return out

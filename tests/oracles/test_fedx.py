@@ -1,0 +1,89 @@
+"""FedX1 and FedX2 against literal transcriptions: partial participation, buffers of several rounds, sub-sampled scores,
+unequal minibatches, clients without positives or without negatives."""
+
+import math
+
+import pytest
+import torch
+from agreement import ENGINES, agree
+from fedx_box import PairWorld, fedx1, fedx2
+from torch import nn
+
+from fedsaddle.algorithms.fedx1 import FedX1
+from fedsaddle.algorithms.fedx2 import FedX2
+from fedsaddle.problems.risks import auc, partial_auc
+from small import classes, play, rows_of, seeded
+
+SEED, ROUNDS = 5, 4
+
+
+def rows():
+    """Six clients; the fifth has no positives, and a seventh no negatives."""
+    six = classes(classes=2)
+    pairs = [six.client(i) for i in range(6)]
+    x = torch.randn(4, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    return rows_of([*(p[0] for p in pairs), x], [*(p[1] for p in pairs), torch.ones(4, dtype=torch.int64)])
+
+
+ROWS = rows()
+CASES = [
+    {"m": 7, "tau": 1, "sharing": "all"},
+    {"m": 7, "tau": 1, "sharing": "sub-sampled"},
+    {"m": 3, "tau": 1, "sharing": "all"},
+    {"m": 7, "tau": 3, "sharing": "all"},
+    {"m": 4, "tau": 2, "sharing": "sub-sampled"},
+]
+cases = pytest.mark.parametrize("case", CASES, ids=str)
+engines = pytest.mark.parametrize("engine", ENGINES)
+B, K, STEP = (3, 2), 3, 0.05
+
+
+def options(case, step=STEP):
+    return {
+        "sampled_clients": case["m"] if case["m"] < 7 else None,
+        "local_steps": K,
+        "batch_size": B[0],
+        "second_batch_size": B[1],
+        "primal_step": step,
+        "buffer_rounds": case["tau"],
+        "sharing": case["sharing"],
+    }
+
+
+def linear():
+    return seeded(lambda: nn.Linear(4, 1))
+
+
+def test_the_world_has_clients_with_one_label_only():
+    world = PairWorld(ROWS, 2, SEED)
+    assert 0 in world.counts(0)
+    assert 0 in world.counts(1)
+
+
+@cases
+@engines
+def test_fedx1(case, engine):
+    algorithm = FedX1(problem=auc(linear()), **options(case))
+    states = play(algorithm, ENGINES[engine](ROWS, seed=SEED), ROUNDS, seed=SEED)[1:]
+    w = algorithm.problem.initial().numpy().copy()
+    box = fedx1(PairWorld(ROWS, 2, SEED), w, ROUNDS, case["m"], K, B, STEP, case["tau"], case["sharing"])
+    agree([s.w for s in states], box)
+
+
+@cases
+@engines
+@pytest.mark.parametrize(
+    ("gamma", "beta", "temperature", "step", "cap"),
+    [(0.6, 0.3, 20.0, STEP, math.inf), (1.0, 1.0, 2.0, 0.02, None), (0.5, 0.2, 1.0, 0.02, 3.0)],
+)
+def test_fedx2(case, engine, gamma, beta, temperature, step, cap):
+    problem = partial_auc(linear(), temperature=temperature)
+    algorithm = FedX2(problem=problem, tracking=gamma, averaging=beta, pair_cap=cap, **options(case, step))
+    states = play(algorithm, ENGINES[engine](ROWS, seed=SEED), ROUNDS, seed=SEED)[1:]
+    w = problem.initial().numpy().copy()
+    rest = (case["tau"], case["sharing"], gamma, beta, temperature, B[1] / gamma if cap is None else cap)
+    world = PairWorld(ROWS, 2, SEED)
+    box = fedx2(world, w, ROUNDS, case["m"], K, B, step, *rest)
+    assert world.capped == (cap != math.inf), "infinity is the box as it is printed; else the cap must matter"
+    agree([s.w for s in states], [w for w, _ in box])
+    agree([s.G for s in states], [G for _, G in box])
