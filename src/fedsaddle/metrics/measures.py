@@ -131,7 +131,8 @@ class DualityGap(_Inner):
         x, y = at.pair
         f = at.objective
         up, down = f.best_response(x, y, self.limits), f.best_reply(x, y, self.limits)
-        return Taken(f.value(x, up.point) - f.value(down.point, y), up.reached and down.reached)
+        gap = f.value(x, up.point) - f.value(down.point, y)
+        return Taken(max(0.0, gap), up.reached and down.reached)  # below 0 it is rounding
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def pooled(runs: Mapping[str, History], measure: str, path: Path, *, x: str = "r
         axes.set_yscale("log")
     axes.set(xlabel=UNITS[x], ylabel=measure.replace("_", " "), title=label(title))
     if len(runs) > 1:
-        axes.legend(frameon=False)
+        figure.legend(frameon=False, loc="outside lower center", ncols=2, fontsize=9)
     return save(figure, path)
 
 
