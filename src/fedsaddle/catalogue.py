@@ -123,6 +123,7 @@ MEASURES: dict[str, Entry] = {
 ENGINES: dict[str, Entry] = {
     "vectorised": Entry("fedsaddle.engines.vectorised:Vectorised", "a chunk of the cohort in one step; the default"),
     "serial": Entry("fedsaddle.engines.serial:Serial", "one client after the other; slow and obvious, the oracle"),
+    "nvflare": Entry("fedsaddle.engines.deployed.asking:Deployed", "real sites; see `fedsaddle deploy`"),
 }
 
 LISTED = {

@@ -39,7 +39,7 @@ def demo(
 def run(
     config: Annotated[Path, typer.Argument(help="A TOML file; `fedsaddle init` writes one.")],
     set: Annotated[list[str] | None, typer.Option("--set", help="Change a value: algorithm.local_steps=5.")] = None,
-    engine: Annotated[str | None, typer.Option(help="vectorised or serial.", show_default=False)] = None,
+    engine: Annotated[str | None, typer.Option(help="vectorised, serial or nvflare.", show_default=False)] = None,
     out: OutOption = None,
     resume: Annotated[bool, typer.Option(help="Go on from the newest checkpoint in the folder.")] = False,
 ) -> None:
@@ -117,6 +117,62 @@ def doctor() -> None:
     from fedsaddle.commands.doctor import doctor as go
 
     raise typer.Exit(go())
+
+
+deploy = typer.Typer(no_args_is_help=True, help="Run across real sites: kits, processes, and a trial on one machine.")
+app.add_typer(deploy, name="deploy")
+FolderArgument = Annotated[Path, typer.Argument(help="The project's folder.")]
+
+
+@deploy.command("init")
+def deploy_init(
+    folder: FolderArgument = Path("."),
+    sites: Annotated[int, typer.Option(help="How many sites.")] = 3,
+    server: Annotated[str, typer.Option(help="Host name by which sites reach the server.")] = "server.example.org",
+) -> None:
+    """Write a project: deployment.toml with the sites, and fedsaddle.toml with the run."""
+    from fedsaddle.commands.deploy import init as go
+
+    go(folder, sites, server)
+
+
+@deploy.command("provision")
+def deploy_provision(folder: FolderArgument = Path(".")) -> None:
+    """Make the start-up kits: certificates, allowed classes, rights."""
+    from fedsaddle.commands.deploy import provision as go
+
+    go(folder)
+
+
+@deploy.command("start-server")
+def deploy_start_server(folder: FolderArgument = Path(".")) -> None:
+    """Run the server in the foreground."""
+    from fedsaddle.commands.deploy import kit_of, start
+
+    raise typer.Exit(start(kit_of(folder, None)))
+
+
+@deploy.command("start-site")
+def deploy_start_site(
+    name: Annotated[str, typer.Argument(help="The site, as deployment.toml calls it.")],
+    folder: Annotated[Path, typer.Argument(help="The project's folder, or the site's kit.")] = Path("."),
+) -> None:
+    """Run a site in the foreground."""
+    from fedsaddle.commands.deploy import kit_of, start
+
+    raise typer.Exit(start(kit_of(folder, name)))
+
+
+@deploy.command("try")
+def deploy_try(
+    sites: Annotated[int, typer.Option(help="How many sites.")] = 4,
+    config: Annotated[Path | None, typer.Option(help="A config; left out, DRFA on digits.", show_default=False)] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("fedsaddle-try"),
+) -> None:
+    """Do all of it on this machine, with real processes and real TLS, and compare with the simulation."""
+    from fedsaddle.commands.deploy_try import deploy_try as go
+
+    raise typer.Exit(go(sites, config, out))
 
 
 def _version(wanted: bool) -> None:

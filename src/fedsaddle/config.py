@@ -69,7 +69,7 @@ class EngineSection(BaseModel):
     """On what."""
 
     model_config = _STRICT
-    name: Literal["vectorised", "serial"] = "vectorised"
+    name: Literal["vectorised", "serial", "nvflare"] = "vectorised"
     chunk: int | None = Field(None, ge=1)
     workers: int | None = Field(None, ge=1)
     compile: bool = False

@@ -26,6 +26,10 @@ def run(path: Path, changes: list[str], out: Path | None, resume: bool) -> int:
     screen, errors = console(), Console(stderr=True)
     out = out or Path("runs") / path.stem
     config = read_config(path, changes)
+    if config.engine.name == "nvflare":
+        from fedsaddle.commands.run_deployed import run_deployed
+
+        return run_deployed(config, path, out, resume)
     if resume:
         config = _same_as_before(config, out)
     built = build(config)

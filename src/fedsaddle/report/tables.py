@@ -48,6 +48,29 @@ def one_run(summary: Summary) -> Table:
     return table
 
 
+def of_sites(summary: Summary) -> Table:
+    """A deployed run site by site: who answered, bytes really sent, and what the server saw one by one."""
+    shown = [name for name, how in summary["ledger"]["fields"].items() if how != "averaged"]
+    seen = ", ".join(shown) or "nothing"
+    table = Table(
+        title="sites",
+        caption=f"seen one by one: {seen}; at evaluations each site's means and score counts",
+        title_justify="left",
+        caption_justify="left",
+    )
+    table.add_column("site")
+    for head in ("answered", "left out", "down", "up"):
+        table.add_column(head, justify="right")
+    table.add_column("why left out")
+    for name, line in summary["sites"].items():
+        reasons = "; ".join(f"{reason} ({n})" for reason, n in line["left_out"].items())
+        figures = [str(line["answered"]), str(sum(line["left_out"].values()))]
+        table.add_row(
+            escape(name), *figures, megabytes(line["bytes_down"]), megabytes(line["bytes_up"]), escape(reasons[:100])
+        )
+    return table
+
+
 def several_runs(summaries: Mapping[str, Summary], title: str = "") -> Table:
     """Runs side by side, on the test rows where there are any."""
     table = Table(title=title, title_justify="left")

@@ -1,0 +1,86 @@
+"""`fedsaddle deploy ...`: from a config to runs across sites."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedsaddle.checkpoint import write_atomically
+from fedsaddle.commands.init import EXAMPLE as CONFIG
+from fedsaddle.config import read_config
+from fedsaddle.deploy.needs import need_nvflare
+from fedsaddle.deploy.project import EXAMPLE, FILE, read_project
+from fedsaddle.errors import BadInput, MissingData
+
+OWN_ROWS = """[data]
+name = "file"                    # each site reads its own file: `data` under [sites.NAME] of deployment.toml
+target = "label"                 # the column to predict
+test_share = 0.2                 # held out at each site, where it has no test file
+
+[split]
+name = "natural"                 # for a simulation of the same sites; not used when deployed
+"""
+
+
+def init(folder: Path, sites: int, server: str) -> None:
+    """Write a project: deployment.toml, and fedsaddle.toml where there is none."""
+    if sites < 2:
+        raise BadInput("--sites", sites, "a federation has two sites or more")
+    if (folder / FILE).exists():
+        raise BadInput("folder", str(folder), f"holds a {FILE} already; choose another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    listed = "".join(f'[sites.site-{i}]\ndata = "/path/at/site-{i}/rows.csv"\n\n' for i in range(1, sites + 1))
+    text = EXAMPLE.format(
+        name=_plain(folder.resolve().name),
+        server=server,
+        port=8002,
+        admin_port=8003,
+        minimum=max(1, sites - 1),
+        sites=listed,
+    )
+    write_atomically(folder / FILE, text.encode())
+    config = folder / "fedsaddle.toml"
+    if not config.exists():
+        head, _, rest = CONFIG.partition("[data]")
+        write_atomically(config, (head + OWN_ROWS + "\n[model]" + rest.partition("[model]")[2]).encode())
+    print(f"written to {folder}; put in the sites and their paths, then: fedsaddle deploy provision {folder}")
+
+
+def provision(folder: Path) -> None:
+    """Make the start-up kits."""
+    need_nvflare()
+    from fedsaddle.deploy.provision import KITS
+    from fedsaddle.deploy.provision import provision as make
+
+    project = read_project(folder)
+    read_config(folder / project.deployment.config)
+    new = make(project, folder)
+    for kit in new:
+        print(f"made {kit}")
+    if not new:
+        print(f"all kits are in {folder / KITS} already; their settings were written anew")
+
+
+def start(kit: Path) -> int:
+    """Run a server or a site in the foreground."""
+    need_nvflare()
+    from fedsaddle.deploy.processes import serve
+
+    return serve(kit)
+
+
+def kit_of(folder: Path, name: str | None) -> Path:
+    """The kit of a site, or of the server: in a project's folder, or the folder itself where it is a kit."""
+    if (folder / "startup").is_dir():
+        return folder
+    project = read_project(folder)
+    if name is not None and name not in project.sites:
+        raise BadInput("site", name, f"choose one of {', '.join(project.names)}")
+    kit = folder / "kits" / (name or project.deployment.server)
+    if not kit.is_dir():
+        raise MissingData(f"{kit} does not exist; make it with: fedsaddle deploy provision {folder}")
+    return kit
+
+
+def _plain(name: str) -> str:
+    kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in name.lower()).strip("-")
+    return kept[:40] or "trial"

@@ -1,0 +1,106 @@
+"""`fedsaddle deploy try`: a whole deployment on one machine, with real processes and TLS, beside the simulation."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+from fedsaddle.build import build
+from fedsaddle.checkpoint import write_atomically
+from fedsaddle.commands.run_deployed import run_deployed
+from fedsaddle.config import read_config
+from fedsaddle.deploy.deal import deal
+from fedsaddle.deploy.needs import need_nvflare
+from fedsaddle.deploy.project import EXAMPLE, FILE, read_project
+from fedsaddle.errors import BadInput
+from fedsaddle.loop import run
+from fedsaddle.report.tables import console, one_run
+
+CONFIG = """\
+[data]
+name = "digits"
+[split]
+name = "dirichlet"
+clients = {sites}
+alpha = 0.5
+[model]
+name = "logistic"
+[algorithm]
+name = "DRFA"
+local_steps = 10
+batch_size = 50
+primal_step = 0.1
+dual_step = 0.008
+[run]
+rounds = 10
+evaluate_every = 5
+"""
+
+
+def deploy_try(sites: int, config: Path | None, out: Path) -> int:
+    """Split data, provision, start, run, stop; 0 if the models are equal to the bit."""
+    need_nvflare()
+    if sites < 2:
+        raise BadInput("--sites", sites, "a federation has two sites or more")
+    if out.exists() and any(out.iterdir()):
+        raise BadInput("--out", str(out), "is not empty; choose another folder")
+    from fedsaddle.deploy import processes
+    from fedsaddle.deploy.provision import KITS, provision
+
+    clock, screen = time.monotonic(), console()
+
+    def say(text: str) -> None:
+        screen.print(f"{time.monotonic() - clock:5.1f} s  {text}", highlight=False, markup=False, soft_wrap=True)
+
+    with tempfile.TemporaryDirectory(prefix="fedsaddle-") as name, ExitStack() as stack:
+        folder = Path(name)
+        text = CONFIG.format(sites=sites) if config is None else config.read_text()
+        write_atomically(folder / "fedsaddle.toml", text.encode())
+        settings = read_config(folder / "fedsaddle.toml")
+        built = build(settings)
+        if built.data.count != sites:
+            raise BadInput("--sites", sites, f"the split of the config makes {built.data.count} clients")
+        files = deal(built.data, folder / "data")
+        listed = "".join(f'[sites.{file.stem}]\ndata = "{file}"\n' for file in files)
+        port, admin_port = free_ports(2)
+        project_text = EXAMPLE.format(
+            name="trial", server="localhost", port=port, admin_port=admin_port, minimum=sites, sites=listed
+        )
+        write_atomically(folder / FILE, project_text.encode())
+        project = read_project(folder)
+        say(f"{settings.data.name} dealt out to {sites} files, one a site")
+        kits = {kit.name: kit for kit in provision(project, folder)}
+        say("start-up kits with certificates made")
+        for participant in ("localhost", *project.names):
+            kit = folder / KITS / participant
+            stack.callback(processes.stop, kit)
+            processes.start(kit, kit / "process.log")
+        say(f"a server and {sites} sites started on port {port}, {len(kits)} kits")
+        run_deployed(settings, folder / "fedsaddle.toml", out, resume=False)
+        say("the run is done")
+        stack.close()
+        say("all processes stopped")
+    s = settings.run
+    simulated = run(
+        built.algorithm, built.data, s.rounds, seed=s.seed, engine="serial", evaluate_every=s.evaluate_every
+    )
+    simulated.summary["algorithm"] = f"{settings.algorithm.name}, simulated"
+    screen.print(one_run(simulated.summary))
+    deployed = load_file(out / "model.safetensors")
+    apart = max(float((v - deployed[k]).abs().max()) for k, v in simulated.state_dict().items())
+    screen.print(f"largest difference of the models: {apart:.1e}", highlight=False)
+    return 0 if apart <= 1e-12 else 1
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens at."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]

@@ -1,0 +1,85 @@
+"""`fedsaddle run --engine nvflare`: the same folder and the same table as a simulation, from sites."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fedsaddle.checkpoint import write_json
+from fedsaddle.config import Config
+from fedsaddle.deploy.needs import need_nvflare
+from fedsaddle.deploy.project import Project, read_project
+from fedsaddle.errors import BadInput, FedSaddleError, MissingData
+from fedsaddle.report import plots
+from fedsaddle.report.progress import Progress
+from fedsaddle.report.tables import console, of_sites, one_run
+from fedsaddle.result import read_history
+
+NOTE = "deployment.json"
+
+
+class RunEnded(FedSaddleError):
+    """A run that the server ended with an error."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.exit_code = code
+
+
+def run_deployed(config: Config, path: Path, out: Path, resume: bool) -> int:
+    """Submit the run of a config to the deployment whose project lies beside it, and stay with it to its end."""
+    need_nvflare()
+    from fedsaddle.deploy.provision import KITS
+    from fedsaddle.deploy.supervise import Supervisor
+
+    project, errors = read_project(path.parent), Console(stderr=True)
+    name = run_name(out, resume)
+    with Progress(errors, config.run.rounds, config.algorithm.name) as progress:
+        progress.say(f"run {name} at {len(project.names)} sites: {', '.join(project.names)}")
+
+        def heard(record: dict[str, Any]) -> None:
+            with open(out / "metrics.jsonl", "a") as lines:
+                lines.write(json.dumps(record) + "\n")
+            progress(record["round"], record)
+
+        supervisor = Supervisor(project, path.parent / KITS / project.admin, config, name, progress.say, heard)
+        outcome = supervisor.go(out)
+    if outcome["code"]:
+        raise RunEnded(outcome["message"], outcome["code"])
+    finish(config, project, out)
+    return 0
+
+
+def run_name(out: Path, resume: bool) -> str:
+    """The name under which server and sites know the run; a resumed run keeps its own."""
+    note = out / NOTE
+    if resume:
+        if not note.exists():
+            raise MissingData(f"--out = {str(out)!r}: no deployed run to resume there; leave out --resume to begin one")
+        return str(json.loads(note.read_text())["run"])
+    if note.exists() or (out / "metrics.jsonl").exists():
+        raise BadInput("out", str(out), "holds a run already; resume it, or choose another folder")
+    out.mkdir(parents=True, exist_ok=True)
+    plain = "".join(c if c.isascii() and c.isalnum() else "-" for c in out.name.lower()).strip("-") or "run"
+    name = f"{plain[:40]}-{secrets.token_hex(3)}"
+    write_json(note, {"run": name})
+    return name
+
+
+def finish(config: Config, project: Project, out: Path) -> None:
+    """Tables and plots, as after a simulation."""
+    summary = json.loads((out / "summary.json").read_text())
+    summary["algorithm"] = config.algorithm.name
+    write_json(out / "summary.json", summary)
+    history = read_history(out / "metrics.jsonl")
+    plots.progress(history, out / "progress.png", config.algorithm.name)
+    plots.clients({config.algorithm.name: history}, project.names, out / "clients.png")
+    plots.mixture(history, project.names, out / "mixture.png")
+    screen = console()
+    screen.print(one_run(summary))
+    screen.print(of_sites(summary))
+    screen.print(f"written to {out}", highlight=False, markup=False, soft_wrap=True)

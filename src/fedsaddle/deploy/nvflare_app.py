@@ -1,0 +1,112 @@
+"""The two classes that NVFlare runs, and that every site allows: the server's workflow and the sites' executor."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import traceback
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.signal import Signal
+
+from fedsaddle.checkpoint import write_json
+from fedsaddle.config import read_config, validated
+from fedsaddle.deploy.server_side import DeployedRun
+from fedsaddle.deploy.site_side import Place, SiteSide
+from fedsaddle.engines.deployed.courier import Patience
+from fedsaddle.engines.deployed.site_memory import safe_name
+from fedsaddle.engines.nvflare import KEY, Aborted, NVFlareTransport
+from fedsaddle.errors import FedSaddleError
+from fedsaddle.result import read_history
+
+STATUS = "fedsaddle.status"
+FOLDER = "fedsaddle"  # of runs, in a workspace; and of the results, in a job
+CONFIG, SETTINGS = "fedsaddle.toml", "fedsaddle.json"  # in a kit's folder `local`
+
+
+class ServerApp(Controller):  # type: ignore[misc]
+    """Runs the loop inside NVFlare's server, in a folder that outlives the job."""
+
+    def __init__(self, run: str, config: str) -> None:
+        super().__init__()
+        self.run, self.config = safe_name(run), validated(json.loads(config))
+        self.out: Path | None = None
+        self.transport: NVFlareTransport | None = None
+
+    def start_controller(self, fl_ctx: FLContext) -> None:
+        """Called once before the flow."""
+        fl_ctx.get_engine().register_app_command(STATUS, self._status)
+
+    def stop_controller(self, fl_ctx: FLContext) -> None:
+        """Called once after the flow."""
+
+    def process_result_of_unknown_task(self, client: Any, task_name: str, client_task_id: str, result: Any,
+                                       fl_ctx: FLContext) -> None:  # fmt: skip
+        """A reply that came too late is dropped."""
+
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        """Run to the end, or to an error that the user can put right; whatever else happens fails the job."""
+        workspace = fl_ctx.get_workspace()
+        settings = json.loads((Path(workspace.get_site_config_dir()) / SETTINGS).read_text())
+        self.out = Path(workspace.get_root_dir()) / FOLDER / self.run
+        names = tuple(settings["sites"])
+        self.transport = NVFlareTransport(self, names, fl_ctx, abort_signal, settings["grace"])
+        deployed = DeployedRun(self.config, self.run, names, self.out, Patience(**settings["patience"]))
+        outcome: dict[str, Any] = {"code": 0, "message": ""}
+        try:
+            deployed.go(self.transport)
+        except Aborted:
+            return
+        except FedSaddleError as reason:
+            outcome = {"code": reason.exit_code, "message": str(reason)}
+            self.log_error(fl_ctx, f"the run ended: {reason}", fire_event=False)
+        except Exception as reason:
+            self.log_error(fl_ctx, traceback.format_exc(), fire_event=False)
+            self.system_panic(f"{type(reason).__name__}", fl_ctx)
+            return
+        results = Path(workspace.get_run_dir(fl_ctx.get_job_id())) / FOLDER
+        if self.out.is_dir():
+            shutil.copytree(self.out, results, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoints"))
+        results.mkdir(parents=True, exist_ok=True)
+        write_json(results / "outcome.json", outcome)
+
+    def _status(self, topic: str, data: Any, fl_ctx: FLContext, *_: Any, **__: Any) -> dict[str, Any]:
+        """Records that the asker has not seen."""
+        seen = int((data or {}).get("seen", 0))
+        records = [] if self.out is None else read_history(self.out / "metrics.jsonl")
+        return {"records": records[seen:], "silent": {} if self.transport is None else self.transport.silent}
+
+
+class SiteApp(Executor):  # type: ignore[misc]
+    """Hands messages to the site's own half; takes no arguments, so that a job can choose nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.side: SiteSide | None = None
+
+    def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+        """One message in, one out."""
+        content = shareable.get(KEY)
+        if not isinstance(content, bytes):
+            return make_reply(ReturnCode.BAD_TASK_DATA)
+        if self.side is None:
+            workspace = fl_ctx.get_workspace()
+            name = fl_ctx.get_prop(FLContextKey.CLIENT_NAME) or fl_ctx.get_identity_name()
+            self.side = site_side(Path(workspace.get_root_dir()), Path(workspace.get_site_config_dir()), name)
+        reply = make_reply(ReturnCode.OK)
+        reply[KEY] = self.side.answer(content)
+        return reply
+
+
+def site_side(root: Path, local: Path, name: str) -> SiteSide:
+    """The site's half from the two files in its kit."""
+    settings = json.loads((local / SETTINGS).read_text())
+    test = settings.get("test_data")
+    place = Place(name, Path(settings["data"]), root / FOLDER, None if test is None else Path(test))
+    return SiteSide(read_config(local / CONFIG), place)

@@ -1,0 +1,100 @@
+"""Starting and stopping a server or a site. All processes of a kit carry its mark, so that none is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from fedsaddle.deploy.provision import settle
+from fedsaddle.errors import MissingData
+
+MARK = "FEDSADDLE_KIT"  # in the environment of every process of a kit
+
+
+def command(kit: Path) -> list[str]:
+    """What runs the participant of a kit."""
+    side = "server" if (kit / "startup" / "fed_server.json").is_file() else "client"
+    if not (kit / "startup" / f"fed_{side}.json").is_file():
+        raise MissingData(f"{kit}: there is no start-up kit; `fedsaddle deploy provision` makes them")
+    settle(kit)
+    (kit / "transfer").mkdir(exist_ok=True)
+    who = [f"uid={kit.name}"] if side == "client" else []
+    return [
+        sys.executable, "-u", "-m", f"nvflare.private.fed.app.{side}.{side}_train", "-m", str(kit.resolve()),
+        "-s", f"fed_{side}.json", "--set", "secure_train=true", *who, "org=fedsaddle", "config_folder=config",
+    ]  # fmt: skip
+
+
+def start(kit: Path, log: Path | None = None) -> subprocess.Popen[bytes]:
+    """Start it in the background; what it says goes to a file, or stays on the terminal. One of a kit at a time."""
+    line = command(kit)
+    kill(kit)
+    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "PYTHONUNBUFFERED": "1", MARK: str(kit.resolve())}
+    if log is None:
+        return subprocess.Popen(line, env=environment, cwd=kit, start_new_session=True)
+    with open(log, "ab") as out:
+        return subprocess.Popen(
+            line, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment, cwd=kit,
+            start_new_session=True,
+        )  # fmt: skip
+
+
+def serve(kit: Path) -> int:
+    """Run it in the foreground until it ends or is told to stop; its job processes end with it."""
+
+    def asked(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, asked)
+    process = start(kit)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        stop(kit)
+        process.wait()
+        signal.signal(signal.SIGTERM, before)
+
+
+def stop(kit: Path, seconds: float = 8.0) -> None:
+    """End all processes of the kit: gently at first."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        _tell(kit, number)
+        until = time.monotonic() + seconds
+        while members(kit):
+            if time.monotonic() > until:
+                break
+            time.sleep(0.1)
+
+
+def kill(kit: Path) -> None:
+    """End them as a crash would: at once, without a word."""
+    while members(kit):
+        _tell(kit, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def members(kit: Path) -> list[int]:
+    """The living processes of the kit."""
+    mark = f"{MARK}={kit.resolve()}".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (entry / "environ").read_bytes().split(b"\0") and b") Z " not in (entry / "stat").read_bytes():
+                found.append(int(entry.name))
+        except OSError:  # it has ended meanwhile, or is somebody else's
+            continue
+    return found
+
+
+def _tell(kit: Path, number: int) -> None:
+    for process in members(kit):
+        try:
+            os.kill(process, number)
+        except ProcessLookupError:
+            continue

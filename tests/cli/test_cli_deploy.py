@@ -1,0 +1,95 @@
+"""`fedsaddle deploy ...` as far as it goes without NVFlare: projects, and complaints in one line."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from cli_command import IRIS, fedsaddle
+
+from fedsaddle.config import read_config
+from fedsaddle.deploy.project import read_project
+
+without = pytest.mark.skipif(importlib.util.find_spec("nvflare") is not None, reason="NVFlare is installed")
+
+
+def test_init_writes_a_project_that_can_be_read(tmp_path: Path):
+    done = fedsaddle("deploy", "init", tmp_path / "trial", "--sites", 4, "--server", "fl.example.org")
+    assert done.code == 0, done.err
+    project = read_project(tmp_path / "trial")
+    assert project.names == ("site-1", "site-2", "site-3", "site-4")
+    assert project.deployment.server == "fl.example.org"
+    assert project.patience.minimum == 3
+    config = read_config(tmp_path / "trial" / "fedsaddle.toml")
+    assert config.data.name == "file"
+    assert config.algorithm.name == "DRFA"
+
+
+def test_init_keeps_a_config_that_is_there(tmp_path: Path):
+    (tmp_path / "fedsaddle.toml").write_text(IRIS)
+    assert fedsaddle("deploy", "init", tmp_path).code == 0
+    assert (tmp_path / "fedsaddle.toml").read_text() == IRIS
+    again = fedsaddle("deploy", "init", tmp_path)
+    assert again.code == 2
+    assert "holds a deployment.toml already" in again.err
+
+
+def spoilt(tmp_path: Path, old: str, new: str) -> Path:
+    fedsaddle("deploy", "init", tmp_path, "--sites", 3)
+    path = tmp_path / "deployment.toml"
+    path.write_text(path.read_text().replace(old, new))
+    return tmp_path
+
+
+BAD = {
+    "a port that is none": ("port = 8002", "port = 80020", "deployment.port = 80020"),
+    "a minimum above the sites": ("minimum = 2", "minimum = 9", "deployment.minimum = 9: there are 3 sites"),
+    "an unknown key": ("minimum = 2", "minimun = 2", "did you mean 'minimum'?"),
+    "a name with a blank": ("[sites.site-1]", '[sites."site 1"]', "sites = 'site 1': use small letters"),
+    "no TOML": ("[deployment]", "[deployment", "is not valid TOML"),
+    "a site called as the server": ('server = "server.example.org"', 'server = "site-2"', "is the name of a site"),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "complaint"), BAD.values(), ids=BAD)
+def test_bad_projects(tmp_path, old, new, complaint):
+    done = fedsaddle("deploy", "start-site", "site-1", spoilt(tmp_path, old, new))
+    assert done.code == 2
+    assert complaint in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_site_that_is_not_in_the_project(tmp_path):
+    done = fedsaddle("deploy", "start-site", "site-9", spoilt(tmp_path, "", ""))
+    assert done.code == 2
+    assert "site = 'site-9': choose one of site-1, site-2, site-3" in done.err
+
+
+def test_a_folder_without_a_project(tmp_path):
+    done = fedsaddle("deploy", "start-server", tmp_path)
+    assert done.code == 2
+    assert "`fedsaddle deploy init` writes one" in done.err
+
+
+def test_kits_that_are_not_made_yet(tmp_path):
+    done = fedsaddle("deploy", "start-server", spoilt(tmp_path, "", ""))
+    assert done.code == 2
+    assert "fedsaddle deploy provision" in done.err
+
+
+@without
+@pytest.mark.parametrize("arguments", [("provision",), ("try",)], ids=["provision", "try"])
+def test_without_nvflare(tmp_path, arguments, monkeypatch):
+    monkeypatch.chdir(spoilt(tmp_path, "", ""))
+    done = fedsaddle("deploy", *arguments)
+    assert done.code == 2
+    assert done.err == "error: NVFlare is not installed: pip install 'fedsaddle[nvflare]'\n"
+
+
+@without
+def test_a_deployed_run_without_nvflare(tmp_path):
+    (tmp_path / "c.toml").write_text(IRIS)
+    done = fedsaddle("run", tmp_path / "c.toml", "--engine", "nvflare", "--out", tmp_path / "out")
+    assert done.code == 2
+    assert "NVFlare is not installed" in done.err
