@@ -45,7 +45,32 @@ stage_rounds = 9
 rounds = 40
 checkpoint_every = 3
 """
+HEAPS = """
+[data]
+name = "breast-cancer"
+[split]
+name = "dirichlet"
+clients = 6
+alpha = 1.0
+[model]
+name = "mlp"
+hidden = [4]
+[problem]
+name = "pairwise"
+risk = "partial-auc"
+[algorithm]
+name = "FedX2"
+sampled_clients = 3
+local_steps = 2
+batch_size = 4
+primal_step = 0.05
+buffer_rounds = 2
+[run]
+rounds = 40
+checkpoint_every = 3
+"""
 CONFIGS = {
+    "heaps and inner means": HEAPS + ONE_THREAD,
     "variates": VARIATES + ONE_THREAD,
     "drfa": IRIS.replace("rounds = 6", "rounds = 40") + ONE_THREAD,
     "lossy": IRIS.replace('name = "DRFA"', PROX)
