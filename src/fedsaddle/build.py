@@ -70,7 +70,7 @@ def build_data(config: Config) -> FederatedData:
     with within("data"):
         dataset = make_data(**checked("data", make_data, options))
     with within("split"):
-        data = federate(dataset, rule, config.run.seed, config.data.test_share)
+        data = federate(dataset, rule, config.run.seed, config.data.test_share, config.data.stratify)
     with within("noise"):
         data = Noise(**config.noise.model_dump()).apply(data, config.run.seed)
     if config.algorithm.name in ALGORITHMS and getattr(

@@ -21,6 +21,14 @@ app = typer.Typer(
 )
 
 OutOption = Annotated[Path | None, typer.Option(help="Folder for the results.", show_default=False)]
+SiteOption = Annotated[str | None, typer.Option(help="Column that names the site.", show_default=False)]
+LabelOption = Annotated[str | None, typer.Option(help="Column with the label, two values.", show_default=False)]
+PositiveOption = Annotated[
+    str | None, typer.Option(help="The label's value to find; the rarer one if left out.", show_default=False)
+]
+ImageOption = Annotated[
+    str | None, typer.Option(help="Column that names a picture, seen from the table.", show_default=False)
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
@@ -37,27 +45,43 @@ def demo(
 
 @app.command()
 def run(
-    config: Annotated[Path, typer.Argument(help="A TOML file; `fedsaddle init` writes one.")],
+    config: Annotated[Path, typer.Argument(help="A TOML file (`fedsaddle init` writes one), or a table of your own.")],
     set: Annotated[list[str] | None, typer.Option("--set", help="Change a value: algorithm.local_steps=5.")] = None,
     engine: Annotated[str | None, typer.Option(help="vectorised, serial or nvflare.", show_default=False)] = None,
     out: OutOption = None,
     resume: Annotated[bool, typer.Option(help="Go on from the newest checkpoint in the folder.")] = False,
+    site: SiteOption = None,
+    label: LabelOption = None,
+    positive: PositiveOption = None,
+    image: ImageOption = None,
 ) -> None:
-    """Run a config: metrics, model, plots and checkpoints go to a folder."""
+    """Run a config: metrics, model, plots and checkpoints go to a folder.
+
+    A CSV or Parquet table with --site and --label trains for the AUROC and compares with FedAvg.
+    """
+    from fedsaddle.commands.own_data import TABLES, Own
     from fedsaddle.commands.run import run as go
 
+    table = config if config.suffix.lower() in TABLES else None
+    own = Own.asked(table, site, label, positive, image)
     changes = [*(set or []), *([f'engine.name="{engine}"'] if engine else [])]
-    raise typer.Exit(go(config, changes, out, resume))
+    raise typer.Exit(go(config, changes, out, resume, own))
 
 
 @app.command()
 def init(
     path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("fedsaddle.toml"),
+    csv: Annotated[Path | None, typer.Option(help="A table of your own, to train for the AUROC.")] = None,
+    site: SiteOption = None,
+    label: LabelOption = None,
+    positive: PositiveOption = None,
+    image: ImageOption = None,
 ) -> None:
     """Write a config to start from, with every key explained."""
     from fedsaddle.commands.init import init as go
+    from fedsaddle.commands.own_data import Own
 
-    go(path)
+    go(path, Own.asked(csv, site, label, positive, image))
 
 
 @app.command("list")

@@ -31,6 +31,7 @@ class DataSection(Named):
     """Which rows."""
 
     test_share: float = Field(0.2, ge=0, lt=1)
+    stratify: bool = False
     positives_per_batch: float | None = Field(None, gt=0, lt=1)
 
 
@@ -63,6 +64,7 @@ class RunSection(BaseModel):
     target: str | None = None
     lost_replies: float = Field(0.0, ge=0, lt=1)
     dtype: Literal["float32", "float64"] = "float32"
+    compare: bool = True
 
 
 class EngineSection(BaseModel):
@@ -99,6 +101,11 @@ def read_config(path: Path, changes: list[str] | None = None) -> Config:
         raise BadInput("config", str(path), f"cannot be read: {error.strerror}; name a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput("config", str(path), f"is not valid TOML: {error}") from None
+    return changed(content, changes)
+
+
+def changed(content: dict[str, Any], changes: list[str] | None = None) -> Config:
+    """A dictionary with `a.b=c` changes as a config."""
     for change in changes or []:
         apply_change(content, change)
     return validated(content)

@@ -12,14 +12,14 @@ from fedsaddle.validate import checked
 
 def load(
     name: str, *, split: str = "iid", seed: int = 0, test_share: float = 0.2, options: dict[str, Any] | None = None,
-    noise: Noise | None = None, **split_options: Any,
+    noise: Noise | None = None, stratify: bool = False, **split_options: Any,
 ) -> FederatedData:  # fmt: skip
     """A data set, dealt out to clients.
 
     `options` go to the loader (`{"images": True}`), all other keywords to the split (`clients`, `alpha`, `column` ...).
-    `noise` makes the training rows worse.
+    `noise` makes the training rows worse; `stratify` holds out test rows class by class.
     """
     make_data, make_split = find(DATASETS, "name", name), find(SPLITS, "split", split)
     rule = make_split(**checked("split", make_split, split_options))
-    data = federate(make_data(**checked("options", make_data, options or {})), rule, seed, test_share)
+    data = federate(make_data(**checked("options", make_data, options or {})), rule, seed, test_share, stratify)
     return data if noise is None else noise.apply(data, seed)

@@ -32,7 +32,7 @@ def build_problem(config: Config, data: FederatedData) -> Any:
     if name == "pairwise":
         return _pairwise(config, data)
     known = _known(name, data)
-    model = build_model(config.model, data, scores=1 if name == "auc" else len(data.classes))
+    model = build_model(config.model, data, scores_of(config, data))
     with within("problem"):
         options = checked(
             "problem", make, config.problem.options(), built=(*known, "model", "project_x", "project_y", "loss")
@@ -101,7 +101,7 @@ def _supervised(config: Config, data: FederatedData) -> Supervised:
     if name == "logistic" and len(data.classes) != 2:
         remedy = f"needs two classes, the data have {len(data.classes)}; use cross-entropy"
         raise BadInput("problem.loss", "logistic", remedy)
-    model = build_model(config.model, data, scores=len(data.classes) if name == "cross-entropy" else 1)
+    model = build_model(config.model, data, scores_of(config, data))
     with within("problem"):
         return Supervised(model, loss, given["l2"], config.engine.compile)
 
@@ -110,8 +110,18 @@ def _options(loss: str = "cross-entropy", l2: float = 0.0) -> None:
     """The keys of the supervised problem."""
 
 
-def build_model(section: Named, data: FederatedData, scores: int) -> torch.nn.Module:
-    """The model, with the shapes the data ask for."""
+def scores_of(config: Config, data: FederatedData) -> int:
+    """How many scores the model gives: one, one for each class, or as many as a metric is to have."""
+    given = config.problem.options()
+    if config.problem.name == "supervised":
+        return len(data.classes) if given.get("loss", "cross-entropy") == "cross-entropy" else 1
+    if config.problem.name == "pairwise":
+        return int(given.get("outputs", 8)) if given.get("risk") == "metric" else 1
+    return 1 if config.problem.name == "auc" else len(data.classes)
+
+
+def model_arguments(section: Named, data: FederatedData, scores: int) -> dict[str, Any]:
+    """What the model is made with: the shapes the data ask for, and the options of the section."""
     make = find(MODELS, "model.name", section.name)
     row = data.train.x.shape[1:]
     picture = {"channels": row[0], "classes": scores} if len(row) == 3 else {}
@@ -133,8 +143,15 @@ def build_model(section: Named, data: FederatedData, scores: int) -> torch.nn.Mo
     if (section.name == "gru") != is_text:
         raise BadInput("model.name", section.name, "gru is the model for text, and for nothing else")
     known = shapes[section.name]
-    options = section.options()
-    trained = options.pop("start_from", None)
+    options = {k: v for k, v in section.options().items() if k != "start_from"}
     with within("model"):
-        module: torch.nn.Module = make(**known, **checked("model", make, options, built=known))
+        return {**known, **checked("model", make, options, built=known)}
+
+
+def build_model(section: Named, data: FederatedData, scores: int) -> torch.nn.Module:
+    """The model, perhaps with the weights of another run."""
+    make, arguments = find(MODELS, "model.name", section.name), model_arguments(section, data, scores)
+    trained = section.options().get("start_from")
+    with within("model"):
+        module: torch.nn.Module = make(**arguments)
         return module if trained is None else warm_started(module, trained_tensors(str(trained)))

@@ -48,8 +48,8 @@ def digits(tmp_path_factory) -> tuple[Path, str]:
 def test_every_file_is_there(digits):
     out, _ = digits
     assert sorted(p.name for p in out.iterdir()) == sorted(
-        ["checkpoints", "clients.png", "config.json", "metrics.jsonl", "mixture.png", "model.safetensors",
-         "progress.png", "split.json", "split.png", "summary.json"]
+        ["checkpoints", "clients.png", "config.json", "load_model.py", "metrics.jsonl", "mixture.png",
+         "model.safetensors", "progress.png", "split.json", "split.png", "summary.json"]
     )  # fmt: skip
     kept = ["00000004.json", "00000004.safetensors", "00000005.json", "00000005.safetensors"]
     assert sorted(p.name for p in (out / "checkpoints").iterdir()) == kept
@@ -114,7 +114,7 @@ def test_the_split_and_the_config(digits):
     assert np.array(split["label_counts"]).shape == (10, 10)
     config = json.loads((out / "config.json").read_text())
     assert config["run"]["rounds"] == 5
-    assert config["data"] == {"name": "digits", "test_share": 0.2, "positives_per_batch": None}
+    assert config["data"] == {"name": "digits", "test_share": 0.2, "positives_per_batch": None, "stratify": False}
     assert config["algorithm"]["local_steps"] == 3
 
 
@@ -362,7 +362,8 @@ def test_a_csv_of_hospitals(tmp_path, monkeypatch):
     assert outcome.out.endswith("written to out [/x]\n")
     assert json.loads(Path("out [/x]/split.json").read_text())["names"] == sorted(HOSPITALS)
     assert summary(Path("out [/x]"))["test"]["accuracy"]["global"] > 0.9
-    assert len(list(Path("out [/x]").glob("*.png"))) == 4
+    drawn = {p.stem for p in Path("out [/x]").glob("*.png")}
+    assert drawn == {"split", "progress", "clients", "mixture", "roc", "auroc"}
     assert {k: tuple(v.shape) for k, v in load_file("out [/x]/model.safetensors").items()} == {
         "1.weight": (1, 4),
         "1.bias": (1,),

@@ -357,3 +357,41 @@ def test_npz_takes_no_columns(tmp_path: Path) -> None:
     broken.write_bytes(b"PK\x03\x04 and nothing more")
     with pytest.raises(BadInput, match="cannot be read"):
         from_file(broken)
+
+
+def test_the_positive_value_is_class_1(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("client,a,y\n" + "".join(f"{i % 2},{i},{'yes' if i < 3 else 'no'}\n" for i in range(9)))
+    assert from_file(path).train.classes == ("no", "yes")
+    turned = from_file(path, positive="no").train
+    assert turned.classes == ("yes", "no")
+    assert turned.y.tolist() == [0, 0, 0, 1, 1, 1, 1, 1, 1]
+    with pytest.raises(BadInput, match="positive = 'maybe': is no value of column 'y'; there are: no, yes"):
+        from_file(path, positive="maybe")
+
+
+@pytest.mark.parametrize(("cells", "positive"), [("012", 2), ("abc", "c")])
+def test_one_value_against_all_others(tmp_path: Path, cells: str, positive: int | str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("client,a,y\n" + "".join(f"{i % 2},{i},{cells[i % 3]}\n" for i in range(9)))
+    table = from_file(path, positive=positive).train
+    assert table.y.tolist() == [0, 0, 1] * 3
+    assert table.classes == (f"not {positive}", str(positive))
+
+
+def test_truth_values_name_the_positive(tmp_path: Path) -> None:
+    for cells in (("False", "True"), ("false", "true"), ("0", "1")):
+        path = tmp_path / "t.csv"
+        path.write_text("client,a,y\n" + "".join(f"{i % 2},{i},{cells[i % 2]}\n" for i in range(8)))
+        assert from_file(path, positive=True).train.y.tolist() == [0, 1] * 4
+
+
+def test_the_encoding_makes_the_features_again(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("client,age,sex,y\n" + "".join(f"{i % 2},{i * i},{'fm'[i % 2]},{i % 3}\n" for i in range(9)))
+    data = from_file(path)
+    assert [(e.column, e.category) for e in data.encoding] == [("age", None), ("sex", "f"), ("sex", "m")]
+    age = data.encoding[0]
+    assert data.train.x[:, 0] == pytest.approx([(i * i - age.mean) / age.std for i in range(9)], abs=1e-6)
+    plain = from_file(path, standardise=False).encoding[0]
+    assert (plain.mean, plain.std) == (0.0, 1.0)

@@ -16,7 +16,17 @@ def _load(entry: Entry) -> object:
 def test_the_names_are_those_promised() -> None:
     assert list(DATASETS) == [
         *("digits", "scanned-digits", "breast-cancer", "wine", "iris", "diabetes"),
-        *("fashion-mnist", "cifar10", "cifar100", "pneumoniamnist", "breastmnist", "adult", "shakespeare", "file"),
+        *(
+            "fashion-mnist",
+            "cifar10",
+            "cifar100",
+            "pneumoniamnist",
+            "breastmnist",
+            "adult",
+            "shakespeare",
+            "file",
+            "pictures",
+        ),
     ]
     assert list(SPLITS) == ["iid", "by-class", "dirichlet", "imbalanced", "by-column", "natural"]
 

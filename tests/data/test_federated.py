@@ -118,3 +118,30 @@ def test_only_a_test_store_may_have_empty_clients() -> None:
         Stacked.of(x, y, parts)
     with pytest.raises(BadInput, match="client = 1"):
         Stacked(x, y, np.array([0, 4, 3]), allow_empty=True)
+
+
+def test_stratified_test_rows_have_every_class_of_every_client() -> None:
+    y = (np.arange(200) % 20 == 0).astype(np.int64)  # one row in twenty
+    table = Table(np.arange(200, dtype=np.float32)[:, None], y, {"client": np.arange(200) // 100}, ("no", "yes"))
+    dataset = Dataset("rare", table, None, "", "")
+    data = federate(dataset, Natural(), seed=0, test_share=0.2, stratify=True)
+    assert data.test is not None
+    for part, positives, rows in ((data.train, 4, 80), (data.test, 1, 20)):
+        assert part.sizes.tolist() == [rows, rows]
+        assert [int(part.client(i)[1].sum()) for i in range(2)] == [positives, positives]
+    both = torch.cat([data.train.x, data.test.x]).ravel()
+    assert sorted(both.tolist()) == list(range(200))
+    assert sorted(data.train.client(1)[0].ravel().tolist() + data.test.client(1)[0].ravel().tolist())[0] == 100
+
+
+def test_stratified_clients_may_lack_a_class() -> None:
+    table = Table.of(np.arange(9)[:, None], [0, 0, 0, 0, 1, 1, 1, 1, 0], {"client": np.arange(9) // 4}, ("no", "yes"))
+    data = federate(Dataset("few", table, None, "", ""), Natural(), test_share=0.5, stratify=True)
+    assert data.train.sizes.tolist() == [2, 2, 1]
+    assert data.test is not None
+    assert data.test.sizes.tolist() == [2, 2, 0]
+
+
+def test_regression_cannot_be_stratified() -> None:
+    with pytest.raises(BadInput, match="stratify"):
+        federate(diabetes(), Iid(3), stratify=True)

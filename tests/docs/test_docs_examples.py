@@ -2,7 +2,8 @@
 
 A comment before a fenced block says what is done with it:
 
-- `<!-- run -->`: python that is executed; the blocks of a page share one namespace and one empty folder.
+- `<!-- run -->`: python that is executed, or commands of `fedsaddle`, one a line; the blocks of a page share one
+  namespace and one empty folder.
 - `<!-- prints -->`: text that the block before has printed; the words must be the same, numbers may differ.
 - `<!-- config -->`: TOML that is built into data, model and algorithm, over BASE where sections are missing.
 - `<!-- excerpt: src/... -->`: lines of that file.
@@ -13,16 +14,19 @@ A python or toml block without such a comment fails, unless it only includes a f
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from fedsaddle.build import build
+from fedsaddle.cli import main
 from fedsaddle.config import validated
 
 ROOT = Path(__file__).parents[2]
@@ -66,6 +70,19 @@ def shape(text: str) -> list[str]:
     return re.sub(r"[-+]?\d[\d.,]*(e[-+]?\d+)?", "0", text).split()
 
 
+def command(line: str) -> None:
+    """One line of the shell, which must be our own command and must end well."""
+    words = shlex.split(line)
+    assert words[0] == "fedsaddle", f"only our own command can be run here: {line}"
+    code = None
+    with mock.patch.object(sys, "argv", words):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
+    assert code in (None, 0), f"{line}: exit code {code}"
+
+
 WITH_EXAMPLES = [page for page in PAGES if any(b.mark in ("run", "config") for b in blocks(page))]
 
 
@@ -76,7 +93,11 @@ def test_the_examples_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "page", module)
     printed = ""
     for block in blocks(page):
-        if block.mark == "run":
+        if block.mark == "run" and block.kind == "sh":
+            for line in block.body.splitlines():
+                command(line)
+            printed = capsys.readouterr().out
+        elif block.mark == "run":
             exec(compile("\n" * block.line + block.body, named(page), "exec"), module.__dict__)
             printed = capsys.readouterr().out
         elif block.mark == "prints":
@@ -98,7 +119,8 @@ def test_every_block_says_what_it_is(page):
             includes = block.body.strip().startswith("--8<--") and len(block.body.split("\n")) == 2
             assert includes or block.mark in ("run", "config"), f"{where}: mark the block, or take it out"
         else:
-            assert block.mark in ("", "prints"), f"{where}: {block.mark!r} is for python and toml"
+            allowed = ("", "prints", "run") if block.kind == "sh" else ("", "prints")
+            assert block.mark in allowed, f"{where}: {block.mark!r} is for python and toml"
 
 
 def test_there_are_examples():

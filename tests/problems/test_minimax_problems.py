@@ -35,6 +35,8 @@ PROBLEMS = {
     "robust, linf": lambda: RobustTraining(model=deep(3), shape=(4,), norm="linf"),
     "auc": lambda: MinimaxAuc(model=deep(1), positive_share=0.3),
     "auc, margin": lambda: MinimaxAuc(model=deep(1), positive_share=0.3, margin=0.7),
+    "auc, sigmoid": lambda: MinimaxAuc(model=deep(1), positive_share=0.3, sigmoid=True),
+    "auc, margin, sigmoid": lambda: MinimaxAuc(model=deep(1), positive_share=0.3, margin=0.7, sigmoid=True),
     "nonconvex-PL": lambda: NonconvexPl(4, mu=0.7, nu=1.3),
 }
 
@@ -227,3 +229,17 @@ def test_refusals_name_the_key(key, make):
 
 def test_a_projection_that_fits_is_taken():
     assert own(project_y=Ball(1.0)).project_y == Ball(1.0)
+
+
+def test_sigmoid_is_a_last_layer_of_the_model():
+    """h = sigmoid(s) in the problem is the plain problem on a model that ends in a sigmoid."""
+    inside, outside = deep(1), deep(1)
+    squashed = MinimaxAuc(model=inside, positive_share=0.3, sigmoid=True)
+    plain = MinimaxAuc(model=nn.Sequential(*outside, nn.Sigmoid()), positive_share=0.3)
+    rows = batch("auc")
+    x, y = pair(plain)
+    for found, want in zip(squashed.gradients(x, y, rows), plain.gradients(x, y, rows), strict=True):
+        torch.testing.assert_close(found, want, rtol=0, atol=1e-12)
+    torch.testing.assert_close(squashed.best_dual(x, rows), plain.best_dual(x, rows))
+    scores = squashed.ranking(x[0], rows.x[0])
+    torch.testing.assert_close(scores.sigmoid(), plain.ranking(x[0], rows.x[0]))

@@ -25,7 +25,9 @@ def compare(folders: list[Path], out: Path | None, as_json: bool, measure: str |
         summaries[name], histories[name] = _finished(summary), history
     measures = {plots.main_measure(h) for h in histories.values()}
     if len(measures) > 1:
-        raise BadInput("folders", [str(f) for f in folders], "these runs measure different things")
+        if not all("auroc" in s.get("pooled", {}) for s in summaries.values()):
+            raise BadInput("folders", [str(f) for f in folders], "these runs measure different things")
+        measure = measure or "auroc"
     if as_json:
         print(json.dumps(summaries, indent=2))
     else:

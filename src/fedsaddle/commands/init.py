@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedsaddle.checkpoint import write_atomically
+from fedsaddle.commands.own_data import Own
 from fedsaddle.errors import BadInput
 
 EXAMPLE = """\
@@ -47,11 +48,11 @@ name = "vectorised"              # or "serial"
 """
 
 
-def init(path: Path) -> None:
-    """Write the example config, but never over another file."""
+def init(path: Path, own: Own | None = None) -> None:
+    """Write the example config, or one for a table of one's own, but never over another file."""
     if path.exists():
         raise BadInput("path", str(path), "exists already; choose another name")
     if not path.parent.is_dir():
         raise BadInput("path", str(path), "its folder does not exist; make it first")
-    write_atomically(path, EXAMPLE.encode())
+    write_atomically(path, (EXAMPLE if own is None else own.config()).encode())
     print(f"written to {path}; run it with: fedsaddle run {path}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from fedsaddle.data.dealing import Parts, generator
 from fedsaddle.data.splits import Split
 from fedsaddle.data.store import Stacked
-from fedsaddle.data.table import Array, Dataset, Table
+from fedsaddle.data.table import Array, Dataset, Encoded, Table
 from fedsaddle.errors import BadInput
 
 HOLD_OUT = 3
@@ -32,6 +33,7 @@ class FederatedData:
     features: tuple[str, ...]
     source: str = ""
     licence: str = ""
+    encoding: tuple[Encoded, ...] = ()  # how each feature came from a column of the file
 
     @property
     def count(self) -> int:
@@ -58,11 +60,14 @@ class FederatedData:
         return replace(self, train=replace(self.train, positives=positives_per_batch))
 
 
-def federate(dataset: Dataset, split: Split, seed: int = 0, test_share: float = 0.2) -> FederatedData:
+def federate(
+    dataset: Dataset, split: Split, seed: int = 0, test_share: float = 0.2, stratify: bool = False
+) -> FederatedData:
     """Deal the rows out to the clients.
 
     An official test table is dealt out by the same split, and `test_share` is not used. Without one, each
-    client holds out `test_share` of its own rows at random: at least one if it has two, never all.
+    client holds out `test_share` of its own rows at random: at least one if it has two, never all. With `stratify`
+    it holds out that share of each of its classes, so that rare positives are in both parts.
     """
     dataset.check()
     prepare = getattr(split, "prepare", None)
@@ -74,7 +79,8 @@ def federate(dataset: Dataset, split: Split, seed: int = 0, test_share: float = 
         train = Stacked.of(x, y, parts)
         test = Stacked.of(*_tensors(dataset.test), test_parts, allow_empty=True)
     else:
-        kept, held = hold_out(parts, test_share, seed)
+        how = (parts, test_share, seed)
+        kept, held = hold_out_classes(dataset.train, *how) if stratify else hold_out(*how)
         train, test = Stacked.of(x, y, kept), Stacked.of(x, y, held, allow_empty=True)
     return FederatedData(
         name=dataset.name,
@@ -85,6 +91,7 @@ def federate(dataset: Dataset, split: Split, seed: int = 0, test_share: float = 
         features=dataset.train.features,
         source=dataset.source,
         licence=dataset.licence,
+        encoding=dataset.encoding,
     )
 
 
@@ -105,6 +112,18 @@ def hold_out(parts: Parts, test_share: float, seed: int) -> tuple[Parts, Parts]:
     held[order] = place < counts[client]
     ends, test_ends = np.cumsum(sizes - counts)[:-1], np.cumsum(counts)[:-1]
     return np.split(rows[~held], ends), np.split(rows[held], test_ends)
+
+
+def hold_out_classes(table: Table, parts: Parts, test_share: float, seed: int) -> tuple[Parts, Parts]:
+    """As `hold_out`, within each class of each client."""
+    if not table.classes or table.y.ndim > 1:
+        raise BadInput("stratify", True, "needs data with one class a row; leave it out")
+    strata = [part[table.y[part] == c] for part in parts for c in range(len(table.classes))]
+    there = [k for k, rows in enumerate(strata) if len(rows)]
+    halves = hold_out([strata[k] for k in there], test_share, seed)
+    ends = np.searchsorted(there, np.arange(len(parts) + 1) * len(table.classes)).tolist()
+    kept, held = ([np.sort(np.concatenate(half[a:b])) for a, b in pairwise(ends)] for half in halves)
+    return kept, held
 
 
 def _tensors(table: Table) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ from fedsaddle.data.cells import Task, client_ids, is_number, need_numbers, numb
 from fedsaddle.data.encode import Scale, one_hot
 from fedsaddle.data.npz import read_npz
 from fedsaddle.data.read_columns import Choose, read_columns, require
-from fedsaddle.data.table import Array, Dataset, Table
+from fedsaddle.data.table import Array, Dataset, Encoded, Table
 from fedsaddle.errors import BadInput
 
 MAX_CATEGORIES = 1000
@@ -29,6 +29,7 @@ def from_file(
     task: Task = "auto",
     test_path: str | Path | None = None,
     delimiter: str = ",",
+    positive: str | int | bool | None = None,
 ) -> Dataset:
     """Read `path`; split it afterwards with `Natural(client)`.
 
@@ -38,6 +39,7 @@ def from_file(
     strings, truth values and at most 100 different whole numbers are classes; other numbers are a
     regression target. A .npz file holds arrays x, y, client, and if wanted x_test, y_test, client_test.
     `client=None` (or "", in a config) says that there is no client column, for a split such as `Dirichlet`.
+    `positive` is the value of the target that becomes class 1; all others together are class 0.
     """
     path, client = Path(path), client or None
     if task not in ("auto", "classes", "regression"):
@@ -49,17 +51,21 @@ def from_file(
             if value is not None:
                 raise BadInput(key, value, "not for .npz files, which hold the arrays x and x_test; leave it out")
         train, test = read_npz(path, target, client, standardise, task)
+        encoding: list[Encoded] = []
     else:
         roles = _Roles(target, client, None if features is None else tuple(features))
         raw = [read_columns(path, roles.choose, delimiter, client)]
         if test_path is not None:
             raw.append(read_columns(Path(test_path), _like(raw[0]), delimiter, client))
-        train, *rest = _tables(raw, roles, standardise, task)
+        (train, *rest), encoding = _tables(raw, roles, standardise, task)
         test = rest[0] if rest else None
-    data = Dataset(path.stem, train, test, path.name, "as its owner says")
+    if positive is not None:
+        train = with_positive(train, positive, target)
+        test = None if test is None else with_positive(test, positive, target)
+    data = Dataset(path.stem, train, test, path.name, "as its owner says", tuple(encoding))
     data.check()
     if client is not None:
-        _check_clients(data, client)
+        check_clients(data, client)
     return data
 
 
@@ -92,11 +98,11 @@ def _like(first: Columns) -> Choose:
     return lambda there: [require(name, there, "column of test_path") for name in first]
 
 
-def _tables(raw: list[Columns], roles: _Roles, standardise: bool, task: Task) -> list[Table]:
+def _tables(raw: list[Columns], roles: _Roles, standardise: bool, task: Task) -> tuple[list[Table], list[Encoded]]:
     labels, classes = targets([columns[roles.target] for columns in raw], roles.target, task)
     blocks: list[list[Array]] = [[] for _ in raw]
     split_by: list[Columns] = [{} for _ in raw]
-    names: list[str] = []
+    encoding: list[Encoded] = []
     for column in roles.listed(raw[0]):
         values = [columns[column] for columns in raw]
         first = numbers(values[0], column)
@@ -106,36 +112,51 @@ def _tables(raw: list[Columns], roles: _Roles, standardise: bool, task: Task) ->
                 by[column] = strings.astype(str)
         else:
             others = [need_numbers(v, column) for v in values[1:]]
-            features, new = _scaled([first, *others], standardise), [column]
+            features, new = _scaled([first, *others], standardise, column)
         for block, feature in zip(blocks, features, strict=True):
             block.append(feature)
-        names += new
+        encoding += new
     if roles.client is not None:
         ids = client_ids([columns[roles.client] for columns in raw], roles.client)
         for by, clients in zip(split_by, ids, strict=True):
             by[roles.client] = clients
     parts = zip(blocks, labels, split_by, strict=True)
-    return [Table.of(np.concatenate(block, axis=1), y, by, classes, names) for block, y, by in parts]
+    names = [e.column if e.category is None else f"{e.column}={e.category}" for e in encoding]
+    return [Table.of(np.concatenate(block, axis=1), y, by, classes, names) for block, y, by in parts], encoding
 
 
-def _scaled(values: list[Array], standardise: bool) -> list[Array]:
+def _scaled(values: list[Array], standardise: bool, column: str) -> tuple[list[Array], list[Encoded]]:
     if standardise:
         scale = Scale.fit(values[0][:, None])
-        return [scale.apply(v[:, None]) for v in values]
+        how = Encoded(column, mean=float(scale.mean[0]), std=float(scale.std[0]))
+        return [scale.apply(v[:, None]) for v in values], [how]
     with np.errstate(over="ignore"):  # Table.check names the cell
-        return [v[:, None].astype(np.float32) for v in values]
+        return [v[:, None].astype(np.float32) for v in values], [Encoded(column)]
 
 
-def _one_hot(values: list[Array], column: str) -> tuple[list[Array], list[str]]:
+def _one_hot(values: list[Array], column: str) -> tuple[list[Array], list[Encoded]]:
     categories = np.unique(values[0])
     if len(categories) > MAX_CATEGORIES:
         odd = next((str(c) for c in categories if not is_number(str(c))), "")
         remedy = f"too many for 0/1 features; leave it out of `features`, or if it holds numbers mend '{odd}'"
         raise BadInput(f"different values of column '{column}'", len(categories), remedy)
-    return [one_hot(v.astype(str), categories) for v in values], [f"{column}={category}" for category in categories]
+    return [one_hot(v.astype(str), categories) for v in values], [Encoded(column, str(c)) for c in categories]
 
 
-def _check_clients(data: Dataset, client: str) -> None:
+def with_positive(table: Table, positive: str | int | bool, target: str) -> Table:
+    """Class 1 is the value `positive` of the target, class 0 all others."""
+    written = [str(positive), str(positive).lower(), str(int(positive))] if isinstance(positive, bool) else [positive]
+    name = next((str(w) for w in written if str(w) in table.classes), None)
+    if name is None:
+        there = ", ".join(table.classes[:10]) or "numbers; say task = 'classes'"
+        raise BadInput("positive", positive, f"is no value of column '{target}'; there are: {there}")
+    others = [c for c in table.classes if c != name]
+    y = (table.y == table.classes.index(name)).astype(np.int64)
+    return replace(table, y=y, classes=(others[0] if len(others) == 1 else f"not {name}", name))
+
+
+def check_clients(data: Dataset, client: str) -> None:
+    """Refuse a single client, and test rows of clients that have no training rows."""
     known = np.unique(data.train.columns[client])
     if len(known) < 2:
         remedy = "one client is no federation; choose another column, or client=None and another split"

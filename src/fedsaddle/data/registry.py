@@ -69,6 +69,11 @@ DATASETS: dict[str, Entry] = {
         "your own CSV, Parquet or NumPy .npz file with a target and a client",
         "yours",
     ),
+    "pictures": Entry(
+        "fedsaddle.data.pictures:pictures",
+        "your own folder of pictures with a table that names file, label and site",
+        "yours",
+    ),
 }
 
 SPLITS: dict[str, Entry] = {

@@ -97,15 +97,29 @@ class Table:
             raise BadInput(f"y{list(at)}", int(self.y[at]), f"the labels of {top + 1} classes run from 0 to {top}")
 
 
+@dataclass(frozen=True)
+class Encoded:
+    """How one feature came from a column: a number less `mean` over `std`, or 1 where the cell is `category`."""
+
+    column: str
+    category: str | None = None
+    mean: float = 0.0
+    std: float = 1.0
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A named training table, the official test table if there is one, and where they come from."""
+    """A named training table, the official test table if there is one, and where they come from.
+
+    `encoding` tells for each feature how to make it from the columns of a file, for rows that come later.
+    """
 
     name: str
     train: Table
     test: Table | None
     source: str
     licence: str
+    encoding: tuple[Encoded, ...] = ()
 
     def check(self) -> None:
         """Check both tables, and that they fit each other."""

@@ -24,10 +24,13 @@ class MinimaxAuc(ByScores):
 
     Square form: `(1-p)(h-a)²[+] + p(h-b)²[-] + 2(1+α)(p h[-] - (1-p) h[+]) - p(1-p) α²`.
     Margin form: the coupling is `2α(p(1-p) m + p h[-] - (1-p) h[+])` with α >= 0, for a margin m.
+    With `sigmoid`, h is `1 / (1 + exp(-s))` of the model's score s, as in the published code: the squares then cannot
+    blow up, whatever the features. Rows are ranked by s in either case.
     """
 
     positive_share: float  # p
     margin: float | None = None  # m; None is the square form
+    sigmoid: bool = False  # h from the score s
     project_y: Projection = field(init=False)
 
     def __post_init__(self) -> None:
@@ -44,26 +47,28 @@ class MinimaxAuc(ByScores):
 
     def value(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
         """The mean over each client's rows."""
-        h = self.flat.scores(self.weights(x), batch.x).squeeze(-1)
+        h = self._h(self.flat.scores(self.weights(x), batch.x))
         rows = self._rows(h, x, y, batch.y)
         return (rows * shares(rows, batch)).sum(1)
 
     def slopes(self, scores: Tensor, x: Tensor, y: Tensor, batch: Batch) -> Slopes:
-        """In h, in α, and in a and b; `up` and `down` carry what each row counts, and the 2 of the squares."""
+        """In s, in α, and in a and b; `up` and `down` carry what each row counts, and the 2 of the squares."""
         p, d, α = self.positive_share, self.flat.dimension, y
-        h = scores.squeeze(-1)
+        h = self._h(scores)
         share = shares(h, batch)
         up, down = (2 * share * side for side in self._sides(h, batch.y))
         from_a, from_b, between = up * (h - x[:, d, None]), down * (h - x[:, d + 1, None]), down - up
         lift = 1 + α if self.margin is None else α
         slope = from_a + from_b + lift * between
+        if self.sigmoid:
+            slope = slope * h * (1 - h)
         constant = 0.0 if self.margin is None else 2 * p * (1 - p) * self.margin
         gy = (between * h).sum(1, keepdim=True) + constant - 2 * p * (1 - p) * α
         return Slopes(slope.unsqueeze(-1), gy, -torch.stack([from_a.sum(1), from_b.sum(1)], 1))
 
     def best_response(self, x: Tensor, batch: Batch) -> Tensor:
         """`argmax_α` over weighted rows `(n, ...)`: `E[p h[-] - (1-p) h[+]] / (p(1-p))`, and the margin."""
-        h = self.ranking(x, batch.x)
+        h = self._h(self.scores(x, batch.x))
         up, down = self._sides(h, batch.y)
         p = self.positive_share
         α = ((down - up) * h * flat_shares(batch, h)).sum()[None] / (p * (1 - p))
@@ -80,7 +85,7 @@ class MinimaxAuc(ByScores):
     def scores_of(self, x: Tensor, batch: Batch) -> Tensor:
         """h of each client's rows, (C, B)."""
         with torch.no_grad():
-            return self.flat.scores(self.weights(x).contiguous(), batch.x).squeeze(-1)
+            return self._h(self.flat.scores(self.weights(x).contiguous(), batch.x))
 
     def known_classes(self, rows: Tensor) -> int:
         """Two; the model gives one score."""
@@ -91,7 +96,7 @@ class MinimaxAuc(ByScores):
 
     def row_measures(self, x: Tensor, rows: Tensor, labels: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
         """The objective at the present pair, row by row."""
-        h = self.scores(x, rows).squeeze(-1)[None]
+        h = self._h(self.scores(x, rows))[None]
         y = x.new_zeros(1, 1) if dual is None else dual[None]
         return {"loss": self._rows(h, x[None], y, labels[None])[0]}
 
@@ -102,6 +107,10 @@ class MinimaxAuc(ByScores):
     def ranking(self, x: Tensor, rows: Tensor) -> Tensor:
         """One number a row, higher for likely positives."""
         return self.scores(x, rows).squeeze(-1)
+
+    def _h(self, scores: Tensor) -> Tensor:
+        s = scores.squeeze(-1)
+        return s.sigmoid() if self.sigmoid else s
 
     def _sides(self, h: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """(1-p)[+] and p[-] of each row."""

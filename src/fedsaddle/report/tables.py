@@ -75,13 +75,15 @@ def several_runs(summaries: Mapping[str, Summary], title: str = "") -> Table:
     """Runs side by side, on the test rows where there are any."""
     table = Table(title=title, title_justify="left")
     table.add_column("run")
-    first = main_part(dict(next(iter(summaries.values()))))
-    measure = "accuracy" if "accuracy" in first else "loss"
-    for head in (f"worst {measure}", "bottom 10 %", "mean", "std", "rounds", "target", "exchanges", "up", "seconds"):
+    measure = "accuracy" if all("accuracy" in main_part(dict(s)) for s in summaries.values()) else "loss"
+    ranked = all("auroc" in s.get("pooled", {}) for s in summaries.values())
+    heads = [f"worst {measure}", "bottom 10 %", "mean", "std", "rounds", "target", "exchanges", "up", "seconds"]
+    for head in ["AUROC", *heads] if ranked else heads:
         table.add_column(head, justify="right")
     for name, summary in summaries.items():
         values, ledger = main_part(dict(summary))[measure], summary["ledger"]
-        figures = [f"{values[s]:.4f}" for s in ("worst", "bottom10", "mean", "std")]
+        figures = [f"{summary['pooled']['auroc']:.4f}"] if ranked else []
+        figures += [f"{values[s]:.4f}" for s in ("worst", "bottom10", "mean", "std")]
         reached = "" if summary.get("target_round") is None else f"round {summary['target_round']}"
         cost = [f"{ledger['exchanges']:,}", megabytes(ledger["bytes_up"]), f"{summary['seconds']:.1f}"]
         table.add_row(escape(name), *figures, str(summary["rounds"]), reached, *cost)

@@ -1,0 +1,206 @@
+"""A table with a site column and rare positives: one command gives a model, ROC curves and a comparison."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_command import fedsaddle
+from PIL import Image
+
+from fedsaddle.build import build
+from fedsaddle.config import validated
+
+SITES = {"Central": 120, "North": 80, "Lake": 30, "Hut": 12}
+SHORT = ("--set", "run.rounds=6", "--set", "run.evaluate_every=3")
+
+
+def patients(path: Path, labels=("alive", "died"), share: float = 0.15) -> Path:
+    """Four hospitals; at the Hut nobody dies."""
+    rng = np.random.default_rng(3)
+    with path.open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["hospital", "age", "sex", "marker", "outcome"])
+        for hospital, n in SITES.items():
+            for i in range(n):
+                sick = hospital != "Hut" and rng.random() < share
+                marker = round(float(rng.normal() + 2 * sick), 3)
+                out.writerow([hospital, rng.integers(20, 90), "fm"[i % 2], marker, labels[int(sick)]])
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("own")
+    table, out = patients(folder / "patients.csv"), folder / "out"
+    said = fedsaddle("run", table, "--site", "hospital", "--label", "outcome", "--out", out, *SHORT)
+    assert said.code == 0, said.err
+    return table, out, said
+
+
+def test_what_one_command_leaves(finished):
+    _, out, said = finished
+    for name in ("model.safetensors", "load_model.py", "features.json", "fedsaddle.toml", "roc.csv", "roc.json"):
+        assert (out / name).stat().st_size > 0
+    for name in ("roc.png", "auroc.png", "progress.png", "split.png"):
+        assert (out / name).read_bytes().startswith(b"\x89PNG")
+    assert (out / "fedavg" / "model.safetensors").exists()
+    assert "CODASCA" in said.out
+    assert "FedAvg" in said.out
+    assert "pooled AUROC of CODASCA less that of FedAvg" in said.out
+
+
+def test_the_table_by_site(finished):
+    _, out, said = finished
+    rows = {row["site"]: row for row in csv.DictReader((out / "roc.csv").read_text().splitlines())}
+    assert list(rows) == ["Central", "Hut", "Lake", "North", "pooled"]
+    assert rows["Hut"]["positives"] == "0"
+    assert rows["Hut"]["CODASCA AUROC"] == rows["Hut"]["FedAvg low"] == ""
+    assert "1 of 4 sites have a single class" in said.out
+    assert next(line for line in said.out.splitlines() if "Hut" in line).count("one class only") == 2
+    pooled = rows["pooled"]
+    assert int(pooled["rows"]) == sum(int(r["rows"]) for s, r in rows.items() if s != "pooled")
+    for name in ("CODASCA", "FedAvg"):
+        assert float(pooled[f"{name} low"]) <= float(pooled[f"{name} AUROC"]) <= float(pooled[f"{name} high"])
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["roc"]["CODASCA"]["auroc"] == pytest.approx(summary["pooled"]["auroc"])
+    assert summary["roc"]["single_class_clients"] == 1
+    assert float(pooled["CODASCA AUROC"]) == pytest.approx(summary["pooled"]["auroc"], abs=1e-6)
+    curve = json.loads((out / "roc.json").read_text())["models"]["CODASCA"]["curve"]
+    assert (curve["false_positive_rate"][0], curve["true_positive_rate"][-1]) == (0.0, 1.0)
+
+
+def test_plain_pytorch_loads_the_model_and_scores_rows_of_the_file(finished):
+    table, out, _ = finished
+    code = (
+        "import csv, json, sys; sys.path.insert(0, sys.argv[1]); from load_model import encoded, model; "
+        "assert not any(m.startswith('fedsaddle') for m in sys.modules); "
+        "print(json.dumps([float(model(encoded(row))) for row in csv.DictReader(open(sys.argv[2]))]))"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code, str(out), str(table)], capture_output=True, text=True, check=True
+    )
+    scores = json.loads(said.stdout)
+    assert len(scores) == sum(SITES.values())
+    built = build(validated(json.loads((out / "config.json").read_text())))
+    module = built.algorithm.problem.model
+    from safetensors.torch import load_file
+
+    module.load_state_dict(load_file(out / "model.safetensors"))
+    ours = np.concatenate([module(rows.x).detach().numpy().ravel() for rows in (built.data.train, built.data.test)])
+    assert np.sort(scores) == pytest.approx(np.sort(ours), abs=1e-5)
+
+
+def test_the_baseline_has_the_same_rounds_steps_and_batches(finished):
+    _, out, _ = finished
+    ours, theirs = (json.loads((f / "config.json").read_text()) for f in (out, out / "fedavg"))
+    assert theirs["algorithm"]["name"] == "FedAvg"
+    assert theirs["problem"] == {"name": "supervised", "loss": "logistic"}
+    for key in ("local_steps", "batch_size"):
+        assert theirs["algorithm"][key] == ours["algorithm"][key]
+    assert theirs["run"]["rounds"] == 6
+    assert theirs["data"] == ours["data"]
+    said = fedsaddle("compare", out, out / "fedavg", "--out", out / "both.png")
+    assert said.code == 0, said.err
+    assert "AUROC" in said.out
+    assert (out / "both.png").exists()
+
+
+def test_resuming_a_finished_run_says_the_same(finished):
+    table, out, first = finished
+    again = fedsaddle("run", table, "--site", "hospital", "--label", "outcome", "--out", out, *SHORT, "--resume")
+    assert again.code == 0, again.err
+    last = [line for line in first.out.splitlines() if "less that of" in line]
+    assert last == [line for line in again.out.splitlines() if "less that of" in line]
+
+
+def test_init_writes_what_run_ran_and_the_comparison_can_be_switched_off(finished, tmp_path):
+    table, out, _ = finished
+    config = tmp_path / "mine.toml"
+    said = fedsaddle("init", config, "--csv", table, "--site", "hospital", "--label", "outcome")
+    assert said.code == 0, said.err
+    assert config.read_text() == (out / "fedsaddle.toml").read_text()
+    written = tomllib.loads(config.read_text())
+    assert (written["data"]["positive"], written["algorithm"]["name"]) == ("died", "CODASCA")
+    alone = fedsaddle("run", config, "--out", tmp_path / "alone", *SHORT, "--set", "run.compare=false")
+    assert alone.code == 0, alone.err
+    assert not (tmp_path / "alone" / "fedavg").exists()
+    assert "FedAvg" not in alone.out
+    same = [json.loads((f / "summary.json").read_text())["pooled"] for f in (out, tmp_path / "alone")]
+    assert same[0] == same[1]
+
+
+def test_the_rarer_label_is_the_positive_one_unless_named(tmp_path):
+    table = patients(tmp_path / "p.csv", labels=("survived", "died"), share=0.2)
+    for extra, positive in (((), "died"), (("--positive", "survived"), "survived")):
+        config = tmp_path / f"{positive}.toml"
+        said = fedsaddle("init", config, "--csv", table, "--site", "hospital", "--label", "outcome", *extra)
+        assert said.code == 0, said.err
+        assert build(validated(tomllib.loads(config.read_text()))).data.classes[1] == positive
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--site", "hospital"), "--label = None: say which column"),
+        (("--label", "outcome"), "--site = None: say which column"),
+        (("--site", "clinic", "--label", "outcome"), "--site = 'clinic': there is no such column"),
+        (("--site", "hospital", "--label", "outcom"), "did you mean 'outcome'?"),
+        (("--site", "hospital", "--label", "age"), "--label = 'age': has "),
+        (("--site", "hospital", "--label", "outcome", "--positive", "ill"), "--positive = 'ill': is no value"),
+        (("--site", "hospital", "--label", "outcome", "--image", "file"), "--image = 'file': there is no such column"),
+    ],
+)
+def test_bad_input_is_one_line(finished, tmp_path, words, said):
+    for command in (("run", finished[0], "--out", tmp_path / "o"), ("init", tmp_path / "c.toml", "--csv", finished[0])):
+        outcome = fedsaddle(*command, *words)
+        assert outcome.code == 2
+        assert outcome.err.startswith("error: ")
+        assert said in outcome.err
+        assert outcome.err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_positives_at_all_and_one_site_only(tmp_path):
+    table = patients(tmp_path / "p.csv", labels=("alive", "alive"))
+    said = fedsaddle("run", table, "--site", "hospital", "--label", "outcome")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "a single class leaves nothing to learn" in said.err
+    table.write_text("site,a,y\n" + "".join(f"x,{i},{i % 2}\n" for i in range(20)))
+    said = fedsaddle("run", table, "--site", "site", "--label", "y")
+    assert said.err.startswith("error: --site = 'site': holds one value only")
+
+
+def test_the_options_of_a_table_are_refused_for_a_config(tmp_path):
+    config = tmp_path / "c.toml"
+    assert fedsaddle("init", config).code == 0
+    said = fedsaddle("run", config, "--label", "outcome")
+    assert said.err.startswith("error: --label = 'outcome': is for a table of your own")
+
+
+def test_pictures_with_a_table(tmp_path):
+    rng = np.random.default_rng(0)
+    lines = ["name,illness,clinic"]
+    for i in range(60):
+        sick = i % 5 == 0
+        pixels = np.clip(rng.normal(90 + 80 * sick, 20, (12, 10)), 0, 255).astype(np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
+        lines.append(f"{i}.png,{int(sick)},{'ABC'[i % 3]}")
+    table = tmp_path / "table.csv"
+    table.write_text("\n".join(lines) + "\n")
+    words = ("--site", "clinic", "--label", "illness", "--image", "name")
+    model = ("--set", "model.name=logistic", "--set", "data.size=8", "--set", "run.compare=false")
+    out = tmp_path / "out"
+    said = fedsaddle("run", table, *words, "--out", out, *SHORT, *model)
+    assert said.code == 0, said.err
+    assert json.loads((out / "summary.json").read_text())["pooled"]["auroc"] > 0.9
+    (tmp_path / "7.png").write_bytes(b"no picture")
+    said = fedsaddle("run", table, *words, "--out", tmp_path / "o", *model)
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "row 8, column 'name' = '7.png': cannot be read as a picture" in said.err.replace("data.", "")
