@@ -58,6 +58,7 @@ PROBLEMS: dict[str, Entry] = {
     "robust": Entry("fedsaddle.problems.robust:RobustTraining", "min-max: a shared perturbation of the features"),
     "auc": Entry("fedsaddle.problems.auc:MinimaxAuc", "min-max: area under the ROC curve, square surrogate"),
     "pairwise": Entry("fedsaddle.problems.pairwise:PairwiseRisk", "pairs of rows; choose a risk and a pair loss"),
+    "nonconvex-pl": Entry("fedsaddle.problems.nonconvex_pl:NonconvexPl", "min-max: FedSGDA's simulation; model none"),
 }
 
 _RISK, _PAIR = "fedsaddle.problems.risks", "fedsaddle.problems.pair_losses"

@@ -11,6 +11,7 @@ from fedsaddle.config import Config, Named
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.errors import BadInput, within
 from fedsaddle.problems.minimisation import Supervised
+from fedsaddle.problems.nonconvex_pl import NonconvexPl
 from fedsaddle.problems.pairwise import PairwiseRisk
 from fedsaddle.problems.warm import trained_tensors, warm_started
 from fedsaddle.validate import checked
@@ -27,6 +28,8 @@ def build_problem(config: Config, data: FederatedData) -> Any:
         raise BadInput("problem.name", name, f"{config.algorithm.name} is for problem.name = {' or '.join(fits)}")
     if name == "supervised":
         return _supervised(config, data)
+    if name == "nonconvex-pl":
+        return _simulation(config, data)
     if not data.classes or data.train.y.ndim > 1:
         raise BadInput("problem.name", name, "needs data with classes")
     if name == "pairwise":
@@ -38,6 +41,18 @@ def build_problem(config: Config, data: FederatedData) -> Any:
             "problem", make, config.problem.options(), built=(*known, "model", "project_x", "project_y", "loss")
         )
         return make(model=model, **known, **options)
+
+
+def _simulation(config: Config, data: FederatedData) -> NonconvexPl:
+    """FedSGDA's simulation, whose rows are (a, b, c) and whose x is a plain vector."""
+    if config.model.name != "none":
+        raise BadInput("model.name", config.model.name, "nonconvex-pl has no model; say name = 'none'")
+    width = data.train.x[0].numel()
+    if width % 3:
+        raise BadInput("data.name", data.name, f"its rows have {width} numbers, not (a, b, c); use nonconvex-pl")
+    known = ("dimension", "project_x", "project_y")
+    with within("problem"):
+        return NonconvexPl(width // 3, **checked("problem", NonconvexPl, config.problem.options(), built=known))
 
 
 def _known(name: str, data: FederatedData) -> dict[str, Any]:

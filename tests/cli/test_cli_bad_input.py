@@ -97,7 +97,7 @@ CASES = [
     ("algorithm.name=drfa", "algorithm.name = 'drfa'", f"did you mean 'DRFA'? choose one of {ALGORITHMS}"),
     ("algorithm.name=Adam", "algorithm.name = 'Adam'", ALGORITHMS),
     ("data.name=irs", "data.name = 'irs'", "did you mean 'iris'?"),
-    ("split.name=random", "split.name = 'random'", "iid, by-class, dirichlet, imbalanced, by-column, natural"),
+    ("split.name=random", "split.name = 'random'", "iid, by-class, dirichlet, imbalanced, sorted, by-column, natural"),
     ("model.name=resnet", "model.name = 'resnet'", "logistic, mlp, gru, cnn"),
     ("problem.loss=hinge", "problem.loss = 'hinge'", "cross-entropy, logistic, square"),
     ("engine.name=gpu", "engine.name = 'gpu'", "'vectorised', 'serial' or 'nvflare'"),

@@ -33,13 +33,13 @@ ALGORITHMS += ["Local SGDA", "Momentum Local SGDA", "Local SGDA+", "Momentum Loc
 ALGORITHMS += ["FedSGDA-MB", "FedSGDA-STORM", "FedSGDA-SPIDER"]
 LISTED = {
     "algorithms": ALGORITHMS,
-    "problems": ["supervised", "class-fair", "robust", "auc", "pairwise"],
+    "problems": ["supervised", "class-fair", "robust", "auc", "pairwise", "nonconvex-pl"],
     "losses": ["cross-entropy", "logistic", "square"],
     "risks": ["auc", "partial-auc", "average-precision"],
     "pair-losses": ["squared-hinge", "sigmoid"],
     "models": ["logistic", "mlp", "gru", "cnn", "vgg11"],
     "datasets": ["digits", "wine", "iris", "diabetes", "fashion-mnist", "adult", "shakespeare", "file"],
-    "splits": ["iid", "by-class", "dirichlet", "by-column", "natural"],
+    "splits": ["iid", "by-class", "dirichlet", "sorted", "by-column", "natural"],
     "measures": ["squared_gradient_of_phi", "gradient_of_envelope", "duality_gap", "worst_class_accuracy"],
     "engines": ["vectorised", "serial"],
 }

@@ -16,19 +16,10 @@ def _load(entry: Entry) -> object:
 def test_the_names_are_those_promised() -> None:
     assert list(DATASETS) == [
         *("digits", "scanned-digits", "breast-cancer", "wine", "iris", "diabetes"),
-        *(
-            "fashion-mnist",
-            "cifar10",
-            "cifar100",
-            "pneumoniamnist",
-            "breastmnist",
-            "adult",
-            "shakespeare",
-            "file",
-            "pictures",
-        ),
+        *("fashion-mnist", "cifar10", "cifar100", "pneumoniamnist", "breastmnist", "adult", "shakespeare"),
+        *("nonconvex-pl", "file", "pictures"),
     ]
-    assert list(SPLITS) == ["iid", "by-class", "dirichlet", "imbalanced", "by-column", "natural"]
+    assert list(SPLITS) == ["iid", "by-class", "dirichlet", "imbalanced", "sorted", "by-column", "natural"]
 
 
 def test_every_entry_leads_to_something_callable() -> None:

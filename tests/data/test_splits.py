@@ -5,6 +5,7 @@ import pytest
 
 from fedsaddle.data.dealing import cut
 from fedsaddle.data.sklearn_sets import diabetes, digits
+from fedsaddle.data.sorted_split import Sorted
 from fedsaddle.data.splits import ByClass, ByColumn, Dirichlet, Iid, Natural, Split
 from fedsaddle.data.store import Ints
 from fedsaddle.data.table import Table
@@ -20,6 +21,8 @@ SPLITS: list[Split] = [
     ByClass(9, classes_per_client=4),
     Dirichlet(6, 0.5),
     Dirichlet(10, 0.1, min_size=5),
+    Sorted(8),
+    Sorted(11, share=0.5, column="sex"),
     ByColumn("sex"),
     ByColumn("sex", clients=10),
     Natural("sex"),
@@ -250,3 +253,41 @@ def test_a_hundred_thousand_clients_take_no_time() -> None:
     parts, _ = Natural().assign(table, None, 0)
     assert len(parts) == 100_000
     assert parts[17].tolist() == [17, 100_017, 200_017]
+
+
+def test_sorted_rows_are_neighbours_in_the_order_of_classes(made_up: Tables) -> None:
+    train = made_up[0]
+    whole, _ = Sorted(10, share=1.0).assign(train, None, 0)
+    assert [len(rows) for rows in whole] == [300] * 10
+    lowest = [int(train.y[rows].min()) for rows in whole]
+    highest = [int(train.y[rows].max()) for rows in whole]
+    assert all(a <= b for a, b in zip(highest, lowest[1:], strict=False))
+    most = _counts(train, Sorted(10, share=0.9).assign(train, None, 0)[0])
+    assert (most.sum(1) == 300).all()
+    assert (most.max(1) >= 135).all()  # at the border of two classes half of the 270 sorted rows at least are of one
+    assert ((most > 0).sum(1) >= 3).all()  # the tenth dealt out at random brings others
+    mixed = _counts(train, Sorted(10, share=0.0).assign(train, None, 0)[0])
+    assert np.abs(mixed / 300 - np.bincount(train.y) / 3000).max() < 0.1
+
+
+def test_sorted_by_a_column(made_up: Tables) -> None:
+    train = made_up[0]
+    parts, _ = Sorted(3, share=1.0, column="sex").assign(train, None, 0)
+    assert [set(train.columns["sex"][rows]) for rows in parts] == [{"Female"}, {"Male"}, {"Male"}]
+
+
+@pytest.mark.parametrize(
+    ("split", "key"),
+    [(Sorted(0), "clients"), (Sorted(3, share=1.1), "share"), (Sorted(3, column="age"), "column")],
+)
+def test_what_cannot_be_sorted(split: Sorted, key: str, made_up: Tables) -> None:
+    with pytest.raises(BadInput) as caught:
+        split.assign(made_up[0], None, 0)
+    assert caught.value.key == key
+
+
+def test_regression_is_sorted_by_a_column_only() -> None:
+    table = diabetes().train
+    with pytest.raises(BadInput, match="split = 'sorted'"):
+        Sorted(3).assign(table, None, 0)
+    assert len(Sorted(3, column="decade").assign(table, None, 0)[0]) == 3

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -148,11 +149,7 @@ def test_the_real_figures_run(name: str) -> None:
     """Two rounds of every line on the real data, and all claims."""
     figure = find(EXPERIMENTS, "reproduce", name).quick()
     tracks = Tracks.of(
-        [
-            run_job(Job(figure.setting, Line(line.label, line.algorithm, line.options, 2), seed))
-            for seed in (0, 1)
-            for line in figure.lines
-        ]
+        [run_job(Job(figure.setting, replace(line, rounds=2), seed)) for seed in (0, 1) for line in figure.lines]
     )
     claims = figure.claims(tracks)
     assert claims

@@ -64,6 +64,11 @@ DATASETS: dict[str, Entry] = {
         "Shakespeare's plays by speaker, next-character prediction, 86 characters",
         "MIT edition, github.com/TheMITTech/shakespeare; public domain",
     ),
+    "nonconvex-pl": Entry(
+        "fedsaddle.data.synthetic:nonconvex_pl_table",
+        "FedSGDA's simulation: 500 clients of 100 rows (a, b, c) in 100 dimensions; column client",
+        "made up by a seed",
+    ),
     "file": Entry(
         "fedsaddle.data.files:from_file",
         "your own CSV, Parquet or NumPy .npz file with a target and a client",
@@ -83,6 +88,7 @@ SPLITS: dict[str, Entry] = {
     "imbalanced": Entry(
         "fedsaddle.data.imbalanced:Imbalanced", "two classes of many, none at two clients, few positives (CODASCA)"
     ),
+    "sorted": Entry("fedsaddle.data.sorted_split:Sorted", "a share of the rows sorted by class, the rest at random"),
     "by-column": Entry("fedsaddle.data.splits:ByColumn", "each client holds one value of a column, such as sex"),
     "natural": Entry("fedsaddle.data.splits:Natural", "one client per value of a column, such as the hospital"),
 }

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fedsaddle.data.store import Stacked
+from fedsaddle.data.table import Dataset, Table
 from fedsaddle.errors import BadInput
 
 
 def nonconvex_pl(clients: int = 500, rows: int = 100, dimension: int = 100, seed: int = 0) -> Stacked:
     """The paper's data: w_i ~ N(0, 0.5 I) in R^{3p}, and a client's rows (a, b, c) ~ N(w_i, 0.1 I)."""
+    x = _drawn(clients, rows, dimension, seed)
+    flat = torch.from_numpy(x.reshape(clients * rows, -1)).to(torch.get_default_dtype())
+    return Stacked(flat, torch.zeros(len(flat)), np.arange(clients + 1) * rows)
+
+
+def nonconvex_pl_table(clients: int = 500, rows: int = 100, dimension: int = 100, seed: int = 0) -> Dataset:
+    """The same rows as a table with the column "client", for a config: split = natural and test_share = 0."""
+    x = _drawn(clients, rows, dimension, seed).reshape(clients * rows, -1)
+    table = Table.of(x, np.zeros(len(x)), {"client": np.repeat(np.arange(clients), rows)})
+    return Dataset("nonconvex-pl", table, None, "drawn by `seed`, FedSGDA's simulation (section 6.1)", "none needed")
+
+
+def _drawn(clients: int, rows: int, dimension: int, seed: int) -> NDArray[np.float64]:
     for key, value in {"clients": clients, "rows": rows, "dimension": dimension}.items():
         if value < 1:
             raise BadInput(key, value, "must be at least 1")
@@ -18,6 +33,4 @@ def nonconvex_pl(clients: int = 500, rows: int = 100, dimension: int = 100, seed
         raise BadInput("seed", seed, "must be 0 or more")
     rng = np.random.default_rng([seed, 61])
     centres = rng.normal(0, np.sqrt(0.5), (clients, 1, 3 * dimension))
-    x = centres + rng.normal(0, np.sqrt(0.1), (clients, rows, 3 * dimension))
-    flat = torch.from_numpy(x.reshape(clients * rows, -1)).to(torch.get_default_dtype())
-    return Stacked(flat, torch.zeros(len(flat)), np.arange(clients + 1) * rows)
+    return np.asarray(centres + rng.normal(0, np.sqrt(0.1), (clients, rows, 3 * dimension)))

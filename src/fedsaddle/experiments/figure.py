@@ -23,6 +23,7 @@ class Line:
     colour: int = 0  # of fedsaddle.report.plots.COLOURS
     style: str = "-"
     chunk: int | None = None  # clients a step; by default the engine's rule
+    data: Options = field(default_factory=dict)  # where it differs from the setting's
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Panel:
     window: int = 1  # rounds of the running mean that is drawn
     target: float | None = None  # a level to mark
     log: bool = False  # a logarithmic scale for y
+    lines: tuple[str, ...] = ()  # their labels; none stands for all
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class Figure:
     seeds: int = 5
     quick_seeds: int = 3
     quick_share: float = 1.0  # of the rounds
+    rows: int = 1  # of panels
     quick_setting: Setting | None = None  # smaller data, where even a few rounds take long
 
     def quick(self) -> Figure:

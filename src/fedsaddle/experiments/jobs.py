@@ -31,7 +31,7 @@ class Job:
 def run_job(job: Job) -> Track:
     """Run it on one core; the seed draws the split, the starting point and every batch."""
     torch.set_num_threads(1)
-    data = _rows(json.dumps(dict(job.setting.data), sort_keys=True), job.seed)
+    data = _rows(json.dumps({**job.setting.data, **job.line.data}, sort_keys=True), job.seed)
     result = run(
         make_algorithm(job, data),
         data,
@@ -68,8 +68,8 @@ def _rows(data: str, seed: int) -> FederatedData:
     """The rows dealt out; jobs come sorted by seed, so that the last split is mostly the one that is wanted."""
     keywords = json.loads(data)
     name, split = keywords.pop("name"), keywords.pop("split")
-    dataset = _dataset(name, json.dumps(keywords.pop("options", {})))
-    return federate(dataset, find(SPLITS, "split", split)(**keywords), seed)
+    dataset, share = _dataset(name, json.dumps(keywords.pop("options", {}))), keywords.pop("test_share", 0.2)
+    return federate(dataset, find(SPLITS, "split", split)(**keywords), seed, share)
 
 
 @lru_cache(maxsize=1)

@@ -6,6 +6,7 @@ from fedsaddle.data.registry import Entry
 
 _DRFA = "Deng, Kamani, Mahdavi 2020"
 _SGDA = "Sharma, Panda, Joshi, Varshney 2022"
+_FEDSGDA = "Xie, Zhang, Zhang, Shen, Qian"
 
 EXPERIMENTS: dict[str, Entry] = {
     "drfa-fig1": Entry(
@@ -57,5 +58,35 @@ EXPERIMENTS: dict[str, Entry] = {
         "fedsaddle.experiments.sgda_robust:FASHION",
         "Local SGDA+ with τ = 1, 5, 10: robust test loss and accuracy on Fashion-MNIST",
         f"{_SGDA}, figure 4",
+    ),
+    "fedsgda-fig1": Entry(
+        "fedsaddle.experiments.fedsgda_simulation:COHORT",
+        "the nonconvex-PL simulation, S = 5, 10, 20",
+        f"{_FEDSGDA}, figure 1",
+    ),
+    "fedsgda-fig2": Entry(
+        "fedsaddle.experiments.fedsgda_auc:FIVE",
+        "AUC on CIFAR-10, airplane against the rest, 500 clients, S = 5",
+        f"{_FEDSGDA}, figure 2",
+    ),
+    "fedsgda-fig3": Entry(
+        "fedsaddle.experiments.fedsgda_simulation:GRID",
+        "the nonconvex-PL simulation, every S and K of 5, 10, 20",
+        f"{_FEDSGDA}, figure 3",
+    ),
+    "fedsgda-fig4": Entry(
+        "fedsaddle.experiments.fedsgda_auc:TEN",
+        "as figure 2, S = 10",
+        f"{_FEDSGDA}, figure 4",
+    ),
+    "fedsgda-fig5": Entry(
+        "fedsaddle.experiments.fedsgda_auc:TWENTY",
+        "as figure 2, S = 20, and K = 20 for every S",
+        f"{_FEDSGDA}, figure 5",
+    ),
+    "fedsgda-fig6": Entry(
+        "fedsaddle.experiments.fedsgda_sorted:SORTED",
+        "AUC on CIFAR-10, 90 % sorted by label, and against CODA",
+        f"{_FEDSGDA}, figure 6",
     ),
 }

@@ -23,11 +23,13 @@ _UNITS = {
 
 def draw(figure: Figure, tracks: Tracks, path: Path) -> Path:
     """All panels side by side."""
-    columns = len(figure.panels)
-    canvas = Canvas(figsize=(4.6 * columns if columns > 1 else 6.8, 4.8), layout="constrained")
-    for axes, panel in zip(axes_of(canvas, 1, columns), figure.panels, strict=True):
+    columns = len(figure.panels) // figure.rows
+    width, height = 4.6 * columns if columns > 1 else 6.8, 4.8 + 3.4 * (figure.rows - 1)
+    canvas = Canvas(figsize=(width, height), layout="constrained")
+    for axes, panel in zip(axes_of(canvas, figure.rows, columns), figure.panels, strict=True):
         for line in figure.lines:
-            _line(axes, panel, line, tracks[line.label])
+            if not panel.lines or line.label in panel.lines:
+                _line(axes, panel, line, tracks[line.label])
         if panel.target is not None:
             axes.axhline(panel.target, color="#6b6b6b", lw=0.8, ls=":")
         axes.set(xlabel=_UNITS[panel.x], ylabel=panel.title)
@@ -35,9 +37,12 @@ def draw(figure: Figure, tracks: Tracks, path: Path) -> Path:
             axes.set_yscale("log")
         else:
             axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
-    handles, labels = canvas.axes[0].get_legend_handles_labels()
+    found = {k: h for axes in canvas.axes for h, k in zip(*axes.get_legend_handles_labels(), strict=True)}
+    labels = [line.label for line in figure.lines if line.label in found]
     across = min(4 if columns > 1 else 3, len(labels))
-    canvas.legend(handles, labels, loc="outside lower center", ncols=across, frameon=False, fontsize=9)
+    canvas.legend(
+        [found[k] for k in labels], labels, loc="outside lower center", ncols=across, frameon=False, fontsize=9
+    )
     seeds, window = len(tracks[figure.lines[0].label]), max(panel.window for panel in figure.panels)
     means = f", running means of {window} rounds" if window > 1 else ""
     canvas.suptitle(f"{figure.title} ({seeds} seeds, 95 % bands{means})", fontsize=10 if columns > 1 else 8)

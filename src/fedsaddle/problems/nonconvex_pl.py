@@ -51,11 +51,11 @@ class NonconvexPl:
         a, b, c = batch.x.chunk(3, -1)
         u, v = x[:, None] - a, y[:, None] - c
         share = shares(u[..., 0], batch)
-        weight = share.unsqueeze(-1) if isinstance(share, Tensor) else share
-        bell = u / self.nu * (-u.square() / (2 * self.nu)).exp()
-        gx = ((bell + b * (b * v).sum(-1, keepdim=True)) * weight).sum(1)
-        gy = ((b * (u * b).sum(-1, keepdim=True) - self.mu * v) * weight).sum(1)
-        return gx, gy
+        weight = share.unsqueeze(1) if isinstance(share, Tensor) else u.new_full((len(u), 1, u.shape[1]), share)
+        bell = u.square().mul_(-0.5 / self.nu).exp_().mul_(u)
+        along = torch.stack([(b * v).sum(-1), (b * u).sum(-1)], 1) * weight  # b'(y-c) and b'(x-a), (C, 2, B)
+        gx, gy = torch.bmm(along, b).unbind(1)
+        return gx + torch.bmm(weight, bell)[:, 0] / self.nu, gy - self.mu * torch.bmm(weight, v)[:, 0]
 
     def best_response(self, x: Tensor, batch: Batch) -> Tensor:
         """`y*(x) = E[c] + E[b b'(x - a)] / μ`, projected (f is round in y), for one x and weighted rows `(n, 3p)`."""
