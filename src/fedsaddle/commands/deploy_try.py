@@ -78,8 +78,8 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
         say("start-up kits with certificates made")
         for participant in ("localhost", *project.names):
             kit = folder / KITS / participant
+            stack.callback(processes.start(kit, kit / "process.log").wait)
             stack.callback(processes.stop, kit)
-            processes.start(kit, kit / "process.log")
         say(f"a server and {sites} sites started on port {port}, {len(kits)} kits")
         run_deployed(settings, folder / "fedsaddle.toml", out, resume=False)
         say("the run is done")

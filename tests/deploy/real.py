@@ -1,0 +1,140 @@
+"""A deployment of real processes on this machine: server, sites, kits and TLS, for tests that kill parts of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedsaddle.build import build
+from fedsaddle.config import Config, read_config
+from fedsaddle.deploy import processes
+from fedsaddle.deploy.deal import deal
+from fedsaddle.deploy.project import EXAMPLE, FILE, Project, read_project
+from fedsaddle.loop import run
+
+CONFIG = """
+[data]
+name = "{data}"
+[split]
+name = "iid"
+clients = {sites}
+[model]
+name = "logistic"
+[problem]
+name = "{problem}"
+[algorithm]
+{algorithm}
+[run]
+rounds = {rounds}
+checkpoint_every = 2
+dtype = "float64"
+"""
+
+
+def free_ports(count: int) -> list[int]:
+    from fedsaddle.commands.deploy_try import free_ports as found
+
+    return found(count)
+
+
+def fedsaddle(*arguments: object, **options: Any) -> subprocess.Popen[str]:
+    """The command in a process of its own."""
+    line = [sys.executable, "-c", "from fedsaddle.cli import main; main()", *map(str, arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, **options
+    )
+
+
+@dataclass
+class Federation:
+    """Its project's folder, and what runs."""
+
+    folder: Path
+    sites: int = 3
+    started: list[Path] = field(default_factory=list)
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def make(
+        self, algorithm: str, rounds: int, data: str = "iris", problem: str = "supervised", **settings: Any
+    ) -> Project:
+        """Write config and project, deal out the rows, make the kits."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.write(algorithm, rounds, data, problem)
+        files = deal(build(self.config).data, self.folder / "data")
+        listed = "".join(f'[sites.{file.stem}]\ndata = "{file}"\n' for file in files)
+        port, admin_port = free_ports(2)
+        text = EXAMPLE.format(
+            name="trial", server="localhost", port=port, admin_port=admin_port, minimum=2, sites=listed
+        )
+        for key, value in settings.items():
+            lines = [f"{key} = {value}" if line.startswith(f"{key} = ") else line for line in text.splitlines()]
+            text = "\n".join(lines)
+        (self.folder / FILE).write_text(text)
+        done = fedsaddle("deploy", "provision", self.folder)
+        said, _ = done.communicate(timeout=120)
+        assert done.returncode == 0, said
+        return read_project(self.folder)
+
+    def write(self, algorithm: str, rounds: int, data: str = "iris", problem: str = "supervised") -> None:
+        text = CONFIG.format(data=data, sites=self.sites, algorithm=algorithm, rounds=rounds, problem=problem)
+        (self.folder / "fedsaddle.toml").write_text(text)
+
+    @property
+    def config(self) -> Config:
+        return read_config(self.folder / "fedsaddle.toml")
+
+    def kit(self, name: str) -> Path:
+        return self.folder / "kits" / name
+
+    def start(self, *names: str) -> None:
+        for name in names or ("localhost", *(f"site-{i + 1}" for i in range(self.sites))):
+            self.started.append(self.kit(name))
+            self.processes.append(processes.start(self.kit(name), self.kit(name) / "process.log"))
+
+    def kill(self, name: str) -> None:
+        """-9, parent and job process alike."""
+        processes.kill(self.kit(name))
+
+    def stop(self) -> None:
+        for kit in dict.fromkeys(self.started):
+            processes.stop(kit)
+        for process in self.processes:
+            process.wait()
+
+    def submit(self, out: str = "out", *more: object) -> subprocess.Popen[str]:
+        return fedsaddle(
+            "run", self.folder / "fedsaddle.toml", "--engine", "nvflare", "--out", self.folder / out, *more
+        )
+
+    def rounds(self, out: str = "out") -> int:
+        """Rounds that the one who submitted has heard of."""
+        path = self.folder / out / "metrics.jsonl"
+        return path.read_bytes().count(b"\n") if path.exists() else 0
+
+    def log(self, name: str) -> str:
+        return (self.kit(name) / "process.log").read_text(errors="replace")
+
+    def summary(self, out: str = "out") -> dict[str, Any]:
+        return dict(json.loads((self.folder / out / "summary.json").read_text()))
+
+    def simulated(self) -> Any:
+        built, settings = build(self.config), self.config.run
+        return run(built.algorithm, built.data, settings.rounds, seed=settings.seed, engine="serial")
+
+
+def wait(until: Callable[[], bool], seconds: float, process: subprocess.Popen[str] | None = None) -> None:
+    """Until it is so; fails where it takes too long, or where the process has ended."""
+    end = time.monotonic() + seconds
+    while not until():
+        if process is not None and process.poll() is not None:
+            raise AssertionError(f"ended with {process.returncode}: {process.stdout.read() if process.stdout else ''}")
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.2)
