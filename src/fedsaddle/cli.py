@@ -187,6 +187,14 @@ def deploy_start_site(
     raise typer.Exit(start(kit_of(folder, name)))
 
 
+@deploy.command("flower")
+def deploy_flower(folder: FolderArgument = Path(".")) -> None:
+    """Write what Flower needs: an app that names the installed library, and a folder for each site."""
+    from fedsaddle.commands.deploy import flower as go
+
+    go(folder)
+
+
 @deploy.command("try")
 def deploy_try(
     sites: Annotated[int, typer.Option(help="How many sites.")] = 4,

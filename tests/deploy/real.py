@@ -62,10 +62,18 @@ class Federation:
     started: list[Path] = field(default_factory=list)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def make(
-        self, algorithm: str, rounds: int, data: str = "iris", problem: str = "supervised", **settings: Any
-    ) -> Project:
+    def make(self, *given: Any, **settings: Any) -> Project:
         """Write config and project, deal out the rows, make the kits."""
+        self.prepare(*given, **settings)
+        done = fedsaddle("deploy", "provision", self.folder)
+        said, _ = done.communicate(timeout=120)
+        assert done.returncode == 0, said
+        return read_project(self.folder)
+
+    def prepare(
+        self, algorithm: str, rounds: int, data: str = "iris", problem: str = "supervised", **settings: Any
+    ) -> None:
+        """Write config and project, deal out the rows."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.write(algorithm, rounds, data, problem)
         files = deal(build(self.config).data, self.folder / "data")
@@ -78,10 +86,6 @@ class Federation:
             lines = [f"{key} = {value}" if line.startswith(f"{key} = ") else line for line in text.splitlines()]
             text = "\n".join(lines)
         (self.folder / FILE).write_text(text)
-        done = fedsaddle("deploy", "provision", self.folder)
-        said, _ = done.communicate(timeout=120)
-        assert done.returncode == 0, said
-        return read_project(self.folder)
 
     def write(self, algorithm: str, rounds: int, data: str = "iris", problem: str = "supervised") -> None:
         text = CONFIG.format(data=data, sites=self.sites, algorithm=algorithm, rounds=rounds, problem=problem)

@@ -60,6 +60,16 @@ def provision(folder: Path) -> None:
         print(f"all kits are in {folder / KITS} already; their settings were written anew")
 
 
+def flower(folder: Path) -> None:
+    """Write Flower's app and the sites' folders."""
+    from fedsaddle.deploy.flower_files import write_flower
+
+    project = read_project(folder)
+    read_config(folder / project.deployment.config)
+    app = write_flower(project, folder)
+    print(f"written to {app.parent}; start SuperLink and SuperNodes, then: flwr run {app} NAME-OF-SUPERLINK")
+
+
 def start(kit: Path) -> int:
     """Run a server or a site in the foreground."""
     need_nvflare()

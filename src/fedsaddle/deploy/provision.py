@@ -118,8 +118,7 @@ def _configure(project: Project, kit: Path, config: Path) -> None:
         }
     else:
         resources["allow_log_streaming"] = False
-        site = project.sites[kit.name]
-        settings = {"data": _path(config.parent, site.data), "test_data": _path(config.parent, site.test_data)}
+        settings = site_settings(project, kit.name, config.parent)
     write_json(local / "resources.json", resources)
     write_json(local / "fedsaddle.json", settings)
     settle(kit)
@@ -137,6 +136,12 @@ def settle(kit: Path) -> None:
             if component["id"] == "job_manager":
                 component["args"]["uri_root"] = str(store / "jobs")
         write_json(path, resources)
+
+
+def site_settings(project: Project, name: str, folder: Path) -> dict[str, Any]:
+    """Where a site has its rows."""
+    site = project.sites[name]
+    return {"data": _path(folder, site.data), "test_data": _path(folder, site.test_data)}
 
 
 def _path(folder: Path, given: str | None) -> str | None:
