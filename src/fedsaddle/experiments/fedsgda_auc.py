@@ -57,9 +57,15 @@ def setting(split: Options) -> Setting:
     )
 
 
-def steps(algorithm: str, local: int, flat: tuple[float, float], falling: tuple[float, float, float]) -> Options:
+def steps(
+    algorithm: str,
+    local: int,
+    flat: tuple[float, float],
+    falling: tuple[float, float, float],
+    largest: float = LARGEST,
+) -> Options:
     """A row of the table, with η and c_η small enough for this network."""
-    most = 1.0 if local == 1 else LARGEST
+    most = 1.0 if local == 1 else largest
     if algorithm == MB:
         return minibatch(min(most, flat[0]), float(flat[1]))
     return storm(min(most, falling[0]), float(falling[1]), falling[2], RHO)
