@@ -67,17 +67,14 @@ class Simplex:
     """`{w : w_j >= 0, sum_j w_j = 1}`."""
 
     def __call__(self, w: Tensor) -> Tensor:
-        """Subtract the one threshold that makes the positive parts sum to 1."""
+        """Subtract the one threshold that makes the positive parts sum to 1: `max_k (sum of the k largest - 1) / k`."""
         w = w - w.amax(-1, keepdim=True)  # the same projection, and exact for huge entries too
         d = w.shape[-1]
         if w.ndim == 1 and d > 4096:
             return _few_passes(w)
-        ordered = w.sort(dim=-1, descending=True).values
-        excess = ordered.cumsum(-1) - 1
-        ranks = torch.arange(1, d + 1, dtype=w.dtype)
-        support = (ordered * ranks > excess).sum(-1, keepdim=True).clamp(min=1)
-        threshold = excess.gather(-1, support - 1) / support.to(w.dtype)
-        return (w - threshold).clamp(min=0)
+        excess = w.sort(dim=-1, descending=True).values.cumsum(-1).sub_(1)
+        threshold = excess.div_(torch.arange(1, d + 1, dtype=w.dtype)).amax(-1, keepdim=True)
+        return (w - threshold).clamp_(min=0)
 
 
 def _few_passes(w: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ Step = float | Schedule
 
 def at(step: Step, t: int) -> float:
     """A plain number, or a schedule's value in round t."""
-    return step.at(t) if isinstance(step, Schedule) else step
+    return step if isinstance(step, int | float) else step.at(t)
 
 
 @dataclass(frozen=True)

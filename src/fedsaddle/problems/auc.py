@@ -52,19 +52,19 @@ class MinimaxAuc(ByScores):
         return (rows * shares(rows, batch)).sum(1)
 
     def slopes(self, scores: Tensor, x: Tensor, y: Tensor, batch: Batch) -> Slopes:
-        """In s, in α, and in a and b; `up` and `down` carry what each row counts, and the 2 of the squares."""
+        """In s, in α, and in a and b; `coupling` is `2 (p[-] - (1-p)[+])`, times what each row counts."""
         p, d, α = self.positive_share, self.flat.dimension, y
-        h = self._h(scores)
-        share = shares(h, batch)
-        up, down = (2 * share * side for side in self._sides(h, batch.y))
-        from_a, from_b, between = up * (h - x[:, d, None]), down * (h - x[:, d + 1, None]), down - up
-        lift = 1 + α if self.margin is None else α
-        slope = from_a + from_b + lift * between
+        h, positive = self._h(scores), batch.y.to(scores.dtype)
+        coupling = torch.rsub(positive, 2 * p, alpha=2).mul_(shares(h, batch))
+        away = coupling.abs() * (h - torch.lerp(x[:, d + 1 :], x[:, d : d + 1], positive))  # from a[+] or b[-]
+        slope = torch.addcmul(away, 1 + α if self.margin is None else α, coupling)
         if self.sigmoid:
             slope = slope * h * (1 - h)
-        constant = 0.0 if self.margin is None else 2 * p * (1 - p) * self.margin
-        gy = (between * h).sum(1, keepdim=True) + constant - 2 * p * (1 - p) * α
-        return Slopes(slope.unsqueeze(-1), gy, -torch.stack([from_a.sum(1), from_b.sum(1)], 1))
+        gy = torch.add((coupling * h).sum(1, keepdim=True), α, alpha=-2 * p * (1 - p))
+        if self.margin is not None:
+            gy += 2 * p * (1 - p) * self.margin
+        from_a = (away * positive).sum(1)
+        return Slopes(slope.unsqueeze(-1), gy, torch.stack([-from_a, from_a - away.sum(1)], 1))
 
     def best_response(self, x: Tensor, batch: Batch) -> Tensor:
         """`argmax_α` over weighted rows `(n, ...)`: `E[p h[-] - (1-p) h[+]] / (p(1-p))`, and the margin."""

@@ -50,16 +50,21 @@ class ClassFair(ByScores):
     def slopes(self, scores: Tensor, x: Tensor, y: Tensor, batch: Batch) -> Slopes:
         """A row's slope counts `y_c / share_c`; the slope in y_c is the mean loss of class c."""
         losses, slope = CrossEntropy().both(scores, batch.y)
-        share = shares(losses, batch)
-        slope *= (self._factors(y, batch.y) * share).unsqueeze(-1)
-        sums = torch.zeros_like(y, memory_format=torch.contiguous_format).scatter_add_(1, batch.y, losses * share)
-        return Slopes(slope, sums / self._shares(losses) - self.penalty * y)
+        share, rarity = shares(losses, batch), self._rarity(y)
+        if isinstance(share, Tensor):
+            losses *= share
+            slope *= share.unsqueeze(-1)
+        else:
+            rarity *= share  # the same for all rows: fewer numbers to multiply
+        slope *= (y * rarity).gather(1, batch.y).unsqueeze(-1)
+        sums = y.new_zeros(y.shape).scatter_add_(1, batch.y, losses)
+        return Slopes(slope, torch.add(sums * rarity, y, alpha=-self.penalty))
 
     def best_response(self, x: Tensor, batch: Batch) -> Tensor:
         """`argmax_y` over weighted rows `(n, ...)`: `Π(F / penalty)`, or without a penalty the worst class."""
         losses = CrossEntropy().value(self.scores(x, batch.x)[None], batch.y[None])[0]
         sums = losses.new_zeros(self.classes).scatter_add_(0, batch.y, losses * flat_shares(batch, losses))
-        F = sums / self._shares(losses)
+        F = sums * self._rarity(losses)
         if self.penalty > 0:
             return self.project_y(F / self.penalty)
         return torch.nn.functional.one_hot(F.argmax(), self.classes).to(F.dtype)
@@ -84,11 +89,10 @@ class ClassFair(ByScores):
         each = torch.bincount(rows.y, weights=right, minlength=self.classes)[total > 0] / total[total > 0]
         return {"worst_class_accuracy": float(each.min()), "mean_class_accuracy": float(each.mean())}
 
-    def _shares(self, like: Tensor) -> Tensor:
-        if self.class_shares is None:
-            return like.new_full((self.classes,), 1 / self.classes)
-        return self.class_shares.to(like.dtype)
+    def _rarity(self, like: Tensor) -> Tensor | float:
+        """1 / share_c."""
+        return float(self.classes) if self.class_shares is None else 1 / self.class_shares.to(like.dtype)
 
     def _factors(self, y: Tensor, labels: Tensor) -> Tensor:
         """y_c / share_c for the class c of each row."""
-        return (y / self._shares(y)).gather(1, labels)
+        return (y * self._rarity(y)).gather(1, labels)

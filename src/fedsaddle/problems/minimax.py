@@ -172,7 +172,7 @@ def stepped(problem: MinimaxProblem, x: Tensor, y: Tensor, batch: Batch, primal_
     else:
         gx, gy = problem.gradients(x, y, batch)
         x.sub_(gx, alpha=primal_step)
-    return problem.project_x(x), problem.project_y(y + dual_step * gy)
+    return problem.project_x(x), problem.project_y(torch.add(y, gy, alpha=dual_step))
 
 
 def _or_zero(g: Tensor | None, like: Tensor) -> Tensor:
