@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -172,6 +174,7 @@ CLOSED = {
 @pytest.mark.parametrize("name", CLOSED)
 def test_closed_forms_are_what_inner_ascent_finds(name):
     problem, data = CLOSED[name]()
+    data = replace(data, x=data.x.double())
     x, y = (v.double() for v in problem.initial())
     x = x + 0.3 * torch.randn(len(x), generator=torch.Generator().manual_seed(3))
     f, limits = Objective(problem, data), Limits(1e-10, 20_000)
