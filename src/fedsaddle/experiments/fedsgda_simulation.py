@@ -113,8 +113,10 @@ def _rest(tracks: Tracks, sampled: int, local: int) -> list[Claim]:
         name = label(algorithm, sampled, local)
         found = []
         for track in tracks[name]:
-            third, last = np.array_split(track.column(PHI), 4)[2:]
-            found.append(100 * (last.mean() / third.mean() - 1))
+            values = track.column(PHI)
+            quarter = max(1, len(values) // 4)
+            third, last = values[: len(values) - quarter][-quarter:], values[-quarter:]
+            found.append(100 * (last.mean() / third.mean() - 1) if len(third) else 0.0)
         return Figures(name, np.array(found), digits=1)
 
     still = Figures("0", np.zeros(len(tracks[label(MB, sampled, local)])), digits=1)
