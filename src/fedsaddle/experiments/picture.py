@@ -54,6 +54,7 @@ def _line(axes: Any, panel: Panel, line: Line, tracks: tuple[Track, ...]) -> Non
     mean, low, high = interval(np.stack([t.smooth(panel.y, panel.window) for t in tracks]))
     colour = COLOURS[line.colour]
     axes.plot(x, mean, color=colour, ls=line.style, lw=1.4, label=line.label)
-    # Measures are never negative; a band that dips below 0 would rule a logarithmic scale.
-    floor = mean / 10 if panel.log else np.zeros_like(mean)
-    axes.fill_between(x, np.maximum(low, floor), high, color=colour, alpha=0.12, lw=0)
+    floor = mean / 10 if panel.log else np.zeros_like(mean)  # nothing here is negative, and logarithms end above 0
+    ceiling = np.inf if panel.log or "loss" in panel.y else 1.0  # shares end at 1
+    low, high = np.maximum(low, floor), np.minimum(high, ceiling)
+    axes.fill_between(x, low, high, color=colour, alpha=0.12, lw=0)
