@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fedsaddle.experiments.claims import Claim, Figures, time_to
-from fedsaddle.experiments.figure import Figure, Panel, Setting
-from fedsaddle.experiments.sgda_lines import SOURCE, fewer_rounds, lines
+from fedsaddle.experiments.figure import Figure, Setting
+from fedsaddle.experiments.sgda_lines import SOURCE, fewer_rounds, lines, panels
 from fedsaddle.experiments.tracks import WINDOW, Tracks
 
 TARGET = 0.5  # accuracy of the worst class
@@ -36,7 +36,7 @@ FAIR = Figure(
         evaluate_every=5,
     ),
     lines("Local SGDA", 300),
-    (Panel("round", WORST, "test accuracy of the worst class", WINDOW, TARGET),),
+    panels(WORST, "worst-class accuracy", TARGET),
     fair_claims,
     seeds=3,
     quick_seeds=3,

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from fedsaddle.experiments.claims import Claim, Figures, less
-from fedsaddle.experiments.figure import Line
+from fedsaddle.experiments.figure import Line, Panel
+from fedsaddle.experiments.tracks import WINDOW
 
 SOURCE = "Sharma, Panda, Joshi, Varshney 2022, Federated Minimax Optimization"
 GAPS = (1, 5, 10)  # τ
@@ -42,6 +43,12 @@ def lines(algorithm: str, rounds: int, *, snapshots: bool = False) -> tuple[Line
 def label(gap: int, suffix: str = "") -> str:
     """Such as "τ = 5, momentum (box)"."""
     return f"τ = {gap}{suffix}"
+
+
+def panels(y: str, title: str, target: float | None = None) -> tuple[Panel, ...]:
+    """One measure over the rounds, a panel for every variant."""
+    drawn = {variant: tuple(label(gap, suffix) for gap in GAPS) for variant, suffix in VARIANTS.items()}
+    return tuple(Panel("round", y, f"{title}, {name}", WINDOW, target, lines=drawn[name]) for name in drawn)
 
 
 def fewer_rounds(rounds: Count, to: str, where: str, measure: str = "") -> list[Claim]:

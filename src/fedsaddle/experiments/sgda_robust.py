@@ -6,7 +6,7 @@ from typing import Any
 
 from fedsaddle.experiments.claims import Claim, Figures, ends, time_to
 from fedsaddle.experiments.figure import Figure, Panel, Setting
-from fedsaddle.experiments.sgda_lines import SOURCE, fewer_rounds, label, lines
+from fedsaddle.experiments.sgda_lines import SOURCE, VARIANTS, fewer_rounds, label, lines, panels
 from fedsaddle.experiments.tracks import WINDOW, Tracks
 
 ACCURACY, LOSS = "robust_accuracy", "robust_loss"
@@ -39,7 +39,7 @@ def both_claims(tracks: Tracks) -> list[Claim]:
     return loss_claims(tracks, "fig. 4") + accuracy_claims(tracks, "fig. 4")
 
 
-def _figure(number: int, title: str, data: dict[str, Any], panels: tuple[Panel, ...], claims: Any) -> Figure:
+def _figure(number: int, title: str, data: dict[str, Any], drawn: tuple[Panel, ...], claims: Any) -> Figure:
     return Figure(
         f"Local SGDA+ on {title}",
         f"{SOURCE}, figure {number}",
@@ -52,25 +52,21 @@ def _figure(number: int, title: str, data: dict[str, Any], panels: tuple[Panel, 
             evaluate_every=5,
         ),
         lines("Local SGDA+", ROUNDS, snapshots=True),
-        panels,
+        drawn,
         claims,
         seeds=3,
         quick_seeds=3,
         quick_share=0.5,
+        rows=len(drawn) // len(VARIANTS),
     )
 
 
 _CIFAR = {"name": "cifar10", "options": {"side": 16, "first": 10_000}}
 _CIFAR_TITLE = "CIFAR-10 (10,000 pictures, 16x16), robust training, MLP 768-50-10"
-_ACCURACY = Panel("round", ACCURACY, "robust test accuracy", WINDOW)
-_LOSS = Panel("round", LOSS, "robust test loss", WINDOW)
+_ACCURACY, _LOSS = panels(ACCURACY, "robust accuracy"), panels(LOSS, "robust loss")
 
-CIFAR_ACCURACY = _figure(2, _CIFAR_TITLE, _CIFAR, (_ACCURACY,), accuracy_claims)
-CIFAR_LOSS = _figure(3, _CIFAR_TITLE, _CIFAR, (_LOSS,), loss_claims)
+CIFAR_ACCURACY = _figure(2, _CIFAR_TITLE, _CIFAR, _ACCURACY, accuracy_claims)
+CIFAR_LOSS = _figure(3, _CIFAR_TITLE, _CIFAR, _LOSS, loss_claims)
 FASHION = _figure(
-    4,
-    "Fashion-MNIST, robust training, MLP 784-50-10",
-    {"name": "fashion-mnist"},
-    (_LOSS, _ACCURACY),
-    both_claims,
+    4, "Fashion-MNIST, robust training, MLP 784-50-10", {"name": "fashion-mnist"}, _LOSS + _ACCURACY, both_claims
 )
