@@ -36,7 +36,7 @@ FAIR = Figure(
         evaluate_every=5,
     ),
     lines("Local SGDA", 300),
-    panels(WORST, "worst-class accuracy", TARGET),
+    panels(WORST, "worst-class accuracy", TARGET, WINDOW),
     fair_claims,
     seeds=3,
     quick_seeds=3,

@@ -14,7 +14,6 @@ from typing import Any
 
 from fedsaddle.experiments.claims import Claim, Figures, less
 from fedsaddle.experiments.figure import Line, Panel
-from fedsaddle.experiments.tracks import WINDOW
 
 SOURCE = "Sharma, Panda, Joshi, Varshney 2022, Federated Minimax Optimization"
 GAPS = (1, 5, 10)  # τ
@@ -45,10 +44,10 @@ def label(gap: int, suffix: str = "") -> str:
     return f"τ = {gap}{suffix}"
 
 
-def panels(y: str, title: str, target: float | None = None) -> tuple[Panel, ...]:
+def panels(y: str, title: str, target: float | None = None, window: int = 1) -> tuple[Panel, ...]:
     """One measure over the rounds, a panel for every variant."""
     drawn = {variant: tuple(label(gap, suffix) for gap in GAPS) for variant, suffix in VARIANTS.items()}
-    return tuple(Panel("round", y, f"{title}, {name}", WINDOW, target, lines=drawn[name]) for name in drawn)
+    return tuple(Panel("round", y, f"{title}, {name}", window, target, lines=drawn[name]) for name in drawn)
 
 
 def fewer_rounds(rounds: Count, to: str, where: str, measure: str = "") -> list[Claim]:
