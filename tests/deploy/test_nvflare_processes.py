@@ -38,7 +38,7 @@ def federation(tmp_path: Path) -> Iterator[Federation]:
     assert not [p for kit in made.started for p in processes.members(kit)], "a process was left behind"
 
 
-def ends(process, code: int = 0, seconds: float = 400) -> str:
+def ends(process, code: int = 0, seconds: float = 1200) -> str:
     said, _ = process.communicate(timeout=seconds)
     assert process.returncode == code, said
     return said
@@ -62,7 +62,7 @@ def test_a_server_that_is_killed_and_started_again(federation):
     federation.make(MEMORY[0], 40, *MEMORY[1:])
     federation.start()
     run = federation.submit()
-    wait(lambda: federation.rounds() >= 5, 200, run)
+    wait(lambda: federation.rounds() >= 5, 600, run)
     federation.kill("localhost")
     federation.start("localhost")
     said = ends(run)
@@ -74,7 +74,7 @@ def test_a_site_that_is_killed_and_started_again_comes_back(federation):
     federation.make(DRFA, 60, timeout=5.0, grace=5.0)
     federation.start()
     run = federation.submit()
-    wait(lambda: federation.rounds() >= 5, 200, run)
+    wait(lambda: federation.rounds() >= 5, 600, run)
     memory = list((federation.kit("site-2") / "fedsaddle").rglob("agreed.json"))
     federation.kill("site-2")
     assert memory
@@ -91,7 +91,7 @@ def test_fewer_sites_than_the_minimum(federation):
     federation.make(DRFA, 200, minimum=3, timeout=3.0, patience=10.0, grace=0.0, resubmit=1)
     federation.start()
     run = federation.submit()
-    wait(lambda: federation.rounds() >= 3, 200, run)
+    wait(lambda: federation.rounds() >= 3, 600, run)
     federation.kill("site-3")
     said = ends(run, code=3)
     assert "error: " in said
@@ -141,13 +141,13 @@ def test_a_job_may_bring_no_code_and_name_no_other_class(federation):
             path.write_text(path.read_text().replace("fedsaddle.deploy.nvflare_app.SiteApp", "subprocess.Popen"))
         jobs[kind] = job
     with NVFlareSession(project.admin, kit, 60.0) as session:
-        wait(lambda: len(session.sites()) == 3, 100)
+        wait(lambda: len(session.sites()) == 3, 300)
         for job in jobs.values():
             try:
                 number = session.submit(job)
             except Exception:
                 continue
-            wait(lambda n=number: session.status(n).startswith("FINISHED"), 200)
+            wait(lambda n=number: session.status(n).startswith("FINISHED"), 600)
             assert session.status(number) != "FINISHED:COMPLETED"
 
 

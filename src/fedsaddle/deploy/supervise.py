@@ -114,7 +114,7 @@ class Supervisor:
                     if time.monotonic() - silent > (20 if began else 120):
                         session.abort(job)
                         return "LOST"
-            time.sleep(self.poll)
+            time.sleep(self.poll if began else 3 * self.poll)
 
     def _let_return(self, session: NVFlareSession, job: str, silent: dict[str, float]) -> None:
         """NVFlare lets no site back into a running job: where a silent one is up again, another job takes over."""

@@ -1,0 +1,121 @@
+"""Seconds for one exchange, in this process and over NVFlare with TLS on loopback, beside NVFlare's own empty call.
+
+    python benchmarks/deployment.py [--sites 3] [--times 10] [--poll 0.1]
+
+Every site gets so many float32 numbers and sends as many back; the codec's work at both ends is in the time. Server and
+sites share the machine. Needs fedsaddle[nvflare].
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from deployment_echo import echo, seconds, vector
+
+from fedsaddle.commands.deploy_try import CONFIG, free_ports
+from fedsaddle.deploy import processes
+from fedsaddle.deploy.nvflare_session import NVFlareSession
+from fedsaddle.deploy.project import EXAMPLE, FILE, read_project
+from fedsaddle.deploy.provision import KITS, provision
+from fedsaddle.engines.deployed.transport import InProcess
+from fedsaddle.federation.wire import unpack
+
+SIZES = [100_000, 10_000_000]
+
+
+def in_process(sites: int, size: int, times: int) -> list[float]:
+    transport = InProcess(dict.fromkeys(range(sites), echo))
+
+    def once() -> None:
+        for arrival in transport.exchange(range(sites), vector(size), sites, 60.0):
+            unpack(arrival.content or b"", {})
+
+    return seconds(once, times)
+
+
+def allow(kit: Path) -> None:
+    """A deployment allows FedSaddle's two classes only; this one is for the benchmark's own."""
+    path = kit / "local" / "resources.json"
+    resources = json.loads(path.read_text())
+    resources["class_allow_list"] = ["deployment_echo.EchoController", "deployment_echo.EchoExecutor"]
+    path.write_text(json.dumps(resources))
+
+
+def write_job(path: Path, names: list[str], times: int, poll: float, out: Path) -> Path:
+    app = path / "app" / "config"
+    app.mkdir(parents=True)
+    meta = {"name": "echo", "resource_spec": {}, "min_clients": len(names), "deploy_map": {"app": ["@ALL"]}}
+    (path / "meta.json").write_text(json.dumps(meta))
+    args = {"names": names, "sizes": SIZES, "times": times, "out": str(out)}
+    flow = {"id": "echo", "path": "deployment_echo.EchoController", "args": args}
+    server = {"format_version": 2, "server": {"task_request_interval": poll}, "workflows": [flow], "components": []}
+    executor = {"tasks": ["fedsaddle"], "executor": {"path": "deployment_echo.EchoExecutor", "args": {}}}
+    (app / "config_fed_server.json").write_text(json.dumps(server))
+    (app / "config_fed_client.json").write_text(
+        json.dumps({"format_version": 2, "executors": [executor], "components": []})
+    )
+    return path
+
+
+def over_nvflare(sites: int, times: int, poll: float) -> dict[str, list[float]]:
+    os.environ["PYTHONPATH"] = f"{Path(__file__).parent.resolve()}:{os.environ.get('PYTHONPATH', '')}"
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        (folder / "fedsaddle.toml").write_text(CONFIG.format(sites=sites))
+        listed = "".join(f'[sites.site-{i + 1}]\ndata = "none.csv"\n' for i in range(sites))
+        port, admin_port = free_ports(2)
+        text = EXAMPLE.format(
+            name="echo", server="localhost", port=port, admin_port=admin_port, minimum=sites, sites=listed
+        )
+        (folder / FILE).write_text(text)
+        project = read_project(folder)
+        provision(project, folder)
+        for participant in ("localhost", *project.names):
+            kit = folder / KITS / participant
+            allow(kit)
+            stack.callback(processes.start(kit, kit / "process.log").wait)
+            stack.callback(processes.stop, kit)
+        out = folder / "times.json"
+        with NVFlareSession(project.admin, folder / KITS / project.admin, 120.0) as session:
+            while len(session.sites()) < sites:
+                time.sleep(1.0)
+            job = session.submit(write_job(folder / "echo", list(project.names), times, poll, out))
+            while not session.status(job).startswith("FINISHED"):
+                time.sleep(2.0)
+        found: dict[str, list[float]] = json.loads(out.read_text())
+        return found
+
+
+def line(name: str, size: int, sites: int, times: list[float], floor: list[float] | None = None) -> str:
+    median = statistics.median(times)
+    rate = 2 * 4 * size * sites / 1e6 / median
+    beside = f" {median / statistics.median(floor):8.2f}" if floor else ""
+    return f"{name:<22} {size:>12,} {median:10.3f} {min(times):8.3f} {rate:10.1f}{beside}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sites", type=int, default=3)
+    parser.add_argument("--times", type=int, default=10)
+    parser.add_argument("--poll", type=float, default=0.1)
+    given = parser.parse_args()
+    print(f"{given.sites} sites, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; medians of {given.times}")
+    print(f"{'':<22} {'numbers':>12} {'seconds':>10} {'least':>8} {'MB/s':>10} {'x floor':>8}")
+    for size in SIZES:
+        print(line("in process", size, given.sites, in_process(given.sites, size, given.times)))
+    found = over_nvflare(given.sites, given.times, given.poll)
+    for size in SIZES:
+        floor = found[f"floor beside {size}"]
+        print(line("NVFlare, empty call", 0, given.sites, floor))
+        print(line("NVFlare", size, given.sites, found[str(size)], floor))
+
+
+if __name__ == "__main__":
+    main()
