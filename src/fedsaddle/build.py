@@ -52,7 +52,7 @@ class Built:
 def build(config: Config) -> Built:
     """Load the data, make the model, the problem and the algorithm; nothing is written."""
     with within("run"):
-        measures = asked(config.run.measures)
+        measures = asked(config.run.measures, "run.measures")
     data = build_data(config)
     with precision(config.run.dtype):
         return Built(cast(data, config.run.dtype), build_algorithm(config, data), measures)

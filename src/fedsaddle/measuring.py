@@ -8,17 +8,17 @@ from typing import Any
 
 from fedsaddle.catalogue import MEASURES, find
 from fedsaddle.data.store import Stacked
-from fedsaddle.errors import BadInput
+from fedsaddle.errors import BadInput, within
 from fedsaddle.metrics.measures import Measure, Position, Taken
 
 Asked = str | Mapping[str, Any] | Measure
 
 
-def asked(given: Sequence[Asked]) -> tuple[Measure, ...]:
-    """The measures, each name once."""
+def asked(given: Sequence[Asked], key: str = "measures") -> tuple[Measure, ...]:
+    """The measures, each name once; complaints name `key`."""
     if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
         raise BadInput("measures", given, f"give a list of measures: {', '.join(MEASURES)}")
-    found = tuple(_one(one) for one in given)
+    found = tuple(_one(one, key) for one in given)
     names = [measure.name for measure in found]
     for name in names:
         if names.count(name) > 1:
@@ -26,7 +26,7 @@ def asked(given: Sequence[Asked]) -> tuple[Measure, ...]:
     return found
 
 
-def _one(given: Asked) -> Measure:
+def _one(given: Asked, key: str) -> Measure:
     if not isinstance(given, str | Mapping):
         if not isinstance(given, Measure) or not callable(given):
             raise BadInput("measures", given, "a measure of your own needs a name and __call__(position)")
@@ -36,8 +36,10 @@ def _one(given: Asked) -> Measure:
         raise BadInput("measures", given, f"write a name or a table with one, of {', '.join(MEASURES)}")
     from fedsaddle.validate import checked
 
-    make = find(MEASURES, "measures", table.pop("name"))
-    measure: Measure = make(**checked(f"measures.{make.name}", make, table))
+    make = find(MEASURES, key, table.pop("name"))
+    options = checked(f"{key}.{make.name}", make, table)
+    with within(f"{key}.{make.name}"):
+        measure: Measure = make(**options)
     return measure
 
 

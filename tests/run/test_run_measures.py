@@ -131,7 +131,7 @@ def test_worst_class_accuracy_of_any_classifier():
         ("duality_gap", "give a list of measures"),
         (["gradient_of_envelope"], "measures.gradient_of_envelope.smoothing = None: is required"),
         ([{"name": "duality_gap", "steps": 5}], "measures.duality_gap.steps = 5: unknown key"),
-        ([{"name": "duality_gap", "most_steps": 0}], "most_steps = 0: must be at least 1"),
+        ([{"name": "duality_gap", "most_steps": 0}], "measures.duality_gap.most_steps = 0: must be at least 1"),
         ([{"tolerance": 5}], "write a name or a table with one"),
         ([3], "needs a name and __call__"),
         (["duality_gap", fs.measures.DualityGap()], "is asked for twice"),
@@ -157,6 +157,11 @@ def test_lazy_rows_have_no_such_figures():
         run(game(), lazy, 3, measures=["squared_gradient_of_phi"])
 
 
+REFUSED = (
+    ("['phi']", "run.measures = 'phi'"),
+    ("['gradient_of_envelope']", "run.measures.gradient_of_envelope.smoothing = None: is required"),
+    ("[{name='gradient_of_envelope', smoothing=0}]", "run.measures.gradient_of_envelope.smoothing = 0.0: must be"),
+)
 CONFIG = """
 [data]
 name = "breast-cancer"
@@ -187,7 +192,7 @@ def test_from_a_config(tmp_path):
     result = run(built.algorithm, built.data, 3, measures=built.measures, target=config.run.target)
     figures = [r["pooled"]["squared_gradient_of_phi"] for r in result.history]
     assert figures[-1] < figures[0]
-    assert set(result.summary["pooled"]) == {"auroc", "squared_gradient_of_phi", "gradient_of_envelope"}
+    assert {"auroc", "squared_gradient_of_phi", "gradient_of_envelope"} <= set(result.summary["pooled"])
     for wrong, said in (
         ("[5]", "run.measures"),
         ("'duality_gap'", "run.measures"),
