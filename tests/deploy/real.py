@@ -44,13 +44,11 @@ def free_ports(count: int) -> list[int]:
     return found(count)
 
 
-def fedsaddle(*arguments: object, **options: Any) -> subprocess.Popen[str]:
+def fedsaddle(*arguments: object, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
     """The command in a process of its own."""
-    line = [sys.executable, "-c", "from fedsaddle.cli import main; main()", *map(str, arguments)]
+    line = [*before, sys.executable, "-c", "from fedsaddle.cli import main; main()", *map(str, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, **options
-    )
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 
 
 @dataclass
@@ -61,6 +59,7 @@ class Federation:
     sites: int = 3
     started: list[Path] = field(default_factory=list)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    submitted: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def make(self, *given: Any, **settings: Any) -> Project:
         """Write config and project, deal out the rows, make the kits."""
@@ -98,25 +97,31 @@ class Federation:
     def kit(self, name: str) -> Path:
         return self.folder / "kits" / name
 
-    def start(self, *names: str) -> None:
+    def start(self, *names: str, before: tuple[str, ...] = ()) -> None:
         for name in names or ("localhost", *(f"site-{i + 1}" for i in range(self.sites))):
             self.started.append(self.kit(name))
-            self.processes.append(processes.start(self.kit(name), self.kit(name) / "process.log"))
+            self.processes.append(processes.start(self.kit(name), self.kit(name) / "process.log", before))
 
     def kill(self, name: str) -> None:
         """-9, parent and job process alike."""
         processes.kill(self.kit(name))
 
     def stop(self) -> None:
+        for submitted in self.submitted:
+            if submitted.poll() is None:
+                submitted.kill()
+                submitted.communicate()
+            elif submitted.stdout is not None:
+                submitted.stdout.close()
         for kit in dict.fromkeys(self.started):
             processes.stop(kit)
         for process in self.processes:
             process.wait()
 
-    def submit(self, out: str = "out", *more: object) -> subprocess.Popen[str]:
-        return fedsaddle(
-            "run", self.folder / "fedsaddle.toml", "--engine", "nvflare", "--out", self.folder / out, *more
-        )
+    def submit(self, out: str = "out", before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+        config, folder = self.folder / "fedsaddle.toml", self.folder / out
+        self.submitted.append(fedsaddle("run", config, "--engine", "nvflare", "--out", folder, before=before))
+        return self.submitted[-1]
 
     def rounds(self, out: str = "out") -> int:
         """Rounds that the one who submitted has heard of."""

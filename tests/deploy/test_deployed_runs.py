@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from in_process import config, deployed, simulated, sites
 
-from fedsaddle.config import Config
+from fedsaddle.config import Config, validated
+from fedsaddle.deploy.site_side import Place, SiteSide
 from fedsaddle.engines.deployed.asks import Answer, Errand
 from fedsaddle.engines.deployed.transport import InProcess
 from fedsaddle.errors import BadCheckpoint, TooFewAnswered
@@ -48,6 +50,8 @@ def test_pooled_auroc_lies_within_its_bound(tmp_path):
     exact = simulated(given).summary["pooled"]["auroc"]
     assert abs(found["auroc"] - exact) <= found["auroc_error"] + 1e-12
     assert found["auroc_error"] < 0.02
+    assert found["worst_site_auroc"] <= found["auroc"] + 0.05
+    assert 0 < found["average_precision"] <= 1
 
 
 def test_the_folder_is_that_of_a_simulation(tmp_path):
@@ -183,3 +187,34 @@ def test_a_stranger_cannot_choose_folders(tmp_path):
         answer = Answer.read(unpack(site.answer(pack(Message(errand.to_dict(), {}))), {}).about)
         assert answer.failure
     assert not (tmp_path / "x").exists()
+
+
+def test_files_of_the_sites_own(tmp_path):
+    """Each site has a CSV file; the run is that of a simulation on one file with all rows and a client column."""
+    chance = np.random.default_rng(3)
+    head, lines = "age,ward,dose,label", []
+    for i in range(3):
+        own = [
+            f"{chance.integers(20, 90)},{chance.choice(['a', 'b', 'c'][: i + 1])},{chance.normal(i):.3f},"
+            f"{chance.choice(['ill', 'well'])}"
+            for _ in range(15 + 5 * i)
+        ]
+        (tmp_path / f"site-{i + 1}.csv").write_text("\n".join([head, *own]) + "\n")
+        lines += [f"{line},site-{i + 1}" for line in own]
+    (tmp_path / "all.csv").write_text("\n".join([f"{head},client", *lines]) + "\n")
+    sections = {
+        "data": {"name": "file", "path": str(tmp_path / "all.csv"), "target": "label", "test_share": 0.0},
+        "split": {"name": "natural"},
+        "model": {"name": "logistic"},
+        "algorithm": {"name": "DRFA", "local_steps": 3, "batch_size": 4},
+        "run": {"rounds": 5, "dtype": "float64"},
+    }
+    pooled = validated(sections)
+    own = validated({**sections, "data": {k: v for k, v in sections["data"].items() if k != "path"}})
+    made = {
+        i: SiteSide(own, Place(f"site-{i + 1}", tmp_path / f"site-{i + 1}.csv", tmp_path / f"disk-{i}"))
+        for i in range(3)
+    }
+    found, expected = deployed(pooled, made, tmp_path / "out"), simulated(pooled)
+    torch.testing.assert_close(found.model, expected.model, rtol=0, atol=1e-5)  # features are single precision
+    assert found.summary["train"]["loss"] == pytest.approx(expected.summary["train"]["loss"], abs=1e-5)

@@ -29,9 +29,12 @@ def command(kit: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def start(kit: Path, log: Path | None = None) -> subprocess.Popen[bytes]:
-    """Start it in the background; what it says goes to a file, or stays on the terminal. One of a kit at a time."""
-    line = command(kit)
+def start(kit: Path, log: Path | None = None, before: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
+    """Start it in the background; what it says goes to a file, or stays on the terminal. One of a kit at a time.
+
+    `before` are words that go before the command, such as those that enter a network namespace.
+    """
+    line = [*before, *command(kit)]
     kill(kit)
     environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "PYTHONUNBUFFERED": "1", MARK: str(kit.resolve())}
     if log is None:

@@ -64,14 +64,21 @@ class RemoteLoop(Loop):
         return Measured(sizes, values)
 
     def _pooled(self) -> dict[str, float]:
-        """AUROC of all sites' rows together from their score histograms, and how far off it may be."""
+        """AUROC and average precision of all sites' rows together from their score histograms, how far off each may be,
+        and the AUROC of the worst site."""
         rows: Any = self.train if self.test is None else self.test
         counts = [each["scores"] for each in self._told(rows.part).values() if each.get("scores")]
         if not counts:
             return {}
         edges = sigmoid_edges(BINS)
-        area = merged(ScoreHistogram(edges, np.asarray(p), np.asarray(n)) for p, n in counts).auroc()
-        return {} if area is None else {"auroc": area.value, "auroc_error": area.error}
+        each = [ScoreHistogram(edges, np.asarray(p), np.asarray(n)) for p, n in counts]
+        together = merged(each)
+        found: dict[str, float] = {}
+        for name, figure in (("auroc", together.auroc()), ("average_precision", together.average_precision())):
+            if figure is not None:
+                found |= {name: figure.value, f"{name}_error": figure.error}
+        own = [area.value for histogram in each if (area := histogram.auroc()) is not None]
+        return found | ({"worst_site_auroc": min(own)} if own else {})
 
     def _measured_at_first_row(self) -> dict[str, Tensor]:
         w, dual = self._solution()
