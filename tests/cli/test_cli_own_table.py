@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_command import fedsaddle
+from cli_command import fedsaddle, no_pictures
 from PIL import Image
 
 from fedsaddle.build import build
@@ -204,3 +204,30 @@ def test_pictures_with_a_table(tmp_path):
     said = fedsaddle("run", table, *words, "--out", tmp_path / "o", *model)
     assert (said.code, said.err.count("\n")) == (2, 1)
     assert "row 8, column 'name' = '7.png': cannot be read as a picture" in said.err.replace("data.", "")
+
+
+def test_an_interrupted_comparison_can_be_resumed(finished, tmp_path, monkeypatch):
+    """Ctrl-C while the baseline runs: exit code 130, no comparison; with --resume it is made."""
+    from fedsaddle.commands import run as command
+
+    whole = command.run_loop
+
+    def interrupted(algorithm, data, rounds, **options):
+        if options["out"].name != "fedavg":
+            return whole(algorithm, data, rounds, **options)
+        result = whole(algorithm, data, rounds // 2, **options)
+        result.summary["stopped"] = "interrupted"
+        return result
+
+    table, reference, _ = finished
+    words = ("run", table, "--site", "hospital", "--label", "outcome", "--out", tmp_path / "out", *SHORT)
+    with no_pictures():
+        monkeypatch.setattr(command, "run_loop", interrupted)
+        first = fedsaddle(*words)
+        assert first.code == 130
+        assert "go on with --resume" in first.err
+        assert not (tmp_path / "out" / "roc.csv").exists()
+        monkeypatch.setattr(command, "run_loop", whole)
+        second = fedsaddle(*words, "--resume")
+    assert second.code == 0, second.err
+    assert (tmp_path / "out" / "roc.csv").read_text() == (reference / "roc.csv").read_text()
