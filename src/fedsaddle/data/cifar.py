@@ -21,7 +21,7 @@ from fedsaddle.errors import BadInput, MissingData
 SIDE, PIXELS, TRAINING = 32, 3 * 32 * 32, 50_000
 PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 LICENCE = "none stated; cite Krizhevsky, 'Learning Multiple Layers of Features from Tiny Images', 2009"
-Scaling = bool | Literal["symmetric"]
+Scaling = bool | str  # or "symmetric"; checked below, so that the complaint names all three
 Bytes = NDArray[np.uint8]
 
 
