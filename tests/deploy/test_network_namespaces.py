@@ -67,7 +67,7 @@ def federation(network: None, tmp_path: Path) -> Iterator[Federation]:
 
 def test_a_site_that_is_cut_off_and_reconnected(federation):
     drfa = 'name = "DRFA"\nlocal_steps = 3\nbatch_size = 4'
-    federation.make(drfa, 60, timeout=4.0, grace=4.0, server=f'"{SERVER}"')
+    federation.make(drfa, 60, timeout=20.0, grace=20.0, server=f'"{SERVER}"')
     for name in HOSTS:
         federation.start(name, before=inside(name))
     run = federation.submit(before=inside(SERVER))

@@ -33,6 +33,7 @@ class RunEnded(FedSaddleError):
 def run_deployed(config: Config, path: Path, out: Path, resume: bool) -> int:
     """Submit the run of a config to the deployment whose project lies beside it, and stay with it to its end."""
     need_nvflare()
+    from fedsaddle.deploy.nvflare_session import NVFlareSession
     from fedsaddle.deploy.provision import KITS
     from fedsaddle.deploy.supervise import Supervisor
 
@@ -42,11 +43,14 @@ def run_deployed(config: Config, path: Path, out: Path, resume: bool) -> int:
         progress.say(f"run {name} at {len(project.names)} sites: {', '.join(project.names)}")
 
         def heard(record: dict[str, Any]) -> None:
-            with open(out / "metrics.jsonl", "a") as lines:
+            with open(out / "metrics.jsonl", "w" if supervisor.seen == 1 else "a") as lines:  # the server tells all
                 lines.write(json.dumps(record) + "\n")
             progress(record["round"], record)
 
-        supervisor = Supervisor(project, path.parent / KITS / project.admin, config, name, progress.say, heard)
+        def connect() -> NVFlareSession:
+            return NVFlareSession(project.admin, path.parent / KITS / project.admin, project.deployment.patience)
+
+        supervisor = Supervisor(project, connect, config, name, progress.say, heard)
         outcome = supervisor.go(out)
     if outcome["code"]:
         raise RunEnded(outcome["message"], outcome["code"])

@@ -8,6 +8,16 @@ from typing import Any
 from fedsaddle.checkpoint import write_json
 
 APP = "fedsaddle.deploy.nvflare_app"
+STATUS = "fedsaddle.status"  # what a running job is asked
+FOLDER = "fedsaddle"  # of runs, in a workspace; and of the results, in a job
+
+
+class Lost(Exception):
+    """The server cannot be reached any more."""
+
+
+class Gone(Exception):
+    """A job that does not answer."""
 
 
 def write_job(path: Path, run: str, config: str, minimum: int, poll: float) -> Path:

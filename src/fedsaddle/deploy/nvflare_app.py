@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
+import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ from nvflare.apis.signal import Signal
 
 from fedsaddle.checkpoint import write_json
 from fedsaddle.config import read_config, validated
+from fedsaddle.deploy.jobs import FOLDER, STATUS
 from fedsaddle.deploy.server_side import DeployedRun
 from fedsaddle.deploy.site_side import Place, SiteSide
 from fedsaddle.engines.deployed.courier import Patience
@@ -25,8 +30,6 @@ from fedsaddle.engines.nvflare import KEY, Aborted, NVFlareTransport
 from fedsaddle.errors import FedSaddleError
 from fedsaddle.result import read_history
 
-STATUS = "fedsaddle.status"
-FOLDER = "fedsaddle"  # of runs, in a workspace; and of the results, in a job
 CONFIG, SETTINGS = "fedsaddle.toml", "fedsaddle.json"  # in a kit's folder `local`
 
 
@@ -60,7 +63,8 @@ class ServerApp(Controller):  # type: ignore[misc]
         deployed = DeployedRun(self.config, self.run, names, self.out, Patience(**settings["patience"]))
         outcome: dict[str, Any] = {"code": 0, "message": ""}
         try:
-            deployed.go(self.transport)
+            with alone(self.out):
+                deployed.go(self.transport)
         except Aborted:
             return
         except FedSaddleError as reason:
@@ -72,7 +76,9 @@ class ServerApp(Controller):  # type: ignore[misc]
             return
         results = Path(workspace.get_run_dir(fl_ctx.get_job_id())) / FOLDER
         if self.out.is_dir():
-            shutil.copytree(self.out, results, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoints"))
+            shutil.copytree(
+                self.out, results, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoints", ".lock")
+            )
         results.mkdir(parents=True, exist_ok=True)
         write_json(results / "outcome.json", outcome)
 
@@ -81,6 +87,23 @@ class ServerApp(Controller):  # type: ignore[misc]
         seen = int((data or {}).get("seen", 0))
         records = [] if self.out is None else read_history(self.out / "metrics.jsonl")
         return {"records": records[seen:], "silent": {} if self.transport is None else self.transport.silent}
+
+
+@contextmanager
+def alone(folder: Path, seconds: float = 60.0) -> Iterator[None]:
+    """Only one job at a time writes to a run's folder; one that is ending is waited for."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as lock:
+        until = time.monotonic() + seconds
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() > until:
+                    raise RuntimeError("another job writes to the run's folder") from None
+                time.sleep(0.5)
+        yield
 
 
 class SiteApp(Executor):  # type: ignore[misc]

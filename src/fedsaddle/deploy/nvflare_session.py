@@ -9,20 +9,13 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nvflare.fuel.flare_api.api_spec import AuthenticationError, AuthorizationError, InvalidJobDefinition
+from nvflare.fuel.flare_api.api_spec import AuthenticationError, AuthorizationError, InvalidJobDefinition, JobNotFound
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
+from fedsaddle.deploy.jobs import Gone, Lost
 from fedsaddle.errors import MissingData, Refused, TooFewAnswered
 
 T = TypeVar("T")
-
-
-class Lost(Exception):
-    """The server cannot be reached any more."""
-
-
-class Gone(Exception):
-    """A job that does not answer."""
 
 
 class NVFlareSession:
@@ -65,7 +58,10 @@ class NVFlareSession:
 
     def status(self, job: str) -> str:
         """As NVFlare calls it."""
-        return str(self._ask(lambda s: s.get_job_meta(job)).get("status", ""))
+        try:
+            return str(self._ask(lambda s: s.get_job_meta(job)).get("status", ""))
+        except JobNotFound:
+            return "FINISHED:FORGOTTEN"
 
     def sites(self) -> dict[str, float]:
         """Connected sites, and when each was heard last."""
@@ -100,7 +96,7 @@ class NVFlareSession:
             raise Lost("the server is lost")
         try:
             return question(self.session)
-        except (InvalidJobDefinition, AuthorizationError):
+        except (InvalidJobDefinition, AuthorizationError, JobNotFound):
             raise
         except Exception as reason:
             raise Lost(f"the server is lost ({type(reason).__name__})") from None

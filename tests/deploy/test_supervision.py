@@ -1,0 +1,150 @@
+"""The one who submits a run stays with it: what ends a job early, and how often it is submitted again."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+
+import pytest
+from in_process import config
+
+from fedsaddle.deploy.jobs import Gone, Lost
+from fedsaddle.deploy.project import Deployment, Project, Site
+from fedsaddle.deploy.supervise import JobFailed, Supervisor
+from fedsaddle.errors import TooFewAnswered
+
+NAMES = ("a", "b", "c")
+
+
+class Engine:
+    """Plays a script: for each job, what each look at it finds."""
+
+    def __init__(self, tmp_path, *scripts):
+        self.scripts = [iter(script) for script in scripts]
+        self.jobs, self.aborted, self.connected = [], [], 0
+        self.results_in, self.clock = tmp_path / "results", 0.0
+        self.there = dict.fromkeys(NAMES, 0.0)
+        self.told = {"records": []}
+
+    @contextmanager
+    def session(self):
+        self.connected += 1
+        yield self
+
+    def submit(self, job):
+        self.jobs.append(json.loads((job / "meta.json").read_text())["name"])
+        return str(len(self.jobs))
+
+    def status(self, job):
+        if job in self.aborted:
+            return "FINISHED:ABORTED"
+        look = next(self.scripts[int(job) - 1])
+        if isinstance(look, Exception):
+            raise look
+        if callable(look):
+            look(self)
+            return "RUNNING"
+        return look
+
+    def tell(self, job, topic, data):
+        if self.told is None:
+            raise Gone
+        return {**self.told, "records": self.told["records"][data["seen"] :]}
+
+    def sites(self):
+        return self.there
+
+    def abort(self, job):
+        self.aborted.append(job)
+
+    def results(self, job, folder):
+        (self.results_in / "fedsaddle").mkdir(parents=True, exist_ok=True)
+        (self.results_in / "fedsaddle" / "outcome.json").write_text('{"code": 0, "message": ""}')
+        return self.results_in
+
+    def sleep(self, seconds):
+        self.clock += seconds
+
+
+def supervisor(engine, said=None, heard=None, resubmit=2):
+    deployment = Deployment(name="t", minimum=2, patience=10.0, resubmit=resubmit)
+    project = Project(deployment=deployment, sites={name: Site(data="x") for name in NAMES})
+    return Supervisor(
+        project, engine.session, config({"name": "DRFA"}), "run-1", (said if said is not None else []).append,
+        (heard if heard is not None else []).append, now=lambda: engine.clock, sleep=engine.sleep,
+    )  # fmt: skip
+
+
+DONE = "FINISHED:COMPLETED"
+
+
+def test_records_are_passed_on_once(tmp_path):
+    def grows(engine):
+        engine.told["records"].append({"round": len(engine.told["records"]) + 1})
+
+    heard, engine = [], Engine(tmp_path, [grows, "RUNNING", grows, grows, DONE])
+    assert supervisor(engine, heard=heard).go(tmp_path / "out") == {"code": 0, "message": ""}
+    assert [r["round"] for r in heard] == [1, 2, 3]
+    assert (tmp_path / "out" / "outcome.json").exists()
+
+
+@pytest.mark.parametrize("end", ["FINISHED:EXECUTION_EXCEPTION", "FINISHED:ABORTED", "FINISHED:ABNORMAL"])
+def test_a_job_that_ends_early_is_submitted_again(tmp_path, end):
+    said, engine = [], Engine(tmp_path, ["RUNNING", end], [end], ["RUNNING", DONE])
+    supervisor(engine, said).go(tmp_path / "out")
+    assert engine.jobs == ["run-1"] * 3, "under the same name, so that it resumes"
+    assert said == [f"the job ended early; submitting it again ({n} of 2)" for n in (1, 2)]
+
+
+def test_but_not_for_ever(tmp_path):
+    engine = Engine(tmp_path, *[["FINISHED:ABORTED"]] * 9)
+    with pytest.raises(JobFailed, match="submitted 3 times") as reason:
+        supervisor(engine).go(tmp_path / "out")
+    assert len(engine.jobs) == 3
+    assert reason.value.exit_code == 3
+
+
+def test_a_lost_connection_does_not_submit_a_second_job(tmp_path):
+    engine = Engine(tmp_path, ["RUNNING", Lost("gone"), Lost("gone"), "RUNNING", DONE])
+    supervisor(engine).go(tmp_path / "out")
+    assert engine.jobs == ["run-1"]
+    assert engine.connected == 3
+
+
+def test_a_job_that_is_said_to_run_but_answers_nobody(tmp_path):
+    """What NVFlare says of a job after its server was killed and started again."""
+
+    def dies(engine):
+        engine.told = None
+
+    def lives(engine):
+        engine.told = {"records": []}
+
+    engine = Engine(tmp_path, ["RUNNING", dies, *["RUNNING"] * 50], [lives, DONE])
+    supervisor(engine).go(tmp_path / "out")
+    assert engine.aborted == ["1"]
+    assert len(engine.jobs) == 2
+
+
+def test_a_site_that_comes_back_gets_a_job_that_it_is_in(tmp_path):
+    def falls_silent(engine):
+        engine.told["silent"] = {"b": 100.0}
+
+    def is_back(engine):
+        engine.there["b"] = 110.0
+
+    said, engine = (
+        [],
+        Engine(tmp_path, [falls_silent, "RUNNING", is_back, *["RUNNING"] * 5], ["RUNNING", "RUNNING", DONE]),
+    )
+    supervisor(engine, said, resubmit=0).go(tmp_path / "out")
+    assert engine.aborted == ["1"], "once, though it is silent still"
+    assert "b is back" in said
+
+
+def test_sites_that_are_not_there(tmp_path):
+    engine = Engine(tmp_path, [DONE])
+    del engine.there["c"]
+    with pytest.raises(TooFewAnswered, match="2 of at least 3 sites are connected; start c"):
+        supervisor(engine).go(tmp_path / "out")
+    assert engine.jobs == []
