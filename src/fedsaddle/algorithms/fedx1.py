@@ -123,14 +123,14 @@ class FedX1:
         H1, H2 = Shared(self, site, FIRST, n1, sent.cohort), Shared(self, site, SECOND, n2, sent.cohort)  # line 9
         for k, (ζ, ξ) in enumerate(zip(ζs, ξs, strict=True)):  # line 12
             z1, z2 = drawn(self, site, k, FIRST), drawn(self, site, k, SECOND)  # line 11
-            h, pull = risk.flat.pullback(w, torch.cat([z1.x, z2.x], 1))  # line 13
+            h, push = risk.flat.push(w, torch.cat([z1.x, z2.x], 1))  # line 13
             a, b = torch.split(h.flatten(2), [z1.y.shape[1], z2.y.shape[1]], 1)
             H1.add(z1, H1.hidden(a[:, : H1.at(k)], k))  # line 14
             H2.add(z2, H2.hidden(b[:, : H2.at(k)], k))
             g1, _ = risk.slopes(Scores(a, z1.y), ξ.scores, None, weighed(z1, ω1), ξ.weight)  # eq. (4)
             _, g2 = risk.slopes(ζ.scores, Scores(b, z2.y), None, ζ.weight, weighed(z2, ω2))  # eq. (5)
-            g = pull(torch.cat([g1, g2], 1).view_as(h))
-            w = risk.project_x(w.sub_(g, alpha=sent.step))  # line 16
+            push(torch.cat([g1, g2], 1).view_as(h), w, 1.0, -sent.step)  # line 16
+            w = risk.project_x(w)
         return None, Local(w, H1.all(), H2.all())
 
     def model(self, server: FedX1State) -> Tensor:

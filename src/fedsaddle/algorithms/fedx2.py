@@ -167,14 +167,14 @@ class FedX2:
         most = self._most(sent)
         for k, (ζ, ξ) in enumerate(zip(ζs, ξs, strict=True)):  # line 12
             z1, z2 = drawn(self, site, k, FIRST), drawn(self, site, k, SECOND)  # line 11
-            h, pull = risk.flat.pullback(w, torch.cat([z1.x, z2.x], 1))  # line 13
+            h, push = risk.flat.push(w, torch.cat([z1.x, z2.x], 1))  # line 13
             h1, h2 = torch.split(h.flatten(2), [z1.y.shape[1], z2.y.shape[1]], 1)
             a, b, c1 = Scores(h1, z1.y), Scores(h2, z2.y), weighed(z1, ω1)
             u = own.update(risk, z1, risk.started(a, ξ.scores, ξ.weight), self.tracking)  # line 15, eq. (8)
             self._share(own, w, site, k, ξ, H1, H2)  # line 14
             g1, _ = risk.slopes(a, ξ.scores, u, c1, ξ.weight, scale, most)  # eq. (9)
             _, g2 = risk.slopes(ζ.scores, b, ζ.u, ζ.weight, weighed(z2, ω2), scale, most)
-            G.lerp_(pull(torch.cat([g1, g2], 1).view_as(h)), self.averaging)  # line 17
+            push(torch.cat([g1, g2], 1).view_as(h), G, 1 - self.averaging, self.averaging)  # line 17
             w = risk.project_x(w.sub_(G, alpha=sent.step))  # line 18
             if risk.outer.tracked:
                 growth += (c1 * (risk.outer.value(u) - scale).clamp_max(most.sample).exp()).mean(1) / self.local_steps

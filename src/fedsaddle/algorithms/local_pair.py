@@ -99,7 +99,7 @@ class LocalPair:
         one = torch.ones(len(w), 1, dtype=w.dtype)
         for k in range(self.local_steps):
             z1, z2 = drawn(self, site, k, FIRST), drawn(self, site, k, SECOND)
-            h, pull = risk.flat.pullback(w, torch.cat([z1.x, z2.x], 1))
+            h, push = risk.flat.push(w, torch.cat([z1.x, z2.x], 1))
             h1, h2 = torch.split(h.flatten(2), [z1.y.shape[1], z2.y.shape[1]], 1)
             a, b, c1, c2 = Scores(h1, z1.y), Scores(h2, z2.y), weighed(z1, one), weighed(z2, one)
             u = scale = None
@@ -107,7 +107,7 @@ class LocalPair:
                 u = own.update(risk, z1, risk.started(a, b, c2), self.tracking)
                 scale = own.scaled(risk, u, self.tracking)
             g = torch.cat(risk.slopes(a, b, u, c1, c2, scale), 1)
-            G.lerp_(pull(g.view_as(h)), β)
+            push(g.view_as(h), G, 1 - β, β)
             w = risk.project_x(w.sub_(G, alpha=sent.step))
         return own, Local(w, G)
 

@@ -79,6 +79,19 @@ class Chain:
 
         return outputs[-1], gradient
 
+    def push(self, w: Tensor, x: Tensor) -> tuple[Tensor, Callable[[Tensor, Tensor, float, float], None]]:
+        """The scores, and what writes `into ← keep into + gain gradient` from their slope, without a gradient between.
+
+        `into` may be `w` itself.
+        """
+        layers = self._parameters(w)
+        outputs = self._outputs(layers, x)
+
+        def write(slope: Tensor, into: Tensor, keep: float, gain: float) -> None:
+            self._backward(layers, self._parameters(into), outputs, slope, keep, gain)
+
+        return outputs[-1], write
+
     def descend(self, w: Tensor, x: Tensor, slope_of: Callable[[Tensor], Tensor], step: float, keep: float) -> None:
         """`w ← keep w - step gradient`, in place, without a gradient in between; `slope_of` is the scores' slope."""
         layers = self._parameters(w)

@@ -22,6 +22,7 @@ from fedsaddle.errors import BadInput
 from fedsaddle.numerics.chain import Chain
 
 Pullback = Callable[[Tensor], Tensor]
+Push = Callable[[Tensor, Tensor, float, float], None]  # slope, into, keep, gain
 
 
 class FlatModel:
@@ -77,6 +78,17 @@ class FlatModel:
         with torch.enable_grad():
             z = self.scores(at, x, training=True)
         return z.detach(), lambda slope: torch.autograd.grad(z, at, slope)[0]
+
+    def push(self, w: Tensor, x: Tensor) -> tuple[Tensor, Push]:
+        """The scores, and what writes `into ← keep into + gain gradient` from a slope in them; `into` may be `w`."""
+        if self.chain is not None and len(w) > 1 and self.chain.fits(x):
+            return self.chain.push(w, x)
+        scores, pull = self.pullback(w, x)
+
+        def write(slope: Tensor, into: Tensor, keep: float, gain: float) -> None:
+            into.mul_(keep).add_(pull(slope), alpha=gain)
+
+        return scores, write
 
     def descend(self, w: Tensor, x: Tensor, slope_of: Pullback, step: float) -> None:
         """`w ← w - step gradient`, in place; `slope_of` gives the slope in the scores, from the scores."""
