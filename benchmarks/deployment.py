@@ -1,6 +1,6 @@
 """Seconds for one exchange, in this process and over NVFlare with TLS on loopback, beside NVFlare's own empty call.
 
-    python benchmarks/deployment.py [--sites 3] [--times 10] [--poll 0.1]
+    python benchmarks/deployment.py [--sites 3] [--times 10] [--poll 0.1] [--sizes 100000 10000000]
 
 Every site gets so many float32 numbers and sends as many back; the codec's work at both ends is in the time. Server and
 sites share the machine. Needs fedsaddle[nvflare].
@@ -48,12 +48,12 @@ def allow(kit: Path) -> None:
     path.write_text(json.dumps(resources))
 
 
-def write_job(path: Path, names: list[str], times: int, poll: float, out: Path) -> Path:
+def write_job(path: Path, names: list[str], sizes: list[int], times: int, poll: float, out: Path) -> Path:
     app = path / "app" / "config"
     app.mkdir(parents=True)
     meta = {"name": "echo", "resource_spec": {}, "min_clients": len(names), "deploy_map": {"app": ["@ALL"]}}
     (path / "meta.json").write_text(json.dumps(meta))
-    args = {"names": names, "sizes": SIZES, "times": times, "out": str(out)}
+    args = {"names": names, "sizes": sizes, "times": times, "out": str(out)}
     flow = {"id": "echo", "path": "deployment_echo.EchoController", "args": args}
     server = {"format_version": 2, "server": {"task_request_interval": poll}, "workflows": [flow], "components": []}
     executor = {"tasks": ["fedsaddle"], "executor": {"path": "deployment_echo.EchoExecutor", "args": {}}}
@@ -64,7 +64,7 @@ def write_job(path: Path, names: list[str], times: int, poll: float, out: Path) 
     return path
 
 
-def over_nvflare(sites: int, times: int, poll: float) -> dict[str, list[float]]:
+def over_nvflare(sites: int, sizes: list[int], times: int, poll: float) -> dict[str, list[float]]:
     os.environ["PYTHONPATH"] = f"{Path(__file__).parent.resolve()}:{os.environ.get('PYTHONPATH', '')}"
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
@@ -86,7 +86,7 @@ def over_nvflare(sites: int, times: int, poll: float) -> dict[str, list[float]]:
         with NVFlareSession(project.admin, folder / KITS / project.admin, 120.0) as session:
             while len(session.sites()) < sites:
                 time.sleep(1.0)
-            job = session.submit(write_job(folder / "echo", list(project.names), times, poll, out))
+            job = session.submit(write_job(folder / "echo", list(project.names), sizes, times, poll, out))
             while not session.status(job).startswith("FINISHED"):
                 time.sleep(2.0)
         found: dict[str, list[float]] = json.loads(out.read_text())
@@ -105,13 +105,14 @@ def main() -> None:
     parser.add_argument("--sites", type=int, default=3)
     parser.add_argument("--times", type=int, default=10)
     parser.add_argument("--poll", type=float, default=0.1)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     given = parser.parse_args()
     print(f"{given.sites} sites, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; medians of {given.times}")
     print(f"{'':<22} {'numbers':>12} {'seconds':>10} {'least':>8} {'MB/s':>10} {'x floor':>8}")
-    for size in SIZES:
+    for size in given.sizes:
         print(line("in process", size, given.sites, in_process(given.sites, size, given.times)))
-    found = over_nvflare(given.sites, given.times, given.poll)
-    for size in SIZES:
+    found = over_nvflare(given.sites, given.sizes, given.times, given.poll)
+    for size in given.sizes:
         floor = found[f"floor beside {size}"]
         print(line("NVFlare, empty call", 0, given.sites, floor))
         print(line("NVFlare", size, given.sites, found[str(size)], floor))
