@@ -3,6 +3,9 @@
 import os
 from collections.abc import Iterator
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # as many workers as cores: one thread each
+
 import pytest
 import torch
 

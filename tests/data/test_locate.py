@@ -82,7 +82,7 @@ def test_a_wrong_checksum_is_refused_also_after_a_good_one(places: tuple[Path, P
         _file().read()
 
 
-@pytest.mark.parametrize("damage", [b"not gzip at all", gzip.compress(CONTENT)[:-9]])
+@pytest.mark.parametrize("damage", [b"not gzip at all", gzip.compress(CONTENT)[:-9]], ids=["no gzip", "cut off"])
 def test_a_damaged_gzip_file_is_refused(places: tuple[Path, Path], damage: bytes) -> None:
     _put(places[0], "rows.txt.gz", damage)
     with pytest.raises(BadInput, match="damaged gzip"):

@@ -24,8 +24,8 @@ class MinimaxAuc(ByScores):
 
     Square form: `(1-p)(h-a)²[+] + p(h-b)²[-] + 2(1+α)(p h[-] - (1-p) h[+]) - p(1-p) α²`.
     Margin form: the coupling is `2α(p(1-p) m + p h[-] - (1-p) h[+])` with α >= 0, for a margin m.
-    With `sigmoid`, h is `1 / (1 + exp(-s))` of the model's score s, as in the published code: the squares then cannot
-    blow up, whatever the features. Rows are ranked by s in either case.
+    With `sigmoid`, h is `1 / (1 + exp(-s))` of the model's score s: the squares then cannot blow up, whatever the
+    features. Rows are ranked by s in either case.
     """
 
     positive_share: float  # p
