@@ -37,7 +37,7 @@ TABLE_3: dict[int, tuple[tuple[float, float], tuple[float, float, float]]] = {
     20: ((1e-1, 1), (1e-1, 1e-1, 10)),
 }
 FIGURE_6C = ((1e-1, 1e-1), (1.0, 1.0, 10.0))
-CODA_STEPS = (1e-2, 1e-1)  # the paper's, and the largest of its grid that holds
+CODA_STEPS = (1e-2, 1e-1)  # the paper's, and the next of its grid
 
 
 def small(algorithm: str) -> str:
