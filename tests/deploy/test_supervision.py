@@ -142,6 +142,14 @@ def test_a_site_that_comes_back_gets_a_job_that_it_is_in(tmp_path):
     assert "b is back" in said
 
 
+def test_a_job_that_cannot_begin(tmp_path):
+    """The engine still believes in a site that was killed, and waits for it."""
+    engine = Engine(tmp_path, ["SUBMITTED"] * 100)
+    with pytest.raises(TooFewAnswered, match="fewer than 2 sites could begin within 40 s"):
+        supervisor(engine).go(tmp_path / "out")
+    assert engine.aborted == ["1"]
+
+
 def test_sites_that_are_not_there(tmp_path):
     engine = Engine(tmp_path, [DONE])
     del engine.there["c"]

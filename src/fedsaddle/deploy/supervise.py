@@ -18,6 +18,7 @@ from fedsaddle.deploy.project import Project
 from fedsaddle.errors import FedSaddleError, TooFewAnswered
 
 MOST_LOST = 100  # connections, before giving up
+SCHEDULING = 30.0  # seconds that NVFlare may take to begin a job, beside the patience for sites
 
 
 class Session(Protocol):
@@ -113,12 +114,20 @@ class Supervisor:
 
     def _follow(self, session: Session, job: str) -> str:
         """Pass on the records until the job ends."""
-        began, silent = 0.0, 0.0
+        began, silent, submitted = 0.0, 0.0, self.now()
+        patience = self.project.deployment.patience + SCHEDULING
         while True:
             status = session.status(job)
             if status.startswith("FINISHED"):
                 return status
+            if status != "RUNNING" and self.now() - submitted > patience:
+                session.abort(job)
+                least = self.project.deployment.minimum
+                raise TooFewAnswered(
+                    f"fewer than {least} sites could begin within {patience:g} s; start the missing ones and resume"
+                )
             if status == "RUNNING":
+                submitted = self.now()
                 try:
                     told = session.tell(job, STATUS, {"seen": self.seen})
                     began, silent = began or self.now(), 0.0
