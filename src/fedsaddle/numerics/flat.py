@@ -86,7 +86,8 @@ class FlatModel:
         scores, pull = self.pullback(w, x)
 
         def write(slope: Tensor, into: Tensor, keep: float, gain: float) -> None:
-            into.mul_(keep).add_(pull(slope), alpha=gain)
+            gradient = pull(slope)  # first: it looks at `w`, which may be `into`
+            into.mul_(keep).add_(gradient, alpha=gain)
 
         return scores, write
 
