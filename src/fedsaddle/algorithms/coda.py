@@ -80,7 +80,7 @@ class CodaPlus:
 
     def play(self, own: None, sent: Start, site: Site) -> tuple[None, Local]:
         """The client's lines of Algorithm 2."""
-        w = stages.walk(self, sent, site, 0.0, 0.0, path=self.output == "average")
+        w = stages.walk(self, sent, site, path=self.output == "average")
         return None, Local(w.x, w.y, w.path_x, w.path_y)
 
     def model(self, server: StageState) -> Tensor:

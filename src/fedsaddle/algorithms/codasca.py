@@ -97,12 +97,12 @@ class Codasca:
     def play(self, own: Variates, sent: Start, site: Site) -> tuple[Variates, Corrected]:
         """The client's lines of Algorithm 4."""
         same_stage = (own.stage == sent.stage).unsqueeze(-1)
-        cx, cy = own.cx * same_stage, own.cy * same_stage
-        w = stages.walk(self, sent, site, sent.cx - cx, sent.cy - cy)
-        new_x = cx - sent.cx - w.moved_x / (sent.steps * sent.primal_step)
-        new_y = cy - sent.cy + w.moved_y / (sent.steps * sent.dual_step)
-        kept = Variates(new_x, new_y, torch.full_like(own.stage, sent.stage))
-        return kept, Corrected(w.x, w.y, new_x - cx, new_y - cy)
+        cx, cy = (own.cx, own.cy) if same_stage.all() else (own.cx * same_stage, own.cy * same_stage)
+        w = stages.walk(self, sent, site, cx, cy)
+        dcx = stages.mean_slope(sent.x, w.x, w.turned_x, sent.steps * sent.primal_step, sent.cx)
+        dcy = stages.mean_slope(sent.y, w.y, w.turned_y, -sent.steps * sent.dual_step, sent.cy)
+        kept = Variates(cx + dcx, cy + dcy, torch.full_like(own.stage, sent.stage))
+        return kept, Corrected(w.x, w.y, dcx, dcy)
 
     def model(self, server: StageState) -> Tensor:
         """v, as `output` says."""

@@ -91,13 +91,14 @@ class FlatModel:
 
         return scores, write
 
-    def descend(self, w: Tensor, x: Tensor, slope_of: Pullback, step: float) -> None:
-        """`w ← w - step gradient`, in place; `slope_of` gives the slope in the scores, from the scores."""
+    def descend(self, w: Tensor, x: Tensor, slope_of: Pullback, step: float, keep: float = 1.0) -> None:
+        """`w ← keep w - step gradient`, in place; `slope_of` gives the slope in the scores, from the scores."""
         if self.chain is not None and len(w) > 1 and self.chain.fits(x):
-            self.chain.descend(w, x, slope_of, step, 1.0)
+            self.chain.descend(w, x, slope_of, step, keep)
             return
         scores, pull = self.pullback(w, x)
-        w.sub_(pull(slope_of(scores)), alpha=step)
+        gradient = pull(slope_of(scores))
+        shrunk(w, keep).sub_(gradient, alpha=step)
 
     def bound(self, w: Tensor) -> Callable[[Tensor], Tensor]:
         """The module with the parameters `w (d,)`, as a function of rows."""
@@ -163,6 +164,11 @@ class FlatModel:
             self._copies.module = copy.deepcopy(self.module)
         mine: nn.Module = self._copies.module
         return mine
+
+
+def shrunk(w: Tensor, keep: float) -> Tensor:
+    """`w ← keep w`, in place; no pass over it if nothing changes."""
+    return w if keep == 1 else w.mul_(keep)
 
 
 def _laid(parameter: Tensor) -> Tensor:

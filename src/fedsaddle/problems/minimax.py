@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
-from fedsaddle.numerics.flat import FlatModel
+from fedsaddle.numerics.flat import FlatModel, shrunk
 from fedsaddle.numerics.projections import Everywhere, Projection, check_projection
 from fedsaddle.problems.minimisation import shares
 from fedsaddle.problems.scored import ByScores
@@ -167,12 +167,17 @@ def gradient_y(problem: MinimaxProblem, x: Tensor, y: Tensor, batch: Batch) -> T
 
 def stepped(problem: MinimaxProblem, x: Tensor, y: Tensor, batch: Batch, primal_step: float, dual_step: float) -> Pair:
     """`Π(x - η_x ∇_x f)` and `Π(y + η_y ∇_y f)`, both slopes at (x, y); writes into `x`."""
-    if isinstance(problem, ByScores):
-        gy = problem.descend(x, y, batch, primal_step)
-    else:
-        gx, gy = problem.gradients(x, y, batch)
-        x.sub_(gx, alpha=primal_step)
+    gy = descended(problem, x, y, batch, primal_step)
     return problem.project_x(x), problem.project_y(torch.add(y, gy, alpha=dual_step))
+
+
+def descended(problem: MinimaxProblem, x: Tensor, y: Tensor, batch: Batch, step: float, keep: float = 1.0) -> Tensor:
+    """`x ← keep x - step ∇_x f`, in place; gives ∇_y f where x was before."""
+    if isinstance(problem, ByScores):
+        return problem.descend(x, y, batch, step, keep)
+    gx, gy = problem.gradients(x, y, batch)
+    shrunk(x, keep).sub_(gx, alpha=step)
+    return gy
 
 
 def _or_zero(g: Tensor | None, like: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
-from fedsaddle.numerics.flat import FlatModel
+from fedsaddle.numerics.flat import FlatModel, shrunk
 from fedsaddle.numerics.projections import Everywhere, Projection, check_projection
 from fedsaddle.numerics.ranking import ranking_measures
 
@@ -88,17 +88,17 @@ class ByScores(OverModel):
         gw = pull(at.scores)
         return gw if at.rest is None else torch.cat([gw, at.rest], 1), at.y
 
-    def descend(self, x: Tensor, y: Tensor, batch: Batch, step: float) -> Tensor:
-        """`x ← x - step ∇_x`, in place and without a gradient in between; gives ∇_y where x was before."""
+    def descend(self, x: Tensor, y: Tensor, batch: Batch, step: float, keep: float = 1.0) -> Tensor:
+        """`x ← keep x - step ∇_x`, in place and without a gradient in between; gives ∇_y where x was before."""
         found: list[Slopes] = []
 
         def slope_of(scores: Tensor) -> Tensor:
             found.append(self.slopes(scores, x, y, batch))
             return found[0].scores
 
-        self.flat.descend(self.weights(x), batch.x, slope_of, step)
+        self.flat.descend(self.weights(x), batch.x, slope_of, step, keep)
         if found[0].rest is not None:
-            x[:, self.flat.dimension :].sub_(found[0].rest, alpha=step)
+            shrunk(x[:, self.flat.dimension :], keep).sub_(found[0].rest, alpha=step)
         return found[0].y
 
 
