@@ -24,13 +24,15 @@ class Line:
     style: str = "-"
     chunk: int | None = None  # clients a step; by default the engine's rule
     data: Options = field(default_factory=dict)  # where it differs from the setting's
+    evaluate_every: int | None = None  # rounds; by default the setting's
+    legend: str = ""  # in the picture, once for all lines that share it; by default the label
 
 
 @dataclass(frozen=True)
 class Setting:
     """The data, the model and the problem that all lines share."""
 
-    data: Options  # keywords of fedsaddle.load
+    data: Options  # keywords of fedsaddle.load; noise is a table; sources = n trains on the first n clients alone
     model: str  # a name of `fedsaddle list models`
     model_options: Options = field(default_factory=dict)
     problem: str = "supervised"  # a name of `fedsaddle list problems`
@@ -53,6 +55,21 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class Ends:
+    """A small plot of where lines end: the last value of a column over a number that tells the lines apart.
+
+    With a `base`, what is drawn is the difference to that line, seed by seed.
+    """
+
+    x: str  # what the number is
+    y: str
+    title: str
+    series: Mapping[str, tuple[tuple[float, str], ...]]  # name -> numbers and labels of its lines
+    base: str = ""  # a label
+    log: bool = False  # a logarithmic scale for x
+
+
+@dataclass(frozen=True)
 class Figure:
     """A figure of a paper, ready to be run anew."""
 
@@ -60,7 +77,7 @@ class Figure:
     source: str
     setting: Setting
     lines: tuple[Line, ...]
-    panels: tuple[Panel, ...]
+    panels: tuple[Panel | Ends, ...]
     claims: Callable[[Tracks], list[Claim]]
     seeds: int = 5
     quick_seeds: int = 3

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedsaddle.build import build_algorithm
 from fedsaddle.catalogue import DATASETS, SPLITS, find
 from fedsaddle.config import validated
 from fedsaddle.data.federated import FederatedData, federate
+from fedsaddle.data.noise import Noise
 from fedsaddle.data.table import Dataset
 from fedsaddle.experiments.figure import Line, Setting
 from fedsaddle.experiments.tracks import Track
@@ -39,7 +41,7 @@ def run_job(job: Job) -> Track:
         seed=job.seed,
         workers=1,
         chunk=job.line.chunk,
-        evaluate_every=job.setting.evaluate_every,
+        evaluate_every=job.line.evaluate_every or job.setting.evaluate_every,
         evaluate_train=job.setting.evaluate_train,
     )
     if result.summary["stopped"] == "interrupted":
@@ -69,7 +71,19 @@ def _rows(data: str, seed: int) -> FederatedData:
     keywords = json.loads(data)
     name, split = keywords.pop("name"), keywords.pop("split")
     dataset, share = _dataset(name, json.dumps(keywords.pop("options", {}))), keywords.pop("test_share", 0.2)
-    return federate(dataset, find(SPLITS, "split", split)(**keywords), seed, share)
+    noise, sources = keywords.pop("noise", None), keywords.pop("sources", None)
+    made = federate(dataset, find(SPLITS, "split", split)(**keywords), seed, share)
+    made = made if noise is None else Noise(**noise).apply(made, seed)
+    return made if sources is None else first_sources(made, sources)
+
+
+def first_sources(data: FederatedData, count: int) -> FederatedData:
+    """The training rows of the first clients alone; the test rows of all, those of the rest at the last one kept."""
+    ends, test = data.train.offsets[: count + 1], data.test
+    train = replace(data.train, x=data.train.x[: ends[-1]], y=data.train.y[: ends[-1]], offsets=ends)
+    if test is not None:
+        test = replace(test, offsets=np.append(test.offsets[:count], test.offsets[-1]))
+    return replace(data, train=train, test=test, names=data.names[:count])
 
 
 @lru_cache(maxsize=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fedsaddle.data.registry import Entry
 
 _DRFA = "Deng, Kamani, Mahdavi 2020"
+_CODASCA = "Yuan, Guo, Xu, Ying, Yang 2021"
 _SGDA = "Sharma, Panda, Joshi, Varshney 2022"
 _FEDSGDA = "Xie, Zhang, Zhang, Shen, Qian"
 
@@ -88,5 +89,35 @@ EXPERIMENTS: dict[str, Entry] = {
         "fedsaddle.experiments.fedsgda_sorted:SORTED",
         "AUC on CIFAR-10, 90 % sorted by label, and against CODA",
         f"{_FEDSGDA}, figure 6",
+    ),
+    "codasca-fig1": Entry(
+        "fedsaddle.experiments.codasca_windows:FASHION_10",
+        "the window of CODASCA and CODA+ on Fashion-MNIST-IH, imratio 10 %",
+        f"{_CODASCA}, figure 1",
+    ),
+    "codasca-fig2": Entry(
+        "fedsaddle.experiments.codasca_windows:CIFAR_10",
+        "the same on CIFAR100-IH, imratio 10 %",
+        f"{_CODASCA}, figure 2",
+    ),
+    "codasca-fig3": Entry(
+        "fedsaddle.experiments.codasca_windows:FASHION_30",
+        "the same on Fashion-MNIST-IH, imratio 30 %",
+        f"{_CODASCA}, figure 3",
+    ),
+    "codasca-fig4": Entry(
+        "fedsaddle.experiments.codasca_windows:CIFAR_30",
+        "the same on CIFAR100-IH, imratio 30 %",
+        f"{_CODASCA}, figure 4",
+    ),
+    "codasca-table3": Entry(
+        "fedsaddle.experiments.codasca_chest:SITES",
+        "PneumoniaMNIST over 16 sites, windows of 32 and 64",
+        f"{_CODASCA}, table 3",
+    ),
+    "codasca-table4": Entry(
+        "fedsaddle.experiments.codasca_chest:SOURCES_ADDED",
+        "PneumoniaMNIST with 1 to 5 sources",
+        f"{_CODASCA}, table 4",
     ),
 }
