@@ -70,7 +70,7 @@ def node_keys(folder: Path, name: str) -> None:
 
 def test_a_run_over_flower_gives_the_model_of_the_simulation(tmp_path):
     federation = Federation(tmp_path / "trial")
-    federation.prepare(DRFA, 1)  # a message takes seconds: Flower starts a process for each
+    federation.prepare(DRFA, 1, timeout=300.0)  # a message takes seconds: Flower starts a process for each
     app = write_flower(read_project(federation.folder), federation.folder)
     certificates(tmp_path)
     link, *ports = free_ports(4)
