@@ -58,7 +58,8 @@ def lines(windows: Sequence[int], clients: str = "", data: Options | None = None
 
 def final(tracks: Tracks, name: str) -> Figures:
     """The pooled AUC of the test rows at the last iteration, in per cent."""
-    return Figures(name.split(", ", 1)[-1] if name.startswith("K") else name, last(tracks, name), digits=2)
+    shown = name.split(", ", 1)[-1] if name.startswith("K") else name  # "CODA+, I = 4"
+    return Figures(f"{shown}:", last(tracks, name), digits=2)
 
 
 def last(tracks: Tracks, name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -81,11 +82,15 @@ def harmless(tracks: Tracks, method: str, window: int, said: str, clients: str =
     return no_less(text, said, one, other, MARGIN)
 
 
-def largest_harmless(tracks: Tracks, method: str, windows: Sequence[int], clients: str) -> int:
-    """I_max: the largest window that is harmless, as are all shorter ones."""
-    found = 1
+def largest_harmless(tracks: Tracks, method: str, windows: Sequence[int], clients: str, means: bool = False) -> int:
+    """I_max: the largest window that is harmless, as are all shorter ones; with `means`, by the means of the seeds."""
+    base, found = last(tracks, label(PLUS, 1, clients)), 1
     for window in windows[1:]:
-        if not harmless(tracks, method, window, "", clients).holds:
+        if means:
+            passes = bool((last(tracks, label(method, window, clients)) - base).mean() >= -MARGIN)
+        else:
+            passes = harmless(tracks, method, window, "", clients).holds
+        if not passes:
             break
         found = window
     return found

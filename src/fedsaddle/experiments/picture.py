@@ -72,6 +72,8 @@ def _ends(axes: Any, panel: Ends, tracks: Tracks) -> None:
     axes.set(xlabel=panel.x, ylabel=panel.title)
     if panel.log:
         axes.set_xscale("log", base=2)
+    numbers = sorted({number for points in panel.series.values() for number, _ in points})
+    axes.set_xticks(numbers, [f"{number:g}" for number in numbers])
     if len(panel.series) > 1:
         axes.legend(axes.containers, list(panel.series), frameon=False, fontsize=9, loc="lower left")
     if panel.base:
