@@ -10,7 +10,7 @@ import pytest
 
 import fedsaddle as fs
 from fedsaddle.data.cifar_names import FINE
-from fedsaddle.experiments.codasca_chest import SITES, SOURCES_ADDED
+from fedsaddle.experiments.codasca_chest import SITE_ITERATIONS, SITES, SOURCES_ADDED
 from fedsaddle.experiments.codasca_lines import ITERATIONS, PLUS, SCA, harmless, label, largest_harmless, line
 from fedsaddle.experiments.codasca_windows import CIFAR, CIFAR_10, CIFAR_30, FASHION_10, FASHION_30, WINDOWS
 from fedsaddle.experiments.figure import Ends, Figure
@@ -37,7 +37,7 @@ def made_up(figure: Figure, ends: dict[str, float]) -> Tracks:
 @pytest.mark.parametrize("figure", FIGURES.values(), ids=FIGURES)
 def test_all_lines_take_as_many_local_iterations(figure: Figure) -> None:
     for x in figure.lines:
-        assert x.rounds * x.options["local_steps"] == ITERATIONS
+        assert x.rounds * x.options["local_steps"] == (SITE_ITERATIONS if figure is SITES else ITERATIONS)
         assert x.rounds >= 30
         assert x.options["stage_steps"] % x.options["local_steps"] == 0
 

@@ -7,6 +7,7 @@ cancel in the average, so that one line stands for both methods.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,10 +23,9 @@ MARGIN = 1.0  # points of AUC within which a window is harmless
 _EVALUATIONS = 16
 _OPTIONS: Options = {
     "batch_size": 32,
-    "stage_steps": ITERATIONS // 2,  # T_0
     "proximal": 1 / 500,
 }
-_COLOURS = {1: 5, 4: 2, 16: 3, 32: 3, 64: 0}
+_COLOURS = {1: 5, 4: 2, 16: 3, 64: 0, 128: 3, 256: 0}
 
 
 def label(method: str, window: int, clients: str = "") -> str:
@@ -34,13 +34,20 @@ def label(method: str, window: int, clients: str = "") -> str:
     return f"{clients}, {name}" if clients else name
 
 
-def line(method: str, window: int, clients: str = "", data: Options | None = None, step: float = STEP) -> Line:
-    """CODA+ is dashed; a window has its colour."""
-    rounds, steps = ITERATIONS // window, {"name": "geometric", "first": step, "factor": 1 / 3}
+def line(
+    method: str,
+    window: int,
+    clients: str = "",
+    data: Options | None = None,
+    step: float = STEP,
+    iterations: int = ITERATIONS,
+) -> Line:
+    """CODA+ is dashed; a window has its colour. The step is divided by 3 half-way, T_0 = T / 2."""
+    rounds, steps = iterations // window, {"name": "geometric", "first": step, "factor": 1 / 3}
     return Line(
         label(method, window, clients),
         method,
-        {**_OPTIONS, "primal_step": steps, "local_steps": window},
+        {**_OPTIONS, "primal_step": steps, "local_steps": window, "stage_steps": iterations // 2},
         rounds,
         _COLOURS[window],
         "--" if method == PLUS and window > 1 else "-",
@@ -50,10 +57,10 @@ def line(method: str, window: int, clients: str = "", data: Options | None = Non
     )
 
 
-def lines(windows: Sequence[int], clients: str = "", data: Options | None = None, step: float = STEP) -> list[Line]:
-    """I = 1 once, and every larger window with either method."""
-    larger = [line(m, w, clients, data, step) for w in windows if w > 1 for m in (SCA, PLUS)]
-    return [line(PLUS, 1, clients, data, step), *larger]
+def lines(windows: Sequence[int], clients: str = "", **others: Any) -> list[Line]:
+    """I = 1 once, and every larger window with either method; `others` as for `line`."""
+    larger = [line(m, w, clients, **others) for w in windows if w > 1 for m in (SCA, PLUS)]
+    return [line(PLUS, 1, clients, **others), *larger]
 
 
 def final(tracks: Tracks, name: str) -> Figures:
