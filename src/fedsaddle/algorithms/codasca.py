@@ -101,7 +101,7 @@ class Codasca:
         w = stages.walk(self, sent, site, cx, cy)
         dcx = stages.mean_slope(sent.x, w.x, w.turned_x, sent.steps * sent.primal_step, sent.cx)
         dcy = stages.mean_slope(sent.y, w.y, w.turned_y, -sent.steps * sent.dual_step, sent.cy)
-        kept = Variates(cx + dcx, cy + dcy, torch.full_like(own.stage, sent.stage))
+        kept = Variates(cx.add_(dcx), cy.add_(dcy), torch.full_like(own.stage, sent.stage))
         return kept, Corrected(w.x, w.y, dcx, dcy)
 
     def model(self, server: StageState) -> Tensor:

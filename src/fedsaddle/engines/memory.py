@@ -32,12 +32,17 @@ class Memory:
         self.pending.clear()
 
     def read(self, task: Task[Any], site: Any) -> Any:
-        """The memory of the site's clients, stacked; new clients start from the algorithm's `fresh(site)`."""
+        """The memory of the site's clients, stacked; new clients start from the algorithm's `fresh(site)`.
+
+        It is a copy, which the task may write into.
+        """
         fresh = getattr(getattr(task, "__self__", None), "fresh", None)
         if fresh is None:
             return None
-        blank = fresh(site)
         known = [self.pending[i] if i in self.pending else self.kept.get(i) for i in site.clients.tolist()]
+        if (whole := _stacked(known)) is not None:
+            return whole
+        blank = fresh(site)
         if blank is None or not any(k is not None for k in known):
             return blank
         kind = type(blank)
@@ -61,6 +66,19 @@ class Memory:
         """Take over what a checkpoint holds."""
         self.pending.clear()
         self.kept = {i: type(algorithm.fresh(site_of(i)))(**values) for i, values in stored.items()}
+
+
+def _stacked(known: list[Any]) -> Any:
+    """The records of clients that all have one, in one pass; None if there is something to pad or to fill."""
+    if any(record is None for record in known):
+        return None
+    kind: type[Any] = type(known[0])
+    if Laid.PER_SAMPLE in marks(kind).values():
+        return None
+    columns = {f.name: [getattr(record, f.name) for record in known] for f in fields(kind)}
+    if any(v.shape != values[0].shape for values in columns.values() for v in values):
+        return None
+    return kind(**{name: torch.stack(values) for name, values in columns.items()})
 
 
 def _fill(blank: Tensor, known: Iterable[Any], name: str) -> Tensor:
