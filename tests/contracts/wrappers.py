@@ -113,6 +113,10 @@ class CountingSite:
         self.drawn += size
         return self.site.minibatch(step, size, stream, label)
 
+    def minibatches(self, step, draws):
+        self.drawn += sum(size for size, _, _ in draws)
+        return self.site.minibatches(step, draws)
+
     def everything(self):
         self.drawn += int(self.sizes.sum())
         return self.site.everything()

@@ -9,7 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.lazy_scores import FIRST, SECOND, Shared, check, counted, drawn, label_of, taken, weighed
+from fedsaddle.algorithms.lazy_scores import (
+    FIRST,
+    SECOND,
+    Shared,
+    check,
+    counted,
+    drawn_together,
+    label_of,
+    taken,
+    weighed,
+)
 from fedsaddle.algorithms.local_sgd import cohort_size
 from fedsaddle.algorithms.score_heap import First, Heaps, Opening, first_scores, heaped, opened
 from fedsaddle.algorithms.score_privacy import ScorePrivacy
@@ -122,8 +132,8 @@ class FedX1:
         ω1, ω2 = n1 / sent.mean1, n2 / sent.mean2
         H1, H2 = Shared(self, site, FIRST, n1, sent.cohort), Shared(self, site, SECOND, n2, sent.cohort)  # line 9
         for k, (ζ, ξ) in enumerate(zip(ζs, ξs, strict=True)):  # line 12
-            z1, z2 = drawn(self, site, k, FIRST), drawn(self, site, k, SECOND)  # line 11
-            h, push = risk.flat.push(w, torch.cat([z1.x, z2.x], 1))  # line 13
+            x, (z1, z2) = drawn_together(self, site, k)  # line 11
+            h, push = risk.flat.push(w, x)  # line 13
             a, b = torch.split(h.flatten(2), [z1.y.shape[1], z2.y.shape[1]], 1)
             H1.add(z1, H1.hidden(a[:, : H1.at(k)], k))  # line 14
             H2.add(z2, H2.hidden(b[:, : H2.at(k)], k))

@@ -13,13 +13,12 @@ from torch import Tensor
 from fedsaddle.algorithms.inner_means import InnerMeans, blank
 from fedsaddle.algorithms.lazy_scores import (
     FIRST,
-    FRESH,
     SECOND,
     Lazy,
     Shared,
     check,
     counted,
-    drawn,
+    drawn_together,
     label_of,
     size_of,
     taken,
@@ -30,7 +29,7 @@ from fedsaddle.algorithms.local_sgd import cohort_size
 from fedsaddle.algorithms.score_heap import First, Heaps, Opening, first_scores, heaped, opened
 from fedsaddle.algorithms.score_privacy import ScorePrivacy
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Clients, Site
+from fedsaddle.federation.clients import Batch, Clients, Site
 from fedsaddle.federation.records import Averaged, Pooled
 from fedsaddle.numerics.schedules import Step, at
 from fedsaddle.problems.outers import Most
@@ -166,33 +165,29 @@ class FedX2:
         scale, growth = w.new_full((1, 1), sent.scale), w.new_zeros(len(w))
         most = self._most(sent)
         for k, (ζ, ξ) in enumerate(zip(ζs, ξs, strict=True)):  # line 12
-            z1, z2 = drawn(self, site, k, FIRST), drawn(self, site, k, SECOND)  # line 11
-            h, push = risk.flat.push(w, torch.cat([z1.x, z2.x], 1))  # line 13
-            h1, h2 = torch.split(h.flatten(2), [z1.y.shape[1], z2.y.shape[1]], 1)
+            fresh = (H1.at(k), H2.at(k))
+            x, (z1, z2, ẑ1, ẑ2) = drawn_together(self, site, k, fresh)  # lines 11, 14
+            h, push = risk.flat.push(w, x, sum(fresh))  # line 13
+            h1, h2, ĥ1, ĥ2 = torch.split(h.flatten(2), [z.y.shape[1] for z in (z1, z2, ẑ1, ẑ2)], 1)
             a, b, c1 = Scores(h1, z1.y), Scores(h2, z2.y), weighed(z1, ω1)
             u = own.update(risk, z1, risk.started(a, ξ.scores, ξ.weight), self.tracking)  # line 15, eq. (8)
-            self._share(own, w, site, k, ξ, H1, H2)  # line 14
+            self._share(own, k, Scores(ĥ1, ẑ1.y), ẑ1, ξ, H1)  # line 14
+            H2.add(ẑ2, H2.hidden(ĥ2, k))
             g1, _ = risk.slopes(a, ξ.scores, u, c1, ξ.weight, scale, most)  # eq. (9)
             _, g2 = risk.slopes(ζ.scores, b, ζ.u, ζ.weight, weighed(z2, ω2), scale, most)
-            push(torch.cat([g1, g2], 1).view_as(h), G, 1 - self.averaging, self.averaging)  # line 17
+            push(
+                torch.cat([g1, g2], 1).view(len(w), -1, *h.shape[2:]), G, 1 - self.averaging, self.averaging
+            )  # line 17
             w = risk.project_x(w.sub_(G, alpha=sent.step))  # line 18
             if risk.outer.tracked:
                 growth += (c1 * (risk.outer.value(u) - scale).clamp_max(most.sample).exp()).mean(1) / self.local_steps
         return own, Local(w, G, H1.all(), H2.all(), growth if risk.outer.tracked else None)
 
-    def _share(self, own: InnerMeans, w: Tensor, site: Site, k: int, ξ: Lazy, H1: Shared, H2: Shared) -> None:
-        """Scores of fresh samples, with the u of theirs."""
-        sizes = (H1.at(k), H2.at(k))
-        if not any(sizes):
-            return
-        ẑ1, ẑ2 = (drawn(self, site, k, side, max(1, n), FRESH) for side, n in zip((FIRST, SECOND), sizes, strict=True))
-        with torch.no_grad():
-            h = self.problem.flat.scores(w, torch.cat([ẑ1.x, ẑ2.x], 1)).flatten(2)
-        h1, h2 = h[:, : sizes[0]], h[:, h.shape[1] - sizes[1] :]
-        a = Scores(H1.hidden(h1, k), ẑ1.y[:, : sizes[0]])
-        u = self.problem.started(a, ξ.scores, ξ.weight)
-        H1.add(ẑ1, a.h, u if self.privacy is not None else own.known(ẑ1, u))
-        H2.add(ẑ2, H2.hidden(h2, k))
+    def _share(self, own: InnerMeans, k: int, a: Scores, ẑ: Batch, ξ: Lazy, H1: Shared) -> None:
+        """Scores of fresh samples of S1, with the u of theirs."""
+        hidden = a._replace(h=H1.hidden(a.h, k))
+        u = self.problem.started(hidden, ξ.scores, ξ.weight)
+        H1.add(ẑ, hidden.h, u if self.privacy is not None else own.known(ẑ, u))
 
     def _most(self, sent: Start) -> Most:
         """What a pair can be worth, beside its sample's mean, and a sample beside the mean of all."""

@@ -6,6 +6,7 @@ FedX2, its u. What belongs to one sample so stays together however the heap is s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -84,6 +85,13 @@ def size_of(how: Pairing, side: int) -> int:
 def drawn(how: Pairing, site: Site, step: int, side: int, size: int | None = None, stream: int = ACTIVE) -> Batch:
     """Rows of S1 or S2 of each client."""
     return site.minibatch(step, size or size_of(how, side), stream + side, label_of(how.problem, side))
+
+
+def drawn_together(how: Pairing, site: Site, step: int, fresh: Sequence[int] = ()) -> tuple[Tensor, list[Batch]]:
+    """The x, side by side, of rows of S1 and of S2, and of so many fresh ones of either; and the four batches."""
+    labels = [label_of(how.problem, side) for side in (FIRST, SECOND)]
+    draws = [(size_of(how, side), ACTIVE + side, labels[side]) for side in (FIRST, SECOND)]
+    return site.minibatches(step, draws + [(n, FRESH + side, labels[side]) for side, n in enumerate(fresh)])
 
 
 def counted(how: Pairing, site: Site, side: int, like: Tensor) -> Tensor:

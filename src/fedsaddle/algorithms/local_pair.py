@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedsaddle.algorithms.inner_means import OwnMeans, blank_own
-from fedsaddle.algorithms.lazy_scores import FIRST, SECOND, check, drawn, weighed
+from fedsaddle.algorithms.lazy_scores import check, drawn_together, weighed
 from fedsaddle.algorithms.local_sgd import cohort_size
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
@@ -98,8 +98,8 @@ class LocalPair:
         w, G = (site.each(v).clone(memory_format=torch.contiguous_format) for v in (sent.w, sent.G))
         one = torch.ones(len(w), 1, dtype=w.dtype)
         for k in range(self.local_steps):
-            z1, z2 = drawn(self, site, k, FIRST), drawn(self, site, k, SECOND)
-            h, push = risk.flat.push(w, torch.cat([z1.x, z2.x], 1))
+            x, (z1, z2) = drawn_together(self, site, k)
+            h, push = risk.flat.push(w, x)
             h1, h2 = torch.split(h.flatten(2), [z1.y.shape[1], z2.y.shape[1]], 1)
             a, b, c1, c2 = Scores(h1, z1.y), Scores(h2, z2.y), weighed(z1, one), weighed(z2, one)
             u = scale = None

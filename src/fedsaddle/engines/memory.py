@@ -73,7 +73,7 @@ def _stacked(known: list[Any]) -> Any:
     if any(record is None for record in known):
         return None
     kind: type[Any] = type(known[0])
-    if Laid.PER_SAMPLE in marks(kind).values():
+    if Laid.PER_SAMPLE in marks(kind).values():  # type: ignore[arg-type]
         return None
     columns = {f.name: [getattr(record, f.name) for record in known] for f in fields(kind)}
     if any(v.shape != values[0].shape for values in columns.values() for v in values):

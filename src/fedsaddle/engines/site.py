@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -45,34 +46,44 @@ class LocalSite:
 
     def minibatch(self, step: int, size: int, stream: int = 0, label: int | None = None) -> Batch:
         """Rows drawn uniformly with replacement; among all, or among those of one label."""
-        self.samples += size * len(self.clients)
+        return self.minibatches(step, [(size, stream, label)])[1][0]
+
+    def minibatches(self, step: int, draws: Sequence[tuple[int, int, int | None]]) -> tuple[Tensor, list[Batch]]:
+        """Several, gathered at once."""
+        picks = [self._picked(step, *draw) for draw in draws]
+        sizes = [size for size, _, _ in draws]
+        self.samples += sum(sizes) * len(self.clients)
+        together = picks[0][0] if len(picks) == 1 else np.concatenate([rows for rows, _ in picks], 1)
+        x, y = self.rows.gather(self.clients, together)
+        parts = zip(torch.split(x, sizes, 1), torch.split(y, sizes, 1), picks, strict=True)
+        return x, [
+            Batch(xs, ys, None if weight is None else weight.to(_dtype(x)), torch.from_numpy(rows))
+            for xs, ys, (rows, weight) in parts
+        ]
+
+    def _picked(self, step: int, size: int, stream: int, label: int | None) -> tuple[Ints, Tensor | None]:
+        """Numbers of rows within their clients, (C, B), and weights where they do not count alike."""
         if label is not None:
             return self._labelled(step, size, stream, label)
         if self.rows.positives is not None:
             return self._balanced(step, size, stream, self.rows.positives)
-        rows = self.keys.rows(self._sizes, step, size, stream)
-        return Batch(*self.rows.gather(self.clients, rows), None, torch.from_numpy(rows))
+        return self.keys.rows(self._sizes, step, size, stream), None
 
-    def _labelled(self, step: int, size: int, stream: int, label: int) -> Batch:
+    def _labelled(self, step: int, size: int, stream: int, label: int) -> tuple[Ints, Tensor | None]:
         found = self.rows.labelled(self.clients, label)
         rows = found.pick(self.keys.rows(np.maximum(found.counts, 1), step, size, stream))
-        x, y = self.rows.gather(self.clients, rows)
-        if found.counts.all():
-            return Batch(x, y, None, torch.from_numpy(rows))
-        real = torch.from_numpy(found.counts > 0)[:, None].expand(-1, size)
-        return Batch(x, y, real.to(_dtype(x)), torch.from_numpy(rows))
+        real = None if found.counts.all() else torch.from_numpy(found.counts > 0)[:, None].expand(-1, size)
+        return rows, real
 
-    def _balanced(self, step: int, size: int, stream: int, share: float) -> Batch:
+    def _balanced(self, step: int, size: int, stream: int, share: float) -> tuple[Ints, Tensor | None]:
         """A given share of positives; weights give the mean of the batch the mean over the client's rows again."""
         if size < 2:
             raise BadInput("batch_size", size, "a batch with positives and negatives has 2 rows or more")
         ups = min(max(round(share * size), 1), size - 1)
         sides = (self._labelled(step, ups, stream, 1), self._labelled(step, size - ups, stream + BALANCING, 0))
         own = torch.from_numpy(self.rows.labelled(self.clients, 1).counts / self._sizes)[:, None]
-        parts = (own / ups, (1 - own) / (size - ups))
-        weight = torch.cat([w.expand(-1, b.x.shape[1]) for w, b in zip(parts, sides, strict=True)], 1) * size
-        x, y, rows = (torch.cat([getattr(b, k) for b in sides], 1) for k in ("x", "y", "rows"))
-        return Batch(x, y, weight.to(_dtype(x)), rows)
+        parts = (own / ups).expand(-1, ups), ((1 - own) / (size - ups)).expand(-1, size - ups)
+        return np.concatenate([rows for rows, _ in sides], 1), torch.cat(parts, 1) * size
 
     def everything(self) -> Batch:
         """All rows; shorter clients repeat their last row with weight 0."""

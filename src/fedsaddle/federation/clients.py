@@ -6,7 +6,7 @@ serves one site and a whole cohort. Vectors are flat, `(C, d)`; a number per cli
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -54,6 +54,13 @@ class Site(Protocol):
 
         With a `label`, only among the rows of that label; a client that has none gets padding of weight 0. Draws of
         one step that should be independent of each other need different streams.
+        """
+        ...
+
+    def minibatches(self, step: int, draws: Sequence[tuple[int, int, int | None]]) -> tuple[Tensor, list[Batch]]:
+        """Several minibatches, each given by its size, stream and label.
+
+        Their x lie side by side in one tensor, which comes first, so that a model can see all of them in one pass.
         """
         ...
 

@@ -82,13 +82,15 @@ class Chain:
     def push(self, w: Tensor, x: Tensor) -> tuple[Tensor, Callable[[Tensor, Tensor, float, float], None]]:
         """The scores, and what writes `into ← keep into + gain gradient` from their slope, without a gradient between.
 
-        `into` may be `w` itself.
+        `into` may be `w` itself. The slope may be of the first rows alone.
         """
         layers = self._parameters(w)
         outputs = self._outputs(layers, x)
 
         def write(slope: Tensor, into: Tensor, keep: float, gain: float) -> None:
-            self._backward(layers, self._parameters(into), outputs, slope, keep, gain)
+            rows = slope.shape[1]
+            used = outputs if rows == x.shape[1] else [h[:, :rows] for h in outputs]
+            self._backward(layers, self._parameters(into), used, slope, keep, gain)
 
         return outputs[-1], write
 

@@ -79,11 +79,18 @@ class FlatModel:
             z = self.scores(at, x, training=True)
         return z.detach(), lambda slope: torch.autograd.grad(z, at, slope)[0]
 
-    def push(self, w: Tensor, x: Tensor) -> tuple[Tensor, Push]:
-        """The scores, and what writes `into ← keep into + gain gradient` from a slope in them; `into` may be `w`."""
+    def push(self, w: Tensor, x: Tensor, watched: int = 0) -> tuple[Tensor, Push]:
+        """The scores, and what writes `into ← keep into + gain gradient` from a slope in them; `into` may be `w`.
+
+        The last `watched` rows have scores, and no slope.
+        """
         if self.chain is not None and len(w) > 1 and self.chain.fits(x):
             return self.chain.push(w, x)
-        scores, pull = self.pullback(w, x)
+        moving = x.shape[1] - watched
+        scores, pull = self.pullback(w, x[:, :moving])
+        if watched:
+            with torch.no_grad():
+                scores = torch.cat([scores, self.scores(w, x[:, moving:])], 1)
 
         def write(slope: Tensor, into: Tensor, keep: float, gain: float) -> None:
             gradient = pull(slope)  # first: it looks at `w`, which may be `into`
