@@ -13,6 +13,12 @@ def best_dual(x, rows):
     return mean((a @ x) * a for a in rows)
 
 
+def weighted(world, by_rows, parts):
+    """The mean of `parts`, client -> value; by the clients' rows or not."""
+    n = {k: len(world.xs[k]) if by_rows else 1 for k in parts}
+    return sum(n[k] * v for k, v in parts.items()) / sum(n.values())
+
+
 class Drawn:
     """The server's draws of one round: the cohort first, then whether a random output is this round's."""
 
@@ -24,7 +30,7 @@ class Drawn:
         return self.rng.random() < 1 / r
 
 
-def coda_plus(world, T, m, R, I, eta, gamma, batch, output, project=free, dual_batch=None):  # noqa: E741
+def coda_plus(world, T, m, R, I, eta, gamma, batch, output, project=free, dual_batch=None, by_rows=False):  # noqa: E741
     """`R(s)`, `I(s)`, `eta(s)` are of stage s = 0, 1, ...; T rounds in all."""
     v, alpha, s, r = X0, Y0, 0, 0
     v_0, returned, path = v, (v, alpha), []
@@ -32,22 +38,22 @@ def coda_plus(world, T, m, R, I, eta, gamma, batch, output, project=free, dual_b
     for round in range(T):
         drawn, exchange = Drawn(world, round, m), 0
         if dual_batch is not None and r == 0 and s > 0:  # CODA: the dual from the primal, over all clients
-            duals = []
+            duals = {}
             for k in world.answered(np.arange(world.N), round, 0):
                 rows = world.xs[k] if dual_batch == "all" else world.rows(round, 0, k, 0, dual_batch)
-                duals.append(best_dual(v, rows))
-            alpha, exchange = project(mean(duals)), 1
-        vs, alphas, iterates = [], [], []
+                duals[k] = best_dual(v, rows)
+            alpha, exchange = project(weighted(world, by_rows, duals)), 1
+        vs, alphas, paths = {}, {}, ({}, {})
         for k in world.answered(drawn.cohort, round, exchange):
-            v_k, alpha_k = v, alpha
+            v_k, alpha_k, iterates = v, alpha, []
             for t in range(I(s)):
                 gv, ga = gradients(v_k, alpha_k, world.rows(round, exchange, k, t, batch))
                 v_k, alpha_k = v_k - eta(s) * (gv + gamma * (v_k - v_0)), project(alpha_k + eta(s) * ga)
                 iterates.append((v_k, alpha_k))
-            vs.append(v_k)
-            alphas.append(alpha_k)
-        v, alpha, r = mean(vs), mean(alphas), r + 1  # communicate
-        path.append((mean(i[0] for i in iterates), mean(i[1] for i in iterates)))
+            vs[k], alphas[k] = v_k, alpha_k
+            paths[0][k], paths[1][k] = mean(i[0] for i in iterates), mean(i[1] for i in iterates)
+        v, alpha, r = weighted(world, by_rows, vs), weighted(world, by_rows, alphas), r + 1  # communicate
+        path.append(tuple(weighted(world, by_rows, p) for p in paths))
         if output == "average":
             returned = (mean(p[0] for p in path), mean(p[1] for p in path))
         elif output == "last" or drawn.replaces(r):
@@ -60,7 +66,7 @@ def coda_plus(world, T, m, R, I, eta, gamma, batch, output, project=free, dual_b
     return out
 
 
-def codasca(world, T, m, R, I, eta, eta_g, gamma, batch, output, project=free):  # noqa: E741
+def codasca(world, T, m, R, I, eta, eta_g, gamma, batch, output, project=free, by_rows=False):  # noqa: E741
     """With `m < N` clients that are not asked keep their variates, and c is the mean of all."""
     v, alpha, s, r = X0, Y0, 0, 0
     v_0, returned, ends = v, (v, alpha), []
@@ -69,7 +75,7 @@ def codasca(world, T, m, R, I, eta, eta_g, gamma, batch, output, project=free): 
     out = {"x": [], "y": [], "cx": [], "cy": [], "ck": []}
     for round in range(T):
         drawn = Drawn(world, round, m)
-        vs, alphas = [], []
+        vs, alphas = {}, {}
         for k in world.answered(drawn.cohort, round, 0):
             v_k, alpha_k, used_v, used_a = v, alpha, [], []
             for t in range(I(s)):
@@ -81,11 +87,10 @@ def codasca(world, T, m, R, I, eta, eta_g, gamma, batch, output, project=free): 
                 alpha_k = project(alpha_k + eta(s) * (ga - ck_a[k] + c_a))
             ck_v[k] = mean(used_v)  # eq. (7): the gradients actually used
             ck_a[k] = mean(used_a)
-            vs.append(v_k)
-            alphas.append(alpha_k)
-        c_v, c_a = mean(ck_v), mean(ck_a)  # communicate
-        v = v + eta_g * (mean(vs) - v)
-        alpha = project(alpha + eta_g * (mean(alphas) - alpha))
+            vs[k], alphas[k] = v_k, alpha_k
+        c_v, c_a = (weighted(world, by_rows, dict(enumerate(c))) for c in (ck_v, ck_a))  # communicate
+        v = v + eta_g * (weighted(world, by_rows, vs) - v)
+        alpha = project(alpha + eta_g * (weighted(world, by_rows, alphas) - alpha))
         r += 1
         ends.append((v, alpha))
         if output == "average":

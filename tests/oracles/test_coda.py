@@ -18,6 +18,7 @@ GROWING = {
     "local_steps": Geometric(2, 1.4), "stage_rounds": Geometric(3, 0.6), "primal_step": Geometric(0.2, 1 / 2)
 }  # fmt: skip
 BY_HAND = {"R": [3, 2, 2], "I": [2, 3, 4], "eta": [0.2, 0.1, 0.05]}
+RESPONSE = {"best_response": lambda x, batch: ((batch.x @ x)[:, None] * batch.x).mean(0)}
 EXACT = {"batch_size": 4, "proximal": 0.3}
 
 
@@ -75,6 +76,21 @@ def test_codasca(engine, output, who, project, by_hand):
 
 
 @engines
+@cohorts
+@pytest.mark.parametrize("kind", [CodaPlus, Coda, Codasca])
+def test_clients_that_count_by_their_rows(engine, who, kind):
+    m, lost = CASES[who]
+    algorithm = kind(problem=problem(**RESPONSE), sampled_clients=m, weighting="size", **GROWING, **EXACT)
+    states, _ = library(algorithm, engine, lost)
+    own = {CodaPlus: {}, Coda: {"dual_batch": "all"}, Codasca: {"eta_g": 1.0}}[kind]
+    transcription = codasca if kind is Codasca else coda_plus
+    expected, alike = (box(transcription, m or 6, lost, by_rows=by, **own) for by in (True, False))
+    agree([algorithm.model(s) for s in states], expected["x"])
+    agree([algorithm.dual(s) for s in states], expected["y"])
+    assert np.abs(np.stack(expected["x"]) - np.stack(alike["x"])).max() > 1e-4
+
+
+@engines
 def test_variates_are_the_means_of_the_gradients_used(engine):
     algorithm = Codasca(problem=problem(), stage_rounds=100, primal_step=0.1, local_steps=3, **EXACT)
     states, clients = library(algorithm, engine)
@@ -89,8 +105,7 @@ def test_variates_are_the_means_of_the_gradients_used(engine):
 @engines
 @pytest.mark.parametrize(("rows", "by_hand"), [(None, "all"), (5, 5)])
 def test_coda(engine, rows, by_hand):
-    response = {"best_response": lambda x, batch: ((batch.x @ x)[:, None] * batch.x).mean(0)}
-    algorithm = Coda(problem=problem(project_y=Ball(0.4), **response), dual_batch=rows, **GROWING, **EXACT)
+    algorithm = Coda(problem=problem(project_y=Ball(0.4), **RESPONSE), dual_batch=rows, **GROWING, **EXACT)
     states, _ = library(algorithm, engine)
     expected = box(coda_plus, project=ball(0.4), dual_batch=by_hand)
     agree([algorithm.model(s) for s in states], expected["x"])

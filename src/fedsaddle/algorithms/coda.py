@@ -51,6 +51,7 @@ class CodaPlus:
     **Deviations from the paper**: `output="average"` is the box's, the mean over steps and clients; "last" is what the
     published code does and the default; "random" is a random round. v and α are projected where the problem has
     projections. A cohort may be drawn, where the paper's clients all take part. The dual may have a step of its own.
+    Clients may count by their rows, as pooled AUC does.
     """
 
     problem: MinimaxProblem
@@ -62,6 +63,7 @@ class CodaPlus:
     proximal: float = 2e-3  # γ
     stage_rounds: int | Schedule | None = None  # R_s = T_s / I_s; 50 if neither is given
     stage_steps: int | Schedule | None = None  # T_s, in place of stage_rounds
+    weighting: str = "uniform"  # 1 / K as in the box, or "size": n_k / n, the mean over all rows
     output: str = "last"  # or "average", as in the box, or "random"
 
     def __post_init__(self) -> None:
@@ -74,7 +76,7 @@ class CodaPlus:
     def round(self, server: StageState, clients: Clients, rng: np.random.Generator) -> StageState:
         """I_s steps and the averages; the last round of a stage begins the next one."""
         cohort, sent = stages.begin(self, server, clients, rng)
-        _, local = clients.ask(cohort, self.play, sent)
+        _, local = clients.ask(cohort, self.play, sent, weights=stages.weights(self, clients, cohort))
         now = replace(server, x=local.x, y=local.y, kept_x=local.path_x, kept_y=local.path_y)
         return stages.ended(self, server, now, rng)
 
@@ -120,7 +122,9 @@ class Coda(CodaPlus):
     def round(self, server: StageState, clients: Clients, rng: np.random.Generator) -> StageState:
         """CODA+'s round; at the start of a later stage the dual comes first."""
         if server.rounds == 0 and server.stage > 0:
-            _, best = clients.ask(np.arange(clients.count), self.best_dual, Probe(server.x))
+            everyone = np.arange(clients.count)
+            weights = stages.weights(self, clients, everyone)
+            _, best = clients.ask(everyone, self.best_dual, Probe(server.x), weights=weights)
             server = replace(server, y=self.problem.project_y(best.y))
         return super().round(server, clients, rng)
 

@@ -50,7 +50,7 @@ class Codasca:
     their c^k, and c moves by m/K of the mean change. `output="random"` is the box's; "last" is what the published code
     does and the default; "average" is the mean of the v_r. Where the problem has projections, the iterates are
     projected after every step and after the extrapolation, and c^k is the mean of the directions, eq. (7). The dual may
-    have a step of its own.
+    have a step of its own. Clients may count by their rows, as pooled AUC does.
     """
 
     problem: MinimaxProblem
@@ -63,6 +63,7 @@ class Codasca:
     proximal: float = 2e-3  # γ
     stage_rounds: int | Schedule | None = None  # R_s; 50 if neither is given
     stage_steps: int | Schedule | None = None  # in place of stage_rounds: R_s I_s
+    weighting: str = "uniform"  # 1 / K as in the box, or "size": n_k / n, the mean over all rows
     output: str = "last"  # or "random", as in the box, or "average"
 
     def __post_init__(self) -> None:
@@ -80,8 +81,8 @@ class Codasca:
         """One round of Algorithm 4."""
         K = clients.count
         cohort, sent = stages.begin(self, server, clients, rng)
-        answered, local = clients.ask(cohort, self.play, sent)
-        part = len(answered) / K
+        answered, local = clients.ask(cohort, self.play, sent, weights=stages.weights(self, clients, cohort))
+        part = stages.part(self, clients, answered)
         cx, cy = sent.cx + part * local.dcx, sent.cy + part * local.dcy  # c = (1/K) Σ c^k
         x, y = self._extrapolated(server, local, K)
         now = replace(server, x=x, y=y, cx=cx, cy=cy)

@@ -83,6 +83,7 @@ def check(how: Any) -> None:
         check_step("dual_step", how.dual_step)
     if not 0 <= how.proximal < float("inf"):
         raise BadInput("proximal", how.proximal, "the weight of the proximal term is a finite number of at least 0")
+    one_of("weighting", how.weighting, ("uniform", "size"))
     one_of("output", how.output, ("last", "average", "random"))
 
 
@@ -113,6 +114,17 @@ def begin(how: Any, server: StageState, clients: Clients, rng: np.random.Generat
     η_dual = η if how.dual_step is None else at(how.dual_step, s)
     sent = Start(server.x, server.y, server.centre, η, η_dual, window(how, s), s, server.cx, server.cy)
     return cohort, sent
+
+
+def weights(how: Any, clients: Clients, asked: Ints) -> Ints | None:
+    """What each of them counts: n_k, or None if all count alike."""
+    return clients.sizes[asked] if how.weighting == "size" else None
+
+
+def part(how: Any, clients: Clients, answered: Ints) -> float:
+    """The share of those who answered in the whole."""
+    n = weights(how, clients, answered)
+    return len(answered) / clients.count if n is None else float(n.sum() / clients.sizes.sum())
 
 
 def walk(

@@ -41,6 +41,7 @@ local_steps = 8                  # I, steps at a site between two exchanges
 batch_size = 32
 primal_step = {{ name = "geometric", first = {step}, factor = 0.5 }}
 stage_rounds = 50                # the step is halved after so many rounds
+weighting = "size"               # sites count by their rows, as in the pooled AUC
 
 [run]
 rounds = 100
