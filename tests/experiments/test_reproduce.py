@@ -12,7 +12,7 @@ from small_figure import SMALL
 from fedsaddle.catalogue import find
 from fedsaddle.commands.reproduce import reproduce, run_figure
 from fedsaddle.data.registry import Entry
-from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.errors import BadInput, Diverged, MissingData
 from fedsaddle.experiments.claims import Claim
 from fedsaddle.experiments.figure import Figure, Line, Setting
 from fedsaddle.experiments.jobs import Job, _rows, make_algorithm, run_job
@@ -155,3 +155,26 @@ def test_the_real_figures_run(name: str) -> None:
     assert claims
     assert all(claim.claim and claim.paper and claim.measured for claim in claims)
     assert len({claim.claim for claim in claims}) == len(claims)
+
+
+def growing(first: float) -> Job:
+    """The step grows a thousandfold in round 5, and again in round 9."""
+    setting = Setting({"name": "breast-cancer", "split": "iid", "clients": 4}, "logistic", problem="auc")
+    step = {"name": "geometric", "first": first, "factor": 1000.0}
+    return Job(setting, Line("CODA+", "CODA+", {"primal_step": step, "stage_rounds": 4}, 14, evaluate_every=2), 0)
+
+
+def test_a_line_that_diverges_does_not_end_the_figure() -> None:
+    calm, wild = run_job(growing(1e-9)), run_job(growing(1e-2))
+    assert calm.diverged is None
+    assert wild.diverged is not None
+    assert 4 < wild.diverged <= 12
+    assert wild.columns["round"] == calm.columns["round"]
+    last = (wild.diverged - 1) // 2 - 1  # the evaluation before
+    assert set(wild.columns["auroc"][last:]) == {wild.columns["auroc"][last]}
+    assert len(set(wild.columns["auroc"][: last + 1])) > 1
+
+
+def test_a_line_that_diverges_at_once_has_nothing_to_show() -> None:
+    with pytest.raises(Diverged, match="smaller step"):
+        run_job(growing(1e6))

@@ -33,6 +33,15 @@ def test_a_hit_forgives_rounding() -> None:
     assert first_hit(running_mean(np.full(30, 0.1), 10), 0.1) == 0
 
 
+def test_a_run_that_diverged_stands_as_it_was_measured_last() -> None:
+    whole = track([0.2, 0.6], every=10).held(45, 10, 27)
+    assert whole.columns["round"] == [10, 20, 30, 40, 45]
+    assert whole.columns["local_steps"] == [100, 200, 300, 400, 450]
+    assert whole.columns["test worst"] == [0.2, 0.6, 0.6, 0.6, 0.6]
+    said = Tracks.of([whole, track([0.1] * 5, seed=1)]).diverged()
+    assert said == ["one, seed 0: diverged in round 27; its last measure stands"]
+
+
 def test_reached_counts_rounds_and_local_steps() -> None:
     spiky = track([0.0, 0.9, 0.0, 0.6, 0.6, 0.6])
     assert spiky.reached("test worst", 0.5) == 2

@@ -36,6 +36,8 @@ def reproduce(name: str, quick: bool, as_json: bool, out: Path) -> None:
     tracks = run_figure(figure, name)
     claims = figure.claims(tracks)
     outcome.write(name, figure, tracks, claims, time.perf_counter() - began, out / name)
+    for said in tracks.diverged():
+        typer.echo(said, err=True)
     if as_json:
         print(outcome.json_lines(claims))
     else:

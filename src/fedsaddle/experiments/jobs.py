@@ -16,6 +16,7 @@ from fedsaddle.config import validated
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.noise import Noise
 from fedsaddle.data.table import Dataset
+from fedsaddle.errors import Diverged
 from fedsaddle.experiments.figure import Line, Setting
 from fedsaddle.experiments.tracks import Track
 from fedsaddle.loop import run
@@ -31,19 +32,30 @@ class Job:
 
 
 def run_job(job: Job) -> Track:
-    """Run it on one core; the seed draws the split, the starting point and every batch."""
+    """Run it on one core; the seed draws the split, the starting point and every batch.
+
+    A run that diverges is kept as it was measured last: one line out of many should not end a figure.
+    """
     torch.set_num_threads(1)
     data = _rows(json.dumps({**job.setting.data, **job.line.data}, sort_keys=True), job.seed)
-    result = run(
-        make_algorithm(job, data),
-        data,
-        job.line.rounds,
-        seed=job.seed,
-        workers=1,
-        chunk=job.line.chunk,
-        evaluate_every=job.line.evaluate_every or job.setting.evaluate_every,
-        evaluate_train=job.setting.evaluate_train,
-    )
+    every = job.line.evaluate_every or job.setting.evaluate_every
+    history: list[dict[str, Any]] = []
+    try:
+        result = run(
+            make_algorithm(job, data),
+            data,
+            job.line.rounds,
+            seed=job.seed,
+            workers=1,
+            chunk=job.line.chunk,
+            evaluate_every=every,
+            evaluate_train=job.setting.evaluate_train,
+            watch=lambda _, record: None if record is None else history.append(record),
+        )
+    except Diverged as reason:
+        if not history or reason.round is None:
+            raise
+        return Track.of(job.line.label, job.seed, history).held(job.line.rounds, every, reason.round)
     if result.summary["stopped"] == "interrupted":
         raise KeyboardInterrupt
     return Track.of(job.line.label, job.seed, result.history)

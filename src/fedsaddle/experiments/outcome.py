@@ -47,7 +47,7 @@ def results(name: str, figure: Figure, tracks: Tracks, claims: list[Claim], seco
         "lines": [asdict(line) for line in figure.lines],
         "claims": [claim.to_dict() for claim in claims],
         "runs": [
-            {"label": label, "seed": track.seed, "columns": track.columns}
+            {"label": label, "seed": track.seed, "columns": track.columns, "diverged": track.diverged}
             for label, seeds in tracks.by_label.items()
             for track in seeds
         ],

@@ -12,6 +12,7 @@ from scipy.special import stdtrit
 
 Floats = NDArray[np.float64]
 
+COSTS = ("round", "exchanges", "local_steps", "seconds")
 STATISTICS = ("worst", "mean", "std", "global")
 WINDOW = 10  # rounds of a running mean
 LAST = 50  # rounds at the end that make up a level
@@ -24,11 +25,12 @@ class Track:
     label: str
     seed: int
     columns: dict[str, list[float]]
+    diverged: int | None = None  # in which round
 
     @classmethod
     def of(cls, label: str, seed: int, history: Sequence[Mapping[str, Any]]) -> Track:
         """Read a history: costs, "test worst" (of accuracy), "test loss worst" ..., and pooled measures by name."""
-        columns = {key: [float(r[key]) for r in history] for key in ("round", "exchanges", "local_steps", "seconds")}
+        columns = {key: [float(r[key]) for r in history] for key in COSTS}
         columns["bytes"] = [float(r["bytes_down"] + r["bytes_up"]) for r in history]
         for part in ("test", "train"):
             for measure in history[-1].get(part, {}):
@@ -38,6 +40,16 @@ class Track:
         for measure in history[-1].get("pooled", {}):
             columns[measure] = [float(f"{r['pooled'][measure]:.6g}") for r in history]
         return cls(label, seed, columns)
+
+    def held(self, rounds: int, every: int, diverged: int) -> Track:
+        """To the end of a run that diverged: costs go on as they did, and the last finite measures stand."""
+        missing = [min(r, rounds) for r in range(every, rounds + every, every)][len(self.columns["round"]) :]
+        last = self.columns["round"][-1]
+        columns = {
+            name: values + [values[-1] * r / last if name in (*COSTS, "bytes") else values[-1] for r in missing]
+            for name, values in self.columns.items()
+        }
+        return Track(self.label, self.seed, columns, diverged)
 
     def column(self, name: str) -> Floats:
         """A column as an array."""
@@ -81,6 +93,11 @@ class Tracks:
         """Sort them by label and seed."""
         labels = dict.fromkeys(t.label for t in tracks)
         return cls({k: tuple(sorted((t for t in tracks if t.label == k), key=lambda t: t.seed)) for k in labels})
+
+    def diverged(self) -> list[str]:
+        """In words, which runs diverged."""
+        runs = [t for seeds in self.by_label.values() for t in seeds if t.diverged is not None]
+        return [f"{t.label}, seed {t.seed}: diverged in round {t.diverged}; its last measure stands" for t in runs]
 
     def __getitem__(self, label: str) -> tuple[Track, ...]:
         return self.by_label[label]
