@@ -7,7 +7,8 @@ import torch
 from run_cases import Silent, drfa, fedavg, iris, same_result, story
 
 from fedsaddle.errors import NobodyAnswered
-from fedsaddle.loop import MOST_EMPTY, run
+from fedsaddle.loop import run
+from fedsaddle.rounds import MOST_EMPTY
 
 
 def test_the_state_stays_and_the_round_counts():

@@ -21,7 +21,7 @@ from fedsaddle.algorithms.lazy_scores import (
     weighed,
 )
 from fedsaddle.algorithms.local_sgd import cohort_size
-from fedsaddle.algorithms.score_heap import First, Heaps, Opening, first_scores, heaped, opened
+from fedsaddle.algorithms.score_heap import First, HeapState, Opening, first_scores, heaped, opened
 from fedsaddle.algorithms.score_privacy import ScorePrivacy
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
@@ -54,26 +54,10 @@ class Local:
 
 
 @dataclass(frozen=True)
-class FedX1State:
-    """The server's memory; the heaps are empty until the first round opens them."""
+class FedX1State(HeapState):
+    """The server's memory: the model beside the heaps."""
 
     w: Tensor
-    rounds: int = 0
-    scores1: Tensor | None = None
-    scores2: Tensor | None = None
-    born1: Tensor | None = None
-    born2: Tensor | None = None
-    mean1: float = 0.0
-    mean2: float = 0.0
-    among1: float = 0.0
-    among2: float = 0.0
-
-    def heaps(self) -> Heaps | None:
-        """What it holds of scores."""
-        if self.scores1 is None or self.scores2 is None or self.born1 is None or self.born2 is None:
-            return None
-        means = (self.mean1, self.mean2, self.among1, self.among2)
-        return Heaps(self.scores1, self.scores2, self.born1, self.born2, *means)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +102,7 @@ class FedX1:
         sent = Start(server.w, R.scores1, R.scores2, R.mean1, R.mean2, η, m)  # lines 24-25
         _, local = clients.ask(P, self.local_sgd, sent)
         H = heaped(self, R, local, server.rounds + 1, rng)  # line 23
-        return FedX1State(local.w, server.rounds + 1, **vars(H))  # line 26
+        return FedX1State(local.w, rounds=server.rounds + 1, **vars(H))  # line 26
 
     def first_scores(self, own: None, sent: Opening, site: Site) -> tuple[None, First]:
         """Lines 3-4."""

@@ -26,7 +26,7 @@ from fedsaddle.algorithms.lazy_scores import (
     weighed,
 )
 from fedsaddle.algorithms.local_sgd import cohort_size
-from fedsaddle.algorithms.score_heap import First, Heaps, Opening, first_scores, heaped, opened
+from fedsaddle.algorithms.score_heap import First, Heaps, HeapState, Opening, first_scores, heaped, opened
 from fedsaddle.algorithms.score_privacy import ScorePrivacy
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch, Clients, Site
@@ -67,28 +67,12 @@ class Local:
 
 
 @dataclass(frozen=True)
-class FedX2State:
-    """The server's memory; the heaps are empty until the first round opens them."""
+class FedX2State(HeapState):
+    """The server's memory: the model and the gradient estimate beside the heaps."""
 
     w: Tensor
     G: Tensor
-    rounds: int = 0
-    scores1: Tensor | None = None
-    scores2: Tensor | None = None
-    born1: Tensor | None = None
-    born2: Tensor | None = None
-    mean1: float = 0.0
-    mean2: float = 0.0
-    among1: float = 0.0
-    among2: float = 0.0
     scale: float = 0.0
-
-    def heaps(self) -> Heaps | None:
-        """What it holds of scores."""
-        if self.scores1 is None or self.scores2 is None or self.born1 is None or self.born2 is None:
-            return None
-        means = (self.mean1, self.mean2, self.among1, self.among2)
-        return Heaps(self.scores1, self.scores2, self.born1, self.born2, *means)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +128,7 @@ class FedX2:
         H = heaped(self, R, local, server.rounds + 1, rng)  # line 25
         if local.growth is not None:
             scale += math.log(max(1e-6, 1 - self.tracking + self.tracking * float(local.growth)))
-        return FedX2State(local.w, local.G, server.rounds + 1, **vars(H), scale=scale)  # line 27
+        return FedX2State(local.w, local.G, scale, rounds=server.rounds + 1, **vars(H))  # line 27
 
     def first_scores(self, own: InnerMeans, sent: Opening, site: Site) -> tuple[None, First]:
         """Lines 3-4."""

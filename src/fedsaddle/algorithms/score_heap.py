@@ -71,6 +71,28 @@ class Heaps:
     among2: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class HeapState:
+    """The server's memory; the heaps are empty until the first round opens them."""
+
+    rounds: int = 0
+    scores1: Tensor | None = None
+    scores2: Tensor | None = None
+    born1: Tensor | None = None
+    born2: Tensor | None = None
+    mean1: float = 0.0
+    mean2: float = 0.0
+    among1: float = 0.0
+    among2: float = 0.0
+
+    def heaps(self) -> Heaps | None:
+        """What it holds of scores."""
+        if self.scores1 is None or self.scores2 is None or self.born1 is None or self.born2 is None:
+            return None
+        means = (self.mean1, self.mean2, self.among1, self.among2)
+        return Heaps(self.scores1, self.scores2, self.born1, self.born2, *means)
+
+
 def first_scores(how: SharingScores, sent: Opening, site: Site) -> First:
     """A client's part of the opening: scores of as many rows as it will share each round."""
     w = site.each(sent.w)

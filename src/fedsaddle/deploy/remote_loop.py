@@ -14,9 +14,9 @@ from fedsaddle.data.store import Ints
 from fedsaddle.deploy.site_side import BINS
 from fedsaddle.engines.deployed.asking import Deployed
 from fedsaddle.errors import Diverged
-from fedsaddle.loop import Loop
 from fedsaddle.metrics.evaluation import Measured
 from fedsaddle.metrics.histograms import ScoreHistogram, merged, sigmoid_edges
+from fedsaddle.rounds import Loop
 
 
 @dataclass(frozen=True)

@@ -39,10 +39,11 @@ def make_engine(
     if name != "vectorised":
         raise BadInput("engine", name, "choose one of serial, vectorised")
     keep_freed_memory()
-    by_rule = settings(problem, rows)
     if chunk is not None and chunk > 1 and _keeps_statistics(problem):
         raise BadInput("engine.chunk", chunk, "BatchNorm takes one client at a time; leave it out, or use nn.GroupNorm")
-    return Vectorised(rows, seed, by_rule[0] if chunk is None else chunk, by_rule[1] if workers is None else workers)
+    by_rule = settings(problem, rows)
+    many, threads = (rule if given is None else given for given, rule in zip((chunk, workers), by_rule, strict=True))
+    return Vectorised(rows, seed, chunk=many, workers=threads)
 
 
 def settings(problem: Any, rows: ClientRows) -> tuple[int, int]:

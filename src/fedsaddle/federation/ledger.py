@@ -7,7 +7,8 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from fedsaddle.federation.clients import Clients, Ints, R, Task, merged
+from fedsaddle.federation.clients import Ints, R, Task, merged
+from fedsaddle.federation.passing import Passing
 from fedsaddle.federation.records import Seen, nbytes, seen, tensors
 
 
@@ -39,34 +40,10 @@ def reply_bytes(reply: Any, answered: int) -> int:
 
 
 @dataclass
-class Metered:
+class Metered(Passing):
     """Passes every ask on and writes it into the ledger."""
 
-    inner: Clients
     ledger: Ledger = field(default_factory=Ledger)
-
-    @property
-    def count(self) -> int:
-        """Number of clients N."""
-        return self.inner.count
-
-    @property
-    def sizes(self) -> Ints:
-        """Rows per client."""
-        return self.inner.sizes
-
-    @property
-    def samples(self) -> int:
-        """Samples that clients have worked on."""
-        return int(getattr(self.inner, "samples", 0))
-
-    def begin(self, round: int) -> None:
-        """Open a round."""
-        self.inner.begin(round)
-
-    def commit(self) -> None:
-        """Close the round."""
-        self.inner.commit()
 
     def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
         """Ask, and note what it cost."""

@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedsaddle.errors import BadInput, NobodyAnswered
-from fedsaddle.federation.clients import Clients, Ints, R, Task, merged
+from fedsaddle.federation.clients import Ints, R, Task, merged
+from fedsaddle.federation.passing import Passing
 from fedsaddle.federation.randomness import ClientKeys
 
 
 @dataclass
-class Lossy:
+class Lossy(Passing):
     """Each client's reply is lost with probability `share`; a lost reply leaves no trace, not even in its memory."""
 
-    inner: Clients
     share: float
     seed: int = 0
     _round: int = field(default=0, repr=False)
@@ -27,29 +27,10 @@ class Lossy:
         if not 0 <= self.share < 1:
             raise BadInput("share", self.share, "give the share of lost replies, at least 0 and below 1")
 
-    @property
-    def count(self) -> int:
-        """Number of clients N."""
-        return self.inner.count
-
-    @property
-    def sizes(self) -> Ints:
-        """Rows per client."""
-        return self.inner.sizes
-
-    @property
-    def samples(self) -> int:
-        """Samples that clients have worked on."""
-        return int(getattr(self.inner, "samples", 0))
-
     def begin(self, round: int) -> None:
         """Open a round."""
         self._round, self._exchange = round, 0
-        self.inner.begin(round)
-
-    def commit(self) -> None:
-        """Close the round."""
-        self.inner.commit()
+        super().begin(round)
 
     def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
         """Ask those whose replies will arrive."""
