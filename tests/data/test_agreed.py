@@ -47,6 +47,30 @@ def test_sites_encode_as_one_pooled_file_would(tmp_path):
     assert agreed["counts"] == [4, 1, 3]
 
 
+def test_one_label_against_the_rest(tmp_path):
+    raws, said = told(tmp_path, test_share=0.0)
+    agreed = json.loads(json.dumps(agree(said, tuple(SITES), positive="ill")))
+    tables = [encode(raw, agreed)[0] for raw in raws]
+    rows = [r for rows in SITES.values() for r in rows]
+    pooled = from_file(write(tmp_path / "all.csv", rows), "label", "hospital", positive="ill").train
+    assert np.concatenate([t.y for t in tables]).tolist() == pooled.y.tolist() == [1, 1, 1, 0, 1, 0, 0, 0]
+    assert tables[0].classes == pooled.classes == ("not ill", "ill")
+    assert agreed["counts"] == [4, 4]
+    with pytest.raises(BadInput, match="positive = 'dead': is no value of column 'target'; there are: ill, sick, well"):
+        agree(said, tuple(SITES), positive="dead")
+
+
+def test_every_class_is_held_out_alike(tmp_path):
+    rows = [(30 + i, "f", 0.5, "a", "ill" if i % 5 == 0 else "well") for i in range(40)]
+    raw = read_site(write(tmp_path / "a.csv", rows), "label", "hospital", test_share=0.25, stratify=True)
+    labels = raw.columns["label"]
+    assert [(labels[part] == "ill").sum() for part in (raw.train, raw.test)] == [6, 2]
+    assert sorted([*raw.train, *raw.test]) == list(range(40))
+    np.savez(tmp_path / "r.npz", x=np.ones((4, 2)), y=np.array([0.5, 1.5, 2.0, 3.0]))
+    with pytest.raises(BadInput, match="stratify = True: needs data with one class a row"):
+        read_site(tmp_path / "r.npz", stratify=True)
+
+
 def test_arrays_of_pictures(tmp_path):
     chance = np.random.default_rng(0)
     parts = {"a": chance.normal(2, 3, (5, 1, 4, 4)), "b": chance.normal(5, 1, (7, 1, 4, 4))}

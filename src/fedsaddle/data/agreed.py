@@ -14,6 +14,7 @@ import numpy as np
 
 from fedsaddle.data.cells import MAX_AUTO_CLASSES, need_numbers, numbers, whole
 from fedsaddle.data.encode import Scale, one_hot, ordinal
+from fedsaddle.data.files import two_classes
 from fedsaddle.data.site_file import RawRows
 from fedsaddle.data.table import Array, Table
 from fedsaddle.errors import BadInput
@@ -64,15 +65,25 @@ def _feature(raw: RawRows, name: str, standardise: bool) -> Facts:
     return said
 
 
-def agree(told: Sequence[Facts], names: Sequence[str], task: str = "auto") -> Facts:
-    """The encoding that fits the facts of all sites, in the order of their names."""
+def agree(
+    told: Sequence[Facts], names: Sequence[str], task: str = "auto", positive: str | int | bool | None = None
+) -> Facts:
+    """The encoding that fits the facts of all sites, in the order of their names.
+
+    With `positive`, that value of the target is class 1 and all others are class 0.
+    """
     columns = [[f["name"] for f in each["features"]] for each in told]
     for name, own in zip(names, columns, strict=True):
         if own != columns[0]:
             raise BadInput(f"columns of {name}", own, f"{names[0]} has {columns[0]}; all sites need the same ones")
-    classes, counts = _classes([each["target"] for each in told], names, task)
+    values, counts = _classes([each["target"] for each in told], names, task)
+    labels: Facts = {"values": values, "classes": values, "counts": counts}
+    if positive is not None:
+        index, both = two_classes([str(v) for v in values or ()], positive, "target")
+        others = sum(counts) - counts[index]
+        labels = {"values": values, "classes": list(both), "counts": [others, counts[index]], "positive": index}
     features = [_agreed([each["features"][k] for each in told], names) for k in range(len(columns[0]))]
-    return {"classes": classes, "counts": counts, "features": features}
+    return {**labels, "features": features}
 
 
 def _classes(told: Sequence[Facts], names: Sequence[str], task: str) -> tuple[list[Any] | None, list[int]]:
@@ -127,7 +138,7 @@ def encode(raw: RawRows, agreed: Mapping[str, Any]) -> tuple[Table, Table]:
         blocks.append(block)
         names += new
     x = blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
-    y, classes = _codes(raw, agreed["classes"])
+    y, classes = _codes(raw, agreed)
     features = names if len(names) == int(np.prod(x.shape[1:])) else []
     train, test = (Table.of(x[rows], y[rows], None, classes, features) for rows in (raw.train, raw.test))
     train.check()
@@ -147,12 +158,13 @@ def _encoded(column: Array, how: Mapping[str, Any]) -> tuple[Array, list[str]]:
     return Scale(np.asarray(how["mean"]), np.asarray(how["std"])).apply(x), [name]
 
 
-def _codes(raw: RawRows, classes: Sequence[Any] | None) -> tuple[Array, tuple[str, ...]]:
+def _codes(raw: RawRows, agreed: Mapping[str, Any]) -> tuple[Array, tuple[str, ...]]:
     column = raw.columns[raw.target]
-    if classes is None:
+    if agreed["classes"] is None:
         return need_numbers(column, raw.target), ()
-    known = np.array(classes)
+    known = np.array(agreed["values"])
     codes = ordinal(whole(column, raw.target).astype(known.dtype), known)
     if (codes < 0).any():
         raise BadInput(f"column '{raw.target}'", str(column[int(np.argmin(codes))]), "is no class of the agreed ones")
-    return codes, tuple(str(c) for c in classes)
+    y = (codes == agreed["positive"]).astype(np.int64) if "positive" in agreed else codes
+    return y, tuple(str(c) for c in agreed["classes"])

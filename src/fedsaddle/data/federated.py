@@ -80,7 +80,9 @@ def federate(
         test = Stacked.of(*_tensors(dataset.test), test_parts, allow_empty=True)
     else:
         how = (parts, test_share, seed)
-        kept, held = hold_out_classes(dataset.train, *how) if stratify else hold_out(*how)
+        if stratify and (not dataset.train.classes or dataset.train.y.ndim > 1):
+            raise BadInput("stratify", True, "needs data with one class a row; leave it out")
+        kept, held = hold_out_classes(dataset.train.y, *how) if stratify else hold_out(*how)
         train, test = Stacked.of(x, y, kept), Stacked.of(x, y, held, allow_empty=True)
     return FederatedData(
         name=dataset.name,
@@ -114,14 +116,13 @@ def hold_out(parts: Parts, test_share: float, seed: int) -> tuple[Parts, Parts]:
     return np.split(rows[~held], ends), np.split(rows[held], test_ends)
 
 
-def hold_out_classes(table: Table, parts: Parts, test_share: float, seed: int) -> tuple[Parts, Parts]:
+def hold_out_classes(labels: Array, parts: Parts, test_share: float, seed: int) -> tuple[Parts, Parts]:
     """As `hold_out`, within each class of each client."""
-    if not table.classes or table.y.ndim > 1:
-        raise BadInput("stratify", True, "needs data with one class a row; leave it out")
-    strata = [part[table.y[part] == c] for part in parts for c in range(len(table.classes))]
+    classes = np.unique(labels)
+    strata = [part[labels[part] == c] for part in parts for c in classes]
     there = [k for k, rows in enumerate(strata) if len(rows)]
     halves = hold_out([strata[k] for k in there], test_share, seed)
-    ends = np.searchsorted(there, np.arange(len(parts) + 1) * len(table.classes)).tolist()
+    ends = np.searchsorted(there, np.arange(len(parts) + 1) * len(classes)).tolist()
     kept, held = ([np.sort(np.concatenate(half[a:b])) for a, b in pairwise(ends)] for half in halves)
     return kept, held
 

@@ -145,14 +145,19 @@ def _one_hot(values: list[Array], column: str) -> tuple[list[Array], list[Encode
 
 def with_positive(table: Table, positive: str | int | bool, target: str) -> Table:
     """Class 1 is the value `positive` of the target, class 0 all others."""
+    index, classes = two_classes(table.classes, positive, target)
+    return replace(table, y=(table.y == index).astype(np.int64), classes=classes)
+
+
+def two_classes(classes: Sequence[str], positive: str | int | bool, target: str) -> tuple[int, tuple[str, str]]:
+    """Which of the classes is the positive one, and the names of the two that are left."""
     written = [str(positive), str(positive).lower(), str(int(positive))] if isinstance(positive, bool) else [positive]
-    name = next((str(w) for w in written if str(w) in table.classes), None)
+    name = next((str(w) for w in written if str(w) in classes), None)
     if name is None:
-        there = ", ".join(table.classes[:10]) or "numbers; say task = 'classes'"
+        there = ", ".join(classes[:10]) or "numbers; say task = 'classes'"
         raise BadInput("positive", positive, f"is no value of column '{target}'; there are: {there}")
-    others = [c for c in table.classes if c != name]
-    y = (table.y == table.classes.index(name)).astype(np.int64)
-    return replace(table, y=y, classes=(others[0] if len(others) == 1 else f"not {name}", name))
+    others = [c for c in classes if c != name]
+    return list(classes).index(name), (others[0] if len(others) == 1 else f"not {name}", name)
 
 
 def check_clients(data: Dataset, client: str) -> None:

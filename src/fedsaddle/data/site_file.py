@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsaddle.data.federated import hold_out
+from fedsaddle.data.cells import whole
+from fedsaddle.data.federated import hold_out, hold_out_classes
 from fedsaddle.data.npz import read_arrays
 from fedsaddle.data.read_columns import read_columns, require
 from fedsaddle.data.table import Array
@@ -41,10 +42,12 @@ def read_site(
     delimiter: str = ",",
     test_share: float = 0.2,
     seed: int = 0,
+    stratify: bool = False,
 ) -> RawRows:
     """Read a site's CSV, Parquet or .npz file; a client column is left out, for all its rows are this site's.
 
-    Test rows come from `test_path` or from `x_test` of the .npz; else `test_share` of the rows is held out.
+    Test rows come from `test_path` or from `x_test` of the .npz; else `test_share` of the rows is held out, with
+    `stratify` of each class.
     """
     if path.suffix.lower() == ".npz":
         arrays = read_arrays(path)
@@ -70,8 +73,23 @@ def read_site(
         raise BadInput("path", str(path), f"its columns have {sorted(sizes)} rows; all need the same number, not 0")
     n = sizes.pop()
     if test is None:
-        kept, held = hold_out([np.arange(n)], test_share, seed) if test_share else ([np.arange(n)], [np.arange(0)])
-        return RawRows(names, target, train, kept[0], held[0])
+        kept, held = _held_out(train[target], target, test_share, seed, stratify)
+        return RawRows(names, target, train, kept, held)
     m = len(test[target])
     both = {name: np.concatenate([values, test[name]]) for name, values in train.items()}
     return RawRows(names, target, both, np.arange(n), np.arange(n, n + m))
+
+
+def _held_out(values: Array, target: str, share: float, seed: int, stratify: bool) -> tuple[Array, Array]:
+    """Row numbers to train on, and those held out."""
+    rows = np.arange(len(values))
+    if not share:
+        return rows, rows[:0]
+    if not stratify:
+        kept, held = hold_out([rows], share, seed)
+        return kept[0], held[0]
+    labels = whole(values, target)
+    if labels.dtype.kind == "f" or labels.ndim > 1:
+        raise BadInput("stratify", True, "needs data with one class a row; leave it out")
+    kept, held = hold_out_classes(labels, [rows], share, seed)
+    return kept[0], held[0]

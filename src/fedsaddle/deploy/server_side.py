@@ -70,7 +70,8 @@ class DeployedRun:
         else:
             heard = courier.errand("facts", self.name, {"config": digests(self.config)}, everyone=True)
             told = [heard[i] for i in range(len(self.names))]
-            agreed = agree(told, self.names, str(self.config.data.options().get("task", "auto")))
+            options = self.config.data.options()
+            agreed = agree(told, self.names, str(options.get("task", "auto")), options.get("positive"))
             self.out.mkdir(parents=True, exist_ok=True)
             write_json(path, {"names": self.names, "told": told, "agreed": agreed})
         return told, agreed

@@ -109,6 +109,7 @@ class SiteSide:
                 test_path=self.place.test_data,
                 test_share=self.config.data.test_share,
                 seed=self.config.run.seed,
+                stratify=self.config.data.stratify,
                 **options,
             )
         return self._raw
