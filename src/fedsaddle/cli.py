@@ -29,6 +29,10 @@ PositiveOption = Annotated[
 ImageOption = Annotated[
     str | None, typer.Option(help="Column that names a picture, seen from the table.", show_default=False)
 ]
+TogetherOption = Annotated[
+    str | None,
+    typer.Option(help="Column, such as the patient, whose rows are not parted by the test.", show_default=False),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
@@ -54,6 +58,7 @@ def run(
     label: LabelOption = None,
     positive: PositiveOption = None,
     image: ImageOption = None,
+    together: TogetherOption = None,
 ) -> None:
     """Run a config: metrics, model, plots and checkpoints go to a folder.
 
@@ -63,7 +68,7 @@ def run(
     from fedsaddle.commands.run import run as go
 
     table = config if config.suffix.lower() in TABLES else None
-    own = Own.asked(table, site, label, positive, image)
+    own = Own.asked(table, site, label, positive=positive, image=image, together=together)
     changes = [*(set or []), *([f'engine.name="{engine}"'] if engine else [])]
     raise typer.Exit(go(config, changes, out, resume, own))
 
@@ -76,12 +81,13 @@ def init(
     label: LabelOption = None,
     positive: PositiveOption = None,
     image: ImageOption = None,
+    together: TogetherOption = None,
 ) -> None:
     """Write a config to start from, with every key explained."""
     from fedsaddle.commands.init import init as go
     from fedsaddle.commands.own_data import Own
 
-    go(path, Own.asked(csv, site, label, positive, image))
+    go(path, Own.asked(csv, site, label, positive=positive, image=image, together=together))
 
 
 @app.command("list")

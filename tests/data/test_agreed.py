@@ -71,6 +71,17 @@ def test_every_class_is_held_out_alike(tmp_path):
         read_site(tmp_path / "r.npz", stratify=True)
 
 
+def test_a_column_that_keeps_rows_together(tmp_path):
+    rows = [(30 + i, f"p{i // 4}", 0.5, "a", "ill" if i % 5 == 0 else "well") for i in range(40)]
+    path = write(tmp_path / "a.csv", rows)
+    raw = read_site(path, "label", "hospital", test_share=0.3, stratify=True, together="sex")
+    assert raw.features == ("age", "dose")
+    assert len(raw.test) == 12
+    assert {r // 4 for r in raw.train}.isdisjoint({r // 4 for r in raw.test})
+    with pytest.raises(BadInput, match="together = 'nobody'"):
+        read_site(path, "label", "hospital", together="nobody")
+
+
 def test_arrays_of_pictures(tmp_path):
     chance = np.random.default_rng(0)
     parts = {"a": chance.normal(2, 3, (5, 1, 4, 4)), "b": chance.normal(5, 1, (7, 1, 4, 4))}

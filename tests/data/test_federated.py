@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from fedsaddle.data.federated import federate
+from fedsaddle.data.files import from_file
 from fedsaddle.data.sklearn_sets import diabetes, digits
 from fedsaddle.data.splits import ByClass, ByColumn, Dirichlet, Iid, Natural
 from fedsaddle.data.store import Stacked
@@ -145,3 +146,21 @@ def test_stratified_clients_may_lack_a_class() -> None:
 def test_regression_cannot_be_stratified() -> None:
     with pytest.raises(BadInput, match="stratify"):
         federate(diabetes(), Iid(3), stratify=True)
+
+
+def test_rows_of_a_patient_stay_together(tmp_path):
+    chance = np.random.default_rng(1)
+    patient = chance.integers(0, 60, 400)
+    lines = [f"{h},{p},{p},{p % 7 == 0}" for h, p in zip(patient % 3, patient, strict=True)]
+    (tmp_path / "t.csv").write_text("hospital,patient,age,ill\n" + "\n".join(lines) + "\n")
+    data = from_file(tmp_path / "t.csv", "ill", "hospital", standardise=False, together="patient")
+    assert data.train.features == ("age",), "the patient is no feature"
+    for stratify in (False, True):
+        made = federate(data, Natural("hospital"), seed=3, test_share=0.25, stratify=stratify)
+        trained, tested = (set(rows.x[:, 0].tolist()) for rows in (made.train, made.test))
+        assert not trained & tested
+        assert len(trained | tested) == len(set(patient.tolist()))
+        assert 0.15 < len(tested) / len(trained | tested) < 0.35
+        if stratify:
+            ill = [sum(p % 7 == 0 for p in made.test.client(i)[0][:, 0].tolist()) > 0 for i in range(3)]
+            assert all(ill), "every hospital's test has an ill patient"

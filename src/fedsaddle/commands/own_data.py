@@ -60,14 +60,13 @@ class Own:
     label: str
     positive: str | None = None
     image: str | None = None
+    together: str | None = None
 
     @classmethod
-    def asked(
-        cls, table: Path | None, site: str | None, label: str | None, positive: str | None, image: str | None
-    ) -> Own | None:
+    def asked(cls, table: Path | None, site: str | None, label: str | None, **others: str | None) -> Own | None:
         """What the options of the command line ask for; None without a table."""
         if table is None:
-            for key, value in (("site", site), ("label", label), ("positive", positive), ("image", image)):
+            for key, value in {"site": site, "label": label, **others}.items():
                 if value is not None:
                     raise BadInput(f"--{key}", value, "is for a table of your own, such as patients.csv")
             return None
@@ -77,13 +76,15 @@ class Own:
                 raise BadInput(f"--{key}", None, remedy)
         assert site is not None
         assert label is not None
-        return cls(table, site, label, positive, image)
+        return cls(table, site, label, **others)
 
     def config(self) -> str:
         """The config as TOML; the table is read, so that what is wrong with it is said now."""
         positive, about = self._positive()
         lines = [f"path = {said(str(self.table))}", f"target = {said(self.label)}", f"client = {said(self.site)}"]
         lines += [f"positive = {said(positive):<20} # {about}"]
+        if self.together is not None:
+            lines += [f"together = {said(self.together):<20} # all trained on, or all held out"]
         if self.table.suffix.lower() == ".tsv":
             lines += ['delimiter = "\\t"']
         if self.image is None:
@@ -105,8 +106,8 @@ class Own:
         """The positive label and how many rows have it; the rarer of two unless it is named."""
 
         def choose(there: Sequence[str]) -> Sequence[str]:
-            wanted = (("--site", self.site), ("--label", self.label), ("--image", self.image))
-            return [require(name, there, key) for key, name in wanted if name is not None]
+            wanted = {"site": self.site, "label": self.label, "image": self.image, "together": self.together}
+            return [require(name, there, f"--{key}") for key, name in wanted.items() if name is not None]
 
         delimiter = "\t" if self.table.suffix.lower() == ".tsv" else ","
         columns = read_columns(self.table, choose, delimiter, self.site)

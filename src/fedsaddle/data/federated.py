@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.data.dealing import Parts, generator
+from fedsaddle.data.hold_out import hold_out
 from fedsaddle.data.splits import Split
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Array, Dataset, Encoded, Table
 from fedsaddle.errors import BadInput
-
-HOLD_OUT = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +64,8 @@ def federate(
 
     An official test table is dealt out by the same split, and `test_share` is not used. Without one, each
     client holds out `test_share` of its own rows at random: at least one if it has two, never all. With `stratify`
-    it holds out that share of each of its classes, so that rare positives are in both parts.
+    it holds out that share of each of its classes, so that rare positives are in both parts. Rows that the data set
+    wants `together`, such as those of a patient, are held out together.
     """
     dataset.check()
     prepare = getattr(split, "prepare", None)
@@ -79,10 +77,11 @@ def federate(
         train = Stacked.of(x, y, parts)
         test = Stacked.of(*_tensors(dataset.test), test_parts, allow_empty=True)
     else:
-        how = (parts, test_share, seed)
         if stratify and (not dataset.train.classes or dataset.train.y.ndim > 1):
             raise BadInput("stratify", True, "needs data with one class a row; leave it out")
-        kept, held = hold_out_classes(dataset.train.y, *how) if stratify else hold_out(*how)
+        labels = dataset.train.y if stratify else None
+        together = dataset.train.columns[dataset.together] if dataset.together else None
+        kept, held = hold_out(parts, test_share, seed, labels, together)
         train, test = Stacked.of(x, y, kept), Stacked.of(x, y, held, allow_empty=True)
     return FederatedData(
         name=dataset.name,
@@ -95,36 +94,6 @@ def federate(
         licence=dataset.licence,
         encoding=dataset.encoding,
     )
-
-
-def hold_out(parts: Parts, test_share: float, seed: int) -> tuple[Parts, Parts]:
-    """Part each client's rows into those to train on and those held out for the test."""
-    if not 0 <= test_share < 1:
-        raise BadInput("test_share", test_share, "must be at least 0 and less than 1")
-    sizes = np.array([len(part) for part in parts])
-    counts = np.round(test_share * sizes).astype(np.int64)
-    if test_share > 0:
-        counts = np.minimum(np.maximum(counts, 1), sizes - 1)
-    client = np.repeat(np.arange(len(parts)), sizes)
-    rows = np.concatenate(parts)
-    # Shuffle within each client, and hold out the first rows: in one step, as there may be very many clients.
-    order = np.lexsort((generator(seed, HOLD_OUT).random(len(rows)), client))
-    place = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    held = np.empty(len(rows), dtype=bool)
-    held[order] = place < counts[client]
-    ends, test_ends = np.cumsum(sizes - counts)[:-1], np.cumsum(counts)[:-1]
-    return np.split(rows[~held], ends), np.split(rows[held], test_ends)
-
-
-def hold_out_classes(labels: Array, parts: Parts, test_share: float, seed: int) -> tuple[Parts, Parts]:
-    """As `hold_out`, within each class of each client."""
-    classes = np.unique(labels)
-    strata = [part[labels[part] == c] for part in parts for c in classes]
-    there = [k for k, rows in enumerate(strata) if len(rows)]
-    halves = hold_out([strata[k] for k in there], test_share, seed)
-    ends = np.searchsorted(there, np.arange(len(parts) + 1) * len(classes)).tolist()
-    kept, held = ([np.sort(np.concatenate(half[a:b])) for a, b in pairwise(ends)] for half in halves)
-    return kept, held
 
 
 def _tensors(table: Table) -> tuple[Tensor, Tensor]:

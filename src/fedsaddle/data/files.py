@@ -30,6 +30,7 @@ def from_file(
     test_path: str | Path | None = None,
     delimiter: str = ",",
     positive: str | int | bool | None = None,
+    together: str | None = None,
 ) -> Dataset:
     """Read `path`; split it afterwards with `Natural(client)`.
 
@@ -39,7 +40,8 @@ def from_file(
     strings, truth values and at most 100 different whole numbers are classes; other numbers are a
     regression target. A .npz file holds arrays x, y, client, and if wanted x_test, y_test, client_test.
     `client=None` (or "", in a config) says that there is no client column, for a split such as `Dirichlet`.
-    `positive` is the value of the target that becomes class 1; all others together are class 0.
+    `positive` is the value of the target that becomes class 1; all others together are class 0. `together` is a column
+    that is no feature, such as the patient: of its rows, none are held out for the test while others are trained on.
     """
     path, client = Path(path), client or None
     if task not in ("auto", "classes", "regression"):
@@ -47,13 +49,13 @@ def from_file(
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise BadInput("delimiter", delimiter, "use one character, such as ',' or ';'")
     if path.suffix.lower() == ".npz":
-        for key, value in (("features", features), ("test_path", test_path)):
+        for key, value in (("features", features), ("test_path", test_path), ("together", together)):
             if value is not None:
                 raise BadInput(key, value, "not for .npz files, which hold the arrays x and x_test; leave it out")
         train, test = read_npz(path, target, client, standardise, task)
         encoding: list[Encoded] = []
     else:
-        roles = _Roles(target, client, None if features is None else tuple(features))
+        roles = _Roles(target, client, None if features is None else tuple(features), together)
         raw = [read_columns(path, roles.choose, delimiter, client)]
         if test_path is not None:
             raw.append(read_columns(Path(test_path), _like(raw[0]), delimiter, client))
@@ -62,7 +64,7 @@ def from_file(
     if positive is not None:
         train = with_positive(train, positive, target)
         test = None if test is None else with_positive(test, positive, target)
-    data = Dataset(path.stem, train, test, path.name, "as its owner says", tuple(encoding))
+    data = Dataset(path.stem, train, test, path.name, "as its owner says", tuple(encoding), together or "")
     data.check()
     if client is not None:
         check_clients(data, client)
@@ -76,12 +78,15 @@ class _Roles:
     target: str
     client: str | None
     features: tuple[str, ...] | None
+    together: str | None
 
     def choose(self, there: Sequence[str]) -> Sequence[str]:
-        """The columns to read: target, client, features."""
+        """The columns to read: target, client, who stays together, features."""
         apart = [require(self.target, there, "target")]
         if self.client is not None:
             apart.append(require(self.client, there, "client"))
+        if self.together is not None:
+            apart.append(require(self.together, there, "together"))
         listed = [c for c in there if c not in apart] if self.features is None else self.features
         wanted = [require(c, there, "features") for c in listed]
         if not wanted or self.target in wanted:
@@ -90,7 +95,7 @@ class _Roles:
 
     def listed(self, raw: Columns) -> Sequence[str]:
         """The feature columns, in order."""
-        return self.features or [c for c in raw if c not in (self.target, self.client)]
+        return self.features or [c for c in raw if c not in (self.target, self.client, self.together)]
 
 
 def _like(first: Columns) -> Choose:
@@ -116,10 +121,11 @@ def _tables(raw: list[Columns], roles: _Roles, standardise: bool, task: Task) ->
         for block, feature in zip(blocks, features, strict=True):
             block.append(feature)
         encoding += new
-    if roles.client is not None:
-        ids = client_ids([columns[roles.client] for columns in raw], roles.client)
-        for by, clients in zip(split_by, ids, strict=True):
-            by[roles.client] = clients
+    for named in (roles.client, roles.together):
+        if named is not None:
+            ids = client_ids([columns[named] for columns in raw], named)
+            for by, own in zip(split_by, ids, strict=True):
+                by[named] = own
     parts = zip(blocks, labels, split_by, strict=True)
     names = [e.column if e.category is None else f"{e.column}={e.category}" for e in encoding]
     return [Table.of(np.concatenate(block, axis=1), y, by, classes, names) for block, y, by in parts], encoding

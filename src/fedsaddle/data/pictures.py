@@ -29,19 +29,22 @@ def pictures(
     standardise: bool = True,
     positive: str | int | bool | None = None,
     delimiter: str = ",",
+    together: str | None = None,
 ) -> Dataset:
     """PNG, JPEG and whatever else Pillow reads, resized to `size` (a side, or [height, width]).
 
     `path` is a CSV or Parquet table, one row a picture; `folder`, by default the table's own, is where its files are.
     Rows are `(1, height, width)`, or `(3, height, width)` with `colour`: pixels / 255, less the mean, over the
     deviation of all pixels. `positive` is the label that becomes class 1; all others together are class 0.
+    `together` is a column, such as the patient, whose pictures are all trained on or all held out.
     """
     path = Path(path)
     folder = path.parent if folder is None else Path(folder)
     shape = _shape(size)
 
     def choose(there: Sequence[str]) -> Sequence[str]:
-        return [require(name, there, key) for key, name in (("file", file), ("target", target), ("client", client))]
+        wanted = (("file", file), ("target", target), ("client", client), ("together", together))
+        return list(dict.fromkeys(require(name, there, key) for key, name in wanted if name is not None))
 
     columns = read_columns(path, choose, delimiter, client)
     (labels,), classes = targets([columns[target]], target, "classes")
@@ -52,11 +55,14 @@ def pictures(
         raise BadInput("size", size, f"{len(names):,} pictures of this size do not fit into memory; use a smaller one")
     x = np.stack([_read(folder / name, i, file, shape, colour) for i, name in enumerate(names)])
     scale = Scale.fit(x) if standardise else Scale(np.zeros(()), np.ones(()))
-    table = Table.of(scale.apply(x), labels, {client: sites}, classes)
+    split_by = {client: sites}
+    if together is not None:
+        split_by[together] = client_ids([columns[together]], together)[0]
+    table = Table.of(scale.apply(x), labels, split_by, classes)
     if positive is not None:
         table = with_positive(table, positive, target)
     how = Encoded(file, mean=float(scale.mean), std=float(scale.std))
-    data = Dataset(path.stem, table, None, path.name, "as its owner says", (how,))
+    data = Dataset(path.stem, table, None, path.name, "as its owner says", (how,), together or "")
     data.check()
     check_clients(data, client)
     return data

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedsaddle.data.cells import whole
-from fedsaddle.data.federated import hold_out, hold_out_classes
+from fedsaddle.data.hold_out import hold_out
 from fedsaddle.data.npz import read_arrays
 from fedsaddle.data.read_columns import read_columns, require
 from fedsaddle.data.table import Array
@@ -43,13 +43,16 @@ def read_site(
     test_share: float = 0.2,
     seed: int = 0,
     stratify: bool = False,
+    together: str | None = None,
 ) -> RawRows:
     """Read a site's CSV, Parquet or .npz file; a client column is left out, for all its rows are this site's.
 
     Test rows come from `test_path` or from `x_test` of the .npz; else `test_share` of the rows is held out, with
-    `stratify` of each class.
+    `stratify` of each class; rows that are alike in the column `together`, which is no feature, stay together.
     """
     if path.suffix.lower() == ".npz":
+        if together is not None:
+            raise BadInput("together", together, "not for .npz files, which have no such column; leave it out")
         arrays = read_arrays(path)
         for name in ("x", target):
             require(name, list(arrays), "target" if name == target else "x")
@@ -61,9 +64,10 @@ def read_site(
 
         def choose(there: Sequence[str]) -> Sequence[str]:
             require(target, there, "target")
-            wanted = [c for c in there if c not in (target, client)] if features is None else list(features)
+            apart = (target, client, together)
+            wanted = [c for c in there if c not in apart] if features is None else list(features)
             listed[:] = [require(c, there, "features") for c in wanted]
-            return [target, *listed]
+            return [target, *listed] if together is None else [target, require(together, there, "together"), *listed]
 
         train = read_columns(path, choose, delimiter)
         names = tuple(listed)
@@ -72,24 +76,18 @@ def read_site(
     if len(sizes) > 1 or sizes == {0}:
         raise BadInput("path", str(path), f"its columns have {sorted(sizes)} rows; all need the same number, not 0")
     n = sizes.pop()
+    groups = None if together is None else train.pop(together)
     if test is None:
-        kept, held = _held_out(train[target], target, test_share, seed, stratify)
-        return RawRows(names, target, train, kept, held)
+        labels = _classes(train[target], target) if stratify else None
+        kept, held = hold_out([np.arange(n)], test_share, seed, labels, groups)
+        return RawRows(names, target, train, kept[0], held[0])
     m = len(test[target])
     both = {name: np.concatenate([values, test[name]]) for name, values in train.items()}
     return RawRows(names, target, both, np.arange(n), np.arange(n, n + m))
 
 
-def _held_out(values: Array, target: str, share: float, seed: int, stratify: bool) -> tuple[Array, Array]:
-    """Row numbers to train on, and those held out."""
-    rows = np.arange(len(values))
-    if not share:
-        return rows, rows[:0]
-    if not stratify:
-        kept, held = hold_out([rows], share, seed)
-        return kept[0], held[0]
+def _classes(values: Array, target: str) -> Array:
     labels = whole(values, target)
     if labels.dtype.kind == "f" or labels.ndim > 1:
         raise BadInput("stratify", True, "needs data with one class a row; leave it out")
-    kept, held = hold_out_classes(labels, [rows], share, seed)
-    return kept[0], held[0]
+    return labels

@@ -111,7 +111,8 @@ class Encoded:
 class Dataset:
     """A named training table, the official test table if there is one, and where they come from.
 
-    `encoding` tells for each feature how to make it from the columns of a file, for rows that come later.
+    `encoding` tells for each feature how to make it from the columns of a file, for rows that come later; `together`
+    is the column, such as the patient, whose rows must not be parted between training and test.
     """
 
     name: str
@@ -120,6 +121,7 @@ class Dataset:
     source: str
     licence: str
     encoding: tuple[Encoded, ...] = ()
+    together: str = ""
 
     def check(self) -> None:
         """Check both tables, and that they fit each other."""

@@ -102,7 +102,7 @@ class SiteSide:
     def _rows(self) -> RawRows:
         if self._raw is None:
             of_file = self.config.data.name == "file"
-            keys = ("target", "client", "features", "delimiter")
+            keys = ("target", "client", "features", "delimiter", "together")
             options = {k: v for k, v in self.config.data.options().items() if k in keys} if of_file else {}
             self._raw = read_site(
                 self.place.data,
