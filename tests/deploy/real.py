@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors.torch import load_file
+
 from fedsaddle.build import build
 from fedsaddle.config import Config, read_config
 from fedsaddle.deploy import processes
@@ -36,6 +39,16 @@ rounds = {rounds}
 checkpoint_every = 2
 dtype = "float64"
 """
+
+DRFA = 'name = "DRFA"\nlocal_steps = 3\nbatch_size = 4'
+ALGORITHMS = {  # algorithm, data, problem
+    "DRFA": (DRFA, "iris", "supervised"),
+    "FedSGDA-STORM": ('name = "FedSGDA-STORM"\nlocal_steps = 3\nbatch_size = 4', "breast-cancer", "auc"),
+    "CODASCA": ('name = "CODASCA"\nbatch_size = 4', "breast-cancer", "auc"),
+    "FedX2": ('name = "FedX2"', "breast-cancer", "pairwise"),
+    "Local SGDA+, memory": ('name = "Local SGDA+"\nlocal_steps = 3\nsnapshot_every = 2', "iris", "class-fair"),
+}
+MEMORY = ALGORITHMS["Local SGDA+, memory"]
 
 
 def free_ports(count: int) -> list[int]:
@@ -82,7 +95,8 @@ class Federation:
             name="trial", server="localhost", port=port, admin_port=admin_port, minimum=2, sites=listed
         )
         for key, value in settings.items():
-            lines = [f"{key} = {value}" if line.startswith(f"{key} = ") else line for line in text.splitlines()]
+            lines = [line for line in text.splitlines() if not line.startswith(f"{key} = ")]
+            lines.insert(lines.index("[deployment]") + 1, f"{key} = {value}")
             text = "\n".join(lines)
         (self.folder / FILE).write_text(text)
 
@@ -147,3 +161,17 @@ def wait(until: Callable[[], bool], seconds: float, process: subprocess.Popen[st
             raise AssertionError(f"ended with {process.returncode}: {process.stdout.read() if process.stdout else ''}")
         assert time.monotonic() < end, "it took too long"
         time.sleep(0.2)
+
+
+def ends(process: subprocess.Popen[str], code: int = 0, seconds: float = 1200) -> str:
+    """What it said, once it has ended with that exit code."""
+    said, _ = process.communicate(timeout=seconds)
+    assert process.returncode == code, said
+    return said
+
+
+def same_model(federation: Federation, out: str = "out") -> None:
+    """The model in that folder is the simulation's, to the bit."""
+    found = load_file(federation.folder / out / "model.safetensors")
+    for name, value in federation.simulated().state_dict().items():
+        assert torch.equal(found[name], value), name

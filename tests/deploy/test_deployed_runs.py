@@ -9,12 +9,14 @@ import pytest
 import torch
 from in_process import config, deployed, simulated, sites
 
+from fedsaddle.build import build
 from fedsaddle.config import Config, validated
 from fedsaddle.deploy.site_side import Place, SiteSide
 from fedsaddle.engines.deployed.asks import Answer, Errand
-from fedsaddle.engines.deployed.transport import InProcess
-from fedsaddle.errors import BadCheckpoint, TooFewAnswered
+from fedsaddle.engines.deployed.transport import Arrival, InProcess
+from fedsaddle.errors import BadCheckpoint, BadInput, TooFewAnswered
 from fedsaddle.federation.wire import Message, about, pack, unpack
+from fedsaddle.numerics.ranking import ranking_measures
 
 AUC = {"data": "breast-cancer", "problem": {"name": "auc"}}
 CASES = {
@@ -44,14 +46,93 @@ def test_a_deployed_run_is_the_simulated_one(given, tmp_path):
     assert ours == theirs
 
 
-def test_pooled_auroc_lies_within_its_bound(tmp_path):
+def test_pooled_figures_lie_within_their_bounds(tmp_path):
     given = CASES["FedSGDA-STORM"]
     found = deployed(given, sites(given, tmp_path), tmp_path / "out").summary["pooled"]
-    exact = simulated(given).summary["pooled"]["auroc"]
-    assert abs(found["auroc"] - exact) <= found["auroc_error"] + 1e-12
-    assert found["auroc_error"] < 0.02
-    assert found["worst_site_auroc"] <= found["auroc"] + 0.05
-    assert 0 < found["average_precision"] <= 1
+    result, test = simulated(given), build(given).data.test
+    problem = build(given).algorithm.problem
+    exact = ranking_measures(problem.ranking(result.model, test.x), test.y)
+    assert exact["auroc"] == result.summary["pooled"]["auroc"]
+    for name, value in exact.items():
+        assert abs(found[name] - value) <= found[f"{name}_error"] + 1e-12, name
+        assert found[f"{name}_error"] < 0.05, name
+    own = [ranking_measures(problem.ranking(result.model, x), y)["auroc"] for x, y in map(test.client, range(4))]
+    expected = {"worst": min(own), "best": max(own), "std": np.std(own)}
+    for name, value in expected.items():
+        assert found[f"{name}_site_auroc"] == pytest.approx(value, abs=0.02), name
+
+
+class Misreports(InProcess):
+    """Site 2 tells something else when it is to measure a model."""
+
+    def __init__(self, made, told):
+        super().__init__({i: site.answer for i, site in made.items()})
+        self.told = told
+
+    def exchange(self, clients, content, least, timeout):
+        arrivals = super().exchange(clients, content, least, timeout)
+        if about(content).get("do") != "measure":
+            return arrivals
+        return [self._spoilt(a) if a.client == 1 else a for a in arrivals]
+
+    def _spoilt(self, arrival):
+        message = unpack(arrival.content, {})
+        return Arrival(1, pack(Message(message.about, self.told(message.record))))
+
+
+MISREPORTS = {
+    "nothing": (lambda told: None, "told no number of rows"),
+    "a number of rows that is none": (lambda told: told | {"rows": -3}, "told no number of rows"),
+    "no means": (lambda told: {"rows": 3}, "told no means of accuracy, loss"),
+    "other means": (lambda told: told | {"means": {"loss": 1.0}}, "told no means of accuracy, loss"),
+    "a loss that is NaN": (
+        lambda told: told | {"means": {"loss": float("nan"), "accuracy": 1.0}}, "told a 'loss' that is not finite",
+    ),
+    "too few counts": (lambda told: told | {"scores": [[1], [2]]}, "told score counts that are not twice 1000"),
+    "counts below 0": (
+        lambda told: told | {"scores": [[-1] * 1000, [1] * 1000]}, "told score counts that are not twice 1000",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("told", "reason"), MISREPORTS.values(), ids=MISREPORTS)
+def test_a_site_is_left_out_that_tells_of_a_model(told, reason, tmp_path):
+    given = config({"name": "FedAvg", "local_steps": 3}, data="breast-cancer", evaluate_every=6)
+    made = sites(given, tmp_path)
+    result = deployed(given, made, tmp_path / "out", Misreports(made, told))
+    assert any(reason in why for why in result.summary["sites"]["site-2"]["left_out"])
+    assert result.summary["rounds"] == 6
+    assert np.isnan(result.history[-1]["clients"]["test"]["loss"][1] or np.nan)
+    assert result.summary["pooled"]["auroc"] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("section", "asked", "complaint"),
+    [
+        ("run", {"measures": ["duality-gap"]}, r"run.measures = \['duality-gap'\]: need all rows in one place"),
+        ("noise", {"variance": 0.04}, r"noise = \{'variance': 0.04\}: is for simulations"),
+    ],
+    ids=["measures", "noise"],
+)
+def test_what_only_a_simulation_can_do_is_refused(section, asked, complaint, tmp_path):
+    given = validated(
+        {
+            "data": {"name": "file", "path": "rows.csv"},
+            "split": {"name": "natural"},
+            "model": {"name": "logistic"},
+            "algorithm": {"name": "DRFA"},
+            section: asked,
+        }
+    )
+    with pytest.raises(BadInput, match=complaint):
+        deployed(given, {}, tmp_path / "out", InProcess({}))
+
+
+def test_noise_of_a_named_data_set_is_in_the_rows_that_are_dealt_out(tmp_path):
+    given = with_(CASES["DRFA"], "noise", flipped_labels=0.3, mean_step=0.1, variance=0.04)
+    found = deployed(given, sites(given, tmp_path), tmp_path / "out")
+    assert torch.equal(found.model, simulated(given).model)
+    assert not torch.equal(found.model, simulated(CASES["DRFA"]).model)
 
 
 def test_the_folder_is_that_of_a_simulation(tmp_path):

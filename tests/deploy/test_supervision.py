@@ -25,6 +25,7 @@ class Engine:
         self.results_in, self.clock = tmp_path / "results", 0.0
         self.there = dict.fromkeys(NAMES, 0.0)
         self.told = {"records": []}
+        self.with_the_job = set(NAMES)
 
     @contextmanager
     def session(self):
@@ -53,6 +54,9 @@ class Engine:
 
     def sites(self):
         return self.there
+
+    def runs(self, job, site):
+        return site in self.with_the_job
 
     def abort(self, job):
         self.aborted.append(job)
@@ -126,20 +130,38 @@ def test_a_job_that_is_said_to_run_but_answers_nobody(tmp_path):
     assert len(engine.jobs) == 2
 
 
-def test_a_site_that_comes_back_gets_a_job_that_it_is_in(tmp_path):
-    def falls_silent(engine):
+def silent(heard, with_the_job=False):
+    """Site b has not answered since 100 and was heard of at `heard`; whether it has the job."""
+
+    def look(engine):
         engine.told["silent"] = {"b": 100.0}
+        engine.there["b"] = heard
+        engine.with_the_job = set(NAMES) - (set() if with_the_job else {"b"})
 
-    def is_back(engine):
-        engine.there["b"] = 110.0
+    return look
 
-    said, engine = (
-        [],
-        Engine(tmp_path, [falls_silent, "RUNNING", is_back, *["RUNNING"] * 5], ["RUNNING", "RUNNING", DONE]),
-    )
+
+RETURNS = {  # what looks at the job find -> how many of the jobs are ended to let b in
+    "started again": ([silent(90), silent(104)], 1),
+    "not heard of since": ([silent(90), silent(99)], 0),
+    "slow, with the job": ([silent(104, True), silent(219, True)], 0),
+    "stuck, with the job": ([silent(104, True), silent(221, True)], 1),
+}
+
+
+@pytest.mark.parametrize(("looks", "ended"), RETURNS.values(), ids=RETURNS)
+def test_a_silent_site_that_is(looks, ended, tmp_path):
+    said, engine = [], Engine(tmp_path, [*looks, "RUNNING", DONE], [DONE])
     supervisor(engine, said, resubmit=0).go(tmp_path / "out")
-    assert engine.aborted == ["1"], "once, though it is silent still"
-    assert "b is back" in said
+    assert engine.aborted == ["1"][:ended]
+    assert said == ["b is back; the run is submitted again to let it in"][:ended]
+    assert len(engine.jobs) == 1 + ended, "and that is no failure"
+
+
+def test_a_site_that_falls_silent_again_is_let_in_after_longer(tmp_path):
+    engine = Engine(tmp_path, [silent(104)], [silent(104), silent(123), silent(125), "RUNNING"], [DONE])
+    supervisor(engine, resubmit=0).go(tmp_path / "out")
+    assert engine.aborted == ["1", "2"]
 
 
 def test_a_job_that_cannot_begin(tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 from fedsaddle.checkpoint import write_atomically
 from fedsaddle.commands.init import EXAMPLE as CONFIG
 from fedsaddle.config import read_config
-from fedsaddle.deploy.needs import need_nvflare
+from fedsaddle.deploy.needs import need_deployable, need_nvflare
 from fedsaddle.deploy.project import EXAMPLE, FILE, read_project
 from fedsaddle.errors import BadInput, MissingData
 
@@ -52,7 +52,7 @@ def provision(folder: Path) -> None:
     from fedsaddle.deploy.provision import provision as make
 
     project = read_project(folder)
-    read_config(folder / project.deployment.config)
+    need_deployable(read_config(folder / project.deployment.config))
     new = make(project, folder)
     for kit in new:
         print(f"made {kit}")
@@ -65,7 +65,7 @@ def flower(folder: Path) -> None:
     from fedsaddle.deploy.flower_files import write_flower
 
     project = read_project(folder)
-    read_config(folder / project.deployment.config)
+    need_deployable(read_config(folder / project.deployment.config))
     app = write_flower(project, folder)
     print(f"written to {app.parent}; start SuperLink and SuperNodes, then: flwr run {app} NAME-OF-SUPERLINK")
 

@@ -15,7 +15,7 @@ from fedsaddle.checkpoint import write_atomically
 from fedsaddle.commands.run_deployed import run_deployed
 from fedsaddle.config import read_config
 from fedsaddle.deploy.deal import deal
-from fedsaddle.deploy.needs import need_nvflare
+from fedsaddle.deploy.needs import need_deployable, need_nvflare
 from fedsaddle.deploy.project import EXAMPLE, FILE, read_project
 from fedsaddle.errors import BadInput
 from fedsaddle.loop import run
@@ -62,6 +62,7 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
         text = CONFIG.format(sites=sites) if config is None else config.read_text()
         write_atomically(folder / "fedsaddle.toml", text.encode())
         settings = read_config(folder / "fedsaddle.toml")
+        need_deployable(settings)
         built = build(settings)
         if built.data.count != sites:
             raise BadInput("--sites", sites, f"the split of the config makes {built.data.count} clients")

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fedsaddle.checkpoint import write_json
 from fedsaddle.config import Config
-from fedsaddle.deploy.needs import need_nvflare
+from fedsaddle.deploy.needs import need_deployable, need_nvflare
 from fedsaddle.deploy.project import Project, read_project
 from fedsaddle.errors import BadInput, FedSaddleError, MissingData
 from fedsaddle.report import plots
@@ -33,6 +33,7 @@ class RunEnded(FedSaddleError):
 def run_deployed(config: Config, path: Path, out: Path, resume: bool) -> int:
     """Submit the run of a config to the deployment whose project lies beside it, and stay with it to its end."""
     need_nvflare()
+    need_deployable(config)
     from fedsaddle.deploy.nvflare_session import NVFlareSession
     from fedsaddle.deploy.provision import KITS
     from fedsaddle.deploy.supervise import Supervisor

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from nvflare.fuel.flare_api.api_spec import AuthenticationError, AuthorizationError, InvalidJobDefinition, JobNotFound
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+from nvflare.fuel.hci.proto import MetaKey, MetaStatusValue
 
 from fedsaddle.deploy.jobs import Gone, Lost
 from fedsaddle.errors import MissingData, Refused, TooFewAnswered
@@ -67,6 +68,14 @@ class NVFlareSession:
         """Connected sites, and when each was heard last."""
         found = self._ask(lambda s: s.get_system_info()).client_info
         return {client.name: float(client.last_connect_time or 0.0) for client in found}
+
+    def runs(self, job: str, site: str) -> bool:
+        """Whether that site takes part in the job: one that was started anew does not. Yes where it cannot be told."""
+        found = self._ask(lambda s: s.get_client_job_status([site])) or []
+        if any(line.get(MetaKey.STATUS) == MetaStatusValue.NO_JOBS for line in found):
+            return False
+        numbers = [line[MetaKey.JOB_ID] for line in found if MetaKey.JOB_ID in line]
+        return not numbers or job in numbers
 
     def tell(self, job: str, topic: str, data: dict[str, Any]) -> dict[str, Any]:
         """Ask the running job something."""

@@ -11,11 +11,12 @@ from torch import Tensor
 
 from fedsaddle.checkpoint import Checkpoint
 from fedsaddle.data.store import Ints
-from fedsaddle.deploy.site_side import BINS
+from fedsaddle.deploy.measuring import BINS, proper
+from fedsaddle.deploy.pooled import pooled_figures
 from fedsaddle.engines.deployed.asking import Deployed
-from fedsaddle.errors import Diverged
+from fedsaddle.errors import TooFewAnswered
 from fedsaddle.metrics.evaluation import Measured
-from fedsaddle.metrics.histograms import ScoreHistogram, merged, sigmoid_edges
+from fedsaddle.metrics.histograms import ScoreHistogram, sigmoid_edges
 from fedsaddle.rounds import Loop
 
 
@@ -41,17 +42,21 @@ class RemoteLoop(Loop):
         known = self.measured[1]
         if part not in known:
             w, dual = self._solution()
+            names = self._measured_at_first_row().keys()
             known[part] = self.engine.courier.errand(
                 "measure",
                 self.engine.run,
                 {"w": w, "dual": dual, "part": part},
                 fingerprint=self.engine.fingerprint,
                 round=self.done,
+                check=lambda answer, told: proper(told, names),
             )
         return known[part]
 
     def _measure(self, rows: Any) -> Measured:
         told = {i: each for i, each in self._told(rows.part).items() if each["rows"]}
+        if not told:
+            raise TooFewAnswered(f"none of the sites with {rows.part} rows has answered; start them and resume")
         names = list(next(iter(told.values()))["means"])
         sizes = np.zeros(self.engine.count, dtype=np.int64)  # 0: a site that did not tell is left out
         values = {name: np.full(self.engine.count, np.nan) for name in names}
@@ -59,26 +64,14 @@ class RemoteLoop(Loop):
             sizes[i] = each["rows"]
             for name in names:
                 values[name][i] = each["means"][name]
-            if not np.isfinite(each["means"]["loss"]):
-                raise Diverged(i, "loss", self.done)
         return Measured(sizes, values)
 
     def _pooled(self) -> dict[str, float]:
-        """AUROC and average precision of all sites' rows together from their score histograms, how far off each may be,
-        and the AUROC of the worst site."""
+        """Figures of all rows together from the sites' score histograms, how far off each may be, and their spread."""
         rows: Any = self.train if self.test is None else self.test
         counts = [each["scores"] for each in self._told(rows.part).values() if each.get("scores")]
-        if not counts:
-            return {}
         edges = sigmoid_edges(BINS)
-        each = [ScoreHistogram(edges, np.asarray(p), np.asarray(n)) for p, n in counts]
-        together = merged(each)
-        found: dict[str, float] = {}
-        for name, figure in (("auroc", together.auroc()), ("average_precision", together.average_precision())):
-            if figure is not None:
-                found |= {name: figure.value, f"{name}_error": figure.error}
-        own = [area.value for histogram in each if (area := histogram.auroc()) is not None]
-        return found | ({"worst_site_auroc": min(own)} if own else {})
+        return pooled_figures([ScoreHistogram(edges, np.asarray(p), np.asarray(n)) for p, n in counts])
 
     def _measured_at_first_row(self) -> dict[str, Tensor]:
         w, dual = self._solution()

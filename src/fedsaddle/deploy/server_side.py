@@ -14,6 +14,7 @@ import numpy as np
 from fedsaddle.checkpoint import write_json
 from fedsaddle.config import Config
 from fedsaddle.data.agreed import agree
+from fedsaddle.deploy.needs import need_deployable
 from fedsaddle.deploy.remote_loop import RemoteLoop, RemoteRows
 from fedsaddle.deploy.sections import digests
 from fedsaddle.deploy.stand_in import build_from
@@ -21,7 +22,7 @@ from fedsaddle.engines.deployed.asking import Deployed
 from fedsaddle.engines.deployed.courier import Courier, Patience
 from fedsaddle.engines.deployed.expected import Expected, made_up
 from fedsaddle.engines.deployed.transport import Transport
-from fedsaddle.errors import BadCheckpoint, BadInput
+from fedsaddle.errors import BadCheckpoint
 from fedsaddle.fingerprint import shared_fingerprint
 from fedsaddle.measuring import Measures, asked
 from fedsaddle.output import Output, RunFolder
@@ -43,8 +44,7 @@ class DeployedRun:
 
     def go(self, transport: Transport, watch: Callable[[int, dict[str, Any] | None], None] | None = None) -> Result:
         """Agree, then run; goes on from the newest checkpoint in the folder, if there is one."""
-        if self.config.run.measures:
-            raise BadInput("run.measures", self.config.run.measures, "need all rows in one place; leave them out")
+        need_deployable(self.config)
         courier = Courier(transport, self.names, self.patience)
         told, agreed = self._agreed(courier)
         loop = self._loop(courier, told, agreed, watch)

@@ -18,6 +18,7 @@ from fedsaddle.data.agreed import encode, facts
 from fedsaddle.data.site_file import RawRows, read_site
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Table
+from fedsaddle.deploy.measuring import measured
 from fedsaddle.deploy.sections import difference, digests
 from fedsaddle.deploy.stand_in import build_from
 from fedsaddle.engines.deployed.answering import Answering
@@ -27,11 +28,8 @@ from fedsaddle.engines.deployed.site_memory import OnDisk, safe_name
 from fedsaddle.errors import BadMessage, FedSaddleError, Refused
 from fedsaddle.federation.wire import Message, about, pack, unpack
 from fedsaddle.fingerprint import shared_fingerprint
-from fedsaddle.metrics.evaluation import evaluate
-from fedsaddle.metrics.histograms import ScoreHistogram, sigmoid_edges
 
 log = logging.getLogger("fedsaddle.site")
-BINS = 1000  # of score histograms
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,8 @@ class SiteSide:
             ready = self._ready_for(errand.run)
             if errand.fingerprint != ready.answering.fingerprint:
                 raise Refused(f"agreed on {ready.answering.fingerprint}, asked to measure {errand.fingerprint}")
-            return self._measure(ready, payload)
+            own = ready.train if payload["part"] == "train" else ready.test
+            return measured(ready.answering.algorithm.problem, payload["w"], payload["dual"], own)
         raise BadMessage(f"unknown errand {errand.do!r:.40}")
 
     def _same_config(self, theirs: dict[str, str]) -> None:
@@ -167,20 +166,6 @@ class SiteSide:
 
     def _folder(self, run: str) -> Path:
         return self.place.folder / safe_name(run)
-
-    def _measure(self, ready: Ready, payload: dict[str, Any]) -> dict[str, Any]:
-        """Means over this site's own rows, and counts of scores between agreed edges; no row's own figure."""
-        problem = ready.answering.algorithm.problem
-        own = ready.train if payload["part"] == "train" else ready.test
-        if own is None:
-            return {"rows": 0}
-        measured = evaluate(problem, payload["w"], own, payload["dual"])
-        told: dict[str, Any] = {"rows": len(own.x), "means": {k: float(v[0]) for k, v in measured.values.items()}}
-        ranking = problem.ranking(payload["w"], own.x) if hasattr(problem, "ranking") else None
-        if ranking is not None:
-            counts = ScoreHistogram.of(ranking.double().numpy(), own.y.numpy(), sigmoid_edges(BINS))
-            told["scores"] = [counts.positives.tolist(), counts.negatives.tolist()]
-        return told
 
 
 def _errand(content: bytes) -> Message | None:

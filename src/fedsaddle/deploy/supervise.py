@@ -6,6 +6,7 @@ import json
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from fedsaddle.deploy.project import Project
 from fedsaddle.errors import FedSaddleError, TooFewAnswered
 
 MOST_LOST = 100  # connections, before giving up
+RETURN, SLOW = 3.0, 120.0  # seconds of silence after which a site that is up is let in again: without and with the job
 SCHEDULING = 30.0  # seconds that NVFlare may take to begin a job, beside the patience for sites
 
 
@@ -27,6 +29,7 @@ class Session(Protocol):
     def submit(self, job: Path) -> str: ...  # noqa: D102
     def status(self, job: str) -> str: ...  # noqa: D102
     def sites(self) -> dict[str, float]: ...  # noqa: D102
+    def runs(self, job: str, site: str) -> bool: ...  # noqa: D102
     def tell(self, job: str, topic: str, data: dict[str, Any]) -> dict[str, Any]: ...  # noqa: D102
     def abort(self, job: str) -> None: ...  # noqa: D102
     def results(self, job: str, folder: Path) -> Path: ...  # noqa: D102
@@ -55,7 +58,8 @@ class Supervisor:
     sleep: Callable[[float], None] = time.sleep
     job: str | None = None  # that was submitted and has not come to its end
     lost: int = 0
-    returned: set[str] = field(default_factory=set)  # sites that came back once: for them a job is not ended twice
+    welcoming: bool = False  # the job was ended to let a site back in
+    returned: Counter[str] = field(default_factory=Counter)  # how often a job was ended to let a site back in
 
     def go(self, out: Path) -> dict[str, Any]:
         """Submit until it comes to its end; the outcome, and the run's files in `out`."""
@@ -71,6 +75,9 @@ class Supervisor:
                 continue
             if outcome is not None:
                 return outcome
+            if self.welcoming:  # no failure
+                self.welcoming = False
+                continue
             self.again += 1
             most = self.project.deployment.resubmit
             if self.again > most:
@@ -101,7 +108,11 @@ class Supervisor:
 
     def _wait_for_sites(self, session: Session) -> None:
         """All of them at first, later the minimum: a run that goes on need not wait for a site that is lost."""
-        least = len(self.project.names) if not self.seen and not self.again else self.project.deployment.minimum
+        least = (
+            len(self.project.names)
+            if not (self.seen or self.again or self.returned)
+            else self.project.deployment.minimum
+        )
         until = self.now() + self.project.deployment.patience
         while True:
             there = set(session.sites()) & set(self.project.names)
@@ -143,12 +154,19 @@ class Supervisor:
             self.sleep(self.poll if began else 3 * self.poll)
 
     def _let_return(self, session: Session, job: str, silent: dict[str, float]) -> None:
-        """NVFlare lets no site back into a running job: where a silent one is up again, another job takes over."""
-        seen = session.sites() if silent else {}
+        """NVFlare lets no site back into a running job: where a silent one is up again, another job takes over.
+
+        One that is up and still has the job may only be slow, and gets more time. Whoever falls silent again must have
+        been so for longer.
+        """
+        heard = session.sites() if silent else {}
         for name, since in silent.items():
-            if name not in self.returned and seen.get(name, 0.0) > since + 3.0:
-                self.returned.add(name)
-                self.say(f"{name} is back")
-                self.again -= 1  # this one is no failure
+            often = 8 ** self.returned[name]
+            if heard.get(name, 0.0) > since + RETURN * often and (
+                heard[name] > since + SLOW * often or not session.runs(job, name)
+            ):
+                self.returned[name] += 1
+                self.say(f"{name} is back; the run is submitted again to let it in")
+                self.welcoming = True
                 session.abort(job)
                 return

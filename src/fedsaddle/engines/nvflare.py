@@ -35,6 +35,8 @@ class NVFlareTransport:
 
     def exchange(self, clients: Sequence[int], content: bytes, least: int, timeout: float) -> list[Arrival]:
         """One broadcast; those who have not answered when the time is up are left out."""
+        if self.abort.triggered:
+            raise Aborted
         number = {self.names[i]: i for i in clients}
         there = {client.name for client in self.controller._engine.get_clients()}
         targets = [name for name in number if name in there]

@@ -37,7 +37,7 @@ def one_run(summary: Summary) -> Table:
         f"{megabytes(ledger['bytes_up'])} up, {ledger['samples']:,} samples, {summary['seconds']:.1f} s"
     )
     if summary.get("pooled"):
-        cost = ", ".join(f"{k} {v:.4g}" for k, v in summary["pooled"].items()) + "\n" + cost
+        cost = ", ".join(_figures(summary["pooled"])) + "\n" + cost
     table = Table(title=title, caption=cost, title_justify="left", caption_justify="left")
     table.add_column("")
     for statistic in STATISTICS:
@@ -46,6 +46,16 @@ def one_run(summary: Summary) -> Table:
         for measure, values in summary.get(part, {}).items():
             table.add_row(f"{part} {measure}", *(f"{values[s]:.4f}" for s in STATISTICS))
     return table
+
+
+def _figures(pooled: Mapping[str, float]) -> list[str]:
+    """Pooled figures; one that has an error bound stands with it."""
+    said = []
+    for name, value in pooled.items():
+        if not (name.endswith("_error") and name.removesuffix("_error") in pooled):
+            error = pooled.get(f"{name}_error")
+            said.append(f"{name} {value:.4g}" if error is None else f"{name} {value:.4g} ± {error:.1g}")
+    return said
 
 
 def of_sites(summary: Summary) -> Table:

@@ -57,6 +57,7 @@ class Courier:
         fingerprint: str = "",
         everyone: bool = False,
         round: int = 0,
+        check: Check[Any] | None = None,
     ) -> dict[int, Any]:
         """Something other than a task: `do` it everywhere; what came back, by client."""
 
@@ -64,7 +65,8 @@ class Courier:
             return Message(Errand(do=do, run=run, fingerprint=fingerprint, nonce=nonce).to_dict(), dict(payload))
 
         least = len(self.names) if everyone else max(1, self.least(len(self.names)))
-        return self.collect(range(len(self.names)), least, made, {}, lambda answer, record: record, do, round)
+        taken = check or (lambda answer, record: record)
+        return self.collect(range(len(self.names)), least, made, {}, taken, do, round)
 
     def collect(
         self,
