@@ -81,6 +81,12 @@ def start(kit: Path) -> int:
 def kit_of(folder: Path, name: str | None) -> Path:
     """The kit of a site, or of the server: in a project's folder, or the folder itself where it is a kit."""
     if (folder / "startup").is_dir():
+        from fedsaddle.deploy.processes import site_of
+
+        owner = site_of(folder)
+        if owner != name:
+            whose = "the server" if owner is None else f"site {owner!r}"
+            raise BadInput("kit", str(folder), f"is that of {whose}; name the one that belongs to it")
         return folder
     project = read_project(folder)
     if name is not None and name not in project.sites:

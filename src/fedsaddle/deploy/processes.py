@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -22,11 +23,17 @@ def command(kit: Path) -> list[str]:
         raise MissingData(f"{kit}: there is no start-up kit; `fedsaddle deploy provision` makes them")
     settle(kit)
     (kit / "transfer").mkdir(exist_ok=True)
-    who = [f"uid={kit.name}"] if side == "client" else []
+    who = [f"uid={site_of(kit)}"] if side == "client" else []
     return [
         sys.executable, "-u", "-m", f"nvflare.private.fed.app.{side}.{side}_train", "-m", str(kit.resolve()),
         "-s", f"fed_{side}.json", "--set", "secure_train=true", *who, "org=fedsaddle", "config_folder=config",
     ]  # fmt: skip
+
+
+def site_of(kit: Path) -> str | None:
+    """The name of the site that a kit was made for, wherever it lies; None: it is for the server."""
+    path = kit / "startup" / "fed_client.json"
+    return str(json.loads(path.read_text())["client"]["fqsn"]) if path.is_file() else None
 
 
 def start(kit: Path, log: Path | None = None, before: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
