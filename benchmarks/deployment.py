@@ -1,9 +1,10 @@
-"""Seconds for one exchange, in this process and over NVFlare with TLS on loopback, beside NVFlare's own empty call.
+"""Seconds for one exchange, in this process and over NVFlare or Flower with TLS on loopback, beside their empty calls.
 
     python benchmarks/deployment.py [--sites 3] [--times 10] [--poll 0.1] [--sizes 100000 10000000]
 
 Every site gets so many float32 numbers and sends as many back; the codec's work at both ends is in the time. Server and
-sites share the machine. Needs fedsaddle[nvflare].
+sites share the machine. Measures the engines that are installed: fedsaddle[nvflare] or, in an environment of its own,
+fedsaddle[flower].
 """
 
 from __future__ import annotations
@@ -12,21 +13,24 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
-from deployment_echo import echo, seconds, vector
+from deployment_work import echo, seconds, vector
 
+from fedsaddle.commands.deploy import flower
 from fedsaddle.commands.deploy_try import CONFIG, free_ports
 from fedsaddle.deploy import processes
-from fedsaddle.deploy.nvflare_session import NVFlareSession
-from fedsaddle.deploy.project import EXAMPLE, FILE, read_project
+from fedsaddle.deploy.project import EXAMPLE, FILE, Project, read_project
 from fedsaddle.deploy.provision import KITS, provision
 from fedsaddle.engines.deployed.transport import InProcess
 from fedsaddle.federation.wire import unpack
 
+HERE = Path(__file__).parent.resolve()
 SIZES = [100_000, 10_000_000]
 
 
@@ -64,18 +68,24 @@ def write_job(path: Path, names: list[str], sizes: list[int], times: int, poll: 
     return path
 
 
+def write_project(folder: Path, sites: int) -> Project:
+    (folder / "fedsaddle.toml").write_text(CONFIG.format(sites=sites))
+    listed = "".join(f'[sites.site-{i + 1}]\ndata = "none.csv"\n' for i in range(sites))
+    port, admin_port = free_ports(2)
+    text = EXAMPLE.format(
+        name="echo", server="localhost", port=port, admin_port=admin_port, minimum=sites, sites=listed
+    )
+    (folder / FILE).write_text(text)
+    return read_project(folder)
+
+
 def over_nvflare(sites: int, sizes: list[int], times: int, poll: float) -> dict[str, list[float]]:
-    os.environ["PYTHONPATH"] = f"{Path(__file__).parent.resolve()}:{os.environ.get('PYTHONPATH', '')}"
+    from fedsaddle.deploy.nvflare_session import NVFlareSession
+
+    os.environ["PYTHONPATH"] = f"{HERE}:{os.environ.get('PYTHONPATH', '')}"
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
-        (folder / "fedsaddle.toml").write_text(CONFIG.format(sites=sites))
-        listed = "".join(f'[sites.site-{i + 1}]\ndata = "none.csv"\n' for i in range(sites))
-        port, admin_port = free_ports(2)
-        text = EXAMPLE.format(
-            name="echo", server="localhost", port=port, admin_port=admin_port, minimum=sites, sites=listed
-        )
-        (folder / FILE).write_text(text)
-        project = read_project(folder)
+        project = write_project(folder, sites)
         provision(project, folder)
         for participant in ("localhost", *project.names):
             kit = folder / KITS / participant
@@ -89,6 +99,30 @@ def over_nvflare(sites: int, sizes: list[int], times: int, poll: float) -> dict[
             job = session.submit(write_job(folder / "echo", list(project.names), sizes, times, poll, out))
             while not session.status(job).startswith("FINISHED"):
                 time.sleep(2.0)
+        found: dict[str, list[float]] = json.loads(out.read_text())
+        return found
+
+
+def over_flower(sites: int, sizes: list[int], times: int) -> dict[str, list[float]]:
+    sys.path.append(str(HERE.parent / "tests" / "deploy"))
+    from flower_network import FlowerNetwork
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        names, out = list(write_project(folder, sites).names), folder / "times.json"
+        flower(folder)
+        app = folder / "flower" / "app"
+        config = {"names": json.dumps(names), "sizes": json.dumps(sizes), "times": times, "out": str(out)}
+        text = (app / "pyproject.toml").read_text().replace("fedsaddle.deploy.flower_app", "deployment_flower")
+        lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items())
+        (app / "pyproject.toml").write_text(
+            text.partition("[tool.flwr.app.config]")[0] + f"[tool.flwr.app.config]\n{lines}"
+        )
+        with FlowerNetwork(folder / "flower", folder / "home", path=str(HERE)) as network:
+            network.start(*names)
+            network.flwr("run", app, "here")
+            while not out.exists():
+                time.sleep(1.0)
         found: dict[str, list[float]] = json.loads(out.read_text())
         return found
 
@@ -111,11 +145,16 @@ def main() -> None:
     print(f"{'':<22} {'numbers':>12} {'seconds':>10} {'least':>8} {'MB/s':>10} {'x floor':>8}")
     for size in given.sizes:
         print(line("in process", size, given.sites, in_process(given.sites, size, given.times)))
-    found = over_nvflare(given.sites, given.sizes, given.times, given.poll)
-    for size in given.sizes:
-        floor = found[f"floor beside {size}"]
-        print(line("NVFlare, empty call", 0, given.sites, floor))
-        print(line("NVFlare", size, given.sites, found[str(size)], floor))
+    engines = {
+        "NVFlare": ("nvflare", lambda: over_nvflare(given.sites, given.sizes, given.times, given.poll)),
+        "Flower": ("flwr", lambda: over_flower(given.sites, given.sizes, given.times)),
+    }
+    for engine, (module, measure) in engines.items():
+        found = {} if find_spec(module) is None else measure()
+        for size in given.sizes if found else ():
+            floor = found[f"floor beside {size}"]
+            print(line(f"{engine}, empty call", 0, given.sites, floor))
+            print(line(engine, size, given.sites, found[str(size)], floor))
 
 
 if __name__ == "__main__":

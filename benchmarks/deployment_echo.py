@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
+from deployment_work import echo, seconds, vector
 from nvflare.apis.controller_spec import Task
 from nvflare.apis.executor import Executor
 from nvflare.apis.fl_constant import ReturnCode
@@ -16,28 +14,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable, make_reply
 
 from fedsaddle.engines.nvflare import KEY, NVFlareTransport
-from fedsaddle.federation.wire import Message, pack, unpack
-
-
-def seconds(once: Callable[[], object], times: int) -> list[float]:
-    """Of each call, the first one left out."""
-    once()
-    found = []
-    for _ in range(times):
-        began = time.perf_counter()
-        once()
-        found.append(time.perf_counter() - began)
-    return found
-
-
-def echo(content: bytes) -> bytes:
-    """A site's work: read the message, write it again."""
-    return pack(unpack(content, {}))
-
-
-def vector(size: int) -> bytes:
-    """A message with so many float32 numbers."""
-    return pack(Message({}, {"v": torch.randn(size)} if size else None))
+from fedsaddle.federation.wire import unpack
 
 
 class EchoController(Controller):

@@ -38,7 +38,9 @@ def made(project: Project, folder: Path) -> Path:
         if name in project.names:
             (new / name / "startup" / "fed_client.json").write_text(json.dumps({"client": {"fqsn": name}}))
         elif name == project.deployment.server:
-            (new / name / "startup" / "fed_server.json").write_text("{}")
+            d = project.deployment
+            about = {"name": d.name, "service": {"target": f"{d.server}:{d.port}"}, "admin_port": d.admin_port}
+            (new / name / "startup" / "fed_server.json").write_text(json.dumps({"servers": [about]}))
     return new
 
 

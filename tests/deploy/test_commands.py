@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,18 @@ def test_a_site_more_gets_a_kit_and_the_others_keep_theirs(federation, capsys):
     assert "their settings were written anew" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("port", "1"), ("server", '"fl.example.org"'), ("admin_port", "2"), ("name", '"other"')]
+)
+def test_kits_are_for_one_address(key, value, federation):
+    provision(read_project(federation.folder), federation.folder)
+    path = federation.folder / "deployment.toml"
+    lines = [f"{key} = {value}" if line.startswith(f"{key} = ") else line for line in path.read_text().splitlines()]
+    path.write_text("\n".join(lines))
+    with pytest.raises(BadInput, match=rf"deployment\..*{key}.* = .*: the kits were made for .* remove .*kits and"):
+        provision(read_project(federation.folder), federation.folder)
+
+
 def test_kits_without_a_config(federation):
     (federation.folder / "fedsaddle.toml").unlink()
     with pytest.raises(MissingData, match="does not exist; write it first"):
@@ -108,6 +121,17 @@ def test_a_submitted_run_leaves_the_folder_and_the_tables_of_a_simulation(federa
     with pytest.raises(BadInput, match="holds a run already; resume it"):
         run_deployed(federation.config, federation.folder / "fedsaddle.toml", out, resume=False)
     assert run_deployed(federation.config, federation.folder / "fedsaddle.toml", out, resume=True) == 0
+
+
+def test_a_run_without_kits_leaves_no_folder(federation, monkeypatch):
+    class NoKit(stand_in_engine.Session):
+        def __init__(self, *given):
+            raise MissingData("there is no kit")
+
+    monkeypatch.setattr(sys.modules["fedsaddle.deploy.nvflare_session"], "NVFlareSession", NoKit)
+    with pytest.raises(MissingData, match="there is no kit"):
+        run_deployed(federation.config, federation.folder / "fedsaddle.toml", federation.folder / "out", resume=False)
+    assert not (federation.folder / "out").exists()
 
 
 def test_nothing_to_resume(federation):

@@ -61,12 +61,16 @@ def provision(folder: Path) -> None:
 
 
 def flower(folder: Path) -> None:
-    """Write Flower's app and the sites' folders."""
+    """Write Flower's app and the sites' folders, and keys where there are none."""
     from fedsaddle.deploy.flower_files import write_flower
+    from fedsaddle.deploy.flower_keys import KEYS, write_keys
 
     project = read_project(folder)
     need_deployable(read_config(folder / project.deployment.config))
-    app = write_flower(project, folder)
+    app, d = write_flower(project, folder), project.deployment
+    keys = app.parent / KEYS
+    if not write_keys(keys, d.server, project.names, d.certificate_days) and not keys.is_dir():
+        print("no certificates made: install Flower first, pip install 'fedsaddle[flower]', or use your own")
     print(f"written to {app.parent}; start SuperLink and SuperNodes, then: flwr run {app} NAME-OF-SUPERLINK")
 
 

@@ -39,6 +39,11 @@ def run_deployed(config: Config, path: Path, out: Path, resume: bool) -> int:
     from fedsaddle.deploy.supervise import Supervisor
 
     project, errors = read_project(path.parent), Console(stderr=True)
+
+    def connect() -> NVFlareSession:
+        return NVFlareSession(project.admin, path.parent / KITS / project.admin, project.deployment.patience)
+
+    connect()  # there is a kit, or a complaint before anything is written
     name = run_name(out, resume)
     with Progress(errors, config.run.rounds, config.algorithm.name) as progress:
         progress.say(f"run {name} at {len(project.names)} sites: {', '.join(project.names)}")
@@ -47,9 +52,6 @@ def run_deployed(config: Config, path: Path, out: Path, resume: bool) -> int:
             with open(out / "metrics.jsonl", "w" if supervisor.seen == 1 else "a") as lines:  # the server tells all
                 lines.write(json.dumps(record) + "\n")
             progress(record["round"], record)
-
-        def connect() -> NVFlareSession:
-            return NVFlareSession(project.admin, path.parent / KITS / project.admin, project.deployment.patience)
 
         supervisor = Supervisor(project, connect, config, name, progress.say, heard)
         outcome = supervisor.go(out)

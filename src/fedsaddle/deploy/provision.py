@@ -41,8 +41,9 @@ def provision(project: Project, folder: Path) -> list[Path]:
     config = folder / project.deployment.config
     if not config.is_file():
         raise MissingData(f"deployment.config = {project.deployment.config!r}: {config} does not exist; write it first")
-    made = _made(project, folder)
     kits = folder / KITS
+    _same_address(project, kits)
+    made = _made(project, folder)
     kits.mkdir(exist_ok=True)
     new = []
     for name in (project.deployment.server, *project.names, project.admin):
@@ -54,6 +55,20 @@ def provision(project: Project, folder: Path) -> list[Path]:
         if (kit / "local").is_dir():
             _configure(project, kit, config)
     return new
+
+
+def _same_address(project: Project, kits: Path) -> None:
+    """Kits and certificates say where the server is: another address needs new ones."""
+    d = project.deployment
+    for path in kits.glob("*/startup/fed_server.json"):
+        was = json.loads(path.read_text())["servers"][0]
+        target, admin_port = was["service"]["target"], was["admin_port"]
+        said = {"name": (d.name, was["name"]), "admin_port": (d.admin_port, admin_port)}
+        said["server and port"] = (f"{d.server}:{d.port}", target)
+        for key, (now, then) in said.items():
+            if now != then:
+                remedy = f"the kits were made for {then!r}; take that, or remove {kits} and {kits.parent / WORK} first"
+                raise BadInput(f"deployment.{key}", now, remedy)
 
 
 def _made(project: Project, folder: Path) -> Path:
