@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from fedsaddle.deploy import processes
+from fedsaddle.errors import BadInput
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="marks are read from /proc")
 SLEEPS = "import time; time.sleep(60)"
@@ -101,3 +104,23 @@ def test_words_before_the_command(kit, monkeypatch):
     assert process.wait() == 0
     assert (kit / "log").read_text() == "none\n"
     assert isinstance(process, subprocess.Popen)
+
+
+def test_a_port_that_is_taken(kit, monkeypatch):
+    runs(monkeypatch, SLEEPS)
+    (kit / "startup").mkdir()
+    with socket.socket() as taken, socket.socket() as other:
+        for each in (taken, other):
+            each.bind(("127.0.0.1", 0))
+        taken.listen()
+        port, admin_port = taken.getsockname()[1], other.getsockname()[1]
+        other.close()
+        about = {"service": {"target": f"localhost:{port}"}, "admin_port": admin_port}
+        (kit / "startup" / "fed_server.json").write_text(json.dumps({"servers": [about]}))
+        with pytest.raises(BadInput, match=f"port = {port}: address already in use; end what uses it"):
+            processes.start(kit, kit / "log")
+    assert processes.members(kit) == []
+    process = processes.start(kit, kit / "log")
+    assert processes.members(kit) == [process.pid]
+    processes.kill(kit)
+    process.wait()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 from fedsaddle.deploy.provision import settle
-from fedsaddle.errors import MissingData
+from fedsaddle.errors import BadInput, MissingData
 
 MARK = "FEDSADDLE_KIT"  # in the environment of every process of a kit
 
@@ -43,6 +44,7 @@ def start(kit: Path, log: Path | None = None, before: tuple[str, ...] = ()) -> s
     """
     line = [*before, *command(kit)]
     kill(kit)
+    _ports_are_free(kit)
     environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "PYTHONUNBUFFERED": "1", MARK: str(kit.resolve())}
     if log is None:
         return subprocess.Popen(line, env=environment, cwd=kit, start_new_session=True)
@@ -51,6 +53,21 @@ def start(kit: Path, log: Path | None = None, before: tuple[str, ...] = ()) -> s
             line, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment, cwd=kit,
             start_new_session=True,
         )  # fmt: skip
+
+
+def _ports_are_free(kit: Path) -> None:
+    """A server whose port is taken would go on without it, and never hear of a site."""
+    path = kit / "startup" / "fed_server.json"
+    if path.is_file():
+        said = json.loads(path.read_text())["servers"][0]
+        for port in (int(said["service"]["target"].rpartition(":")[2]), int(said["admin_port"])):
+            with socket.socket() as trial:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    trial.bind(("", port))
+                except OSError as reason:
+                    remedy = f"{(reason.strerror or 'cannot be used').lower()}; end what uses it, or choose another"
+                    raise BadInput("port", port, f"{remedy} in deployment.toml") from None
 
 
 def serve(kit: Path) -> int:
