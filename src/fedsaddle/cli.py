@@ -210,7 +210,11 @@ def deploy_try(
     """Do all of it on this machine, with real processes and real TLS, and compare with the simulation."""
     from fedsaddle.commands.deploy_try import deploy_try as go
 
-    raise typer.Exit(go(sites, config, out))
+    try:
+        raise typer.Exit(go(sites, config, out))
+    except KeyboardInterrupt:
+        typer.echo("interrupted; all processes stopped", err=True)
+        raise typer.Exit(130) from None
 
 
 def _version(wanted: bool) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from real import DRFA, Federation
 from fedsaddle.commands.deploy import kit_of
 from fedsaddle.commands.deploy import provision as provision_command
 from fedsaddle.commands.deploy_try import deploy_try
+from fedsaddle.commands.run import run
 from fedsaddle.commands.run_deployed import RunEnded, run_deployed
 from fedsaddle.deploy import processes
 from fedsaddle.deploy.project import read_project
@@ -132,6 +135,28 @@ def test_a_run_without_kits_leaves_no_folder(federation, monkeypatch):
     with pytest.raises(MissingData, match="there is no kit"):
         run_deployed(federation.config, federation.folder / "fedsaddle.toml", federation.folder / "out", resume=False)
     assert not (federation.folder / "out").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
+def test_a_run_that_is_interrupted_ends_its_job(number, federation, monkeypatch, capsys):
+    ended = []
+
+    class Interrupted(stand_in_engine.Session):
+        def status(self, job):
+            os.kill(os.getpid(), number)
+            return "RUNNING"
+
+        def abort(self, job):
+            ended.append(job)
+
+    provision(read_project(federation.folder), federation.folder)
+    monkeypatch.setattr(sys.modules["fedsaddle.deploy.nvflare_session"], "NVFlareSession", Interrupted)
+    path = federation.folder / "fedsaddle.toml"
+    before = signal.getsignal(number)
+    assert run(path, ['engine.name="nvflare"'], federation.folder / "out", resume=False) == 130
+    assert "interrupted; the job was ended, go on with --resume" in capsys.readouterr().err
+    assert ended == ["1"]
+    assert signal.getsignal(number) == before
 
 
 def test_nothing_to_resume(federation):

@@ -55,9 +55,10 @@ def test_other_kits_are_left_alone(kit, monkeypatch, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     mine, theirs = processes.start(kit, kit / "log"), processes.start(other, other / "log")
+    until(lambda: processes.members(kit))
     processes.kill(kit)
     assert mine.wait() == -signal.SIGKILL
-    assert processes.members(other) == [theirs.pid]
+    until(lambda: processes.members(other) == [theirs.pid])
     processes.stop(other)
     theirs.wait()
 
@@ -73,9 +74,10 @@ def test_one_that_does_not_listen_is_killed(kit, monkeypatch):
 def test_a_kit_that_is_started_again_runs_once(kit, monkeypatch):
     runs(monkeypatch, SLEEPS)
     first = processes.start(kit, kit / "log")
+    until(lambda: processes.members(kit))
     second = processes.start(kit, kit / "log")
     assert first.wait() == -signal.SIGKILL
-    assert processes.members(kit) == [second.pid]
+    until(lambda: processes.members(kit) == [second.pid])
     processes.kill(kit)
     second.wait()
 
@@ -121,6 +123,6 @@ def test_a_port_that_is_taken(kit, monkeypatch):
             processes.start(kit, kit / "log")
     assert processes.members(kit) == []
     process = processes.start(kit, kit / "log")
-    assert processes.members(kit) == [process.pid]
+    until(lambda: processes.members(kit) == [process.pid])
     processes.kill(kit)
     process.wait()

@@ -18,6 +18,7 @@ from fedsaddle.deploy.deal import deal
 from fedsaddle.deploy.needs import need_deployable, need_nvflare
 from fedsaddle.deploy.project import EXAMPLE, FILE, read_project
 from fedsaddle.errors import BadInput
+from fedsaddle.interruption import stoppable
 from fedsaddle.loop import run
 from fedsaddle.report.tables import console, one_run
 
@@ -57,7 +58,7 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
     def say(text: str) -> None:
         screen.print(f"{time.monotonic() - clock:5.1f} s  {text}", highlight=False, markup=False, soft_wrap=True)
 
-    with tempfile.TemporaryDirectory(prefix="fedsaddle-") as name, ExitStack() as stack:
+    with stoppable(), tempfile.TemporaryDirectory(prefix="fedsaddle-") as name, ExitStack() as stack:
         folder = Path(name)
         text = CONFIG.format(sites=sites) if config is None else config.read_text()
         write_atomically(folder / "fedsaddle.toml", text.encode())

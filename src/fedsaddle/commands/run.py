@@ -17,6 +17,7 @@ from fedsaddle.commands.own_data import Own
 from fedsaddle.config import Config, changed, read_config, validated
 from fedsaddle.data.describe import describe
 from fedsaddle.errors import BadCheckpoint, BadInput, Diverged, MissingData
+from fedsaddle.interruption import stoppable
 from fedsaddle.loop import run as run_loop
 from fedsaddle.metrics.ranking import Ranking
 from fedsaddle.report import plots, roc
@@ -39,7 +40,12 @@ def run(path: Path, changes: list[str], out: Path | None, resume: bool, own: Own
         if own is not None:
             remedy = "for a table of your own write a config first, with `fedsaddle init --csv`, and run that"
             raise BadInput("engine.name", "nvflare", remedy)
-        return run_deployed(config, path, out, resume)
+        try:
+            with stoppable():
+                return run_deployed(config, path, out, resume)
+        except KeyboardInterrupt:
+            errors.print("interrupted; the job was ended, go on with --resume", highlight=False)
+            return INTERRUPTED
     if resume:
         config = _same_as_before(config, out)
     built = build(config)

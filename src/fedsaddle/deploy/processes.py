@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fedsaddle.deploy.provision import settle
 from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.interruption import stoppable
 
 MARK = "FEDSADDLE_KIT"  # in the environment of every process of a kit
 
@@ -72,20 +73,17 @@ def _ports_are_free(kit: Path) -> None:
 
 def serve(kit: Path) -> int:
     """Run it in the foreground until it ends or is told to stop; its job processes end with it."""
-
-    def asked(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, asked)
-    process = start(kit)
-    try:
-        return process.wait()
-    except KeyboardInterrupt:
-        return 0
-    finally:
-        stop(kit)
-        process.wait()
-        signal.signal(signal.SIGTERM, before)
+    process = None
+    with stoppable():
+        try:
+            process = start(kit)
+            return process.wait()
+        except KeyboardInterrupt:
+            return 0
+        finally:
+            stop(kit)
+            if process is not None:
+                process.wait()
 
 
 def stop(kit: Path, seconds: float = 8.0) -> None:
