@@ -24,6 +24,7 @@ def test_init_writes_a_project_that_can_be_read(tmp_path: Path):
     config = read_config(tmp_path / "trial" / "fedsaddle.toml")
     assert config.data.name == "file"
     assert config.algorithm.name == "DRFA"
+    assert config.algorithm.options()["sampled_clients"] == 4, "as many as there are"
 
 
 def test_init_keeps_a_config_that_is_there(tmp_path: Path):

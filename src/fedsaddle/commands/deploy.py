@@ -41,7 +41,8 @@ def init(folder: Path, sites: int, server: str) -> None:
     config = folder / "fedsaddle.toml"
     if not config.exists():
         head, _, rest = CONFIG.partition("[data]")
-        write_atomically(config, (head + OWN_ROWS + "\n[model]" + rest.partition("[model]")[2]).encode())
+        run = head + OWN_ROWS + "\n[model]" + rest.partition("[model]")[2]
+        write_atomically(config, run.replace("sampled_clients = 10", f"sampled_clients = {sites:<2}").encode())
     print(f"written to {folder}; put in the sites and their paths, then: fedsaddle deploy provision {folder}")
 
 
