@@ -262,7 +262,7 @@ def test_a_site_refuses_a_run_it_is_not_configured_for():
     made = sites(drfa, rows)
     other = deployed(lambda: replace(drfa(), primal_step=0.7), rows, patience=0, minimum=6,
                      transport=InProcess({i: s.answer for i, s in made.items()}))  # fmt: skip
-    with pytest.raises(TooFewAnswered, match="failed: configured for run 'trial' with fingerprint"):
+    with pytest.raises(TooFewAnswered, match="refused: configured for run 'trial' with fingerprint"):
         play(drfa(), other, 1)
 
 

@@ -209,9 +209,9 @@ def test_a_site_with_another_config_refuses(section, change, tmp_path):
     made = sites(given, tmp_path)
     made[1].config = with_(given, section, **change)
     with pytest.raises(
-        TooFewAnswered, match=rf"facts: 3 of at least 4 .*site-2 failed: this site's \[{section}\] differs"
+        TooFewAnswered, match=rf"facts: 3 of at least 4 .*site-2 refused: this site's \[{section}\] differs"
     ):
-        deployed(given, made, tmp_path / "out", patience=0)
+        deployed(given, made, tmp_path / "out", patience=10_000)  # it will not change its mind
     assert not (tmp_path / "out" / "metrics.jsonl").exists()
 
 

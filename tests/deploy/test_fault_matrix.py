@@ -141,9 +141,9 @@ def test_a_site_is_refused_whose_certificate_is(harm, federation, tmp_path):
 
 
 def test_a_site_with_another_config_refuses(federation):
-    federation.make(DRFA, 4, patience=5.0)
+    federation.make(DRFA, 4)
     toml = federation.kit("site-2") / "local" / "fedsaddle.toml"
     toml.write_text(toml.read_text().replace("local_steps = 3", "local_steps = 4"))
     federation.start()
     said = ends(federation.submit(), code=3)
-    assert "site-2 failed: this site's [algorithm] differs from the run's" in said.splitlines()[-1]
+    assert "site-2 refused: this site's [algorithm] differs from the run's" in said.splitlines()[-1]

@@ -22,7 +22,7 @@ from fedsaddle.deploy.measuring import measured
 from fedsaddle.deploy.sections import difference, digests
 from fedsaddle.deploy.stand_in import build_from
 from fedsaddle.engines.deployed.answering import Answering
-from fedsaddle.engines.deployed.asks import Answer, Errand
+from fedsaddle.engines.deployed.asks import Answer, Errand, failure_of
 from fedsaddle.engines.deployed.own_rows import OwnRows
 from fedsaddle.engines.deployed.site_memory import OnDisk, safe_name
 from fedsaddle.errors import BadMessage, FedSaddleError, Refused
@@ -73,10 +73,10 @@ class SiteSide:
             return pack(Message(Answer(nonce=nonce, version=None).to_dict(), record))
         except FedSaddleError as reason:
             log.error("could not answer: %s", reason)
-            failure = str(reason) if isinstance(reason, Refused | BadMessage) else type(reason).__name__
+            failure = failure_of(reason)
         except Exception as reason:
             log.exception("could not answer")
-            failure = type(reason).__name__
+            failure = failure_of(reason)
         return pack(Message(Answer(nonce=nonce, version=None, failure=failure).to_dict()))
 
     def _do(self, errand: Errand, payload: dict[str, Any]) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedsaddle.data.store import ClientRows
-from fedsaddle.engines.deployed.asks import Answer, Ask
+from fedsaddle.engines.deployed.asks import Answer, Ask, failure_of
 from fedsaddle.engines.deployed.site_memory import InMemory, Versions
 from fedsaddle.engines.memory import Memory
 from fedsaddle.engines.site import LocalSite
@@ -48,10 +48,10 @@ class Answering:
             return pack(self._run(ask, message.record))
         except FedSaddleError as reason:
             log.error("could not answer: %s", reason)
-            failure = str(reason) if isinstance(reason, Refused | BadMessage) else type(reason).__name__
+            failure = failure_of(reason)
         except Exception as reason:
             log.exception("could not answer")
-            failure = type(reason).__name__
+            failure = failure_of(reason)
         return pack(Message(Answer(nonce=nonce, version=None, failure=failure).to_dict()))
 
     def _run(self, ask: Ask, sent: Any) -> Message:

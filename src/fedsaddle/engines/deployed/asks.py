@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
-from fedsaddle.errors import BadMessage
+from fedsaddle.errors import BadMessage, Refused
 
 PROTOCOL = 1
+REFUSED = "refused: "  # begins the reason of a site that will not change its mind
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "int": int,
     "float": (int, float),
@@ -73,3 +74,10 @@ class Answer(Said):
     version: str | None  # of the memory as the task left it; None: it remembers nothing
     samples: int = 0
     failure: str = ""  # empty where the task ran
+
+
+def failure_of(reason: Exception) -> str:
+    """What a site tells of an error: all of what it refuses or cannot read, of anything else the kind alone."""
+    if isinstance(reason, Refused):
+        return f"{REFUSED}{reason}"
+    return str(reason) if isinstance(reason, BadMessage) else type(reason).__name__

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from fedsaddle.engines.deployed.asks import Answer, Errand
+from fedsaddle.engines.deployed.asks import REFUSED, Answer, Errand
 from fedsaddle.engines.deployed.attendance import Attendance
 from fedsaddle.engines.deployed.transport import Transport
 from fedsaddle.errors import BadMessage, Diverged, NobodyAnswered, TooFewAnswered
@@ -101,8 +101,9 @@ class Courier:
                 raise Diverged(first, faults[first].split("'")[1])
             if least == 0:
                 raise NobodyAnswered(f"{where}: none of the {len(waiting)} sites asked has answered")
-            if self.now() - began >= self.patience.patience:
-                raise TooFewAnswered(self._complaint(where, len(good), least, faults))
+            willing = len(clients) - sum(reason.startswith(REFUSED) for reason in faults.values())
+            if self.now() - began >= self.patience.patience or willing < least:
+                raise TooFewAnswered(self._complaint(where, len(good), least, faults, self.now() - began))
             asked = list(clients)
             self.sleep(self.patience.pause)
 
@@ -135,14 +136,16 @@ class Courier:
         message = unpack(content, kinds)
         answer = Answer.read(message.about)
         if answer.failure:
-            raise BadMessage(f"failed: {answer.failure:.200}")
+            raise BadMessage(f"{'' if answer.failure.startswith(REFUSED) else 'failed: '}{answer.failure:.200}")
         if answer.nonce != nonce:
             raise BadMessage("sent a reply to another ask")
         return answer, message.record
 
-    def _complaint(self, where: str, good: int, least: int, faults: dict[int, str]) -> str:
+    def _complaint(self, where: str, good: int, least: int, faults: dict[int, str], seconds: float) -> str:
         why = "; ".join(f"{self.names[i]} {reason}" for i, reason in sorted(faults.items())[:5])
+        silent = any("answer" in reason or "connected" in reason for reason in faults.values())
+        remedy = "start the missing sites" if silent else "see the logs of these sites"
         return (
-            f"{where}: {good} of at least {least} sites answered within {self.patience.patience:g} s ({why}); "
-            "start the missing sites and resume, or lower the minimum"
+            f"{where}: {good} of at least {least} sites answered within {seconds:.0f} s ({why}); "
+            f"{remedy} and resume, or lower the minimum"
         )
