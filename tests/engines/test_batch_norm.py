@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import fedsaddle as fs
+from fedsaddle.algorithms.fedavg import Start
 from fedsaddle.algorithms.local_sgda import LocalSgdaPlus
 from fedsaddle.algorithms.momentum_local_sgda import MomentumLocalSgdaPlus
 from fedsaddle.data.store import Stacked
@@ -54,6 +55,9 @@ ALGORITHMS = {
     "FedSGDA": lambda: fs.FedSgda(problem=auc(), **STEPS),
     "CODA+": lambda: fs.CodaPlus(problem=auc(), stage_rounds=2, **STEPS),
     "CODASCA": lambda: fs.Codasca(problem=auc(), stage_rounds=2, global_step=1.1, **STEPS),
+    "FedX1": lambda: fs.FedX1(problem=fs.risks.auc(network(1)), **STEPS),
+    "FedX2": lambda: fs.FedX2(problem=fs.risks.partial_auc(network(1)), **STEPS),
+    "Local Pair": lambda: fs.LocalPair(problem=fs.risks.partial_auc(network(1)), **STEPS),
     "class-fair": lambda: fs.LocalSgda(problem=ClassFair(model=network(2), classes=2), **STEPS),
 }
 every = pytest.mark.parametrize("name", ALGORITHMS)
@@ -111,7 +115,7 @@ def test_statistics_are_averaged_with_the_weights():
     for i in range(6):
         clients = Serial(rows())
         clients.begin(0)
-        _, reply = clients.ask([i], algorithm.local_sgd, algorithm.start(clients), weights=None)
+        _, reply = clients.ask([i], algorithm.local_sgd, Start(algorithm.start(clients).w), weights=None)
         alone.append(reply.final)
     n = torch.from_numpy(rows().sizes).double()
     torch.testing.assert_close(state.w, (torch.stack(alone) * (n / n.sum())[:, None]).sum(0), rtol=0, atol=1e-12)

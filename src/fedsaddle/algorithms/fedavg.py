@@ -12,14 +12,16 @@ from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged
 from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.projections import Projection
+from fedsaddle.numerics.schedules import Schedule, Step
 from fedsaddle.problems.minimisation import Minimisation
 
 
 @dataclass(frozen=True)
 class Start:
-    """Server to client: the model to start from."""
+    """Server to client: the model to start from, and η where it has a schedule."""
 
     w: Tensor
+    step: float | None = None
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,13 @@ class FedAvg:
     sampled_clients: int | None = None  # m; None: all
     local_steps: int = 10  # τ
     batch_size: int = 50
-    primal_step: float = 0.1  # η
+    primal_step: Step = 0.1  # η
     weighting: str = "size"  # n_i / n, or "uniform"
     projection: Projection | None = None  # Π_W
     output: str = "last"  # or "average" of all local iterates
 
     def __post_init__(self) -> None:
-        check(self, self.sampled_clients)
+        check(self, self.sampled_clients, schedules=True)
         one_of("weighting", self.weighting, ("size", "uniform"))
         one_of("output", self.output, ("last", "average"))
 
@@ -78,14 +80,15 @@ class FedAvg:
         m = cohort_size(self.sampled_clients, clients)
         S = rng.choice(clients.count, m, replace=False) if m < clients.count else np.arange(m)
         n = clients.sizes[S] if self.weighting == "size" else None
-        _, local = clients.ask(S, self.local_sgd, Start(server.w), weights=n)
+        η = self.primal_step.at(server.rounds) if isinstance(self.primal_step, Schedule) else None
+        _, local = clients.ask(S, self.local_sgd, Start(server.w, η), weights=n)
         mean = Running.over(server.mean, local.path, server.rounds)
         return FedAvgState(local.final, server.rounds + 1, mean)
 
     def local_sgd(self, own: None, sent: Start, site: Site) -> tuple[None, LocalModel]:
         """A client's part: τ local steps."""
         path = Running() if self.output == "average" else None
-        for w in iterates(self, site.each(sent.w), site):
+        for w in iterates(self, site.each(sent.w), site, sent.step):
             if path is not None:
                 path.add(w)
         return None, LocalModel(w, path.mean if path is not None else None)

@@ -78,7 +78,7 @@ class FedX1:
     local_steps: int = 32  # K
     batch_size: int = 32  # B1
     second_batch_size: int | None = None  # B2; None: B1
-    primal_step: Step = 0.1  # η
+    primal_step: Step = 0.03  # η
     buffer_rounds: int = 1  # τ
     sharing: str = "all"  # or "sub-sampled": ⌈K B / m⌉ scores a client, the paper's O(K / N)
     privacy: ScorePrivacy | None = None

@@ -93,7 +93,7 @@ class FedX2:
     local_steps: int = 32  # K
     batch_size: int = 32  # B1
     second_batch_size: int | None = None  # B2; None: B1
-    primal_step: Step = 0.1  # η
+    primal_step: Step = 0.03  # η
     tracking: float = 0.9  # γ
     averaging: float = 0.1  # β
     pair_cap: float | None = None  # ℓ / u is at most this; None: B2 / γ, which pairs of active u never exceed

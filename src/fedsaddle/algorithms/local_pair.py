@@ -60,7 +60,7 @@ class LocalPair:
     local_steps: int = 32  # K
     batch_size: int = 32  # B1
     second_batch_size: int | None = None  # B2; None: B1
-    primal_step: Step = 0.1  # η
+    primal_step: Step = 0.03  # η
     tracking: float = 0.9  # γ
     averaging: float | None = None  # β; None: 1 where f is linear, else 0.1
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch, Clients, Site
 from fedsaddle.numerics.projections import Projection
+from fedsaddle.numerics.schedules import Schedule, Step, at
 from fedsaddle.problems.minimisation import Minimisation, Supervised
 
 
@@ -24,19 +25,20 @@ class LocalSgd(Protocol):
     @property
     def batch_size(self) -> int: ...  # noqa: D102
     @property
-    def primal_step(self) -> float: ...  # noqa: D102
+    def primal_step(self) -> Step: ...  # noqa: D102
     @property
     def projection(self) -> Projection | None: ...  # noqa: D102
 
 
-def iterates(how: LocalSgd, w: Tensor, site: Site) -> Iterator[Tensor]:
+def iterates(how: LocalSgd, w: Tensor, site: Site, step: float | None = None) -> Iterator[Tensor]:
     """`w_i ← Π_W(w_i - η ∇f_i(w_i; ξ_i))`, τ times; gives each new iterate, (C, d).
 
-    The steps write into a copy of `w`: an iterate must be cloned to be kept.
+    The steps write into a copy of `w`: an iterate must be cloned to be kept. `step` is η where it has a schedule.
     """
     w = w.clone(memory_format=torch.contiguous_format)
+    η = at(how.primal_step, 0) if step is None else step
     for t in range(how.local_steps):
-        w = descended(how.problem, w, site.minibatch(t, how.batch_size), how.primal_step)
+        w = descended(how.problem, w, site.minibatch(t, how.batch_size), η)
         if how.projection is not None:
             w = how.projection(w)
         yield w
@@ -56,19 +58,20 @@ def after(how: LocalSgd, w: Tensor, site: Site) -> Tensor:
     return w
 
 
-def check(how: LocalSgd, sampled_clients: int | None = None) -> None:
-    """Refuse hyper-parameters that cannot be."""
+def check(how: LocalSgd, sampled_clients: int | None = None, schedules: bool = False) -> None:
+    """Refuse hyper-parameters that cannot be; with `schedules` the step may change with the rounds."""
     for key in ("local_steps", "batch_size"):
         if getattr(how, key) < 1:
             raise BadInput(key, getattr(how, key), "must be at least 1")
-    positive("primal_step", how.primal_step)
+    if not (schedules and isinstance(how.primal_step, Schedule)):
+        positive("primal_step", how.primal_step)
     if sampled_clients is not None and sampled_clients < 1:
         raise BadInput("sampled_clients", sampled_clients, "ask at least one client a round")
 
 
-def positive(key: str, value: float) -> None:
+def positive(key: str, value: Step) -> None:
     """Refuse a step that is not a positive number."""
-    if not 0 < value < float("inf"):
+    if isinstance(value, Schedule) or not 0 < value < float("inf"):
         raise BadInput(key, value, "a step must be a positive number")
 
 
