@@ -29,13 +29,13 @@ class Variates:
 
 
 @dataclass(frozen=True)
-class Corrected:
-    """Client to server: the last local iterates, and by how much the client's variates have changed."""
+class Local:
+    """Client to server: the last local iterates, and what projections added to the steps, if they did."""
 
     x: Averaged
     y: Averaged
-    dcx: Averaged
-    dcy: Averaged
+    turned_x: Averaged | None = None
+    turned_y: Averaged | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,8 @@ class Codasca:
 
     As CODA+, with directions corrected by `- c^k + c` for both players, where c^k is the mean of the client's last
     directions and c the mean of all c^k, and with an extrapolation by η_g on the server. Clients keep c^k between
-    rounds; every stage begins with zeros.
+    rounds; every stage begins with zeros. The mean of the c^k follows from that of the iterates, eq. (6), so that the
+    server computes c itself: nothing is sent up but what CODA+ sends.
 
     **Deviations from the paper**: a cohort may be drawn, as in SCAFFOLD (Karimireddy et al. 2020): the others keep
     their c^k, and c moves by m/K of the mean change. `output="random"` is the box's; "last" is what the published code
@@ -82,8 +83,8 @@ class Codasca:
         K = clients.count
         cohort, sent = stages.begin(self, server, clients, rng)
         answered, local = clients.ask(cohort, self.play, sent, weights=stages.weights(self, clients, cohort))
-        part = stages.part(self, clients, answered)
-        cx, cy = sent.cx + part * local.dcx, sent.cy + part * local.dcy  # c = (1/K) Σ c^k
+        part, (dcx, dcy) = stages.part(self, clients, answered), _changes(sent, local)
+        cx, cy = sent.cx + part * dcx, sent.cy + part * dcy  # c = (1/K) Σ c^k
         x, y = self._extrapolated(server, local, K)
         now = replace(server, x=x, y=y, cx=cx, cy=cy)
         if self.output == "average":
@@ -95,15 +96,14 @@ class Codasca:
         x, y = (torch.zeros(len(site.clients), *v.shape, dtype=v.dtype) for v in self.problem.initial())
         return Variates(x, y, torch.full((len(x),), -1.0, dtype=x.dtype))
 
-    def play(self, own: Variates, sent: Start, site: Site) -> tuple[Variates, Corrected]:
+    def play(self, own: Variates, sent: Start, site: Site) -> tuple[Variates, Local]:
         """The client's lines of Algorithm 4."""
         same_stage = (own.stage == sent.stage).unsqueeze(-1)
         cx, cy = (own.cx, own.cy) if same_stage.all() else (own.cx * same_stage, own.cy * same_stage)
         w = stages.walk(self, sent, site, cx, cy)
-        dcx = stages.mean_slope(sent.x, w.x, w.turned_x, sent.steps * sent.primal_step, sent.cx)
-        dcy = stages.mean_slope(sent.y, w.y, w.turned_y, -sent.steps * sent.dual_step, sent.cy)
-        kept = Variates(cx.add_(dcx), cy.add_(dcy), torch.full_like(own.stage, sent.stage))
-        return kept, Corrected(w.x, w.y, dcx, dcy)
+        reply = Local(w.x, w.y, w.turned_x, w.turned_y)
+        dcx, dcy = _changes(sent, reply)
+        return Variates(cx.add_(dcx), cy.add_(dcy), torch.full_like(own.stage, sent.stage)), reply
 
     def model(self, server: StageState) -> Tensor:
         """v, as `output` says."""
@@ -117,9 +117,16 @@ class Codasca:
         """Local steps so far."""
         return server.steps
 
-    def _extrapolated(self, server: StageState, local: Corrected, K: int) -> tuple[Tensor, Tensor]:
+    def _extrapolated(self, server: StageState, local: Local, K: int) -> tuple[Tensor, Tensor]:
         η_g = sqrt(K) if isinstance(self.global_step, str) else self.global_step
         if η_g == 1:
             return local.x, local.y
         x, y = server.x + η_g * (local.x - server.x), server.y + η_g * (local.y - server.y)
         return self.problem.project_x(x[None])[0], self.problem.project_y(y[None])[0]
+
+
+def _changes(sent: Start, local: Local) -> tuple[Tensor, Tensor]:
+    """By how much a client's variates have changed or, given the means over clients, theirs on average."""
+    dcx = stages.mean_slope(sent.x, local.x, local.turned_x, sent.steps * sent.primal_step, sent.cx)
+    dcy = stages.mean_slope(sent.y, local.y, local.turned_y, -sent.steps * sent.dual_step, sent.cy)
+    return dcx, dcy

@@ -19,6 +19,7 @@ from fedsaddle.algorithms.local_sgd import cohort_size, one_of
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Ints, Site
 from fedsaddle.numerics.averages import Running
+from fedsaddle.numerics.projections import Everywhere
 from fedsaddle.numerics.schedules import at, check_step
 from fedsaddle.problems.minimax import descended
 
@@ -137,22 +138,26 @@ def walk(
     push_x = η * (γ * sent.centre - sent.cx)
     push_x = push_x if isinstance(cx, float) else torch.add(push_x, cx, alpha=η)
     lift_y = sent.cy - cy
-    turned_x = turned_y = None
+    turned_x, turned_y = _unturned(how.problem.project_x, x), _unturned(how.problem.project_y, y)
     mean_x, mean_y = Running(), Running()
     for t in range(sent.steps):
         gy = descended(how.problem, x, y, site.minibatch(t, how.batch_size), η, keep)
         free_x = x.add_(push_x)
         free_y = y + η_dual * (gy + lift_y)
         x, y = how.problem.project_x(free_x), how.problem.project_y(free_y)
-        if x is not free_x:
-            turned_x = x - free_x if turned_x is None else turned_x + (x - free_x)
-        if y is not free_y:
-            turned_y = y - free_y if turned_y is None else turned_y + (y - free_y)
+        if turned_x is not None:
+            turned_x += x - free_x
+        if turned_y is not None:
+            turned_y += y - free_y
         if path:
             mean_x.add(x)
             mean_y.add(y)
     paths = (mean_x.mean, mean_y.mean) if path else (None, None)
     return Walk(x, y, turned_x, turned_y, *paths)
+
+
+def _unturned(project: Any, like: Tensor) -> Tensor | None:
+    return None if isinstance(project, Everywhere) else torch.zeros_like(like)
 
 
 def mean_slope(before: Tensor, after: Tensor, turned: Tensor | None, length: float, less: Tensor | float) -> Tensor:
