@@ -16,8 +16,9 @@ import statistics
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 
 from deployment_work import echo, seconds, vector
@@ -110,7 +111,8 @@ def over_flower(sites: int, sizes: list[int], times: int) -> dict[str, list[floa
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         names, out = list(write_project(folder, sites).names), folder / "times.json"
-        flower(folder)
+        with redirect_stdout(StringIO()):
+            flower(folder)
         app = folder / "flower" / "app"
         config = {"names": json.dumps(names), "sizes": json.dumps(sizes), "times": times, "out": str(out)}
         text = (app / "pyproject.toml").read_text().replace("fedsaddle.deploy.flower_app", "deployment_flower")
