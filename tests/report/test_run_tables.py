@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from fedsaddle.report.progress import Progress
-from fedsaddle.report.tables import console, megabytes, one_run, several_runs
+from fedsaddle.report.tables import console, megabytes, of_sites, one_run, several_runs
 
 FIGURES = {"global": 0.5, "mean": 0.4, "worst": 0.125, "best": 0.9, "std": 0.2, "bottom10": 0.25}
 LEDGER = {"exchanges": 1234, "bytes_down": 5_600_000, "bytes_up": 123_456_789, "samples": 99_999}
@@ -34,6 +34,25 @@ def shown(table, width=120):
 def cells(text, start):
     line = next(line for line in text.splitlines() if start in line)
     return [cell.strip() for cell in line.strip("│").split("│")]
+
+
+def test_pooled_figures_stand_with_their_bounds():
+    pooled = {"auroc": 0.98765, "auroc_error": 0.00123, "worst_site_auroc": 0.9, "model_error": 0.5}
+    text = shown(one_run({**SUMMARY, "pooled": pooled}))
+    assert "auroc 0.9877 ± 0.0012, worst_site_auroc 0.9, model_error 0.5" in " ".join(text.split())
+
+
+def test_a_run_site_by_site():
+    sites = {
+        "north": {"answered": 8, "left_out": {}, "bytes_down": 1_500_000, "bytes_up": 20_000},
+        "south": {"answered": 5, "left_out": {"sent noise": 2, "is [red]": 1}, "bytes_down": 0, "bytes_up": 0},
+    }
+    fields = {"LocalLoss.loss": "each", "LocalModels.final": "averaged"}
+    text = shown(of_sites({**SUMMARY, "ledger": {**LEDGER, "fields": fields}, "sites": sites}))
+    assert cells(text, "north") == ["north", "8", "0", "1.50 MB", "0.02 MB", ""]
+    assert cells(text, "south")[:3] == ["south", "5", "3"]
+    assert cells(text, "south")[-1] == "sent noise (2); is [red] (1)"
+    assert "seen one by one: LocalLoss.loss;" in text
 
 
 def test_one_run():

@@ -54,7 +54,7 @@ def _figures(pooled: Mapping[str, float]) -> list[str]:
     for name, value in pooled.items():
         if not (name.endswith("_error") and name.removesuffix("_error") in pooled):
             error = pooled.get(f"{name}_error")
-            said.append(f"{name} {value:.4g}" if error is None else f"{name} {value:.4g} ± {error:.1g}")
+            said.append(f"{name} {value:.4g}" if error is None else f"{name} {value:.4g} ± {error:.2g}")
     return said
 
 
