@@ -101,6 +101,7 @@ def test_a_site_is_left_out_that_tells_of_a_model(told, reason, tmp_path):
     made = sites(given, tmp_path)
     result = deployed(given, made, tmp_path / "out", Misreports(made, told))
     assert any(reason in why for why in result.summary["sites"]["site-2"]["left_out"])
+    assert f"measure: site-2 left out: {reason}" in (tmp_path / "out" / "log.txt").read_text()
     assert result.summary["rounds"] == 6
     assert np.isnan(result.history[-1]["clients"]["test"]["loss"][1] or np.nan)
     assert result.summary["pooled"]["auroc"] > 0.5
@@ -249,6 +250,19 @@ def test_a_missing_site_does_not_stop_a_resumed_run(tmp_path):
     )
     assert result.summary["rounds"] == 6
     assert result.summary["sites"]["site-3"]["left_out"]["did not answer in 1 s"] >= 1
+
+
+def test_what_fails_at_a_site_is_told_in_its_own_log_alone(tmp_path):
+    given = CASES["DRFA"]
+    made = sites(given, tmp_path)
+    made[1].place.data.unlink()
+    with pytest.raises(TooFewAnswered, match="site-2 failed: MissingData\\); see the logs of these sites"):
+        deployed(given, made, tmp_path / "out", patience=0)
+    assert "site-2.npz does not exist" in (tmp_path / "disk-1" / "log.txt").read_text()
+    log = (tmp_path / "out" / "log.txt").read_text()
+    assert "facts: site-2 left out: failed: MissingData" in log
+    assert "the run ended: facts: 3 of at least 4" in log
+    assert "npz" not in log
 
 
 def test_other_sites_are_another_run(tmp_path):

@@ -69,7 +69,6 @@ class ServerApp(Controller):  # type: ignore[misc]
             return
         except FedSaddleError as reason:
             outcome = {"code": reason.exit_code, "message": str(reason)}
-            self.log_error(fl_ctx, f"the run ended: {reason}", fire_event=False)
         except Exception as reason:
             self.log_error(fl_ctx, traceback.format_exc(), fire_event=False)
             self.system_panic(f"{type(reason).__name__}", fl_ctx)

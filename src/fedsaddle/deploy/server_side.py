@@ -14,6 +14,7 @@ import numpy as np
 from fedsaddle.checkpoint import write_json
 from fedsaddle.config import Config
 from fedsaddle.data.agreed import agree
+from fedsaddle.deploy.logs import logged
 from fedsaddle.deploy.needs import need_deployable
 from fedsaddle.deploy.remote_loop import RemoteLoop, RemoteRows
 from fedsaddle.deploy.sections import digests
@@ -22,7 +23,7 @@ from fedsaddle.engines.deployed.asking import Deployed
 from fedsaddle.engines.deployed.courier import Courier, Patience
 from fedsaddle.engines.deployed.expected import Expected, made_up
 from fedsaddle.engines.deployed.transport import Transport
-from fedsaddle.errors import BadCheckpoint
+from fedsaddle.errors import BadCheckpoint, FedSaddleError
 from fedsaddle.fingerprint import shared_fingerprint
 from fedsaddle.measuring import Measures, asked
 from fedsaddle.output import Output, RunFolder
@@ -45,6 +46,14 @@ class DeployedRun:
     def go(self, transport: Transport, watch: Callable[[int, dict[str, Any] | None], None] | None = None) -> Result:
         """Agree, then run; goes on from the newest checkpoint in the folder, if there is one."""
         need_deployable(self.config)
+        with logged(log, self.out):
+            try:
+                return self._go(transport, watch)
+            except FedSaddleError as reason:
+                log.error("the run ended: %s", reason)
+                raise
+
+    def _go(self, transport: Transport, watch: Callable[[int, dict[str, Any] | None], None] | None) -> Result:
         courier = Courier(transport, self.names, self.patience)
         told, agreed = self._agreed(courier)
         loop = self._loop(courier, told, agreed, watch)

@@ -18,6 +18,7 @@ from fedsaddle.data.agreed import encode, facts
 from fedsaddle.data.site_file import RawRows, read_site
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Table
+from fedsaddle.deploy.logs import logged
 from fedsaddle.deploy.measuring import measured
 from fedsaddle.deploy.sections import difference, digests
 from fedsaddle.deploy.stand_in import build_from
@@ -62,6 +63,10 @@ class SiteSide:
 
     def answer(self, content: bytes) -> bytes:
         """Answer one message; a failure is told by its kind alone, for its text may speak of data."""
+        with logged(log, self.place.folder):
+            return self._answer(content)
+
+    def _answer(self, content: bytes) -> bytes:
         nonce = ""
         try:
             message = _errand(content)

@@ -1,0 +1,28 @@
+"""What is logged about runs, in a file of our own beside their results: an engine's logs are many, and some vanish."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+FILE = "log.txt"
+
+
+@contextmanager
+def logged(log: logging.Logger, folder: Path) -> Iterator[None]:
+    """Let a logger write to the folder's log as well."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(folder / FILE, encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    level = log.level
+    if log.getEffectiveLevel() > logging.INFO:
+        log.setLevel(logging.INFO)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        handler.close()
