@@ -164,6 +164,16 @@ def growing(first: float) -> Job:
     return Job(setting, Line("CODA+", "CODA+", {"primal_step": step, "stage_rounds": 4}, 14, evaluate_every=2), 0)
 
 
+def test_a_line_that_diverges_before_it_was_measured_keeps_its_last_sound_round() -> None:
+    wild = growing(1e-2)
+    late, unsound = run_job(replace(wild, line=replace(wild.line, evaluate_every=13))), run_job(wild).diverged
+    assert late.diverged is not None
+    assert unsound is not None
+    assert late.columns["round"] == [unsound - 1, 14]
+    sound = run_job(replace(wild, line=replace(wild.line, rounds=unsound - 1, evaluate_every=1)))
+    assert late.columns["auroc"] == [sound.columns["auroc"][-1]] * 2
+
+
 def test_a_line_that_diverges_does_not_end_the_figure() -> None:
     calm, wild = run_job(growing(1e-9)), run_job(growing(1e-2))
     assert calm.diverged is None

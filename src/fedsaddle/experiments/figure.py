@@ -26,13 +26,17 @@ class Line:
     data: Options = field(default_factory=dict)  # where it differs from the setting's
     evaluate_every: int | None = None  # rounds; by default the setting's
     legend: str = ""  # in the picture, once for all lines that share it; by default the label
+    problem: str | None = None  # where it is not the setting's
+    problem_options: Options = field(default_factory=dict)  # of that problem
 
 
 @dataclass(frozen=True)
 class Setting:
     """The data, the model and the problem that all lines share."""
 
-    data: Options  # keywords of fedsaddle.load; noise is a table; sources = n trains on the first n clients alone
+    # Keywords of fedsaddle.load; noise is a table; sources = n trains on the first n clients alone; validation = true
+    # leaves the official test rows out of sight, and tests on rows held out of the training rows.
+    data: Options
     model: str  # a name of `fedsaddle list models`
     model_options: Options = field(default_factory=dict)
     problem: str = "supervised"  # a name of `fedsaddle list problems`

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fedsaddle.build import build_algorithm
-from fedsaddle.catalogue import DATASETS, SPLITS, find
+from fedsaddle.catalogue import ALGORITHMS, DATASETS, SPLITS, find
 from fedsaddle.config import validated
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.noise import Noise
@@ -30,6 +30,11 @@ class Job:
     line: Line
     seed: int
 
+    @property
+    def data(self) -> dict[str, Any]:
+        """The setting's, and where the line's differ, those."""
+        return {**self.setting.data, **self.line.data}
+
 
 def run_job(job: Job) -> Track:
     """Run it on one core; the seed draws the split, the starting point and every batch.
@@ -37,7 +42,9 @@ def run_job(job: Job) -> Track:
     A run that diverges is kept as it was measured last: one line out of many should not end a figure.
     """
     torch.set_num_threads(1)
-    data = _rows(json.dumps({**job.setting.data, **job.line.data}, sort_keys=True), job.seed)
+    data = _rows(json.dumps(job.data, sort_keys=True), job.seed)
+    if getattr(find(ALGORITHMS, "algorithm", job.line.algorithm), "centralised", False):
+        data = data.in_one_place()
     every = job.line.evaluate_every or job.setting.evaluate_every
     history: list[dict[str, Any]] = []
     try:
@@ -53,8 +60,11 @@ def run_job(job: Job) -> Track:
             watch=lambda _, record: None if record is None else history.append(record),
         )
     except Diverged as reason:
-        if not history or reason.round is None:
+        if reason.round is None or reason.round == 1:
             raise
+        if not history:  # measure the last round that was sound
+            short = replace(job.line, rounds=reason.round - 1, evaluate_every=reason.round - 1)
+            return run_job(replace(job, line=short)).held(job.line.rounds, every, reason.round)
         return Track.of(job.line.label, job.seed, history).held(job.line.rounds, every, reason.round)
     if result.summary["stopped"] == "interrupted":
         raise KeyboardInterrupt
@@ -66,15 +76,21 @@ def make_algorithm(job: Job, data: FederatedData) -> Any:
     setting, line = job.setting, job.line
     config = validated(
         {
-            "data": {"name": setting.data["name"]},
-            "split": {"name": setting.data["split"]},
+            "data": {"name": job.data["name"]},
+            "split": {"name": job.data["split"]},
             "model": {"name": setting.model, **setting.model_options},
-            "problem": {"name": setting.problem, **setting.problem_options},
+            "problem": _problem(setting, line),
             "algorithm": {"name": line.algorithm, **line.options},
             "run": {"seed": job.seed},
         }
     )
     return build_algorithm(config, data)
+
+
+def _problem(setting: Setting, line: Line) -> dict[str, Any]:
+    if line.problem is None:
+        return {"name": setting.problem, **setting.problem_options, **line.problem_options}
+    return {"name": line.problem, **line.problem_options}
 
 
 @lru_cache(maxsize=1)
@@ -83,6 +99,8 @@ def _rows(data: str, seed: int) -> FederatedData:
     keywords = json.loads(data)
     name, split = keywords.pop("name"), keywords.pop("split")
     dataset, share = _dataset(name, json.dumps(keywords.pop("options", {}))), keywords.pop("test_share", 0.2)
+    if keywords.pop("validation", False):
+        dataset = replace(dataset, test=None)
     noise, sources = keywords.pop("noise", None), keywords.pop("sources", None)
     made = federate(dataset, find(SPLITS, "split", split)(**keywords), seed, share)
     made = made if noise is None else Noise(**noise).apply(made, seed)
@@ -98,7 +116,7 @@ def first_sources(data: FederatedData, count: int) -> FederatedData:
     return replace(data, train=train, test=test, names=data.names[:count])
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=3)
 def _dataset(name: str, options: str) -> Dataset:
     made: Dataset = find(DATASETS, "data", name)(**json.loads(options))
     return made

@@ -6,6 +6,7 @@ from fedsaddle.data.registry import Entry
 
 _DRFA = "Deng, Kamani, Mahdavi 2020"
 _CODASCA = "Yuan, Guo, Xu, Ying, Yang 2021"
+_FEDX = "Guo, Jin, Luo, Yang 2023"
 _SGDA = "Sharma, Panda, Joshi, Varshney 2022"
 _FEDSGDA = "Xie, Zhang, Zhang, Shen, Qian"
 
@@ -119,5 +120,30 @@ EXPERIMENTS: dict[str, Entry] = {
         "fedsaddle.experiments.codasca_chest:SOURCES_ADDED",
         "PneumoniaMNIST with 1 to 5 sources",
         f"{_CODASCA}, table 4",
+    ),
+    "fedx-table1": Entry(
+        "fedsaddle.experiments.fedx_tables:TABLE1",
+        "partial AUC on CIFAR-10, CIFAR-100 and PneumoniaMNIST: FedX2 and four others",
+        f"{_FEDX}, table 1",
+    ),
+    "fedx-table2": Entry(
+        "fedsaddle.experiments.fedx_tables:TABLE2",
+        "AUC with 20 % flipped labels on the same data: FedX1 and four others",
+        f"{_FEDX}, table 2",
+    ),
+    "fedx-fig1": Entry(
+        "fedsaddle.experiments.fedx_ablation:ABLATION",
+        "FedX2 with more local steps, and with more clients, on CIFAR-10",
+        f"{_FEDX}, figure 1",
+    ),
+    "fedx-fig2": Entry(
+        "fedsaddle.experiments.fedx_ablation:BUFFERS",
+        "FedX2 with the scores of one round and of five, on CIFAR-10",
+        f"{_FEDX}, figure 2",
+    ),
+    "fedx-skew": Entry(
+        "fedsaddle.experiments.fedx_tables:SKEW",
+        "partial AUC on CIFAR-10 where sites have few positives or none",
+        f"beyond {_FEDX}",
     ),
 }
