@@ -61,7 +61,7 @@ def test_a_site_is_left_out_counted_named_and_asked_again_when_it(harm, reason, 
     line = summary["sites"]["site-2"]
     assert [(reason in why, n) for why, n in line["left_out"].items()] == [(True, 1)]
     assert f"round 3, exchange 1: site-2 left out: {next(iter(line['left_out']))}" in log
-    assert line["answered"] == summary["sites"]["site-1"]["answered"] - 2, "the round and one of rest"
+    assert line["answered"] == summary["sites"]["site-1"]["answered"] - 2, "both exchanges of that round, and no more"
     assert summary["sites"]["site-1"]["left_out"] == summary["sites"]["site-3"]["left_out"] == {}
     assert "patient 4711" not in log + harmed.log("localhost"), "an error's text stays at its site"
 
