@@ -123,14 +123,14 @@ def test_the_server_is_killed_and_started_again(federation):
     same_model(federation)
 
 
-@pytest.mark.parametrize("harm", ["foreign", "missing"])
+@pytest.mark.parametrize("harm", ["of another federation", "of another federation, though it trusts ours", "missing"])
 def test_a_site_is_refused_whose_certificate_is(harm, federation, tmp_path):
     federation.make(DRFA, 4, patience=25.0)
     startup = federation.kit("site-3") / "startup"
-    if harm == "foreign":
+    if harm != "missing":
         other = Federation(tmp_path / "other")
         other.make(DRFA, 4)
-        for name in ("client.crt", "client.key", "rootCA.pem"):
+        for name in ("client.crt", "client.key", *(() if "trusts" in harm else ("rootCA.pem",))):
             shutil.copyfile(other.kit("site-3") / "startup" / name, startup / name)
     else:
         (startup / "client.crt").unlink()
