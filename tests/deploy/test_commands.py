@@ -6,20 +6,21 @@ import json
 import os
 import signal
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 import stand_in_engine
 from real import DRFA, Federation
 
-from fedsaddle.commands.deploy import kit_of
+from fedsaddle.commands.deploy import flower, kit_of
 from fedsaddle.commands.deploy import provision as provision_command
 from fedsaddle.commands.deploy_try import deploy_try
 from fedsaddle.commands.run import run
 from fedsaddle.commands.run_deployed import RunEnded, run_deployed
 from fedsaddle.deploy import processes
 from fedsaddle.deploy.project import read_project
-from fedsaddle.deploy.provision import ALLOWED, provision
+from fedsaddle.deploy.provision import ALLOWED, nvflare_project, provision
 from fedsaddle.errors import BadInput, MissingData
 
 
@@ -105,6 +106,31 @@ def test_kits_without_a_config(federation):
     (federation.folder / "fedsaddle.toml").unlink()
     with pytest.raises(MissingData, match="does not exist; write it first"):
         provision(read_project(federation.folder), federation.folder)
+
+
+def test_what_nvflare_is_told_of_a_project(federation):
+    project = read_project(federation.folder)
+    told = nvflare_project(project)
+    server, *sites, admin = told["participants"]
+    assert (server["fed_learn_port"], server["admin_port"]) == (project.deployment.port, project.deployment.admin_port)
+    assert [site["name"] for site in sites] == ["site-1", "site-2", "site-3"]
+    assert not any(site["allow_log_streaming"] for site in sites)
+    assert admin["role"] == "lead"
+    assert {"root_valid_days": 360} in [builder.get("args") for builder in told["builders"]]
+
+
+def test_an_app_for_flower_holds_no_code(federation, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric", None)  # as where it is not installed
+    flower(federation.folder)
+    assert "no certificates made: install Flower first" in capsys.readouterr().out
+    files = {str(p.relative_to(federation.folder / "flower")) for p in (federation.folder / "flower").rglob("*.*")}
+    local = {f"site-{i}/local/fedsaddle.{end}" for i in (1, 2, 3) for end in ("json", "toml")}
+    assert files == {"app/pyproject.toml", *local}
+    app = tomllib.loads((federation.folder / "flower" / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    assert app["components"]["clientapp"] == "fedsaddle.deploy.flower_app:client"
+    assert app["config"]["project"] == str(federation.folder.resolve())
+    settings = json.loads((federation.folder / "flower" / "site-2" / "local" / "fedsaddle.json").read_text())
+    assert settings["data"] == str(federation.folder / "data" / "site-2.npz")
 
 
 def test_a_folder_that_is_no_kit(tmp_path):
