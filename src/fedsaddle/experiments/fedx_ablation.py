@@ -92,7 +92,7 @@ ABLATION = Figure(
         for column in (FPR30, FPR50)
     ),
     ablation_claims,
-    seeds=3,
+    seeds=5,
     quick_seeds=2,
     quick_share=0.5,
     rows=2,
@@ -104,7 +104,7 @@ BUFFERS = Figure(
     tuple(fedx2(K, τ=τ, sharing=sharing, colour=c) for c, (K, sharing) in enumerate(BUFFERED) for τ in (1, KEPT)),
     tuple(Panel("local_steps", column, SHOWN[column]) for column in (FPR30, FPR50)),
     buffer_claims,
-    seeds=3,
+    seeds=5,
     quick_seeds=2,
     quick_share=0.5,
 )
