@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 import fedsaddle as fs
+from fedsaddle.engines.choose import keep_freed_memory
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.federation.ledger import Metered
@@ -107,6 +108,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=STEPS)
     given = parser.parse_args()
     torch.set_num_threads(1)
+    keep_freed_memory()  # as every run does
     found: dict[str, Any] = {"speed": speed(given.repeats, given.steps)}
     for sharing in ("all", "sub-sampled"):
         found[f"bytes a client and round, {sharing}"] = {str(n): traffic(n, sharing) for n in (4, 8, 16)}
