@@ -56,8 +56,8 @@ def test_one_label_against_the_rest(tmp_path):
     assert np.concatenate([t.y for t in tables]).tolist() == pooled.y.tolist() == [1, 1, 1, 0, 1, 0, 0, 0]
     assert tables[0].classes == pooled.classes == ("not ill", "ill")
     assert agreed["counts"] == [4, 4]
-    with pytest.raises(BadInput, match="positive = 'dead': is no value of column 'target'; there are: ill, sick, well"):
-        agree(said, tuple(SITES), positive="dead")
+    with pytest.raises(BadInput, match="positive = 'dead': is no value of column 'label'; there are: ill, sick, well"):
+        agree(said, tuple(SITES), positive="dead", target="label")
 
 
 def test_every_class_is_held_out_alike(tmp_path):

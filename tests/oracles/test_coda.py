@@ -103,6 +103,22 @@ def test_variates_are_the_means_of_the_gradients_used(engine):
 
 
 @engines
+@pytest.mark.parametrize("weighting", ["uniform", "size"])
+def test_projections_of_both_players_leave_c_the_mean(engine, weighting):
+    how = {"weighting": weighting, "stage_rounds": 100, "primal_step": 0.3, "local_steps": 3, **EXACT}
+    algorithm, free_x = (
+        Codasca(problem=problem(project_y=Ball(0.4), **given), **how) for given in ({"project_x": Ball(0.63)}, {})
+    )
+    states, clients = library(algorithm, engine)
+    n = torch.as_tensor(clients.sizes, dtype=torch.float64) if weighting == "size" else torch.ones(6)
+    for mine, server in (("cx", states[-1].cx), ("cy", states[-1].cy)):
+        kept = torch.stack([getattr(clients.memory.kept[k], mine) for k in range(6)])
+        torch.testing.assert_close((n / n.sum()) @ kept, server, rtol=0, atol=1e-12)
+    ends = [states[-1].x, library(free_x, engine)[0][-1].x]
+    assert (ends[0] - ends[1]).norm() > 1e-3, "the ball of x is reached"
+
+
+@engines
 @pytest.mark.parametrize(("rows", "by_hand"), [(None, "all"), (5, 5)])
 def test_coda(engine, rows, by_hand):
     algorithm = Coda(problem=problem(project_y=Ball(0.4), **RESPONSE), dual_batch=rows, **GROWING, **EXACT)

@@ -45,7 +45,7 @@ class Codasca:
     As CODA+, with directions corrected by `- c^k + c` for both players, where c^k is the mean of the client's last
     directions and c the mean of all c^k, and with an extrapolation by η_g on the server. Clients keep c^k between
     rounds; every stage begins with zeros. The mean of the c^k follows from that of the iterates, eq. (6), so that the
-    server computes c itself: nothing is sent up but what CODA+ sends.
+    server computes c itself: nothing is sent up but what CODA+ sends and, where there are projections, what they added.
 
     **Deviations from the paper**: a cohort may be drawn, as in SCAFFOLD (Karimireddy et al. 2020): the others keep
     their c^k, and c moves by m/K of the mean change. `output="random"` is the box's; "last" is what the published code

@@ -66,11 +66,15 @@ def _feature(raw: RawRows, name: str, standardise: bool) -> Facts:
 
 
 def agree(
-    told: Sequence[Facts], names: Sequence[str], task: str = "auto", positive: str | int | bool | None = None
+    told: Sequence[Facts],
+    names: Sequence[str],
+    task: str = "auto",
+    positive: str | int | bool | None = None,
+    target: str = "y",
 ) -> Facts:
     """The encoding that fits the facts of all sites, in the order of their names.
 
-    With `positive`, that value of the target is class 1 and all others are class 0.
+    With `positive`, that value of the column `target` is class 1 and all others are class 0.
     """
     columns = [[f["name"] for f in each["features"]] for each in told]
     for name, own in zip(names, columns, strict=True):
@@ -79,7 +83,7 @@ def agree(
     values, counts = _classes([each["target"] for each in told], names, task)
     labels: Facts = {"values": values, "classes": values, "counts": counts}
     if positive is not None:
-        index, both = two_classes([str(v) for v in values or ()], positive, "target")
+        index, both = two_classes([str(v) for v in values or ()], positive, target)
         others = sum(counts) - counts[index]
         labels = {"values": values, "classes": list(both), "counts": [others, counts[index]], "positive": index}
     features = [_agreed([each["features"][k] for each in told], names) for k in range(len(columns[0]))]

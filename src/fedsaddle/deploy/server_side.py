@@ -80,7 +80,13 @@ class DeployedRun:
             heard = courier.errand("facts", self.name, {"config": digests(self.config)}, everyone=True)
             told = [heard[i] for i in range(len(self.names))]
             options = self.config.data.options()
-            agreed = agree(told, self.names, str(options.get("task", "auto")), options.get("positive"))
+            agreed = agree(
+                told,
+                self.names,
+                str(options.get("task", "auto")),
+                options.get("positive"),
+                str(options.get("target", "y")),
+            )
             self.out.mkdir(parents=True, exist_ok=True)
             write_json(path, {"names": self.names, "told": told, "agreed": agreed})
         return told, agreed
