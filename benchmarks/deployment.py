@@ -25,10 +25,10 @@ from deployment_work import echo, seconds, vector
 
 from fedsaddle.commands.deploy import flower
 from fedsaddle.commands.deploy_try import CONFIG, free_ports
-from fedsaddle.deploy import processes
-from fedsaddle.deploy.project import EXAMPLE, FILE, Project, read_project
-from fedsaddle.deploy.provision import KITS, provision
-from fedsaddle.engines.deployed.transport import InProcess
+from fedsaddle.deployment.nvflare import processes
+from fedsaddle.deployment.nvflare.provision import KITS, provision
+from fedsaddle.deployment.project import EXAMPLE, FILE, Project, read_project
+from fedsaddle.deployment.transport import InProcess
 from fedsaddle.federation.wire import unpack
 
 HERE = Path(__file__).parent.resolve()
@@ -81,7 +81,7 @@ def write_project(folder: Path, sites: int) -> Project:
 
 
 def over_nvflare(sites: int, sizes: list[int], times: int, poll: float) -> dict[str, list[float]]:
-    from fedsaddle.deploy.nvflare_session import NVFlareSession
+    from fedsaddle.deployment.nvflare.session import NVFlareSession
 
     os.environ["PYTHONPATH"] = f"{HERE}:{os.environ.get('PYTHONPATH', '')}"
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
@@ -115,7 +115,7 @@ def over_flower(sites: int, sizes: list[int], times: int) -> dict[str, list[floa
             flower(folder)
         app = folder / "flower" / "app"
         config = {"names": json.dumps(names), "sizes": json.dumps(sizes), "times": times, "out": str(out)}
-        text = (app / "pyproject.toml").read_text().replace("fedsaddle.deploy.flower_app", "deployment_flower")
+        text = (app / "pyproject.toml").read_text().replace("fedsaddle.deployment.flower.app", "deployment_flower")
         lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items())
         (app / "pyproject.toml").write_text(
             text.partition("[tool.flwr.app.config]")[0] + f"[tool.flwr.app.config]\n{lines}"

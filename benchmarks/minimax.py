@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 import fedsaddle as fs
-from fedsaddle.data.synthetic import nonconvex_pl
+from fedsaddle.data.sets.synthetic import nonconvex_pl
 from fedsaddle.engines.choose import make_engine
 from fedsaddle.federation.randomness import ClientKeys, server_generator
 from fedsaddle.problems.auc import MinimaxAuc

@@ -20,7 +20,10 @@ MAY_IMPORT = {
     "data": {"errors"},
     "problems": {"numerics", "federation", "errors"},
     "algorithms": {"federation", "problems", "numerics", "errors"},
-    "engines": {"federation", "data", "numerics", "problems", "errors", "checkpoint"},
+    "engines": {"federation", "data", "numerics", "problems", "errors"},
+    "metrics": {"data", "federation", "numerics", "problems", "errors"},
+    "runs": {"config", "data", "engines", "federation", "metrics", "numerics", "problems", "report", "errors"},
+    "config": {"algorithms", "data", "metrics", "numerics", "problems", "runs", "errors"},
 }
 FILES = sorted(ROOT.rglob("*.py"))
 

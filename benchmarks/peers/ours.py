@@ -11,7 +11,7 @@ from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.data.store import Stacked
 from fedsaddle.engines.choose import make_engine
 from fedsaddle.federation.randomness import ClientKeys, server_generator
-from fedsaddle.problems.minimisation import Supervised
+from fedsaddle.problems.supervised import Supervised
 
 
 class Given(ClientKeys):

@@ -16,10 +16,10 @@ __version__ = "0.1.0"
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
-    from fedsaddle.algorithms.coda import Coda as Coda
-    from fedsaddle.algorithms.coda import CodaPlus as CodaPlus
-    from fedsaddle.algorithms.coda import Npa as Npa
-    from fedsaddle.algorithms.codasca import Codasca as Codasca
+    from fedsaddle.algorithms.coda.coda import Coda as Coda
+    from fedsaddle.algorithms.coda.coda import CodaPlus as CodaPlus
+    from fedsaddle.algorithms.coda.coda import Npa as Npa
+    from fedsaddle.algorithms.coda.codasca import Codasca as Codasca
     from fedsaddle.algorithms.drfa import Afl as Afl
     from fedsaddle.algorithms.drfa import Drfa as Drfa
     from fedsaddle.algorithms.drfa import DrfaProx as DrfaProx
@@ -29,21 +29,20 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.estimators import Storm as Storm
     from fedsaddle.algorithms.fedavg import FedAvg as FedAvg
     from fedsaddle.algorithms.fedsgda import FedSgda as FedSgda
-    from fedsaddle.algorithms.fedx1 import FedX1 as FedX1
-    from fedsaddle.algorithms.fedx2 import FedX2 as FedX2
-    from fedsaddle.algorithms.local_pair import CentralisedSgd as CentralisedSgd
-    from fedsaddle.algorithms.local_pair import LocalPair as LocalPair
-    from fedsaddle.algorithms.local_pair import Sox as Sox
-    from fedsaddle.algorithms.local_sgda import LocalSgda as LocalSgda
-    from fedsaddle.algorithms.momentum_local_sgda import MomentumLocalSgda as MomentumLocalSgda
+    from fedsaddle.algorithms.fedx.fedx1 import FedX1 as FedX1
+    from fedsaddle.algorithms.fedx.fedx2 import FedX2 as FedX2
+    from fedsaddle.algorithms.fedx.local_pair import CentralisedSgd as CentralisedSgd
+    from fedsaddle.algorithms.fedx.local_pair import LocalPair as LocalPair
+    from fedsaddle.algorithms.fedx.local_pair import Sox as Sox
+    from fedsaddle.algorithms.fedx.privacy import ScorePrivacy as ScorePrivacy
     from fedsaddle.algorithms.qfedavg import QFedAvg as QFedAvg
-    from fedsaddle.algorithms.score_privacy import ScorePrivacy as ScorePrivacy
+    from fedsaddle.algorithms.sgda.local_sgda import LocalSgda as LocalSgda
+    from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda as MomentumLocalSgda
+    from fedsaddle.config.load import load as load
     from fedsaddle.data.federated import federate as federate
     from fedsaddle.data.noise import Noise as Noise
     from fedsaddle.data.store import Lazy as Lazy
     from fedsaddle.data.store import Stacked as Stacked
-    from fedsaddle.loading import load as load
-    from fedsaddle.loop import run as run
     from fedsaddle.metrics import measures as measures
     from fedsaddle.numerics import projections as projections
     from fedsaddle.numerics import regularisers as regularisers
@@ -54,41 +53,42 @@ if TYPE_CHECKING:
     from fedsaddle.problems import pair_losses as pair_losses
     from fedsaddle.problems import risks as risks
     from fedsaddle.problems.minimax import Minimax as Minimax
-    from fedsaddle.problems.minimisation import Supervised as Supervised
     from fedsaddle.problems.pairwise import PairwiseRisk as PairwiseRisk
+    from fedsaddle.problems.supervised import Supervised as Supervised
+    from fedsaddle.runs.run import run as run
 
 _WHERE = {
     "Afl": "algorithms.drfa",
     "Drfa": "algorithms.drfa",
     "DrfaProx": "algorithms.drfa",
-    "Coda": "algorithms.coda",
-    "CodaPlus": "algorithms.coda",
-    "Codasca": "algorithms.codasca",
+    "Coda": "algorithms.coda.coda",
+    "CodaPlus": "algorithms.coda.coda",
+    "Codasca": "algorithms.coda.codasca",
     "FedSgda": "algorithms.fedsgda",
-    "Npa": "algorithms.coda",
-    "LocalSgda": "algorithms.local_sgda",
+    "Npa": "algorithms.coda.coda",
+    "LocalSgda": "algorithms.sgda.local_sgda",
     "MiniBatch": "algorithms.estimators",
     "Minimax": "problems.minimax",
-    "MomentumLocalSgda": "algorithms.momentum_local_sgda",
+    "MomentumLocalSgda": "algorithms.sgda.momentum",
     "DrfaGa": "algorithms.drfa_ga",
-    "CentralisedSgd": "algorithms.local_pair",
+    "CentralisedSgd": "algorithms.fedx.local_pair",
     "FedAvg": "algorithms.fedavg",
-    "FedX1": "algorithms.fedx1",
-    "FedX2": "algorithms.fedx2",
-    "LocalPair": "algorithms.local_pair",
+    "FedX1": "algorithms.fedx.fedx1",
+    "FedX2": "algorithms.fedx.fedx2",
+    "LocalPair": "algorithms.fedx.local_pair",
     "PairwiseRisk": "problems.pairwise",
-    "ScorePrivacy": "algorithms.score_privacy",
-    "Sox": "algorithms.local_pair",
+    "ScorePrivacy": "algorithms.fedx.privacy",
+    "Sox": "algorithms.fedx.local_pair",
     "QFedAvg": "algorithms.qfedavg",
     "Lazy": "data.store",
     "Noise": "data.noise",
     "Stacked": "data.store",
     "Spider": "algorithms.estimators",
     "Storm": "algorithms.estimators",
-    "Supervised": "problems.minimisation",
+    "Supervised": "problems.supervised",
     "federate": "data.federated",
-    "load": "loading",
-    "run": "loop",
+    "load": "config.load",
+    "run": "runs.run",
 }
 _MODULES = {
     "losses": "problems.losses",

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fedsaddle import __version__
-from fedsaddle.catalogue import LISTED
+from fedsaddle.config.registry import LISTED
 from fedsaddle.errors import BadInput, FedSaddleError
 
 app = typer.Typer(
@@ -64,8 +64,8 @@ def run(
 
     A CSV or Parquet table with --site and --label trains for the AUROC and compares with FedAvg.
     """
-    from fedsaddle.commands.own_data import TABLES, Own
     from fedsaddle.commands.run import run as go
+    from fedsaddle.commands.table_config import TABLES, Own
 
     table = config if config.suffix.lower() in TABLES else None
     own = Own.asked(table, site, label, positive=positive, image=image, together=together)
@@ -85,7 +85,7 @@ def init(
 ) -> None:
     """Write a config to start from, with every key explained."""
     from fedsaddle.commands.init import init as go
-    from fedsaddle.commands.own_data import Own
+    from fedsaddle.commands.table_config import Own
 
     go(path, Own.asked(csv, site, label, positive=positive, image=image, together=together))
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedsaddle.algorithms.coda import Coda, CodaPlus
-from fedsaddle.algorithms.codasca import Codasca
+from fedsaddle.algorithms.coda.coda import Coda, CodaPlus
+from fedsaddle.algorithms.coda.codasca import Codasca
 from fedsaddle.algorithms.estimators import MiniBatch, Spider, Storm
 from fedsaddle.algorithms.fedsgda import FedSgda, FedSgdaSpider, FedSgdaStorm
-from fedsaddle.algorithms.local_sgda import LocalSgda, LocalSgdaPlus
-from fedsaddle.algorithms.momentum_local_sgda import MomentumLocalSgda, MomentumLocalSgdaPlus
+from fedsaddle.algorithms.sgda.local_sgda import LocalSgda, LocalSgdaPlus
+from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda, MomentumLocalSgdaPlus
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.schedules import Geometric, Power, Staged
 from fedsaddle.problems.minimax import Minimax

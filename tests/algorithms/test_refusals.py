@@ -7,7 +7,7 @@ from torch import nn
 
 from fedsaddle import Afl, Drfa, DrfaGa, DrfaProx, FedAvg, QFedAvg
 from fedsaddle.errors import BadInput
-from fedsaddle.problems.minimisation import Supervised
+from fedsaddle.problems.supervised import Supervised
 from small import classes, seeded, serial
 
 NAN, INFINITY = float("nan"), float("inf")

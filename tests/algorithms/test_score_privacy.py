@@ -11,8 +11,8 @@ from scipy.stats import norm
 from torch import nn
 
 import fedsaddle as fs
-from fedsaddle.algorithms.lazy_scores import FIRST, Shared
-from fedsaddle.algorithms.score_privacy import ScorePrivacy
+from fedsaddle.algorithms.fedx.lazy_scores import FIRST, Shared
+from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.errors import BadInput

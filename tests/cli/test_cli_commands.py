@@ -11,7 +11,7 @@ import pytest
 from cli_command import IRIS, fedsaddle, no_pictures, run
 
 import fedsaddle as package
-from fedsaddle import catalogue
+from fedsaddle.config import registry as catalogue
 
 STARTED = [sys.executable, "-c", "from fedsaddle.cli import main; main()"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from cli_command import IRIS, fedsaddle
 
-from fedsaddle.config import read_config
-from fedsaddle.deploy.project import read_project
+from fedsaddle.config.schema import read_config
+from fedsaddle.deployment.project import read_project
 
 without = pytest.mark.skipif(importlib.util.find_spec("nvflare") is not None, reason="NVFlare is installed")
 

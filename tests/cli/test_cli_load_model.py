@@ -12,7 +12,7 @@ import torch
 from cli_command import no_pictures, run
 from torch import nn
 
-from fedsaddle.commands.loader import as_code
+from fedsaddle.commands.model_loader import as_code
 
 CONFIG = """
 [data]
@@ -60,8 +60,8 @@ def _expected(out: Path) -> list[list[float]]:
     """The scores of the model as the library builds and loads it."""
     from safetensors.torch import load_file
 
-    from fedsaddle.build import build
-    from fedsaddle.config import validated
+    from fedsaddle.config.build import build
+    from fedsaddle.config.schema import validated
 
     built = build(validated(json.loads((out / "config.json").read_text())))
     module = built.algorithm.problem.model

@@ -14,8 +14,8 @@ import pytest
 from cli_command import fedsaddle, no_pictures
 from PIL import Image
 
-from fedsaddle.build import build
-from fedsaddle.config import validated
+from fedsaddle.config.build import build
+from fedsaddle.config.schema import validated
 
 SITES = {"Central": 120, "North": 80, "Lake": 30, "Hut": 12}
 SHORT = ("--set", "run.rounds=6", "--set", "run.evaluate_every=3")

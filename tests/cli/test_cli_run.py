@@ -13,8 +13,8 @@ from cli_command import IRIS, fedsaddle, no_pictures, run
 from safetensors.torch import load_file
 from torch import nn
 
-from fedsaddle.loading import load
-from fedsaddle.result import read_history
+from fedsaddle.config.load import load
+from fedsaddle.runs.result import read_history
 
 WILD = ("data.name=diabetes", "problem.loss=square", "algorithm.name=FedAvg", "run.rounds=60")
 

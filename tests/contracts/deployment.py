@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from fedsaddle.data.store import Stacked
-from fedsaddle.engines.deployed.answering import Answering
-from fedsaddle.engines.deployed.asking import Deployed
-from fedsaddle.engines.deployed.courier import Courier, Patience
-from fedsaddle.engines.deployed.expected import Expected, made_up
-from fedsaddle.engines.deployed.own_rows import OwnRows
-from fedsaddle.engines.deployed.site_memory import InMemory, Versions
-from fedsaddle.engines.deployed.transport import InProcess, Transport
-from fedsaddle.fingerprint import shared_fingerprint
+from fedsaddle.deployment.courier import Courier, Patience
+from fedsaddle.deployment.expected_replies import Expected, made_up
+from fedsaddle.deployment.own_rows import OwnRows
+from fedsaddle.deployment.remote_clients import Deployed
+from fedsaddle.deployment.site_memory import InMemory, Versions
+from fedsaddle.deployment.site_worker import Answering
+from fedsaddle.deployment.transport import InProcess, Transport
+from fedsaddle.runs.fingerprint import shared_fingerprint
 
 RUN = "trial"
 

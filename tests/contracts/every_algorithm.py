@@ -29,20 +29,20 @@ from worlds import (
     World,
 )
 
-from fedsaddle.algorithms.coda import Coda, CodaPlus, Npa
-from fedsaddle.algorithms.codasca import Codasca
+from fedsaddle.algorithms.coda.coda import Coda, CodaPlus, Npa
+from fedsaddle.algorithms.coda.codasca import Codasca
 from fedsaddle.algorithms.drfa import Afl, Drfa, DrfaProx
 from fedsaddle.algorithms.drfa_ga import DrfaGa
 from fedsaddle.algorithms.estimators import Spider
 from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.algorithms.fedsgda import FedSgda, FedSgdaSpider, FedSgdaStorm
-from fedsaddle.algorithms.fedx1 import FedX1
-from fedsaddle.algorithms.fedx2 import FedX2
-from fedsaddle.algorithms.local_pair import LocalPair
-from fedsaddle.algorithms.local_sgda import LocalSgda, LocalSgdaPlus
-from fedsaddle.algorithms.momentum_local_sgda import MomentumLocalSgda, MomentumLocalSgdaPlus
+from fedsaddle.algorithms.fedx.fedx1 import FedX1
+from fedsaddle.algorithms.fedx.fedx2 import FedX2
+from fedsaddle.algorithms.fedx.local_pair import LocalPair
+from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
 from fedsaddle.algorithms.qfedavg import QFedAvg
-from fedsaddle.algorithms.score_privacy import ScorePrivacy
+from fedsaddle.algorithms.sgda.local_sgda import LocalSgda, LocalSgdaPlus
+from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda, MomentumLocalSgdaPlus
 from fedsaddle.numerics.projections import Ball, Box
 from fedsaddle.numerics.regularisers import Concave, KullbackLeibler, Quadratic
 from fedsaddle.numerics.schedules import Geometric

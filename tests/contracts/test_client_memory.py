@@ -14,7 +14,7 @@ from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import Diverged
 from fedsaddle.federation.lossy import Lossy
 from fedsaddle.federation.records import same
-from fedsaddle.problems.minimisation import Supervised
+from fedsaddle.problems.supervised import Supervised
 from small import SIZES, classes, play, seeded, serial, vectorised
 
 engines = pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from deployment import deployed
 from every_algorithm import EVERYWHERE, ONCE, algorithm
 
+from deployment import deployed
 from fedsaddle.engines.serial import Serial
 from fedsaddle.federation.lossy import Lossy
 from fedsaddle.federation.records import same

@@ -7,19 +7,19 @@ from dataclasses import replace
 
 import pytest
 import torch
-from deployment import RUN, deployed, sites
 from remembering import Model, Remembering
 
+from deployment import RUN, deployed, sites
 from fedsaddle.algorithms.drfa import Drfa
-from fedsaddle.engines.deployed.asks import Answer, Ask
-from fedsaddle.engines.deployed.site_memory import InMemory, OnDisk
-from fedsaddle.engines.deployed.transport import Arrival, InProcess
+from fedsaddle.deployment.messages import Answer, Ask
+from fedsaddle.deployment.site_memory import InMemory, OnDisk
+from fedsaddle.deployment.transport import Arrival, InProcess
 from fedsaddle.engines.serial import Serial
 from fedsaddle.errors import BadCheckpoint, BadMessage, Diverged, TooFewAnswered
 from fedsaddle.federation.records import same
 from fedsaddle.federation.wire import Message, kinds_of, pack, unpack
-from fedsaddle.problems.minimisation import Supervised
-from fedsaddle.problems.models import logistic_regression
+from fedsaddle.problems.models.papers import logistic_regression
+from fedsaddle.problems.supervised import Supervised
 from small import classes, play, seeded
 
 

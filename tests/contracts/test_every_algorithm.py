@@ -11,7 +11,6 @@ from every_algorithm import EVERYWHERE, ONCE, algorithm
 from torch import nn
 from wrappers import Hurried, Notebook, Only, Weighing, Witness, copied
 
-from fedsaddle.checkpoint import Folder, restored
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.engines.vectorised import Vectorised
@@ -20,6 +19,7 @@ from fedsaddle.federation.ledger import Metered
 from fedsaddle.federation.lossy import Lossy
 from fedsaddle.federation.randomness import ClientKeys, server_generator
 from fedsaddle.federation.records import same
+from fedsaddle.runs.checkpoints import Folder, restored
 from small import alike, play, relabelled, serial, vectorised
 
 everywhere = pytest.mark.parametrize(("case", "world"), EVERYWHERE)

@@ -6,12 +6,12 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from deployment import deployed, sites
 from every_algorithm import ONCE, algorithm
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedsaddle.engines.flower import FlowerTransport, client_app, find_nodes
+from deployment import deployed, sites
+from fedsaddle.deployment.flower.transport import FlowerTransport, client_app, find_nodes
 from fedsaddle.engines.serial import Serial
 from fedsaddle.federation.records import same
 from small import play

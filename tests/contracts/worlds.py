@@ -16,9 +16,9 @@ from fedsaddle.problems import risks
 from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.fair import ClassFair
 from fedsaddle.problems.minimax import Minimax
-from fedsaddle.problems.minimisation import Supervised
-from fedsaddle.problems.models import CharacterGru, logistic_regression, mlp
+from fedsaddle.problems.models.papers import CharacterGru, logistic_regression, mlp
 from fedsaddle.problems.robust import RobustTraining
+from fedsaddle.problems.supervised import Supervised
 from small import classes, seeded, text
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsaddle.data.agreed import agree, encode, facts
-from fedsaddle.data.files import from_file
-from fedsaddle.data.site_file import read_site
+from fedsaddle.data.files.shared_encoding import agree, encode, facts
+from fedsaddle.data.files.site_file import read_site
+from fedsaddle.data.files.tables import from_file
 from fedsaddle.errors import BadInput
 
 HEAD = "age,sex,dose,hospital,label\n"

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsaddle.data import cifar
-from fedsaddle.data.cifar import HUNDRED, TEN, Layout, cifar10, cifar100, parse_records
-from fedsaddle.data.cifar_names import CIFAR10_CLASSES, COARSE, FINE
+from fedsaddle.data.sets import cifar
+from fedsaddle.data.sets.cifar import HUNDRED, TEN, Layout, cifar10, cifar100, parse_records
+from fedsaddle.data.sets.cifar_names import CIFAR10_CLASSES, COARSE, FINE
 from fedsaddle.data.table import Dataset
 from fedsaddle.errors import BadInput, MissingData
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fedsaddle.data.federated import federate
-from fedsaddle.data.files import from_file
-from fedsaddle.data.splits import Iid, Natural
+from fedsaddle.data.files.tables import from_file
+from fedsaddle.data.splits.rules import Iid, Natural
 from fedsaddle.data.table import Dataset
 from fedsaddle.errors import BadInput, MissingData
 

@@ -5,7 +5,7 @@ import inspect
 import subprocess
 import sys
 
-from fedsaddle.data.registry import DATASETS, SPLITS, Entry
+from fedsaddle.config.registry import DATASETS, SPLITS, Entry
 
 
 def _load(entry: Entry) -> object:
@@ -33,5 +33,5 @@ def test_every_entry_leads_to_something_callable() -> None:
 
 
 def test_reading_the_tables_imports_neither_torch_nor_numpy() -> None:
-    code = "import sys, fedsaddle.data.registry; sys.exit(bool({'torch', 'numpy', 'matplotlib'} & set(sys.modules)))"
+    code = "import sys, fedsaddle.config.registry; sys.exit(bool({'torch', 'numpy', 'matplotlib'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

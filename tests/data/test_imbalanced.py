@@ -7,8 +7,8 @@ import pytest
 
 from fedsaddle.data.describe import describe
 from fedsaddle.data.federated import federate
-from fedsaddle.data.imbalanced import Imbalanced
-from fedsaddle.data.sklearn_sets import digits, iris
+from fedsaddle.data.sets.sklearn_sets import digits, iris
+from fedsaddle.data.splits.imbalanced import Imbalanced
 from fedsaddle.data.table import Dataset, Table
 from fedsaddle.errors import BadInput
 

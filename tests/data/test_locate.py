@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fedsaddle.data import adult, cifar, fashion_mnist, shakespeare
-from fedsaddle.data.locate import PublicFile, cache_folder, search_folders
+from fedsaddle.data.sets import adult, cifar, fashion_mnist, shakespeare
+from fedsaddle.data.sets.locate import PublicFile, cache_folder, search_folders
 from fedsaddle.errors import BadInput, MissingData
 
 CONTENT = b"some rows\n" * 50

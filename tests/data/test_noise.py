@@ -7,12 +7,12 @@ import pytest
 import torch
 
 import fedsaddle as fs
-from fedsaddle.build import build_data
-from fedsaddle.config import validated
+from fedsaddle.config.build import build_data
+from fedsaddle.config.schema import validated
 from fedsaddle.data.federated import federate
 from fedsaddle.data.noise import Noise
-from fedsaddle.data.sklearn_sets import diabetes
-from fedsaddle.data.splits import Iid
+from fedsaddle.data.sets.sklearn_sets import diabetes
+from fedsaddle.data.splits.rules import Iid
 from fedsaddle.errors import BadInput
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsaddle.data import shakespeare as shakespeare_module
-from fedsaddle.data.adult import FEATURES, NUMERIC, adult, parse_adult
-from fedsaddle.data.fashion_mnist import fashion_mnist, parse_idx
 from fedsaddle.data.federated import federate
-from fedsaddle.data.shakespeare import UNKNOWN, VOCABULARY, cut, decode, encode, shakespeare
-from fedsaddle.data.splits import ByColumn
+from fedsaddle.data.sets import shakespeare as shakespeare_module
+from fedsaddle.data.sets.adult import FEATURES, NUMERIC, adult, parse_adult
+from fedsaddle.data.sets.fashion_mnist import fashion_mnist, parse_idx
+from fedsaddle.data.sets.shakespeare import UNKNOWN, VOCABULARY, cut, decode, encode, shakespeare
+from fedsaddle.data.splits.rules import ByColumn
 from fedsaddle.errors import BadInput, MissingData
 
 

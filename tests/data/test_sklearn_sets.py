@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fedsaddle.data import sklearn_sets
+from fedsaddle.data.sets import sklearn_sets
 from fedsaddle.data.table import Dataset
 from fedsaddle.errors import BadInput
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedsaddle.data.dealing import cut
-from fedsaddle.data.sklearn_sets import diabetes, digits
-from fedsaddle.data.sorted_split import Sorted
-from fedsaddle.data.splits import ByClass, ByColumn, Dirichlet, Iid, Natural, Split
+from fedsaddle.data.sets.sklearn_sets import diabetes, digits
+from fedsaddle.data.splits.partition import cut
+from fedsaddle.data.splits.rules import ByClass, ByColumn, Dirichlet, Iid, Natural, Split
+from fedsaddle.data.splits.sorted import Sorted
 from fedsaddle.data.store import Ints
 from fedsaddle.data.table import Table
 from fedsaddle.errors import BadInput

@@ -25,9 +25,9 @@ from unittest import mock
 
 import pytest
 
-from fedsaddle.build import build
 from fedsaddle.cli import main
-from fedsaddle.config import validated
+from fedsaddle.config.build import build
+from fedsaddle.config.schema import validated
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md", ROOT / "README.md"]

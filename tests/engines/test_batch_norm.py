@@ -11,8 +11,8 @@ from torch import nn
 
 import fedsaddle as fs
 from fedsaddle.algorithms.fedavg import Start
-from fedsaddle.algorithms.local_sgda import LocalSgdaPlus
-from fedsaddle.algorithms.momentum_local_sgda import MomentumLocalSgdaPlus
+from fedsaddle.algorithms.sgda.local_sgda import LocalSgdaPlus
+from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgdaPlus
 from fedsaddle.data.store import Stacked
 from fedsaddle.engines.choose import make_engine
 from fedsaddle.engines.serial import Serial

@@ -16,8 +16,8 @@ from fedsaddle.engines.choose import BATCH_ROWS, CACHE_BYTES, MEMORY_BYTES, make
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import BadInput
-from fedsaddle.problems.minimisation import Supervised
-from fedsaddle.problems.models import McMahanCnn
+from fedsaddle.problems.models.papers import McMahanCnn
+from fedsaddle.problems.supervised import Supervised
 from small import classes, play, seeded
 
 

@@ -14,7 +14,7 @@ from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.randomness import ClientKeys
-from fedsaddle.problems.models import logistic_regression
+from fedsaddle.problems.models.papers import logistic_regression
 from small import play, rows_of, seeded
 
 LABELS = ([1, 0, 1, 0, 0], [0, 0, 0], [1, 1], [0, 1, 0, 0])  # the second has no positive, the third no negative

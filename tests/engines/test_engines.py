@@ -18,7 +18,7 @@ from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import BadInput, Diverged
 from fedsaddle.federation.randomness import ClientKeys
 from fedsaddle.federation.records import PerClient, same
-from fedsaddle.problems.minimisation import Supervised
+from fedsaddle.problems.supervised import Supervised
 from small import SIZES, classes, play, seeded, serial, text, vectorised
 
 engines = pytest.mark.parametrize("engine", [serial, vectorised])

@@ -10,7 +10,7 @@ from torch import nn
 
 from fedsaddle import Drfa, DrfaGa, FedAvg, QFedAvg
 from fedsaddle.numerics.projections import Simplex
-from fedsaddle.problems.minimisation import Supervised, agnostic
+from fedsaddle.problems.supervised import Supervised, agnostic
 from small import alike, classes, play, seeded, serial, vectorised
 
 engines = pytest.mark.parametrize("engine", [serial, vectorised])

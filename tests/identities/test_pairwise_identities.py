@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from fedsaddle import pair_losses
-from fedsaddle.algorithms.fedx1 import FedX1
-from fedsaddle.algorithms.fedx2 import FedX2
-from fedsaddle.algorithms.local_pair import CentralisedSgd, LocalPair, Sox
+from fedsaddle.algorithms.fedx.fedx1 import FedX1
+from fedsaddle.algorithms.fedx.fedx2 import FedX2
+from fedsaddle.algorithms.fedx.local_pair import CentralisedSgd, LocalPair, Sox
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import BadInput

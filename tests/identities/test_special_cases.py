@@ -10,7 +10,7 @@ from fedsaddle import Afl, Drfa, DrfaGa, DrfaProx, FedAvg, QFedAvg
 from fedsaddle.federation.records import same
 from fedsaddle.numerics.projections import Everywhere
 from fedsaddle.numerics.regularisers import Concave, KullbackLeibler, Quadratic
-from fedsaddle.problems.minimisation import Supervised
+from fedsaddle.problems.supervised import Supervised
 from small import alike, classes, play, seeded, serial, vectorised
 
 engines = pytest.mark.parametrize("engine", [serial, vectorised])

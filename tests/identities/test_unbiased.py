@@ -12,7 +12,7 @@ from torch import nn
 from fedsaddle import Drfa, DrfaGa, FedAvg
 from fedsaddle.algorithms.drfa import DrfaState
 from fedsaddle.algorithms.fedavg import FedAvgState
-from fedsaddle.problems.minimisation import Supervised
+from fedsaddle.problems.supervised import Supervised
 from small import alike, classes, seeded, serial, vectorised
 
 engines = pytest.mark.parametrize("engine", [serial, vectorised])

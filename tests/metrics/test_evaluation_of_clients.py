@@ -11,8 +11,8 @@ from fedsaddle.data.store import Lazy, Stacked
 from fedsaddle.metrics.evaluation import Measured, client_means, evaluate
 from fedsaddle.metrics.spread import spread
 from fedsaddle.problems.losses import CrossEntropy, Custom, Logistic, Square
-from fedsaddle.problems.minimisation import Supervised
-from fedsaddle.problems.models import CharacterGru, McMahanCnn, logistic_regression, mlp
+from fedsaddle.problems.models.papers import CharacterGru, McMahanCnn, logistic_regression, mlp
+from fedsaddle.problems.supervised import Supervised
 
 SIZES = (5, 1, 17, 0, 8, 0)
 

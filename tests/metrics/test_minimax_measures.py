@@ -10,7 +10,7 @@ import torch
 from games import P, Q, at, matrices, matrix_game, mean_of_clients, phi, point, quadratic, rows, saddle_point
 from torch import nn
 
-from fedsaddle.data.synthetic import nonconvex_pl
+from fedsaddle.data.sets.synthetic import nonconvex_pl
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.metrics.measures import (
@@ -26,9 +26,9 @@ from fedsaddle.metrics.objective import Limits, Objective
 from fedsaddle.numerics.projections import Ball, Box
 from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.fair import ClassFair
-from fedsaddle.problems.minimisation import Supervised
 from fedsaddle.problems.nonconvex_pl import NonconvexPl
 from fedsaddle.problems.robust import RobustTraining
+from fedsaddle.problems.supervised import Supervised
 from small import classes, rows_of, seeded
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.flat import FlatModel
-from fedsaddle.problems.models import CharacterGru, McMahanCnn, mlp
+from fedsaddle.problems.models.papers import CharacterGru, McMahanCnn, mlp
 from small import seeded
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch import nn
 
-from fedsaddle.problems.minimisation import Supervised
+from fedsaddle.problems.supervised import Supervised
 from small import SIZES, classes, play, seeded, serial, vectorised
 
 SEED, CLASSES, ROUNDS = 5, 3, 5

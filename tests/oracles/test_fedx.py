@@ -9,8 +9,8 @@ from agreement import ENGINES, agree
 from fedx_box import PairWorld, fedx1, fedx2
 from torch import nn
 
-from fedsaddle.algorithms.fedx1 import FedX1
-from fedsaddle.algorithms.fedx2 import FedX2
+from fedsaddle.algorithms.fedx.fedx1 import FedX1
+from fedsaddle.algorithms.fedx.fedx2 import FedX2
 from fedsaddle.problems.risks import auc, partial_auc
 from small import classes, play, rows_of, seeded
 

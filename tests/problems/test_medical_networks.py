@@ -8,8 +8,8 @@ import torch
 
 import fedsaddle as fs
 from fedsaddle.errors import MissingData
-from fedsaddle.problems import medical
 from fedsaddle.problems.auc import MinimaxAuc
+from fedsaddle.problems.models import medical
 
 
 def test_without_monai_the_remedy_is_named(monkeypatch):

@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 
 from fedsaddle import Minimax
-from fedsaddle.data.synthetic import nonconvex_pl
+from fedsaddle.data.sets.synthetic import nonconvex_pl
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.auroc import auroc

@@ -7,7 +7,7 @@ from torch import nn
 import fedsaddle
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.flat import FlatModel
-from fedsaddle.problems.models import CharacterGru, McMahanCnn, logistic_regression, mlp
+from fedsaddle.problems.models.papers import CharacterGru, McMahanCnn, logistic_regression, mlp
 from small import seeded
 
 

@@ -11,7 +11,7 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.federation.randomness import ClientKeys
 from fedsaddle.problems.losses import Custom, Square
-from fedsaddle.problems.minimisation import Supervised, agnostic, shares
+from fedsaddle.problems.supervised import Supervised, agnostic, shares
 from small import SIZES, classes, seeded
 
 MODELS = {

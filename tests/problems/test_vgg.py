@@ -10,8 +10,8 @@ from fedsaddle.engines.choose import settings
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.problems.auc import MinimaxAuc
-from fedsaddle.problems.minimisation import Supervised
-from fedsaddle.problems.models import Vgg11
+from fedsaddle.problems.models.vgg import Vgg11
+from fedsaddle.problems.supervised import Supervised
 
 KINDS = ("group", "none", "batch")
 

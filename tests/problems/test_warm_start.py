@@ -8,8 +8,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from fedsaddle.errors import BadInput, MissingData
-from fedsaddle.problems.models import mlp
-from fedsaddle.problems.warm import last_linear, trained_tensors, warm_started
+from fedsaddle.problems.models.papers import mlp
+from fedsaddle.problems.models.warm_start import last_linear, trained_tensors, warm_started
 
 
 def made(outputs: int, hidden: int = 5) -> nn.Module:

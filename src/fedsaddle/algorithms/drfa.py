@@ -15,7 +15,7 @@ from fedsaddle.federation.records import Averaged, PerClient
 from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.projections import Projection, Simplex
 from fedsaddle.numerics.regularisers import Regulariser
-from fedsaddle.problems.minimisation import Minimisation
+from fedsaddle.problems.supervised import Minimisation
 
 
 @dataclass(frozen=True)

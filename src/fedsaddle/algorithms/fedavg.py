@@ -13,7 +13,7 @@ from fedsaddle.federation.records import Averaged
 from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.projections import Projection
 from fedsaddle.numerics.schedules import Schedule, Step
-from fedsaddle.problems.minimisation import Minimisation
+from fedsaddle.problems.supervised import Minimisation
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch, Clients, Site
 from fedsaddle.numerics.projections import Projection
 from fedsaddle.numerics.schedules import Schedule, Step, at
-from fedsaddle.problems.minimisation import Minimisation, Supervised
+from fedsaddle.problems.supervised import Minimisation, Supervised
 
 
 class LocalSgd(Protocol):

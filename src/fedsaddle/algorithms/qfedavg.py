@@ -14,7 +14,7 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged
 from fedsaddle.numerics.projections import Projection
-from fedsaddle.problems.minimisation import Minimisation
+from fedsaddle.problems.supervised import Minimisation
 
 
 @dataclass(frozen=True)

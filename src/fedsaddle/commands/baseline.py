@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedsaddle.config import Config, Named, ProblemSection
+from fedsaddle.config.schema import Config, Named, ProblemSection
 
 NAME = "FedAvg"
 

@@ -9,7 +9,7 @@ from typing import Any
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.report import plots
 from fedsaddle.report.tables import console, several_runs
-from fedsaddle.result import read_history
+from fedsaddle.runs.result import read_history
 
 
 def compare(folders: list[Path], out: Path | None, as_json: bool, measure: str | None = None, x: str = "round") -> None:

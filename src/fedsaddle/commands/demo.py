@@ -14,16 +14,16 @@ from rich.table import Table
 from fedsaddle.algorithms.drfa import Afl, Drfa
 from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.algorithms.qfedavg import QFedAvg
-from fedsaddle.checkpoint import write_json
+from fedsaddle.config.load import load
 from fedsaddle.errors import BadInput
-from fedsaddle.loading import load
-from fedsaddle.loop import run
 from fedsaddle.metrics.spread import STATISTICS
-from fedsaddle.problems.minimisation import Supervised
-from fedsaddle.problems.models import logistic_regression
+from fedsaddle.problems.models.papers import logistic_regression
+from fedsaddle.problems.supervised import Supervised
 from fedsaddle.report import plots
 from fedsaddle.report.progress import Progress
 from fedsaddle.report.tables import console
+from fedsaddle.runs.checkpoints import write_json
+from fedsaddle.runs.run import run
 
 SEEDS = 3
 SITES = 10

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedsaddle.checkpoint import write_atomically
 from fedsaddle.commands.init import EXAMPLE as CONFIG
-from fedsaddle.config import read_config
-from fedsaddle.deploy.needs import need_deployable, need_nvflare
-from fedsaddle.deploy.project import EXAMPLE, FILE, read_project
+from fedsaddle.config.schema import read_config
+from fedsaddle.deployment.preflight import need_deployable, need_nvflare
+from fedsaddle.deployment.project import EXAMPLE, FILE, read_project
 from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.runs.checkpoints import write_atomically
 
 OWN_ROWS = """[data]
 name = "file"                    # each site reads its own file: `data` under [sites.NAME] of deployment.toml
@@ -49,8 +49,8 @@ def init(folder: Path, sites: int, server: str) -> None:
 def provision(folder: Path) -> None:
     """Make the start-up kits."""
     need_nvflare()
-    from fedsaddle.deploy.provision import KITS
-    from fedsaddle.deploy.provision import provision as make
+    from fedsaddle.deployment.nvflare.provision import KITS
+    from fedsaddle.deployment.nvflare.provision import provision as make
 
     project = read_project(folder)
     need_deployable(read_config(folder / project.deployment.config))
@@ -63,8 +63,8 @@ def provision(folder: Path) -> None:
 
 def flower(folder: Path) -> None:
     """Write Flower's app and the sites' folders, and keys where there are none."""
-    from fedsaddle.deploy.flower_files import write_flower
-    from fedsaddle.deploy.flower_keys import KEYS, write_keys
+    from fedsaddle.deployment.flower.files import write_flower
+    from fedsaddle.deployment.flower.keys import KEYS, write_keys
 
     project = read_project(folder)
     need_deployable(read_config(folder / project.deployment.config))
@@ -78,7 +78,7 @@ def flower(folder: Path) -> None:
 def start(kit: Path) -> int:
     """Run a server or a site in the foreground."""
     need_nvflare()
-    from fedsaddle.deploy.processes import serve
+    from fedsaddle.deployment.nvflare.processes import serve
 
     return serve(kit)
 
@@ -86,7 +86,7 @@ def start(kit: Path) -> int:
 def kit_of(folder: Path, name: str | None) -> Path:
     """The kit of a site, or of the server: in a project's folder, or the folder itself where it is a kit."""
     if (folder / "startup").is_dir():
-        from fedsaddle.deploy.processes import site_of
+        from fedsaddle.deployment.nvflare.processes import site_of
 
         owner = site_of(folder)
         if owner != name:

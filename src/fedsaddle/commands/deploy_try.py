@@ -10,17 +10,17 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from fedsaddle.build import build
-from fedsaddle.checkpoint import write_atomically
 from fedsaddle.commands.run_deployed import run_deployed
-from fedsaddle.config import read_config
-from fedsaddle.deploy.deal import deal
-from fedsaddle.deploy.needs import need_deployable, need_nvflare
-from fedsaddle.deploy.project import EXAMPLE, FILE, read_project
+from fedsaddle.config.build import build
+from fedsaddle.config.schema import read_config
+from fedsaddle.deployment.preflight import need_deployable, need_nvflare
+from fedsaddle.deployment.project import EXAMPLE, FILE, read_project
+from fedsaddle.deployment.site_files import deal
 from fedsaddle.errors import BadInput
-from fedsaddle.interruption import stoppable
-from fedsaddle.loop import run
 from fedsaddle.report.tables import console, one_run
+from fedsaddle.runs.checkpoints import write_atomically
+from fedsaddle.runs.interruption import stoppable
+from fedsaddle.runs.run import run
 
 CONFIG = """\
 [data]
@@ -50,8 +50,8 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
         raise BadInput("--sites", sites, "a federation has two sites or more")
     if out.exists() and any(out.iterdir()):
         raise BadInput("--out", str(out), "is not empty; choose another folder")
-    from fedsaddle.deploy import processes
-    from fedsaddle.deploy.provision import KITS, provision
+    from fedsaddle.deployment.nvflare import processes
+    from fedsaddle.deployment.nvflare.provision import KITS, provision
 
     clock, screen = time.monotonic(), console()
 

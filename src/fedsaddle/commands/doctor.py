@@ -11,11 +11,11 @@ from rich.console import Console
 
 from fedsaddle import __version__
 from fedsaddle.algorithms.drfa import Drfa
-from fedsaddle.data.locate import search_folders
-from fedsaddle.loading import load
-from fedsaddle.loop import run
-from fedsaddle.problems.minimisation import Supervised
-from fedsaddle.problems.models import logistic_regression
+from fedsaddle.config.load import load
+from fedsaddle.data.sets.locate import search_folders
+from fedsaddle.problems.models.papers import logistic_regression
+from fedsaddle.problems.supervised import Supervised
+from fedsaddle.runs.run import run
 
 TOLERANCE = 1e-4
 

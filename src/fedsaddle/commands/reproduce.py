@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fedsaddle.catalogue import entry, find
-from fedsaddle.experiments.names import EXPERIMENTS
+from fedsaddle.config.registry import entry, find
+from fedsaddle.reproductions.names import EXPERIMENTS
 
 if TYPE_CHECKING:
-    from fedsaddle.experiments.figure import Figure
-    from fedsaddle.experiments.tracks import Tracks
+    from fedsaddle.reproductions.figure import Figure
+    from fedsaddle.reproductions.tracks import Tracks
 
 
 MOST_WORKERS = 8  # each holds the data and some 400 MB of libraries
@@ -27,8 +27,8 @@ def reproduce(name: str, quick: bool, as_json: bool, out: Path) -> None:
         _list(as_json)
         return
     entry(EXPERIMENTS, "reproduce", name)
-    from fedsaddle.experiments import outcome
     from fedsaddle.report.tables import console
+    from fedsaddle.reproductions import outcome
 
     full: Figure = find(EXPERIMENTS, "reproduce", name)
     figure = full.quick() if quick else full
@@ -51,9 +51,9 @@ def run_figure(figure: Figure, title: str, workers: int | None = None) -> Tracks
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from fedsaddle.experiments.jobs import Job
-    from fedsaddle.experiments.pool import run_jobs
-    from fedsaddle.experiments.tracks import Tracks
+    from fedsaddle.reproductions.jobs import Job
+    from fedsaddle.reproductions.pool import run_jobs
+    from fedsaddle.reproductions.tracks import Tracks
 
     jobs = [Job(figure.setting, line, seed) for seed in range(figure.seeds) for line in figure.lines]
     errors = Console(stderr=True)

@@ -9,21 +9,21 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fedsaddle.build import Built, build, build_algorithm, precision
-from fedsaddle.checkpoint import write_atomically, write_json
 from fedsaddle.commands.baseline import NAME, baseline, wanted
-from fedsaddle.commands.loader import write_loader
-from fedsaddle.commands.own_data import Own
-from fedsaddle.config import Config, changed, read_config, validated
+from fedsaddle.commands.model_loader import write_loader
+from fedsaddle.commands.table_config import Own
+from fedsaddle.config.build import Built, build, build_algorithm, precision
+from fedsaddle.config.schema import Config, changed, read_config, validated
 from fedsaddle.data.describe import describe
 from fedsaddle.errors import BadCheckpoint, BadInput, Diverged, MissingData
-from fedsaddle.interruption import stoppable
-from fedsaddle.loop import run as run_loop
 from fedsaddle.metrics.ranking import Ranking
 from fedsaddle.report import plots, roc
 from fedsaddle.report.progress import Progress
 from fedsaddle.report.tables import console, one_run
-from fedsaddle.result import Result, read_history
+from fedsaddle.runs.checkpoints import write_atomically, write_json
+from fedsaddle.runs.interruption import stoppable
+from fedsaddle.runs.result import Result, read_history
+from fedsaddle.runs.run import run as run_loop
 
 INTERRUPTED = 130
 

@@ -9,15 +9,15 @@ from typing import Any
 
 from rich.console import Console
 
-from fedsaddle.checkpoint import write_json
-from fedsaddle.config import Config
-from fedsaddle.deploy.needs import need_deployable, need_nvflare
-from fedsaddle.deploy.project import Project, read_project
+from fedsaddle.config.schema import Config
+from fedsaddle.deployment.preflight import need_deployable, need_nvflare
+from fedsaddle.deployment.project import Project, read_project
 from fedsaddle.errors import BadInput, FedSaddleError, MissingData
 from fedsaddle.report import plots
 from fedsaddle.report.progress import Progress
 from fedsaddle.report.tables import console, of_sites, one_run
-from fedsaddle.result import read_history
+from fedsaddle.runs.checkpoints import write_json
+from fedsaddle.runs.result import read_history
 
 NOTE = "deployment.json"
 
@@ -34,9 +34,9 @@ def run_deployed(config: Config, path: Path, out: Path, resume: bool) -> int:
     """Submit the run of a config to the deployment whose project lies beside it, and stay with it to its end."""
     need_nvflare()
     need_deployable(config)
-    from fedsaddle.deploy.nvflare_session import NVFlareSession
-    from fedsaddle.deploy.provision import KITS
-    from fedsaddle.deploy.supervise import Supervisor
+    from fedsaddle.deployment.nvflare.provision import KITS
+    from fedsaddle.deployment.nvflare.session import NVFlareSession
+    from fedsaddle.deployment.nvflare.supervise import Supervisor
 
     project, errors = read_project(path.parent), Console(stderr=True)
 

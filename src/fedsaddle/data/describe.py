@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsaddle.data.client_names import visible
 from fedsaddle.data.federated import FederatedData
+from fedsaddle.data.splits.client_names import visible
 from fedsaddle.data.store import Ints, Stacked
 
 SHOWN_CLIENTS = 20

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedsaddle.data.hold_out import hold_out
-from fedsaddle.data.splits import Split
+from fedsaddle.data.splits.rules import Split
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Array, Dataset, Encoded, Table
 from fedsaddle.errors import BadInput

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from fedsaddle.data.dealing import Parts, generator
+from fedsaddle.data.splits.partition import Parts, generator
 from fedsaddle.data.table import Array
 from fedsaddle.errors import BadInput
 

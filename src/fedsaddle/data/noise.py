@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.data.dealing import by_code, generator
 from fedsaddle.data.federated import FederatedData
+from fedsaddle.data.splits.partition import by_code, generator
 from fedsaddle.data.store import Stacked
 from fedsaddle.errors import BadInput
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Box, Everywhere, Projection
-from fedsaddle.problems.minimisation import flat_shares, shares
 from fedsaddle.problems.scored import AllRows, ByScores, Slopes, pooled_auroc
+from fedsaddle.problems.supervised import flat_shares, shares
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.flat import FlatModel, shrunk
 from fedsaddle.numerics.projections import Everywhere, Projection, check_projection
-from fedsaddle.problems.minimisation import shares
 from fedsaddle.problems.scored import ByScores
+from fedsaddle.problems.supervised import shares
 
 Pair = tuple[Tensor, Tensor]
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Everywhere, Projection, check_projection
-from fedsaddle.problems.minimisation import flat_shares, shares
 from fedsaddle.problems.scored import AllRows
+from fedsaddle.problems.supervised import flat_shares, shares
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Ball, Box, Projection
 from fedsaddle.problems.losses import CrossEntropy, Loss, classes_of
-from fedsaddle.problems.minimisation import shares
 from fedsaddle.problems.scored import AllRows, OverModel
+from fedsaddle.problems.supervised import shares
 
 BLOCK = 1000  # rows of the attack at a time
 

@@ -14,10 +14,10 @@ from rich.markup import escape
 from rich.table import Table
 from torch import Tensor
 
-from fedsaddle.checkpoint import write_atomically, write_json
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.metrics.ranking import Ranked, Ranking, difference, rank
 from fedsaddle.report.plots import COLOURS, axes_of, label, save
+from fedsaddle.runs.checkpoints import write_atomically, write_json
 
 SHOWN = 20  # sites in the table of the terminal and in the picture
 POINTS = 400  # of a curve in roc.json

@@ -1,0 +1,141 @@
+"""CODA+, CODA and NPA: stages of local descent and ascent (Algorithms 1 and 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from torch import Tensor
+
+from fedsaddle.algorithms.coda import stages
+from fedsaddle.algorithms.coda.stages import StageState, Start
+from fedsaddle.errors import BadInput
+from fedsaddle.federation.clients import Clients, Site
+from fedsaddle.federation.records import Averaged
+from fedsaddle.numerics.schedules import Geometric, Schedule, Step
+from fedsaddle.problems.minimax import MinimaxProblem
+
+
+@dataclass(frozen=True)
+class Local:
+    """Client to server: the last local iterates, and the means over the steps if they are wanted."""
+
+    x: Averaged
+    y: Averaged
+    path_x: Averaged | None = None
+    path_y: Averaged | None = None
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Server to client: where the best dual is wanted."""
+
+    x: Tensor
+
+
+@dataclass(frozen=True)
+class BestDual:
+    """Client to server: the dual that is best for its rows."""
+
+    y: Averaged
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodaPlus:
+    """CODA+ (Yuan, Guo, Xu, Ying, Yang 2021, Algorithms 1 and 2) for `min_v max_α (1/K) Σ_k f_k(v, α)`.
+
+    In stage s every client takes I_s steps `v ← v - η_s (∇_v F_k + γ (v - v_0))`, `α ← α + η_s ∇_α F_k`, and then all
+    average. `primal_step`, `local_steps` and `stage_rounds` may be schedules over stages, such as
+    `Geometric(0.1, 1 / 3)`; `stage_steps` is the T_0 of the paper's experiments, a stage's length in local steps.
+
+    **Deviations from the paper**: `output="average"` is the box's, the mean over steps and clients; "last" is what the
+    published code does and the default; "random" is a random round. v and α are projected where the problem has
+    projections. A cohort may be drawn, where the paper's clients all take part. The dual may have a step of its own.
+    Clients may count by their rows, as pooled AUC does.
+    """
+
+    problem: MinimaxProblem
+    sampled_clients: int | None = None  # None: all, as in the box
+    local_steps: int | Schedule = 8  # I_s
+    batch_size: int = 32
+    primal_step: Step = Geometric(0.1, 1 / 3)  # η_s
+    dual_step: Step | None = None  # None: η_s
+    proximal: float = 2e-3  # γ
+    stage_rounds: int | Schedule | None = None  # R_s = T_s / I_s; 50 if neither is given
+    stage_steps: int | Schedule | None = None  # T_s, in place of stage_rounds
+    weighting: str = "uniform"  # 1 / K as in the box, or "size": n_k / n, the mean over all rows
+    output: str = "last"  # or "average", as in the box, or "random"
+
+    def __post_init__(self) -> None:
+        stages.check(self)
+
+    def start(self, clients: Clients) -> StageState:
+        """(v_0, α_0)."""
+        return stages.start(self, clients)
+
+    def round(self, server: StageState, clients: Clients, rng: np.random.Generator) -> StageState:
+        """I_s steps and the averages; the last round of a stage begins the next one."""
+        cohort, sent = stages.begin(self, server, clients, rng)
+        _, local = clients.ask(cohort, self.play, sent, weights=stages.weights(self, clients, cohort))
+        now = replace(server, x=local.x, y=local.y, kept_x=local.path_x, kept_y=local.path_y)
+        return stages.ended(self, server, now, rng)
+
+    def play(self, own: None, sent: Start, site: Site) -> tuple[None, Local]:
+        """The client's lines of Algorithm 2."""
+        w = stages.walk(self, sent, site, path=self.output == "average")
+        return None, Local(w.x, w.y, w.path_x, w.path_y)
+
+    def model(self, server: StageState) -> Tensor:
+        """v, as `output` says."""
+        return stages.returned(server)[0]
+
+    def dual(self, server: StageState) -> Tensor:
+        """α that goes with it."""
+        return stages.returned(server)[1]
+
+    def iterations(self, server: StageState) -> int:
+        """Local steps so far."""
+        return server.steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coda(CodaPlus):
+    """CODA (Guo et al. 2020): CODA+ whose dual is computed anew from the primal at the start of every later stage.
+
+    The problem must know its best dual in closed form, such that the mean of the clients' best duals is the best for
+    their mean, as in min-max AUC.
+
+    **Deviations from the paper**: as CODA+. `dual_batch` rows are drawn at each client; by default all of them count.
+    """
+
+    dual_batch: int | None = None  # rows of each client; None: all
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        knows = callable(getattr(self.problem, "best_dual", None))
+        if not knows or getattr(self.problem, "best_response", True) is None:
+            name = type(self.problem).__name__
+            raise BadInput("problem", name, "has no best dual in closed form, which CODA needs; use CODA+")
+        if self.dual_batch is not None and self.dual_batch < 1:
+            raise BadInput("dual_batch", self.dual_batch, "must be at least 1 row")
+
+    def round(self, server: StageState, clients: Clients, rng: np.random.Generator) -> StageState:
+        """CODA+'s round; at the start of a later stage the dual comes first."""
+        if server.rounds == 0 and server.stage > 0:
+            everyone = np.arange(clients.count)
+            weights = stages.weights(self, clients, everyone)
+            _, best = clients.ask(everyone, self.best_dual, Probe(server.x), weights=weights)
+            server = replace(server, y=self.problem.project_y(best.y))
+        return super().round(server, clients, rng)
+
+    def best_dual(self, own: None, sent: Probe, site: Site) -> tuple[None, BestDual]:
+        """The best α for a large batch."""
+        rows = site.everything() if self.dual_batch is None else site.minibatch(0, self.dual_batch)
+        return None, BestDual(self.problem.best_dual(site.each(sent.x), rows))  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Npa(CodaPlus):
+    """The naive parallel algorithm (appendix C): CODA+ that averages after every step."""
+
+    local_steps: int = field(default=1, init=False)  # I

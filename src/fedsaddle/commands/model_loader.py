@@ -1,0 +1,83 @@
+"""A few lines of Python that load the trained model again, written beside it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedsaddle.config.problem import model_arguments, scores_of
+from fedsaddle.config.registry import MODELS, entry
+from fedsaddle.config.schema import Config
+from fedsaddle.data.federated import FederatedData
+from fedsaddle.runs.checkpoints import write_atomically, write_json
+
+HEAD = '"""The trained model in plain PyTorch{needs}: `model(rows)` gives the scores."""\n\n'
+LOAD = """\
+model.load_state_dict(load_file(Path(__file__).with_name("model.safetensors")))
+model.eval().requires_grad_(False)
+"""
+ENCODED = '''
+
+def encoded(row: dict) -> torch.Tensor:
+    """A row of the file, {column: cell}, as the model wants it; `model(encoded(row))` is its score."""
+    return torch.tensor([
+        [
+            (float(row[f["column"]]) - f["mean"]) / f["std"] if f["category"] is None
+            else float(str(row[f["column"]]) == f["category"])
+            for f in json.loads(Path(__file__).with_name("features.json").read_text())
+        ]
+    ], dtype=next(model.parameters()).dtype)
+'''
+
+
+def write_loader(config: Config, data: FederatedData, module: nn.Module, out: Path) -> None:
+    """load_model.py, and for rows of a table features.json."""
+    arguments = model_arguments(config.model, data, scores_of(config, data))
+    tabular = bool(data.encoding) and data.train.x.ndim == 2
+    if data.encoding:
+        write_json(out / "features.json", [asdict(feature) for feature in data.encoding])
+    source = loader_source(module, entry(MODELS, "model.name", config.model.name).target, arguments, tabular)
+    write_atomically(out / "load_model.py", source.encode())
+
+
+def loader_source(module: nn.Module, made_by: str, arguments: dict[str, Any], tabular: bool) -> str:
+    """The text of load_model.py. `made_by` ("module:name") is named where torch alone cannot say what the model is."""
+    code, extra, needs = as_code(module), "", ""
+    if code is None or not _loads(code, module):
+        place, _, name = made_by.partition(":")
+        needs = f", with the class {name} of FedSaddle"
+        extra = f"from {place} import {name}\n"
+        code = f"{name}({', '.join(f'{k}={v!r}' for k, v in arguments.items())})"
+    if next(module.parameters()).dtype == torch.float64:
+        code += ".double()"
+    imports = ["from pathlib import Path", "", "from safetensors.torch import load_file"]
+    if tabular:
+        imports = ["import json", *imports[:2], "import torch", *imports[2:]]
+    if "nn." in code:
+        imports.append("from torch import nn")
+    body = f"\n\nmodel = {code}\n" if not extra else f"\n\n{extra}\nmodel = {code}\n"
+    return HEAD.format(needs=needs) + "\n".join(imports) + body + LOAD + (ENCODED if tabular else "")
+
+
+def as_code(module: nn.Module) -> str | None:
+    """The expression that makes a module of torch's own layers in a row; None for any other."""
+    if type(module) is nn.Sequential:
+        parts = [as_code(part) for part in module]
+        return None if None in parts else f"nn.Sequential({', '.join(p for p in parts if p)})"
+    own = type(module).__module__.startswith("torch.nn.modules.")
+    said = repr(module)
+    return f"nn.{said}" if own and "\n" not in said and not list(module.children()) else None
+
+
+def _loads(code: str, module: nn.Module) -> bool:
+    """Whether the expression really gives a module that takes these weights."""
+    try:
+        made = eval(code, {"nn": nn})  # torch's own layers only, from their own reprs
+        made.load_state_dict(module.state_dict())
+    except Exception:  # a layer whose repr is not how it is made
+        return False
+    return True

@@ -1,0 +1,131 @@
+"""A config for a table of one's own with a site column and a label of two values: training for the AUROC."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedsaddle.data.files.cells import client_ids, targets
+from fedsaddle.data.files.read_columns import read_columns, require
+from fedsaddle.errors import BadInput
+
+TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
+
+TEMPLATE = """\
+# fedsaddle run THIS-FILE        (fedsaddle list shows every name that can stand here)
+# Trains for the area under the ROC curve, which does not mind that positives are rare, and compares with FedAvg.
+
+[data]
+{data}
+test_share = 0.2                 # held out at each site,
+stratify = true                  # as many of the positives as of the negatives
+
+[split]
+name = "natural"                 # one client for each value of the column
+column = {site}
+
+[model]
+{model}
+
+[problem]
+name = "auc"
+sigmoid = true                   # of the scores, so that any step is safe
+
+[algorithm]
+name = "CODASCA"                 # control variates: sites may be unlike
+local_steps = 8                  # I, steps at a site between two exchanges
+batch_size = 32
+primal_step = {{ name = "geometric", first = {step}, factor = 0.5 }}
+stage_rounds = 50                # the step is halved after so many rounds
+weighting = "size"               # sites count by their rows, as in the pooled AUC
+
+[run]
+rounds = 100
+seed = 0
+evaluate_every = 5
+compare = true                   # FedAvg on cross-entropy, same model, rounds and batches
+"""
+
+
+@dataclass(frozen=True)
+class Own:
+    """Which columns of a table are what."""
+
+    table: Path
+    site: str
+    label: str
+    positive: str | None = None
+    image: str | None = None
+    together: str | None = None
+
+    @classmethod
+    def asked(cls, table: Path | None, site: str | None, label: str | None, **others: str | None) -> Own | None:
+        """What the options of the command line ask for; None without a table."""
+        if table is None:
+            for key, value in {"site": site, "label": label, **others}.items():
+                if value is not None:
+                    raise BadInput(f"--{key}", value, "is for a table of your own, such as patients.csv")
+            return None
+        for key, value in (("site", site), ("label", label)):
+            if value is None:
+                remedy = f"say which column of {table.name} it is: --site hospital --label died"
+                raise BadInput(f"--{key}", None, remedy)
+        assert site is not None
+        assert label is not None
+        return cls(table, site, label, **others)
+
+    def config(self) -> str:
+        """The config as TOML; the table is read, so that what is wrong with it is said now."""
+        positive, about = self._positive()
+        lines = [f"path = {said(str(self.table))}", f"target = {said(self.label)}", f"client = {said(self.site)}"]
+        lines += [f"positive = {said(positive):<20} # {about}"]
+        if self.together is not None:
+            lines += [f"together = {said(self.together):<20} # all trained on, or all held out"]
+        if self.table.suffix.lower() == ".tsv":
+            lines += ['delimiter = "\\t"']
+        if self.image is None:
+            return TEMPLATE.format(
+                data="\n".join(['name = "file"', *lines]),
+                site=said(self.site),
+                model='name = "logistic"                # or "mlp" with hidden = [50, 50]',
+                step=1.0,
+            )
+        lines += [f"file = {said(self.image)}", "size = 28                        # pictures are resized to this side"]
+        return TEMPLATE.format(
+            data="\n".join(['name = "pictures"', *lines]),
+            site=said(self.site),
+            model='name = "cnn"                     # or "logistic", "mlp", "vgg11", "resnet18"',
+            step=0.1,
+        )
+
+    def _positive(self) -> tuple[str, str]:
+        """The positive label and how many rows have it; the rarer of two unless it is named."""
+
+        def choose(there: Sequence[str]) -> Sequence[str]:
+            wanted = {"site": self.site, "label": self.label, "image": self.image, "together": self.together}
+            return [require(name, there, f"--{key}") for key, name in wanted.items() if name is not None]
+
+        delimiter = "\t" if self.table.suffix.lower() == ".tsv" else ","
+        columns = read_columns(self.table, choose, delimiter, self.site)
+        (labels,), classes = targets([columns[self.label]], self.label, "classes")
+        (sites,) = client_ids([columns[self.site]], self.site)
+        if len(np.unique(sites)) < 2:
+            raise BadInput("--site", self.site, "holds one value only; one site is no federation")
+        counts = np.bincount(labels, minlength=len(classes))
+        some = ", ".join(f"'{c}'" for c in classes[:6]) + (", ..." if len(classes) > 6 else "")
+        if self.positive is None and len(classes) > 2:
+            remedy = f"has {len(classes)} values ({some}), and AUROC is for two; say which one counts with --positive"
+            raise BadInput("--label", self.label, remedy)
+        if self.positive is not None and self.positive not in classes:
+            raise BadInput("--positive", self.positive, f"is no value of column '{self.label}'; there are {some}")
+        at = int(counts.argmin()) if self.positive is None else classes.index(self.positive)
+        return classes[at], f"{counts[at] / counts.sum():.1%} of {counts.sum():,} rows"
+
+
+def said(text: str) -> str:
+    """A string as TOML writes it."""
+    return json.dumps(text, ensure_ascii=False)

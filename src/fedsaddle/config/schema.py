@@ -1,0 +1,144 @@
+"""A run as a TOML file: what may stand in it."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedsaddle.config.validate import plain
+from fedsaddle.errors import BadInput, MissingData, within
+from fedsaddle.runs.target import Target
+
+_STRICT = ConfigDict(extra="forbid", strict=True)
+_NAMED = ConfigDict(extra="allow", strict=True)
+
+
+class Named(BaseModel):
+    """A section that names a thing; its other keys are that thing's own."""
+
+    model_config = _NAMED
+    name: str
+
+    def options(self) -> dict[str, Any]:
+        """All keys but the name."""
+        return dict(self.model_extra or {})
+
+
+class DataSection(Named):
+    """Which rows."""
+
+    test_share: float = Field(0.2, ge=0, lt=1)
+    stratify: bool = False
+    positives_per_batch: float | None = Field(None, gt=0, lt=1)
+
+
+class ProblemSection(Named):
+    """Which objective; the other keys are that problem's own: `loss` and `l2` of the supervised one, ..."""
+
+    name: str = "supervised"
+
+
+class NoiseSection(BaseModel):
+    """What makes the training rows worse."""
+
+    model_config = _STRICT
+    flipped_labels: float = 0.0
+    mean: float = 0.0
+    mean_step: float = 0.0
+    variance: float = 0.0
+
+
+class RunSection(BaseModel):
+    """How long, and what to write."""
+
+    model_config = _STRICT
+    rounds: int = Field(100, ge=1)
+    seed: int = Field(0, ge=0, lt=2**64)
+    evaluate_every: int = Field(1, ge=1)
+    evaluate_train: bool = False
+    checkpoint_every: int = Field(10, ge=1)
+    measures: list[str | dict[str, Any]] = []
+    target: str | None = None
+    lost_replies: float = Field(0.0, ge=0, lt=1)
+    dtype: Literal["float32", "float64"] = "float32"
+    compare: bool = True
+
+
+class EngineSection(BaseModel):
+    """On what."""
+
+    model_config = _STRICT
+    name: Literal["vectorised", "serial", "nvflare"] = "vectorised"
+    chunk: int | None = Field(None, ge=1)
+    workers: int | None = Field(None, ge=1)
+    compile: bool = False
+
+
+class Config(BaseModel):
+    """The whole file."""
+
+    model_config = _STRICT
+    data: DataSection
+    split: Named
+    model: Named
+    algorithm: Named
+    problem: ProblemSection = ProblemSection()
+    noise: NoiseSection = NoiseSection()
+    run: RunSection = RunSection()
+    engine: EngineSection = EngineSection()
+
+
+def read_config(path: Path, changes: list[str] | None = None) -> Config:
+    """Read a TOML file, apply `a.b=c` changes, validate."""
+    try:
+        content = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise MissingData(f"config = {str(path)!r}: there is no such file; `fedsaddle init` writes one") from None
+    except OSError as error:
+        raise BadInput("config", str(path), f"cannot be read: {error.strerror}; name a TOML file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput("config", str(path), f"is not valid TOML: {error}") from None
+    return changed(content, changes)
+
+
+def changed(content: dict[str, Any], changes: list[str] | None = None) -> Config:
+    """A dictionary with `a.b=c` changes as a config."""
+    for change in changes or []:
+        apply_change(content, change)
+    return validated(content)
+
+
+def validated(content: dict[str, Any]) -> Config:
+    """A dictionary as a config, or one plain complaint."""
+    try:
+        config = Config(**content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        section = Config.model_fields.get(str(first["loc"][0]))
+        kind = section.annotation if section is not None and len(first["loc"]) > 1 else Config
+        known = kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else {}
+        raise plain("", first, known) from None
+    if config.run.target is not None:
+        with within("run"):
+            Target.parse(config.run.target)
+    return config
+
+
+def apply_change(content: dict[str, Any], change: str) -> None:
+    """`--set algorithm.local_steps=5`: the value is read as TOML, or as a string if it is not."""
+    path, equals, text = change.partition("=")
+    keys = [k.strip() for k in path.split(".")]
+    if not equals or not all(keys):
+        raise BadInput("--set", change, "write it like algorithm.local_steps=5")
+    try:
+        value = tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    for key in keys[:-1]:
+        content = content.setdefault(key, {})
+        if not isinstance(content, dict):
+            raise BadInput("--set", change, f"{key!r} is a value, not a section")
+    content[keys[-1]] = value

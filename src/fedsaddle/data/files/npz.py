@@ -1,0 +1,77 @@
+"""Arrays of a NumPy .npz file: x, y, client, and if wanted x_test, y_test, client_test."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from fedsaddle.data.files.cells import LARGEST, Task, client_ids, targets
+from fedsaddle.data.files.encode import Scale
+from fedsaddle.data.files.read_columns import require
+from fedsaddle.data.table import Array, Table
+from fedsaddle.errors import BadInput, MissingData
+
+
+def read_npz(path: Path, target: str, client: str | None, standardise: bool, task: Task) -> tuple[Table, Table | None]:
+    """The training table, and the test table if the file has `x_test`.
+
+    Rows are standardised feature by feature; those of more than one axis, such as images, as a whole.
+    """
+    arrays = read_arrays(path)
+    for name, key in (("x", "x"), (target, "target"), (client, "client")):
+        if name is not None:
+            require(name, list(arrays), key)
+    ends = ["", "_test"] if "x_test" in arrays else [""]
+    if len(ends) == 2:
+        for name in (target, client):
+            if name is not None:
+                require(f"{name}_test", list(arrays), "x_test")
+    xs = [_features(arrays[f"x{end}"], f"x{end}") for end in ends]
+    if standardise:
+        scale = Scale.fit(xs[0])
+        xs = [scale.apply(x) for x in xs]
+    labels, classes = targets([_one_each(arrays, f"{target}{end}") for end in ends], target, task)
+    split_by: list[dict[str, Array]] = [{} for _ in ends]
+    if client is not None:
+        ids = client_ids([_one_each(arrays, f"{client}{end}") for end in ends], client)
+        split_by = [{client: clients} for clients in ids]
+    tables = [Table.of(x, y, by, classes) for x, y, by in zip(xs, labels, split_by, strict=True)]
+    return tables[0], tables[1] if len(tables) == 2 else None
+
+
+def read_arrays(path: Path) -> dict[str, Array]:
+    """All arrays of the file; objects are refused."""
+    if not path.is_file():
+        raise MissingData(f"{path} does not exist; check the path of the data file")
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return {name: np.asarray(arrays[name]) for name in arrays.files}
+    except (ValueError, zipfile.BadZipFile, EOFError, OSError) as error:
+        remedy = f"cannot be read ({error}); save plain numbers and strings with np.savez"
+        raise BadInput("path", str(path), remedy) from error
+
+
+def _features(x: Array, name: str) -> Array:
+    if x.dtype.kind not in "fiub":
+        raise BadInput(f"{name}.dtype", str(x.dtype), "must be numbers")
+    if x.ndim < 2 or len(x) == 0:
+        raise BadInput(f"{name}.shape", x.shape, "needs at least one row, and a feature axis")
+    flat = x.reshape(len(x), -1)
+    finite = np.abs(flat) <= LARGEST
+    if not finite.all():
+        row, at = np.argwhere(~finite)[0]
+        remedy = "is not a finite number; fill it in, or drop the row or the feature"
+        raise BadInput(f"{name}, row {row + 1}, feature {at}", float(flat[row, at]), remedy)
+    return x
+
+
+def _one_each(arrays: dict[str, Array], name: str) -> Array:
+    """An array with one entry per row; a single column counts as such."""
+    array = arrays[name]
+    if array.ndim == 2 and array.shape[1] == 1:
+        return array[:, 0]
+    if array.ndim != 1:
+        raise BadInput(f"{name}.shape", array.shape, "needs one entry per row")
+    return array

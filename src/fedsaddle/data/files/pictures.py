@@ -1,0 +1,92 @@
+"""A folder of pictures, and a table that names the file, the label and the site of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsaddle.data.files.cells import client_ids, targets
+from fedsaddle.data.files.encode import Scale
+from fedsaddle.data.files.read_columns import read_columns, require
+from fedsaddle.data.files.tables import check_clients, with_positive
+from fedsaddle.data.table import Array, Dataset, Encoded, Table
+from fedsaddle.errors import BadInput
+
+MOST_VALUES = 4_000_000_000  # 16 GB of float32
+
+
+def pictures(
+    path: str | Path,
+    folder: str | Path | None = None,
+    file: str = "file",
+    target: str = "label",
+    client: str = "site",
+    size: int | list[int] = 28,
+    colour: bool = False,
+    standardise: bool = True,
+    positive: str | int | bool | None = None,
+    delimiter: str = ",",
+    together: str | None = None,
+) -> Dataset:
+    """PNG, JPEG and whatever else Pillow reads, resized to `size` (a side, or [height, width]).
+
+    `path` is a CSV or Parquet table, one row a picture; `folder`, by default the table's own, is where its files are.
+    Rows are `(1, height, width)`, or `(3, height, width)` with `colour`: pixels / 255, less the mean, over the
+    deviation of all pixels. `positive` is the label that becomes class 1; all others together are class 0.
+    `together` is a column, such as the patient, whose pictures are all trained on or all held out.
+    """
+    path = Path(path)
+    folder = path.parent if folder is None else Path(folder)
+    shape = _shape(size)
+
+    def choose(there: Sequence[str]) -> Sequence[str]:
+        wanted = (("file", file), ("target", target), ("client", client), ("together", together))
+        return list(dict.fromkeys(require(name, there, key) for key, name in wanted if name is not None))
+
+    columns = read_columns(path, choose, delimiter, client)
+    (labels,), classes = targets([columns[target]], target, "classes")
+    (sites,) = client_ids([columns[client]], client)
+    names = columns[file].astype(str)
+    values = len(names) * shape[0] * shape[1] * (3 if colour else 1)
+    if values > MOST_VALUES:
+        raise BadInput("size", size, f"{len(names):,} pictures of this size do not fit into memory; use a smaller one")
+    x = np.stack([_read(folder / name, i, file, shape, colour) for i, name in enumerate(names)])
+    scale = Scale.fit(x) if standardise else Scale(np.zeros(()), np.ones(()))
+    split_by = {client: sites}
+    if together is not None:
+        split_by[together] = client_ids([columns[together]], together)[0]
+    table = Table.of(scale.apply(x), labels, split_by, classes)
+    if positive is not None:
+        table = with_positive(table, positive, target)
+    how = Encoded(file, mean=float(scale.mean), std=float(scale.std))
+    data = Dataset(path.stem, table, None, path.name, "as its owner says", (how,), together or "")
+    data.check()
+    check_clients(data, client)
+    return data
+
+
+def _shape(size: int | list[int]) -> tuple[int, int]:
+    sides = [size, size] if isinstance(size, int) else size
+    if len(sides) != 2 or min(sides) < 1 or max(sides) > 4096:
+        raise BadInput("size", size, "give a side from 1 to 4096, or [height, width]")
+    return sides[0], sides[1]
+
+
+def _read(path: Path, row: int, column: str, shape: tuple[int, int], colour: bool) -> NDArray[np.float32]:
+    from PIL import Image
+
+    where = f"row {row + 1}, column '{column}'"
+    try:
+        with Image.open(path) as picture:
+            small = picture.convert("RGB" if colour else "L").resize(shape[::-1], Image.Resampling.BILINEAR)
+    except FileNotFoundError:
+        remedy = f"there is no such file in '{path.parent}'; mend the table, or say where with `folder`"
+        raise BadInput(where, path.name, remedy) from None
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as reason:
+        remedy = f"cannot be read as a picture ({reason}); replace the file, or drop the row"
+        raise BadInput(where, path.name, remedy) from None
+    pixels: Array = np.asarray(small, dtype=np.float32) / 255
+    return pixels.transpose(2, 0, 1) if colour else pixels[None]

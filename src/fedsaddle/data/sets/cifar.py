@@ -1,0 +1,179 @@
+"""CIFAR-10 and CIFAR-100: colour pictures of 32x32 pixels, 50,000 to train on and 10,000 to test, in the binary format.
+
+A part of the training pictures will do: those that are found are used, in the official order, and `source` says how
+many. `first` pins the number, so that a run is the same on a machine with more of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsaddle.data.sets.cifar_names import CIFAR10_CLASSES, COARSE, FINE
+from fedsaddle.data.sets.locate import PublicFile
+from fedsaddle.data.sets.one_against_rest import one_against_rest
+from fedsaddle.data.table import Dataset, Table
+from fedsaddle.errors import BadInput, MissingData
+
+SIDE, PIXELS, TRAINING = 32, 3 * 32 * 32, 50_000
+PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
+LICENCE = "none stated; cite Krizhevsky, 'Learning Multiple Layers of Features from Tiny Images', 2009"
+Scaling = bool | str  # or "symmetric"; checked below, so that the complaint names all three
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The files of one of the sets, and the mean and deviation of its 50,000 training pictures, colour by colour."""
+
+    name: str
+    archive: str
+    inside: str  # the folder that the archive unpacks to
+    label_bytes: int
+    train: tuple[tuple[tuple[str, str], ...], ...]  # ways to hold the training pictures; names and SHA-256 in order
+    test: tuple[str, str]
+    mean: tuple[float, float, float]
+    deviation: tuple[float, float, float]
+
+    def file(self, name: str, sha256: str) -> PublicFile:
+        """One of the files."""
+        return PublicFile(self.name, name, sha256, f"{PAGE} ({self.archive})", self.inside)
+
+
+TEN = Layout(
+    "cifar10",
+    "cifar-10-binary.tar.gz, 162 MB",
+    "cifar-10-batches-bin",
+    1,
+    (
+        (
+            ("data_batch_1.bin", "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
+            ("data_batch_2.bin", "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"),
+            ("data_batch_3.bin", "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"),
+            ("data_batch_4.bin", "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"),
+            ("data_batch_5.bin", "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"),
+        ),
+    ),
+    ("test_batch.bin", "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),
+    (0.4914, 0.4822, 0.4465),
+    (0.2470, 0.2435, 0.2616),
+)
+HUNDRED = Layout(
+    "cifar100",
+    "cifar-100-binary.tar.gz, 161 MB",
+    "cifar-100-binary",
+    2,
+    (
+        (("train.bin", "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29"),),
+        (("train_first10000.bin", "dec9f86a9b84e30f90405464a32f9c71174dbb28f1c7e723cf62779e9e6f4843"),),
+    ),
+    ("test.bin", "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a"),
+    (0.5071, 0.4865, 0.4409),
+    (0.2673, 0.2564, 0.2762),
+)
+
+
+def cifar10(
+    images: bool = False,
+    normalise: Scaling = True,
+    positive: list[int | str] | None = None,
+    first: int | None = None,
+    side: int = SIDE,
+) -> Dataset:
+    """Pixels / 255, less the training mean of the colour, over its deviation.
+
+    Rows are `(3072,)`, or `(3, 32, 32)` with `images=True`. `normalise=False` leaves the pixels in [0, 1],
+    `"symmetric"` takes them to [-1, 1]. `positive` makes two classes: these (numbers or names) against the rest; the
+    old classes are then the column "class". `first` keeps the first training pictures only. `side` 16 or 8 averages
+    blocks of pixels. Test: the official 10,000.
+    """
+    return _dataset(TEN, 0, CIFAR10_CLASSES, images, normalise, positive, first, side)
+
+
+def cifar100(
+    labels: Literal["fine", "coarse"] = "fine",
+    images: bool = False,
+    normalise: Scaling = True,
+    positive: list[int | str] | None = None,
+    first: int | None = None,
+    side: int = SIDE,
+) -> Dataset:
+    """As CIFAR-10, with 100 fine classes or the 20 coarse ones that they make up."""
+    if labels not in ("fine", "coarse"):
+        raise BadInput("labels", labels, "choose 'fine' (100 classes) or 'coarse' (20)")
+    place, classes = (1, FINE) if labels == "fine" else (0, COARSE)
+    return _dataset(HUNDRED, place, classes, images, normalise, positive, first, side)
+
+
+def _dataset(
+    layout: Layout,
+    place: int,
+    classes: tuple[str, ...],
+    images: bool,
+    normalise: Scaling,
+    positive: list[int | str] | None,
+    first: int | None,
+    side: int,
+) -> Dataset:
+    if first is not None and not 1 <= first <= TRAINING:
+        raise BadInput("first", first, f"must be from 1 to {TRAINING:,}")
+    if normalise not in (True, False, "symmetric"):
+        raise BadInput("normalise", normalise, "choose true, false or 'symmetric'")
+    if side not in (32, 16, 8):
+        raise BadInput("side", side, "choose 32, or 16 or 8 for blocks of pixels averaged")
+
+    def table(records: Bytes) -> Table:
+        x = scaled(records[:, layout.label_bytes :].reshape(-1, 3, SIDE, SIDE), layout, normalise, side)
+        y = records[:, place].astype(np.int64)
+        made = Table(x if images else x.reshape(len(y), -1), y, classes=classes)
+        return made if positive is None else one_against_rest(made, positive)
+
+    train = train_records(layout, first)
+    test = parse_records(layout.file(*layout.test).read(), layout)
+    part = "" if len(train) == TRAINING else f", first {len(train):,} of the {TRAINING:,} training pictures"
+    return Dataset(layout.name, table(train), table(test), f"{PAGE}{part}", LICENCE)
+
+
+def train_records(layout: Layout, first: int | None = None) -> Bytes:
+    """The records of the training pictures that are there, or the first so many; raises `MissingData` for too few."""
+    missing: list[MissingData] = []
+    for way in layout.train:
+        found: list[Bytes] = []
+        for name, sha256 in way:
+            if first is not None and sum(map(len, found)) >= first:
+                break
+            try:
+                found.append(parse_records(layout.file(name, sha256).read(), layout))
+            except MissingData as error:
+                missing.append(error)
+                break
+        if found and (first is None or sum(map(len, found)) >= first):
+            return np.concatenate(found)[:first]
+    raise missing[0]
+
+
+def parse_records(data: bytes, layout: Layout) -> Bytes:
+    """Rows of label bytes and 3,072 pixels: red, then green, then blue, each line by line."""
+    width = layout.label_bytes + PIXELS
+    if not data or len(data) % width:
+        raise BadInput(f"{layout.name} file", f"{len(data)} bytes", f"is not made of records of {width} bytes")
+    return np.frombuffer(data, dtype=np.uint8).reshape(-1, width)
+
+
+def scaled(pictures: Bytes, layout: Layout, normalise: Scaling, side: int) -> NDArray[np.float32]:
+    """Bytes `(n, 3, 32, 32)` to float32 `(n, 3, side, side)`."""
+    block = SIDE // side
+    x = pictures.astype(np.float32)
+    if block > 1:
+        x = x.reshape(-1, 3, side, block, side, block).mean(axis=(3, 5), dtype=np.float32)
+    x /= 255
+    if normalise == "symmetric":
+        x *= 2
+        x -= 1
+    elif normalise:
+        x -= np.array(layout.mean, dtype=np.float32)[:, None, None]
+        x /= np.array(layout.deviation, dtype=np.float32)[:, None, None]
+    return x

@@ -1,0 +1,106 @@
+"""Shakespeare's plays by speaking character: predict the next character of the text.
+
+A row is one sequence, so that the paper's "batch size of 2 with 50 characters" is a batch of 2 rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsaddle.data.sets.locate import PublicFile, unpack
+from fedsaddle.data.table import Dataset, Table
+from fedsaddle.errors import BadInput, MissingData
+
+# The printable characters of the fixed vocabulary of 86 that federated Shakespeare experiments share.
+# Its last place, a carriage return there, stands here for every other character.
+CHARACTERS = "\n !\"#$%&'()*,-./0123456789:;?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]_abcdefghijklmnopqrstuvwxyz"
+UNKNOWN = len(CHARACTERS)
+VOCABULARY = (*CHARACTERS, "<unknown>")
+
+_FILE = PublicFile(
+    "shakespeare",
+    "by_character.json",
+    "63baba21e4bd5f35c50371f71260dc469089d868d07faf8f54de1640f37d88c2",
+    "the MIT edition (github.com/TheMITTech/shakespeare) laid out by speaker; a file that you lay out "
+    "yourself, as JSON {'speeches': {'play/SPEAKER': ['a speech', ...]}}, goes into the option `path`",
+)
+
+Codes = NDArray[np.int64]
+
+
+def shakespeare(
+    sequence_length: int = 50,
+    clients: int | None = 100,
+    min_windows: int = 10,
+    seed: int = 0,
+    path: str | Path | None = None,
+) -> Dataset:
+    """Windows of `sequence_length` characters that do not overlap; the target is the window one further.
+
+    `clients` speakers are drawn by `seed` from those with at least `min_windows` windows (None: all of
+    them). A speaker's speeches are joined by newlines. Split with `Natural("speaker")`. There is no
+    official test set. `path` is a JSON of the same layout, which is read without a checksum.
+    """
+    if sequence_length < 1:
+        raise BadInput("sequence_length", sequence_length, "must be at least 1")
+    if min_windows < 1:
+        raise BadInput("min_windows", min_windows, "must be at least 1")
+    windows = {
+        speaker: pair
+        for speaker, said in sorted(_speeches(path).items())
+        if len((pair := cut("\n".join(said), sequence_length))[0]) >= min_windows
+    }
+    chosen = _choose(sorted(windows), clients, seed, min_windows)
+    x, y = (np.concatenate([windows[s][part] for s in chosen]) for part in (0, 1))
+    speakers = np.repeat(np.array(chosen), [len(windows[s][0]) for s in chosen])
+    table = Table(x, y, {"speaker": speakers}, VOCABULARY)
+    return Dataset("shakespeare", table, None, "MIT edition of Shakespeare's plays", "public domain")
+
+
+def encode(text: str) -> Codes:
+    """Character codes of a text."""
+    table = np.full(128, UNKNOWN, dtype=np.int64)
+    table[[ord(c) for c in CHARACTERS]] = np.arange(UNKNOWN)
+    points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+    # Code point 127 is a control character outside the vocabulary.
+    return table[np.minimum(points, 127)]
+
+
+def decode(codes: Codes) -> str:
+    """The text of character codes; the unknown character shows as U+FFFD."""
+    return "".join((*CHARACTERS, "\N{REPLACEMENT CHARACTER}")[c] for c in codes)
+
+
+def cut(text: str, length: int) -> tuple[Codes, Codes]:
+    """Windows `(n, length)` and their next characters `(n, length)`; the rest of the text is left out."""
+    codes = encode(text)
+    n = max(len(codes) - 1, 0) // length
+    return codes[: n * length].reshape(n, length), codes[1 : n * length + 1].reshape(n, length)
+
+
+def _choose(speakers: Sequence[str], clients: int | None, seed: int, min_windows: int) -> list[str]:
+    if clients is None and speakers:
+        return list(speakers)
+    if clients is None or not 1 <= clients <= len(speakers):
+        remedy = f"{len(speakers)} speakers have at least {min_windows} windows; ask for 1 to that many"
+        raise BadInput("clients", clients, remedy)
+    picks = np.random.default_rng([seed, 0]).choice(len(speakers), clients, replace=False)
+    return [speakers[i] for i in np.sort(picks)]
+
+
+def _speeches(path: str | Path | None) -> Mapping[str, Sequence[str]]:
+    if path is not None and not Path(path).is_file():
+        raise MissingData(f"{path} does not exist; give a JSON file with the key 'speeches'")
+    try:
+        content: Any = json.loads(_FILE.read() if path is None else unpack(Path(path)))
+        speeches: Mapping[str, Sequence[str]] = content["speeches"]
+    except (ValueError, KeyError, TypeError) as error:
+        remedy = "must be JSON like {'speeches': {'play/SPEAKER': ['a speech', ...]}}"
+        raise BadInput("path", str(path), remedy) from error
+    return speeches

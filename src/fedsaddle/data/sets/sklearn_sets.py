@@ -1,0 +1,95 @@
+"""Small data sets that come with scikit-learn, read from its own files: nothing is downloaded.
+
+None has an official test set. The tables other than digits are standardised, and the mean and the
+deviation are those of the whole table as shipped, before any split: they tell a client a little about
+the rows of the others. For a study where that matters, use your own file with a test file.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn import datasets
+
+from fedsaddle.data.files.encode import Scale
+from fedsaddle.data.table import Dataset, Table
+from fedsaddle.errors import BadInput
+
+_UCI = "UCI Machine Learning Repository, as shipped with scikit-learn"
+
+
+def digits(images: bool = False) -> Dataset:
+    """1,797 handwritten digits of 8x8 pixels, scaled from 0..16 to 0..1; 10 classes.
+
+    Rows are `(64,)`, or `(1, 8, 8)` with `images=True`.
+    """
+    shipped: Any = datasets.load_digits()
+    x = shipped.data / 16.0
+    names = tuple(str(c) for c in shipped.target_names)
+    features = tuple(str(f) for f in shipped.feature_names)
+    table = Table.of(x.reshape(-1, 1, 8, 8) if images else x, shipped.target, classes=names, features=features)
+    return Dataset("digits", table, None, f"'Optical Recognition of Handwritten Digits', {_UCI}", "CC BY 4.0")
+
+
+def scanned_digits(sites: int = 10, upside_down: int = 1) -> Dataset:
+    """The digits as `sites` sites scan them, in column "site"; the last `upside_down` sites hold the paper wrongly.
+
+    Rows are shuffled first, so that the sites differ by chance and by the turn alone.
+    """
+    if sites < 2:
+        raise BadInput("sites", sites, "use at least 2 sites")
+    if not 0 <= upside_down <= sites:
+        raise BadInput("upside_down", upside_down, f"must be from 0 to {sites}, the number of sites")
+    plain = digits()
+    site = np.random.default_rng(0).permutation(len(plain.train)) % sites
+    turned = site >= sites - upside_down
+    x = np.where(turned[:, None], plain.train.x[:, ::-1], plain.train.x)  # 64 pixels backwards: turned by 180 degrees
+    names = np.array([f"site {i + 1:0{len(str(sites))}d}" for i in range(sites)])
+    table = Table.of(x, plain.train.y, {"site": names[site]}, plain.train.classes, plain.train.features)
+    return Dataset("scanned-digits", table, None, plain.source, plain.licence)
+
+
+def breast_cancer() -> Dataset:
+    """569 breast tumours, 30 standardised features; 2 classes, malignant (0) and benign (1)."""
+    return _classes("breast-cancer", datasets.load_breast_cancer(), "Breast Cancer Wisconsin (Diagnostic)")
+
+
+def wine() -> Dataset:
+    """178 wines, 13 standardised features; 3 classes (growers)."""
+    return _classes("wine", datasets.load_wine(), "Wine")
+
+
+def iris() -> Dataset:
+    """150 irises, 4 standardised features; 3 classes (species)."""
+    return _classes("iris", datasets.load_iris(), "Iris")
+
+
+def diabetes(standardise_target: bool = False) -> Dataset:
+    """442 patients, 10 standardised features; the target is the progress of the disease (regression).
+
+    The target is in its own units (25 to 346) unless `standardise_target`. One can split by the columns
+    `sex` (1 or 2; the source does not say which is which) and `decade` (of age: 10, 20, ...).
+    """
+    shipped: Any = datasets.load_diabetes(scaled=False)
+    names = tuple(str(f) for f in shipped.feature_names)
+    raw = shipped.data
+    columns = {
+        "sex": raw[:, names.index("sex")].astype(np.int64),
+        "decade": raw[:, names.index("age")].astype(np.int64) // 10 * 10,
+    }
+    y = shipped.target[:, None]
+    target = (Scale.fit(y).apply(y) if standardise_target else y)[:, 0]
+    table = Table.of(Scale.fit(raw).apply(raw), target, columns, features=names)
+    source = "Efron, Hastie, Johnstone, Tibshirani, 'Least Angle Regression', 2004, as shipped with scikit-learn"
+    return Dataset("diabetes", table, None, source, "none stated; published with the paper")
+
+
+def _classes(name: str, shipped: Any, title: str) -> Dataset:
+    table = Table.of(
+        Scale.fit(shipped.data).apply(shipped.data),
+        shipped.target,
+        classes=tuple(str(c) for c in shipped.target_names),
+        features=tuple(str(f) for f in shipped.feature_names),
+    )
+    return Dataset(name, table, None, f"'{title}', {_UCI}", "CC BY 4.0")

@@ -1,0 +1,129 @@
+"""Splits by the classes of the rows: some classes per client, or Dirichlet shares of each class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsaddle.data.splits.client_names import counted, numbered
+from fedsaddle.data.splits.partition import PLAN, Floats, Parts, check_clients, cut, deal_both, even, generator
+from fedsaddle.data.store import Ints
+from fedsaddle.data.table import Table
+from fedsaddle.errors import BadInput
+
+DIRICHLET_TRIES = 100
+
+
+@dataclass(frozen=True)
+class ByClass:
+    """Each client holds `classes_per_client` classes; a class's rows are shared evenly by its holders.
+
+    With one class per client, client i holds class i modulo the number of classes. With more, the seed
+    draws which classes go together; every class is held by the same number of clients, give or take one.
+    """
+
+    clients: int
+    classes_per_client: int = 1
+
+    def assign(self, train: Table, test: Table | None, seed: int) -> tuple[Parts, Parts | None]:
+        """Row numbers per client, of the training and of the test table."""
+        self._check(train)
+        held = self._held(len(train.classes), seed)
+        holders = [np.flatnonzero((held == c).any(axis=1)) for c in range(len(train.classes))]
+        rows = np.bincount(train.y, minlength=len(holders))
+        for c, who in enumerate(holders):
+            if rows[c] < len(who):
+                remedy = f"class '{train.classes[c]}' has {rows[c]} rows for {len(who)} clients; use fewer clients"
+                raise BadInput("clients", self.clients, remedy)
+        shares = [even(len(who)) for who in holders]
+        return deal_both(train.y, None if test is None else test.y, holders, shares, self.clients, seed)
+
+    def names(self, train: Table) -> tuple[str, ...]:
+        """One name per client: its class, or a number where it has several."""
+        self._check(train)
+        if self.classes_per_client > 1:
+            return counted(self.clients)
+        count = len(train.classes)
+        labels = [f"class {c}" if c.isdigit() else c for c in train.classes]
+        return numbered([labels[i % count] for i in range(self.clients)])
+
+    def _check(self, train: Table) -> None:
+        check_clients(self.clients, len(train))
+        need_classes(train, "by-class")
+        count, k = len(train.classes), self.classes_per_client
+        if not 1 <= k <= count:
+            raise BadInput("classes_per_client", k, f"the data has {count} classes; use 1 to {count}")
+        if self.clients * k < count:
+            remedy = f"{k} each do not cover the {count} classes; use at least {-(-count // k)} clients"
+            raise BadInput("clients", self.clients, remedy)
+
+    def _held(self, count: int, seed: int) -> Ints:
+        """The classes of each client, (clients, k): one shuffled round of all classes after the other."""
+        k, slots = self.classes_per_client, self.clients * self.classes_per_client
+        if k == 1:
+            return np.arange(self.clients)[:, None] % count
+        rng = generator(seed, PLAN)
+        order: list[int] = []
+        while len(order) < slots:
+            fresh = rng.permutation(count).tolist()
+            begun = order[len(order) - len(order) % k :]
+            # A client whose classes began in the last round must not get one of them again.
+            first = [c for c in fresh if c not in begun][: k - len(begun)] if begun else []
+            order += first + [c for c in fresh if c not in first]
+        return np.array(order[:slots]).reshape(self.clients, k)
+
+
+@dataclass(frozen=True)
+class Dirichlet:
+    """The clients' shares of each class are drawn from Dirichlet(alpha): small alpha, unlike clients.
+
+    Test rows follow the same shares. Shares are drawn again, up to 100 times, until every client has at
+    least `min_size` training rows.
+    """
+
+    clients: int
+    alpha: float
+    min_size: int = 1
+
+    def assign(self, train: Table, test: Table | None, seed: int) -> tuple[Parts, Parts | None]:
+        """Row numbers per client, of the training and of the test table."""
+        self._check(train)
+        shares = list(self._shares(train, seed))
+        holders = [np.arange(self.clients)] * len(shares)
+        return deal_both(train.y, None if test is None else test.y, holders, shares, self.clients, seed)
+
+    def names(self, train: Table) -> tuple[str, ...]:
+        """One name per client."""
+        return counted(self.clients)
+
+    def _check(self, train: Table) -> None:
+        check_clients(self.clients, len(train))
+        need_classes(train, "dirichlet")
+        if not (np.isfinite(self.alpha) and self.alpha > 0):
+            raise BadInput("alpha", self.alpha, "must be more than 0; 0.1 makes unlike clients, 100 like ones")
+        if not 1 <= self.min_size <= len(train) // self.clients:
+            top = len(train) // self.clients
+            raise BadInput("min_size", self.min_size, f"{len(train)} rows for {self.clients} clients allow 1 to {top}")
+
+    def _shares(self, train: Table, seed: int) -> Floats:
+        """Shares (classes, clients)."""
+        rows = np.bincount(train.y, minlength=len(train.classes))
+        for attempt in range(DIRICHLET_TRIES):
+            rng = generator(seed, PLAN, attempt)
+            shares = rng.dirichlet(np.full(self.clients, float(self.alpha)), size=len(rows))
+            sizes = sum(cut(int(n), share) for n, share in zip(rows, shares, strict=True))
+            if np.min(sizes) >= self.min_size:
+                return shares
+        remedy = (
+            f"{DIRICHLET_TRIES} draws left a client of {self.clients} with fewer than {self.min_size} rows; "
+            "use a larger alpha, fewer clients or a smaller min_size"
+        )
+        raise BadInput("alpha", self.alpha, remedy)
+
+
+def need_classes(train: Table, split: str) -> None:
+    """Refuse a table whose rows do not have one class each."""
+    if not train.classes or train.y.ndim != 1:
+        kind = "a regression target" if not train.classes else "sequences of classes"
+        raise BadInput("split", split, f"needs one class per row, and the data has {kind}; use iid or by-column")

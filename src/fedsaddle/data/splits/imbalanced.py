@@ -1,0 +1,132 @@
+"""The imbalanced heterogeneous split of CODASCA: two classes made of many, no class at two clients, few positives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedsaddle.data.sets.one_against_rest import one_against_rest
+from fedsaddle.data.splits.by_label import need_classes
+from fedsaddle.data.splits.client_names import counted
+from fedsaddle.data.splits.partition import PLAN, TEST, TRAIN, Parts, by_code, check_clients, deal, even, generator
+from fedsaddle.data.store import Ints
+from fedsaddle.data.table import Dataset, Table
+from fedsaddle.errors import BadInput
+
+OWNER = "client"
+DROP, HELD = 4, 5
+
+
+@dataclass(frozen=True)
+class Imbalanced:
+    """Some classes are positive, the others negative; clients share neither; most positives are left out of training.
+
+    Half of the classes, drawn by the seed, are `positive` unless they are named; of two classes it is the second. Each
+    client gets its own positive and negative classes, in groups as equal as can be, and then loses positives at random
+    until they are `imratio` of its training rows. The test rows of a class go to the client that has it, all of them:
+    the test set stays as balanced as it was. Without an official test set, a share of every class is held out before
+    any row is dropped. With `disjoint=False` the rows are dealt at random, so that only the imbalance remains.
+    """
+
+    clients: int
+    imratio: float = 0.1
+    positive: list[int | str] | None = None
+    disjoint: bool = True
+
+    def prepare(self, dataset: Dataset, seed: int, test_share: float) -> Dataset:
+        """Two classes, a test set, fewer positives; the client of each row in a column."""
+        self._check(dataset.train)
+        train, test = dataset.train, dataset.test
+        if test is None and test_share > 0:
+            train, test = _held_out(train, test_share, seed)
+        new = self._thinned(self._dealt(train, TRAIN, seed), seed)
+        return replace(
+            dataset,
+            name=f"{dataset.name}-ih",
+            train=new,
+            test=None if test is None else self._dealt(test, TEST, seed),
+        )
+
+    def assign(self, train: Table, test: Table | None, seed: int) -> tuple[Parts, Parts | None]:
+        """Row numbers per client; the tables are those of `prepare`, which has dealt them out."""
+        parts = [None if t is None else by_code(t.columns[OWNER], self.clients) for t in (train, test)]
+        assert parts[0] is not None
+        return parts[0], parts[1]
+
+    def names(self, train: Table) -> tuple[str, ...]:
+        """One name per client."""
+        return counted(self.clients)
+
+    def _check(self, train: Table) -> None:
+        need_classes(train, "imbalanced")
+        check_clients(self.clients, len(train))
+        if not 0 < self.imratio < 1:
+            raise BadInput("imratio", self.imratio, "the share of positives must be above 0 and below 1")
+        if len(train.classes) < 2:
+            raise BadInput("split", "imbalanced", "needs at least two classes")
+
+    def _positive(self, classes: Sequence[str], seed: int) -> list[int | str]:
+        """The positive classes: those named, the second of two, or half of them at random."""
+        if self.positive is not None:
+            return self.positive
+        if len(classes) == 2:
+            return [1]
+        half = generator(seed, PLAN).permutation(len(classes))[: len(classes) // 2]
+        return sorted(half.tolist())
+
+    def _dealt(self, table: Table, part: int, seed: int) -> Table:
+        """Two classes, and the client of each row: that of its class, or one at random."""
+        binary = replace(one_against_rest(table, self._positive(table.classes, seed)), classes=("negative", "positive"))
+        owner = np.zeros(len(binary), dtype=np.int64)
+        if self.disjoint:
+            owner = self._holders(table.classes, seed)[table.y]
+        else:
+            everybody = [np.arange(self.clients)] * 2
+            dealt = deal(binary.y, everybody, [even(self.clients)] * 2, self.clients, generator(seed, part))
+            for client, rows in enumerate(dealt):
+                owner[rows] = client
+        return replace(binary, columns={**binary.columns, OWNER: owner})
+
+    def _holders(self, classes: Sequence[str], seed: int) -> Ints:
+        """The client of each class: the classes of either side in random order, in groups of like size."""
+        holder = np.zeros(len(classes), dtype=np.int64)
+        positive = {c if isinstance(c, int) else classes.index(c) for c in self._positive(classes, seed)}
+        for side in (0, 1):
+            own = np.array([c for c in range(len(classes)) if (c in positive) == bool(side)])
+            if self.clients > len(own):
+                remedy = f"only {len(own)} classes are {('negative', 'positive')[side]}, and every client needs one; "
+                raise BadInput("clients", self.clients, f"{remedy}use at most {len(own)}, or disjoint = false")
+            order = generator(seed, PLAN, 1 + side).permutation(own)
+            for client, group in enumerate(np.array_split(order, self.clients)):
+                holder[group] = client
+        return holder
+
+    def _thinned(self, train: Table, seed: int) -> Table:
+        """Positives left out at random, client by client."""
+        rng, keep = generator(seed, DROP), train.y == 0
+        for client in range(self.clients):
+            own = train.columns[OWNER] == client
+            positives, negatives = np.flatnonzero(own & (train.y == 1)), int((own & (train.y == 0)).sum())
+            wanted = max(1, round(self.imratio / (1 - self.imratio) * negatives))
+            if wanted > len(positives):
+                share = len(positives) / max(1, len(positives) + negatives)
+                remedy = f"client {client} has {share:.1%} positives before any is left out; use a smaller share"
+                raise BadInput("imratio", self.imratio, remedy)
+            keep[rng.permutation(positives)[:wanted]] = True
+        return _rows(train, np.flatnonzero(keep))
+
+
+def _held_out(table: Table, share: float, seed: int) -> tuple[Table, Table]:
+    """A share of the rows of every class, at least one and never all."""
+    rng, held = generator(seed, HELD), np.zeros(len(table), dtype=bool)
+    for rows in by_code(table.y, len(table.classes)):
+        count = min(max(1, round(share * len(rows))), len(rows) - 1)
+        held[rng.permutation(rows)[: max(0, count)]] = True
+    return _rows(table, np.flatnonzero(~held)), _rows(table, np.flatnonzero(held))
+
+
+def _rows(table: Table, at: Ints) -> Table:
+    columns = {name: values[at] for name, values in table.columns.items()}
+    return replace(table, x=table.x[at], y=table.y[at], columns=columns)

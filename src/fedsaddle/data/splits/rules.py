@@ -1,0 +1,137 @@
+"""Who holds which rows. The same rule deals out the training rows and the official test rows.
+
+A split's `assign` gives the row numbers of each client, in ascending order, for the training table and,
+if there is one, for the test table. Every row goes to exactly one client. Every client has training
+rows; a client may be left without test rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from fedsaddle.data.files.encode import ordinal
+from fedsaddle.data.splits.by_label import ByClass, Dirichlet
+from fedsaddle.data.splits.client_names import counted, numbered
+from fedsaddle.data.splits.partition import Parts, by_code, check_clients, deal_both, even
+from fedsaddle.data.store import Ints
+from fedsaddle.data.table import Array, Table
+from fedsaddle.errors import BadInput
+
+__all__ = ["ByClass", "ByColumn", "Dirichlet", "Iid", "Natural", "Split"]
+
+
+class Split(Protocol):
+    """A rule that deals out rows, and names the clients.
+
+    It may also have `prepare(dataset, seed, test_share)`, which gives the data set that is to be dealt out.
+    """
+
+    def assign(self, train: Table, test: Table | None, seed: int) -> tuple[Parts, Parts | None]:
+        """Row numbers per client, of the training and of the test table."""
+        ...
+
+    def names(self, train: Table) -> tuple[str, ...]:
+        """One name per client."""
+        ...
+
+
+@dataclass(frozen=True)
+class Iid:
+    """Rows dealt out at random, as evenly as possible."""
+
+    clients: int
+
+    def assign(self, train: Table, test: Table | None, seed: int) -> tuple[Parts, Parts | None]:
+        """Row numbers per client, of the training and of the test table."""
+        check_clients(self.clients, len(train))
+        one_group = np.zeros(len(train), dtype=np.int64)
+        test_group = None if test is None else np.zeros(len(test), dtype=np.int64)
+        holders, shares = [np.arange(self.clients)], [even(self.clients)]
+        return deal_both(one_group, test_group, holders, shares, self.clients, seed)
+
+    def names(self, train: Table) -> tuple[str, ...]:
+        """One name per client."""
+        return counted(self.clients)
+
+
+@dataclass(frozen=True)
+class ByColumn:
+    """Each client holds rows of one value of a column.
+
+    Without `clients`, each value is one client. With it, the clients are shared out among the values as
+    evenly as possible (one more to the values with most rows), and a value's rows are dealt evenly and
+    at random among its clients. Clients are in the order of the sorted values.
+    """
+
+    column: str
+    clients: int | None = None
+
+    def assign(self, train: Table, test: Table | None, seed: int) -> tuple[Parts, Parts | None]:
+        """Row numbers per client, of the training and of the test table."""
+        nodes = self._nodes(train)
+        values = np.unique(train.columns[self.column])
+        codes = ordinal(train.columns[self.column], values)
+        test_codes = None if test is None else _test_codes(test, self.column, values)
+        if nodes.max() == 1:  # nothing to draw, and there may be very many values
+            test_parts = None if test_codes is None else by_code(test_codes, len(values))
+            return by_code(codes, len(values)), test_parts
+        holders = np.split(np.arange(nodes.sum()), np.cumsum(nodes)[:-1])
+        shares = [even(int(n)) for n in nodes]
+        return deal_both(codes, test_codes, holders, shares, int(nodes.sum()), seed)
+
+    def names(self, train: Table) -> tuple[str, ...]:
+        """One name per client: the value, numbered if several clients hold it."""
+        nodes = self._nodes(train)
+        values = np.unique(train.columns[self.column])
+        labels = [f"{self.column} {v}" if values.dtype.kind in "iufb" else str(v) for v in values]
+        return numbered([label for label, n in zip(labels, nodes, strict=True) for _ in range(n)])
+
+    def _nodes(self, train: Table) -> Ints:
+        """Clients per value."""
+        values, rows = np.unique(_column(train, self.column), return_counts=True)
+        if self.clients is None:
+            return np.ones(len(values), dtype=np.int64)
+        check_clients(self.clients, len(train))
+        if self.clients < len(values):
+            remedy = f"column '{self.column}' has {len(values)} values; use at least as many clients"
+            raise BadInput("clients", self.clients, remedy)
+        nodes = np.full(len(values), self.clients // len(values), dtype=np.int64)
+        nodes[np.argsort(-rows, kind="stable")[: self.clients % len(values)]] += 1
+        if (rows < nodes).any():
+            at = int(np.argmax(rows < nodes))
+            remedy = f"value '{values[at]}' has {rows[at]} rows for {nodes[at]} clients; use fewer clients"
+            raise BadInput("clients", self.clients, remedy)
+        return nodes
+
+
+@dataclass(frozen=True)
+class Natural:
+    """One client per value of a column, such as the hospital or the speaker, in the order of the names."""
+
+    column: str = "client"
+
+    def assign(self, train: Table, test: Table | None, seed: int) -> tuple[Parts, Parts | None]:
+        """Row numbers per client, of the training and of the test table; the seed changes nothing."""
+        return ByColumn(self.column).assign(train, test, seed)
+
+    def names(self, train: Table) -> tuple[str, ...]:
+        """One name per client."""
+        return ByColumn(self.column).names(train)
+
+
+def _column(table: Table, name: str) -> Array:
+    if name not in table.columns:
+        there = ", ".join(table.columns) or "none"
+        raise BadInput("column", name, f"the data has no such column to split by; there are: {there}")
+    return table.columns[name]
+
+
+def _test_codes(test: Table, column: str, values: Array) -> Ints:
+    codes = ordinal(_column(test, column), values)
+    if (codes < 0).any():
+        value = str(test.columns[column][int(np.argmax(codes < 0))])
+        raise BadInput(f"test column '{column}'", value, "no training row has this value; drop these rows")
+    return codes

@@ -1,0 +1,88 @@
+"""Certificates and keys for Flower, which brings no provisioning of its own: a root, the server's, one key a site."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedsaddle.runs.checkpoints import write_atomically
+
+KEYS = "keys"
+
+
+def write_keys(folder: Path, server: str, sites: Sequence[str], days: int) -> list[Path]:
+    """Make those that are not there yet; without `cryptography`, which Flower brings, none. What was made."""
+    try:
+        from cryptography.hazmat.primitives.asymmetric import ec
+    except ImportError:
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
+    if not (folder / "ca.crt").exists():
+        made += _certificates(folder, server, days)
+    for name in sites:
+        if not (folder / f"{name}.key").exists():
+            key = ec.generate_private_key(ec.SECP384R1())
+            made += [_private(folder / f"{name}.key", key, "OpenSSH"), _public(folder / f"{name}.pub", key)]
+    return made
+
+
+def _certificates(folder: Path, server: str, days: int) -> list[Path]:
+    """A root, whose key is thrown away, and the server's certificate for its name."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    def called(text: str) -> Any:
+        return x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, text)])
+
+    now = datetime.datetime.now(datetime.UTC)
+    root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    paths = []
+    for who, own, subject in (("ca", root_key, "fedsaddle root"), ("server", key, server)):
+        wanted = (
+            x509.CertificateBuilder()
+            .subject_name(called(subject))
+            .issuer_name(called("fedsaddle root"))
+            .public_key(own.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(hours=1))
+            .not_valid_after(now + datetime.timedelta(days=days))
+            .add_extension(x509.BasicConstraints(ca=who == "ca", path_length=None), critical=True)
+        )
+        if who == "server":
+            wanted = wanted.add_extension(x509.SubjectAlternativeName(_names(server)), critical=False)
+        paths.append(folder / f"{who}.crt")
+        signed = wanted.sign(root_key, hashes.SHA256())
+        write_atomically(paths[-1], signed.public_bytes(serialization.Encoding.PEM))
+    return [*paths, _private(folder / "server.key", key, "PKCS8")]
+
+
+def _names(server: str) -> list[Any]:
+    from cryptography import x509
+
+    try:
+        return [x509.IPAddress(ipaddress.ip_address(server))]
+    except ValueError:
+        loopback = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))] if server == "localhost" else []
+        return [x509.DNSName(server), *loopback]
+
+
+def _private(path: Path, key: Any, how: str) -> Path:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    content = key.private_bytes(Encoding.PEM, getattr(PrivateFormat, how), NoEncryption())
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:  # for nobody else's eyes
+        out.write(content)
+    return path
+
+
+def _public(path: Path, key: Any) -> Path:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    write_atomically(path, key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH))
+    return path

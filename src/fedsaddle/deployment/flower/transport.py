@@ -1,0 +1,85 @@
+"""Flower as a carrier: one `send_and_receive` of its Message API is one exchange.
+
+All that imports Flower is here and in `fedsaddle.deployment.flower.app`; tested with 1.41.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedsaddle.deployment.transport import Arrival
+
+RECORD, KEY = "fedsaddle", "message"
+TYPE = "query.fedsaddle"
+WHO = "query.fedsaddle_who"
+
+
+def sealed(content: bytes) -> RecordDict:
+    """Bytes as Flower carries them."""
+    return RecordDict({RECORD: ConfigRecord({KEY: content})})
+
+
+def opened(message: Message) -> bytes:
+    """The bytes of a message."""
+    content = message.content[RECORD][KEY]
+    if not isinstance(content, bytes):
+        raise TypeError("the message holds no bytes")
+    return content
+
+
+class FlowerTransport:
+    """Sends through a grid. Node numbers are Flower's own, and are mapped to clients once."""
+
+    def __init__(self, grid: Any, nodes: Sequence[int]) -> None:
+        self.grid, self.nodes = grid, list(nodes)
+
+    def exchange(self, clients: Sequence[int], content: bytes, least: int, timeout: float) -> list[Arrival]:
+        """Send to all and wait for all, or until the time is up."""
+        number = {self.nodes[i]: i for i in clients}
+        asks = [Message(sealed(content), dst_node_id=node, message_type=TYPE) for node in number]
+        arrivals = []
+        for reply in self.grid.send_and_receive(asks, timeout=timeout):
+            client = number.get(reply.metadata.src_node_id)
+            if client is not None:
+                arrivals.append(arrival(client, reply))
+        return arrivals
+
+
+def arrival(client: int, reply: Message) -> Arrival:
+    """What a site's reply holds."""
+    if reply.has_error():
+        return Arrival(client, None, f"failed: Flower's error {reply.error.code}")
+    try:
+        return Arrival(client, opened(reply))
+    except (KeyError, TypeError):
+        return Arrival(client, None, "sent no message")
+
+
+def client_app(answering: Callable[[Context], Callable[[bytes], bytes]], name: Callable[[Context], str]) -> ClientApp:
+    """The sites' half: it answers messages, and says which site it is."""
+    app = ClientApp()
+
+    @app.query("fedsaddle")  # type: ignore[untyped-decorator]
+    def answer(message: Message, context: Context) -> Message:
+        return Message(sealed(answering(context)(opened(message))), reply_to=message)
+
+    @app.query("fedsaddle_who")  # type: ignore[untyped-decorator]
+    def who(message: Message, context: Context) -> Message:
+        return Message(sealed(name(context).encode()), reply_to=message)
+
+    return app
+
+
+def find_nodes(grid: Any, names: Sequence[str], timeout: float) -> dict[str, int]:
+    """Which node is which site; a name that two nodes claim is nobody's."""
+    asks = [Message(sealed(b""), dst_node_id=node, message_type=WHO) for node in grid.get_node_ids()]
+    found: dict[str, list[int]] = {}
+    for reply in grid.send_and_receive(asks, timeout=timeout) if asks else []:
+        got = arrival(0, reply)
+        if got.content is not None:
+            found.setdefault(got.content.decode(errors="replace"), []).append(reply.metadata.src_node_id)
+    return {name: nodes[0] for name, nodes in found.items() if name in names and len(nodes) == 1}

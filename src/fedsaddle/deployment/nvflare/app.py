@@ -1,0 +1,134 @@
+"""The two classes that NVFlare runs, and that every site allows: the server's workflow and the sites' executor."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.signal import Signal
+
+from fedsaddle.config.schema import read_config, validated
+from fedsaddle.deployment.courier import Patience
+from fedsaddle.deployment.nvflare.jobs import FOLDER, STATUS
+from fedsaddle.deployment.nvflare.transport import KEY, Aborted, NVFlareTransport
+from fedsaddle.deployment.server import DeployedRun
+from fedsaddle.deployment.site import Place, SiteSide
+from fedsaddle.deployment.site_memory import safe_name
+from fedsaddle.errors import FedSaddleError
+from fedsaddle.runs.checkpoints import write_json
+from fedsaddle.runs.result import read_history
+
+CONFIG, SETTINGS = "fedsaddle.toml", "fedsaddle.json"  # in a kit's folder `local`
+
+
+class ServerApp(Controller):  # type: ignore[misc]
+    """Runs the loop inside NVFlare's server, in a folder that outlives the job."""
+
+    def __init__(self, run: str, config: str) -> None:
+        super().__init__()
+        self.run, self.config = safe_name(run), validated(json.loads(config))
+        self.out: Path | None = None
+        self.transport: NVFlareTransport | None = None
+
+    def start_controller(self, fl_ctx: FLContext) -> None:
+        """Called once before the flow."""
+        fl_ctx.get_engine().register_app_command(STATUS, self._status)
+
+    def stop_controller(self, fl_ctx: FLContext) -> None:
+        """Called once after the flow."""
+
+    def process_result_of_unknown_task(self, client: Any, task_name: str, client_task_id: str, result: Any,
+                                       fl_ctx: FLContext) -> None:  # fmt: skip
+        """A reply that came too late is dropped."""
+
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        """Run to the end, or to an error that the user can put right; whatever else happens fails the job."""
+        workspace = fl_ctx.get_workspace()
+        settings = json.loads((Path(workspace.get_site_config_dir()) / SETTINGS).read_text())
+        self.out = Path(workspace.get_root_dir()) / FOLDER / self.run
+        names = tuple(settings["sites"])
+        self.transport = NVFlareTransport(self, names, fl_ctx, abort_signal, settings["grace"])
+        deployed = DeployedRun(self.config, self.run, names, self.out, Patience(**settings["patience"]))
+        outcome: dict[str, Any] = {"code": 0, "message": ""}
+        try:
+            with alone(self.out):
+                deployed.go(self.transport)
+        except Aborted:
+            return
+        except FedSaddleError as reason:
+            outcome = {"code": reason.exit_code, "message": str(reason)}
+        except Exception as reason:
+            self.log_error(fl_ctx, traceback.format_exc(), fire_event=False)
+            self.system_panic(f"{type(reason).__name__}", fl_ctx)
+            return
+        results = Path(workspace.get_run_dir(fl_ctx.get_job_id())) / FOLDER
+        if self.out.is_dir():
+            shutil.copytree(
+                self.out, results, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoints", ".lock")
+            )
+        results.mkdir(parents=True, exist_ok=True)
+        write_json(results / "outcome.json", outcome)
+
+    def _status(self, topic: str, data: Any, fl_ctx: FLContext, *_: Any, **__: Any) -> dict[str, Any]:
+        """Records that the asker has not seen."""
+        seen = int((data or {}).get("seen", 0))
+        records = [] if self.out is None else read_history(self.out / "metrics.jsonl")
+        return {"records": records[seen:], "silent": {} if self.transport is None else self.transport.silent}
+
+
+@contextmanager
+def alone(folder: Path, seconds: float = 60.0) -> Iterator[None]:
+    """Only one job at a time writes to a run's folder; one that is ending is waited for."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as lock:
+        until = time.monotonic() + seconds
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() > until:
+                    raise RuntimeError("another job writes to the run's folder") from None
+                time.sleep(0.5)
+        yield
+
+
+class SiteApp(Executor):  # type: ignore[misc]
+    """Hands messages to the site's own half; takes no arguments, so that a job can choose nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.side: SiteSide | None = None
+
+    def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+        """One message in, one out."""
+        content = shareable.get(KEY)
+        if not isinstance(content, bytes):
+            return make_reply(ReturnCode.BAD_TASK_DATA)
+        if self.side is None:
+            workspace = fl_ctx.get_workspace()
+            name = fl_ctx.get_prop(FLContextKey.CLIENT_NAME) or fl_ctx.get_identity_name()
+            self.side = site_side(Path(workspace.get_root_dir()), Path(workspace.get_site_config_dir()), name)
+        reply = make_reply(ReturnCode.OK)
+        reply[KEY] = self.side.answer(content)
+        return reply
+
+
+def site_side(root: Path, local: Path, name: str) -> SiteSide:
+    """The site's half from the two files in its kit."""
+    settings = json.loads((local / SETTINGS).read_text())
+    test = settings.get("test_data")
+    place = Place(name, Path(settings["data"]), root / FOLDER, None if test is None else Path(test))
+    return SiteSide(read_config(local / CONFIG), place)

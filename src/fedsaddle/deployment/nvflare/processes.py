@@ -1,0 +1,125 @@
+"""Starting and stopping a server or a site. All processes of a kit carry its mark, so that none is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from fedsaddle.deployment.nvflare.provision import settle
+from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.runs.interruption import stoppable
+
+MARK = "FEDSADDLE_KIT"  # in the environment of every process of a kit
+
+
+def command(kit: Path) -> list[str]:
+    """What runs the participant of a kit."""
+    side = "server" if (kit / "startup" / "fed_server.json").is_file() else "client"
+    if not (kit / "startup" / f"fed_{side}.json").is_file():
+        raise MissingData(f"{kit}: there is no start-up kit; `fedsaddle deploy provision` makes them")
+    settle(kit)
+    (kit / "transfer").mkdir(exist_ok=True)
+    who = [f"uid={site_of(kit)}"] if side == "client" else []
+    return [
+        sys.executable, "-u", "-m", f"nvflare.private.fed.app.{side}.{side}_train", "-m", str(kit.resolve()),
+        "-s", f"fed_{side}.json", "--set", "secure_train=true", *who, "org=fedsaddle", "config_folder=config",
+    ]  # fmt: skip
+
+
+def site_of(kit: Path) -> str | None:
+    """The name of the site that a kit was made for, wherever it lies; None: it is for the server."""
+    path = kit / "startup" / "fed_client.json"
+    return str(json.loads(path.read_text())["client"]["fqsn"]) if path.is_file() else None
+
+
+def start(kit: Path, log: Path | None = None, before: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
+    """Start it in the background; what it says goes to a file, or stays on the terminal. One of a kit at a time.
+
+    `before` are words that go before the command, such as those that enter a network namespace.
+    """
+    line = [*before, *command(kit)]
+    kill(kit)
+    _ports_are_free(kit)
+    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "PYTHONUNBUFFERED": "1", MARK: str(kit.resolve())}
+    if log is None:
+        return subprocess.Popen(line, env=environment, cwd=kit, start_new_session=True)
+    with open(log, "ab") as out:
+        return subprocess.Popen(
+            line, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment, cwd=kit,
+            start_new_session=True,
+        )  # fmt: skip
+
+
+def _ports_are_free(kit: Path) -> None:
+    """A server whose port is taken would go on without it, and never hear of a site."""
+    path = kit / "startup" / "fed_server.json"
+    if path.is_file():
+        said = json.loads(path.read_text())["servers"][0]
+        for port in (int(said["service"]["target"].rpartition(":")[2]), int(said["admin_port"])):
+            with socket.socket() as trial:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    trial.bind(("", port))
+                except OSError as reason:
+                    remedy = f"{(reason.strerror or 'cannot be used').lower()}; end what uses it, or choose another"
+                    raise BadInput("port", port, f"{remedy} in deployment.toml") from None
+
+
+def serve(kit: Path) -> int:
+    """Run it in the foreground until it ends or is told to stop; its job processes end with it."""
+    process = None
+    with stoppable():
+        try:
+            process = start(kit)
+            return process.wait()
+        except KeyboardInterrupt:
+            return 0
+        finally:
+            stop(kit)
+            if process is not None:
+                process.wait()
+
+
+def stop(kit: Path, seconds: float = 8.0) -> None:
+    """End all processes of the kit: gently at first."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        _tell(kit, number)
+        until = time.monotonic() + seconds
+        while members(kit):
+            if time.monotonic() > until:
+                break
+            time.sleep(0.1)
+
+
+def kill(kit: Path) -> None:
+    """End them as a crash would: at once, without a word."""
+    while members(kit):
+        _tell(kit, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def members(kit: Path) -> list[int]:
+    """The living processes of the kit."""
+    mark = f"{MARK}={kit.resolve()}".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (entry / "environ").read_bytes().split(b"\0") and b") Z " not in (entry / "stat").read_bytes():
+                found.append(int(entry.name))
+        except OSError:  # it has ended meanwhile, or is somebody else's
+            continue
+    return found
+
+
+def _tell(kit: Path, number: int) -> None:
+    for process in members(kit):
+        try:
+            os.kill(process, number)
+        except ProcessLookupError:
+            continue

@@ -1,0 +1,166 @@
+"""Start-up kits by NVFlare's own provisioning: mutual TLS, a list of allowed classes, no code from outside, no log
+streaming. A kit holds the private key of one participant: hand it to nobody else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from fedsaddle.deployment.project import Project
+from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.runs.checkpoints import write_json
+
+KITS, WORK = "kits", "provision"
+ALLOWED = ["fedsaddle.deployment.nvflare.app.ServerApp", "fedsaddle.deployment.nvflare.app.SiteApp"]
+RIGHTS = {
+    "format_version": "1.0",
+    "permissions": {
+        "project_admin": "none",
+        "org_admin": {"view": "any"},
+        "lead": {
+            "submit_job": "any",
+            "clone_job": "none",
+            "manage_job": "n:submitter",
+            "download_job": "n:submitter",
+            "view": "any",
+            "operate": "none",
+            "shell_commands": "none",
+            "app_command": "n:submitter",
+            "byoc": "none",
+        },
+    },
+}
+
+
+def provision(project: Project, folder: Path) -> list[Path]:
+    """Make the kits that are not there yet; those of participants who have one are left alone."""
+    config = folder / project.deployment.config
+    if not config.is_file():
+        raise MissingData(f"deployment.config = {project.deployment.config!r}: {config} does not exist; write it first")
+    kits = folder / KITS
+    _same_address(project, kits)
+    made = _made(project, folder)
+    kits.mkdir(exist_ok=True)
+    new = []
+    for name in (project.deployment.server, *project.names, project.admin):
+        kit = kits / name
+        if not kit.exists():
+            shutil.copytree(made / name, kit)
+            new.append(kit)
+    for kit in kits.iterdir():
+        if (kit / "local").is_dir():
+            _configure(project, kit, config)
+    return new
+
+
+def _same_address(project: Project, kits: Path) -> None:
+    """Kits and certificates say where the server is: another address needs new ones."""
+    d = project.deployment
+    for path in kits.glob("*/startup/fed_server.json"):
+        was = json.loads(path.read_text())["servers"][0]
+        target, admin_port = was["service"]["target"], was["admin_port"]
+        said = {"name": (d.name, was["name"]), "admin_port": (d.admin_port, admin_port)}
+        said["server and port"] = (f"{d.server}:{d.port}", target)
+        for key, (now, then) in said.items():
+            if now != then:
+                remedy = f"the kits were made for {then!r}; take that, or remove {kits} and {kits.parent / WORK} first"
+                raise BadInput(f"deployment.{key}", now, remedy)
+
+
+def _made(project: Project, folder: Path) -> Path:
+    """Run NVFlare's provisioning; the folder of its newest kits."""
+    from nvflare.lighter.constants import CtxKey
+    from nvflare.lighter.prov_utils import prepare_builders
+    from nvflare.lighter.provision import prepare_project
+    from nvflare.lighter.provisioner import Provisioner
+
+    described = nvflare_project(project)
+    with redirect_stdout(StringIO()) as said:
+        provisioner = Provisioner(str(folder / WORK), prepare_builders(described))
+        context = provisioner.provision(prepare_project(described))
+    if context.get(CtxKey.BUILD_ERROR):
+        raise BadInput("provision", said.getvalue().strip().splitlines()[-1:], "NVFlare could not make the kits")
+    return Path(context[CtxKey.CURRENT_PROD_DIR])
+
+
+def nvflare_project(project: Project) -> dict[str, Any]:
+    """The project as NVFlare wants it."""
+    d, lighter = project.deployment, "nvflare.lighter.impl"
+    org = {"org": "fedsaddle"}
+    server = {"name": d.server, "type": "server", "fed_learn_port": d.port, "admin_port": d.admin_port,
+              "default_host": d.server, "host_names": [d.server], **org}  # fmt: skip
+    sites = [{"name": name, "type": "client", "allow_log_streaming": False, **org} for name in project.names]
+    admin = {"name": project.admin, "type": "admin", "role": "lead", **org}
+    return {
+        "api_version": 3,
+        "name": d.name,
+        "description": "made by fedsaddle deploy provision",
+        "participants": [server, *sites, admin],
+        "builders": [
+            {"path": f"{lighter}.workspace.WorkspaceBuilder", "args": {"template_file": ["master_template.yml"]}},
+            {"path": f"{lighter}.static_file.StaticFileBuilder", "args": {"config_folder": "config", "scheme": "grpc"}},
+            {"path": f"{lighter}.cert.CertBuilder", "args": {"root_valid_days": d.certificate_days}},
+            {"path": f"{lighter}.signature.SignatureBuilder"},
+        ],
+    }
+
+
+def _configure(project: Project, kit: Path, config: Path) -> None:
+    """What a participant may do, and where it has its rows; the run's config lies beside it."""
+    local, d = kit / "local", project.deployment
+    default = local / "resources.json.default"
+    if kit.name not in (d.server, *project.sites):  # who submits runs, or a site that is no longer in the project
+        return
+    write_json(local / "authorization.json", RIGHTS)
+    resources = json.loads(default.read_text())
+    resources |= {"class_allow_list": ALLOWED, "class_list_enforcement_mode": "enforce"}
+    unwanted = {"site_log_streamer", "log_receiver"}
+    resources["components"] = [c for c in resources["components"] if c["id"] not in unwanted]
+    if kit.name == d.server:
+        settings: dict[str, Any] = {
+            "sites": list(project.names),
+            "grace": d.grace,
+            "patience": {
+                "timeout": d.timeout,
+                "minimum": d.minimum,
+                "patience": d.patience,
+                "most_bytes": d.most_bytes,
+            },
+        }
+    else:
+        resources["allow_log_streaming"] = False
+        settings = site_settings(project, kit.name, config.parent)
+    write_json(local / "resources.json", resources)
+    write_json(local / "fedsaddle.json", settings)
+    settle(kit)
+    shutil.copyfile(config, local / "fedsaddle.toml")
+
+
+def settle(kit: Path) -> None:
+    """Let a server keep its jobs in its own kit, wherever that lies, and not in the machine's temporary folder."""
+    path = kit / "local" / "resources.json"
+    resources = json.loads(path.read_text())
+    if "snapshot_persistor" in resources:
+        store = kit.resolve() / "store"
+        resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(store / "snapshots")
+        for component in resources["components"]:
+            if component["id"] == "job_manager":
+                component["args"]["uri_root"] = str(store / "jobs")
+        write_json(path, resources)
+
+
+def site_settings(project: Project, name: str, folder: Path) -> dict[str, Any]:
+    """Where a site has its rows."""
+    site = project.sites[name]
+    return {"data": _path(folder, site.data), "test_data": _path(folder, site.test_data)}
+
+
+def _path(folder: Path, given: str | None) -> str | None:
+    """An absolute path as it stands; a relative one from the project's folder, where that is on this machine."""
+    if given is None or Path(given).is_absolute():
+        return given
+    return str((folder / given).resolve())

@@ -1,0 +1,111 @@
+"""What is needed of NVFlare's admin API, with its many exceptions made two."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any, TypeVar
+
+from nvflare.fuel.flare_api.api_spec import AuthenticationError, AuthorizationError, InvalidJobDefinition, JobNotFound
+from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+from nvflare.fuel.hci.proto import MetaKey, MetaStatusValue
+
+from fedsaddle.deployment.nvflare.jobs import Gone, Lost
+from fedsaddle.errors import MissingData, Refused, TooFewAnswered
+
+T = TypeVar("T")
+
+
+class NVFlareSession:
+    """One connection of the one who submits runs."""
+
+    def __init__(self, user: str, kit: Path, patience: float) -> None:
+        if not (kit / "startup" / "fed_admin.json").is_file():
+            raise MissingData(f"{kit}: there is no kit for submitting runs; `fedsaddle deploy provision` makes it")
+        self.user, self.kit, self.patience = user, kit, patience
+        self.session: Session | None = None
+
+    def __enter__(self) -> NVFlareSession:
+        until = time.monotonic() + max(self.patience, 30.0)
+        while True:
+            try:
+                with redirect_stdout(StringIO()):
+                    self.session = new_secure_session(self.user, str(self.kit.resolve()), timeout=30.0)
+                return self
+            except (AuthenticationError, AuthorizationError) as reason:
+                raise Refused(f"the server does not know {self.user}: {reason}") from None
+            except Exception as reason:
+                if time.monotonic() > until:
+                    remedy = "start it: fedsaddle deploy start-server"
+                    raise TooFewAnswered(f"the server cannot be reached ({type(reason).__name__}); {remedy}") from None
+                time.sleep(1.0)
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            if self.session is not None:
+                self.session.close()
+        except Exception:  # it was lost before
+            self.session = None
+
+    def submit(self, job: Path) -> str:
+        """Its number."""
+        try:
+            return str(self._ask(lambda s: s.submit_job(str(job))))
+        except InvalidJobDefinition as reason:
+            raise Refused(f"the server refused the job: {reason}") from None
+
+    def status(self, job: str) -> str:
+        """As NVFlare calls it."""
+        try:
+            return str(self._ask(lambda s: s.get_job_meta(job)).get("status", ""))
+        except JobNotFound:
+            return "FINISHED:FORGOTTEN"
+
+    def sites(self) -> dict[str, float]:
+        """Connected sites, and when each was heard last."""
+        found = self._ask(lambda s: s.get_system_info()).client_info
+        return {client.name: float(client.last_connect_time or 0.0) for client in found}
+
+    def runs(self, job: str, site: str) -> bool:
+        """Whether that site takes part in the job: one that was started anew does not. Yes where it cannot be told."""
+        found = self._ask(lambda s: s.get_client_job_status([site])) or []
+        if any(line.get(MetaKey.STATUS) == MetaStatusValue.NO_JOBS for line in found):
+            return False
+        numbers = [line[MetaKey.JOB_ID] for line in found if MetaKey.JOB_ID in line]
+        return not numbers or job in numbers
+
+    def tell(self, job: str, topic: str, data: dict[str, Any]) -> dict[str, Any]:
+        """Ask the running job something."""
+        if self.session is None:
+            raise Lost("the server is lost")
+        try:
+            told: dict[str, Any] = self.session.do_app_command(job, topic, data)
+            return told
+        except ConnectionError:
+            raise Lost("the server is lost") from None
+        except Exception as reason:
+            raise Gone(str(reason)) from None
+
+    def abort(self, job: str) -> None:
+        """End the job; one that is gone already is fine."""
+        try:
+            self._ask(lambda s: s.abort_job(job))
+        except Exception:
+            return
+
+    def results(self, job: str, folder: Path) -> Path:
+        """Download what the job left."""
+        return Path(self._ask(lambda s: s.download_job_result(job, str(folder)))) / "workspace"
+
+    def _ask(self, question: Callable[[Session], T]) -> T:
+        if self.session is None:
+            raise Lost("the server is lost")
+        try:
+            return question(self.session)
+        except (InvalidJobDefinition, AuthorizationError, JobNotFound):
+            raise
+        except Exception as reason:
+            raise Lost(f"the server is lost ({type(reason).__name__})") from None

@@ -1,0 +1,172 @@
+"""Submits a run to NVFlare and stays with it: whatever ends the job early, the run is submitted again and resumes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedsaddle.config.schema import Config
+from fedsaddle.deployment.nvflare.jobs import FOLDER, STATUS, Gone, Lost, write_job
+from fedsaddle.deployment.project import Project
+from fedsaddle.errors import FedSaddleError, TooFewAnswered
+
+MOST_LOST = 100  # connections, before giving up
+RETURN, SLOW = 3.0, 120.0  # seconds of silence after which a site that is up is let in again: without and with the job
+SCHEDULING = 30.0  # seconds that NVFlare may take to begin a job, beside the patience for sites
+
+
+class Session(Protocol):
+    """What the supervisor needs of an engine; any of it may raise Lost."""
+
+    def submit(self, job: Path) -> str: ...  # noqa: D102
+    def status(self, job: str) -> str: ...  # noqa: D102
+    def sites(self) -> dict[str, float]: ...  # noqa: D102
+    def runs(self, job: str, site: str) -> bool: ...  # noqa: D102
+    def tell(self, job: str, topic: str, data: dict[str, Any]) -> dict[str, Any]: ...  # noqa: D102
+    def abort(self, job: str) -> None: ...  # noqa: D102
+    def results(self, job: str, folder: Path) -> Path: ...  # noqa: D102
+
+
+class JobFailed(FedSaddleError):
+    """A run that ended early more often than it may be submitted."""
+
+    exit_code = 3
+
+
+@dataclass
+class Supervisor:
+    """One run, from its submission to its results."""
+
+    project: Project
+    connect: Callable[[], AbstractContextManager[Session]]
+    config: Config
+    run: str
+    say: Callable[[str], None]
+    heard: Callable[[dict[str, Any]], None]  # each record, once
+    seen: int = 0
+    again: int = 0
+    poll: float = 1.0
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    job: str | None = None  # that was submitted and has not come to its end
+    lost: int = 0
+    welcoming: bool = False  # the job was ended to let a site back in
+    returned: Counter[str] = field(default_factory=Counter)  # how often a job was ended to let a site back in
+
+    def go(self, out: Path) -> dict[str, Any]:
+        """Submit until it comes to its end; the outcome, and the run's files in `out`."""
+        while True:
+            try:
+                with self.connect() as session:
+                    outcome = self._once(session, out)
+            except Lost as reason:  # the job may still run: connect again, and look
+                self.lost += 1
+                if self.lost > MOST_LOST:
+                    raise JobFailed(f"{reason}, {self.lost} times; look at the server's log") from None
+                self.sleep(self.poll)
+                continue
+            if outcome is not None:
+                return outcome
+            if self.welcoming:  # no failure
+                self.welcoming = False
+                continue
+            self.again += 1
+            most = self.project.deployment.resubmit
+            if self.again > most:
+                raise JobFailed(f"the run was submitted {self.again} times and ended early each time; see the logs")
+            self.say(f"the job ended early; submitting it again ({self.again} of {most})")
+
+    def _once(self, session: Session, out: Path) -> dict[str, Any] | None:
+        """One job: its outcome, or None if it ended early."""
+        with tempfile.TemporaryDirectory() as folder:
+            job = self.job = self.job or self._submit(session, Path(folder))
+            try:
+                status = self._follow(session, job)
+            except KeyboardInterrupt:
+                session.abort(job)
+                raise
+            if status != "FINISHED:COMPLETED":
+                self.job = None
+                return None
+            results = session.results(job, Path(folder) / "results") / FOLDER
+            outcome: dict[str, Any] = json.loads((results / "outcome.json").read_text())
+            shutil.copytree(results, out, dirs_exist_ok=True)
+            return outcome
+
+    def _submit(self, session: Session, folder: Path) -> str:
+        self._wait_for_sites(session)
+        config, d = json.dumps(self.config.model_dump(mode="json")), self.project.deployment
+        return session.submit(write_job(folder / self.run, self.run, config, d.minimum, d.poll))
+
+    def _wait_for_sites(self, session: Session) -> None:
+        """All of them at first, later the minimum: a run that goes on need not wait for a site that is lost."""
+        least = (
+            len(self.project.names)
+            if not (self.seen or self.again or self.returned)
+            else self.project.deployment.minimum
+        )
+        until = self.now() + self.project.deployment.patience
+        while True:
+            there = set(session.sites()) & set(self.project.names)
+            if len(there) >= least:
+                return
+            if self.now() > until:
+                missing = ", ".join(sorted(set(self.project.names) - there))
+                raise TooFewAnswered(f"{len(there)} of at least {least} sites are connected; start {missing}")
+            self.sleep(self.poll)
+
+    def _follow(self, session: Session, job: str) -> str:
+        """Pass on the records until the job ends."""
+        began, silent, submitted = 0.0, 0.0, self.now()
+        patience = self.project.deployment.patience + SCHEDULING
+        while True:
+            status = session.status(job)
+            if status.startswith("FINISHED"):
+                return status
+            if status != "RUNNING" and self.now() - submitted > patience:
+                session.abort(job)
+                least = self.project.deployment.minimum
+                raise TooFewAnswered(
+                    f"fewer than {least} sites could begin within {patience:g} s; start the missing ones and resume"
+                )
+            if status == "RUNNING":
+                submitted = self.now()
+                try:
+                    told = session.tell(job, STATUS, {"seen": self.seen})
+                    began, silent = began or self.now(), 0.0
+                    for record in told["records"]:
+                        self.seen += 1
+                        self.heard(record)
+                    self._let_return(session, job, told.get("silent", {}))
+                except Gone:  # said to run, but nobody is there: the server was started anew
+                    silent = silent or self.now()
+                    if self.now() - silent > (20 if began else 120):
+                        session.abort(job)
+                        return "LOST"
+            self.sleep(self.poll if began else 3 * self.poll)
+
+    def _let_return(self, session: Session, job: str, silent: dict[str, float]) -> None:
+        """NVFlare lets no site back into a running job: where a silent one is up again, another job takes over.
+
+        One that is up and still has the job may only be slow, and gets more time. Whoever falls silent again must have
+        been so for longer.
+        """
+        heard = session.sites() if silent else {}
+        for name, since in silent.items():
+            often = 8 ** self.returned[name]
+            if heard.get(name, 0.0) > since + RETURN * often and (
+                heard[name] > since + SLOW * often or not session.runs(job, name)
+            ):
+                self.returned[name] += 1
+                self.say(f"{name} is back; the run is submitted again to let it in")
+                self.welcoming = True
+                session.abort(job)
+                return

@@ -1,0 +1,83 @@
+"""NVFlare as a carrier: one broadcast of its task API is one exchange. All that imports NVFlare's task API is here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from nvflare.apis.controller_spec import ClientTask, Task
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+
+from fedsaddle.deployment.transport import Arrival
+
+TASK = "fedsaddle"
+KEY = "fedsaddle.message"
+
+
+class Aborted(Exception):
+    """The job was told to stop."""
+
+
+class NVFlareTransport:
+    """Sends by `broadcast_and_wait` from inside a controller. NVFlare vouches for names by their certificates."""
+
+    def __init__(
+        self, controller: Controller, names: Sequence[str], context: FLContext, abort: Signal, grace: float
+    ) -> None:
+        self.controller, self.context, self.abort, self.grace = controller, context, abort, grace
+        self.names = list(names)
+        self.silent: dict[str, float] = {}  # sites that did not answer, and since when
+
+    def exchange(self, clients: Sequence[int], content: bytes, least: int, timeout: float) -> list[Arrival]:
+        """One broadcast; those who have not answered when the time is up are left out."""
+        if self.abort.triggered:
+            raise Aborted
+        number = {self.names[i]: i for i in clients}
+        there = {client.name for client in self.controller._engine.get_clients()}
+        targets = [name for name in number if name in there]
+        arrivals = [Arrival(number[name], None, "is not connected") for name in number if name not in there]
+        if not targets:
+            self._note(number, arrivals)
+            return arrivals
+
+        def received(client_task: ClientTask, fl_ctx: FLContext) -> None:  # NVFlare passes these by name
+            arrivals.append(arrival(number[client_task.client.name], client_task.result))
+            client_task.result = None
+
+        task = Task(
+            name=TASK, data=Shareable({KEY: content}), timeout=max(1, round(timeout)), result_received_cb=received
+        )
+        self.controller.broadcast_and_wait(
+            task=task,
+            fl_ctx=self.context,
+            targets=targets,
+            min_responses=min(least, len(targets)),
+            wait_time_after_min_received=round(self.grace),
+            abort_signal=self.abort,
+        )
+        if self.abort.triggered:
+            raise Aborted
+        self._note(number, arrivals)
+        return list(arrivals)
+
+    def _note(self, asked: dict[str, int], arrivals: list[Arrival]) -> None:
+        answered = {a.client for a in arrivals if a.content is not None}
+        for name, i in asked.items():
+            if i in answered:
+                self.silent.pop(name, None)
+            else:
+                self.silent.setdefault(name, time.time())
+
+
+def arrival(client: int, result: Any) -> Arrival:
+    """What a site's reply holds."""
+    if not isinstance(result, Shareable) or result.get_return_code() != ReturnCode.OK:
+        code = result.get_return_code() if isinstance(result, Shareable) else "no reply"
+        return Arrival(client, None, f"failed: {code}")
+    content = result.get(KEY)
+    return Arrival(client, content) if isinstance(content, bytes) else Arrival(client, None, "sent no message")

@@ -1,0 +1,85 @@
+"""The site's half: a message in, a message out. It runs tasks of its own algorithm and nothing else."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedsaddle.data.store import ClientRows
+from fedsaddle.deployment.messages import Answer, Ask, failure_of
+from fedsaddle.deployment.site_memory import InMemory, Versions
+from fedsaddle.engines.memory import Memory
+from fedsaddle.engines.site import LocalSite
+from fedsaddle.errors import BadMessage, FedSaddleError, Refused
+from fedsaddle.federation.clients import Task
+from fedsaddle.federation.randomness import ClientKeys
+from fedsaddle.federation.wire import Kinds, Message, kinds_of, pack, unpack
+
+log = logging.getLogger("fedsaddle.site")
+
+
+@dataclass
+class Answering:
+    """One client at its own site. The algorithm is the site's own, built from its own settings."""
+
+    algorithm: Any
+    rows: ClientRows
+    client: int
+    seed: int
+    run: str
+    fingerprint: str
+    versions: Versions = field(default_factory=InMemory)
+
+    def __post_init__(self) -> None:
+        self.kinds: Kinds = kinds_of(self.algorithm)
+
+    def answer(self, content: bytes) -> bytes:
+        """Run what is asked for; a failure is answered by its kind alone, for its text may speak of data."""
+        nonce = ""
+        try:
+            message = unpack(content, self.kinds)
+            ask = Ask.read(message.about)
+            nonce = ask.nonce
+            return pack(self._run(ask, message.record))
+        except FedSaddleError as reason:
+            log.error("could not answer: %s", reason)
+            failure = failure_of(reason)
+        except Exception as reason:
+            log.exception("could not answer")
+            failure = failure_of(reason)
+        return pack(Message(Answer(nonce=nonce, version=None, failure=failure).to_dict()))
+
+    def _run(self, ask: Ask, sent: Any) -> Message:
+        if (ask.run, ask.fingerprint) != (self.run, self.fingerprint):
+            raise Refused(
+                f"configured for run {self.run!r} with fingerprint {self.fingerprint}, "
+                f"asked for {ask.run!r} with {ask.fingerprint}"
+            )
+        task, me = task_of(self.algorithm, ask.task), str(self.client)
+        number = np.array([self.client], dtype=np.int64)
+        site = LocalSite(self.rows, number, ClientKeys.of(self.seed, ask.round, ask.exchange, number))
+        start = ask.starts.get(me)
+        memory = Memory() if start is None else Memory({self.client: self.versions.read(start, self.kinds)})
+        own, reply = task(memory.read(task, site), sent, site)
+        memory.write(site.clients, site.sizes, own)
+        memory.commit()
+        version = None
+        if self.client in memory.kept:
+            version = f"{ask.round:08d}-{ask.exchange:03d}-{ask.nonce}"
+            self.versions.write(version, memory.kept[self.client])
+        self.versions.keep_only({*ask.keep.get(me, ()), *(v for v in (start, version) if v is not None)})
+        return Message(Answer(nonce=ask.nonce, version=version, samples=site.samples).to_dict(), reply)
+
+
+def task_of(algorithm: Any, name: str) -> Task[Any]:
+    """The algorithm's own task of that name: a public method of (own, sent, site)."""
+    method = getattr(type(algorithm), name, None) if name.isidentifier() and not name.startswith("_") else None
+    if not inspect.isfunction(method) or [*inspect.signature(method).parameters][1:] != ["own", "sent", "site"]:
+        raise BadMessage(f"{type(algorithm).__name__} has no task {name!r:.40}")
+    task: Callable[[Any, Any, Any], tuple[Any, Any]] = getattr(algorithm, name)
+    return task

@@ -1,0 +1,96 @@
+"""Ready models of the papers' runs. Any other `nn.Module` will do as well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from fedsaddle.errors import BadInput
+
+
+def logistic_regression(inputs: int, classes: int) -> nn.Module:
+    """A linear map from features to class scores, starting from zero."""
+    layer = nn.Linear(inputs, classes)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return nn.Sequential(nn.Flatten(), layer)
+
+
+def mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Module:
+    """Linear layers with ReLU between them: `mlp(14, [50, 50], 2)` is the Adult network of DRFA."""
+    if min(hidden, default=1) < 1:
+        raise BadInput("hidden", list(hidden), "every layer needs at least one unit")
+    parts: list[nn.Module] = [nn.Flatten()]
+    widths = [inputs, *hidden]
+    for a, b in pairwise(widths):
+        parts += [nn.Linear(a, b), nn.ReLU()]
+    return nn.Sequential(*parts, nn.Linear(widths[-1], outputs))
+
+
+class CharacterGru(nn.Module):
+    """Next-character model: embedding, one GRU layer, linear scores for every position (86-50-50-86 in DRFA)."""
+
+    def __init__(self, characters: int = 86, embedding: int = 50, units: int = 50) -> None:
+        super().__init__()
+        for key, value in (("embedding", embedding), ("units", units)):
+            if value < 1:
+                raise BadInput(key, value, "must be at least 1")
+        self.embed = nn.Embedding(characters, embedding)
+        self.gru = nn.GRU(embedding, units, batch_first=True)
+        self.read = nn.Linear(units, characters)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(B, T)` character codes to `(B, T, characters)` scores."""
+        h, _ = self.gru(self.embed(x))
+        out: Tensor = self.read(h)
+        return out
+
+    def cohort(self, p: dict[str, Tensor], x: Tensor) -> Tensor:
+        """The same for a cohort, `(C, B, T)`: matrix products stacked over clients, one loop over the characters."""
+        clients, rows, length = x.shape
+        embedded = _lookup(p["embed.weight"], x)
+        inputs = torch.baddbmm(
+            p["gru.bias_ih_l0"][:, None], embedded.view(clients, rows * length, -1), p["gru.weight_ih_l0"].mT
+        ).view(clients, rows, length, -1)
+        weight, bias = p["gru.weight_hh_l0"].mT, p["gru.bias_hh_l0"][:, None]
+        h = inputs.new_zeros(clients, rows, self.gru.hidden_size)
+        outputs = []
+        for t in range(length):
+            ir, iz, inew = inputs[:, :, t].chunk(3, -1)
+            hr, hz, hnew = torch.baddbmm(bias, h, weight).chunk(3, -1)
+            r, z = torch.sigmoid(ir + hr), torch.sigmoid(iz + hz)
+            new = torch.tanh(inew + r * hnew)
+            h = new + z * (h - new)
+            outputs.append(h)
+        states = torch.stack(outputs, 2).flatten(1, 2)
+        scores = torch.baddbmm(p["read.bias"][:, None], states, p["read.weight"].mT)
+        return scores.view(clients, rows, length, -1)
+
+
+def _lookup(tables: Tensor, codes: Tensor) -> Tensor:
+    """Row `codes[c, ...]` of `tables[c]`."""
+    clients, characters, width = tables.shape
+    offset = torch.arange(clients).view(-1, *(1,) * (codes.ndim - 1)) * characters
+    return torch.nn.functional.embedding(codes + offset, tables.reshape(-1, width))
+
+
+class McMahanCnn(nn.Module):
+    """The CNN of McMahan et al. 2017: two 5x5 convolutions (32, 64), 2x2 pooling, 512 units; 1,663,370 weights."""
+
+    def __init__(self, channels: int = 1, classes: int = 10, side: int = 28) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, 32, 5, padding=2)
+        self.conv2 = nn.Conv2d(32, 64, 5, padding=2)
+        self.hidden = nn.Linear(64 * (side // 4) ** 2, 512)
+        self.read = nn.Linear(512, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images `(B, channels, side, side)` to class scores."""
+        pool = torch.nn.functional.max_pool2d
+        h = pool(torch.relu(self.conv1(x)), 2)
+        h = pool(torch.relu(self.conv2(h)), 2)
+        out: Tensor = self.read(torch.relu(self.hidden(h.flatten(1))))
+        return out

@@ -1,0 +1,84 @@
+"""Measures as they are asked for: by name, as a table with a name and options, or as objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedsaddle.config.registry import MEASURES, find
+from fedsaddle.data.store import Stacked
+from fedsaddle.errors import BadInput, within
+from fedsaddle.metrics.measures import Measure, Position, Taken
+
+Asked = str | Mapping[str, Any] | Measure
+
+
+def asked(given: Sequence[Asked], key: str = "measures") -> tuple[Measure, ...]:
+    """The measures, each name once; complaints name `key`."""
+    if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
+        raise BadInput("measures", given, f"give a list of measures: {', '.join(MEASURES)}")
+    found = tuple(_one(one, key) for one in given)
+    names = [measure.name for measure in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise BadInput("measures", name, "is asked for twice; keep one")
+    return found
+
+
+def _one(given: Asked, key: str) -> Measure:
+    if not isinstance(given, str | Mapping):
+        if not isinstance(given, Measure) or not callable(given):
+            raise BadInput("measures", given, "a measure of your own needs a name and __call__(position)")
+        return given
+    table = {"name": given} if isinstance(given, str) else dict(given)
+    if not isinstance(table.get("name"), str):
+        raise BadInput("measures", given, f"write a name or a table with one, of {', '.join(MEASURES)}")
+    from fedsaddle.config.validate import checked
+
+    make = find(MEASURES, key, table.pop("name"))
+    options = checked(f"{key}.{make.name}", make, table)
+    with within(f"{key}.{make.name}"):
+        measure: Measure = make(**options)
+    return measure
+
+
+@dataclass
+class Measures:
+    """Those of one run."""
+
+    asked: tuple[Measure, ...]
+    warn: Callable[[str], None]
+    warned: set[str] = field(default_factory=set)
+
+    @property
+    def names(self) -> list[str]:
+        """Of their figures."""
+        return [measure.name for measure in self.asked]
+
+    def check(self, at: Position) -> None:
+        """Take them once, so that what cannot be measured is refused before anything is written."""
+        if self.asked and not isinstance(at.train, Stacked):
+            raise BadInput("measures", self.names[0], "needs all rows in memory; leave it out for lazy rows")
+        for measure in self.asked:
+            taken(measure, at)
+
+    def record(self, pooled: dict[str, float], at: Position, done: int) -> dict[str, Any]:
+        """`pooled` with the figures, and under `not_reached` those whose inner solve ended before its tolerance."""
+        found = {measure.name: taken(measure, at) for measure in self.asked}
+        rough = [name for name, figure in found.items() if not figure.reached]
+        for name in rough:
+            if name not in self.warned:
+                self.warn(
+                    f"round {done}: the inner solve of {name} did not reach its tolerance, so that its figures are "
+                    "rough; raise most_steps or tolerance"
+                )
+        self.warned |= set(rough)
+        figures = pooled | {name: figure.value for name, figure in found.items()}
+        return ({"pooled": figures} if figures else {}) | ({"not_reached": rough} if rough else {})
+
+
+def taken(measure: Measure, at: Position) -> Taken:
+    """What it found; a plain number is exact."""
+    found = measure(at)
+    return found if isinstance(found, Taken) else Taken(float(found))

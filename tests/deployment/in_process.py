@@ -1,0 +1,47 @@
+"""A whole deployed run inside the test's process: real configs, real files, the real codec; no network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fedsaddle.config.build import build
+from fedsaddle.config.schema import Config, validated
+from fedsaddle.deployment.courier import Patience
+from fedsaddle.deployment.server import DeployedRun
+from fedsaddle.deployment.site import Place, SiteSide
+from fedsaddle.deployment.site_files import deal
+from fedsaddle.deployment.transport import InProcess
+from fedsaddle.runs.run import run
+
+
+def config(
+    algorithm: dict[str, Any], data: str = "iris", problem: dict[str, Any] | None = None, **settings: Any
+) -> Config:
+    return validated(
+        {
+            "data": {"name": data},
+            "split": {"name": "iid", "clients": 4},
+            "model": {"name": "logistic"},
+            "problem": problem or {},
+            "algorithm": {"batch_size": 4, **algorithm},
+            "run": {"rounds": 6, "checkpoint_every": 2, "dtype": "float64", **settings},
+        }
+    )
+
+
+def sites(config: Config, folder: Path) -> dict[int, SiteSide]:
+    files = deal(build(config).data, folder / "data")
+    return {i: SiteSide(config, Place(f"site-{i + 1}", path, folder / f"disk-{i}")) for i, path in enumerate(files)}
+
+
+def deployed(config: Config, made: dict[int, SiteSide], out: Path, transport: Any = None, **patience: Any) -> Any:
+    names = tuple(made[i].place.name for i in sorted(made))
+    transport = transport or InProcess({i: site.answer for i, site in made.items()})
+    return DeployedRun(config, "trial", names, out, Patience(**patience)).go(transport)
+
+
+def simulated(config: Config, **options: Any) -> Any:
+    built, settings = build(config), config.run
+    return run(built.algorithm, built.data, settings.rounds, seed=settings.seed, engine="serial",
+               evaluate_every=settings.evaluate_every, **options)  # fmt: skip

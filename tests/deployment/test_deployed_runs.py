@@ -1,0 +1,315 @@
+"""Deployed runs from configs and files: the same numbers as a simulation, resumed, refused, measured by histograms."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from in_process import config, deployed, simulated, sites
+
+from fedsaddle.config.build import build
+from fedsaddle.config.schema import Config, validated
+from fedsaddle.deployment.messages import Answer, Errand
+from fedsaddle.deployment.site import Place, SiteSide
+from fedsaddle.deployment.transport import Arrival, InProcess
+from fedsaddle.errors import BadCheckpoint, BadInput, TooFewAnswered
+from fedsaddle.federation.wire import Message, about, pack, unpack
+from fedsaddle.numerics.ranking import ranking_measures
+
+AUC = {"data": "breast-cancer", "problem": {"name": "auc"}}
+CASES = {
+    "DRFA": config({"name": "DRFA", "sampled_clients": 3, "local_steps": 3}),
+    "FedSGDA-STORM": config({"name": "FedSGDA-STORM", "local_steps": 3, "sampled_clients": 3}, **AUC),
+    "Local SGDA+, memory": config(
+        {"name": "Local SGDA+", "local_steps": 3, "snapshot_every": 2}, problem={"name": "class-fair"}
+    ),
+    "CODASCA": config({"name": "CODASCA"}, **AUC),
+    "single precision": config({"name": "FedAvg", "local_steps": 3}, dtype="float32"),
+}
+
+
+@pytest.mark.parametrize("given", CASES.values(), ids=CASES)
+def test_a_deployed_run_is_the_simulated_one(given, tmp_path):
+    found = deployed(given, sites(given, tmp_path), tmp_path / "out")
+    expected = simulated(given)
+    assert torch.equal(found.model, expected.model)
+    assert found.summary["rounds"] == 6
+    for part in ("test", "train"):
+        for measure, statistics in expected.summary[part].items():
+            assert found.summary[part][measure] == pytest.approx(
+                statistics, abs=1e-9 if given.run.dtype == "float64" else 1e-6
+            )
+    assert [r["round"] for r in found.history] == [r["round"] for r in expected.history]
+    ours, theirs = dict(found.summary["ledger"]), dict(expected.summary["ledger"])
+    assert ours == theirs
+
+
+def test_pooled_figures_lie_within_their_bounds(tmp_path):
+    given = CASES["FedSGDA-STORM"]
+    found = deployed(given, sites(given, tmp_path), tmp_path / "out").summary["pooled"]
+    result, test = simulated(given), build(given).data.test
+    problem = build(given).algorithm.problem
+    exact = ranking_measures(problem.ranking(result.model, test.x), test.y)
+    assert exact["auroc"] == result.summary["pooled"]["auroc"]
+    for name, value in exact.items():
+        assert abs(found[name] - value) <= found[f"{name}_error"] + 1e-12, name
+        assert found[f"{name}_error"] < 0.05, name
+    own = [ranking_measures(problem.ranking(result.model, x), y)["auroc"] for x, y in map(test.client, range(4))]
+    expected = {"worst": min(own), "best": max(own), "std": np.std(own)}
+    for name, value in expected.items():
+        assert found[f"{name}_site_auroc"] == pytest.approx(value, abs=0.02), name
+
+
+class Misreports(InProcess):
+    """Site 2 tells something else when it is to measure a model."""
+
+    def __init__(self, made, told):
+        super().__init__({i: site.answer for i, site in made.items()})
+        self.told = told
+
+    def exchange(self, clients, content, least, timeout):
+        arrivals = super().exchange(clients, content, least, timeout)
+        if about(content).get("do") != "measure":
+            return arrivals
+        return [self._spoilt(a) if a.client == 1 else a for a in arrivals]
+
+    def _spoilt(self, arrival):
+        message = unpack(arrival.content, {})
+        return Arrival(1, pack(Message(message.about, self.told(message.record))))
+
+
+MISREPORTS = {
+    "nothing": (lambda told: None, "told no number of rows"),
+    "a number of rows that is none": (lambda told: told | {"rows": -3}, "told no number of rows"),
+    "no means": (lambda told: {"rows": 3}, "told no means of accuracy, loss"),
+    "other means": (lambda told: told | {"means": {"loss": 1.0}}, "told no means of accuracy, loss"),
+    "a loss that is NaN": (
+        lambda told: told | {"means": {"loss": float("nan"), "accuracy": 1.0}}, "told a 'loss' that is not finite",
+    ),
+    "too few counts": (lambda told: told | {"scores": [[1], [2]]}, "told score counts that are not twice 1000"),
+    "counts below 0": (
+        lambda told: told | {"scores": [[-1] * 1000, [1] * 1000]}, "told score counts that are not twice 1000",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("told", "reason"), MISREPORTS.values(), ids=MISREPORTS)
+def test_a_site_is_left_out_that_tells_of_a_model(told, reason, tmp_path):
+    given = config({"name": "FedAvg", "local_steps": 3}, data="breast-cancer", evaluate_every=6)
+    made = sites(given, tmp_path)
+    result = deployed(given, made, tmp_path / "out", Misreports(made, told))
+    assert any(reason in why for why in result.summary["sites"]["site-2"]["left_out"])
+    assert f"measure: site-2 left out: {reason}" in (tmp_path / "out" / "log.txt").read_text()
+    assert result.summary["rounds"] == 6
+    assert np.isnan(result.history[-1]["clients"]["test"]["loss"][1] or np.nan)
+    assert result.summary["pooled"]["auroc"] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("section", "asked", "complaint"),
+    [
+        ("run", {"measures": ["duality-gap"]}, r"run.measures = \['duality-gap'\]: need all rows in one place"),
+        ("noise", {"variance": 0.04}, r"noise = \{'variance': 0.04\}: is for simulations"),
+    ],
+    ids=["measures", "noise"],
+)
+def test_what_only_a_simulation_can_do_is_refused(section, asked, complaint, tmp_path):
+    given = validated(
+        {
+            "data": {"name": "file", "path": "rows.csv"},
+            "split": {"name": "natural"},
+            "model": {"name": "logistic"},
+            "algorithm": {"name": "DRFA"},
+            section: asked,
+        }
+    )
+    with pytest.raises(BadInput, match=complaint):
+        deployed(given, {}, tmp_path / "out", InProcess({}))
+
+
+def test_noise_of_a_named_data_set_is_in_the_rows_that_are_dealt_out(tmp_path):
+    given = with_(CASES["DRFA"], "noise", flipped_labels=0.3, mean_step=0.1, variance=0.04)
+    found = deployed(given, sites(given, tmp_path), tmp_path / "out")
+    assert torch.equal(found.model, simulated(given).model)
+    assert not torch.equal(found.model, simulated(CASES["DRFA"]).model)
+
+
+def test_the_folder_is_that_of_a_simulation(tmp_path):
+    given = CASES["DRFA"]
+    deployed(given, sites(given, tmp_path), tmp_path / "out")
+    simulated(given, out=tmp_path / "simulated")
+    names = {p.name for p in (tmp_path / "simulated").iterdir()}
+    assert names <= {p.name for p in (tmp_path / "out").iterdir()}
+    model = [(tmp_path / folder / "model.safetensors").read_bytes() for folder in ("out", "simulated")]
+    assert model[0] == model[1]
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["sites"]["site-2"]["left_out"] == {}
+    assert summary["sites"]["site-2"]["bytes_up"] > 1000
+
+
+class Dies(InProcess):
+    """The server's process ends at an exchange of a round."""
+
+    def __init__(self, made, round, exchange):
+        super().__init__({i: site.answer for i, site in made.items()})
+        self.at = (round, exchange)
+
+    def exchange(self, clients, content, least, timeout):
+        said = about(content)
+        arrivals = super().exchange(clients, content, least, timeout)
+        if (said.get("round"), said.get("exchange")) == self.at:
+            raise KeyboardInterrupt
+        return arrivals
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("at", [(0, 0), (3, 0), (5, 0)])
+def test_a_server_that_dies_goes_on_to_the_same_model(name, at, tmp_path):
+    given = CASES[name]
+    made = sites(given, tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        deployed(given, made, tmp_path / "out", Dies(made, *at))
+    restarted = sites(given, tmp_path)  # the sites' processes are new as well; their disks are not
+    found = deployed(given, restarted, tmp_path / "out")
+    assert torch.equal(found.model, simulated(given).model)
+
+
+def test_a_site_that_starts_anew_in_the_middle_knows_its_run(tmp_path):
+    given = CASES["Local SGDA+, memory"]
+    made = sites(given, tmp_path)
+
+    class Restarts(InProcess):
+        def exchange(self, clients, content, least, timeout):
+            if about(content).get("round") == 2:
+                self.sites = {i: site.answer for i, site in sites(given, tmp_path).items()}
+            return super().exchange(clients, content, least, timeout)
+
+    found = deployed(given, made, tmp_path / "out", Restarts({i: s.answer for i, s in made.items()}))
+    assert torch.equal(found.model, simulated(given).model)
+
+
+def with_(config: Config, section: str, **changes) -> Config:
+    old = getattr(config, section)
+    return config.model_copy(update={section: type(old)(**{**old.model_dump(), **changes})})
+
+
+@pytest.mark.parametrize(
+    ("section", "change"),
+    [
+        ("algorithm", {"primal_step": 0.5}),
+        ("model", {"name": "mlp", "hidden": [3]}),
+        ("run", {"seed": 9}),
+        ("problem", {"l2": 0.1}),
+    ],
+    ids=["algorithm", "model", "seed", "problem"],
+)
+def test_a_site_with_another_config_refuses(section, change, tmp_path):
+    given = CASES["DRFA"]
+    made = sites(given, tmp_path)
+    made[1].config = with_(given, section, **change)
+    with pytest.raises(
+        TooFewAnswered, match=rf"facts: 3 of at least 4 .*site-2 refused: this site's \[{section}\] differs"
+    ):
+        deployed(given, made, tmp_path / "out", patience=10_000)  # it will not change its mind
+    assert not (tmp_path / "out" / "metrics.jsonl").exists()
+
+
+def test_rows_never_cross(tmp_path):
+    given = CASES["DRFA"]
+    made = sites(given, tmp_path)
+    crossed: list[bytes] = []
+
+    class Tapped(InProcess):
+        def exchange(self, clients, content, least, timeout):
+            arrivals = super().exchange(clients, content, least, timeout)
+            crossed.extend([content, *(a.content for a in arrivals)])
+            return arrivals
+
+    deployed(given, made, tmp_path / "out", Tapped({i: s.answer for i, s in made.items()}))
+    wire = b"".join(crossed)
+    for site in made.values():
+        for x in site._rows().columns["x"]:
+            assert x.astype("float64").tobytes() not in wire
+            assert x.astype("float32").tobytes() not in wire
+
+
+def test_a_missing_site_does_not_stop_a_resumed_run(tmp_path):
+    given = CASES["DRFA"]
+    made = sites(given, tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        deployed(given, made, tmp_path / "out", Dies(made, 3, 0))
+
+    class Absent(InProcess):
+        def exchange(self, clients, content, least, timeout):
+            return super().exchange([i for i in clients if i != 2], content, least, timeout)
+
+    result = deployed(
+        given, made, tmp_path / "out", Absent({i: s.answer for i, s in made.items()}), minimum=2, timeout=1
+    )
+    assert result.summary["rounds"] == 6
+    assert result.summary["sites"]["site-3"]["left_out"]["did not answer in 1 s"] >= 1
+
+
+def test_what_fails_at_a_site_is_told_in_its_own_log_alone(tmp_path):
+    given = CASES["DRFA"]
+    made = sites(given, tmp_path)
+    made[1].place.data.unlink()
+    with pytest.raises(TooFewAnswered, match="site-2 failed: MissingData\\); see the logs of these sites"):
+        deployed(given, made, tmp_path / "out", patience=0)
+    assert "site-2.npz does not exist" in (tmp_path / "disk-1" / "log.txt").read_text()
+    log = (tmp_path / "out" / "log.txt").read_text()
+    assert "facts: site-2 left out: failed: MissingData" in log
+    assert "the run ended: facts: 3 of at least 4" in log
+    assert "npz" not in log
+
+
+def test_other_sites_are_another_run(tmp_path):
+    given = CASES["DRFA"]
+    made = sites(given, tmp_path)
+    deployed(given, made, tmp_path / "out")
+    made[0], made[1] = made[1], made[0]
+    with pytest.raises(BadCheckpoint, match="is of sites"):
+        deployed(given, made, tmp_path / "out")
+
+
+def test_a_stranger_cannot_choose_folders(tmp_path):
+    given = CASES["DRFA"]
+    site = sites(given, tmp_path)[0]
+    for do, run in (("measure", "../../etc"), ("agree", "../x"), ("shell", "trial")):
+        errand = Errand(do=do, run=run, fingerprint="", nonce="n")
+        answer = Answer.read(unpack(site.answer(pack(Message(errand.to_dict(), {}))), {}).about)
+        assert answer.failure
+    assert not (tmp_path / "x").exists()
+
+
+def test_files_of_the_sites_own(tmp_path):
+    """Each site has a CSV file; the run is that of a simulation on one file with all rows and a client column."""
+    chance = np.random.default_rng(3)
+    head, lines = "age,ward,dose,label", []
+    for i in range(3):
+        own = [
+            f"{chance.integers(20, 90)},{chance.choice(['a', 'b', 'c'][: i + 1])},{chance.normal(i):.3f},"
+            f"{chance.choice(['ill', 'well'])}"
+            for _ in range(15 + 5 * i)
+        ]
+        (tmp_path / f"site-{i + 1}.csv").write_text("\n".join([head, *own]) + "\n")
+        lines += [f"{line},site-{i + 1}" for line in own]
+    (tmp_path / "all.csv").write_text("\n".join([f"{head},client", *lines]) + "\n")
+    sections = {
+        "data": {"name": "file", "path": str(tmp_path / "all.csv"), "target": "label", "test_share": 0.0},
+        "split": {"name": "natural"},
+        "model": {"name": "logistic"},
+        "algorithm": {"name": "DRFA", "local_steps": 3, "batch_size": 4},
+        "run": {"rounds": 5, "dtype": "float64"},
+    }
+    pooled = validated(sections)
+    own = validated({**sections, "data": {k: v for k, v in sections["data"].items() if k != "path"}})
+    made = {
+        i: SiteSide(own, Place(f"site-{i + 1}", tmp_path / f"site-{i + 1}.csv", tmp_path / f"disk-{i}"))
+        for i in range(3)
+    }
+    found, expected = deployed(pooled, made, tmp_path / "out"), simulated(pooled)
+    torch.testing.assert_close(found.model, expected.model, rtol=0, atol=1e-5)  # features are single precision
+    assert found.summary["train"]["loss"] == pytest.approx(expected.summary["train"]["loss"], abs=1e-5)

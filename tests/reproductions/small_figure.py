@@ -1,0 +1,26 @@
+"""A figure of a few seconds: digits by class, DRFA against FedAvg."""
+
+from fedsaddle.reproductions.claims import Claim, less, never, time_to
+from fedsaddle.reproductions.figure import Figure, Line, Panel, Setting
+from fedsaddle.reproductions.tracks import Tracks
+
+
+def claims(tracks: Tracks) -> list[Claim]:
+    rounds = [time_to(tracks, label, 0.3) for label in ("DRFA", "FedAvg")]
+    return [less("DRFA is sooner", "yes", *rounds), never("FedAvg never", "never", rounds[1])]
+
+
+SMALL = Figure(
+    title="Digits",
+    source="nobody 2026, figure 0",
+    setting=Setting({"name": "digits", "split": "by-class", "clients": 10}, "mlp", {"hidden": [5]}, evaluate_every=2),
+    lines=(
+        Line("DRFA", "DRFA", {"batch_size": 10, "dual_step": 0.01}, 12),
+        Line("FedAvg", "FedAvg", {"batch_size": 10}, 6, 1, "--", chunk=3),
+    ),
+    panels=(Panel("round", "test worst", "worst", 4, 0.5), Panel("local_steps", "test std", "deviation")),
+    claims=claims,
+    seeds=3,
+    quick_seeds=2,
+    quick_share=0.5,
+)

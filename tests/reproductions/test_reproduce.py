@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_figure import SMALL
+
+from fedsaddle.commands.reproduce import reproduce, run_figure
+from fedsaddle.config.registry import Entry, find
+from fedsaddle.errors import BadInput, Diverged, MissingData
+from fedsaddle.reproductions.claims import Claim
+from fedsaddle.reproductions.figure import Figure, Line, Setting
+from fedsaddle.reproductions.jobs import Job, _rows, make_algorithm, run_job
+from fedsaddle.reproductions.names import EXPERIMENTS
+from fedsaddle.reproductions.outcome import json_lines
+from fedsaddle.reproductions.pool import Failed, run_jobs
+from fedsaddle.reproductions.tracks import Tracks
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EXPERIMENTS, "small", Entry("small_figure:SMALL", "digits", "nobody"))
+    monkeypatch.setattr("fedsaddle.commands.reproduce.MOST_WORKERS", 1)
+
+
+def without_clock(tracks: Tracks) -> dict[str, list[dict[str, list[float]]]]:
+    return {
+        label: [{k: v for k, v in t.columns.items() if k != "seconds"} for t in seeds]
+        for label, seeds in tracks.by_label.items()
+    }
+
+
+def test_every_name_stands_for_a_figure() -> None:
+    assert [f"drfa-fig{n}" for n in range(1, 7)] == [n for n in EXPERIMENTS if n.startswith("drfa")]
+    assert [f"sgda-fig{n}" for n in range(1, 5)] == [n for n in EXPERIMENTS if n.startswith("sgda")]
+    for name in EXPERIMENTS:
+        figure = find(EXPERIMENTS, "reproduce", name)
+        assert isinstance(figure, Figure)
+        labels = [line.label for line in figure.lines]
+        assert len(set(labels)) == len(labels)
+        assert figure.seeds >= 3
+
+
+def test_the_list_imports_nothing_heavy() -> None:
+    code = "from fedsaddle.commands.reproduce import reproduce; import sys; reproduce('', False, False, None)"
+    code += "; assert not {'torch', 'matplotlib', 'scipy'} & set(sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert [line.split()[0] for line in shown.splitlines()] == list(EXPERIMENTS)
+
+
+def test_the_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    reproduce("", False, True, Path())
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == list(EXPERIMENTS)
+
+
+def test_an_unknown_name_shows_the_names(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"did you mean 'drfa-fig2'\? choose one of drfa-fig1, drfa-fig2"):
+        reproduce("drfa-fig22", False, False, tmp_path)
+
+
+@pytest.mark.usefixtures("small")
+def test_json_is_one_line_a_claim_and_nothing_else(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    reproduce("small", True, True, tmp_path)
+    out, err = capfd.readouterr()
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [list(line) for line in lines] == [["claim", "paper", "measured", "holds"]] * 2
+    assert all(isinstance(line["holds"], bool) for line in lines)
+    assert err == ""
+
+
+@pytest.mark.usefixtures("small")
+def test_results_and_plot_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reproduce("small", False, False, tmp_path)
+    shown = capsys.readouterr().out
+    assert "DRFA is sooner" in shown
+    assert "written to" in shown
+    assert (tmp_path / "small/plot.png").read_bytes().startswith(b"\x89PNG")
+    results = json.loads((tmp_path / "small/results.json").read_text())
+    assert [(r["label"], r["seed"]) for r in results["runs"]] == [(a, s) for a in ("DRFA", "FedAvg") for s in range(3)]
+    assert results["runs"][0]["columns"]["round"] == [2, 4, 6, 8, 10, 12]
+    assert results["setting"]["data"]["name"] == "digits"
+    assert {"torch", "numpy", "fedsaddle", "python"} <= set(results["versions"])
+    assert results["machine"]["cores"] >= 1
+    assert len(results["claims"]) == 2
+
+
+def test_claims_keep_their_letters_in_json() -> None:
+    line = json_lines([Claim("τ = 5", "a", "b", True)])
+    assert line == '{"claim": "τ = 5", "paper": "a", "measured": "b", "holds": true}'
+
+
+def test_quick_is_shorter_and_may_have_smaller_data() -> None:
+    quick = SMALL.quick()
+    assert (quick.seeds, [line.rounds for line in quick.lines]) == (2, [6, 3])
+    assert quick.setting == SMALL.setting
+
+
+def test_one_process_and_two_give_the_same() -> None:
+    figure = SMALL.quick()
+    one, two = (run_figure(figure, "small", workers) for workers in (1, 2))
+    assert without_clock(one) == without_clock(two)
+
+
+def test_another_seed_is_another_run() -> None:
+    tracks = run_figure(SMALL.quick(), "small", 1)["DRFA"]
+    assert tracks[0].columns["test mean"] != tracks[1].columns["test mean"]
+
+
+def test_a_setting_may_name_a_min_max_problem() -> None:
+    """With its own options, steps that change by stages, pooled measures and two exchanges a round."""
+    setting = Setting(
+        {"name": "digits", "split": "dirichlet", "clients": 5, "alpha": 1.0},
+        "mlp",
+        {"hidden": [5]},
+        problem="class-fair",
+        problem_options={"penalty": 0.5},
+    )
+    step = {"name": "staged", "stages": [[1, 0.1], [1, 0.01]]}
+    line = Line("FedSGDA", "FedSGDA-MB", {"batch_size": 10, "primal_step": step}, 2)
+    track = run_job(Job(setting, line, 0))
+    assert track.columns["exchanges"] == [2, 4]
+    assert track.columns["bytes"][1] == 2 * track.columns["bytes"][0]
+    assert 0 <= track.columns["worst_class_accuracy"][-1] <= track.columns["test global"][-1]
+    made = make_algorithm(Job(setting, line, 0), _rows(json.dumps(dict(setting.data)), 0))
+    assert made.problem.penalty == 0.5
+    assert [made.primal_step.at(t) for t in (0, 1)] == [0.1, 0.01]
+
+
+def test_missing_data_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FEDSADDLE_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    setting = Setting({"name": "adult", "split": "by-column", "column": "sex", "clients": 10}, "logistic")
+    jobs = [Job(setting, Line("FedAvg", "FedAvg", {}, 1), seed) for seed in (0, 1)]
+    with pytest.raises(MissingData, match=r"adult\.data"):
+        run_job(jobs[0])
+    with pytest.raises(Failed, match=r"adult\.data") as caught:
+        run_jobs(jobs, 2, lambda _: None)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_the_real_figures_run(name: str) -> None:
+    """Two rounds of every line on the real data, and all claims."""
+    figure = find(EXPERIMENTS, "reproduce", name).quick()
+    tracks = Tracks.of(
+        [run_job(Job(figure.setting, replace(line, rounds=2), seed)) for seed in (0, 1) for line in figure.lines]
+    )
+    claims = figure.claims(tracks)
+    assert claims
+    assert all(claim.claim and claim.paper and claim.measured for claim in claims)
+    assert len({claim.claim for claim in claims}) == len(claims)
+
+
+def growing(first: float) -> Job:
+    """The step grows a thousandfold in round 5, and again in round 9."""
+    setting = Setting({"name": "breast-cancer", "split": "iid", "clients": 4}, "logistic", problem="auc")
+    step = {"name": "geometric", "first": first, "factor": 1000.0}
+    return Job(setting, Line("CODA+", "CODA+", {"primal_step": step, "stage_rounds": 4}, 14, evaluate_every=2), 0)
+
+
+def test_a_line_that_diverges_before_it_was_measured_keeps_its_last_sound_round() -> None:
+    wild = growing(1e-2)
+    late, unsound = run_job(replace(wild, line=replace(wild.line, evaluate_every=13))), run_job(wild).diverged
+    assert late.diverged is not None
+    assert unsound is not None
+    assert late.columns["round"] == [unsound - 1, 14]
+    sound = run_job(replace(wild, line=replace(wild.line, rounds=unsound - 1, evaluate_every=1)))
+    assert late.columns["auroc"] == [sound.columns["auroc"][-1]] * 2
+
+
+def test_a_line_that_diverges_does_not_end_the_figure() -> None:
+    calm, wild = run_job(growing(1e-9)), run_job(growing(1e-2))
+    assert calm.diverged is None
+    assert wild.diverged is not None
+    assert 4 < wild.diverged <= 12
+    assert wild.columns["round"] == calm.columns["round"]
+    last = (wild.diverged - 1) // 2 - 1  # the evaluation before
+    assert set(wild.columns["auroc"][last:]) == {wild.columns["auroc"][last]}
+    assert len(set(wild.columns["auroc"][: last + 1])) > 1
+
+
+def test_a_line_that_diverges_at_once_has_nothing_to_show() -> None:
+    with pytest.raises(Diverged, match="smaller step"):
+        run_job(growing(1e6))

@@ -1,0 +1,309 @@
+"""A run that breaks off anywhere and is resumed ends in the same bits as one that was left in peace."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from run_cases import drfa, fedavg, files, iris, problem, same_end, same_result, story
+from torch import Tensor
+
+from fedsaddle.algorithms.drfa_ga import DrfaGa
+from fedsaddle.algorithms.qfedavg import QFedAvg
+from fedsaddle.errors import BadCheckpoint, BadInput
+from fedsaddle.federation.records import Averaged, PerSample
+from fedsaddle.numerics.regularisers import KullbackLeibler
+from fedsaddle.runs.folder import Output
+from fedsaddle.runs.run import run
+
+
+class Crash(BaseException):
+    """What no `except Exception` may swallow."""
+
+
+@dataclass(frozen=True)
+class Diary:
+    visits: Tensor
+    marks: PerSample
+
+
+@dataclass(frozen=True)
+class Sent:
+    w: Tensor
+
+
+@dataclass(frozen=True)
+class Step:
+    step: Averaged
+
+
+@dataclass(frozen=True)
+class State:
+    w: Tensor
+    norm: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remembering:
+    """Clients that step less the more often they were asked, and mark their rows."""
+
+    problem: object
+    local_steps: int = 1
+
+    def start(self, clients):
+        return State(self.problem.initial())
+
+    def round(self, server, clients, rng):
+        _, reply = clients.ask(rng.choice(clients.count, 2), self.work, Sent(server.w))
+        w = server.w - reply.step
+        return State(w, float(w.norm()))
+
+    def fresh(self, site):
+        C = len(site.clients)
+        return Diary(torch.zeros(C), torch.zeros(C, int(site.sizes.max())))
+
+    def work(self, own, sent, site):
+        g = self.problem.gradient(site.each(sent.w), site.minibatch(0, 4))
+        scale = (1 + own.visits + own.marks.mean(1))[:, None]
+        return Diary(own.visits + 1, own.marks + 0.1), Step(g / scale)
+
+    def model(self, server):
+        return server.w
+
+
+ALGORITHMS = {
+    "FedAvg": fedavg,
+    "FedAvg, average": lambda: fedavg(output="average"),
+    "q-FedAvg": lambda: QFedAvg(problem=problem(), local_steps=2, sampled_clients=2),
+    "DRFA": drfa,
+    "DRFA, average": lambda: drfa(output="average", dual_decay=0.9),
+    "DRFA, kl": lambda: drfa(regulariser=KullbackLeibler(0.1)),
+    "DRFA-GA": lambda: DrfaGa(problem=problem(), local_steps=2, output="average", average_after=2),
+    "with memory": lambda: Remembering(problem=problem()),
+}
+
+
+@pytest.mark.parametrize("engine", ["vectorised", "serial"])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_in_two_parts(tmp_path, name, engine):
+    make = ALGORITHMS[name]
+    options = {"engine": engine, "lost_replies": 0.2, "seed": 5, "checkpoint_every": 3}
+    whole = run(make(), iris(), 7, out=tmp_path / "whole", **options)
+    run(make(), iris(), 4, out=tmp_path / "parts", **options)
+    parts = run(make(), iris(), 7, out=tmp_path / "parts", resume=True, **options)
+    assert same_result(parts, whole)
+    assert same_end(tmp_path / "parts", tmp_path / "whole")
+    name = "checkpoints/00000007.safetensors"
+    assert files(tmp_path / "parts")[name] == files(tmp_path / "whole")[name]
+
+
+def crashing_replace(monkeypatch, at, after):
+    """The n-th file is not moved to its place, or just so."""
+    real, calls = os.replace, []
+
+    def replace(a, b):
+        calls.append(b)
+        if len(calls) == at and not after:
+            raise Crash
+        real(a, b)
+        if len(calls) == at:
+            raise Crash
+
+    monkeypatch.setattr(os, "replace", replace)
+
+
+def crashing_write(monkeypatch, at):
+    """The n-th file gets half of its content on to the disk."""
+    real, calls = os.fsync, []
+
+    def fsync(number):
+        calls.append(number)
+        if len(calls) == at:
+            os.ftruncate(number, os.fstat(number).st_size // 2)
+            raise Crash
+        real(number)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+
+def crashing_record(monkeypatch, at):
+    """The n-th line of the records is cut off."""
+    real, calls = Output.record, []
+
+    def record(self, record):
+        calls.append(record)
+        real(self, record)
+        if len(calls) == at:
+            metrics = self.folder.metrics
+            metrics.write_text(metrics.read_text()[:-20])
+            raise Crash
+
+    monkeypatch.setattr(Output, "record", record)
+
+
+def crashing_unlink(monkeypatch, at):
+    """The n-th old file is still there."""
+    real, calls = Path.unlink, []
+
+    def unlink(self, missing_ok=False):
+        calls.append(self)
+        if len(calls) == at:
+            raise Crash
+        real(self, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+
+
+CRASHES = {
+    "before a file is in place": lambda m, at: crashing_replace(m, at, after=False),
+    "after a file is in place": lambda m, at: crashing_replace(m, at, after=True),
+    "while a file is written": crashing_write,
+    "while a record is written": crashing_record,
+    "while an old checkpoint is removed": crashing_unlink,
+}
+
+
+@pytest.mark.parametrize("where", CRASHES)
+def test_a_crash_at_every_write(tmp_path, monkeypatch, where):
+    options = {"checkpoint_every": 2, "lost_replies": 0.3, "workers": 1}
+    run(drfa(), iris(), 7, out=tmp_path / "whole", **options)
+    for at in range(1, 100):
+        out = tmp_path / str(at)
+        with monkeypatch.context() as broken:
+            CRASHES[where](broken, at)
+            try:
+                run(drfa(), iris(), 7, out=out, **options)
+                break
+            except Crash:
+                pass
+        run(drfa(), iris(), 7, out=out, resume=True, **options)
+        assert same_end(out, tmp_path / "whole"), at
+    assert at > 4
+    assert same_end(out, tmp_path / "whole")
+
+
+def test_crash_after_crash(tmp_path, monkeypatch):
+    """Each resumed run gets three files further than the one before it."""
+    options = {"checkpoint_every": 1, "workers": 1}
+    run(drfa(), iris(), 6, out=tmp_path / "whole", **options)
+    crashes = 0
+    for _ in range(50):
+        with monkeypatch.context() as broken:
+            crashing_replace(broken, 4, after=False)
+            try:
+                run(drfa(), iris(), 6, out=tmp_path / "out", resume=True, **options)
+                break
+            except Crash:
+                crashes += 1
+    assert crashes > 3
+    assert same_end(tmp_path / "out", tmp_path / "whole")
+
+
+def test_ctrl_c_saves_and_stops(tmp_path):
+    def watch(done, record):
+        if done == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    whole = run(drfa(), iris(), 8, evaluate_every=4)
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    first = run(drfa(), iris(), 8, evaluate_every=4, out=tmp_path, watch=watch)
+    assert (first.summary["stopped"], first.summary["rounds"], first.history) == ("interrupted", 3, [])
+    assert (tmp_path / "checkpoints" / "00000003.json").exists()
+    assert before == (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM))
+    assert same_result(run(drfa(), iris(), 8, evaluate_every=4, out=tmp_path, resume=True), whole)
+
+
+def test_a_second_ctrl_c_ends_at_once(tmp_path):
+    def watch(done, record):
+        if done == 3:
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        run(drfa(), iris(), 8, out=tmp_path, watch=watch, checkpoint_every=2)
+    assert signal.getsignal(signal.SIGINT) is before
+    resumed = run(drfa(), iris(), 8, out=tmp_path, resume=True, checkpoint_every=2)
+    assert same_result(resumed, run(drfa(), iris(), 8))
+
+
+def test_more_rounds(tmp_path):
+    run(drfa(), iris(), 5, out=tmp_path, evaluate_every=3)
+    assert [r["round"] for r in story(tmp_path)] == [3, 5]
+    longer = run(drfa(), iris(), 8, out=tmp_path, evaluate_every=3, resume=True)
+    assert [r["round"] for r in longer.history] == [3, 6, 8]
+    assert same_result(longer, run(drfa(), iris(), 8, evaluate_every=3))
+    assert story(tmp_path) == [{**r, "seconds": None} for r in longer.history]
+
+
+def test_fewer_rounds_than_were_run(tmp_path):
+    whole = run(drfa(), iris(), 5, out=tmp_path)
+    again = run(drfa(), iris(), 2, out=tmp_path, resume=True)
+    assert again.summary["rounds"] == 5
+    assert same_result(whole, again)
+
+
+def test_resuming_what_is_not_there_begins(tmp_path):
+    assert same_result(run(drfa(), iris(), 3, out=tmp_path / "new", resume=True), run(drfa(), iris(), 3))
+
+
+def test_a_target_reached_before(tmp_path):
+    whole = run(drfa(), iris(), 9, target="mean accuracy > 0.5", out=tmp_path)
+    assert whole.summary["stopped"] == "target"
+    again = run(drfa(), iris(), 9, target="mean accuracy > 0.5", out=tmp_path, resume=True)
+    assert (again.summary["stopped"], again.summary["target_round"]) == ("target", whole.summary["target_round"])
+    assert same_result(whole, again)
+    on = run(drfa(), iris(), 9, out=tmp_path, resume=True)
+    assert same_result(on, run(drfa(), iris(), 9))
+
+
+def test_time_and_cost_go_on(tmp_path):
+    first = run(drfa(), iris(), 3, out=tmp_path)
+    second = run(drfa(), iris(), 6, out=tmp_path, resume=True)
+    assert second.summary["seconds"] >= first.summary["seconds"]
+    times = [r["seconds"] for r in second.history]
+    assert times == sorted(times)
+    whole = run(drfa(), iris(), 6)
+    assert second.summary["ledger"] == whole.summary["ledger"]
+
+
+def test_another_engine_is_refused(tmp_path):
+    run(drfa(), iris(), 3, out=tmp_path)
+    with pytest.raises(BadInput, match=r"the run began with .*'vectorised'.*; resume with the same"):
+        run(drfa(), iris(), 6, out=tmp_path, resume=True, engine="serial")
+    with pytest.raises(BadInput, match="resume with the same"):
+        run(drfa(), iris(), 6, out=tmp_path, resume=True, chunk=3)
+
+
+def test_another_number_of_threads_is_refused(tmp_path):
+    """It deals the cohort out in other chunks, whose sums round differently."""
+    run(drfa(), iris(), 3, out=tmp_path, workers=1)
+    with pytest.raises(BadInput, match=r"the run began with .*'workers': 1}; resume with the same"):
+        run(drfa(), iris(), 6, out=tmp_path, resume=True, workers=3)
+    resumed = run(drfa(), iris(), 6, out=tmp_path, resume=True, workers=1)
+    assert same_result(resumed, run(drfa(), iris(), 6, workers=1))
+
+
+OTHERS = {
+    "seed": lambda out: run(drfa(), iris(), 6, out=out, resume=True, seed=1),
+    "lost replies": lambda out: run(drfa(), iris(), 6, out=out, resume=True, lost_replies=0.1),
+    "step": lambda out: run(drfa(primal_step=0.2), iris(), 6, out=out, resume=True),
+    "algorithm": lambda out: run(fedavg(), iris(), 6, out=out, resume=True),
+    "clients": lambda out: run(drfa(), iris(5), 6, out=out, resume=True),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_another_run_is_refused(tmp_path, what):
+    run(drfa(), iris(), 4, out=tmp_path, checkpoint_every=2)
+    before = files(tmp_path)
+    with pytest.raises(BadCheckpoint, match="belongs to another run") as caught:
+        OTHERS[what](tmp_path)
+    assert "00000004.json" in str(caught.value)
+    assert "00000002.json" in str(caught.value)
+    assert caught.value.exit_code == 2
+    assert files(tmp_path) == before
