@@ -18,12 +18,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 if TYPE_CHECKING:
     from fedsaddle.algorithms.coda.coda import Coda as Coda
     from fedsaddle.algorithms.coda.coda import CodaPlus as CodaPlus
-    from fedsaddle.algorithms.coda.coda import Npa as Npa
     from fedsaddle.algorithms.coda.codasca import Codasca as Codasca
-    from fedsaddle.algorithms.drfa import Afl as Afl
     from fedsaddle.algorithms.drfa import Drfa as Drfa
-    from fedsaddle.algorithms.drfa import DrfaProx as DrfaProx
-    from fedsaddle.algorithms.drfa_ga import DrfaGa as DrfaGa
+    from fedsaddle.algorithms.drfa import DrfaGa as DrfaGa
     from fedsaddle.algorithms.estimators import MiniBatch as MiniBatch
     from fedsaddle.algorithms.estimators import Spider as Spider
     from fedsaddle.algorithms.estimators import Storm as Storm
@@ -58,19 +55,16 @@ if TYPE_CHECKING:
     from fedsaddle.runs.run import run as run
 
 _WHERE = {
-    "Afl": "algorithms.drfa",
     "Drfa": "algorithms.drfa",
-    "DrfaProx": "algorithms.drfa",
     "Coda": "algorithms.coda.coda",
     "CodaPlus": "algorithms.coda.coda",
     "Codasca": "algorithms.coda.codasca",
     "FedSgda": "algorithms.fedsgda",
-    "Npa": "algorithms.coda.coda",
     "LocalSgda": "algorithms.sgda.local_sgda",
     "MiniBatch": "algorithms.estimators",
     "Minimax": "problems.minimax",
     "MomentumLocalSgda": "algorithms.sgda.momentum",
-    "DrfaGa": "algorithms.drfa_ga",
+    "DrfaGa": "algorithms.drfa",
     "CentralisedSgd": "algorithms.fedx.local_pair",
     "FedAvg": "algorithms.fedavg",
     "FedX1": "algorithms.fedx.fedx1",

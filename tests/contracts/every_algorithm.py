@@ -29,20 +29,19 @@ from worlds import (
     World,
 )
 
-from fedsaddle.algorithms.coda.coda import Coda, CodaPlus, Npa
+from fedsaddle.algorithms.coda.coda import Coda, CodaPlus
 from fedsaddle.algorithms.coda.codasca import Codasca
-from fedsaddle.algorithms.drfa import Afl, Drfa, DrfaProx
-from fedsaddle.algorithms.drfa_ga import DrfaGa
-from fedsaddle.algorithms.estimators import Spider
+from fedsaddle.algorithms.drfa import Drfa, DrfaGa
+from fedsaddle.algorithms.estimators import Spider, Storm
 from fedsaddle.algorithms.fedavg import FedAvg
-from fedsaddle.algorithms.fedsgda import FedSgda, FedSgdaSpider, FedSgdaStorm
+from fedsaddle.algorithms.fedsgda import FedSgda
 from fedsaddle.algorithms.fedx.fedx1 import FedX1
 from fedsaddle.algorithms.fedx.fedx2 import FedX2
 from fedsaddle.algorithms.fedx.local_pair import LocalPair
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
 from fedsaddle.algorithms.qfedavg import QFedAvg
-from fedsaddle.algorithms.sgda.local_sgda import LocalSgda, LocalSgdaPlus
-from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda, MomentumLocalSgdaPlus
+from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
+from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda
 from fedsaddle.numerics.projections import Ball, Box
 from fedsaddle.numerics.regularisers import Concave, KullbackLeibler, Quadratic
 from fedsaddle.numerics.schedules import Geometric
@@ -59,7 +58,6 @@ class Case:
 
 LOCAL = {"local_steps": 3, "batch_size": 3, "primal_step": 0.2, "sampled_clients": 4}
 DUAL = LOCAL | {"dual_step": 0.02}
-ONE = {k: v for k, v in DUAL.items() if k != "local_steps"}
 LOSS = ("LocalLoss.loss",)
 PRIOR = torch.tensor([0.3, 0.1, 0.1, 0.2, 0.2, 0.1], dtype=torch.float64)
 QUARTIC = Concave(lambda u: -3 * (u - 0.2).pow(4).sum(), most_steps=200)
@@ -80,33 +78,33 @@ TABLE = [
     Case("FedAvg, ball, average", FedAvg, LOCAL | {"projection": Ball(1.0), "output": "average"}),
     Case("q-FedAvg", QFedAvg, LOCAL | {"q": 0.5}),
     Case("q-FedAvg, by size, box", QFedAvg, LOCAL | {"q": 2.0, "sampling": "size", "projection": Box(-0.5, 0.5)}),
-    Case("AFL", Afl, ONE, shows=LOSS),
+    Case("AFL", Drfa, DUAL | {"local_steps": 1}, shows=LOSS),
     Case("DRFA", Drfa, DUAL, shows=LOSS),
     Case("DRFA, average, ball", Drfa, DUAL | {"output": "average", "projection": Ball(1.0)}, shows=LOSS),
     Case("DRFA, weight, decay", Drfa, DUAL | {"weighting": "weight", "dual_decay": 0.9}, shows=LOSS),
     Case("DRFA, weight, all, average", Drfa, DUAL | {"weighting": "weight", "sampled_clients": None, "output": "average"}, shows=LOSS),  # noqa: E501
-    Case("DRFA-Prox, quadratic", DrfaProx, DUAL | {"regulariser": Quadratic(5.0, PRIOR)}, shows=LOSS),
-    Case("DRFA-Prox, KL", DrfaProx, DUAL | {"regulariser": KullbackLeibler(0.5)}, shows=LOSS),
-    Case("DRFA-Prox, general", DrfaProx, DUAL | {"regulariser": QUARTIC}, family=(LOGISTIC,), shows=LOSS),
+    Case("DRFA-Prox, quadratic", Drfa, DUAL | {"regulariser": Quadratic(5.0, PRIOR)}, shows=LOSS),
+    Case("DRFA-Prox, KL", Drfa, DUAL | {"regulariser": KullbackLeibler(0.5)}, shows=LOSS),
+    Case("DRFA-Prox, general", Drfa, DUAL | {"regulariser": QUARTIC}, family=(LOGISTIC,), shows=LOSS),
     Case("DRFA-GA", DrfaGa, DUAL, shows=LOSS),
     Case("DRFA-GA, KL, average", DrfaGa, DUAL | {"regulariser": KullbackLeibler(0.5), "output": "average", "average_after": 2}, shows=LOSS),  # noqa: E501
     Case("Local SGDA", LocalSgda, GAMES, EVERY_MINIMAX),
     Case("Local SGDA, all, average", LocalSgda, GAMES | {"sampled_clients": None, "output": "average"}, MINIMAX),
     Case("Local SGDA, random", LocalSgda, GAMES | {"output": "random"}, MINIMAX),
-    Case("Local SGDA+", LocalSgdaPlus, GAMES | {"snapshot_every": 6}, MINIMAX),
-    Case("Local SGDA+, snapshots inside rounds", LocalSgdaPlus, GAMES | {"snapshot_every": 2}, MINIMAX),
+    Case("Local SGDA+", LocalSgda, GAMES | {"snapshot_every": 6}, MINIMAX),
+    Case("Local SGDA+, snapshots inside rounds", LocalSgda, GAMES | {"snapshot_every": 2}, MINIMAX),
     Case("Momentum Local SGDA", MomentumLocalSgda, GAMES, EVERY_MINIMAX),
     Case("Momentum Local SGDA, keep", MomentumLocalSgda, GAMES | {"momentum_at_sync": "keep"}, MINIMAX),
     Case("Momentum Local SGDA, reset", MomentumLocalSgda, GAMES | {"momentum_at_sync": "reset", "output": "average"}, MINIMAX),  # noqa: E501
-    Case("Momentum Local SGDA+", MomentumLocalSgdaPlus, GAMES | {"snapshot_every": 4, "momentum_at_sync": "keep"}, MINIMAX),  # noqa: E501
+    Case("Momentum Local SGDA+", MomentumLocalSgda, GAMES | {"snapshot_every": 4, "momentum_at_sync": "keep"}, MINIMAX),
     Case("FedSGDA-MB", FedSgda, GAMES, MINIMAX),
     Case("FedSGDA-MB, all, average", FedSgda, GAMES | {"sampled_clients": None, "output": "average"}, MINIMAX),
-    Case("FedSGDA-STORM", FedSgdaStorm, GAMES, EVERY_MINIMAX),
-    Case("FedSGDA-SPIDER", FedSgdaSpider, GAMES | {"estimator": Spider(period=2, large_cohort=5), "output": "random"}, MINIMAX),  # noqa: E501
+    Case("FedSGDA-STORM", FedSgda, GAMES | {"estimator": Storm()}, EVERY_MINIMAX),
+    Case("FedSGDA-SPIDER", FedSgda, GAMES | {"estimator": Spider(period=2, large_cohort=5), "output": "random"}, MINIMAX),  # noqa: E501
     Case("CODA+", CodaPlus, STAGES, EVERY_MINIMAX),
     Case("CODA+, average, growing windows", CodaPlus, STAGES | {"output": "average", "local_steps": Geometric(2, 1.5)}, MINIMAX),  # noqa: E501
     Case("CODA", Coda, STAGES | {"stage_rounds": 1}, (AUC, AUC_MARGIN)),
-    Case("NPA", Npa, {k: v for k, v in STAGES.items() if k != "local_steps"}, MINIMAX),
+    Case("NPA", CodaPlus, STAGES | {"local_steps": 1}, MINIMAX),
     Case("CODASCA", Codasca, STAGES, EVERY_MINIMAX),
     Case("CODASCA, all, root", Codasca, STAGES | {"sampled_clients": None, "global_step": "sqrt"}, (AUC_MARGIN, GAME)),
     Case("CODASCA, random", Codasca, STAGES | {"output": "random", "global_step": 1.1}, MINIMAX),

@@ -63,11 +63,11 @@ class Remembering:
 
     def fresh(self, site):
         C = len(site.clients)
-        nothing = site.each(torch.zeros(self.problem.dimension))  # one vector seen by all, without a copy
+        nothing = site.broadcast(torch.zeros(self.problem.dimension))  # one vector seen by all, without a copy
         return Diary(nothing, torch.zeros(C), torch.zeros(C, int(site.sizes.max())))
 
     def work(self, own, sent, site):
-        w = site.each(sent.w)
+        w = site.broadcast(sent.w)
         drift = own.drift + self.problem.gradient(w, site.minibatch(0, 3))
         here = self.problem.value(w, site.minibatch(1, 2))
         at = torch.arange(own.marks.shape[1])

@@ -97,7 +97,7 @@ def test_samples_are_counted():
 
 def test_the_same_vector_for_each_client_costs_nothing():
     v = torch.randn(4)
-    each = site([4, 2, 0]).each(v)
+    each = site([4, 2, 0]).broadcast(v)
     assert each.shape == (3, 4)
     assert each.data_ptr() == v.data_ptr()
     assert site([4, 2, 0]).sizes.tolist() == [SIZES[4], SIZES[2], SIZES[0]]

@@ -215,7 +215,7 @@ def test_clients_are_measured_against_everybody():
     data = rows_of([data.x[:9], data.x[9:17], data.x[17:]], [data.y[:9], data.y[9:17], torch.zeros(3).long()])
     problem = risks.auc(seeded(lambda: nn.Linear(4, 1)))
     w = problem.initial()
-    counts, found = problem.measured_clients(w, data.x, data.y, data.offsets)
+    counts, found = problem.client_measures(w, data.x, data.y, data.offsets)
     h = problem.scores(w, data.x)[:, 0]
     downs = [float(s) for s in h[data.y == 0]]
     for i in range(2):

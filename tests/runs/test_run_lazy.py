@@ -9,7 +9,7 @@ import pytest
 import torch
 from run_cases import drfa, fedavg, iris, problem, timeless
 
-from fedsaddle.algorithms.drfa_ga import DrfaGa
+from fedsaddle.algorithms.drfa import DrfaGa
 from fedsaddle.algorithms.qfedavg import QFedAvg
 from fedsaddle.data.store import Lazy
 from fedsaddle.engines.choose import make_engine

@@ -12,7 +12,7 @@ import torch
 from run_cases import drfa, fedavg, files, iris, problem, same_end, same_result, story
 from torch import Tensor
 
-from fedsaddle.algorithms.drfa_ga import DrfaGa
+from fedsaddle.algorithms.drfa import DrfaGa
 from fedsaddle.algorithms.qfedavg import QFedAvg
 from fedsaddle.errors import BadCheckpoint, BadInput
 from fedsaddle.federation.records import Averaged, PerSample
@@ -67,7 +67,7 @@ class Remembering:
         return Diary(torch.zeros(C), torch.zeros(C, int(site.sizes.max())))
 
     def work(self, own, sent, site):
-        g = self.problem.gradient(site.each(sent.w), site.minibatch(0, 4))
+        g = self.problem.gradient(site.broadcast(sent.w), site.minibatch(0, 4))
         scale = (1 + own.visits + own.marks.mean(1))[:, None]
         return Diary(own.visits + 1, own.marks + 0.1), Step(g / scale)
 

@@ -1,21 +1,25 @@
-"""Distributionally robust federated averaging: DRFA, DRFA-Prox and AFL (Algorithms 1 and 2)."""
+"""Distributionally robust federated averaging: DRFA, DRFA-Prox, AFL and DRFA-GA (Algorithms 1, 2 and 3)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.local_sgd import check, cohort_size, iterates, one_of, positive
+from fedsaddle.algorithms.fedavg import LocalModel
+from fedsaddle.algorithms.fedavg import Start as WholeRound
+from fedsaddle.algorithms.hyperparameters import cohort_size, constant_step, draw_cohort
+from fedsaddle.algorithms.local_sgd import check, iterates
+from fedsaddle.arguments import choice, number, whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Ints, Site
 from fedsaddle.federation.records import Averaged, PerClient
 from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.projections import Projection, Simplex
 from fedsaddle.numerics.regularisers import Regulariser
-from fedsaddle.problems.supervised import Minimisation
+from fedsaddle.problems.protocols import MinimisationProblem
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,13 @@ class DrfaState:
     lam_mean: Tensor | None = None  # λ̂ so far
 
 
+def check_regulariser(regulariser: object) -> None:
+    """Validate g: an object with value, gradient and prox, or None."""
+    if regulariser is not None and (isinstance(regulariser, type) or not isinstance(regulariser, Regulariser)):
+        name = regulariser.__name__ if isinstance(regulariser, type) else type(regulariser).__name__
+        raise BadInput("regulariser", name, "give one such as fs.regularisers.KullbackLeibler(0.1)")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Drfa:
     """DRFA (Deng, Kamani, Mahdavi 2020, Algorithm 1): `min_w max_{λ in Λ} Σ_i λ_i f_i(w)`, Λ the simplex.
@@ -71,7 +82,7 @@ class Drfa:
     figures used: D uniform, `w̄ + (N/m) Σ λ_i (w_i - w̄)`, and a γ that shrinks every round.
     """
 
-    problem: Minimisation
+    problem: MinimisationProblem
     sampled_clients: int | None = None  # m; None: all
     local_steps: int = 10  # τ
     batch_size: int = 50
@@ -85,11 +96,11 @@ class Drfa:
 
     def __post_init__(self) -> None:
         check(self, self.sampled_clients)
-        positive("dual_step", self.dual_step)
-        one_of("weighting", self.weighting, ("sample", "weight"))
-        one_of("output", self.output, ("last", "average"))
-        if not 0 < self.dual_decay <= 1:
-            raise BadInput("dual_decay", self.dual_decay, "must be above 0 and at most 1 (1 keeps the step)")
+        constant_step("dual_step", self.dual_step)
+        check_regulariser(self.regulariser)
+        choice("weighting", self.weighting, ("sample", "weight"))
+        choice("output", self.output, ("last", "average"))
+        number("dual_decay", self.dual_decay, above=0, most=1)
 
     def start(self, clients: Clients) -> DrfaState:
         """w̄(0) and the uniform λ(0)."""
@@ -107,7 +118,7 @@ class Drfa:
         D, local = clients.ask(D, self.local_sgd, Start(server.w, t), weights=weights)  # lines 4-11
         w_next = self._aggregate(server.w, local.final, λ, D)  # line 12
         w_snap = self._aggregate(server.w, local.snapshot, λ, D)  # line 13
-        U = rng.choice(N, m, replace=False) if m < N else np.arange(N)  # line 14
+        U = draw_cohort(rng, N, m)  # line 14
         U, f = clients.ask(U, self.local_loss, Probe(w_snap))  # line 15
         v = torch.zeros_like(λ)
         v[U] = N / len(U) * f.loss.double()  # line 16
@@ -120,7 +131,7 @@ class Drfa:
     def local_sgd(self, own: None, sent: Start, site: Site) -> tuple[None, LocalModels]:
         """Lines 6-9 and 11: τ projected steps, keeping the snapshot."""
         path = Running() if self.output == "average" else None
-        for t, w in enumerate(iterates(self, site.each(sent.w), site), start=1):
+        for t, w in enumerate(iterates(self, site.broadcast(sent.w), site), start=1):
             if t == sent.snapshot:
                 snapshot = w.clone()
             if path is not None:
@@ -130,7 +141,7 @@ class Drfa:
     def local_loss(self, own: None, sent: Probe, site: Site) -> tuple[None, LocalLoss]:
         """Line 15: the loss over a local minibatch."""
         batch = site.minibatch(0, self.batch_size)
-        return None, LocalLoss(self.problem.value(site.each(sent.w), batch))
+        return None, LocalLoss(self.problem.value(site.broadcast(sent.w), batch))
 
     def model(self, server: DrfaState) -> Tensor:
         """The solution so far."""
@@ -143,7 +154,7 @@ class Drfa:
     def _primal_cohort(self, λ: Tensor, m: int, rng: np.random.Generator) -> Ints:
         if self.weighting == "sample":
             return rng.choice(len(λ), m, p=λ.numpy() / float(λ.sum()))
-        return rng.choice(len(λ), m, replace=False) if m < len(λ) else np.arange(m)
+        return draw_cohort(rng, len(λ), m)
 
     def _aggregate(self, w: Tensor, mean: Tensor, λ: Tensor, D: Ints) -> Tensor:
         """The mean over D, or as published `w̄ + (N/m) Σ_{i in D} λ_i (w_i - w̄)`, from the λ-weighted mean."""
@@ -156,14 +167,71 @@ class Drfa:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrfaProx(Drfa):
-    """DRFA-Prox (Algorithm 2): DRFA whose regulariser must be given."""
+class DrfaGa:
+    """DRFA-GA (Deng, Kamani, Mahdavi 2020, Algorithm 3): `λ ← Π_Λ(λ + γ (f(w̄) + ∇g(λ)))`, all clients, all rows.
 
-    regulariser: Regulariser = field()  # g; no default
+    **Deviations from the paper**: D is drawn with replacement, as for DRFA; `output="average"` is the mean over the
+    iterates after `average_after` rounds (give half of the rounds for the paper's T/2; its sum starts one iterate
+    earlier and so weighs slightly more than 1). Where only n of the N clients answer line 12, their losses count N/n
+    times and the others not at all, as in DRFA.
+    """
 
+    problem: MinimisationProblem
+    sampled_clients: int | None = None  # m; None: all
+    local_steps: int = 10  # τ
+    batch_size: int = 50
+    primal_step: float = 0.1  # η
+    dual_step: float = 8e-3  # γ
+    regulariser: Regulariser | None = None  # g; None is 0
+    projection: Projection | None = None  # Π_W
+    output: str = "last"  # (2) of the box; "average" is (1)
+    average_after: int = 0  # rounds left out of the average
 
-@dataclass(frozen=True, kw_only=True)
-class Afl(Drfa):
-    """Agnostic federated learning (Mohri, Sivek, Suresh 2019): DRFA with one local step."""
+    def __post_init__(self) -> None:
+        check(self, self.sampled_clients)
+        constant_step("dual_step", self.dual_step)
+        check_regulariser(self.regulariser)
+        choice("output", self.output, ("last", "average"))
+        whole("average_after", self.average_after, least=0)
 
-    local_steps: int = field(default=1, init=False)  # τ
+    def start(self, clients: Clients) -> DrfaState:
+        """w̄(0) and the uniform λ(0)."""
+        cohort_size(self.sampled_clients, clients)
+        N = clients.count
+        return DrfaState(self.problem.initial(), torch.full((N,), 1 / N, dtype=torch.float64))
+
+    def round(self, server: DrfaState, clients: Clients, rng: np.random.Generator) -> DrfaState:
+        """Lines 2-14 of Algorithm 3."""
+        m, N, λ, s = cohort_size(self.sampled_clients, clients), clients.count, server.lam, server.rounds
+        D = rng.choice(N, m, p=λ.numpy() / float(λ.sum()))  # line 2
+        _, local = clients.ask(D, self.local_sgd, WholeRound(server.w))  # lines 3-10
+        all_, f = clients.ask(np.arange(N), self.full_loss, Probe(server.w))  # lines 11-12
+        slope = torch.zeros_like(λ)
+        slope[all_] = N / len(all_) * f.loss.double()
+        if self.regulariser is not None:
+            slope += self.regulariser.gradient(λ)
+        λ_next = Simplex()(λ + self.dual_step * slope)  # line 13
+        late = s - self.average_after
+        mean = Running.over(server.mean, local.path if late >= 0 else None, late)
+        lam_mean = Running.over(server.lam_mean, λ if self.output == "average" else None, s)
+        return DrfaState(local.final, λ_next, s + 1, mean, lam_mean)  # line 14
+
+    def local_sgd(self, own: None, sent: WholeRound, site: Site) -> tuple[None, LocalModel]:
+        """Lines 5-8 and 10: τ projected steps."""
+        path = Running() if self.output == "average" else None
+        for w in iterates(self, site.broadcast(sent.w), site):
+            if path is not None:
+                path.add(w)
+        return None, LocalModel(w, path.mean if path is not None else None)
+
+    def full_loss(self, own: None, sent: Probe, site: Site) -> tuple[None, LocalLoss]:
+        """Line 12: the loss over all local rows."""
+        return None, LocalLoss(self.problem.value(site.broadcast(sent.w), site.everything()))
+
+    def model(self, server: DrfaState) -> Tensor:
+        """The solution so far."""
+        return server.w if server.mean is None else server.mean
+
+    def mixture(self, server: DrfaState) -> Tensor:
+        """λ(s), or its mean over the rounds."""
+        return server.lam if server.lam_mean is None else server.lam_mean

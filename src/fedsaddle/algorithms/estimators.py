@@ -7,8 +7,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from fedsaddle.errors import BadInput
-from fedsaddle.numerics.schedules import Power, Step, at
+from fedsaddle.arguments import number, whole
+from fedsaddle.numerics.schedules import Power, Schedule, Step, at
 
 
 class Estimate(NamedTuple):
@@ -63,8 +63,8 @@ class Storm:
     alpha: Step = Power(1.0, 2 / 3, at_most=1.0)  # α_t = min(1, c_α / (t + 1)^{2ρ})
 
     def __post_init__(self) -> None:
-        if isinstance(self.alpha, int | float) and not 0 <= self.alpha <= 1:
-            raise BadInput("alpha", self.alpha, "must be from 0 to 1")
+        if isinstance(self.alpha, type) or not isinstance(self.alpha, Schedule):
+            number("alpha", self.alpha, least=0, most=1)
 
     def wants_before(self, t: int) -> bool:
         """After the first round."""
@@ -89,10 +89,9 @@ class Spider:
     large_cohort: int | None = None  # Ŝ; None: S², as the paper's Remark 5
 
     def __post_init__(self) -> None:
-        if self.period < 1:
-            raise BadInput("period", self.period, "must be at least 1 round")
-        if self.large_cohort is not None and self.large_cohort < 1:
-            raise BadInput("large_cohort", self.large_cohort, "must be at least 1 client")
+        whole("period", self.period)
+        if self.large_cohort is not None:
+            whole("large_cohort", self.large_cohort)
 
     def wants_before(self, t: int) -> bool:
         """Except where the estimate starts anew."""

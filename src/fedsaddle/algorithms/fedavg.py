@@ -7,13 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from fedsaddle.algorithms.local_sgd import check, cohort_size, iterates, one_of
+from fedsaddle.algorithms.hyperparameters import cohort_size, draw_cohort
+from fedsaddle.algorithms.local_sgd import check, iterates
+from fedsaddle.arguments import choice
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged
 from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.projections import Projection
 from fedsaddle.numerics.schedules import Schedule, Step
-from fedsaddle.problems.supervised import Minimisation
+from fedsaddle.problems.protocols import MinimisationProblem
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class FedAvg:
     **Deviations from the paper**: none; local epochs are counted in steps.
     """
 
-    problem: Minimisation
+    problem: MinimisationProblem
     sampled_clients: int | None = None  # m; None: all
     local_steps: int = 10  # τ
     batch_size: int = 50
@@ -67,8 +69,8 @@ class FedAvg:
 
     def __post_init__(self) -> None:
         check(self, self.sampled_clients, schedules=True)
-        one_of("weighting", self.weighting, ("size", "uniform"))
-        one_of("output", self.output, ("last", "average"))
+        choice("weighting", self.weighting, ("size", "uniform"))
+        choice("output", self.output, ("last", "average"))
 
     def start(self, clients: Clients) -> FedAvgState:
         """The state before the first round."""
@@ -78,7 +80,7 @@ class FedAvg:
     def round(self, server: FedAvgState, clients: Clients, rng: np.random.Generator) -> FedAvgState:
         """One round."""
         m = cohort_size(self.sampled_clients, clients)
-        S = rng.choice(clients.count, m, replace=False) if m < clients.count else np.arange(m)
+        S = draw_cohort(rng, clients.count, m)
         n = clients.sizes[S] if self.weighting == "size" else None
         η = self.primal_step.at(server.rounds) if isinstance(self.primal_step, Schedule) else None
         _, local = clients.ask(S, self.local_sgd, Start(server.w, η), weights=n)
@@ -88,7 +90,7 @@ class FedAvg:
     def local_sgd(self, own: None, sent: Start, site: Site) -> tuple[None, LocalModel]:
         """A client's part: τ local steps."""
         path = Running() if self.output == "average" else None
-        for w in iterates(self, site.each(sent.w), site, sent.step):
+        for w in iterates(self, site.broadcast(sent.w), site, sent.step):
             if path is not None:
                 path.add(w)
         return None, LocalModel(w, path.mean if path is not None else None)

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from torch import Tensor
 
-from fedsaddle.algorithms.estimators import Estimate, Estimator, MiniBatch, Spider, Storm
-from fedsaddle.algorithms.local_sgd import cohort_size, one_of
+from fedsaddle.algorithms.estimators import Estimate, Estimator, MiniBatch
+from fedsaddle.algorithms.hyperparameters import PLAYS, check_local, check_problem, cohort_size, draw_cohort
+from fedsaddle.arguments import choice
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged
 from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.schedules import Step, at, check_step
-from fedsaddle.problems.minimax import MinimaxProblem
+from fedsaddle.problems.protocols import MinimaxProblem
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,8 @@ class FedSgda:
 
     **Deviations from the paper**: both u and v average over S'_t (its text writes S_t once); the two cohorts are drawn
     uniformly without replacement, independently of each other; the iterates are projected where the problem has
-    projections; where some clients do not answer, the averages are over those who did.
+    projections; where some clients do not answer, the averages are over those who did; `output="average"` is the mean
+    over rounds of the clients' local iterates 1 .. K, and "random" is a random round's start.
     """
 
     problem: MinimaxProblem
@@ -93,14 +95,11 @@ class FedSgda:
     output: str = "last"  # or "random", or "average" over local iterates
 
     def __post_init__(self) -> None:
-        for key in ("local_steps", "batch_size"):
-            if getattr(self, key) < 1:
-                raise BadInput(key, getattr(self, key), "must be at least 1")
-        if self.sampled_clients is not None and self.sampled_clients < 1:
-            raise BadInput("sampled_clients", self.sampled_clients, "ask at least one client a round")
+        check_problem(self.problem, MinimaxProblem, PLAYS)
+        check_local(self.local_steps, self.batch_size, self.sampled_clients)
         check_step("primal_step", self.primal_step)
         check_step("dual_step", self.dual_step)
-        one_of("output", self.output, ("last", "random", "average"))
+        choice("output", self.output, ("last", "random", "average"))
         if isinstance(self.estimator, type) or not isinstance(self.estimator, Estimator):
             name = getattr(self.estimator, "__name__", type(self.estimator).__name__)
             raise BadInput("estimator", name, "must be an object with the methods wants_before, cohort and estimate")
@@ -120,11 +119,11 @@ class FedSgda:
         size = min(N, self.estimator.cohort(t, S))
         if size < 1:
             raise BadInput("estimator", type(self.estimator).__name__, f"asks for {size} clients in round {t}; ask one")
-        collecting = _drawn(rng, N, size)
+        collecting = draw_cohort(rng, N, size)
         _, g = clients.ask(collecting, self.local_gradients, Points(s.x, s.y, *before))  # lines 3-4
         u, v = self._estimate(t, s, g)  # line 5
         η, γ = at(self.primal_step, t), at(self.dual_step, t)
-        updating = _drawn(rng, N, size)
+        updating = draw_cohort(rng, N, size)
         pick = self.output == "random" and rng.random() < 1 / (t + 1)
         _, local = clients.ask(updating, self.local_sgda, Start(s.x, s.y, u, v, η, γ))  # lines 7-8
         kept = s.x if pick else Running.over(s.kept, local.path, t)
@@ -133,23 +132,23 @@ class FedSgda:
     def local_gradients(self, own: None, sent: Points, site: Site) -> tuple[None, Slopes]:
         """Framework 2: full local gradients at the present and, if wanted, the previous point."""
         rows = site.everything()
-        now = self.problem.gradients(site.each(sent.x), site.each(sent.y), rows)
+        now = self.problem.gradients(site.broadcast(sent.x), site.broadcast(sent.y), rows)
         if sent.x_before is None or sent.y_before is None:
-            return None, Slopes(*now)
-        before = self.problem.gradients(site.each(sent.x_before), site.each(sent.y_before), rows)
-        return None, Slopes(*now, *before)
+            return None, Slopes(now.x, now.y)
+        before = self.problem.gradients(site.broadcast(sent.x_before), site.broadcast(sent.y_before), rows)
+        return None, Slopes(now.x, now.y, before.x, before.y)
 
     def local_sgda(self, own: None, sent: Start, site: Site) -> tuple[None, Models]:
         """Framework 3: K corrected steps."""
-        x̄, ȳ = site.each(sent.x), site.each(sent.y)
+        x̄, ȳ = site.broadcast(sent.x), site.broadcast(sent.y)
         x, y = x̄, ȳ  # line 1
         path = Running() if self.output == "average" else None
         for k in range(self.local_steps):
             B = site.minibatch(k, self.batch_size)  # line 3
-            gx_0, gy_0 = self.problem.gradients(x̄, ȳ, B)
-            gx, gy = self.problem.gradients(x, y, B)
-            x = self.problem.project_x(x - sent.primal_step * (gx - gx_0 + sent.u))  # line 4
-            y = self.problem.project_y(y + sent.dual_step * (gy - gy_0 + sent.v))  # line 5
+            g_0, g = self.problem.gradients(x̄, ȳ, B), self.problem.gradients(x, y, B)
+            x = self.problem.project_x(x - sent.primal_step * (g.x - g_0.x + sent.u))  # line 4
+            y = self.problem.project_y(y + sent.dual_step * (g.y - g_0.y + sent.v))  # line 5
+            x = self.problem.settle_(x, g.statistics)
             if path is not None:
                 path.add(x)
         return None, Models(x, y, path.mean if path is not None else None)
@@ -171,21 +170,3 @@ class FedSgda:
     def dual(self, server: FedSgdaState) -> Tensor:
         """The last y."""
         return server.y
-
-
-@dataclass(frozen=True, kw_only=True)
-class FedSgdaStorm(FedSgda):
-    """FedSGDA-STORM: the estimator is STORM."""
-
-    estimator: Estimator = field(default_factory=Storm)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FedSgdaSpider(FedSgda):
-    """FedSGDA-SPIDER: the estimator is SPIDER."""
-
-    estimator: Estimator = field(default_factory=Spider)
-
-
-def _drawn(rng: np.random.Generator, count: int, size: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    return rng.choice(count, size, replace=False) if size < count else np.arange(count)

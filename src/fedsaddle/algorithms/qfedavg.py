@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from fedsaddle.algorithms.fedavg import Start
-from fedsaddle.algorithms.local_sgd import after, check, cohort_size, one_of
-from fedsaddle.errors import BadInput
+from fedsaddle.algorithms.hyperparameters import cohort_size, draw_cohort
+from fedsaddle.algorithms.local_sgd import check, last_iterate
+from fedsaddle.arguments import choice, number
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged
 from fedsaddle.numerics.projections import Projection
-from fedsaddle.problems.supervised import Minimisation
+from fedsaddle.problems.protocols import MinimisationProblem
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class QFedAvg:
     `sampling="size"` in proportion to their rows with replacement, as the paper's p_k.
     """
 
-    problem: Minimisation
+    problem: MinimisationProblem
     q: float = 0.2
     sampled_clients: int | None = None  # m; None: all
     local_steps: int = 10  # τ
@@ -57,9 +58,8 @@ class QFedAvg:
 
     def __post_init__(self) -> None:
         check(self, self.sampled_clients)
-        one_of("sampling", self.sampling, ("uniform", "size"))
-        if not 0 <= self.q < float("inf"):
-            raise BadInput("q", self.q, "must be a number of at least 0 (0 is FedAvg)")
+        choice("sampling", self.sampling, ("uniform", "size"))
+        number("q", self.q, least=0)
 
     def start(self, clients: Clients) -> QFedAvgState:
         """The state before the first round."""
@@ -72,15 +72,15 @@ class QFedAvg:
         if self.sampling == "size":
             S = rng.choice(N, m, p=clients.sizes / clients.sizes.sum())
         else:
-            S = rng.choice(N, m, replace=False) if m < N else np.arange(m)
+            S = draw_cohort(rng, N, m)
         _, update = clients.ask(S, self.local_sgd, Start(server.w))
         return QFedAvgState(server.w - update.delta / update.h, server.rounds + 1)
 
     def local_sgd(self, own: None, sent: Start, site: Site) -> tuple[None, Update]:
         """A client's part: its loss at the start model, then τ local steps."""
-        w, q, η = site.each(sent.w), self.q, self.primal_step
+        w, q, η = site.broadcast(sent.w), self.q, self.primal_step
         F = self.problem.value(w, site.everything()).clamp(min=1e-10)
-        Δw = (w - after(self, w, site)) / η
+        Δw = (w - last_iterate(self, w, site)) / η
         h = q * F ** (q - 1) * Δw.square().sum(-1) + F**q / η
         return None, Update(torch.mul(Δw, (F**q)[:, None]), h)
 

@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fedsaddle.algorithms.drfa import Afl, Drfa
+from fedsaddle.algorithms.drfa import Drfa
 from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.algorithms.qfedavg import QFedAvg
 from fedsaddle.config.load import load
@@ -30,7 +30,7 @@ SITES = 10
 RUNS: dict[str, Callable[[Supervised], Any]] = {
     "FedAvg": lambda problem: FedAvg(problem=problem),
     "q-FedAvg": lambda problem: QFedAvg(problem=problem, q=1.0),
-    "AFL": lambda problem: Afl(problem=problem),
+    "AFL": lambda problem: Drfa(problem=problem, local_steps=1),
     "DRFA": lambda problem: Drfa(problem=problem),
 }
 

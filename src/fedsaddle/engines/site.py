@@ -40,7 +40,7 @@ class LocalSite:
         """Their numbers of rows, (C,)."""
         return torch.from_numpy(self._sizes)
 
-    def each(self, v: Tensor) -> Tensor:
+    def broadcast(self, v: Tensor) -> Tensor:
         """The same vector for every client, without a copy."""
         return v.expand(len(self.clients), *v.shape)
 

@@ -45,7 +45,7 @@ class Site(Protocol):
         """Their numbers of rows, (C,)."""
         ...
 
-    def each(self, v: Tensor) -> Tensor:
+    def broadcast(self, v: Tensor) -> Tensor:
         """The same vector for every client: `(d,) -> (C, d)`, without a copy."""
         ...
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -12,16 +11,9 @@ from torch import Tensor
 
 from fedsaddle.data.store import Lazy, Stacked
 from fedsaddle.metrics.spread import spread
+from fedsaddle.problems.protocols import MeasuresClients, Problem
 
 Floats = NDArray[np.float64]
-
-
-class Scored(Protocol):
-    """A problem whose rows can be scored one by one."""
-
-    def row_measures(self, w: Tensor, x: Tensor, y: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
-        """Measures of each row under the one model w, by name: at least "loss"."""
-        ...
 
 
 HIGHER_IS_BETTER = {"accuracy": True}  # everything else is taken for a loss
@@ -42,7 +34,7 @@ class Measured:
 
 
 def evaluate(
-    problem: Scored,
+    problem: Problem,
     w: Tensor,
     rows: Stacked | Lazy,
     dual: Tensor | None = None,
@@ -52,8 +44,8 @@ def evaluate(
     """Measure the model `w` at every client, in blocks of rows; of lazy clients, at the first `most_clients`."""
     if isinstance(rows, Lazy):
         rows = _first(rows, most_clients)
-    if hasattr(problem, "measured_clients"):  # the loss of a row depends on the other rows
-        return Measured(*problem.measured_clients(w, rows.x, rows.y, rows.offsets))
+    if isinstance(problem, MeasuresClients):  # the loss of a row depends on the other rows
+        return Measured(*problem.client_measures(w, rows.x, rows.y, rows.offsets))
     parts: dict[str, list[Tensor]] = {}
     with torch.no_grad():
         for a in range(0, len(rows.x), block):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from fedsaddle.data.store import Stacked
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.solvers import Solved, ascend, tolerance_of
-from fedsaddle.problems.minimax import Pair
+from fedsaddle.problems.protocols import HasBestResponse, MinimaxProblem, Pair
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Limits:
 class Objective:
     """`f(x, y) = (1/N) Σ_i f_i(x, y)`, each client counting once, in blocks of rows."""
 
-    problem: Any
+    problem: MinimaxProblem
     rows: Stacked
     block: int = 4096
 
@@ -54,13 +53,13 @@ class Objective:
         gx, gy = torch.zeros_like(x), torch.zeros_like(y)
         for share, part in self._parts(x):
             one = self.problem.gradients(x[None], y[None], part)
-            gx.add_(one[0][0], alpha=share)
-            gy.add_(one[1][0], alpha=share)
+            gx.add_(one.x[0], alpha=share)
+            gy.add_(one.y[0], alpha=share)
         return gx, gy
 
     def best_response(self, x: Tensor, y: Tensor, limits: Limits) -> Solved:
         """`argmax_y f(x, y)`: the problem's closed form, or projected ascent from `y`."""
-        closed = getattr(self.problem, "best_response", None)
+        closed = self.problem.best_response if isinstance(self.problem, HasBestResponse) else None
         if closed is None:
             return ascend(lambda v: self.gradients(x, v)[1], y, self.problem.project_y, *limits.of(y))
         with torch.no_grad():

@@ -74,7 +74,7 @@ class Chain:
 
         def gradient(slope: Tensor) -> Tensor:
             g = torch.empty(w.shape, dtype=w.dtype)
-            self._backward(layers, self._parameters(g), outputs, slope, 0.0, 1.0)
+            self._backward_(layers, self._parameters(g), outputs, slope, 0.0, 1.0)
             return g
 
         return outputs[-1], gradient
@@ -90,17 +90,17 @@ class Chain:
         def write(slope: Tensor, into: Tensor, keep: float, gain: float) -> None:
             rows = slope.shape[1]
             used = outputs if rows == x.shape[1] else [h[:, :rows] for h in outputs]
-            self._backward(layers, self._parameters(into), used, slope, keep, gain)
+            self._backward_(layers, self._parameters(into), used, slope, keep, gain)
 
         return outputs[-1], write
 
-    def descend(self, w: Tensor, x: Tensor, slope_of: Callable[[Tensor], Tensor], step: float, keep: float) -> None:
+    def descend_(self, w: Tensor, x: Tensor, slope_of: Callable[[Tensor], Tensor], step: float, keep: float) -> None:
         """`w ← keep w - step gradient`, in place, without a gradient in between; `slope_of` is the scores' slope."""
         layers = self._parameters(w)
         outputs = self._outputs(layers, x)
-        self._backward(layers, layers, outputs, slope_of(outputs[-1]), keep, -step)
+        self._backward_(layers, layers, outputs, slope_of(outputs[-1]), keep, -step)
 
-    def _backward(
+    def _backward_(
         self, layers: Layers, into: Layers, outputs: list[Tensor], slope: Tensor, beta: float, alpha: float
     ) -> None:
         """`into ← beta into + alpha gradient`, from the last layer to the first."""

@@ -5,7 +5,7 @@ the module's own `cohort(parameters, x)` method if it has one, by stacked matrix
 linear layers, and otherwise through `torch.func.vmap`.
 
 Running statistics of BatchNorm, where the caller allows them, are the tail of the vector: they travel, are averaged and
-are saved with the parameters. A gradient is taken in training mode and leaves new statistics behind, which `settled`
+are saved with the parameters. A gradient is taken in training mode and gives new statistics beside it, which `settle_`
 writes into the vector after the step; everything else is in evaluation mode.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +22,33 @@ from torch import Tensor, nn
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.chain import Chain
 
-Pullback = Callable[[Tensor], Tensor]
-Push = Callable[[Tensor, Tensor, float, float], None]  # slope, into, keep, gain
+SlopeMap = Callable[[Tensor], Tensor]
+Write = Callable[[Tensor, Tensor, float, float], None]  # slope, into, keep, gain
+
+
+class Forward(NamedTuple):
+    """A pass in training mode."""
+
+    scores: Tensor  # (C, B, k)
+    pull: SlopeMap  # a slope in the scores -> the gradient in w
+    statistics: Tensor | None  # BatchNorm's new running statistics, (C, tail); None: the model keeps none
+
+
+class InPlace(NamedTuple):
+    """A pass in training mode whose gradient is written, not formed."""
+
+    scores: Tensor  # (C, B, k)
+    write_: Write  # from a slope in the scores: `into ← keep into + gain gradient`; `into` may be `w`
+    statistics: Tensor | None
+
+
+@runtime_checkable
+class ScoresCohorts(Protocol):
+    """A module with a pass of its own for several clients at once."""
+
+    def cohort(self, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+        """The outputs `(C, B, ...)` for parameters `(C, ...)` by name and rows `(C, B, ...)`."""
+        ...
 
 
 class FlatModel:
@@ -30,7 +56,7 @@ class FlatModel:
 
     def __init__(self, module: nn.Module, statistics: bool = False) -> None:
         self.running = running_statistics(module)
-        _refuse_hidden_state(module, statistics)
+        _check_hidden_state(module, statistics)
         self.module = copy.deepcopy(module) if self.running else module  # its mode is switched to and fro
         named = dict(module.named_parameters())
         if not named:
@@ -41,7 +67,7 @@ class FlatModel:
         self.dimension = sum(self.sizes) + self.tail
         self.places = _places(module)
         self.chain = Chain.of(module)
-        self._own_cohort = getattr(module, "cohort", None)
+        self._cohort = module.cohort if isinstance(module, ScoresCohorts) else None
         self._copies = threading.local()
 
     def initial(self) -> Tensor:
@@ -56,38 +82,34 @@ class FlatModel:
         )  # one split, so that its gradient is one cat
         return {name: p.view(*w.shape[:-1], *s) for p, (name, s) in zip(parts, self.shapes.items(), strict=True)}
 
-    def scores(self, w: Tensor, x: Tensor, training: bool = False) -> Tensor:
-        """The module's output for each client's own vector and rows; in `training` BatchNorm uses the rows' own."""
+    def scores(self, w: Tensor, x: Tensor) -> Tensor:
+        """The module's output for each client's own vector and rows, in evaluation mode."""
         if self.tail:
-            return self._normalised(w, x, training)
+            return self._normalised(w, x, training=False)[0]
         if len(w) == 1:
             return self._call({k: _laid(p) for k, p in self.views(w[0]).items()}, x[0])[None]
-        if self._own_cohort is not None:
-            out: Tensor = self._own_cohort(self.views(w), x)
-            return out
+        if self._cohort is not None:
+            return self._cohort(self.views(w), x)
         if self.chain is not None and self.chain.fits(x):
             return self.chain.forward(w, x)[-1]
         stacked: Tensor = torch.func.vmap(self._call, randomness="error")(self.views(w), x)
         return stacked
 
-    def pullback(self, w: Tensor, x: Tensor) -> tuple[Tensor, Pullback]:
-        """The scores, and the map from a slope in the scores to the gradient in `w`."""
+    def pullback(self, w: Tensor, x: Tensor) -> Forward:
+        """The scores in training mode, and the map from a slope in them to the gradient in `w`."""
         if self.chain is not None and len(w) > 1 and self.chain.fits(x):
-            return self.chain.pullback(w, x)
+            return Forward(*self.chain.pullback(w, x), None)
         at = w.detach().requires_grad_()
         with torch.enable_grad():
-            z = self.scores(at, x, training=True)
-        return z.detach(), lambda slope: torch.autograd.grad(z, at, slope)[0]
+            z, statistics = self._normalised(at, x, training=True) if self.tail else (self.scores(at, x), None)
+        return Forward(z.detach(), lambda slope: torch.autograd.grad(z, at, slope)[0], statistics)
 
-    def push(self, w: Tensor, x: Tensor, watched: int = 0) -> tuple[Tensor, Push]:
-        """The scores, and what writes `into ← keep into + gain gradient` from a slope in them; `into` may be `w`.
-
-        The last `watched` rows have scores, and no slope.
-        """
+    def pushforward(self, w: Tensor, x: Tensor, watched: int = 0) -> InPlace:
+        """The same with a gradient that is written; the last `watched` rows have scores, and no slope."""
         if self.chain is not None and len(w) > 1 and self.chain.fits(x):
-            return self.chain.push(w, x)
+            return InPlace(*self.chain.push(w, x), None)
         moving = x.shape[1] - watched
-        scores, pull = self.pullback(w, x[:, :moving])
+        scores, pull, statistics = self.pullback(w, x[:, :moving])
         if watched:
             with torch.no_grad():
                 scores = torch.cat([scores, self.scores(w, x[:, moving:])], 1)
@@ -96,16 +118,20 @@ class FlatModel:
             gradient = pull(slope)  # first: it looks at `w`, which may be `into`
             into.mul_(keep).add_(gradient, alpha=gain)
 
-        return scores, write
+        return InPlace(scores, write, statistics)
 
-    def descend(self, w: Tensor, x: Tensor, slope_of: Pullback, step: float, keep: float = 1.0) -> None:
-        """`w ← keep w - step gradient`, in place; `slope_of` gives the slope in the scores, from the scores."""
+    def descend_(self, w: Tensor, x: Tensor, slope_of: SlopeMap, step: float, keep: float = 1.0) -> Tensor | None:
+        """`w ← keep w - step gradient`; `slope_of` gives the slope in the scores, from the scores.
+
+        Returns BatchNorm's new statistics, which are not in `w` yet: see `settle_`.
+        """
         if self.chain is not None and len(w) > 1 and self.chain.fits(x):
-            self.chain.descend(w, x, slope_of, step, keep)
-            return
-        scores, pull = self.pullback(w, x)
+            self.chain.descend_(w, x, slope_of, step, keep)
+            return None
+        scores, pull, statistics = self.pullback(w, x)
         gradient = pull(slope_of(scores))
-        shrunk(w, keep).sub_(gradient, alpha=step)
+        shrink_(w, keep).sub_(gradient, alpha=step)
+        return statistics
 
     def bound(self, w: Tensor) -> Callable[[Tensor], Tensor]:
         """The module with the parameters `w (d,)`, as a function of rows."""
@@ -121,14 +147,11 @@ class FlatModel:
                 filled.get_buffer(name).copy_(value)
         return filled
 
-    def settled(self, w: Tensor) -> Tensor:
-        """`w` with the statistics that the latest gradient has left behind, once; `w` itself if there are none."""
-        new: Tensor | None = getattr(self._copies, "statistics", None)
-        if new is None:
-            return w
-        self._copies.statistics = None
-        first = self.dimension - self.tail
-        return torch.cat([w[..., :first], new, w[..., self.dimension :]], -1)
+    def settle_(self, w: Tensor, statistics: Tensor | None) -> Tensor:
+        """Write BatchNorm's statistics into the tail of `w`; `w` itself where there are none."""
+        if statistics is not None:
+            w[..., self.dimension - self.tail : self.dimension] = statistics
+        return w
 
     def _statistics(self, w: Tensor) -> dict[str, Tensor]:
         """Name of each running statistic -> view of the tail of `w`."""
@@ -136,8 +159,8 @@ class FlatModel:
         parts = torch.split(tail, [v.numel() for v in self.running.values()], dim=-1)
         return {n: p.view(*w.shape[:-1], *v.shape) for p, (n, v) in zip(parts, self.running.items(), strict=True)}
 
-    def _normalised(self, w: Tensor, x: Tensor, training: bool) -> Tensor:
-        """Scores of a module with BatchNorm. In training its new statistics are noted for `settled`."""
+    def _normalised(self, w: Tensor, x: Tensor, training: bool) -> tuple[Tensor, Tensor | None]:
+        """Scores of a module with BatchNorm and, in training, its new statistics."""
         if len(w) > 1:
             raise BadInput("chunk", len(w), "BatchNorm takes one client at a time: use chunk = 1, or nn.GroupNorm")
         for part in self._module().modules():
@@ -151,9 +174,7 @@ class FlatModel:
                 remedy = "cannot normalise a batch of 1 row; draw more rows, or use nn.GroupNorm"
                 raise BadInput("model", "BatchNorm", remedy) from None
             raise
-        if training:
-            self._copies.statistics = torch.cat([v.flatten() for v in statistics.values()])[None]
-        return z
+        return z, torch.cat([v.flatten() for v in statistics.values()])[None] if training else None
 
     def _call(self, parameters: dict[str, Tensor], x: Tensor, statistics: dict[str, Tensor] | None = None) -> Tensor:
         placed = {place: parameters[name] for place, name in self.places.items()}
@@ -167,14 +188,14 @@ class FlatModel:
         """A copy for each thread: functional_call swaps parameters in place."""
         if threading.current_thread() is threading.main_thread():
             return self.module
-        if not hasattr(self._copies, "module"):
-            self._copies.module = copy.deepcopy(self.module)
-        mine: nn.Module = self._copies.module
-        return mine
+        own: nn.Module | None = getattr(self._copies, "module", None)
+        if own is None:
+            own = self._copies.module = copy.deepcopy(self.module)
+        return own
 
 
-def shrunk(w: Tensor, keep: float) -> Tensor:
-    """`w ← keep w`, in place; no pass over it if nothing changes."""
+def shrink_(w: Tensor, keep: float) -> Tensor:
+    """`w ← keep w`; no pass over it if nothing changes."""
     return w if keep == 1 else w.mul_(keep)
 
 
@@ -204,7 +225,7 @@ def running_statistics(module: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def _refuse_hidden_state(module: nn.Module, statistics: bool) -> None:
+def _check_hidden_state(module: nn.Module, statistics: bool) -> None:
     for name, part in module.named_modules():
         where = name or type(part).__name__
         if getattr(part, "track_running_stats", False):

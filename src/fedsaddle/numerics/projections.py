@@ -15,7 +15,7 @@ from fedsaddle.errors import BadInput
 class Projection(Protocol):
     """`argmin_{u in W} |u - w|`, for each vector along the last axis."""
 
-    def __call__(self, w: Tensor) -> Tensor:
+    def __call__(self, w: Tensor, /) -> Tensor:
         """The nearest point of the set."""
         ...
 
@@ -27,6 +27,11 @@ class Everywhere:
     def __call__(self, w: Tensor) -> Tensor:
         """The point itself."""
         return w
+
+
+def is_everywhere(project: object) -> bool:
+    """Whether a projection is known to change nothing."""
+    return isinstance(project, Everywhere)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from fedsaddle.numerics.projections import Simplex
 from fedsaddle.numerics.solvers import ascend
 
 _project = Simplex()
+LEAST_RATIO = 1e-3  # of u_i / pi_i in the gradient of KL
 
 
 @runtime_checkable
@@ -92,7 +93,12 @@ class Quadratic:
 
 @dataclass(frozen=True)
 class KullbackLeibler:
-    """`g(u) = -mu sum_i u_i log(u_i / pi_i)`, with pi the prior (default uniform)."""
+    """`g(u) = -mu sum_i u_i log(u_i / pi_i)`, with pi the prior (default uniform).
+
+    Its slope is infinite where a u_i is 0, as a projection may leave it, and one step of gradient ascent (DRFA-GA)
+    would throw the mixture across the simplex. `gradient` therefore takes `u_i / pi_i` to be at least 1/1000 and, where
+    pi_i is 0, 1000; `prox` is exact.
+    """
 
     strength: float  # mu
     prior: Tensor | None = None  # pi
@@ -109,8 +115,9 @@ class KullbackLeibler:
 
     def gradient(self, u: Tensor) -> Tensor:
         """`-mu (log(u / pi) + 1)`, finite also at the boundary."""
-        tiny = torch.finfo(u.dtype).tiny
-        g: Tensor = -self.strength * ((u.clamp(min=tiny) / _prior(self.prior, u)).log() + 1)
+        prior = _prior(self.prior, u)
+        ratio = torch.where(prior > 0, u / prior, 1 / LEAST_RATIO).clamp(min=LEAST_RATIO)
+        g: Tensor = -self.strength * (ratio.log() + 1)
         return g
 
     def prox(self, z: Tensor, c: float) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from fedsaddle.arguments import number, whole
 from fedsaddle.errors import BadInput
 
 
@@ -22,8 +23,10 @@ Step = float | Schedule
 
 
 def at(step: Step, t: int) -> float:
-    """A plain number, or a schedule's value in round t."""
-    return step if isinstance(step, int | float) else step.at(t)
+    """A plain number, or a schedule's value in round (or stage) t."""
+    if isinstance(step, int | float):
+        return step
+    return step.at(t) if isinstance(step, Schedule) else float(step)
 
 
 @dataclass(frozen=True)
@@ -35,10 +38,10 @@ class Power:
     at_most: float = float("inf")
 
     def __post_init__(self) -> None:
-        if not self.c > 0:
-            raise BadInput("c", self.c, "a step must be positive")
-        if not self.rho >= 0:
-            raise BadInput("rho", self.rho, "the power must be at least 0 (0 keeps the step)")
+        number("c", self.c, above=0)
+        number("rho", self.rho, least=0)
+        if self.at_most != float("inf"):
+            number("at_most", self.at_most, above=0)
 
     def at(self, t: int) -> float:
         """The value in round t."""
@@ -52,11 +55,14 @@ class Staged:
     stages: Sequence[tuple[int, float]]
 
     def __post_init__(self) -> None:
-        if not self.stages:
-            raise BadInput("stages", self.stages, "give at least one pair (rounds, value)")
-        for rounds, value in self.stages:
-            if rounds < 1 or not value > 0:
-                raise BadInput("stages", (rounds, value), "each is (rounds, value), both positive")
+        stages: object = self.stages
+        if not isinstance(stages, list | tuple) or not stages:
+            raise BadInput("stages", stages, "give a list of at least one pair (rounds, value)")
+        for stage in stages:
+            if not isinstance(stage, list | tuple) or len(stage) != 2:
+                raise BadInput("stages", stage, "each stage is a pair (rounds, value)")
+            whole("stages.rounds", stage[0])
+            number("stages.value", stage[1], above=0)
 
     def at(self, t: int) -> float:
         """The value in round t."""
@@ -75,16 +81,15 @@ class Geometric:
     factor: float
 
     def __post_init__(self) -> None:
-        for key, value in (("first", self.first), ("factor", self.factor)):
-            if not 0 < value < float("inf"):
-                raise BadInput(key, value, "must be a positive number")
+        number("first", self.first, above=0)
+        number("factor", self.factor, above=0)
 
     def at(self, t: int) -> float:
         """The value in round t, or in stage t of an algorithm with stages."""
         return float(self.first * self.factor**t)
 
 
-def check_step(key: str, step: Step) -> None:
-    """Refuse a plain step that is not a positive number."""
-    if not isinstance(step, Schedule) and not 0 < step < float("inf"):
-        raise BadInput(key, step, "a step must be a positive number or a schedule")
+def check_step(key: str, step: object) -> None:
+    """Validate a step: a positive number, or a schedule."""
+    if isinstance(step, type) or not isinstance(step, Schedule):
+        number(key, step, above=0)

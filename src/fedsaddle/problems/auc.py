@@ -14,7 +14,8 @@ from torch import Tensor
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Box, Everywhere, Projection
-from fedsaddle.problems.scored import AllRows, ByScores, Slopes, pooled_auroc
+from fedsaddle.problems.protocols import AllRows
+from fedsaddle.problems.scored import ByScores, Slopes, pooled_auroc
 from fedsaddle.problems.supervised import flat_shares, shares
 
 

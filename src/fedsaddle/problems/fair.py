@@ -11,7 +11,8 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Projection, Simplex, check_projection
 from fedsaddle.problems.losses import CrossEntropy
-from fedsaddle.problems.scored import AllRows, ByScores, Slopes
+from fedsaddle.problems.protocols import AllRows
+from fedsaddle.problems.scored import ByScores, Slopes
 from fedsaddle.problems.supervised import flat_shares, shares
 
 

@@ -4,49 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
-from fedsaddle.numerics.flat import FlatModel, shrunk
+from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.numerics.projections import Everywhere, Projection, check_projection
-from fedsaddle.problems.scored import ByScores
+from fedsaddle.problems.protocols import Gradients, MinimaxProblem, Pair
 from fedsaddle.problems.supervised import shares
-
-Pair = tuple[Tensor, Tensor]
-
-
-class MinimaxProblem(Protocol):
-    """What a min-max algorithm needs to know of f_i. `x` is `(C, p)` and `y` is `(C, q)`: one pair a client."""
-
-    @property
-    def project_x(self) -> Projection:
-        """Onto the set of x."""
-        ...
-
-    @property
-    def project_y(self) -> Projection:
-        """Onto the set of y."""
-        ...
-
-    def initial(self) -> Pair:
-        """The starting point, `(p,)` and `(q,)`."""
-        ...
-
-    def value(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
-        """f_i(x_i, y_i; batch_i) of each client, (C,)."""
-        ...
-
-    def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> Pair:
-        """Its gradients in x and in y, (C, p) and (C, q)."""
-        ...
 
 
 @dataclass(frozen=True)
-class Minimax:
+class Minimax(MinimaxProblem):
     """A user's own problem: `function(x, y, batch)` gives the value of each row of one client's batch, `(B,)`.
 
     With a `model`, `x` is a callable that scores rows with the model's parameters in place; without one it is the
@@ -97,13 +69,13 @@ class Minimax:
         rows = self._rows(x, y, batch)
         return (rows * shares(rows, batch)).sum(1)
 
-    def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> Pair:
+    def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> Gradients:
         """By automatic differentiation, for all clients at once."""
         at_x, at_y = x.detach().requires_grad_(), y.detach().requires_grad_()
         with torch.enable_grad():
             total = self.value(at_x, at_y, batch).sum()
         gx, gy = torch.autograd.grad(total, (at_x, at_y), allow_unused=True)
-        return _or_zero(gx, x), _or_zero(gy, y)
+        return Gradients(_or_zero(gx, x), _or_zero(gy, y))
 
     def best_dual(self, x: Tensor, batch: Batch) -> Tensor:
         """The `best_response` of each client, (C, q)."""
@@ -149,35 +121,6 @@ def check_vector(key: str, v: Any) -> None:
         raise BadInput(key, tuple(v.shape), "must be a flat vector of one number or more; use .flatten()")
     if not torch.isfinite(v).all():
         raise BadInput(key, v[~torch.isfinite(v)][0].item(), "must be finite")
-
-
-def gradient_x(problem: MinimaxProblem, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
-    """∇_x alone: the problem's own `gradient_x`, where it has one that is cheaper than both together."""
-    own = getattr(problem, "gradient_x", None)
-    found: Tensor = problem.gradients(x, y, batch)[0] if own is None else own(x, y, batch)
-    return found
-
-
-def gradient_y(problem: MinimaxProblem, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
-    """∇_y alone, likewise."""
-    own = getattr(problem, "gradient_y", None)
-    found: Tensor = problem.gradients(x, y, batch)[1] if own is None else own(x, y, batch)
-    return found
-
-
-def stepped(problem: MinimaxProblem, x: Tensor, y: Tensor, batch: Batch, primal_step: float, dual_step: float) -> Pair:
-    """`Π(x - η_x ∇_x f)` and `Π(y + η_y ∇_y f)`, both slopes at (x, y); writes into `x`."""
-    gy = descended(problem, x, y, batch, primal_step)
-    return problem.project_x(x), problem.project_y(torch.add(y, gy, alpha=dual_step))
-
-
-def descended(problem: MinimaxProblem, x: Tensor, y: Tensor, batch: Batch, step: float, keep: float = 1.0) -> Tensor:
-    """`x ← keep x - step ∇_x f`, in place; gives ∇_y f where x was before."""
-    if isinstance(problem, ByScores):
-        return problem.descend(x, y, batch, step, keep)
-    gx, gy = problem.gradients(x, y, batch)
-    shrunk(x, keep).sub_(gx, alpha=step)
-    return gy
 
 
 def _or_zero(g: Tensor | None, like: Tensor) -> Tensor:

@@ -11,12 +11,12 @@ from torch import Tensor
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Everywhere, Projection, check_projection
-from fedsaddle.problems.scored import AllRows
+from fedsaddle.problems.protocols import AllRows, Gradients, MinimaxProblem
 from fedsaddle.problems.supervised import flat_shares, shares
 
 
 @dataclass(frozen=True)
-class NonconvexPl:
+class NonconvexPl(MinimaxProblem):
     """`F(x, y; a, b, c) = Σ_l (1 - exp(-(x_l - a_l)² / 2ν)) + (x-a)'b b'(y-c) - (μ/2)|y-c|²`; a row is (a, b, c)."""
 
     dimension: int = 100  # p
@@ -46,7 +46,7 @@ class NonconvexPl:
         rows = rows + (u * b).sum(-1) * (b * v).sum(-1) - self.mu / 2 * v.square().sum(-1)
         return (rows * shares(rows, batch)).sum(1)
 
-    def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> Gradients:
         """`u/ν exp(-u²/2ν) + b b'(y-c)` and `b b'(x-a) - μ(y-c)`, averaged over rows."""
         a, b, c = batch.x.chunk(3, -1)
         u, v = x[:, None] - a, y[:, None] - c
@@ -55,7 +55,7 @@ class NonconvexPl:
         bell = u.square().mul_(-0.5 / self.nu).exp_().mul_(u)
         along = torch.stack([(b * v).sum(-1), (b * u).sum(-1)], 1) * weight  # b'(y-c) and b'(x-a), (C, 2, B)
         gx, gy = torch.bmm(along, b).unbind(1)
-        return gx + torch.bmm(weight, bell)[:, 0] / self.nu, gy - self.mu * torch.bmm(weight, v)[:, 0]
+        return Gradients(gx + torch.bmm(weight, bell)[:, 0] / self.nu, gy - self.mu * torch.bmm(weight, v)[:, 0])
 
     def best_response(self, x: Tensor, batch: Batch) -> Tensor:
         """`y*(x) = E[c] + E[b b'(x - a)] / μ`, projected (f is round in y), for one x and weighted rows `(n, 3p)`."""
@@ -69,8 +69,7 @@ class NonconvexPl:
         """∇Φ(x) = ∇_x f(x, y*(x)), f the mean over clients of their means."""
         weight = _client_weights(rows, x.dtype)
         y = self.best_response(x, Batch(rows.x, rows.y, weight))
-        g, _ = self.gradients(x[None], y[None], Batch(rows.x[None], rows.y[None], weight[None]))
-        return g[0]
+        return self.gradient_x(x[None], y[None], Batch(rows.x[None], rows.y[None], weight[None])).x[0]
 
     def row_measures(self, x: Tensor, rows: Tensor, labels: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
         """The value of each row at the present pair."""

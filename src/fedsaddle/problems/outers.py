@@ -17,7 +17,7 @@ from torch import Tensor
 from fedsaddle.errors import BadInput
 
 
-class Most(NamedTuple):
+class RatioCaps(NamedTuple):
     """Logs of what a pair may be worth beside its sample's mean, and a sample beside the mean of all.
 
     Beside exact means these are |S2| and |S1|; means that are out of date would let a few pairs be worth far more.
@@ -27,7 +27,7 @@ class Most(NamedTuple):
     pair: float = 12.0
 
 
-UNKNOWN = Most()
+NO_CAPS = RatioCaps()
 
 
 class Outer(Protocol):
@@ -59,7 +59,7 @@ class Outer(Protocol):
         """The risk from the values and weights `(C, A)` of S1: their mean, or what is made of it."""
         ...
 
-    def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, most: Most = UNKNOWN) -> Tensor:
+    def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, caps: RatioCaps = NO_CAPS) -> Tensor:
         """`f'(u) · dℓ/dL` of every pair, of the shape of L, over `exp(scale)` where the mean is tracked."""
         ...
 
@@ -91,7 +91,7 @@ class Identity(Plain):
         """u."""
         return u.squeeze(-1)
 
-    def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, most: Most = UNKNOWN) -> Tensor:
+    def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, caps: RatioCaps = NO_CAPS) -> Tensor:
         """One."""
         return torch.ones_like(L)
 
@@ -108,7 +108,7 @@ class Ratio(Plain):
         """Minus the ratio."""
         return -u[..., 0] / (u[..., 1] + self.floor)
 
-    def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, most: Most = UNKNOWN) -> Tensor:
+    def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, caps: RatioCaps = NO_CAPS) -> Tensor:
         """`(-1 / u₂, u₁ / u₂²)`."""
         below = u[..., 1] + self.floor
         return torch.stack([-1 / below, u[..., 0] / below.square()], -1).unsqueeze(2).expand_as(L)
@@ -129,7 +129,7 @@ class Smooth(Plain):
             raise BadInput("outer", tuple(found.shape), f"must give one number for each u, of shape {u.shape[:-1]}")
         return found
 
-    def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, most: Most = UNKNOWN) -> Tensor:
+    def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, caps: RatioCaps = NO_CAPS) -> Tensor:
         """∇f(u)."""
         return _gradient(self.value, u).unsqueeze(2).expand_as(L)
 
@@ -154,9 +154,9 @@ class Exponential:
         """The weighted mean."""
         return (f * weight).mean(1)
 
-    def relative(self, u: Tensor, L: Tensor, most: Most) -> Tensor:
+    def relative(self, u: Tensor, L: Tensor, caps: RatioCaps) -> Tensor:
         """ℓ / u of every pair."""
-        return (L / self.temperature - u.unsqueeze(2)).clamp_max(most.pair).exp()
+        return (L / self.temperature - u.unsqueeze(2)).clamp_max(caps.pair).exp()
 
 
 @dataclass(frozen=True)
@@ -174,9 +174,9 @@ class Kl(Exponential):
         """λ log u."""
         return self.temperature * u.squeeze(-1)
 
-    def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, most: Most = UNKNOWN) -> Tensor:
+    def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, caps: RatioCaps = NO_CAPS) -> Tensor:
         """`f'(u) ℓ / λ = ℓ / u`."""
-        return self.relative(u, L, most)
+        return self.relative(u, L, caps)
 
 
 @dataclass(frozen=True)
@@ -204,10 +204,10 @@ class Power(Exponential):
         """`(λ / p) log mean`."""
         return self.temperature / self.power * log_mean(f, weight)
 
-    def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, most: Most = UNKNOWN) -> Tensor:
+    def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, caps: RatioCaps = NO_CAPS) -> Tensor:
         """`u^p / mean · ℓ / u`."""
         at = self.value(u) - (0.0 if scale is None else scale)
-        return self.relative(u, L, most) * at.clamp_max(most.sample).exp()[:, :, None, None]
+        return self.relative(u, L, caps) * at.clamp_max(caps.sample).exp()[:, :, None, None]
 
 
 @dataclass(frozen=True)
@@ -226,9 +226,9 @@ class SmoothLog(Exponential):
         """f."""
         return self.function(u)
 
-    def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, most: Most = UNKNOWN) -> Tensor:
+    def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, caps: RatioCaps = NO_CAPS) -> Tensor:
         """`df/dv · ℓ / (λ u)`."""
-        return self.relative(u, L, most) * _gradient(self.value, u).unsqueeze(2) / self.temperature
+        return self.relative(u, L, caps) * _gradient(self.value, u).unsqueeze(2) / self.temperature
 
 
 def log_mean(logs: Tensor, weight: Tensor) -> Tensor:

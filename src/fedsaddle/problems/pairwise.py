@@ -11,15 +11,17 @@ from torch import Tensor
 
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
-from fedsaddle.problems.outers import UNKNOWN, Identity, Most, Outer, log_mean
+from fedsaddle.numerics.flat import InPlace
+from fedsaddle.problems.outers import NO_CAPS, Identity, Outer, RatioCaps, log_mean
 from fedsaddle.problems.pair_losses import PairLoss, Scores, SquaredHinge
-from fedsaddle.problems.scored import AllRows, OverModel, pooled_auroc
+from fedsaddle.problems.protocols import AllRows, MinimisationProblem
+from fedsaddle.problems.scored import OverModel, pooled_auroc
 
 MOST_PARTNERS = 2048  # rows of S2 that a row's loss is measured against
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairwiseRisk(OverModel):
+class PairwiseRisk(OverModel, MinimisationProblem):
     """A score model h, a pair loss, an outer function f, and which rows form S1 and S2.
 
     `first` and `second` are labels; None takes all rows, whose labels then travel with their scores.
@@ -50,8 +52,21 @@ class PairwiseRisk(OverModel):
         """The model's present parameters."""
         return self.flat.initial()
 
-    def started(self, a: Scores, b: Scores, weight: Tensor) -> Tensor:
-        """What u of each a would be, seen for the first time: the mean over b, `(C, A, q)`."""
+    def scores_of(self, w: Tensor, x: Tensor) -> Tensor:
+        """h of each client's rows, (C, B, d_o)."""
+        return self.flat.scores(w, x).flatten(2)
+
+    def pushforward(self, w: Tensor, x: Tensor, watched: int = 0) -> InPlace:
+        """The scores in training mode, and what writes a gradient from a slope in them."""
+        return self.flat.pushforward(w, x, watched)
+
+    def descend_(self, w: Tensor, batch: Batch, step: float) -> Tensor:
+        """`w ← w - step ∇f(w; batch)` over the clients' own pairs."""
+        g, statistics = self._gradient(w, batch)
+        return self.settle_(w.sub_(g, alpha=step), statistics)
+
+    def inner_mean(self, a: Scores, b: Scores, weight: Tensor) -> Tensor:
+        """What u of each a is over these b: the weighted mean of ℓ, (C, A, q)."""
         return self.outer.observed(self.loss.value(a, b), weight)
 
     def slopes(
@@ -62,33 +77,36 @@ class PairwiseRisk(OverModel):
         wa: Tensor,
         wb: Tensor,
         scale: Tensor | None = None,
-        most: Most = UNKNOWN,
+        caps: RatioCaps | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The slopes, in the scores of a and of b, of the mean over all pairs of `wa wb f'(u) ℓ`; no u: f'(u) = 1."""
         every = ((wa / wa.shape[1]).unsqueeze(2) * (wb / wb.shape[1]).unsqueeze(1)).unsqueeze(-1)
         if u is not None:
-            every = every * self.outer.factors(u, self.loss.value(a, b), scale, most)
+            every = every * self.outer.factors(u, self.loss.value(a, b), scale, caps or NO_CAPS)
         return self.loss.slopes(a, b, every)
 
     def value(self, w: Tensor, batch: Batch) -> Tensor:
         """The risk of each client's own batch, over all its pairs; 0 where it has none."""
         h = Scores(self.flat.scores(w, batch.x).flatten(2), batch.y)
         wa, wb = self._sides(h.h, batch)
-        f = self.outer.value(self.started(h, h, wb))
+        f = self.outer.value(self.inner_mean(h, h, wb))
         some: Tensor = (wa.amax(1) > 0) & (wb.amax(1) > 0)
         return torch.where(some, self.outer.total(f, wa), 0.0)
 
     def gradient(self, w: Tensor, batch: Batch) -> Tensor:
         """Its gradient: u is exact, so that any minimising algorithm can optimise the clients' own pairs."""
-        scores, pull = self.flat.pullback(w, batch.x)
+        return self._gradient(w, batch)[0]
+
+    def _gradient(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        scores, pull, statistics = self.flat.pullback(w, batch.x)
         h = Scores(scores.flatten(2), batch.y)
         wa, wb = self._sides(h.h, batch)
-        u = self.started(h, h, wb)
+        u = self.inner_mean(h, h, wb)
         scale = None
         if self.outer.tracked:
             scale = log_mean(self.outer.value(u), wa).unsqueeze(1)
         to_a, to_b = self.slopes(h, h, u, wa, wb, scale)
-        return pull((to_a + to_b).view_as(scores))
+        return pull((to_a + to_b).view_as(scores)), statistics
 
     def _sides(self, like: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """What each row counts in S1 and in S2, with a mean of 1; all 0 where a client has none."""
@@ -99,7 +117,7 @@ class PairwiseRisk(OverModel):
             both.append(mine / mine.mean(1, keepdim=True).clamp_min(1e-30))
         return both[0], both[1]
 
-    def measured_clients(
+    def client_measures(
         self, w: Tensor, x: Tensor, y: Tensor, offsets: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float64]]]:
         """For each client, its rows of S1 and the mean of their f(u), u over S2 of all clients (at most 2048 rows)."""
@@ -117,13 +135,13 @@ class PairwiseRisk(OverModel):
         return counts, {"loss": np.where(counts > 0, total / np.maximum(counts, 1), np.nan)}
 
     def _rows(self, h: Tensor, y: Tensor, at: Tensor, b: Scores, weight: Tensor) -> Tensor:
-        f = self.outer.value(self.started(Scores(h[None, at], y[None, at]), b, weight))[0].unsqueeze(1)
+        f = self.outer.value(self.inner_mean(Scores(h[None, at], y[None, at]), b, weight))[0].unsqueeze(1)
         return self.outer.total(f, torch.ones_like(f))
 
     def row_measures(self, w: Tensor, x: Tensor, y: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
         """Each row's f(u) over the rows given; 0 for rows outside of S1. Clients are measured over all rows instead."""
         offsets = np.arange(len(x) + 1, dtype=np.int64)
-        _, found = self.measured_clients(w, x, y, offsets)
+        _, found = self.client_measures(w, x, y, offsets)
         return {"loss": torch.from_numpy(np.nan_to_num(found["loss"]))}
 
     def pooled_measures(self, w: Tensor, dual: Tensor | None, rows: AllRows) -> dict[str, float]:

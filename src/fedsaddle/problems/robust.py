@@ -12,14 +12,15 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Ball, Box, Projection
 from fedsaddle.problems.losses import CrossEntropy, Loss, classes_of
-from fedsaddle.problems.scored import AllRows, OverModel
+from fedsaddle.problems.protocols import AllRows, Gradients, MinimaxProblem, PrimalGradient
+from fedsaddle.problems.scored import OverModel
 from fedsaddle.problems.supervised import shares
 
 BLOCK = 1000  # rows of the attack at a time
 
 
 @dataclass(frozen=True, kw_only=True)
-class RobustTraining(OverModel):
+class RobustTraining(OverModel, MinimaxProblem):
     """`min_x max_{|y| <= radius} mean loss(h_x(a + y), b)`, y of the shape of one row, in the l2 or l∞ ball."""
 
     allows_statistics: ClassVar[bool] = False
@@ -54,22 +55,20 @@ class RobustTraining(OverModel):
         rows = self.loss.value(self.flat.scores(x, self._perturbed(batch.x, y)), batch.y)
         return (rows * shares(rows, batch)).sum(1)
 
-    def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> Gradients:
         """By automatic differentiation through the model and its input."""
         at_x, at_y = x.detach().requires_grad_(), y.detach().requires_grad_()
         with torch.enable_grad():
             total = self.value(at_x, at_y, batch).sum()
-        gx, gy = torch.autograd.grad(total, (at_x, at_y))
-        return gx, gy
+        return Gradients(*torch.autograd.grad(total, (at_x, at_y)))
 
-    def gradient_x(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+    def gradient_x(self, x: Tensor, y: Tensor, batch: Batch) -> PrimalGradient:
         """∇_x alone, through the slope of the loss in the scores."""
-        scores, pull = self.flat.pullback(x, self._perturbed(batch.x, y))
+        scores, pull, statistics = self.flat.pullback(x, self._perturbed(batch.x, y))
         slope = self.loss.slope(scores, batch.y)
         share = shares(slope, batch)
-        return pull(
-            slope * (share.view(*share.shape, *(1,) * (slope.ndim - 2)) if isinstance(share, Tensor) else share)
-        )
+        rows = share.view(*share.shape, *(1,) * (slope.ndim - 2)) if isinstance(share, Tensor) else share
+        return PrimalGradient(pull(slope * rows), statistics)
 
     def gradient_y(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
         """∇_y alone: no gradient of the weights is formed."""

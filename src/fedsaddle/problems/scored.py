@@ -4,31 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
-from fedsaddle.numerics.flat import FlatModel, shrunk
+from fedsaddle.numerics.flat import FlatModel, shrink_
 from fedsaddle.numerics.projections import Everywhere, Projection, check_projection
 from fedsaddle.numerics.ranking import ranking_measures
-
-
-class AllRows(Protocol):
-    """The rows of all clients, one client after the other."""
-
-    @property
-    def x(self) -> Tensor: ...  # noqa: D102
-    @property
-    def y(self) -> Tensor: ...  # noqa: D102
-    @property
-    def sizes(self) -> NDArray[np.int64]: ...  # noqa: D102
-    @property
-    def count(self) -> int: ...  # noqa: D102
+from fedsaddle.problems.protocols import DualGradient, Gradients, MinimaxProblem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,13 +29,14 @@ class OverModel:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "flat", FlatModel(self.model, statistics=self.allows_statistics))
-        if self.flat.tail:
-            if not isinstance(self.project_x, Everywhere):
-                name = type(self.project_x).__name__
-                raise BadInput("project_x", name, "would project BatchNorm's statistics too; use nn.GroupNorm")
-            object.__setattr__(self, "project_x", self.flat.settled)  # every step is followed by it
-        else:
-            check_projection("project_x", self.project_x, self.flat.initial())
+        if self.flat.tail and not isinstance(self.project_x, Everywhere):
+            name = type(self.project_x).__name__
+            raise BadInput("project_x", name, "would project BatchNorm's statistics too; use nn.GroupNorm")
+        check_projection("project_x", self.project_x, self.flat.initial())
+
+    def settle_(self, x: Tensor, statistics: Tensor | None) -> Tensor:
+        """Write BatchNorm's statistics into x, after a step."""
+        return self.flat.settle_(x, statistics)
 
     def weights(self, x: Tensor) -> Tensor:
         """The model's part of x."""
@@ -74,32 +61,32 @@ class Slopes(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ByScores(OverModel):
+class ByScores(OverModel, MinimaxProblem):
     """A problem that sees the model through its scores alone, and knows its slopes in closed form."""
 
     def slopes(self, scores: Tensor, x: Tensor, y: Tensor, batch: Batch) -> Slopes:
         """At the pair (x, y), given the scores."""
         raise NotImplementedError
 
-    def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> Gradients:
         """Through the scores."""
-        scores, pull = self.flat.pullback(self.weights(x), batch.x)
+        scores, pull, statistics = self.flat.pullback(self.weights(x), batch.x)
         at = self.slopes(scores, x, y, batch)
         gw = pull(at.scores)
-        return gw if at.rest is None else torch.cat([gw, at.rest], 1), at.y
+        return Gradients(gw if at.rest is None else torch.cat([gw, at.rest], 1), at.y, statistics)
 
-    def descend(self, x: Tensor, y: Tensor, batch: Batch, step: float, keep: float = 1.0) -> Tensor:
-        """`x ← keep x - step ∇_x`, in place and without a gradient in between; gives ∇_y where x was before."""
+    def descend_(self, x: Tensor, y: Tensor, batch: Batch, step: float, keep: float = 1.0) -> DualGradient:
+        """`x ← keep x - step ∇_x`, without a gradient in between; gives ∇_y where x was before."""
         found: list[Slopes] = []
 
         def slope_of(scores: Tensor) -> Tensor:
             found.append(self.slopes(scores, x, y, batch))
             return found[0].scores
 
-        self.flat.descend(self.weights(x), batch.x, slope_of, step, keep)
+        statistics = self.flat.descend_(self.weights(x), batch.x, slope_of, step, keep)
         if found[0].rest is not None:
-            shrunk(x[:, self.flat.dimension :], keep).sub_(found[0].rest, alpha=step)
-        return found[0].y
+            shrink_(x[:, self.flat.dimension :], keep).sub_(found[0].rest, alpha=step)
+        return DualGradient(found[0].y, statistics)
 
 
 def in_blocks(score: Callable[[Tensor], Tensor], rows: Tensor, block: int = 4096) -> Tensor:

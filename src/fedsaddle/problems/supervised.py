@@ -1,10 +1,9 @@
-"""Minimisation: each client i has f_i(w), the mean loss over its rows. The agnostic objective mixes them."""
+"""Supervised learning: each client i has f_i(w), the mean loss over its rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -13,32 +12,12 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.problems.losses import CrossEntropy, Loss, classes_of, ranking
-from fedsaddle.problems.scored import AllRows, in_blocks, pooled_auroc
-
-
-class Minimisation(Protocol):
-    """What a minimising algorithm needs to know of f_i. `w` is `(C, d)`: one vector a client."""
-
-    @property
-    def dimension(self) -> int:
-        """Length d of the flat vector."""
-        ...
-
-    def initial(self) -> Tensor:
-        """The starting vector, (d,)."""
-        ...
-
-    def value(self, w: Tensor, batch: Batch) -> Tensor:
-        """f_i(w_i; batch_i) of each client, (C,)."""
-        ...
-
-    def gradient(self, w: Tensor, batch: Batch) -> Tensor:
-        """The gradient of f_i at w_i on batch_i, (C, d)."""
-        ...
+from fedsaddle.problems.protocols import AllRows, MinimisationProblem
+from fedsaddle.problems.scored import in_blocks, pooled_auroc
 
 
 @dataclass(frozen=True)
-class Supervised:
+class Supervised(MinimisationProblem):
     """`f_i(w) = mean over rows of loss(model_w(x), y) + (l2 / 2) |w|^2`, for any `nn.Module`.
 
     The module gives the starting vector and the shapes; its own parameters are never changed.
@@ -49,13 +28,13 @@ class Supervised:
     l2: float = 0.0
     compiled: bool = False  # compile the gradient of a cohort: worth it for long runs of unusual models
     flat: FlatModel = field(init=False, repr=False, compare=False)
-    gradient_of: Callable[[Tensor, Batch], Tensor] = field(init=False, repr=False, compare=False)
+    _gradient_of: Callable[[Tensor, Batch], tuple[Tensor, Tensor | None]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.l2 < float("inf"):
             raise BadInput("l2", self.l2, "the weight of the penalty must be a finite number of at least 0")
         object.__setattr__(self, "flat", FlatModel(self.model, statistics=not self.compiled))
-        object.__setattr__(self, "gradient_of", torch.compile(self._gradient) if self.compiled else self._gradient)
+        object.__setattr__(self, "_gradient_of", torch.compile(self._gradient) if self.compiled else self._gradient)
 
     @property
     def dimension(self) -> int:
@@ -74,20 +53,22 @@ class Supervised:
 
     def gradient(self, w: Tensor, batch: Batch) -> Tensor:
         """Its gradient, through the slope of the loss in the scores."""
-        return self.gradient_of(w, batch)
+        return self._gradient_of(w, batch)[0]
 
-    def descend(self, w: Tensor, batch: Batch, step: float) -> Tensor:
-        """`w - step ∇f`, written into `w`: for a chain of linear layers without a gradient in between."""
+    def descend_(self, w: Tensor, batch: Batch, step: float) -> Tensor:
+        """`w ← w - step ∇f`: for a chain of linear layers without a gradient in between."""
         chain = self.flat.chain
         if chain is None or len(w) == 1 or self.compiled or not chain.fits(batch.x):
-            return self.flat.settled(w.sub_(self.gradient(w, batch), alpha=step))
-        chain.descend(w, batch.x, lambda scores: self._slope(scores, batch), step, 1 - step * self.l2)
+            g, statistics = self._gradient_of(w, batch)
+            return self.flat.settle_(w.sub_(g, alpha=step), statistics)
+        chain.descend_(w, batch.x, lambda scores: self._slope(scores, batch), step, 1 - step * self.l2)
         return w
 
-    def _gradient(self, w: Tensor, batch: Batch) -> Tensor:
-        scores, pull = self.flat.pullback(w, batch.x)
+    def _gradient(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """The gradient, and BatchNorm's new statistics."""
+        scores, pull, statistics = self.flat.pullback(w, batch.x)
         g = pull(self._slope(scores, batch))
-        return g.add_(w, alpha=self.l2) if self.l2 else g
+        return g.add_(w, alpha=self.l2) if self.l2 else g, statistics
 
     def _slope(self, scores: Tensor, batch: Batch) -> Tensor:
         """Of each client's mean loss in its scores."""
@@ -137,8 +118,3 @@ def flat_shares(batch: Batch, like: Tensor) -> Tensor | float:
         return 1 / len(like)
     weight = batch.weight.to(like.dtype)
     return weight / weight.sum()
-
-
-def agnostic(losses: Tensor, lam: Tensor) -> Tensor:
-    """The agnostic objective `F(w, lambda) = sum_i lambda_i f_i(w)` from the clients' losses."""
-    return losses.to(lam.dtype) @ lam

@@ -1,19 +1,23 @@
-"""CODA+, CODA and NPA: stages of local descent and ascent (Algorithms 1 and 2)."""
+"""CODA+ (and with one local step NPA) and CODA: stages of local descent and ascent (Algorithms 1 and 2)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedsaddle.algorithms.coda import stages
 from fedsaddle.algorithms.coda.stages import StageState, Start
+from fedsaddle.algorithms.hyperparameters import MOST_ROWS
+from fedsaddle.arguments import whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged
+from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.schedules import Geometric, Schedule, Step
-from fedsaddle.problems.minimax import MinimaxProblem
+from fedsaddle.problems.protocols import HasBestDual, MinimaxProblem
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,9 @@ class CodaPlus:
     """CODA+ (Yuan, Guo, Xu, Ying, Yang 2021, Algorithms 1 and 2) for `min_v max_α (1/K) Σ_k f_k(v, α)`.
 
     In stage s every client takes I_s steps `v ← v - η_s (∇_v F_k + γ (v - v_0))`, `α ← α + η_s ∇_α F_k`, and then all
-    average. `primal_step`, `local_steps` and `stage_rounds` may be schedules over stages, such as
-    `Geometric(0.1, 1 / 3)`; `stage_steps` is the T_0 of the paper's experiments, a stage's length in local steps.
+    average. With `local_steps=1` it is NPA, the naive parallel algorithm of appendix C. `primal_step`, `local_steps`
+    and `stage_rounds` may be schedules over stages, such as `Geometric(0.1, 1 / 3)`; `stage_steps` is the T_0 of the
+    paper's experiments, a stage's length in local steps.
 
     **Deviations from the paper**: `output="average"` is the box's, the mean over steps and clients; "last" is what the
     published code does and the default; "random" is a random round. v and α are projected where the problem has
@@ -76,14 +81,28 @@ class CodaPlus:
     def round(self, server: StageState, clients: Clients, rng: np.random.Generator) -> StageState:
         """I_s steps and the averages; the last round of a stage begins the next one."""
         cohort, sent = stages.begin(self, server, clients, rng)
-        _, local = clients.ask(cohort, self.play, sent, weights=stages.weights(self, clients, cohort))
+        _, local = clients.ask(cohort, self.dsg, sent, weights=stages.client_weights(self, clients, cohort))
         now = replace(server, x=local.x, y=local.y, kept_x=local.path_x, kept_y=local.path_y)
-        return stages.ended(self, server, now, rng)
+        return stages.finish_round(self, server, now, rng)
 
-    def play(self, own: None, sent: Start, site: Site) -> tuple[None, Local]:
-        """The client's lines of Algorithm 2."""
-        w = stages.walk(self, sent, site, path=self.output == "average")
-        return None, Local(w.x, w.y, w.path_x, w.path_y)
+    def dsg(self, own: None, sent: Start, site: Site) -> tuple[None, Local]:
+        """The client's lines of Algorithm 2; x is v and y is α."""
+        F, γ, η, η_α = self.problem, self.proximal, sent.primal_step, sent.dual_step
+        v = site.broadcast(sent.x).clone(memory_format=torch.contiguous_format)  # the steps write into it
+        α, v_0 = site.broadcast(sent.y), sent.centre
+        pull = η * (γ * v_0)
+        mean_v, mean_α = Running(), Running()
+        for t in range(sent.steps):
+            z = site.minibatch(t, self.batch_size)
+            ascent = F.descend_(v, α, z, η, keep=1 - η * γ)  # v ← v - η (∇_v F_k(v, α; z) + γ v)
+            v = F.settle_(F.project_x(v.add_(pull)), ascent.statistics)  # ... + η γ v_0
+            α = F.project_y(α + η_α * ascent.y)  # α ← α + η ∇_α F_k(v, α; z), at the old v
+            if self.output == "average":
+                mean_v.add(v)
+                mean_α.add(α)
+        if self.output != "average":
+            return None, Local(v, α)
+        return None, Local(v, α, mean_v.mean, mean_α.mean)
 
     def model(self, server: StageState) -> Tensor:
         """v, as `output` says."""
@@ -112,18 +131,17 @@ class Coda(CodaPlus):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        knows = callable(getattr(self.problem, "best_dual", None))
-        if not knows or getattr(self.problem, "best_response", True) is None:
+        if not isinstance(self.problem, HasBestDual) or self.problem.best_response is None:
             name = type(self.problem).__name__
             raise BadInput("problem", name, "has no best dual in closed form, which CODA needs; use CODA+")
-        if self.dual_batch is not None and self.dual_batch < 1:
-            raise BadInput("dual_batch", self.dual_batch, "must be at least 1 row")
+        if self.dual_batch is not None:
+            whole("dual_batch", self.dual_batch, most=MOST_ROWS)
 
     def round(self, server: StageState, clients: Clients, rng: np.random.Generator) -> StageState:
         """CODA+'s round; at the start of a later stage the dual comes first."""
         if server.rounds == 0 and server.stage > 0:
             everyone = np.arange(clients.count)
-            weights = stages.weights(self, clients, everyone)
+            weights = stages.client_weights(self, clients, everyone)
             _, best = clients.ask(everyone, self.best_dual, Probe(server.x), weights=weights)
             server = replace(server, y=self.problem.project_y(best.y))
         return super().round(server, clients, rng)
@@ -131,11 +149,5 @@ class Coda(CodaPlus):
     def best_dual(self, own: None, sent: Probe, site: Site) -> tuple[None, BestDual]:
         """The best α for a large batch."""
         rows = site.everything() if self.dual_batch is None else site.minibatch(0, self.dual_batch)
-        return None, BestDual(self.problem.best_dual(site.each(sent.x), rows))  # type: ignore[attr-defined]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Npa(CodaPlus):
-    """The naive parallel algorithm (appendix C): CODA+ that averages after every step."""
-
-    local_steps: int = field(default=1, init=False)  # I
+        assert isinstance(self.problem, HasBestDual)
+        return None, BestDual(self.problem.best_dual(site.broadcast(sent.x), rows))

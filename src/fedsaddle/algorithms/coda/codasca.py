@@ -11,12 +11,12 @@ from torch import Tensor
 
 from fedsaddle.algorithms.coda import stages
 from fedsaddle.algorithms.coda.stages import StageState, Start
-from fedsaddle.algorithms.local_sgd import one_of
-from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Clients, Site
+from fedsaddle.arguments import choice, number
+from fedsaddle.federation.clients import Clients, Ints, Site
 from fedsaddle.federation.records import Averaged
+from fedsaddle.numerics.projections import is_everywhere
 from fedsaddle.numerics.schedules import Geometric, Schedule, Step
-from fedsaddle.problems.minimax import MinimaxProblem
+from fedsaddle.problems.protocols import MinimaxProblem, Pair
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Local:
 
     x: Averaged
     y: Averaged
-    turned_x: Averaged | None = None
-    turned_y: Averaged | None = None
+    projection_shift_x: Averaged | None = None
+    projection_shift_y: Averaged | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +70,9 @@ class Codasca:
     def __post_init__(self) -> None:
         stages.check(self)
         if isinstance(self.global_step, str):
-            one_of("global_step", self.global_step, ("sqrt",))
-        elif not 0 < self.global_step < float("inf"):
-            raise BadInput("global_step", self.global_step, 'must be a positive number, or "sqrt" for the root of K')
+            choice("global_step", self.global_step, ("sqrt",))
+        else:
+            number("global_step", self.global_step, above=0)
 
     def start(self, clients: Clients) -> StageState:
         """(v_0, α_0), c = 0."""
@@ -80,30 +80,52 @@ class Codasca:
 
     def round(self, server: StageState, clients: Clients, rng: np.random.Generator) -> StageState:
         """One round of Algorithm 4."""
-        K = clients.count
         cohort, sent = stages.begin(self, server, clients, rng)
-        answered, local = clients.ask(cohort, self.play, sent, weights=stages.weights(self, clients, cohort))
-        part, (dcx, dcy) = stages.part(self, clients, answered), _changes(sent, local)
-        cx, cy = sent.cx + part * dcx, sent.cy + part * dcy  # c = (1/K) Σ c^k
-        x, y = self._extrapolated(server, local, K)
+        weights = stages.client_weights(self, clients, cohort)
+        answered, local = clients.ask(cohort, self.dsgsca, sent, weights=weights)
+        share, (dcx, dcy) = self._share(clients, answered), _changes(sent, local)
+        cx, cy = sent.cx + share * dcx, sent.cy + share * dcy  # c = (1/K) Σ c^k
+        x, y = self._extrapolate(server, local, clients.count)  # v_r = v_{r-1} + η_g (v_r - v_{r-1})
         now = replace(server, x=x, y=y, cx=cx, cy=cy)
         if self.output == "average":
             now = replace(now, kept_x=x, kept_y=y)
-        return stages.ended(self, server, now, rng)
+        return stages.finish_round(self, server, now, rng)
 
     def fresh(self, site: Site) -> Variates:
         """Zeros, of no stage."""
         x, y = (torch.zeros(len(site.clients), *v.shape, dtype=v.dtype) for v in self.problem.initial())
         return Variates(x, y, torch.full((len(x),), -1.0, dtype=x.dtype))
 
-    def play(self, own: Variates, sent: Start, site: Site) -> tuple[Variates, Local]:
-        """The client's lines of Algorithm 4."""
+    def dsgsca(self, own: Variates, sent: Start, site: Site) -> tuple[Variates, Local]:
+        """The client's lines of Algorithm 4; x is v and y is α."""
+        F, γ, η, η_α = self.problem, self.proximal, sent.primal_step, sent.dual_step
+        c_v, c_α, v_0 = sent.cx, sent.cy, sent.centre
+        ck_v, ck_α = self._own_variates(own, sent)
+        v = site.broadcast(sent.x).clone(memory_format=torch.contiguous_format)  # the steps write into it
+        α = site.broadcast(sent.y)
+        pull = torch.add(η * (γ * v_0 - c_v), ck_v, alpha=η)
+        lift = c_α - ck_α
+        shift_v = None if is_everywhere(F.project_x) else torch.zeros_like(v)
+        shift_α = None if is_everywhere(F.project_y) else torch.zeros_like(α)
+        for t in range(sent.steps):
+            z = site.minibatch(t, self.batch_size)
+            ascent = F.descend_(v, α, z, η, keep=1 - η * γ)  # v ← v - η (∇_v F_k(v, α; z) + γ v)
+            free_v = v.add_(pull)  # ... + η (γ v_0 + c_v^k - c_v)
+            free_α = α + η_α * (ascent.y + lift)  # α ← α + η (∇_α F_k(v, α; z) - c_α^k + c_α)
+            v, α = F.project_x(free_v), F.project_y(free_α)
+            if shift_v is not None:
+                shift_v += v - free_v
+            if shift_α is not None:
+                shift_α += α - free_α
+            v = F.settle_(v, ascent.statistics)
+        reply = Local(v, α, shift_v, shift_α)
+        dcx, dcy = _changes(sent, reply)  # c^k ← c^k - c + (v_{r-1} - v) / (I η_l)
+        return Variates(ck_v.add_(dcx), ck_α.add_(dcy), torch.full_like(own.stage, sent.stage)), reply
+
+    def _own_variates(self, own: Variates, sent: Start) -> Pair:
+        """c_v^k and c_α^k; zeros where a stage begins."""
         same_stage = (own.stage == sent.stage).unsqueeze(-1)
-        cx, cy = (own.cx, own.cy) if same_stage.all() else (own.cx * same_stage, own.cy * same_stage)
-        w = stages.walk(self, sent, site, cx, cy)
-        reply = Local(w.x, w.y, w.turned_x, w.turned_y)
-        dcx, dcy = _changes(sent, reply)
-        return Variates(cx.add_(dcx), cy.add_(dcy), torch.full_like(own.stage, sent.stage)), reply
+        return (own.cx, own.cy) if same_stage.all() else (own.cx * same_stage, own.cy * same_stage)
 
     def model(self, server: StageState) -> Tensor:
         """v, as `output` says."""
@@ -117,7 +139,12 @@ class Codasca:
         """Local steps so far."""
         return server.steps
 
-    def _extrapolated(self, server: StageState, local: Local, K: int) -> tuple[Tensor, Tensor]:
+    def _share(self, clients: Clients, answered: Ints) -> float:
+        """The share of those who answered in the whole."""
+        n = stages.client_weights(self, clients, answered)
+        return len(answered) / clients.count if n is None else float(n.sum() / clients.sizes.sum())
+
+    def _extrapolate(self, server: StageState, local: Local, K: int) -> Pair:
         η_g = sqrt(K) if isinstance(self.global_step, str) else self.global_step
         if η_g == 1:
             return local.x, local.y
@@ -125,8 +152,17 @@ class Codasca:
         return self.problem.project_x(x[None])[0], self.problem.project_y(y[None])[0]
 
 
-def _changes(sent: Start, local: Local) -> tuple[Tensor, Tensor]:
-    """By how much a client's variates have changed or, given the means over clients, theirs on average."""
-    dcx = stages.mean_slope(sent.x, local.x, local.turned_x, sent.steps * sent.primal_step, sent.cx)
-    dcy = stages.mean_slope(sent.y, local.y, local.turned_y, -sent.steps * sent.dual_step, sent.cy)
+def _changes(sent: Start, local: Local) -> Pair:
+    """The change of a client's variates or, given the means over clients, of the mean: `-c + (v_{r-1} - v) / (I η)`."""
+    dcx = _change(sent.x, local.x, local.projection_shift_x, sent.steps * sent.primal_step, sent.cx)
+    dcy = _change(sent.y, local.y, local.projection_shift_y, -sent.steps * sent.dual_step, sent.cy)
     return dcx, dcy
+
+
+def _change(before: Tensor, after: Tensor, shift: Tensor | None, length: float, c: Tensor | float) -> Tensor:
+    """`(before - after + shift) / length - c`: the mean of the gradients, eq. (7), without what projections added.
+
+    In one pass over the clients' vectors: a round of CODASCA should cost hardly more than one of CODA+.
+    """
+    change = torch.add(before / length - c, after, alpha=-1 / length)
+    return change if shift is None else change.add_(shift, alpha=1 / length)

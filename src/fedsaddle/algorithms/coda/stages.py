@@ -9,21 +9,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any
+from typing import Protocol
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.local_sgd import cohort_size, one_of
+from fedsaddle.algorithms.hyperparameters import (
+    MOST_ROWS,
+    MOST_STEPS,
+    PLAYS,
+    check_problem,
+    cohort_size,
+    draw_cohort,
+)
+from fedsaddle.arguments import choice, number, whole
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Clients, Ints, Site
+from fedsaddle.federation.clients import Clients, Ints
 from fedsaddle.numerics.averages import Running
-from fedsaddle.numerics.projections import Everywhere
-from fedsaddle.numerics.schedules import at, check_step
-from fedsaddle.problems.minimax import descended
+from fedsaddle.numerics.schedules import Schedule, Step, at, check_step
+from fedsaddle.problems.protocols import MinimaxProblem, Pair
 
-STAGE_ROUNDS = 50  # unless something else is said
+STAGE_ROUNDS = 50  # R_s, unless it is given
 
 
 @dataclass(frozen=True)
@@ -57,121 +63,95 @@ class Start:
     cy: Tensor | float = 0.0
 
 
-@dataclass(frozen=True)
-class Walk:
-    """Where I steps led, and what the projections added to them."""
+class Hyperparameters(Protocol):
+    """Those of every algorithm with stages."""
 
-    x: Tensor
-    y: Tensor
-    turned_x: Tensor | None  # None: nothing
-    turned_y: Tensor | None
-    path_x: Tensor | None
-    path_y: Tensor | None
+    @property
+    def problem(self) -> MinimaxProblem: ...  # noqa: D102
+    @property
+    def sampled_clients(self) -> int | None: ...  # noqa: D102
+    @property
+    def local_steps(self) -> int | Schedule: ...  # noqa: D102
+    @property
+    def batch_size(self) -> int: ...  # noqa: D102
+    @property
+    def primal_step(self) -> Step: ...  # noqa: D102
+    @property
+    def dual_step(self) -> Step | None: ...  # noqa: D102
+    @property
+    def proximal(self) -> float: ...  # noqa: D102
+    @property
+    def stage_rounds(self) -> int | Schedule | None: ...  # noqa: D102
+    @property
+    def stage_steps(self) -> int | Schedule | None: ...  # noqa: D102
+    @property
+    def weighting(self) -> str: ...  # noqa: D102
+    @property
+    def output(self) -> str: ...  # noqa: D102
 
 
-def check(how: Any) -> None:
-    """Refuse hyper-parameters that cannot be."""
-    if how.batch_size < 1:
-        raise BadInput("batch_size", how.batch_size, "must be at least 1")
-    for key in ("local_steps", "stage_rounds", "stage_steps", "sampled_clients"):
-        value = getattr(how, key)
-        if isinstance(value, int | float) and value < 1:
-            raise BadInput(key, value, "must be at least 1")
+def check(how: Hyperparameters) -> None:
+    """Validate the hyper-parameters."""
+    check_problem(how.problem, MinimaxProblem, PLAYS)
+    whole("batch_size", how.batch_size, most=MOST_ROWS)
+    if how.sampled_clients is not None:
+        whole("sampled_clients", how.sampled_clients)
+    lengths = (("local_steps", how.local_steps), ("stage_rounds", how.stage_rounds), ("stage_steps", how.stage_steps))
+    for key, value in lengths:
+        if key == "local_steps" or value is not None:
+            _check_length(key, value)
     if how.stage_rounds is not None and how.stage_steps is not None:
         raise BadInput("stage_steps", how.stage_steps, "stage_rounds is given too; a stage has one length")
     check_step("primal_step", how.primal_step)
     if how.dual_step is not None:
         check_step("dual_step", how.dual_step)
-    if not 0 <= how.proximal < float("inf"):
-        raise BadInput("proximal", how.proximal, "the weight of the proximal term is a finite number of at least 0")
-    one_of("weighting", how.weighting, ("uniform", "size"))
-    one_of("output", how.output, ("last", "average", "random"))
+    number("proximal", how.proximal, least=0)
+    choice("weighting", how.weighting, ("uniform", "size"))
+    choice("output", how.output, ("last", "average", "random"))
 
 
-def start(how: Any, clients: Clients) -> StageState:
+def _check_length(key: str, value: object) -> None:
+    """A whole number, or a schedule over stages."""
+    if isinstance(value, type) or not isinstance(value, Schedule):
+        whole(key, value, most=MOST_STEPS)
+
+
+def start(how: Hyperparameters, clients: Clients) -> StageState:
     """(v_0, α_0)."""
     cohort_size(how.sampled_clients, clients)
     x, y = how.problem.initial()
     return StageState(x, y, x)
 
 
-def window(how: Any, stage: int) -> int:
+def window(how: Hyperparameters, stage: int) -> int:
     """I_s."""
     return ceil(at(how.local_steps, stage))
 
 
-def stage_rounds(how: Any, stage: int) -> int:
+def stage_rounds(how: Hyperparameters, stage: int) -> int:
     """R_s: given, or as many as the stage's T_0 steps need."""
     if how.stage_steps is not None:
         return ceil(at(how.stage_steps, stage) / window(how, stage))
     return STAGE_ROUNDS if how.stage_rounds is None else ceil(at(how.stage_rounds, stage))
 
 
-def begin(how: Any, server: StageState, clients: Clients, rng: np.random.Generator) -> tuple[Ints, Start]:
-    """Who is asked, and what they are told."""
+def begin(how: Hyperparameters, server: StageState, clients: Clients, rng: np.random.Generator) -> tuple[Ints, Start]:
+    """The cohort, and what it is sent."""
     s, m = server.stage, cohort_size(how.sampled_clients, clients)
-    cohort = rng.choice(clients.count, m, replace=False) if m < clients.count else np.arange(m)
+    cohort = draw_cohort(rng, clients.count, m)
     η = at(how.primal_step, s)
     η_dual = η if how.dual_step is None else at(how.dual_step, s)
     sent = Start(server.x, server.y, server.centre, η, η_dual, window(how, s), s, server.cx, server.cy)
     return cohort, sent
 
 
-def weights(how: Any, clients: Clients, asked: Ints) -> Ints | None:
-    """What each of them counts: n_k, or None if all count alike."""
+def client_weights(how: Hyperparameters, clients: Clients, asked: Ints) -> Ints | None:
+    """The weight of each client: n_k, or None if all count alike."""
     return clients.sizes[asked] if how.weighting == "size" else None
 
 
-def part(how: Any, clients: Clients, answered: Ints) -> float:
-    """The share of those who answered in the whole."""
-    n = weights(how, clients, answered)
-    return len(answered) / clients.count if n is None else float(n.sum() / clients.sizes.sum())
-
-
-def walk(
-    how: Any, sent: Start, site: Site, cx: Tensor | float = 0.0, cy: Tensor | float = 0.0, path: bool = False
-) -> Walk:
-    """I steps along `∇_x F + γ (x - v_0) - c_x^k + c_x` down and `∇_y F - c_y^k + c_y` up, projected."""
-    γ, η, η_dual = how.proximal, sent.primal_step, sent.dual_step
-    x, keep = site.each(sent.x).clone(memory_format=torch.contiguous_format), 1 - η * γ  # the steps write into x
-    y = site.each(sent.y)
-    push_x = η * (γ * sent.centre - sent.cx)
-    push_x = push_x if isinstance(cx, float) else torch.add(push_x, cx, alpha=η)
-    lift_y = sent.cy - cy
-    turned_x, turned_y = _unturned(how.problem.project_x, x), _unturned(how.problem.project_y, y)
-    mean_x, mean_y = Running(), Running()
-    for t in range(sent.steps):
-        gy = descended(how.problem, x, y, site.minibatch(t, how.batch_size), η, keep)
-        free_x = x.add_(push_x)
-        free_y = y + η_dual * (gy + lift_y)
-        x, y = how.problem.project_x(free_x), how.problem.project_y(free_y)
-        if turned_x is not None:
-            turned_x += x - free_x
-        if turned_y is not None:
-            turned_y += y - free_y
-        if path:
-            mean_x.add(x)
-            mean_y.add(y)
-    paths = (mean_x.mean, mean_y.mean) if path else (None, None)
-    return Walk(x, y, turned_x, turned_y, *paths)
-
-
-def _unturned(project: Any, like: Tensor) -> Tensor | None:
-    return None if isinstance(project, Everywhere) else torch.zeros_like(like)
-
-
-def mean_slope(before: Tensor, after: Tensor, turned: Tensor | None, length: float, less: Tensor | float) -> Tensor:
-    """The mean of the corrected directions of a walk from `before`, less a vector: `(before - after) / length - less`.
-
-    What projections added is taken out. In one pass over the clients' vectors: a round of CODASCA should cost hardly
-    more than one of CODA+.
-    """
-    slope = torch.add(before / length - less, after, alpha=-1 / length)
-    return slope if turned is None else slope.add_(turned, alpha=1 / length)
-
-
-def ended(how: Any, server: StageState, now: StageState, rng: np.random.Generator) -> StageState:
-    """After a round: note what the stage would return; at its end let that start the next stage."""
+def finish_round(how: Hyperparameters, server: StageState, now: StageState, rng: np.random.Generator) -> StageState:
+    """Note what the stage would return after this round; at its end that starts the next stage."""
     r, s = server.rounds, server.stage
     now = replace(now, centre=server.centre, stage=s, rounds=r + 1, steps=server.steps + window(how, s))
     if how.output == "random":  # a uniformly random round of those so far
@@ -187,7 +167,7 @@ def ended(how: Any, server: StageState, now: StageState, rng: np.random.Generato
     return StageState(x, y, x, s + 1, 0, now.steps)
 
 
-def returned(server: StageState) -> tuple[Tensor, Tensor]:
+def returned(server: StageState) -> Pair:
     """What the stage would return now."""
     if server.kept_x is None or server.kept_y is None:
         return server.x, server.y

@@ -22,13 +22,13 @@ from fedsaddle.algorithms.fedx.lazy_scores import (
 )
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
 from fedsaddle.algorithms.fedx.score_heap import First, HeapState, Opening, first_scores, heaped, opened
-from fedsaddle.algorithms.local_sgd import cohort_size
+from fedsaddle.algorithms.hyperparameters import cohort_size
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged, Pooled
 from fedsaddle.numerics.schedules import Step, at
 from fedsaddle.problems.pair_losses import Scores
-from fedsaddle.problems.pairwise import PairwiseRisk
+from fedsaddle.problems.protocols import PairwiseProblem
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class FedX1:
     that a client that was away sees what the others see.
     """
 
-    problem: PairwiseRisk
+    problem: PairwiseProblem
     sampled_clients: int | None = None  # |P^r|; None: all
     local_steps: int = 32  # K
     batch_size: int = 32  # B1
@@ -110,21 +110,21 @@ class FedX1:
 
     def local_sgd(self, own: None, sent: Start, site: Site) -> tuple[None, Local]:
         """Lines 7-18."""
-        risk, w = self.problem, site.each(sent.w).clone(memory_format=torch.contiguous_format)
+        risk, w = self.problem, site.broadcast(sent.w).clone(memory_format=torch.contiguous_format)
         ζs, ξs = taken(self, sent.scores1, site, FIRST), taken(self, sent.scores2, site, SECOND)  # lines 7-8
         n1, n2 = counted(self, site, FIRST, w), counted(self, site, SECOND, w)
         ω1, ω2 = n1 / sent.mean1, n2 / sent.mean2
         H1, H2 = Shared(self, site, FIRST, n1, sent.cohort), Shared(self, site, SECOND, n2, sent.cohort)  # line 9
         for k, (ζ, ξ) in enumerate(zip(ζs, ξs, strict=True)):  # line 12
             x, (z1, z2) = drawn_together(self, site, k)  # line 11
-            h, push = risk.flat.push(w, x)  # line 13
+            h, write_, statistics = risk.pushforward(w, x)  # line 13
             a, b = torch.split(h.flatten(2), [z1.y.shape[1], z2.y.shape[1]], 1)
             H1.add(z1, H1.hidden(a[:, : H1.at(k)], k))  # line 14
             H2.add(z2, H2.hidden(b[:, : H2.at(k)], k))
             g1, _ = risk.slopes(Scores(a, z1.y), ξ.scores, None, weighed(z1, ω1), ξ.weight)  # eq. (4)
             _, g2 = risk.slopes(ζ.scores, Scores(b, z2.y), None, ζ.weight, weighed(z2, ω2))  # eq. (5)
-            push(torch.cat([g1, g2], 1).view_as(h), w, 1.0, -sent.step)  # line 16
-            w = risk.project_x(w)
+            write_(torch.cat([g1, g2], 1).view_as(h), w, 1.0, -sent.step)  # line 16
+            w = risk.settle_(risk.project_x(w), statistics)
         return None, Local(w, H1.all(), H2.all())
 
     def model(self, server: FedX1State) -> Tensor:

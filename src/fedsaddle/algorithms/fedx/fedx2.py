@@ -27,14 +27,14 @@ from fedsaddle.algorithms.fedx.lazy_scores import (
 )
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
 from fedsaddle.algorithms.fedx.score_heap import First, Heaps, HeapState, Opening, first_scores, heaped, opened
-from fedsaddle.algorithms.local_sgd import cohort_size
+from fedsaddle.algorithms.hyperparameters import cohort_size
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch, Clients, Site
 from fedsaddle.federation.records import Averaged, Pooled
 from fedsaddle.numerics.schedules import Step, at
-from fedsaddle.problems.outers import Most
+from fedsaddle.problems.outers import RatioCaps
 from fedsaddle.problems.pair_losses import Scores
-from fedsaddle.problems.pairwise import PairwiseRisk
+from fedsaddle.problems.protocols import PairwiseProblem
 
 PARTNERS = 1024  # scores that the first u of the heap are observed on
 
@@ -88,7 +88,7 @@ class FedX2:
     u, which is out of date, may make a pair worth at most `pair_cap` times its sample's mean (inf is the box).
     """
 
-    problem: PairwiseRisk
+    problem: PairwiseProblem
     sampled_clients: int | None = None  # |P^r|; None: all
     local_steps: int = 32  # K
     batch_size: int = 32  # B1
@@ -141,7 +141,7 @@ class FedX2:
     def local_sgd(self, own: InnerMeans, sent: Start, site: Site) -> tuple[InnerMeans, Local]:
         """Lines 7-20."""
         risk, q = self.problem, self.problem.loss.parts
-        w, G = (site.each(v).clone(memory_format=torch.contiguous_format) for v in (sent.w, sent.G))
+        w, G = (site.broadcast(v).clone(memory_format=torch.contiguous_format) for v in (sent.w, sent.G))
         ζs, ξs = taken(self, sent.scores1, site, FIRST, q), taken(self, sent.scores2, site, SECOND)  # lines 7-8
         n1, n2 = counted(self, site, FIRST, w), counted(self, site, SECOND, w)
         ω1, ω2 = n1 / sent.mean1, n2 / sent.mean2
@@ -151,18 +151,18 @@ class FedX2:
         for k, (ζ, ξ) in enumerate(zip(ζs, ξs, strict=True)):  # line 12
             fresh = (H1.at(k), H2.at(k))
             x, (z1, z2, ẑ1, ẑ2) = drawn_together(self, site, k, fresh)  # lines 11, 14
-            h, push = risk.flat.push(w, x, sum(fresh))  # line 13
+            h, write_, statistics = risk.pushforward(w, x, sum(fresh))  # line 13
             h1, h2, ĥ1, ĥ2 = torch.split(h.flatten(2), [z.y.shape[1] for z in (z1, z2, ẑ1, ẑ2)], 1)
             a, b, c1 = Scores(h1, z1.y), Scores(h2, z2.y), weighed(z1, ω1)
-            u = own.update(risk, z1, risk.started(a, ξ.scores, ξ.weight), self.tracking)  # line 15, eq. (8)
+            u = own.update(risk, z1, risk.inner_mean(a, ξ.scores, ξ.weight), self.tracking)  # line 15, eq. (8)
             self._share(own, k, Scores(ĥ1, ẑ1.y), ẑ1, ξ, H1)  # line 14
             H2.add(ẑ2, H2.hidden(ĥ2, k))
             g1, _ = risk.slopes(a, ξ.scores, u, c1, ξ.weight, scale, most)  # eq. (9)
             _, g2 = risk.slopes(ζ.scores, b, ζ.u, ζ.weight, weighed(z2, ω2), scale, most)
-            push(
+            write_(
                 torch.cat([g1, g2], 1).view(len(w), -1, *h.shape[2:]), G, 1 - self.averaging, self.averaging
             )  # line 17
-            w = risk.project_x(w.sub_(G, alpha=sent.step))  # line 18
+            w = risk.settle_(risk.project_x(w.sub_(G, alpha=sent.step)), statistics)  # line 18
             if risk.outer.tracked:
                 growth += (c1 * (risk.outer.value(u) - scale).clamp_max(most.sample).exp()).mean(1) / self.local_steps
         return own, Local(w, G, H1.all(), H2.all(), growth if risk.outer.tracked else None)
@@ -170,23 +170,23 @@ class FedX2:
     def _share(self, own: InnerMeans, k: int, a: Scores, ẑ: Batch, ξ: Lazy, H1: Shared) -> None:
         """Scores of fresh samples of S1, with the u of theirs."""
         hidden = a._replace(h=H1.hidden(a.h, k))
-        u = self.problem.started(hidden, ξ.scores, ξ.weight)
+        u = self.problem.inner_mean(hidden, ξ.scores, ξ.weight)
         H1.add(ẑ, hidden.h, u if self.privacy is not None else own.known(ẑ, u))
 
-    def _most(self, sent: Start) -> Most:
+    def _most(self, sent: Start) -> RatioCaps:
         """What a pair can be worth, beside its sample's mean, and a sample beside the mean of all."""
         if self.pair_cap is not None:
-            return Most(math.log(self.pair_cap), math.log(self.pair_cap))
+            return RatioCaps(math.log(self.pair_cap), math.log(self.pair_cap))
         of_batch = (size_of(self, FIRST) / self.tracking, size_of(self, SECOND) / self.tracking)
         of_all = (sent.clients * sent.mean1, sent.clients * sent.mean2)
-        return Most(*(math.log(min(both)) for both in zip(of_batch, of_all, strict=True)))
+        return RatioCaps(*(math.log(min(both)) for both in zip(of_batch, of_all, strict=True)))
 
     def _observed(self, R: Heaps) -> tuple[Heaps, float]:
         """The first heap with a u for each of its scores, and the log of the mean of f."""
         risk = self.problem
         ξ = unpacked(risk, R.scores2[None, :PARTNERS], SECOND)
         ζ = [unpacked(risk, part[None], FIRST) for part in torch.split(R.scores1, PARTNERS)]
-        u = torch.cat([risk.started(part.scores, ξ.scores, ξ.weight)[0] for part in ζ])
+        u = torch.cat([risk.inner_mean(part.scores, ξ.scores, ξ.weight)[0] for part in ζ])
         logs = risk.outer.value(u) + R.scores1[:, 0].log()
         scale = float(logs.logsumexp(0)) - math.log(len(u)) if risk.outer.tracked else 0.0
         return replace(R, scores1=torch.cat([R.scores1, u], 1)), scale

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedsaddle.federation.clients import Batch, Site
 from fedsaddle.federation.records import PerSample
-from fedsaddle.problems.pairwise import PairwiseRisk
+from fedsaddle.problems.protocols import PairwiseProblem
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class InnerMeans:
     u: PerSample
     seen: PerSample
 
-    def update(self, risk: PairwiseRisk, batch: Batch, observed: Tensor, share: float) -> Tensor:
+    def update(self, risk: PairwiseProblem, batch: Batch, observed: Tensor, share: float) -> Tensor:
         """u of the batch's rows, moved towards what was observed; the first observation is taken as it is."""
         at, rows = self._at(batch)
         old, seen = self.u.gather(1, at), self.seen.gather(1, rows)
@@ -45,10 +45,10 @@ class InnerMeans:
         self.seen.scatter_(1, rows, True)
 
 
-def blank(risk: PairwiseRisk, site: Site) -> InnerMeans:
+def blank(risk: PairwiseProblem, site: Site) -> InnerMeans:
     """Nothing observed yet."""
     shape = (len(site.clients), int(site.sizes.max()))
-    u = torch.zeros(*shape, risk.loss.parts, dtype=next(risk.model.parameters()).dtype)
+    u = torch.zeros(*shape, risk.loss.parts, dtype=risk.initial().dtype)
     return InnerMeans(u, torch.zeros(shape, dtype=torch.bool))
 
 
@@ -59,7 +59,7 @@ class OwnMeans(InnerMeans):
     scale: Tensor
     begun: Tensor  # (C,)
 
-    def scaled(self, risk: PairwiseRisk, u: Tensor, share: float) -> Tensor | None:
+    def scaled(self, risk: PairwiseProblem, u: Tensor, share: float) -> Tensor | None:
         """The log of the mean of f, moved towards that of this batch; (C, 1)."""
         if not risk.outer.tracked:
             return None
@@ -70,7 +70,7 @@ class OwnMeans(InnerMeans):
         return self.scale.unsqueeze(1).clone()
 
 
-def blank_own(risk: PairwiseRisk, site: Site) -> OwnMeans:
+def blank_own(risk: PairwiseProblem, site: Site) -> OwnMeans:
     """Nothing observed yet."""
     b = blank(risk, site)
     return OwnMeans(b.u, b.seen, b.u.new_zeros(len(b.u)), torch.zeros(len(b.u), dtype=torch.bool))

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
-from fedsaddle.algorithms.local_sgd import one_of
+from fedsaddle.arguments import choice
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch, Site
 from fedsaddle.numerics.schedules import Step, check_step
 from fedsaddle.problems.pair_losses import Scores
-from fedsaddle.problems.pairwise import PairwiseRisk
+from fedsaddle.problems.protocols import PairwiseProblem
 
 FIRST, SECOND = 0, 1  # S1 and S2
 ACTIVE, FRESH, TURNS, NOISE = 0, 2, 4, 6  # streams of draws; + 1 for the second set
@@ -36,7 +36,7 @@ class Pairing(Protocol):
     """The hyper-parameters of every pairwise algorithm."""
 
     @property
-    def problem(self) -> PairwiseRisk: ...  # noqa: D102
+    def problem(self) -> PairwiseProblem: ...  # noqa: D102
     @property
     def sampled_clients(self) -> int | None: ...  # noqa: D102
     @property
@@ -62,17 +62,17 @@ class SharingScores(Pairing, Protocol):
 
 def check(how: Pairing) -> None:
     """Refuse hyper-parameters that cannot be."""
-    if not isinstance(how.problem, PairwiseRisk):
+    if not isinstance(how.problem, PairwiseProblem):
         raise BadInput("problem", type(how.problem).__name__, "give a PairwiseRisk")
     for key in ("local_steps", "batch_size", "second_batch_size", "sampled_clients", "buffer_rounds"):
         value = getattr(how, key, None)
         if value is not None and value < 1:
             raise BadInput(key, value, "must be at least 1")
     check_step("primal_step", how.primal_step)
-    one_of("sharing", getattr(how, "sharing", "all"), ("all", "sub-sampled"))
+    choice("sharing", getattr(how, "sharing", "all"), ("all", "sub-sampled"))
 
 
-def label_of(problem: PairwiseRisk, side: int) -> int | None:
+def label_of(problem: PairwiseProblem, side: int) -> int | None:
     """The label of S1 or S2; None: all rows."""
     return problem.first if side == FIRST else problem.second
 
@@ -169,7 +169,7 @@ def taken(how: Pairing, heap: Tensor, site: Site, side: int, parts: int = 0) -> 
     return [unpacked(how.problem, part, side, parts) for part in torch.split(heap[order], size, 1)]
 
 
-def unpacked(problem: PairwiseRisk, rows: Tensor, side: int, parts: int = 0) -> Lazy:
+def unpacked(problem: PairwiseProblem, rows: Tensor, side: int, parts: int = 0) -> Lazy:
     """Rows `(C, B, columns)`, of which the last `parts` are u, as what they stand for."""
     label = label_of(problem, side)
     at, end = (2 if label is None else 1), rows.shape[-1] - parts

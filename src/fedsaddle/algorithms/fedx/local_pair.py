@@ -11,13 +11,13 @@ from torch import Tensor
 
 from fedsaddle.algorithms.fedx.inner_means import OwnMeans, blank_own
 from fedsaddle.algorithms.fedx.lazy_scores import check, drawn_together, weighed
-from fedsaddle.algorithms.local_sgd import cohort_size
+from fedsaddle.algorithms.hyperparameters import cohort_size
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged
 from fedsaddle.numerics.schedules import Step, at
 from fedsaddle.problems.pair_losses import Scores
-from fedsaddle.problems.pairwise import PairwiseRisk
+from fedsaddle.problems.protocols import PairwiseProblem
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class LocalPair:
     """
 
     centralised: ClassVar[bool] = False
-    problem: PairwiseRisk
+    problem: PairwiseProblem
     sampled_clients: int | None = None  # None: all
     local_steps: int = 32  # K
     batch_size: int = 32  # B1
@@ -95,20 +95,20 @@ class LocalPair:
         """Both scores of every pair are active."""
         risk = self.problem
         β = self.averaging or (1.0 if risk.outer.linear else 0.1)
-        w, G = (site.each(v).clone(memory_format=torch.contiguous_format) for v in (sent.w, sent.G))
+        w, G = (site.broadcast(v).clone(memory_format=torch.contiguous_format) for v in (sent.w, sent.G))
         one = torch.ones(len(w), 1, dtype=w.dtype)
         for k in range(self.local_steps):
             x, (z1, z2) = drawn_together(self, site, k)
-            h, push = risk.flat.push(w, x)
+            h, write_, statistics = risk.pushforward(w, x)
             h1, h2 = torch.split(h.flatten(2), [z1.y.shape[1], z2.y.shape[1]], 1)
             a, b, c1, c2 = Scores(h1, z1.y), Scores(h2, z2.y), weighed(z1, one), weighed(z2, one)
             u = scale = None
             if own is not None:
-                u = own.update(risk, z1, risk.started(a, b, c2), self.tracking)
+                u = own.update(risk, z1, risk.inner_mean(a, b, c2), self.tracking)
                 scale = own.scaled(risk, u, self.tracking)
             g = torch.cat(risk.slopes(a, b, u, c1, c2, scale), 1)
-            push(g.view_as(h), G, 1 - β, β)
-            w = risk.project_x(w.sub_(G, alpha=sent.step))
+            write_(g.view_as(h), G, 1 - β, β)
+            w = risk.settle_(risk.project_x(w.sub_(G, alpha=sent.step)), statistics)
         return own, Local(w, G)
 
     def model(self, server: LocalPairState) -> Tensor:

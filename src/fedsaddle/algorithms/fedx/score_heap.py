@@ -95,14 +95,14 @@ class HeapState:
 
 def first_scores(how: SharingScores, sent: Opening, site: Site) -> First:
     """A client's part of the opening: scores of as many rows as it will share each round."""
-    w = site.each(sent.w)
+    w = site.broadcast(sent.w)
     found: list[Tensor] = []
     counts = [counted(how, site, side, w) for side in (FIRST, SECOND)]
     for side in (FIRST, SECOND):
         rows = shared_rows(how, side, sent.cohort)
         z = drawn(how, site, 0, side, rows)
         shared = Shared(how, site, side, counts[side], sent.cohort)
-        shared.add(z, shared.hidden(how.problem.flat.scores(w, z.x).flatten(2).detach(), 0))
+        shared.add(z, shared.hidden(how.problem.scores_of(w, z.x).detach(), 0))
         found.append(shared.all())
     n1, n2 = (c.squeeze(1) for c in counts)
     return First(found[0], found[1], n1, n2, (n1 > 0).to(w.dtype), (n2 > 0).to(w.dtype))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.sgda import rounds as sync
-from fedsaddle.algorithms.sgda.rounds import Local, Noted, Playing, SgdaState, Start
+from fedsaddle.algorithms.sgda import rounds
+from fedsaddle.algorithms.sgda.rounds import IterateRecorder, Local, MidRound, SgdaState, Start
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.numerics.schedules import Step
-from fedsaddle.problems.minimax import MinimaxProblem, stepped
+from fedsaddle.problems.protocols import MinimaxProblem, Pair
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +21,16 @@ class LocalSgda:
     """Local SGDA (Sharma, Panda, Joshi, Varshney 2022, Algorithm 1): `min_x max_y (1/n) Σ_i f_i(x, y)`.
 
     With `snapshot_every` S it is Local SGDA+ (Algorithm 4): the ascent direction is taken at a snapshot of x, the
-    average of the clients' x, refreshed every S iterations, whatever τ is.
+    average of the clients' x, refreshed every S iterations, whatever τ is; the paper's runs use S = τ².
+
+    Example:
+        >>> import torch, fedsaddle as fs
+        >>> game = fs.Minimax(
+        ...     lambda x, y, batch: x @ x / 2 + batch.x @ x * y - y @ y / 2,
+        ...     start_x=torch.ones(3), start_y=torch.zeros(1),
+        ... )
+        >>> fs.LocalSgda(problem=game, local_steps=5, snapshot_every=25).dual_step
+        0.016
 
     **Deviations from the paper**: x and y are projected after every local step where the problem has projections (the
     simplex of its fair classification); a cohort may be drawn, where the paper's clients all take part.
@@ -36,36 +46,51 @@ class LocalSgda:
     output: str = "last"  # or "random", as in the box, or "average"
 
     def __post_init__(self) -> None:
-        sync.check(self)
+        rounds.check(self)
 
     def start(self, clients: Clients) -> SgdaState:
         """x_0, y_0, and x_0 as the first snapshot."""
-        return sync.start(self, clients)
+        return rounds.start(self, clients)
 
     def round(self, server: SgdaState, clients: Clients, rng: np.random.Generator) -> SgdaState:
-        """τ iterations and the averages (lines 7-9 of Algorithm 1, 6-15 of Algorithm 4)."""
-        return sync.synchronised(self, server, clients, rng)
+        """τ iterations and the averages (lines 6-9 of Algorithm 1, 6-15 of Algorithm 4)."""
+        return rounds.synchronised_round(self, self.local_sgda, server, clients, rng)
 
-    def fresh(self, site: Site) -> Playing | None:
+    def fresh(self, site: Site) -> MidRound | None:
         """Clients remember something only where a snapshot cuts rounds in two."""
-        return sync.blank(self, site) if sync.cuts_rounds(self) else None
+        return rounds.blank(self, site) if rounds.cuts_rounds(self) else None
 
-    def play(self, own: Playing | None, sent: Start, site: Site) -> tuple[Playing | None, Local]:
-        """Lines 3-5."""
-        x, y = (site.each(sent.x), site.each(sent.y)) if own is None or sent.first == 0 else (own.x, own.y)
-        x, noted = x.clone(memory_format=torch.contiguous_format), Noted(self, sent)  # the steps write into x
-        for t in range(sent.first, sent.last):
+    def local_sgda(self, own: MidRound | None, sent: Start, site: Site) -> tuple[MidRound | None, Local]:
+        """Lines 3-5, for the iterations that were asked for."""
+        pair = rounds.begin(own, sent, site)
+        steps = self._algorithm_1 if sent.anchor is None else self._algorithm_4
+        seen = IterateRecorder(sent, self.output == "average")
+        for t, pair in enumerate(steps(*pair, sent, site), sent.first + 1):  # noqa: B020
+            seen.add(t, pair[0])
+        x, y = pair
+        unfinished = own is not None and sent.last < self.local_steps
+        left = MidRound(x, y, own.dx, own.dy, own.started) if unfinished and own is not None else None
+        return left, Local(x, y, picked=seen.picked, path=seen.path)
+
+    def _algorithm_1(self, x: Tensor, y: Tensor, sent: Start, site: Site) -> Iterator[Pair]:
+        f, η_x, η_y = self.problem, sent.primal_step, sent.dual_step
+        x = x.clone(memory_format=torch.contiguous_format)  # the steps write into it
+        for t in range(sent.first, sent.last):  # line 2
             ξ = site.minibatch(t, self.batch_size)  # line 3
-            if sent.anchor is None:
-                x, y = stepped(self.problem, x, y, ξ, sent.primal_step, sent.dual_step)  # lines 4-5
-            else:
-                gx, gy = sync.gradients(self.problem, x, y, ξ, sent, site)
-                x = self.problem.project_x(x - sent.primal_step * gx)
-                y = self.problem.project_y(y + sent.dual_step * gy)  # line 5 of Algorithm 4
-            noted.add(t + 1, x)
-        unfinished = sent.last < self.local_steps and own is not None
-        left = Playing(x, y, own.dx, own.dy, own.started) if unfinished and own is not None else None
-        return left, Local(x, y, picked=noted.picked, path=noted.path)
+            ascent = f.descend_(x, y, ξ, η_x)  # line 4: x ← x - η_x ∇_x f_i(x, y; ξ)
+            x = f.settle_(f.project_x(x), ascent.statistics)
+            y = f.project_y(torch.add(y, ascent.y, alpha=η_y))  # line 5: y ← y + η_y ∇_y f_i(x, y; ξ), at the old x
+            yield x, y
+
+    def _algorithm_4(self, x: Tensor, y: Tensor, sent: Start, site: Site) -> Iterator[Pair]:
+        f, η_x, η_y, x̃ = self.problem, sent.primal_step, sent.dual_step, sent.anchor
+        assert x̃ is not None
+        for t in range(sent.first, sent.last):  # line 2
+            ξ = site.minibatch(t, self.batch_size)  # line 3
+            descent, gy = f.gradient_x(x, y, ξ), f.gradient_y(site.broadcast(x̃), y, ξ)
+            x = f.settle_(f.project_x(x - η_x * descent.x), descent.statistics)  # line 4: as in Algorithm 1
+            y = f.project_y(y + η_y * gy)  # line 5: y ← y + η_y ∇_y f_i(x̃, y; ξ)
+            yield x, y
 
     def model(self, server: SgdaState) -> Tensor:
         """x, as `output` says."""
@@ -74,10 +99,3 @@ class LocalSgda:
     def dual(self, server: SgdaState) -> Tensor:
         """The last y."""
         return server.y
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocalSgdaPlus(LocalSgda):
-    """Local SGDA+ (Algorithm 4): Local SGDA whose snapshot period must be given; the paper's runs use τ²."""
-
-    snapshot_every: int = field()  # S; no default

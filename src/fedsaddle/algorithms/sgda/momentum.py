@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.local_sgd import one_of
-from fedsaddle.algorithms.sgda import rounds as sync
-from fedsaddle.algorithms.sgda.rounds import Local, Noted, Playing, SgdaState, Start
+from fedsaddle.algorithms.sgda import rounds
+from fedsaddle.algorithms.sgda.rounds import IterateRecorder, Local, MidRound, SgdaState, Start
+from fedsaddle.arguments import choice, number
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.numerics.schedules import Step
-from fedsaddle.problems.minimax import MinimaxProblem
+from fedsaddle.problems.protocols import Gradients, MinimaxProblem, Pair
 
 FIRST = 1  # the stream of the batch that starts the momentum
 
@@ -45,65 +45,69 @@ class MomentumLocalSgda:
     output: str = "last"  # or "random", as in the box, or "average"
 
     def __post_init__(self) -> None:
-        sync.check(self)
-        one_of("momentum_at_sync", self.momentum_at_sync, ("average", "keep", "reset"))
-        if not 0 < self.alpha <= 1:
-            raise BadInput("alpha", self.alpha, "must be above 0 and at most 1")
+        rounds.check(self)
+        choice("momentum_at_sync", self.momentum_at_sync, ("average", "keep", "reset"))
+        number("alpha", self.alpha, above=0, most=1)
         for key in ("primal_beta", "dual_beta"):
-            if not 0 < getattr(self, key) * self.alpha <= 1:
-                raise BadInput(key, getattr(self, key), "times alpha must be above 0 and at most 1")
+            beta = number(key, getattr(self, key), above=0)
+            if beta * self.alpha > 1:
+                raise BadInput(key, beta, "times alpha must be above 0 and at most 1")
 
     def start(self, clients: Clients) -> SgdaState:
         """x_0, y_0, and x_0 as the first snapshot."""
-        return sync.start(self, clients)
+        return rounds.start(self, clients)
 
     def round(self, server: SgdaState, clients: Clients, rng: np.random.Generator) -> SgdaState:
         """τ iterations and the averages (lines 8-12 of Algorithm 2, 8-18 of Algorithm 5)."""
-        return sync.synchronised(self, server, clients, rng)
+        return rounds.synchronised_round(self, self.local_sgda, server, clients, rng)
 
-    def fresh(self, site: Site) -> Playing | None:
+    def fresh(self, site: Site) -> MidRound | None:
         """Clients remember the momentum they keep, and where a snapshot cut their round."""
-        wanted = self.momentum_at_sync == "keep" or sync.cuts_rounds(self)
-        return sync.blank(self, site) if wanted else None
+        wanted = self.momentum_at_sync == "keep" or rounds.cuts_rounds(self)
+        return rounds.blank(self, site) if wanted else None
 
-    def play(self, own: Playing | None, sent: Start, site: Site) -> tuple[Playing | None, Local]:
-        """Lines 3-7."""
-        begins = own is None or sent.first == 0
-        x, y = (site.each(sent.x), site.each(sent.y)) if begins or own is None else (own.x, own.y)
+    def local_sgda(self, own: MidRound | None, sent: Start, site: Site) -> tuple[MidRound | None, Local]:
+        """Lines 3-7, for the iterations that were asked for."""
+        f, α, β_x, β_y = self.problem, self.alpha, self.primal_beta, self.dual_beta
+        η_x, η_y = sent.primal_step, sent.dual_step
+        x, y = rounds.begin(own, sent, site)
         dx, dy = self._momentum(own, sent, site, x, y)
-        noted, α = Noted(self, sent), self.alpha
-        for t in range(sent.first, sent.last):
-            x = self.problem.project_x(x - α * sent.primal_step * dx)  # line 3
-            y = self.problem.project_y(y + α * sent.dual_step * dy)  # line 4
-            gx, gy = self._gradients(x, y, sent, site, t, stream=0)  # line 5
-            x = self.problem.project_x(x)  # where it is; it takes in statistics that the gradient left behind
-            dx = (1 - self.primal_beta * α) * dx + self.primal_beta * α * gx  # line 6
-            dy = (1 - self.dual_beta * α) * dy + self.dual_beta * α * gy  # line 7
-            noted.add(t + 1, x)
-        synced, at_sync = sent.last == self.local_steps, self.momentum_at_sync
-        if synced and at_sync == "reset":
+        seen = IterateRecorder(sent, self.output == "average")
+        for t in range(sent.first, sent.last):  # line 2
+            x = f.project_x(x - α * η_x * dx)  # line 3
+            y = f.project_y(y + α * η_y * dy)  # line 4
+            g = self._gradients(x, y, sent, site, t, stream=0)  # line 5
+            dx = (1 - β_x * α) * dx + β_x * α * g.x  # line 6
+            dy = (1 - β_y * α) * dy + β_y * α * g.y  # line 7
+            x = f.settle_(x, g.statistics)
+            seen.add(t + 1, x)
+        synced = sent.last == self.local_steps
+        if synced and self.momentum_at_sync == "reset":
             dx, dy = torch.zeros_like(dx), torch.zeros_like(dy)  # line 12 of Algorithm 5
-        remembers = own is not None and (not synced or at_sync == "keep")
-        left = Playing(x, y, dx, dy, torch.ones(len(x), dtype=x.dtype)) if remembers else None
-        shares = synced and at_sync != "keep"
-        return left, Local(x, y, dx if shares else None, dy if shares else None, noted.picked, noted.path)
+        remembers = own is not None and (not synced or self.momentum_at_sync == "keep")
+        left = MidRound(x, y, dx, dy, torch.ones(len(x), dtype=x.dtype)) if remembers else None
+        shares = synced and self.momentum_at_sync != "keep"
+        return left, Local(x, y, dx if shares else None, dy if shares else None, seen.picked, seen.path)
 
-    def _momentum(self, own: Playing | None, sent: Start, site: Site, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def _momentum(self, own: MidRound | None, sent: Start, site: Site, x: Tensor, y: Tensor) -> Pair:
         """What the round begins with: the server's, the client's own, or at first a stochastic gradient (line 1)."""
         if own is not None and sent.first > 0:
             return own.dx, own.dy
         if sent.dx is not None and sent.dy is not None:
-            return site.each(sent.dx), site.each(sent.dy)
-        gx, gy = self._gradients(x, y, sent, site, 0, stream=FIRST)
+            return site.broadcast(sent.dx), site.broadcast(sent.dy)
+        g = self._gradients(x, y, sent, site, 0, stream=FIRST)
         if own is None or self.momentum_at_sync != "keep":
-            return gx, gy
+            return g.x, g.y
         began = own.started[:, None] > 0
-        return torch.where(began, own.dx, gx), torch.where(began, own.dy, gy)
+        return torch.where(began, own.dx, g.x), torch.where(began, own.dy, g.y)
 
-    def _gradients(self, x: Tensor, y: Tensor, sent: Start, site: Site, t: int, stream: int) -> tuple[Tensor, Tensor]:
-        """One batch for both."""
+    def _gradients(self, x: Tensor, y: Tensor, sent: Start, site: Site, t: int, stream: int) -> Gradients:
+        """∇_x at (x, y), and ∇_y there as well or, with snapshots, at (x̃, y); one batch for both."""
         ξ = site.minibatch(t, self.batch_size, stream)
-        return sync.gradients(self.problem, x, y, ξ, sent, site)
+        if sent.anchor is None:
+            return self.problem.gradients(x, y, ξ)
+        descent = self.problem.gradient_x(x, y, ξ)
+        return Gradients(descent.x, self.problem.gradient_y(site.broadcast(sent.anchor), y, ξ), descent.statistics)
 
     def model(self, server: SgdaState) -> Tensor:
         """x, as `output` says."""
@@ -112,11 +116,3 @@ class MomentumLocalSgda:
     def dual(self, server: SgdaState) -> Tensor:
         """The last y."""
         return server.y
-
-
-@dataclass(frozen=True, kw_only=True)
-class MomentumLocalSgdaPlus(MomentumLocalSgda):
-    """Momentum Local SGDA+ (Algorithm 5): the snapshot period must be given, and an average resets the momentum."""
-
-    snapshot_every: int = field()  # S; no default
-    momentum_at_sync: str = "reset"

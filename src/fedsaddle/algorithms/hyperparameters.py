@@ -1,0 +1,54 @@
+"""Checks of hyper-parameters that algorithms share, and the draw of a cohort."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedsaddle.arguments import number, whole
+from fedsaddle.errors import BadInput
+from fedsaddle.federation.clients import Clients, Ints
+from fedsaddle.numerics.schedules import Schedule
+
+MOST_STEPS = 1_000_000  # local steps between two exchanges
+MOST_ROWS = 10_000_000  # rows of a minibatch
+
+
+def check_local(local_steps: object, batch_size: object, sampled_clients: object) -> None:
+    """Validate τ, the batch and the cohort."""
+    whole("local_steps", local_steps, most=MOST_STEPS)
+    whole("batch_size", batch_size, most=MOST_ROWS)
+    if sampled_clients is not None:
+        whole("sampled_clients", sampled_clients)
+
+
+def constant_step(key: str, step: object) -> None:
+    """Validate a step that cannot follow a schedule."""
+    if isinstance(step, Schedule):
+        raise BadInput(key, step, "this step stays as it is: give a number, not a schedule")
+    number(key, step, above=0)
+
+
+def check_problem(problem: object, kind: type, remedy: str) -> None:
+    """Validate that a problem is of the kind that the algorithm solves."""
+    if isinstance(problem, type) or not isinstance(problem, kind):
+        name = problem.__name__ if isinstance(problem, type) else type(problem).__name__
+        raise BadInput("problem", name, remedy)
+
+
+MINIMISES = "this algorithm minimises: give it a problem such as fs.Supervised, or inherit from fs.MinimisationProblem"
+PLAYS = "this algorithm is for min-max problems: give it one such as fs.Minimax, or inherit from fs.MinimaxProblem"
+PAIRS = "this algorithm is for pairs of rows: give it fs.PairwiseRisk, or one of fs.risks"
+
+
+def cohort_size(sampled_clients: int | None, clients: Clients) -> int:
+    """m, or all clients; m > N cannot be."""
+    if sampled_clients is None:
+        return clients.count
+    if sampled_clients > clients.count:
+        raise BadInput("sampled_clients", sampled_clients, f"there are only {clients.count} clients")
+    return sampled_clients
+
+
+def draw_cohort(rng: np.random.Generator, count: int, size: int) -> Ints:
+    """`size` of `count` clients, uniformly without replacement; all of them, in order, without a draw."""
+    return rng.choice(count, size, replace=False) if size < count else np.arange(count)

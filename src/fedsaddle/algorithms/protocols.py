@@ -1,0 +1,102 @@
+"""What a run asks of an algorithm, and what else an algorithm may offer."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from torch import Tensor
+
+from fedsaddle.federation.clients import Clients
+from fedsaddle.problems.protocols import Problem
+
+State = TypeVar("State")
+Seen = TypeVar("Seen", contravariant=True)
+
+
+@runtime_checkable
+class Algorithm(Protocol[State]):
+    """An algorithm: frozen hyper-parameters, and functions of the server's state, a frozen dataclass.
+
+    Its clients' parts are methods `(own, sent, site) -> (own, reply)`, which it hands to `clients.ask`.
+    """
+
+    @property
+    def problem(self) -> Problem:
+        """What is solved."""
+        ...
+
+    def start(self, clients: Clients) -> State:
+        """The state before the first round."""
+        ...
+
+    def round(self, server: State, clients: Clients, rng: np.random.Generator) -> State:
+        """The state after one more round; `server` stays as it is."""
+        ...
+
+    def model(self, server: State) -> Tensor:
+        """The solution so far, one flat vector."""
+        ...
+
+
+@runtime_checkable
+class HasDual(Protocol[Seen]):
+    """An algorithm with a second player."""
+
+    def dual(self, server: Seen) -> Tensor:
+        """The y that goes with the solution."""
+        ...
+
+
+@runtime_checkable
+class HasMixture(Protocol[Seen]):
+    """An algorithm that weighs clients."""
+
+    def mixture(self, server: Seen) -> Tensor:
+        """λ, one number a client."""
+        ...
+
+
+@runtime_checkable
+class CountsIterations(Protocol[Seen]):
+    """An algorithm whose rounds are not all alike."""
+
+    def iterations(self, server: Seen) -> int:
+        """Local steps so far."""
+        ...
+
+
+@runtime_checkable
+class HasLocalSteps(Protocol):
+    """An algorithm with the same number of local steps in every round."""
+
+    @property
+    def local_steps(self) -> int:
+        """Steps at a client between two exchanges."""
+        ...
+
+
+@runtime_checkable
+class Guarantees(Protocol):
+    """An algorithm with a guarantee of privacy."""
+
+    def guarantee(self, rounds: int) -> dict[str, Any] | None:
+        """What it guarantees after so many rounds; None: nothing."""
+        ...
+
+
+def dual_of(algorithm: Algorithm[State], server: State) -> Tensor | None:
+    """y, for algorithms that have one."""
+    return algorithm.dual(server) if isinstance(algorithm, HasDual) else None
+
+
+def mixture_of(algorithm: Algorithm[State], server: State) -> Tensor | None:
+    """λ, for algorithms that have one."""
+    return algorithm.mixture(server) if isinstance(algorithm, HasMixture) else None
+
+
+def iterations_of(algorithm: Algorithm[State], server: State, rounds: int) -> int | None:
+    """Local steps after so many rounds; None where the algorithm does not say."""
+    if isinstance(algorithm, CountsIterations):
+        return int(algorithm.iterations(server))
+    return rounds * algorithm.local_steps if isinstance(algorithm, HasLocalSteps) else None
