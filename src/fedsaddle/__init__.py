@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.qfedavg import QFedAvg as QFedAvg
     from fedsaddle.algorithms.sgda.local_sgda import LocalSgda as LocalSgda
     from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda as MomentumLocalSgda
-    from fedsaddle.config.load import load as load
+    from fedsaddle.config.build import algorithm as algorithm
+    from fedsaddle.config.build import load as load
     from fedsaddle.data.federated import federate as federate
     from fedsaddle.data.noise import Noise as Noise
     from fedsaddle.data.store import Lazy as Lazy
@@ -81,7 +82,8 @@ _WHERE = {
     "Storm": "algorithms.estimators",
     "Supervised": "problems.supervised",
     "federate": "data.federated",
-    "load": "config.load",
+    "algorithm": "config.build",
+    "load": "config.build",
     "run": "runs.run",
 }
 _MODULES = {

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+import fedsaddle as fs
 from fedsaddle.algorithms.coda.coda import Coda, CodaPlus
 from fedsaddle.algorithms.coda.codasca import Codasca
 from fedsaddle.algorithms.estimators import MiniBatch, Spider, Storm
-from fedsaddle.algorithms.fedsgda import FedSgda, FedSgdaSpider, FedSgdaStorm
-from fedsaddle.algorithms.sgda.local_sgda import LocalSgda, LocalSgdaPlus
-from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda, MomentumLocalSgdaPlus
+from fedsaddle.algorithms.fedsgda import FedSgda
+from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
+from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.schedules import Geometric, Power, Staged
 from fedsaddle.problems.minimax import Minimax
@@ -19,12 +20,12 @@ from small import classes, serial
 NAN, INFINITY = float("nan"), float("inf")
 EVERY = {
     "LocalSgda": (LocalSgda, {}),
-    "LocalSgdaPlus": (LocalSgdaPlus, {"snapshot_every": 4}),
+    "LocalSgdaPlus": (LocalSgda, {"snapshot_every": 4}),
     "MomentumLocalSgda": (MomentumLocalSgda, {}),
-    "MomentumLocalSgdaPlus": (MomentumLocalSgdaPlus, {"snapshot_every": 4}),
+    "MomentumLocalSgdaPlus": (MomentumLocalSgda, {"snapshot_every": 4, "momentum_at_sync": "reset"}),
     "FedSgda": (FedSgda, {}),
-    "FedSgdaStorm": (FedSgdaStorm, {}),
-    "FedSgdaSpider": (FedSgdaSpider, {}),
+    "FedSgdaStorm": (FedSgda, {"estimator": Storm()}),
+    "FedSgdaSpider": (FedSgda, {"estimator": Spider()}),
     "CodaPlus": (CodaPlus, {}),
     "Codasca": (Codasca, {}),
 }
@@ -62,10 +63,10 @@ def test_more_clients_than_there_are(name):
         make(name, sampled_clients=7).start(serial(classes()))
 
 
-@pytest.mark.parametrize("name", ["LocalSgdaPlus", "MomentumLocalSgdaPlus"])
+@pytest.mark.parametrize("name", ["Local SGDA+", "Momentum Local SGDA+"])
 def test_the_period_of_snapshots_must_be_given(name):
-    with pytest.raises(TypeError, match="snapshot_every"):
-        EVERY[name][0](problem=problem())
+    with pytest.raises(BadInput, match="snapshot_every"):
+        fs.algorithm(name, problem=problem())
 
 
 @pytest.mark.parametrize(

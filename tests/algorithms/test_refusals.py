@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from torch import nn
 
-from fedsaddle import Afl, Drfa, DrfaGa, DrfaProx, FedAvg, QFedAvg
+import fedsaddle as fs
+from fedsaddle import Drfa, DrfaGa, FedAvg, QFedAvg
 from fedsaddle.errors import BadInput
 from fedsaddle.problems.supervised import Supervised
 from small import classes, seeded, serial
 
 NAN, INFINITY = float("nan"), float("inf")
-EVERY = {"FedAvg": FedAvg, "QFedAvg": QFedAvg, "Drfa": Drfa, "DrfaGa": DrfaGa, "Afl": Afl}
+EVERY = {"FedAvg": FedAvg, "QFedAvg": QFedAvg, "Drfa": Drfa, "DrfaGa": DrfaGa, "AFL": partial(Drfa, local_steps=1)}
 SHARED = [
     ("batch_size", 0),
     ("batch_size", -5),
@@ -28,9 +31,9 @@ OWN = {
     "QFedAvg": [("q", -0.1), ("q", NAN), ("q", INFINITY), ("sampling", "none")],
     "Drfa": [*DUAL, ("weighting", "both"), ("output", "best"), ("dual_decay", 0.0), ("dual_decay", 1.1)],
     "DrfaGa": [*DUAL, ("output", "best"), ("average_after", -1)],
-    "Afl": [*DUAL, ("weighting", "both"), ("output", "best"), ("dual_decay", NAN)],
+    "AFL": [*DUAL, ("weighting", "both"), ("output", "best"), ("dual_decay", NAN)],
 }
-STEPS = [(name, "local_steps", value) for name in EVERY if name != "Afl" for value in (0, -1)]
+STEPS = [(name, "local_steps", value) for name in EVERY if name != "AFL" for value in (0, -1)]
 CASES = [(name, key, value) for name in EVERY for key, value in SHARED + OWN[name]] + STEPS
 
 
@@ -63,19 +66,19 @@ def test_exactly_all_clients(name):
 
 @pytest.mark.parametrize(("name", "key"), [("FedAvg", "weighting"), ("Drfa", "weighting"), ("QFedAvg", "sampling")])
 def test_a_wrong_word_is_answered_with_the_right_ones(name, key):
-    with pytest.raises(BadInput, match=r"choose one of \w+, \w+"):
+    with pytest.raises(BadInput, match=r"choose one of '\w+', '\w+'"):
         EVERY[name](problem=problem(), **{key: "wrong"})
 
 
 def test_afl_takes_one_local_step():
-    assert Afl(problem=problem()).local_steps == 1
-    with pytest.raises((BadInput, TypeError), match="local_steps"):
-        Afl(problem=problem(), local_steps=5)
+    assert fs.algorithm("AFL", problem=problem()).local_steps == 1
+    with pytest.raises(BadInput, match="local_steps = 5: AFL means local_steps = 1"):
+        fs.algorithm("AFL", problem=problem(), local_steps=5)
 
 
 def test_drfa_prox_needs_its_regulariser():
-    with pytest.raises(TypeError, match="regulariser"):
-        DrfaProx(problem=problem())
+    with pytest.raises(BadInput, match="regulariser = None: DRFA-Prox needs it"):
+        fs.algorithm("DRFA-Prox", problem=problem())
 
 
 @pytest.mark.parametrize("name", EVERY)

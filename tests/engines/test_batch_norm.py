@@ -11,8 +11,8 @@ from torch import nn
 
 import fedsaddle as fs
 from fedsaddle.algorithms.fedavg import Start
-from fedsaddle.algorithms.sgda.local_sgda import LocalSgdaPlus
-from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgdaPlus
+from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
+from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda
 from fedsaddle.data.store import Stacked
 from fedsaddle.engines.choose import make_engine
 from fedsaddle.engines.serial import Serial
@@ -49,9 +49,11 @@ ALGORITHMS = {
     "DRFA": lambda: fs.Drfa(problem=cross_entropy(), **STEPS),
     "q-FedAvg": lambda: fs.QFedAvg(problem=cross_entropy(), q=0.5, **STEPS),
     "Local SGDA": lambda: fs.LocalSgda(problem=auc(), **STEPS),
-    "Local SGDA+": lambda: LocalSgdaPlus(problem=auc(), snapshot_every=2, **STEPS),
+    "Local SGDA+": lambda: LocalSgda(problem=auc(), snapshot_every=2, **STEPS),
     "Momentum Local SGDA": lambda: fs.MomentumLocalSgda(problem=auc(), **STEPS),
-    "Momentum Local SGDA+": lambda: MomentumLocalSgdaPlus(problem=auc(), snapshot_every=4, **STEPS),
+    "Momentum Local SGDA+": lambda: MomentumLocalSgda(
+        problem=auc(), snapshot_every=4, momentum_at_sync="reset", **STEPS
+    ),
     "FedSGDA": lambda: fs.FedSgda(problem=auc(), **STEPS),
     "CODA+": lambda: fs.CodaPlus(problem=auc(), stage_rounds=2, **STEPS),
     "CODASCA": lambda: fs.Codasca(problem=auc(), stage_rounds=2, global_step=1.1, **STEPS),

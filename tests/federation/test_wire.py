@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from fedsaddle.algorithms.drfa import Drfa
-from fedsaddle.algorithms.sgda.local_sgda import LocalSgdaPlus
 from fedsaddle.errors import BadMessage
 from fedsaddle.federation.wire import Message, kinds_of, name_of, pack, unpack
 
@@ -117,7 +116,7 @@ def test_other_things_cannot_be_sent(value):
 def test_an_algorithm_knows_its_records_and_no_others():
     names = {name.split(":")[1] for name in kinds_of(Drfa(problem=None))}
     assert {"Start", "LocalModels", "Probe", "LocalLoss"} <= names
-    assert "fedsaddle.algorithms.sgda.rounds:Local" in kinds_of(LocalSgdaPlus(problem=None, snapshot_every=2))
+    assert "fedsaddle.algorithms.sgda.rounds:Local" in kinds_of(LocalSgda(problem=None, snapshot_every=2))
     with pytest.raises(BadMessage, match="unknown kind"):
         unpack(pack(Message({}, Outer(1))), kinds_of(Drfa(problem=None)))
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedsaddle import Afl, Drfa, DrfaGa, DrfaProx, FedAvg, QFedAvg
+import fedsaddle as fs
+from fedsaddle import Drfa, DrfaGa, FedAvg, QFedAvg
 from fedsaddle.federation.records import same
 from fedsaddle.numerics.projections import Everywhere
 from fedsaddle.numerics.regularisers import Concave, KullbackLeibler, Quadratic
@@ -34,7 +35,7 @@ def identical(a, b, engine, rows=None, rounds=4, atol=1e-12):
 @pytest.mark.parametrize("weighting", ["sample", "weight"])
 def test_afl_is_drfa_with_one_local_step(engine, weighting):
     options = {k: v for k, v in DUAL.items() if k != "local_steps"} | {"weighting": weighting}
-    afl, drfa = Afl(problem=problem(), **options), Drfa(problem=problem(), local_steps=1, **options)
+    afl, drfa = fs.algorithm("AFL", problem=problem(), **options), Drfa(problem=problem(), local_steps=1, **options)
     for a, b in zip(play(afl, engine(classes()), 4), play(drfa, engine(classes()), 4), strict=True):
         assert same(a, b)
 
@@ -53,7 +54,9 @@ def test_drfa_prox_without_strength_is_drfa(engine, g):
 def test_drfa_prox_is_drfa_with_a_regulariser(engine):
     g = KullbackLeibler(0.5)
     identical(
-        DrfaProx(problem=problem(), regulariser=g, **DUAL), Drfa(problem=problem(), regulariser=g, **DUAL), engine
+        fs.algorithm("DRFA-Prox", problem=problem(), regulariser=g, **DUAL),
+        Drfa(problem=problem(), regulariser=g, **DUAL),
+        engine,
     )
 
 

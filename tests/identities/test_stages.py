@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedsaddle import CodaPlus, Codasca, LocalSgda, Minimax, Npa
+import fedsaddle as fs
+from fedsaddle import CodaPlus, Codasca, LocalSgda, Minimax
 from fedsaddle.numerics.projections import Ball
 from fedsaddle.numerics.schedules import Geometric
 from fedsaddle.problems.auc import MinimaxAuc
@@ -37,7 +38,7 @@ def same(a, b, atol=1e-12):
 
 def test_npa_is_coda_plus_with_a_window_of_one():
     same(
-        points(Npa(problem=game(), **PLAN), classes()),
+        points(fs.algorithm("NPA", problem=game(), **PLAN), classes()),
         points(CodaPlus(problem=game(), local_steps=1, **PLAN), classes()),
     )
 

@@ -6,7 +6,8 @@ from argmax import ball, free
 from coda_box import coda_plus, codasca
 from game import GameWorld, problem
 
-from fedsaddle import Coda, CodaPlus, Codasca, Npa
+import fedsaddle as fs
+from fedsaddle import Coda, CodaPlus, Codasca
 from fedsaddle.numerics.projections import Ball
 from fedsaddle.numerics.schedules import Geometric
 from small import play
@@ -132,7 +133,7 @@ def test_coda(engine, rows, by_hand):
 
 @engines
 def test_npa(engine):
-    algorithm = Npa(problem=problem(), stage_rounds=3, primal_step=0.2, **EXACT)
+    algorithm = fs.algorithm("NPA", problem=problem(), stage_rounds=3, primal_step=0.2, **EXACT)
     states, _ = library(algorithm, engine)
     expected = box(coda_plus, R=lambda s: 3, I=lambda s: 1, eta=lambda s: 0.2)
     agree([algorithm.model(s) for s in states], expected["x"])

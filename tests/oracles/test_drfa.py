@@ -6,7 +6,8 @@ from argmax import Distance, Divergence, Quartic, ball
 from draws import World
 from drfa_box import drfa
 
-from fedsaddle import Afl, Drfa
+import fedsaddle as fs
+from fedsaddle import Drfa
 from fedsaddle.numerics.projections import Ball
 from fedsaddle.numerics.regularisers import Concave, KullbackLeibler, Quadratic
 
@@ -67,7 +68,7 @@ def test_drfa_counts_those_who_answered(engine, weighting):
 def test_afl(engine, weighting, output):
     options = {"batch_size": 4, "primal_step": 0.3, "dual_step": 0.03, "weighting": weighting, "output": output}
     box = drfa(World(ROWS, 3, SEED), start(), ROUNDS, 4, weighting=weighting, **(STEPS | {"tau": 1}))
-    compare(Afl(problem=problem(), sampled_clients=4, **options), engine, box)
+    compare(fs.algorithm("AFL", problem=problem(), sampled_clients=4, **options), engine, box)
 
 
 REGULARISERS = {

@@ -9,7 +9,6 @@ import torch
 from run_cases import drfa, fedavg, iris, problem, unequal
 from torch import nn
 
-from fedsaddle.algorithms.drfa import Afl
 from fedsaddle.data.store import Stacked
 from fedsaddle.numerics.projections import Ball, Box
 from fedsaddle.numerics.regularisers import KullbackLeibler, Quadratic
@@ -53,7 +52,7 @@ def test_different_for_everything_that_shapes_the_run():
         (drfa(regulariser=KullbackLeibler(0.1)), rows, 0),
         (drfa(regulariser=Quadratic(0.1)), rows, 0),
         (drfa(regulariser=Quadratic(0.1, torch.tensor([0.1, 0.2, 0.3, 0.4]))), rows, 0),
-        (Afl(problem=problem()), rows, 0),
+        (drfa(local_steps=1), rows, 0),
         (fedavg(), rows, 0),
         (replace(drfa(), problem=started), rows, 0),
         (replace(drfa(), problem=Supervised(mlp(4, [3], 3))), rows, 0),

@@ -21,6 +21,35 @@ from fedsaddle.numerics.projections import Projection, Simplex
 from fedsaddle.numerics.regularisers import Regulariser
 from fedsaddle.problems.protocols import MinimisationProblem
 
+NAMED = {
+    "DRFA": {
+        "class": "Drfa",
+        "about": "worst mixture of clients, many local steps",
+        "source": "Deng, Kamani, Mahdavi 2020, Alg. 1",
+        "kind": "minimisation",
+    },
+    "DRFA-Prox": {
+        "class": "Drfa",
+        "about": "DRFA with a regularised mixture",
+        "source": "Deng, Kamani, Mahdavi 2020, Alg. 2",
+        "kind": "minimisation",
+        "required": {"regulariser": "{ name = 'kl', strength = 0.1 }"},
+    },
+    "DRFA-GA": {
+        "class": "DrfaGa",
+        "about": "DRFA with full gradient ascent",
+        "source": "Deng, Kamani, Mahdavi 2020, Alg. 3",
+        "kind": "minimisation",
+    },
+    "AFL": {
+        "class": "Drfa",
+        "about": "worst mixture of clients, one local step",
+        "source": "Mohri et al. 2019",
+        "kind": "minimisation",
+        "fixed": {"local_steps": 1},
+    },
+}
+
 
 @dataclass(frozen=True)
 class Start:

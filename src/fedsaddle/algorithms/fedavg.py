@@ -17,6 +17,15 @@ from fedsaddle.numerics.projections import Projection
 from fedsaddle.numerics.schedules import Schedule, Step
 from fedsaddle.problems.protocols import MinimisationProblem
 
+NAMED = {
+    "FedAvg": {
+        "class": "FedAvg",
+        "about": "average loss; Local SGD",
+        "source": "McMahan et al. 2017",
+        "kind": "minimisation",
+    },
+}
+
 
 @dataclass(frozen=True)
 class Start:

@@ -17,6 +17,29 @@ from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.schedules import Step, at, check_step
 from fedsaddle.problems.protocols import MinimaxProblem
 
+NAMED = {
+    "FedSGDA-MB": {
+        "class": "FedSgda",
+        "about": "corrected min-max steps, two exchanges",
+        "source": "Xie, Zhang, Zhang, Shen, Qian",
+        "kind": "minimax",
+    },
+    "FedSGDA-STORM": {
+        "class": "FedSgda",
+        "about": "the same with the STORM estimator",
+        "source": "Xie, Zhang, Zhang, Shen, Qian",
+        "kind": "minimax",
+        "defaults": {"estimator": {"name": "storm"}},
+    },
+    "FedSGDA-SPIDER": {
+        "class": "FedSgda",
+        "about": "the same with the SPIDER estimator",
+        "source": "Xie, Zhang, Zhang, Shen, Qian",
+        "kind": "minimax",
+        "defaults": {"estimator": {"name": "spider"}},
+    },
+}
+
 
 @dataclass(frozen=True)
 class Points:

@@ -17,6 +17,15 @@ from fedsaddle.federation.records import Averaged
 from fedsaddle.numerics.projections import Projection
 from fedsaddle.problems.protocols import MinimisationProblem
 
+NAMED = {
+    "q-FedAvg": {
+        "class": "QFedAvg",
+        "about": "fairness by powers of the losses",
+        "source": "Li et al. 2020",
+        "kind": "minimisation",
+    },
+}
+
 
 @dataclass(frozen=True)
 class Update:

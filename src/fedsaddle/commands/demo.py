@@ -14,7 +14,7 @@ from rich.table import Table
 from fedsaddle.algorithms.drfa import Drfa
 from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.algorithms.qfedavg import QFedAvg
-from fedsaddle.config.load import load
+from fedsaddle.config.build import load
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.spread import STATISTICS
 from fedsaddle.problems.models.papers import logistic_regression

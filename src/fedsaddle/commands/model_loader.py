@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedsaddle.config.problem import model_arguments, scores_of
+from fedsaddle.config.problem import NamedModel
 from fedsaddle.config.registry import MODELS, entry
-from fedsaddle.config.schema import Config
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.runs.checkpoints import write_atomically, write_json
 
@@ -34,13 +33,12 @@ def encoded(row: dict) -> torch.Tensor:
 '''
 
 
-def write_loader(config: Config, data: FederatedData, module: nn.Module, out: Path) -> None:
+def write_loader(model: NamedModel, data: FederatedData, module: nn.Module, out: Path) -> None:
     """load_model.py, and for rows of a table features.json."""
-    arguments = model_arguments(config.model, data, scores_of(config, data))
     tabular = bool(data.encoding) and data.train.x.ndim == 2
     if data.encoding:
         write_json(out / "features.json", [asdict(feature) for feature in data.encoding])
-    source = loader_source(module, entry(MODELS, "model.name", config.model.name).target, arguments, tabular)
+    source = loader_source(module, entry(MODELS, "model.name", model.section.name).target, model.arguments, tabular)
     write_atomically(out / "load_model.py", source.encode())
 
 

@@ -68,7 +68,7 @@ def run(path: Path, changes: list[str], out: Path | None, resume: bool, own: Own
     write_json(out / "summary.json", result.summary)
     if text is not None:
         write_atomically(out / "fedsaddle.toml", text.encode())
-    write_loader(config, built.data, result.module(), out)
+    write_loader(built.model, built.data, result.module(), out)
     about.plot(out / "split.png")
     _draw(result, built, out, found)
     screen.print(one_run(result.summary))
@@ -94,7 +94,7 @@ def _ranked(
         return found
     other = baseline(config, built.algorithm, result.summary["rounds"])
     with precision(config.run.dtype):
-        plain = replace(built, algorithm=build_algorithm(other, built.data), measures=())
+        plain = replace(built, algorithm=build_algorithm(other, built.data)[0], measures=())
     folder = out / NAME.lower()
     try:
         with Progress(errors, other.run.rounds, f"{NAME}, to compare") as progress:

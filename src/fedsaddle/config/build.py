@@ -1,24 +1,18 @@
-"""From a config to the objects it stands for."""
+"""From a config to the objects it stands for; and data by name."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
-from fedsaddle.config.problem import build_problem
-from fedsaddle.config.registry import (
-    ALGORITHMS,
-    DATASETS,
-    ESTIMATORS,
-    PROJECTIONS,
-    REGULARISERS,
-    SCHEDULES,
-    SPLITS,
-    find,
-)
+from fedsaddle.algorithms.protocols import Algorithm
+from fedsaddle.config.parts import arguments_of
+from fedsaddle.config.problem import NamedModel, build_problem
+from fedsaddle.config.registry import ALGORITHMS, DATASETS, MEASURES, SPLITS, entry, find
 from fedsaddle.config.schema import Config
 from fedsaddle.config.validate import checked
 from fedsaddle.data.federated import FederatedData, federate
@@ -26,18 +20,9 @@ from fedsaddle.data.noise import Noise
 from fedsaddle.data.store import Stacked
 from fedsaddle.errors import BadInput, within
 from fedsaddle.metrics.measures import Measure
-from fedsaddle.runs.evaluation import asked
+from fedsaddle.problems.protocols import Problem
 
-PARTS = {
-    "regulariser": REGULARISERS,
-    "projection": PROJECTIONS,
-    "primal_step": SCHEDULES,
-    "dual_step": SCHEDULES,
-    "local_steps": SCHEDULES,
-    "stage_rounds": SCHEDULES,
-    "stage_steps": SCHEDULES,
-    "estimator": ESTIMATORS,
-}
+MeasureSpec = str | Mapping[str, Any] | Measure  # a name, a table with a name and options, or an object
 
 
 @dataclass(frozen=True)
@@ -45,17 +30,19 @@ class Built:
     """A config turned into objects."""
 
     data: FederatedData
-    algorithm: Any
+    algorithm: Algorithm[Any]
+    model: NamedModel
     measures: tuple[Measure, ...] = ()
 
 
 def build(config: Config) -> Built:
     """Load the data, make the model, the problem and the algorithm; nothing is written."""
     with within("run"):
-        measures = asked(config.run.measures, "run.measures")
+        measures = build_measures(config.run.measures, "run.measures")
     data = build_data(config)
     with precision(config.run.dtype):
-        return Built(cast(data, config.run.dtype), build_algorithm(config, data), measures)
+        algorithm, model = build_algorithm(config, data)
+        return Built(cast(data, config.run.dtype), algorithm, model, measures)
 
 
 def build_data(config: Config) -> FederatedData:
@@ -73,64 +60,129 @@ def build_data(config: Config) -> FederatedData:
         data = federate(dataset, rule, config.run.seed, config.data.test_share, config.data.stratify)
     with within("noise"):
         data = Noise(**config.noise.model_dump()).apply(data, config.run.seed)
-    if config.algorithm.name in ALGORITHMS and getattr(
-        find(ALGORITHMS, "algorithm.name", config.algorithm.name), "centralised", False
-    ):
+    if _centralised(config):
         data = data.in_one_place()
     with within("data"):
         share = config.data.positives_per_batch
         return data if share is None else data.balanced(share)
 
 
-def build_algorithm(config: Config, data: FederatedData) -> Any:
+def _centralised(config: Config) -> bool:
+    """Whether the algorithm wants all rows at one client; an unknown algorithm is named later."""
+    known = ALGORITHMS.get(config.algorithm.name)
+    bound = {} if known is None else known.fixed
+    return bool({**config.algorithm.options(), **bound}.get("centralised", False))
+
+
+def build_algorithm(config: Config, data: FederatedData) -> tuple[Algorithm[Any], NamedModel]:
     """Model, problem and algorithm."""
-    make = find(ALGORITHMS, "algorithm.name", config.algorithm.name)
+    name = config.algorithm.name
+    known = entry(ALGORITHMS, "algorithm.name", name)
     torch.manual_seed(config.run.seed)
-    problem = build_problem(config, data)
-    options = config.algorithm.options()
-    for key, table in PARTS.items():
-        if isinstance(options.get(key), dict) or (key in options and table is not SCHEDULES):
-            options[key] = build_part(f"algorithm.{key}", table, options[key])
-    if config.algorithm.name == "DRFA-Prox" and "regulariser" not in options:
-        raise BadInput("algorithm.regulariser", None, "DRFA-Prox needs one: { name = 'kl', strength = 0.1 }")
+    problem, model = build_problem(config, data)
+    options, make = known.bind("algorithm", name, config.algorithm.options()), known.load()
     with within("algorithm"):
-        if "privacy" in options:
-            options["privacy"] = _privacy(options["privacy"])
-        return make(problem=problem, **checked("algorithm", make, options, built=("problem",)))
+        algorithm: Algorithm[Any] = make(
+            problem=problem, **arguments_of("algorithm", make, options, built=("problem",))
+        )
+    return algorithm, model
 
 
-def _privacy(given: Any) -> ScorePrivacy:
-    """`privacy = { bound = 1.0, noise = 2.0 }`."""
-    if not isinstance(given, dict):
-        raise BadInput("privacy", given, "write a table: { bound = 1.0, noise = 2.0 }")
-    return ScorePrivacy(**checked("algorithm.privacy", ScorePrivacy, given))
+def algorithm(name: str, *, problem: Problem, **options: Any) -> Algorithm[Any]:
+    """An algorithm by its name, with the arguments that the name stands for: AFL is DRFA with one local step.
+
+    Args:
+        name: one of `fedsaddle list algorithms`.
+        problem: what is solved.
+        **options: the algorithm's own arguments, as objects or as a config writes them.
+
+    Raises:
+        BadInput: for a name or an option that is not known, or a value that cannot be.
+
+    Example:
+        >>> import fedsaddle as fs
+        >>> problem = fs.Supervised(fs.models.logistic_regression(64, 10))
+        >>> fs.algorithm("AFL", problem=problem, dual_step=0.01).local_steps
+        1
+    """
+    known = entry(ALGORITHMS, "name", name)
+    make = known.load()
+    given = known.bind("options", name, options)
+    made: Algorithm[Any] = make(problem=problem, **arguments_of("options", make, given, built=("problem",)))
+    return made
 
 
-def build_part(key: str, table: dict[str, Any], given: Any) -> Any:
-    """A regulariser, a projection, a schedule or an estimator from its inline table."""
-    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
-        raise BadInput(key, given, f"write a table with a name, one of {', '.join(table)}")
-    make = find(table, f"{key}.name", given["name"])
-    options = {k: v for k, v in given.items() if k != "name"}
-    if isinstance(options.get("alpha"), dict):
-        options["alpha"] = build_part(f"{key}.alpha", SCHEDULES, options["alpha"])
-    if isinstance(options.get("stages"), list):
-        options["stages"] = [tuple(stage) if isinstance(stage, list) else stage for stage in options["stages"]]
-    with within(key):
-        return make(**checked(key, make, options, built=("prior",)))
+def build_measures(given: Sequence[MeasureSpec], key: str = "measures") -> tuple[Measure, ...]:
+    """The measures of a run, each name once; complaints name `key`."""
+    if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
+        raise BadInput("measures", given, f"give a list of measures: {', '.join(MEASURES)}")
+    found = tuple(_measure(one, key) for one in given)
+    names = [measure.name for measure in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise BadInput("measures", name, "is asked for twice; keep one")
+    return found
 
 
-class precision:
+def _measure(given: MeasureSpec, key: str) -> Measure:
+    if not isinstance(given, str | Mapping):
+        if isinstance(given, type) or not isinstance(given, Measure) or not callable(given):
+            raise BadInput("measures", given, "a measure of your own needs a name and __call__(position)")
+        return given
+    table = {"name": given} if isinstance(given, str) else dict(given)
+    if not isinstance(table.get("name"), str):
+        raise BadInput("measures", given, f"write a name or a table with one, of {', '.join(MEASURES)}")
+    make = find(MEASURES, key, table.pop("name"))
+    options = checked(f"{key}.{make.name}", make, table)
+    with within(f"{key}.{make.name}"):
+        measure: Measure = make(**options)
+    return measure
+
+
+def load(
+    name: str, *, split: str = "iid", seed: int = 0, test_share: float = 0.2, options: dict[str, Any] | None = None,
+    noise: Noise | None = None, stratify: bool = False, **split_options: Any,
+) -> FederatedData:  # fmt: skip
+    """A data set by name, dealt out to clients.
+
+    Args:
+        name: the data set, one of `fedsaddle list datasets`.
+        split: who holds which rows, one of `fedsaddle list splits`.
+        seed: keys the split, the held-out rows and the noise.
+        test_share: the share of each client's rows that is held out, where the data have no test set of their own.
+        options: go to the loader, such as `{"images": True}`.
+        noise: makes the training rows worse.
+        stratify: hold out test rows class by class.
+        **split_options: go to the split: `clients`, `alpha`, `column` ...
+
+    Raises:
+        BadInput: for a name or an option that is not known, or a value that cannot be.
+        MissingData: where the files of a public data set are not on this machine, with the way to get them.
+
+    Example:
+        >>> import fedsaddle as fs
+        >>> fs.load("digits", split="dirichlet", clients=20, alpha=0.3).count
+        20
+    """
+    make_data, make_split = find(DATASETS, "name", name), find(SPLITS, "split", split)
+    if options is not None and not isinstance(options, dict):
+        raise BadInput("options", options, 'give a dictionary, such as {"images": True}')
+    if noise is not None and not isinstance(noise, Noise):
+        raise BadInput("noise", noise, "give fs.Noise(...)")
+    rule = make_split(**checked("split", make_split, split_options))
+    data = federate(make_data(**checked("options", make_data, options or {})), rule, seed, test_share, stratify)
+    return data if noise is None else noise.apply(data, seed)
+
+
+@contextmanager
+def precision(name: str) -> Iterator[None]:
     """The default dtype while models are made."""
-
-    def __init__(self, name: str) -> None:
-        self.dtype, self.before = getattr(torch, name), torch.get_default_dtype()
-
-    def __enter__(self) -> None:
-        torch.set_default_dtype(self.dtype)
-
-    def __exit__(self, *_: object) -> None:
-        torch.set_default_dtype(self.before)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, name))
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def cast(data: FederatedData, dtype: str) -> FederatedData:

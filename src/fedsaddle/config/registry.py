@@ -1,58 +1,68 @@
-"""Everything that can be named in a config, as plain tables: reading them imports nothing heavy."""
+"""Everything that can be named in a config, as plain tables: reading them imports nothing heavy.
+
+Algorithms name themselves: a file of `algorithms/` has a literal table `NAMED`, which is read here as text. A variant
+of an algorithm is an entry of its own that binds arguments, such as AFL, which is DRFA with one local step.
+"""
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 from fedsaddle.errors import BadInput
 
-
-class Entry(NamedTuple):
-    """Where a thing is defined ("module:name"), what it is, and for data its source and licence."""
-
-    target: str
-    about: str
-    source: str = ""
+KINDS = ("minimisation", "minimax", "pairwise")  # of problems
 
 
-_DRFA = "Deng, Kamani, Mahdavi 2020"
-_SGDA = "Sharma, Panda, Joshi, Varshney 2022"
-_FEDSGDA = "Xie, Zhang, Zhang, Shen, Qian"
-_CODA = "Yuan, Guo, Xu, Ying, Yang 2021"
-_FEDX = "Guo, Jin, Luo, Yang 2023"
-_ALG = "fedsaddle.algorithms"
-_MOM = f"{_ALG}.sgda.momentum"
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One name: what it stands for, and the arguments that it binds. Bound values are written as in a config."""
 
-ALGORITHMS: dict[str, Entry] = {
-    "FedAvg": Entry("fedsaddle.algorithms.fedavg:FedAvg", "average loss; Local SGD", "McMahan et al. 2017"),
-    "q-FedAvg": Entry("fedsaddle.algorithms.qfedavg:QFedAvg", "fairness by powers of the losses", "Li et al. 2020"),
-    "AFL": Entry("fedsaddle.algorithms.drfa:Afl", "worst mixture of clients, one local step", "Mohri et al. 2019"),
-    "DRFA": Entry("fedsaddle.algorithms.drfa:Drfa", "worst mixture of clients, many local steps", f"{_DRFA}, Alg. 1"),
-    "DRFA-Prox": Entry("fedsaddle.algorithms.drfa:DrfaProx", "DRFA with a regularised mixture", f"{_DRFA}, Alg. 2"),
-    "DRFA-GA": Entry("fedsaddle.algorithms.drfa_ga:DrfaGa", "DRFA with full gradient ascent", f"{_DRFA}, Alg. 3"),
-    "Local SGDA": Entry(f"{_ALG}.sgda.local_sgda:LocalSgda", "min-max by local steps of both", f"{_SGDA}, Alg. 1"),
-    "Momentum Local SGDA": Entry(f"{_MOM}:MomentumLocalSgda", "the same with momentum", f"{_SGDA}, Alg. 2"),
-    "Local SGDA+": Entry(f"{_ALG}.sgda.local_sgda:LocalSgdaPlus", "ascent at a snapshot of x", f"{_SGDA}, Alg. 4"),
-    "Momentum Local SGDA+": Entry(f"{_MOM}:MomentumLocalSgdaPlus", "the same with momentum", f"{_SGDA}, Alg. 5"),
-    "FedSGDA-MB": Entry(f"{_ALG}.fedsgda:FedSgda", "corrected min-max steps, two exchanges", _FEDSGDA),
-    "FedSGDA-STORM": Entry(f"{_ALG}.fedsgda:FedSgdaStorm", "the same with the STORM estimator", _FEDSGDA),
-    "FedSGDA-SPIDER": Entry(f"{_ALG}.fedsgda:FedSgdaSpider", "the same with the SPIDER estimator", _FEDSGDA),
-    "CODA": Entry(f"{_ALG}.coda.coda:Coda", "stages of min-max, dual computed anew", "Guo et al. 2020"),
-    "CODA+": Entry(f"{_ALG}.coda.coda:CodaPlus", "stages of local min-max steps", f"{_CODA}, Alg. 1-2"),
-    "CODASCA": Entry(f"{_ALG}.coda.codasca:Codasca", "CODA+ with control variates", f"{_CODA}, Alg. 3-4"),
-    "NPA": Entry(f"{_ALG}.coda.coda:Npa", "CODA+ that averages after every step", f"{_CODA}, App. C"),
-    "FedX1": Entry(f"{_ALG}.fedx.fedx1:FedX1", "pairwise risks, linear f", f"{_FEDX}, Alg. 1"),
-    "FedX2": Entry(f"{_ALG}.fedx.fedx2:FedX2", "pairwise risks, any f", f"{_FEDX}, Alg. 2-3"),
-    "Local Pair": Entry(f"{_ALG}.fedx.local_pair:LocalPair", "pairwise risks, own pairs alone", _FEDX),
-    "Centralised SGD": Entry(
-        f"{_ALG}.fedx.local_pair:CentralisedSgd", "pairwise, all rows in one place, linear f", _FEDX
-    ),
-    "SOX": Entry(f"{_ALG}.fedx.local_pair:Sox", "pairwise, all rows in one place, any f", "Wang, Yang 2022"),
-}
-PAIRWISE = ["FedX1", "FedX2", "Local Pair", "Centralised SGD", "SOX"]
-MINIMAX = [name for name in ALGORITHMS if "SGDA" in name or "CODA" in name or name == "NPA"]
+    target: str = field(kw_only=False)  # where it is defined, "module:name"
+    about: str = field(kw_only=False)
+    source: str = field(default="", kw_only=False)  # the paper, or for data the source and the licence
+    kind: str = ""  # of the problem that it is or solves: one of KINDS
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # arguments that the name stands for
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # arguments that a user may change
+    required: Mapping[str, str] = field(default_factory=dict)  # arguments that must be given -> an example
+    shapes: str = ""  # of a model: what finds its shapes in the data, "module:name"
+
+    def load(self) -> Any:
+        """The class or function itself."""
+        module, _, attribute = self.target.partition(":")
+        return getattr(import_module(module), attribute)
+
+    def bind(self, key: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments given and bound, together; complaints begin with `key`."""
+        for argument, value in self.fixed.items():
+            if argument in given:
+                remedy = f"{name} means {argument} = {value!r}; leave it out, or choose another name"
+                raise BadInput(f"{key}.{argument}", given[argument], remedy)
+        for argument, example in self.required.items():
+            if argument not in given:
+                raise BadInput(f"{key}.{argument}", None, f"{name} needs it, such as {example}")
+        return {**self.defaults, **given, **self.fixed}
+
+
+def _named_algorithms() -> dict[str, Entry]:
+    """The entries of all files of `algorithms/`, in alphabetical order."""
+    package = Path(__file__).parents[1]
+    found: dict[str, Entry] = {}
+    for path in (package / "algorithms").rglob("*.py"):
+        _, marker, rest = path.read_text(encoding="utf-8").partition("\nNAMED = ")
+        if marker:
+            module = ".".join(("fedsaddle", *path.relative_to(package).with_suffix("").parts))
+            for name, said in ast.literal_eval(rest.partition("\n}\n")[0] + "\n}").items():
+                found[name] = Entry(f"{module}:{said.pop('class')}", said.pop("about"), **said)
+    return dict(sorted(found.items(), key=lambda item: item[0].lower()))
+
+
+ALGORITHMS: dict[str, Entry] = _named_algorithms()
 
 LOSSES: dict[str, Entry] = {
     "cross-entropy": Entry("fedsaddle.problems.losses:CrossEntropy", "classification with k scores"),
@@ -60,13 +70,22 @@ LOSSES: dict[str, Entry] = {
     "square": Entry("fedsaddle.problems.losses:Square", "regression, half the squared error"),
 }
 
+_PROBLEM = "fedsaddle.problems"
 PROBLEMS: dict[str, Entry] = {
-    "supervised": Entry("fedsaddle.problems.supervised:Supervised", "mean loss of each client; choose a loss"),
-    "class-fair": Entry("fedsaddle.problems.fair:ClassFair", "min-max: the worst mixture of classes"),
-    "robust": Entry("fedsaddle.problems.robust:RobustTraining", "min-max: a shared perturbation of the features"),
-    "auc": Entry("fedsaddle.problems.auc:MinimaxAuc", "min-max: area under the ROC curve, square surrogate"),
-    "pairwise": Entry("fedsaddle.problems.pairwise:PairwiseRisk", "pairs of rows; choose a risk and a pair loss"),
-    "nonconvex-pl": Entry("fedsaddle.problems.nonconvex_pl:NonconvexPl", "min-max: FedSGDA's simulation; model none"),
+    "supervised": Entry(
+        f"{_PROBLEM}.supervised:Supervised", "mean loss of each client; choose a loss", kind="minimisation"
+    ),
+    "class-fair": Entry(f"{_PROBLEM}.fair:ClassFair", "min-max: the worst mixture of classes", kind="minimax"),
+    "robust": Entry(
+        f"{_PROBLEM}.robust:RobustTraining", "min-max: a shared perturbation of the features", kind="minimax"
+    ),
+    "auc": Entry(f"{_PROBLEM}.auc:MinimaxAuc", "min-max: area under the ROC curve, square surrogate", kind="minimax"),
+    "pairwise": Entry(
+        f"{_PROBLEM}.pairwise:PairwiseRisk", "pairs of rows; choose a risk and a pair loss", kind="pairwise"
+    ),
+    "nonconvex-pl": Entry(
+        f"{_PROBLEM}.nonconvex_pl:NonconvexPl", "min-max: FedSGDA's simulation; model none", kind="minimax"
+    ),
 }
 
 _RISK, _PAIR = "fedsaddle.problems.risks", "fedsaddle.problems.pair_losses"
@@ -76,7 +95,9 @@ RISKS: dict[str, Entry] = {
     "two-way-partial-auc": Entry(f"{_RISK}:two_way_partial_auc", "temperature and positive_temperature"),
     "average-precision": Entry(f"{_RISK}:average_precision", "area under the precision-recall curve"),
     "p-norm-push": Entry(f"{_RISK}:p_norm_push", "the top of the list; power"),
-    "metric": Entry(f"{_RISK}:metric", "distance metric learning; outputs and margin; linear, for FedX1"),
+    "metric": Entry(
+        f"{_RISK}:metric", "distance metric learning; outputs and margin; linear, for FedX1", defaults={"outputs": 8}
+    ),
 }
 
 PAIR_LOSSES: dict[str, Entry] = {
@@ -88,16 +109,31 @@ PAIR_LOSSES: dict[str, Entry] = {
     "barrier-hinge": Entry(f"{_PAIR}:BarrierHinge", "convex, symmetric for small t"),
 }
 
+_MODEL, _SHAPE = "fedsaddle.problems.models", "fedsaddle.problems.models.shapes"
 MODELS: dict[str, Entry] = {
-    "logistic": Entry("fedsaddle.problems.models.papers:logistic_regression", "linear scores, starting from zero"),
-    "mlp": Entry("fedsaddle.problems.models.papers:mlp", "linear layers with ReLU; hidden = [50, 50]"),
-    "gru": Entry("fedsaddle.problems.models.papers:CharacterGru", "embedding, GRU, linear scores for each character"),
-    "cnn": Entry("fedsaddle.problems.models.papers:McMahanCnn", "the two-convolution network of McMahan et al."),
-    "vgg11": Entry(
-        "fedsaddle.problems.models.vgg:Vgg11", "VGG11 for small pictures; normalisation = group, none or batch"
+    "logistic": Entry(
+        f"{_MODEL}.papers:logistic_regression", "linear scores, starting from zero", shapes=f"{_SHAPE}:linear"
     ),
-    "densenet121": Entry("fedsaddle.problems.models.medical:densenet121", "DenseNet121 of MONAI; extra [medical]"),
-    "resnet18": Entry("fedsaddle.problems.models.medical:resnet18", "ResNet18 of MONAI; extra [medical]"),
+    "mlp": Entry(f"{_MODEL}.papers:mlp", "linear layers with ReLU; hidden = [50, 50]", shapes=f"{_SHAPE}:layers"),
+    "gru": Entry(
+        f"{_MODEL}.papers:CharacterGru", "embedding, GRU, linear scores for each character", shapes=f"{_SHAPE}:text"
+    ),
+    "cnn": Entry(
+        f"{_MODEL}.papers:McMahanCnn",
+        "the two-convolution network of McMahan et al.",
+        shapes=f"{_SHAPE}:square_picture",
+    ),
+    "vgg11": Entry(
+        f"{_MODEL}.vgg:Vgg11",
+        "VGG11 for small pictures; normalisation = group, none or batch",
+        shapes=f"{_SHAPE}:picture",
+    ),
+    "densenet121": Entry(
+        f"{_MODEL}.medical:densenet121", "DenseNet121 of MONAI; extra [medical]", shapes=f"{_SHAPE}:sized_picture"
+    ),
+    "resnet18": Entry(
+        f"{_MODEL}.medical:resnet18", "ResNet18 of MONAI; extra [medical]", shapes=f"{_SHAPE}:sized_picture"
+    ),
 }
 
 REGULARISERS: dict[str, Entry] = {
@@ -116,10 +152,11 @@ SCHEDULES: dict[str, Entry] = {
     "staged": Entry("fedsaddle.numerics.schedules:Staged", "stages = [[150, 0.02], [75, 0.002]]"),
 }
 
+_ALGORITHMS = "fedsaddle.algorithms"
 ESTIMATORS: dict[str, Entry] = {
-    "minibatch": Entry(f"{_ALG}.estimators:MiniBatch", "the mean of the sampled clients' gradients"),
-    "storm": Entry(f"{_ALG}.estimators:Storm", "recursive, with weight alpha"),
-    "spider": Entry(f"{_ALG}.estimators:Spider", "differences, anew every period rounds"),
+    "minibatch": Entry(f"{_ALGORITHMS}.estimators:MiniBatch", "the mean of the sampled clients' gradients"),
+    "storm": Entry(f"{_ALGORITHMS}.estimators:Storm", "recursive, with weight alpha"),
+    "spider": Entry(f"{_ALGORITHMS}.estimators:Spider", "differences, anew every period rounds"),
 }
 
 _SKLEARN = "fedsaddle.data.sets.sklearn_sets"
@@ -232,8 +269,10 @@ LISTED = {
 }
 
 
-def entry(table: dict[str, Entry], key: str, name: str) -> Entry:
+def entry(table: Mapping[str, Entry], key: str, name: object) -> Entry:
     """The entry of that name, or an error that names the nearest."""
+    if not isinstance(name, str):
+        raise BadInput(key, name, f"give a name, one of {', '.join(table)}")
     if name in table:
         return table[name]
     near = get_close_matches(name.lower(), [n.lower() for n in table], 1)
@@ -241,7 +280,6 @@ def entry(table: dict[str, Entry], key: str, name: str) -> Entry:
     raise BadInput(key, name, f"{hint}choose one of {', '.join(table)}")
 
 
-def find(table: dict[str, Entry], key: str, name: str) -> Any:
+def find(table: Mapping[str, Entry], key: str, name: object) -> Any:
     """The thing itself."""
-    module, _, attribute = entry(table, key, name).target.partition(":")
-    return getattr(import_module(module), attribute)
+    return entry(table, key, name).load()

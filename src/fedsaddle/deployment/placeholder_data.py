@@ -43,4 +43,4 @@ def build_from(config: Config, agreed: Mapping[str, Any], names: tuple[str, ...]
     if config.data.positives_per_batch is not None:
         data = data.balanced(config.data.positives_per_batch)
     with precision(config.run.dtype):
-        return build_algorithm(config, data), cast(data, config.run.dtype)
+        return build_algorithm(config, data)[0], cast(data, config.run.dtype)

@@ -24,7 +24,7 @@ from fedsaddle.deployment.remote_loop import RemoteLoop, RemoteRows
 from fedsaddle.deployment.transport import Transport
 from fedsaddle.errors import BadCheckpoint, FedSaddleError
 from fedsaddle.runs.checkpoints import write_json
-from fedsaddle.runs.evaluation import Measures, asked
+from fedsaddle.runs.evaluation import Measures
 from fedsaddle.runs.fingerprint import shared_fingerprint
 from fedsaddle.runs.folder import Output, RunFolder
 from fedsaddle.runs.result import Result
@@ -116,7 +116,7 @@ class DeployedRun:
             seed=settings.seed,
             evaluate_every=settings.evaluate_every,
             evaluate_train=settings.evaluate_train or not test.any(),
-            measures=Measures(asked(()), log.warning),
+            measures=Measures((), log.warning),
             target=None if settings.target is None else Target.parse(settings.target),
             lost_replies=settings.lost_replies,
             watch=watch,

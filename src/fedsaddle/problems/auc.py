@@ -14,6 +14,7 @@ from torch import Tensor
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Box, Everywhere, Projection
+from fedsaddle.problems.facts import DataFacts, ModelMaker
 from fedsaddle.problems.protocols import AllRows
 from fedsaddle.problems.scored import ByScores, Slopes, pooled_auroc
 from fedsaddle.problems.supervised import flat_shares, shares
@@ -40,6 +41,16 @@ class MinimaxAuc(ByScores):
             raise BadInput("positive_share", self.positive_share, "must be above 0 and below 1")
         inside: Projection = Everywhere() if self.margin is None else Box(0.0, float("inf"))
         object.__setattr__(self, "project_y", inside)
+
+    @classmethod
+    def from_data(
+        cls, facts: DataFacts, model_for: ModelMaker, *, margin: float | None = None, sigmoid: bool = False
+    ) -> MinimaxAuc:
+        """The problem for data of two classes; p is the share of the second over all clients."""
+        facts.need_classes("auc")
+        facts.need_two_classes("problem.name", "auc")
+        share = facts.counts[1] / sum(facts.counts)
+        return cls(model=model_for(1), positive_share=share, margin=margin, sigmoid=sigmoid)
 
     def initial(self) -> tuple[Tensor, Tensor]:
         """The model's parameters with a = b = 0, and α = 0."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Projection, Simplex, check_projection
+from fedsaddle.problems.facts import DataFacts, ModelMaker
 from fedsaddle.problems.losses import CrossEntropy
 from fedsaddle.problems.protocols import AllRows
 from fedsaddle.problems.scored import ByScores, Slopes
@@ -36,6 +37,17 @@ class ClassFair(ByScores):
         if self.class_shares is not None and (len(self.class_shares) != self.classes or (self.class_shares <= 0).any()):
             raise BadInput("class_shares", self.class_shares.tolist(), f"give {self.classes} positive shares")
         check_projection("project_y", self.project_y, self.initial()[1])
+
+    @classmethod
+    def from_data(cls, facts: DataFacts, model_for: ModelMaker, *, penalty: float = 0.1) -> ClassFair:
+        """The problem for data with classes, whose shares are those over all clients."""
+        facts.need_classes("class-fair")
+        counts = torch.tensor(facts.counts).double()
+        if (counts == 0).any():
+            name = facts.classes[int(counts.argmin())]
+            raise BadInput("problem.name", "class-fair", f"class {name!r} has no training rows")
+        classes = len(facts.classes)
+        return cls(model=model_for(classes), classes=classes, penalty=penalty, class_shares=counts / counts.sum())
 
     def initial(self) -> tuple[Tensor, Tensor]:
         """The model's parameters and the uniform mixture."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -16,8 +16,11 @@ from torch import Tensor
 from fedsaddle.errors import BadInput
 
 
+@runtime_checkable
 class Loss(Protocol):
-    """A loss of scores and targets."""
+    """A loss of scores and targets. Inherit from it: what concerns classes then says that there are none."""
+
+    name: ClassVar[str] = "own"  # as configs write it
 
     def value(self, scores: Tensor, y: Tensor) -> Tensor:
         """The loss of each row, (C, B)."""
@@ -29,7 +32,19 @@ class Loss(Protocol):
 
     def correct(self, scores: Tensor, y: Tensor) -> Tensor | None:
         """The share that is right in each row, (C, B); None for regression."""
-        ...
+        return None
+
+    def scores(self, classes: int) -> int | None:
+        """How many scores a row it takes for so many classes; None: targets are no classes."""
+        return None
+
+    def classes(self, scores: Tensor) -> int | None:
+        """How many classes labels may name, given scores `(..., k)`; None where targets are no classes, or unknown."""
+        return None
+
+    def ranking(self, scores: Tensor) -> Tensor | None:
+        """One number a row, higher for the second of two classes; None where there are not two classes."""
+        return None
 
 
 def _rows(values: Tensor) -> Tensor:
@@ -37,8 +52,10 @@ def _rows(values: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class CrossEntropy:
+class CrossEntropy(Loss):
     """`-log softmax(scores)[y]`, for classes 0 .. k-1."""
+
+    name: ClassVar[str] = "cross-entropy"
 
     def value(self, scores: Tensor, y: Tensor) -> Tensor:
         """Cross-entropy of each row."""
@@ -66,10 +83,24 @@ class CrossEntropy:
         """Whether the largest score is the target's."""
         return _rows((scores.argmax(-1) == y).to(scores.dtype))
 
+    def scores(self, classes: int) -> int:
+        """One a class."""
+        return classes
+
+    def classes(self, scores: Tensor) -> int:
+        """As many as scores."""
+        return scores.shape[-1]
+
+    def ranking(self, scores: Tensor) -> Tensor | None:
+        """The difference of two scores."""
+        return scores[..., 1] - scores[..., 0] if scores.shape[-1] == 2 else None
+
 
 @dataclass(frozen=True)
-class Logistic:
+class Logistic(Loss):
     """`log(1 + exp(-s))` for y = 1 and `log(1 + exp(s))` for y = 0, on a single score s."""
+
+    name: ClassVar[str] = "logistic"
 
     def value(self, scores: Tensor, y: Tensor) -> Tensor:
         """Logistic loss of each row."""
@@ -86,10 +117,24 @@ class Logistic:
         """Whether the score is on the target's side of 0."""
         return _rows(((scores.squeeze(-1) > 0) == (y > 0)).to(scores.dtype))
 
+    def scores(self, classes: int) -> int:
+        """One."""
+        return 1
+
+    def classes(self, scores: Tensor) -> int:
+        """Two."""
+        return 2
+
+    def ranking(self, scores: Tensor) -> Tensor:
+        """The score itself."""
+        return scores[..., 0]
+
 
 @dataclass(frozen=True)
-class Square:
+class Square(Loss):
     """`(s - y)^2 / 2`, on a single score s."""
+
+    name: ClassVar[str] = "square"
 
     def value(self, scores: Tensor, y: Tensor) -> Tensor:
         """Half the squared error of each row."""
@@ -101,29 +146,9 @@ class Square:
         between = d.shape[2:-1].numel()
         return d / between if between > 1 else d
 
-    def correct(self, scores: Tensor, y: Tensor) -> None:
-        """Regression has no right or wrong."""
-        return
-
-
-def classes_of(loss: Loss, scores: Tensor) -> int | None:
-    """How many classes labels may name; None where targets are no classes, or unknown."""
-    if isinstance(loss, Logistic):
-        return 2
-    return scores.shape[-1] if isinstance(loss, CrossEntropy) else None
-
-
-def ranking(loss: Loss, scores: Tensor) -> Tensor | None:
-    """One number a row, higher for the second of two classes; None where there are not two classes."""
-    if isinstance(loss, Logistic):
-        return scores[..., 0]
-    if isinstance(loss, CrossEntropy) and scores.shape[-1] == 2:
-        return scores[..., 1] - scores[..., 0]
-    return None
-
 
 @dataclass(frozen=True)
-class Custom:
+class Custom(Loss):
     """A user's own loss: `function(scores, y)` gives each row's loss; its slope is found by autograd."""
 
     function: Callable[[Tensor, Tensor], Tensor]
@@ -144,7 +169,3 @@ class Custom:
         with torch.enable_grad():
             total = self.value(at, y).sum()
         return torch.autograd.grad(total, at)[0].contiguous()
-
-    def correct(self, scores: Tensor, y: Tensor) -> None:
-        """Not known."""
-        return

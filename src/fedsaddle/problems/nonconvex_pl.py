@@ -11,6 +11,7 @@ from torch import Tensor
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Everywhere, Projection, check_projection
+from fedsaddle.problems.facts import DataFacts, ModelMaker
 from fedsaddle.problems.protocols import AllRows, Gradients, MinimaxProblem
 from fedsaddle.problems.supervised import flat_shares, shares
 
@@ -33,6 +34,16 @@ class NonconvexPl(MinimaxProblem):
             raise BadInput("dimension", self.dimension, "must be at least 1")
         for key, start in zip(("project_x", "project_y"), self.initial(), strict=True):
             check_projection(key, getattr(self, key), start)
+
+    @classmethod
+    def from_data(cls, facts: DataFacts, model_for: ModelMaker, *, mu: float = 1.0, nu: float = 1.0) -> NonconvexPl:
+        """The problem for rows (a, b, c); it has no model."""
+        if facts.model != "none":
+            raise BadInput("model.name", facts.model, "nonconvex-pl has no model; say name = 'none'")
+        if facts.features % 3:
+            remedy = f"its rows have {facts.features} numbers, not (a, b, c); use nonconvex-pl"
+            raise BadInput("data.name", facts.name, remedy)
+        return cls(facts.features // 3, mu, nu)
 
     def initial(self) -> tuple[Tensor, Tensor]:
         """Zero, as in the paper."""

@@ -11,7 +11,8 @@ from torch import Tensor
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Ball, Box, Projection
-from fedsaddle.problems.losses import CrossEntropy, Loss, classes_of
+from fedsaddle.problems.facts import DataFacts, ModelMaker
+from fedsaddle.problems.losses import CrossEntropy, Loss
 from fedsaddle.problems.protocols import AllRows, Gradients, MinimaxProblem, PrimalGradient
 from fedsaddle.problems.scored import OverModel
 from fedsaddle.problems.supervised import shares
@@ -44,6 +45,30 @@ class RobustTraining(OverModel, MinimaxProblem):
             raise BadInput("attack_rows", self.attack_rows, "must be at least 1, or left out for all rows")
         ball: Projection = Ball(self.radius) if self.norm == "l2" else Box(-self.radius, self.radius)
         object.__setattr__(self, "project_y", ball)
+
+    @classmethod
+    def from_data(
+        cls,
+        facts: DataFacts,
+        model_for: ModelMaker,
+        *,
+        radius: float = 1.0,
+        norm: str = "l2",
+        attack_steps: int = 10,
+        attack_step: float = 0.5,
+        attack_rows: int | None = None,
+    ) -> RobustTraining:
+        """The problem for data with classes."""
+        facts.need_classes("robust")
+        return cls(
+            model=model_for(len(facts.classes)),
+            shape=facts.shape,
+            radius=radius,
+            norm=norm,
+            attack_steps=attack_steps,
+            attack_step=attack_step,
+            attack_rows=attack_rows,
+        )
 
     def initial(self) -> tuple[Tensor, Tensor]:
         """The model's parameters and no perturbation."""
@@ -79,7 +104,7 @@ class RobustTraining(OverModel, MinimaxProblem):
 
     def known_classes(self, rows: Tensor) -> int | None:
         """How many classes labels may name; None where they are no classes."""
-        return classes_of(self.loss, self.scores(self.flat.initial(), rows))
+        return self.loss.classes(self.scores(self.flat.initial(), rows))
 
     def row_measures(self, x: Tensor, rows: Tensor, labels: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
         """Loss and accuracy of each row without perturbation."""

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.flat import FlatModel
-from fedsaddle.problems.losses import CrossEntropy, Loss, classes_of, ranking
+from fedsaddle.problems.facts import DataFacts, ModelMaker
+from fedsaddle.problems.losses import CrossEntropy, Loss
 from fedsaddle.problems.protocols import AllRows, MinimisationProblem
 from fedsaddle.problems.scored import in_blocks, pooled_auroc
 
@@ -35,6 +36,26 @@ class Supervised(MinimisationProblem):
             raise BadInput("l2", self.l2, "the weight of the penalty must be a finite number of at least 0")
         object.__setattr__(self, "flat", FlatModel(self.model, statistics=not self.compiled))
         object.__setattr__(self, "_gradient_of", torch.compile(self._gradient) if self.compiled else self._gradient)
+
+    @classmethod
+    def from_data(
+        cls,
+        facts: DataFacts,
+        model_for: ModelMaker,
+        *,
+        loss: Loss | None = None,
+        l2: float = 0.0,
+        compiled: bool = False,
+    ) -> Supervised:
+        """The problem for data of that kind; by default with cross-entropy."""
+        loss = CrossEntropy() if loss is None else loss
+        name, scores = loss.name, loss.scores(len(facts.classes))
+        if bool(facts.classes) == (scores is None):
+            fits = "cross-entropy" if facts.classes else "square"
+            raise BadInput("problem.loss", name, f"the data are for loss = {fits!r}")
+        if scores == 1:
+            facts.need_two_classes("problem.loss", name, "; use cross-entropy")
+        return cls(model_for(scores or 1), loss, l2, compiled)
 
     @property
     def dimension(self) -> int:
@@ -87,13 +108,13 @@ class Supervised(MinimisationProblem):
     def known_classes(self, rows: Tensor) -> int | None:
         """How many classes labels may name; None where they are no classes."""
         with torch.no_grad():
-            return classes_of(self.loss, self.flat.scores(self.initial()[None], rows[None]))
+            return self.loss.classes(self.flat.scores(self.initial()[None], rows[None]))
 
     def ranking(self, w: Tensor, rows: Tensor) -> Tensor | None:
         """One number a row, higher for the second of two classes; None where there are not two."""
-        if ranking(self.loss, self.flat.scores(w[None], rows[None, :1])) is None:
+        if self.loss.ranking(self.flat.scores(w[None], rows[None, :1])) is None:
             return None
-        return ranking(self.loss, in_blocks(lambda part: self.flat.scores(w[None], part[None])[0], rows))
+        return self.loss.ranking(in_blocks(lambda part: self.flat.scores(w[None], part[None])[0], rows))
 
     def pooled_measures(self, w: Tensor, dual: Tensor | None, rows: AllRows) -> dict[str, float]:
         """AUROC of all clients' rows together, where there are two classes."""

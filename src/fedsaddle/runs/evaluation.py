@@ -1,46 +1,14 @@
-"""Measures as they are asked for: by name, as a table with a name and options, or as objects."""
+"""Measures beside those of the problem, taken at every evaluation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedsaddle.config.registry import MEASURES, find
 from fedsaddle.data.store import Stacked
-from fedsaddle.errors import BadInput, within
+from fedsaddle.errors import BadInput
 from fedsaddle.metrics.measures import Measure, Position, Taken
-
-Asked = str | Mapping[str, Any] | Measure
-
-
-def asked(given: Sequence[Asked], key: str = "measures") -> tuple[Measure, ...]:
-    """The measures, each name once; complaints name `key`."""
-    if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
-        raise BadInput("measures", given, f"give a list of measures: {', '.join(MEASURES)}")
-    found = tuple(_one(one, key) for one in given)
-    names = [measure.name for measure in found]
-    for name in names:
-        if names.count(name) > 1:
-            raise BadInput("measures", name, "is asked for twice; keep one")
-    return found
-
-
-def _one(given: Asked, key: str) -> Measure:
-    if not isinstance(given, str | Mapping):
-        if not isinstance(given, Measure) or not callable(given):
-            raise BadInput("measures", given, "a measure of your own needs a name and __call__(position)")
-        return given
-    table = {"name": given} if isinstance(given, str) else dict(given)
-    if not isinstance(table.get("name"), str):
-        raise BadInput("measures", given, f"write a name or a table with one, of {', '.join(MEASURES)}")
-    from fedsaddle.config.validate import checked
-
-    make = find(MEASURES, key, table.pop("name"))
-    options = checked(f"{key}.{make.name}", make, table)
-    with within(f"{key}.{make.name}"):
-        measure: Measure = make(**options)
-    return measure
 
 
 @dataclass

@@ -8,11 +8,12 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from fedsaddle.config.build import MeasureSpec, build_measures
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.engines.choose import make_engine
 from fedsaddle.errors import BadInput
 from fedsaddle.runs.compatibility import fitted
-from fedsaddle.runs.evaluation import Asked, Measures, asked
+from fedsaddle.runs.evaluation import Measures
 from fedsaddle.runs.folder import Output, RunFolder
 from fedsaddle.runs.loop import Loop, Rows, Watch
 from fedsaddle.runs.result import Result
@@ -30,7 +31,7 @@ def run(
     workers: int | None = None,
     evaluate_every: int = 1,
     evaluate_train: bool = False,
-    measures: Sequence[Asked] = (),
+    measures: Sequence[MeasureSpec] = (),
     target: str | None = None,
     lost_replies: float = 0.0,
     out: str | Path | None = None,
@@ -80,7 +81,7 @@ def run(
         seed=seed,
         evaluate_every=evaluate_every,
         evaluate_train=evaluate_train or test is None,
-        measures=Measures(asked(measures), warn),
+        measures=Measures(build_measures(measures), warn),
         target=None if target is None else Target.parse(target),
         lost_replies=lost_replies,
         watch=watch,

@@ -19,6 +19,28 @@ from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.schedules import Geometric, Schedule, Step
 from fedsaddle.problems.protocols import HasBestDual, MinimaxProblem
 
+NAMED = {
+    "CODA+": {
+        "class": "CodaPlus",
+        "about": "stages of local min-max steps",
+        "source": "Yuan, Guo, Xu, Ying, Yang 2021, Alg. 1-2",
+        "kind": "minimax",
+    },
+    "CODA": {
+        "class": "Coda",
+        "about": "stages of min-max, dual computed anew",
+        "source": "Guo et al. 2020",
+        "kind": "minimax",
+    },
+    "NPA": {
+        "class": "CodaPlus",
+        "about": "CODA+ that averages after every step",
+        "source": "Yuan, Guo, Xu, Ying, Yang 2021, App. C",
+        "kind": "minimax",
+        "fixed": {"local_steps": 1},
+    },
+}
+
 
 @dataclass(frozen=True)
 class Local:

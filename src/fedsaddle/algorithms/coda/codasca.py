@@ -18,6 +18,15 @@ from fedsaddle.numerics.projections import is_everywhere
 from fedsaddle.numerics.schedules import Geometric, Schedule, Step
 from fedsaddle.problems.protocols import MinimaxProblem, Pair
 
+NAMED = {
+    "CODASCA": {
+        "class": "Codasca",
+        "about": "CODA+ with control variates",
+        "source": "Yuan, Guo, Xu, Ying, Yang 2021, Alg. 3-4",
+        "kind": "minimax",
+    },
+}
+
 
 @dataclass(frozen=True)
 class Variates:

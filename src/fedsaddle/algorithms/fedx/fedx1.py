@@ -30,6 +30,15 @@ from fedsaddle.numerics.schedules import Step, at
 from fedsaddle.problems.pair_losses import Scores
 from fedsaddle.problems.protocols import PairwiseProblem
 
+NAMED = {
+    "FedX1": {
+        "class": "FedX1",
+        "about": "pairwise risks, linear f",
+        "source": "Guo, Jin, Luo, Yang 2023, Alg. 1",
+        "kind": "pairwise",
+    },
+}
+
 
 @dataclass(frozen=True)
 class Start:

@@ -38,6 +38,15 @@ from fedsaddle.problems.protocols import PairwiseProblem
 
 PARTNERS = 1024  # scores that the first u of the heap are observed on
 
+NAMED = {
+    "FedX2": {
+        "class": "FedX2",
+        "about": "pairwise risks, any f",
+        "source": "Guo, Jin, Luo, Yang 2023, Alg. 2-3",
+        "kind": "pairwise",
+    },
+}
+
 
 @dataclass(frozen=True)
 class Start:

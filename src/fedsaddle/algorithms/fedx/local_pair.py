@@ -19,6 +19,29 @@ from fedsaddle.numerics.schedules import Step, at
 from fedsaddle.problems.pair_losses import Scores
 from fedsaddle.problems.protocols import PairwiseProblem
 
+NAMED = {
+    "Local Pair": {
+        "class": "LocalPair",
+        "about": "pairwise risks, own pairs alone",
+        "source": "Guo, Jin, Luo, Yang 2023",
+        "kind": "pairwise",
+    },
+    "Centralised SGD": {
+        "class": "LocalPair",
+        "about": "pairwise, all rows in one place, linear f",
+        "source": "Guo, Jin, Luo, Yang 2023",
+        "kind": "pairwise",
+        "fixed": {"centralised": True, "averaging": 1.0},
+    },
+    "SOX": {
+        "class": "LocalPair",
+        "about": "pairwise, all rows in one place, any f",
+        "source": "Wang, Yang 2022",
+        "kind": "pairwise",
+        "fixed": {"centralised": True},
+    },
+}
+
 
 @dataclass(frozen=True)
 class Start:

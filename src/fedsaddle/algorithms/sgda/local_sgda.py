@@ -15,6 +15,22 @@ from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.numerics.schedules import Step
 from fedsaddle.problems.protocols import MinimaxProblem, Pair
 
+NAMED = {
+    "Local SGDA": {
+        "class": "LocalSgda",
+        "about": "min-max by local steps of both",
+        "source": "Sharma, Panda, Joshi, Varshney 2022, Alg. 1",
+        "kind": "minimax",
+    },
+    "Local SGDA+": {
+        "class": "LocalSgda",
+        "about": "ascent at a snapshot of x",
+        "source": "Sharma, Panda, Joshi, Varshney 2022, Alg. 4",
+        "kind": "minimax",
+        "required": {"snapshot_every": "snapshot_every = 25 (the paper takes the square of local_steps)"},
+    },
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class LocalSgda:

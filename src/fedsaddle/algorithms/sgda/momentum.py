@@ -18,6 +18,23 @@ from fedsaddle.problems.protocols import Gradients, MinimaxProblem, Pair
 
 FIRST = 1  # the stream of the batch that starts the momentum
 
+NAMED = {
+    "Momentum Local SGDA": {
+        "class": "MomentumLocalSgda",
+        "about": "Local SGDA with momentum",
+        "source": "Sharma, Panda, Joshi, Varshney 2022, Alg. 2",
+        "kind": "minimax",
+    },
+    "Momentum Local SGDA+": {
+        "class": "MomentumLocalSgda",
+        "about": "Local SGDA+ with momentum",
+        "source": "Sharma, Panda, Joshi, Varshney 2022, Alg. 5",
+        "kind": "minimax",
+        "defaults": {"momentum_at_sync": "reset"},
+        "required": {"snapshot_every": "snapshot_every = 25 (the paper takes the square of local_steps)"},
+    },
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class MomentumLocalSgda:

@@ -1,0 +1,86 @@
+"""Options of a config as arguments: checked against what takes them, with named parts made into objects."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import is_dataclass
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from fedsaddle.algorithms.estimators import Estimator
+from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
+from fedsaddle.config.registry import (
+    ESTIMATORS,
+    LOSSES,
+    PAIR_LOSSES,
+    PROJECTIONS,
+    REGULARISERS,
+    SCHEDULES,
+    Entry,
+    find,
+)
+from fedsaddle.config.validate import checked
+from fedsaddle.errors import BadInput, within
+from fedsaddle.numerics.projections import Projection
+from fedsaddle.numerics.regularisers import Regulariser
+from fedsaddle.numerics.schedules import Schedule
+from fedsaddle.problems.losses import Loss
+from fedsaddle.problems.pair_losses import MarginLoss, PairLoss
+
+# The kinds of objects that a config names, and the table that holds their names.
+NAMED_KINDS: dict[type, Mapping[str, Entry]] = {
+    Regulariser: REGULARISERS,
+    Projection: PROJECTIONS,
+    Schedule: SCHEDULES,
+    Estimator: ESTIMATORS,
+    Loss: LOSSES,
+    PairLoss: PAIR_LOSSES,
+    MarginLoss: PAIR_LOSSES,
+}
+
+
+def arguments_of(
+    section: str, make: Callable[..., Any], given: Mapping[str, Any], built: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The options of a section as arguments of `make`; those in `built` are supplied by the caller."""
+    hints = get_type_hints(vars(make)["__init__"] if isinstance(make, type) and not is_dataclass(make) else make)
+    options = {key: _tuples(value) for key, value in given.items()}
+    for key in options.keys() & inspect.signature(make).parameters.keys():
+        options[key] = _part(f"{section}.{key}", hints.get(key), options[key])
+    return checked(section, make, options, built)
+
+
+def _part(key: str, hint: Any, value: Any) -> Any:
+    """The object that a table (or, where nothing else is text, a name) stands for; any other value as it is."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    table = next((NAMED_KINDS[kind] for kind in kinds if kind in NAMED_KINDS), None)
+    if value is None or isinstance(value, tuple(kind for kind in kinds if kind in NAMED_KINDS)):
+        return value  # an object already
+    if ScorePrivacy in kinds:
+        if isinstance(value, ScorePrivacy):
+            return value
+        if not isinstance(value, dict):
+            raise BadInput(key, value, "write a table: { bound = 1.0, noise = 2.0 }")
+        return _make(key, ScorePrivacy, value)
+    if table is None or (table is SCHEDULES and not isinstance(value, dict)):
+        return value
+    if isinstance(value, str) and table in (LOSSES, PAIR_LOSSES):
+        value = {"name": value}
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        raise BadInput(key, value, f"write a table with a name, one of {', '.join(table)}")
+    named = f"{key}.name" if table not in (LOSSES, PAIR_LOSSES) else key
+    make = find(table, named, value["name"])
+    return _make(key, make, {k: v for k, v in value.items() if k != "name"})
+
+
+def _make(key: str, make: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    with within(key):
+        return make(**arguments_of(key, make, options, built=("prior", "first_is_higher")))
+
+
+def _tuples(value: Any) -> Any:
+    """Lists of lists, such as the stages of a schedule, as lists of tuples."""
+    if isinstance(value, list) and value and all(isinstance(part, list) for part in value):
+        return [tuple(part) for part in value]
+    return value
