@@ -6,23 +6,21 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.errors import BadInput
 from fedsaddle.report import plots
 from fedsaddle.report.tables import console, several_runs
-from fedsaddle.runs.result import read_history
+from fedsaddle.runs.folder import RunFolder
 
 
 def compare(folders: list[Path], out: Path | None, as_json: bool, measure: str | None = None, x: str = "round") -> None:
     """Print runs side by side and draw them: the spread over clients, or one pooled measure over `x`."""
     summaries: dict[str, dict[str, Any]] = {}
     histories: dict[str, list[dict[str, Any]]] = {}
-    for folder in folders:
-        summary, history = folder / "summary.json", read_history(folder / "metrics.jsonl")
-        if not summary.exists() or not history:
-            raise MissingData(f"{str(folder)!r}: holds no finished run (no summary.json or metrics.jsonl)")
-        name = folder.resolve().name
-        name = name if name not in summaries else str(folder)
-        summaries[name], histories[name] = _finished(summary), history
+    for folder in map(RunFolder, folders):
+        summary, history = folder.read_summary(), folder.history()
+        name = folder.path.resolve().name
+        name = name if name not in summaries else str(folder.path)
+        summaries[name], histories[name] = summary, history
     measures = {plots.main_measure(h) for h in histories.values()}
     if len(measures) > 1:
         if not all("auroc" in s.get("pooled", {}) for s in summaries.values()):
@@ -37,13 +35,3 @@ def compare(folders: list[Path], out: Path | None, as_json: bool, measure: str |
             plots.comparison(histories, out)
         else:
             plots.pooled(histories, measure, out, x=x)
-
-
-def _finished(summary: Path) -> dict[str, Any]:
-    try:
-        said: dict[str, Any] = json.loads(summary.read_text())
-    except ValueError as reason:
-        raise BadInput("folders", str(summary.parent), f"has a damaged summary.json ({reason})") from None
-    if "ledger" not in said:
-        raise MissingData(f"{str(summary.parent)!r}: holds no finished run (it {said.get('stopped', 'is unknown')})")
-    return said

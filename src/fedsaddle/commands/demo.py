@@ -14,6 +14,7 @@ from rich.table import Table
 from fedsaddle.algorithms.drfa import Drfa
 from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.algorithms.qfedavg import QFedAvg
+from fedsaddle.atomic import write_json
 from fedsaddle.config.build import load
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.spread import STATISTICS
@@ -22,7 +23,6 @@ from fedsaddle.problems.supervised import Supervised
 from fedsaddle.report import plots
 from fedsaddle.report.progress import Progress
 from fedsaddle.report.tables import console
-from fedsaddle.runs.checkpoints import write_json
 from fedsaddle.runs.run import run
 
 SEEDS = 3

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedsaddle.atomic import write_atomically
 from fedsaddle.commands.init import EXAMPLE as CONFIG
 from fedsaddle.config.schema import read_config
 from fedsaddle.deployment.preflight import need_deployable, need_nvflare
 from fedsaddle.deployment.project import EXAMPLE, FILE, read_project
 from fedsaddle.errors import BadInput, MissingData
-from fedsaddle.runs.checkpoints import write_atomically
 
 OWN_ROWS = """[data]
 name = "file"                    # each site reads its own file: `data` under [sites.NAME] of deployment.toml

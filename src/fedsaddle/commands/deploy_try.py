@@ -10,6 +10,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
+from fedsaddle.atomic import write_atomically
 from fedsaddle.commands.run_deployed import run_deployed
 from fedsaddle.config.build import build
 from fedsaddle.config.schema import read_config
@@ -18,7 +19,6 @@ from fedsaddle.deployment.project import EXAMPLE, FILE, read_project
 from fedsaddle.deployment.site_files import deal
 from fedsaddle.errors import BadInput
 from fedsaddle.report.tables import console, one_run
-from fedsaddle.runs.checkpoints import write_atomically
 from fedsaddle.runs.interruption import stoppable
 from fedsaddle.runs.run import run
 

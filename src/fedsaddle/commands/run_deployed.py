@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from fedsaddle.atomic import write_json
 from fedsaddle.config.schema import Config
 from fedsaddle.deployment.preflight import need_deployable, need_nvflare
 from fedsaddle.deployment.project import Project, read_project
@@ -16,8 +17,7 @@ from fedsaddle.errors import BadInput, FedSaddleError, MissingData
 from fedsaddle.report import plots
 from fedsaddle.report.progress import Progress
 from fedsaddle.report.tables import console, of_sites, one_run
-from fedsaddle.runs.checkpoints import write_json
-from fedsaddle.runs.result import read_history
+from fedsaddle.runs.folder import read_history
 
 NOTE = "deployment.json"
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsaddle.atomic import write_json
 from fedsaddle.config.schema import Config
 from fedsaddle.data.files.shared_encoding import agree
 from fedsaddle.deployment.config_digests import digests
@@ -23,7 +24,6 @@ from fedsaddle.deployment.remote_clients import Deployed
 from fedsaddle.deployment.remote_loop import RemoteLoop, RemoteRows
 from fedsaddle.deployment.transport import Transport
 from fedsaddle.errors import BadCheckpoint, FedSaddleError
-from fedsaddle.runs.checkpoints import write_json
 from fedsaddle.runs.evaluation import Measures
 from fedsaddle.runs.fingerprint import shared_fingerprint
 from fedsaddle.runs.folder import Output, RunFolder

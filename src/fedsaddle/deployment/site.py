@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedsaddle.atomic import write_json
 from fedsaddle.config.build import cast_rows
 from fedsaddle.config.schema import Config
 from fedsaddle.data.files.shared_encoding import encode, facts
@@ -27,7 +28,6 @@ from fedsaddle.deployment.site_memory import OnDisk, safe_name
 from fedsaddle.deployment.site_worker import Answering
 from fedsaddle.errors import BadMessage, FedSaddleError, Refused
 from fedsaddle.federation.wire import Message, about, pack, unpack
-from fedsaddle.runs.checkpoints import write_json
 from fedsaddle.runs.fingerprint import shared_fingerprint
 
 log = logging.getLogger("fedsaddle.site")

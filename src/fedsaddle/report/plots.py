@@ -8,8 +8,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from fedsaddle.atomic import write_atomically
 from fedsaddle.errors import BadInput
-from fedsaddle.runs.checkpoints import write_atomically
 
 UNITS = {
     "round": "round",

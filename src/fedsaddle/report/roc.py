@@ -14,10 +14,11 @@ from rich.markup import escape
 from rich.table import Table
 from torch import Tensor
 
+from fedsaddle.atomic import write_atomically, write_json
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.metrics.ranking import Ranked, Ranking, difference, rank
+from fedsaddle.problems.protocols import Problem, Ranks
 from fedsaddle.report.plots import COLOURS, axes_of, label, save
-from fedsaddle.runs.checkpoints import write_atomically, write_json
 
 SHOWN = 20  # sites in the table of the terminal and in the picture
 POINTS = 400  # of a curve in roc.json
@@ -25,10 +26,10 @@ POINTS = 400  # of a curve in roc.json
 Rankings = Mapping[str, Ranking]
 
 
-def ranking_of(problem: Any, model: Tensor, data: FederatedData, seed: int) -> Ranking | None:
+def ranking_of(problem: Problem, model: Tensor, data: FederatedData, seed: int) -> Ranking | None:
     """The ranking of the test rows, or of the training rows where there are none; None without two classes."""
     rows = data.train if data.test is None else data.test
-    if not hasattr(problem, "ranking") or len(data.classes) != 2 or rows.y.ndim > 1:
+    if not isinstance(problem, Ranks) or len(data.classes) != 2 or rows.y.ndim > 1:
         return None
     scores = problem.ranking(model, rows.x)
     if scores is None:

@@ -14,11 +14,11 @@ from typing import Any
 from rich.table import Table
 
 from fedsaddle import __version__
+from fedsaddle.atomic import write_atomically
 from fedsaddle.reproductions.claims import Claim
 from fedsaddle.reproductions.figure import Figure
 from fedsaddle.reproductions.picture import draw
 from fedsaddle.reproductions.tracks import Tracks
-from fedsaddle.runs.checkpoints import write_atomically
 
 
 def write(name: str, figure: Figure, tracks: Tracks, claims: list[Claim], seconds: float, folder: Path) -> None:

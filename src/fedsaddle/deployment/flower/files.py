@@ -6,9 +6,9 @@ import json
 import shutil
 from pathlib import Path
 
+from fedsaddle.atomic import write_atomically, write_json
 from fedsaddle.deployment.nvflare.provision import site_settings
 from fedsaddle.deployment.project import Project
-from fedsaddle.runs.checkpoints import write_atomically, write_json
 
 APP = """\
 [project]

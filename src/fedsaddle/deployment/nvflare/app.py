@@ -19,6 +19,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
+from fedsaddle.atomic import write_json
 from fedsaddle.config.schema import read_config, validated
 from fedsaddle.deployment.courier import Patience
 from fedsaddle.deployment.nvflare.jobs import FOLDER, STATUS
@@ -27,8 +28,7 @@ from fedsaddle.deployment.server import DeployedRun
 from fedsaddle.deployment.site import Place, SiteSide
 from fedsaddle.deployment.site_memory import safe_name
 from fedsaddle.errors import FedSaddleError
-from fedsaddle.runs.checkpoints import write_json
-from fedsaddle.runs.result import read_history
+from fedsaddle.runs.folder import read_history
 
 CONFIG, SETTINGS = "fedsaddle.toml", "fedsaddle.json"  # in a kit's folder `local`
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedsaddle.runs.checkpoints import write_json
+from fedsaddle.atomic import write_json
 
 APP = "fedsaddle.deployment.nvflare.app"
 STATUS = "fedsaddle.status"  # what a running job is asked

@@ -10,9 +10,9 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from fedsaddle.atomic import write_json
 from fedsaddle.deployment.project import Project
 from fedsaddle.errors import BadInput, MissingData
-from fedsaddle.runs.checkpoints import write_json
 
 KITS, WORK = "kits", "provision"
 ALLOWED = ["fedsaddle.deployment.nvflare.app.ServerApp", "fedsaddle.deployment.nvflare.app.SiteApp"]
