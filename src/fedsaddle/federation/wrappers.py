@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -82,6 +82,10 @@ class Ledger:
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
+
+    def copy(self) -> Ledger:
+        """The same totals, apart."""
+        return replace(self, fields=dict(self.fields))
 
 
 def reply_bytes(reply: Any, answered: int) -> int:

@@ -69,6 +69,7 @@ class Loop:
         with within("algorithm"):
             self.server = self.algorithm.start(self.clients)
         self._committing = False
+        self._ledger_before: Ledger | None = None  # as it was before a round that is not done
         at = self._solution()
         self.evaluator.check(at)
         if (target := self.settings.target) is not None:
@@ -119,7 +120,7 @@ class Loop:
         return "interrupted" if self.stop() else None
 
     def _round(self) -> None:
-        began = time.perf_counter()
+        began, self._ledger_before = time.perf_counter(), self.clients.ledger.copy()
         self.clients.begin(self.done)
         try:
             server = self.algorithm.round(self.server, self.clients, server_generator(self.settings.seed, self.done))
@@ -135,6 +136,7 @@ class Loop:
         self.clients.commit()
         self.server = server
         self.done += 1
+        self._ledger_before = None
         self.seconds += time.perf_counter() - began
         self._committing = False
 
@@ -195,6 +197,7 @@ class Loop:
         if self.folder is None or self._committing or not self.done:
             return
         self.clients.begin(self.done)
+        self.clients.ledger = self._ledger_before or self.clients.ledger
         if self.settings.due(self.done) and not (self.history and self.history[-1]["round"] == self.done):
             self._record()
         written = self.folder.history()
