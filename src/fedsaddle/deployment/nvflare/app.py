@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
-import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +18,7 @@ from nvflare.apis.signal import Signal
 from fedsaddle.config.schema import read_config, validated
 from fedsaddle.deployment.courier import Patience
 from fedsaddle.deployment.nvflare.jobs import FOLDER, STATUS
+from fedsaddle.deployment.nvflare.processes import LOCK, only_writer
 from fedsaddle.deployment.nvflare.transport import KEY, Aborted, NVFlareTransport
 from fedsaddle.deployment.server import DeployedRun
 from fedsaddle.deployment.site import Place, SiteSide
@@ -63,7 +60,7 @@ class ServerApp(Controller):  # type: ignore[misc]
         deployed = DeployedRun(self.config, self.run, names, self.out, Patience(**settings["patience"]))
         outcome: dict[str, Any] = {"code": 0, "message": ""}
         try:
-            with alone(self.out):
+            with only_writer(self.out):
                 deployed.go(self.transport)
         except Aborted:
             return
@@ -75,9 +72,7 @@ class ServerApp(Controller):  # type: ignore[misc]
             return
         results = Path(workspace.get_run_dir(fl_ctx.get_job_id())) / FOLDER
         if self.out.is_dir():
-            shutil.copytree(
-                self.out, results, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoints", ".lock")
-            )
+            shutil.copytree(self.out, results, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoints", LOCK))
         results.mkdir(parents=True, exist_ok=True)
         write_json(results / "outcome.json", outcome)
 
@@ -86,23 +81,6 @@ class ServerApp(Controller):  # type: ignore[misc]
         seen = int((data or {}).get("seen", 0))
         records = [] if self.out is None else read_history(self.out / "metrics.jsonl")
         return {"records": records[seen:], "silent": {} if self.transport is None else self.transport.silent}
-
-
-@contextmanager
-def alone(folder: Path, seconds: float = 60.0) -> Iterator[None]:
-    """Only one job at a time writes to a run's folder; one that is ending is waited for."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w") as lock:
-        until = time.monotonic() + seconds
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if time.monotonic() > until:
-                    raise RuntimeError("another job writes to the run's folder") from None
-                time.sleep(0.5)
-        yield
 
 
 class SiteApp(Executor):  # type: ignore[misc]
