@@ -313,3 +313,31 @@ def test_files_of_the_sites_own(tmp_path):
     found, expected = deployed(pooled, made, tmp_path / "out"), simulated(pooled)
     torch.testing.assert_close(found.model, expected.model, rtol=0, atol=1e-5)  # features are single precision
     assert found.summary["train"]["loss"] == pytest.approx(expected.summary["train"]["loss"], abs=1e-5)
+
+
+def test_another_target_is_another_run(tmp_path):
+    """The encoding was agreed for one column of labels: another must not slip in where server and sites change alike."""
+    for i in range(3):
+        rows = [f"{0.1 * n + i},{n % 2},{n % 3 // 2}" for n in range(12)]
+        (tmp_path / f"site-{i + 1}.csv").write_text("\n".join(["dose,ill,old", *rows]) + "\n")
+
+    def given(target: str) -> Config:
+        return validated(
+            {
+                "data": {"name": "file", "path": "rows.csv", "target": target, "features": ["dose"], "test_share": 0.0},
+                "split": {"name": "natural"},
+                "model": {"name": "logistic"},
+                "algorithm": {"name": "FedAvg", "local_steps": 3, "batch_size": 4},
+                "run": {"rounds": 5, "checkpoint_every": 2},
+            }
+        )
+
+    def made(config: Config) -> dict[int, SiteSide]:
+        places = [Place(f"site-{i + 1}", tmp_path / f"site-{i + 1}.csv", tmp_path / f"disk-{i}") for i in range(3)]
+        return {i: SiteSide(config, place) for i, place in enumerate(places)}
+
+    first, other = made(given("ill")), made(given("old"))
+    with pytest.raises(KeyboardInterrupt):
+        deployed(given("ill"), first, tmp_path / "out", Dies(first, 3, 0))
+    with pytest.raises(BadCheckpoint, match=r"data.target = 'old': the run in .* has 'ill'; resume with the same"):
+        deployed(given("old"), other, tmp_path / "out")

@@ -70,12 +70,13 @@ class Engine:
         self.clock += seconds
 
 
-def supervisor(engine, said=None, heard=None, resubmit=2):
+def supervisor(engine, said=None, heard=None, resubmit=2, **more):
     deployment = Deployment(name="t", minimum=2, patience=10.0, resubmit=resubmit)
     project = Project(deployment=deployment, sites={name: Site(data="x") for name in NAMES})
     return Supervisor(
         project, engine.session, config({"name": "DRFA"}), "run-1", (said if said is not None else []).append,
         (heard if heard is not None else []).append, now=lambda: engine.clock, sleep=engine.sleep,
+        **more,
     )  # fmt: skip
 
 
@@ -178,3 +179,13 @@ def test_sites_that_are_not_there(tmp_path):
     with pytest.raises(TooFewAnswered, match="2 of at least 3 sites are connected; start c"):
         supervisor(engine).go(tmp_path / "out")
     assert engine.jobs == []
+
+
+def test_a_resumed_run_waits_for_the_minimum_only(tmp_path):
+    engine = Engine(tmp_path, [DONE])
+    del engine.there["c"]
+    supervisor(engine, resumed=True).go(tmp_path / "out")
+    assert engine.jobs == ["run-1"]
+    del engine.there["b"]
+    with pytest.raises(TooFewAnswered, match="1 of at least 2 sites are connected; start b, c"):
+        supervisor(engine, resumed=True).go(tmp_path / "out")

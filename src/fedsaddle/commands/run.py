@@ -13,9 +13,10 @@ from fedsaddle.commands.baseline import NAME, baseline, wanted
 from fedsaddle.commands.model_loader import write_loader
 from fedsaddle.commands.table_config import Own
 from fedsaddle.config.build import Built, build, build_algorithm, precision
-from fedsaddle.config.schema import Config, changed, read_config, validated
+from fedsaddle.config.resume import same_config
+from fedsaddle.config.schema import Config, changed, read_config
 from fedsaddle.data.describe import describe
-from fedsaddle.errors import BadCheckpoint, BadInput, Diverged, MissingData
+from fedsaddle.errors import BadInput, Diverged
 from fedsaddle.metrics.ranking import Ranking
 from fedsaddle.report import plots, roc
 from fedsaddle.report.progress import Progress
@@ -47,7 +48,7 @@ def run(path: Path, changes: list[str], out: Path | None, resume: bool, own: Own
             errors.print("interrupted; the job was ended, go on with --resume", highlight=False)
             return INTERRUPTED
     if resume:
-        config = _same_as_before(config, out)
+        config = same_config(config, out)
     built = build(config)
     about = describe(built.data)
     with Progress(errors, config.run.rounds, config.algorithm.name) as progress:
@@ -141,36 +142,6 @@ def _run(config: Config, built: Built, out: Path, resume: bool, progress: Progre
         begun=begun,
         warn=progress.warn,
     )
-
-
-def _same_as_before(config: Config, out: Path) -> Config:
-    """The config of the run to resume; only what does not shape the trajectory may differ."""
-    stored = out / "config.json"
-    if not stored.exists():
-        if (out / "metrics.jsonl").exists():  # the run ended before it could write its config
-            return config
-        raise MissingData(f"--out = {str(out)!r}: no run to resume there; leave out --resume to begin one")
-    try:
-        before = validated(json.loads(stored.read_text()))
-    except (ValueError, TypeError) as reason:
-        raise BadCheckpoint(f"{stored} is damaged ({reason}); put it right, or choose another --out") from None
-    free = {
-        "rounds",
-        "target",
-        "checkpoint_every",
-        "chunk",
-        "workers",
-        "compare",
-    }  # the loop compares the last two as they turn out
-    for section in Config.model_fields:
-        old, new = getattr(before, section).model_dump(), getattr(config, section).model_dump()
-        for key in sorted(old.keys() | new.keys()):
-            if old.get(key) != new.get(key) and key not in free:
-                raise BadCheckpoint(
-                    f"{section}.{key} = {new.get(key)!r}: the run in {out} has {old.get(key)!r}; "
-                    "resume with the same config, or choose another --out"
-                )
-    return config
 
 
 def _draw(result: Result, built: Built, out: Path, found: dict[str, Ranking]) -> None:

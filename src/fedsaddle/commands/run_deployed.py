@@ -9,6 +9,8 @@ from typing import Any
 
 from rich.console import Console
 
+from fedsaddle.config.resume import FILE as CONFIG
+from fedsaddle.config.resume import same_config
 from fedsaddle.config.schema import Config
 from fedsaddle.deployment.preflight import need_deployable, need_nvflare
 from fedsaddle.deployment.project import Project, read_project
@@ -44,7 +46,7 @@ def run_deployed(config: Config, path: Path, out: Path, resume: bool) -> int:
         return NVFlareSession(project.admin, path.parent / KITS / project.admin, project.deployment.patience)
 
     connect()  # there is a kit, or a complaint before anything is written
-    name = run_name(out, resume)
+    name = resumed_name(config, out) if resume else new_name(config, out)
     with Progress(errors, config.run.rounds, config.algorithm.name) as progress:
         progress.say(f"run {name} at {len(project.names)} sites: {', '.join(project.names)}")
 
@@ -53,7 +55,7 @@ def run_deployed(config: Config, path: Path, out: Path, resume: bool) -> int:
                 lines.write(json.dumps(record) + "\n")
             progress(record["round"], record)
 
-        supervisor = Supervisor(project, connect, config, name, progress.say, heard)
+        supervisor = Supervisor(project, connect, config, name, progress.say, heard, resumed=resume)
         outcome = supervisor.go(out)
     if outcome["code"]:
         raise RunEnded(outcome["message"], outcome["code"])
@@ -61,20 +63,26 @@ def run_deployed(config: Config, path: Path, out: Path, resume: bool) -> int:
     return 0
 
 
-def run_name(out: Path, resume: bool) -> str:
-    """The name under which server and sites know the run; a resumed run keeps its own."""
+def new_name(config: Config, out: Path) -> str:
+    """The name under which server and sites will know the run; it and the config are noted in the run's folder."""
     note = out / NOTE
-    if resume:
-        if not note.exists():
-            raise MissingData(f"--out = {str(out)!r}: no deployed run to resume there; leave out --resume to begin one")
-        return str(json.loads(note.read_text())["run"])
     if note.exists() or (out / "metrics.jsonl").exists():
         raise BadInput("out", str(out), "holds a run already; resume it, or choose another folder")
     out.mkdir(parents=True, exist_ok=True)
     plain = "".join(c if c.isascii() and c.isalnum() else "-" for c in out.name.lower()).strip("-") or "run"
     name = f"{plain[:40]}-{secrets.token_hex(3)}"
+    write_json(out / CONFIG, config.model_dump(mode="json"))
     write_json(note, {"run": name})
     return name
+
+
+def resumed_name(config: Config, out: Path) -> str:
+    """The name of the run in that folder, which must have begun with the same config."""
+    note = out / NOTE
+    if not note.exists():
+        raise MissingData(f"--out = {str(out)!r}: no deployed run to resume there; leave out --resume to begin one")
+    same_config(config, out)
+    return str(json.loads(note.read_text())["run"])
 
 
 def finish(config: Config, project: Project, out: Path) -> None:

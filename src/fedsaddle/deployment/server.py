@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from fedsaddle.config.resume import FILE as CONFIG
+from fedsaddle.config.resume import same_config
 from fedsaddle.config.schema import Config
 from fedsaddle.data.files.shared_encoding import agree
 from fedsaddle.deployment.config_digests import digests
@@ -54,6 +56,8 @@ class DeployedRun:
                 raise
 
     def _go(self, transport: Transport, watch: Callable[[int, dict[str, Any] | None], None] | None) -> Result:
+        if (self.out / CONFIG).exists():
+            same_config(self.config, self.out)
         courier = Courier(transport, self.names, self.patience)
         told, agreed = self._agreed(courier)
         loop = self._loop(courier, told, agreed, watch)
@@ -63,7 +67,7 @@ class DeployedRun:
         loop.resume(output)
         for reason in output.refused:
             log.warning("%s; the checkpoint before it is used", reason)
-        write_json(self.out / "config.json", self.config.model_dump(mode="json"))
+        write_json(self.out / CONFIG, self.config.model_dump(mode="json"))
         if loop.done:
             log.info("resuming after round %d", loop.done)
         return loop.go(output)

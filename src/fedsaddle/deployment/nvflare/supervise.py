@@ -51,6 +51,7 @@ class Supervisor:
     run: str
     say: Callable[[str], None]
     heard: Callable[[dict[str, Any]], None]  # each record, once
+    resumed: bool = False  # the run began in an earlier process
     seen: int = 0
     again: int = 0
     poll: float = 1.0
@@ -108,11 +109,8 @@ class Supervisor:
 
     def _wait_for_sites(self, session: Session) -> None:
         """All of them at first, later the minimum: a run that goes on need not wait for a site that is lost."""
-        least = (
-            len(self.project.names)
-            if not (self.seen or self.again or self.returned)
-            else self.project.deployment.minimum
-        )
+        begun = self.resumed or self.seen or self.again or self.returned
+        least = self.project.deployment.minimum if begun else len(self.project.names)
         until = self.now() + self.project.deployment.patience
         while True:
             there = set(session.sites()) & set(self.project.names)
