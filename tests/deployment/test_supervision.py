@@ -8,8 +8,7 @@ from contextlib import contextmanager
 import pytest
 from in_process import config
 
-from fedsaddle.deployment.nvflare.jobs import Gone, Lost
-from fedsaddle.deployment.nvflare.supervise import JobFailed, Supervisor
+from fedsaddle.deployment.nvflare.supervise import JobFailed, JobGone, ServerLost, Supervisor
 from fedsaddle.deployment.project import Deployment, Project, Site
 from fedsaddle.errors import TooFewAnswered
 
@@ -49,7 +48,7 @@ class Engine:
 
     def tell(self, job, topic, data):
         if self.told is None:
-            raise Gone
+            raise JobGone
         return {**self.told, "records": self.told["records"][data["seen"] :]}
 
     def sites(self):
@@ -110,7 +109,7 @@ def test_but_not_for_ever(tmp_path):
 
 
 def test_a_lost_connection_does_not_submit_a_second_job(tmp_path):
-    engine = Engine(tmp_path, ["RUNNING", Lost("gone"), Lost("gone"), "RUNNING", DONE])
+    engine = Engine(tmp_path, ["RUNNING", ServerLost("gone"), ServerLost("gone"), "RUNNING", DONE])
     supervisor(engine).go(tmp_path / "out")
     assert engine.jobs == ["run-1"]
     assert engine.connected == 3

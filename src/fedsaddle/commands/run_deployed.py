@@ -12,7 +12,7 @@ from rich.console import Console
 from fedsaddle.config.resume import FILE as CONFIG
 from fedsaddle.config.resume import same_config
 from fedsaddle.config.schema import Config
-from fedsaddle.deployment.preflight import need_deployable, need_nvflare
+from fedsaddle.deployment.preflight import require_deployable, require_nvflare
 from fedsaddle.deployment.project import Project, read_project
 from fedsaddle.errors import BadInput, FedSaddleError, MissingData
 from fedsaddle.report import plots
@@ -34,8 +34,8 @@ class RunEnded(FedSaddleError):
 
 def run_deployed(config: Config, path: Path, out: Path, resume: bool) -> int:
     """Submit the run of a config to the deployment whose project lies beside it, and stay with it to its end."""
-    need_nvflare()
-    need_deployable(config)
+    require_nvflare()
+    require_deployable(config)
     from fedsaddle.deployment.nvflare.provision import KITS
     from fedsaddle.deployment.nvflare.session import NVFlareSession
     from fedsaddle.deployment.nvflare.supervise import Supervisor
@@ -50,12 +50,14 @@ def run_deployed(config: Config, path: Path, out: Path, resume: bool) -> int:
     with Progress(errors, config.run.rounds, config.algorithm.name) as progress:
         progress.say(f"run {name} at {len(project.names)} sites: {', '.join(project.names)}")
 
-        def heard(record: dict[str, Any]) -> None:
-            with open(out / "metrics.jsonl", "w" if supervisor.seen == 1 else "a") as lines:  # the server tells all
+        def on_record(record: dict[str, Any]) -> None:
+            with open(
+                out / "metrics.jsonl", "w" if supervisor.records_seen == 1 else "a"
+            ) as lines:  # the server sends all
                 lines.write(json.dumps(record) + "\n")
             progress(record["round"], record)
 
-        supervisor = Supervisor(project, connect, config, name, progress.say, heard, resumed=resume)
+        supervisor = Supervisor(project, connect, config, name, progress.say, on_record, resumed=resume)
         outcome = supervisor.go(out)
     if outcome["code"]:
         raise RunEnded(outcome["message"], outcome["code"])

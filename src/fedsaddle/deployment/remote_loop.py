@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedsaddle.data.store import Ints
 from fedsaddle.deployment.pooled import pooled_figures
-from fedsaddle.deployment.remote_clients import Deployed
+from fedsaddle.deployment.remote_clients import RemoteClients
 from fedsaddle.deployment.site_measures import BINS, proper
 from fedsaddle.errors import TooFewAnswered
 from fedsaddle.metrics.evaluation import Measured
@@ -32,7 +32,7 @@ class RemoteRows:
 class RemoteLoop(Loop):
     """One deployed run."""
 
-    engine: Deployed  # type: ignore[assignment]
+    engine: RemoteClients  # type: ignore[assignment]
     measured: tuple[int, dict[str, dict[int, Any]]] = (-1, {})  # after which round, part -> what the sites told
 
     def _told(self, part: str) -> dict[int, dict[str, Any]]:
@@ -43,13 +43,13 @@ class RemoteLoop(Loop):
         if part not in known:
             w, dual = self._solution()
             names = self._measured_at_first_row().keys()
-            known[part] = self.engine.courier.errand(
+            known[part] = self.engine.courier.request(
                 "measure",
                 self.engine.run,
                 {"w": w, "dual": dual, "part": part},
                 fingerprint=self.engine.fingerprint,
                 round=self.done,
-                check=lambda answer, told: proper(told, names),
+                check=lambda client, answer, told: proper(client, told, names),
             )
         return known[part]
 

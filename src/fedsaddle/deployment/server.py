@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,17 +13,15 @@ import numpy as np
 from fedsaddle.config.resume import FILE as CONFIG
 from fedsaddle.config.resume import same_config
 from fedsaddle.config.schema import Config
-from fedsaddle.data.files.shared_encoding import agree
-from fedsaddle.deployment.config_digests import digests
+from fedsaddle.deployment.agreement import agree_on_encoding, build_from, digests
 from fedsaddle.deployment.courier import Courier, Patience
-from fedsaddle.deployment.expected_replies import Expected, made_up
+from fedsaddle.deployment.expected_replies import ExpectedReplies, placeholder_rows
 from fedsaddle.deployment.logs import logged
-from fedsaddle.deployment.placeholder_data import build_from
-from fedsaddle.deployment.preflight import need_deployable
-from fedsaddle.deployment.remote_clients import Deployed
+from fedsaddle.deployment.preflight import require_deployable
+from fedsaddle.deployment.remote_clients import RemoteClients
 from fedsaddle.deployment.remote_loop import RemoteLoop, RemoteRows
 from fedsaddle.deployment.transport import Transport
-from fedsaddle.errors import BadCheckpoint, FedSaddleError
+from fedsaddle.errors import FedSaddleError
 from fedsaddle.runs.checkpoints import write_json
 from fedsaddle.runs.evaluation import Measures, asked
 from fedsaddle.runs.fingerprint import shared_fingerprint
@@ -47,7 +44,7 @@ class DeployedRun:
 
     def go(self, transport: Transport, watch: Callable[[int, dict[str, Any] | None], None] | None = None) -> Result:
         """Agree, then run; goes on from the newest checkpoint in the folder, if there is one."""
-        need_deployable(self.config)
+        require_deployable(self.config)
         with logged(log, self.out):
             try:
                 return self._go(transport, watch)
@@ -59,7 +56,7 @@ class DeployedRun:
         if (self.out / CONFIG).exists():
             same_config(self.config, self.out)
         courier = Courier(transport, self.names, self.patience)
-        told, agreed = self._agreed(courier)
+        told, agreed = agree_on_encoding(courier, self.config, self.name, self.out)
         loop = self._loop(courier, told, agreed, watch)
         settings = self.config.run
         folder = RunFolder(self.out, loop.fingerprint, settings.checkpoint_every)
@@ -72,29 +69,6 @@ class DeployedRun:
             log.info("resuming after round %d", loop.done)
         return loop.go(output)
 
-    def _agreed(self, courier: Courier) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """The facts of all sites and the encoding; a run that goes on keeps what it began with."""
-        path = self.out / "agreed.json"
-        if path.exists():
-            stored = json.loads(path.read_text())
-            if tuple(stored["names"]) != self.names:
-                raise BadCheckpoint(f"{path} is of sites {stored['names']}, not {list(self.names)}; use another name")
-            told, agreed = stored["told"], stored["agreed"]
-        else:
-            heard = courier.errand("facts", self.name, {"config": digests(self.config)}, everyone=True)
-            told = [heard[i] for i in range(len(self.names))]
-            options = self.config.data.options()
-            agreed = agree(
-                told,
-                self.names,
-                str(options.get("task", "auto")),
-                options.get("positive"),
-                str(options.get("target", "y")),
-            )
-            self.out.mkdir(parents=True, exist_ok=True)
-            write_json(path, {"names": self.names, "told": told, "agreed": agreed})
-        return told, agreed
-
     def _loop(
         self,
         courier: Courier,
@@ -106,11 +80,13 @@ class DeployedRun:
         algorithm, data = build_from(self.config, agreed, self.names)
         common = shared_fingerprint(algorithm, len(self.names), settings.seed)
         payload = {"config": digests(self.config), "names": list(self.names), "agreed": agreed}
-        courier.errand(
+        courier.request(
             "agree", self.name, payload, fingerprint=common, everyone=not (self.out / "metrics.jsonl").exists()
         )
         train, test = (np.array([each[k] for each in told], dtype=np.int64) for k in ("rows", "test_rows"))
-        engine = Deployed(courier, train, self.name, common, Expected(made_up(data.train.x, data.train.y)))
+        engine = RemoteClients(
+            courier, train, self.name, common, ExpectedReplies(placeholder_rows(data.train.x, data.train.y))
+        )
         return RemoteLoop(
             algorithm=algorithm,
             engine=engine,  # type: ignore[arg-type]

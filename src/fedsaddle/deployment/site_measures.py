@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from fedsaddle.data.store import Stacked
+from fedsaddle.deployment.messages import Fault, FaultKind
 from fedsaddle.errors import BadMessage
 from fedsaddle.metrics.evaluation import evaluate
 from fedsaddle.metrics.histograms import ScoreHistogram, sigmoid_edges
@@ -29,8 +30,8 @@ def measured(problem: Any, w: Tensor, dual: Tensor | None, own: Stacked | None) 
     return told
 
 
-def proper(told: Any, names: Set[str]) -> dict[str, Any]:
-    """The server's half: what was told if it holds means of that name and can be used, else BadMessage."""
+def proper(client: int, told: Any, names: Set[str]) -> dict[str, Any] | Fault:
+    """The server's half: what was told if it holds means of that name and can be used, else BadMessage or a fault."""
     if not isinstance(told, dict) or not _whole(told.get("rows")):
         raise BadMessage("told no number of rows")
     if not told["rows"]:
@@ -40,7 +41,7 @@ def proper(told: Any, names: Set[str]) -> dict[str, Any]:
         raise BadMessage(f"told no means of {', '.join(sorted(names))}")
     for name, value in means.items():
         if not math.isfinite(value):
-            raise BadMessage(f"told a {name!r} that is not finite")
+            return Fault(FaultKind.NOT_FINITE, client, name)
     if "scores" in told and not _counts(told["scores"]):
         raise BadMessage(f"told score counts that are not twice {BINS} whole numbers")
     return told

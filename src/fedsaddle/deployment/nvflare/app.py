@@ -15,19 +15,18 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
-from fedsaddle.config.schema import read_config, validated
+from fedsaddle.config.schema import validated
 from fedsaddle.deployment.courier import Patience
-from fedsaddle.deployment.nvflare.jobs import FOLDER, STATUS
 from fedsaddle.deployment.nvflare.processes import LOCK, only_writer
+from fedsaddle.deployment.nvflare.supervise import STATUS
 from fedsaddle.deployment.nvflare.transport import KEY, Aborted, NVFlareTransport
+from fedsaddle.deployment.project import KIT_SETTINGS, RUNS
 from fedsaddle.deployment.server import DeployedRun
-from fedsaddle.deployment.site import Place, SiteSide
+from fedsaddle.deployment.site import SiteService
 from fedsaddle.deployment.site_memory import safe_name
 from fedsaddle.errors import FedSaddleError
 from fedsaddle.runs.checkpoints import write_json
 from fedsaddle.runs.result import read_history
-
-CONFIG, SETTINGS = "fedsaddle.toml", "fedsaddle.json"  # in a kit's folder `local`
 
 
 class ServerApp(Controller):  # type: ignore[misc]
@@ -53,8 +52,9 @@ class ServerApp(Controller):  # type: ignore[misc]
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Run to the end, or to an error that the user can put right; whatever else happens fails the job."""
         workspace = fl_ctx.get_workspace()
-        settings = json.loads((Path(workspace.get_site_config_dir()) / SETTINGS).read_text())
-        self.out = Path(workspace.get_root_dir()) / FOLDER / self.run
+        kit = Path(workspace.get_root_dir())
+        settings = json.loads((kit / KIT_SETTINGS).read_text(encoding="utf-8"))
+        self.out = kit / RUNS / self.run
         names = tuple(settings["sites"])
         self.transport = NVFlareTransport(self, names, fl_ctx, abort_signal, settings["grace"])
         deployed = DeployedRun(self.config, self.run, names, self.out, Patience(**settings["patience"]))
@@ -70,7 +70,7 @@ class ServerApp(Controller):  # type: ignore[misc]
             self.log_error(fl_ctx, traceback.format_exc(), fire_event=False)
             self.system_panic(f"{type(reason).__name__}", fl_ctx)
             return
-        results = Path(workspace.get_run_dir(fl_ctx.get_job_id())) / FOLDER
+        results = Path(workspace.get_run_dir(fl_ctx.get_job_id())) / RUNS
         if self.out.is_dir():
             shutil.copytree(self.out, results, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoints", LOCK))
         results.mkdir(parents=True, exist_ok=True)
@@ -88,25 +88,16 @@ class SiteApp(Executor):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self.side: SiteSide | None = None
+        self.service: SiteService | None = None
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """One message in, one out."""
         content = shareable.get(KEY)
         if not isinstance(content, bytes):
             return make_reply(ReturnCode.BAD_TASK_DATA)
-        if self.side is None:
-            workspace = fl_ctx.get_workspace()
+        if self.service is None:
             name = fl_ctx.get_prop(FLContextKey.CLIENT_NAME) or fl_ctx.get_identity_name()
-            self.side = site_side(Path(workspace.get_root_dir()), Path(workspace.get_site_config_dir()), name)
+            self.service = SiteService.from_kit(Path(fl_ctx.get_workspace().get_root_dir()), name)
         reply = make_reply(ReturnCode.OK)
-        reply[KEY] = self.side.answer(content)
+        reply[KEY] = self.service.answer(content)
         return reply
-
-
-def site_side(root: Path, local: Path, name: str) -> SiteSide:
-    """The site's half from the two files in its kit."""
-    settings = json.loads((local / SETTINGS).read_text())
-    test = settings.get("test_data")
-    place = Place(name, Path(settings["data"]), root / FOLDER, None if test is None else Path(test))
-    return SiteSide(read_config(local / CONFIG), place)

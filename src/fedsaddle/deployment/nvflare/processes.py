@@ -15,7 +15,7 @@ from typing import IO
 
 import psutil
 
-from fedsaddle.deployment.nvflare.provision import settle
+from fedsaddle.deployment.nvflare.provision import set_job_store
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.runs.interruption import stoppable
 
@@ -28,7 +28,7 @@ def command(kit: Path) -> list[str]:
     side = "server" if (kit / "startup" / "fed_server.json").is_file() else "client"
     if not (kit / "startup" / f"fed_{side}.json").is_file():
         raise MissingData(f"{kit}: there is no start-up kit; `fedsaddle deploy provision` makes them")
-    settle(kit)
+    set_job_store(kit)
     (kit / "transfer").mkdir(exist_ok=True)
     who = [f"uid={site_of(kit)}"] if side == "client" else []
     return [
@@ -65,8 +65,8 @@ def _ports_are_free(kit: Path) -> None:
     """A server whose port is taken would go on without it, and never hear of a site."""
     path = kit / "startup" / "fed_server.json"
     if path.is_file():
-        said = json.loads(path.read_text())["servers"][0]
-        for port in (int(said["service"]["target"].rpartition(":")[2]), int(said["admin_port"])):
+        server = json.loads(path.read_text())["servers"][0]
+        for port in (int(server["service"]["target"].rpartition(":")[2]), int(server["admin_port"])):
             with socket.socket() as trial:
                 if os.name == "posix":  # elsewhere it would let two programs share a port
                     trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
