@@ -13,7 +13,7 @@ import pytest
 import stand_in_engine
 from real import DRFA, Federation
 
-from fedsaddle.commands.deploy import flower, kit_of
+from fedsaddle.commands.deploy import flower, kit_of, start
 from fedsaddle.commands.deploy import provision as provision_command
 from fedsaddle.commands.deploy_try import deploy_try
 from fedsaddle.commands.run import run
@@ -74,6 +74,16 @@ def test_a_site_has_its_name_from_its_kit_and_not_from_the_folder(federation, tm
         kit_of(moved, None)
     with pytest.raises(BadInput, match="is that of the server"):
         kit_of(federation.kit("localhost"), "site-1")
+
+
+def test_a_kit_is_known_where_nvflare_and_psutil_are_not_installed(federation, monkeypatch):
+    provision(read_project(federation.folder), federation.folder)
+    monkeypatch.delitem(sys.modules, "fedsaddle.deployment.nvflare.processes")
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    monkeypatch.setattr("fedsaddle.deployment.preflight.find_spec", lambda name: None)
+    kit = kit_of(federation.kit("site-2"), "site-2")
+    with pytest.raises(MissingData, match="NVFlare is not installed"):
+        start(kit)
 
 
 def test_a_site_more_gets_a_kit_and_the_others_keep_theirs(federation, capsys):

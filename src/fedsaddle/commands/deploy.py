@@ -86,7 +86,7 @@ def start(kit: Path) -> int:
 def kit_of(folder: Path, name: str | None) -> Path:
     """The kit of a site, or of the server: in a project's folder, or the folder itself where it is a kit."""
     if (folder / "startup").is_dir():
-        from fedsaddle.deployment.nvflare.processes import site_of
+        from fedsaddle.deployment.nvflare.provision import site_of
 
         owner = site_of(folder)
         if owner != name:

@@ -56,8 +56,8 @@ class DeployedRun:
         if (self.out / CONFIG).exists():
             same_config(self.config, self.out)
         courier = Courier(transport, self.names, self.patience)
-        told, agreed = agree_on_encoding(courier, self.config, self.name, self.out)
-        loop = self._loop(courier, told, agreed, watch)
+        facts, encoding = agree_on_encoding(courier, self.config, self.name, self.out)
+        loop = self._loop(courier, facts, encoding, watch)
         settings = self.config.run
         folder = RunFolder(self.out, loop.fingerprint, settings.checkpoint_every)
         output = Output.to(folder, resume=folder.metrics.exists())

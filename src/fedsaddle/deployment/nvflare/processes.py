@@ -15,7 +15,7 @@ from typing import IO
 
 import psutil
 
-from fedsaddle.deployment.nvflare.provision import set_job_store
+from fedsaddle.deployment.nvflare.provision import set_job_store, site_of
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.runs.interruption import stoppable
 
@@ -35,12 +35,6 @@ def command(kit: Path) -> list[str]:
         sys.executable, "-u", "-m", f"nvflare.private.fed.app.{side}.{side}_train", "-m", str(kit.resolve()),
         "-s", f"fed_{side}.json", "--set", "secure_train=true", *who, "org=fedsaddle", "config_folder=config",
     ]  # fmt: skip
-
-
-def site_of(kit: Path) -> str | None:
-    """The name of the site that a kit was made for, wherever it lies; None: it is for the server."""
-    path = kit / "startup" / "fed_client.json"
-    return str(json.loads(path.read_text())["client"]["fqsn"]) if path.is_file() else None
 
 
 def start(kit: Path, log: Path | None = None, before: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:

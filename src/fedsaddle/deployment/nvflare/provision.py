@@ -148,3 +148,9 @@ def set_job_store(kit: Path) -> None:
             if component["id"] == "job_manager":
                 component["args"]["uri_root"] = str(store / "jobs")
         write_json(path, resources)
+
+
+def site_of(kit: Path) -> str | None:
+    """The name of the site that a kit was made for, wherever it lies; None: it is for the server."""
+    path = kit / "startup" / "fed_client.json"
+    return str(json.loads(path.read_text())["client"]["fqsn"]) if path.is_file() else None
