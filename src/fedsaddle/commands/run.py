@@ -13,9 +13,10 @@ from fedsaddle.commands.baseline import NAME, baseline, wanted
 from fedsaddle.commands.model_loader import write_loader
 from fedsaddle.commands.table_config import Own
 from fedsaddle.config.build import Built, build, build_algorithm, precision
-from fedsaddle.config.schema import Config, changed, read_config, validated
+from fedsaddle.config.resume import same_config
+from fedsaddle.config.schema import Config, changed, read_config
 from fedsaddle.data.describe import describe
-from fedsaddle.errors import BadCheckpoint, BadInput, Diverged
+from fedsaddle.errors import BadInput, Diverged
 from fedsaddle.metrics.ranking import Ranking
 from fedsaddle.report import plots, roc
 from fedsaddle.report.progress import Progress
@@ -26,7 +27,6 @@ from fedsaddle.runs.result import Result
 from fedsaddle.runs.run import run as run_loop
 
 INTERRUPTED = 130
-FREE = {"rounds", "target", "checkpoint_every", "chunk", "workers", "compare"}  # keys that may change on resume
 
 
 def run(path: Path, changes: list[str], out: Path | None, resume: bool, own: Own | None = None) -> int:
@@ -37,7 +37,7 @@ def run(path: Path, changes: list[str], out: Path | None, resume: bool, own: Own
     if config.engine.name == "nvflare":
         return _deployed(config, path, folder.path, resume, own)
     if resume:
-        config = _same_as_before(config, folder)
+        config = same_config(config, folder)
     with Interruption() as interruption:
         return Simulation(config, build(config), folder, resume, interruption, table=text).go()
 
@@ -181,20 +181,3 @@ class Simulation:
     def _part(self) -> str:
         """Which rows are measured."""
         return "training" if self.built.data.test is None else "test"
-
-
-def _same_as_before(config: Config, folder: RunFolder) -> Config:
-    """The config of the run to resume; only what does not shape the trajectory may differ."""
-    stored = folder.read_config()
-    if stored is None:
-        return config
-    before = validated(stored)
-    for section in Config.model_fields:
-        old, new = getattr(before, section).model_dump(), getattr(config, section).model_dump()
-        for key in sorted(old.keys() | new.keys()):
-            if old.get(key) != new.get(key) and key not in FREE:
-                raise BadCheckpoint(
-                    f"{section}.{key} = {new.get(key)!r}: the run in {folder.path} has {old.get(key)!r}; "
-                    "resume with the same config, or choose another --out"
-                )
-    return config

@@ -252,7 +252,7 @@ MEASURES: dict[str, Entry] = {
 ENGINES: dict[str, Entry] = {
     "vectorised": Entry("fedsaddle.engines.vectorised:Vectorised", "a chunk of the cohort in one step; the default"),
     "serial": Entry("fedsaddle.engines.serial:Serial", "one client after the other; slow and obvious, the oracle"),
-    "nvflare": Entry("fedsaddle.deployment.remote_clients:Deployed", "real sites; see `fedsaddle deploy`"),
+    "nvflare": Entry("fedsaddle.deployment.remote_clients:RemoteClients", "real sites; see `fedsaddle deploy`"),
 }
 
 LISTED = {

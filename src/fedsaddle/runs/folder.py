@@ -58,6 +58,16 @@ class RunFolder:
         return self.path / "fedsaddle.toml"
 
     @property
+    def agreed(self) -> Path:
+        """What server and sites agreed on before the first round of a deployed run."""
+        return self.path / "agreed.json"
+
+    @property
+    def deployment(self) -> Path:
+        """The name under which server and sites know a deployed run."""
+        return self.path / "deployment.json"
+
+    @property
     def baseline(self) -> RunFolder:
         """The run that this one is compared with."""
         return RunFolder(self.path / "fedavg")
