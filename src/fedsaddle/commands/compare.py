@@ -13,7 +13,19 @@ from fedsaddle.runs.result import read_history
 
 
 def compare(folders: list[Path], out: Path | None, as_json: bool, measure: str | None = None, x: str = "round") -> None:
-    """Print runs side by side and draw them: the spread over clients, or one pooled measure over `x`."""
+    """Print finished runs side by side and plot them.
+
+    Args:
+        folders: of the runs.
+        out: the plot's file; None: no plot.
+        as_json: print the summaries as JSON instead of a table.
+        measure: a pooled measure to plot; None: the worst client, the mean and the standard deviation.
+        x: the cost on the x axis of a pooled measure.
+
+    Raises:
+        MissingData: if a folder has no finished run.
+        BadInput: if the runs have different measures and not all of them an AUROC, or a summary is damaged.
+    """
     summaries: dict[str, dict[str, Any]] = {}
     histories: dict[str, list[dict[str, Any]]] = {}
     for folder in folders:
@@ -22,11 +34,11 @@ def compare(folders: list[Path], out: Path | None, as_json: bool, measure: str |
             raise MissingData(f"{str(folder)!r}: holds no finished run (no summary.json or metrics.jsonl)")
         name = folder.resolve().name
         name = name if name not in summaries else str(folder)
-        summaries[name], histories[name] = _finished(summary), history
+        summaries[name], histories[name] = _read_summary(summary), history
     measures = {plots.main_measure(h) for h in histories.values()}
     if len(measures) > 1:
         if not all("auroc" in s.get("pooled", {}) for s in summaries.values()):
-            raise BadInput("folders", [str(f) for f in folders], "these runs measure different things")
+            raise BadInput("folders", [str(f) for f in folders], "have different measures; compare runs of one problem")
         measure = measure or "auroc"
     if as_json:
         print(json.dumps(summaries, indent=2))
@@ -39,11 +51,12 @@ def compare(folders: list[Path], out: Path | None, as_json: bool, measure: str |
             plots.pooled(histories, measure, out, x=x)
 
 
-def _finished(summary: Path) -> dict[str, Any]:
+def _read_summary(path: Path) -> dict[str, Any]:
+    """The summary of a finished run."""
     try:
-        said: dict[str, Any] = json.loads(summary.read_text())
+        summary: dict[str, Any] = json.loads(path.read_text())
     except ValueError as reason:
-        raise BadInput("folders", str(summary.parent), f"has a damaged summary.json ({reason})") from None
-    if "ledger" not in said:
-        raise MissingData(f"{str(summary.parent)!r}: holds no finished run (it {said.get('stopped', 'is unknown')})")
-    return said
+        raise BadInput("folders", str(path.parent), f"has a damaged summary.json ({reason})") from None
+    if "ledger" not in summary:
+        raise MissingData(f"{str(path.parent)!r}: holds no finished run (it {summary.get('stopped', 'is unknown')})")
+    return summary
