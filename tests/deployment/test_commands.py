@@ -155,7 +155,7 @@ def test_a_submitted_run_leaves_the_folder_and_the_tables_of_a_simulation(federa
     assert run_deployed(federation.config, federation.folder / "fedsaddle.toml", out, resume=False) == 0
     said = capsys.readouterr().out
     assert "DRFA: 4 rounds, finished" in said
-    assert "seen one by one: LocalLoss.loss" in said
+    assert "Visible to the server per site: LocalLoss.loss" in said
     files = {path.name for path in out.iterdir()}
     assert {"model.safetensors", "summary.json", "metrics.jsonl", "progress.png", "clients.png", "agreed.json"} <= files
     with pytest.raises(BadInput, match="holds a run already; resume it"):

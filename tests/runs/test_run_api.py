@@ -151,7 +151,7 @@ def test_the_result(tmp_path):
     assert result.final("loss", "best") == result.history[-1]["test"]["loss"]["best"]
     path = result.plot(tmp_path / "deep" / "run.png")
     assert path.read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(BadInput, match="is no kind of picture"):
+    with pytest.raises(BadInput, match="has an unknown picture format"):
         result.plot(tmp_path / "run.txt")
     assert run(fedavg(), iris(), 1).mixture is None
 

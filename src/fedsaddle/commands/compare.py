@@ -13,7 +13,19 @@ from fedsaddle.runs.folder import RunFolder
 
 
 def compare(folders: list[Path], out: Path | None, as_json: bool, measure: str | None = None, x: str = "round") -> None:
-    """Print runs side by side and draw them: the spread over clients, or one pooled measure over `x`."""
+    """Print finished runs side by side and plot them.
+
+    Args:
+        folders: of the runs.
+        out: the plot's file; None: no plot.
+        as_json: print the summaries as JSON instead of a table.
+        measure: a pooled measure to plot; None: the worst client, the mean and the standard deviation.
+        x: the cost on the x axis of a pooled measure.
+
+    Raises:
+        MissingData: if a folder has no finished run.
+        BadInput: if the runs have different measures and not all of them an AUROC, or a summary is damaged.
+    """
     summaries: dict[str, dict[str, Any]] = {}
     histories: dict[str, list[dict[str, Any]]] = {}
     for folder in map(RunFolder, folders):
@@ -24,7 +36,7 @@ def compare(folders: list[Path], out: Path | None, as_json: bool, measure: str |
     measures = {plots.main_measure(h) for h in histories.values()}
     if len(measures) > 1:
         if not all("auroc" in s.get("pooled", {}) for s in summaries.values()):
-            raise BadInput("folders", [str(f) for f in folders], "these runs measure different things")
+            raise BadInput("folders", [str(f) for f in folders], "have different measures; compare runs of one problem")
         measure = measure or "auroc"
     if as_json:
         print(json.dumps(summaries, indent=2))
