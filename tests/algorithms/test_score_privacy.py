@@ -56,10 +56,16 @@ def test_rounds_add_up():
     assert epsilon(1, 0.0) == math.inf
 
 
-@pytest.mark.parametrize(("bound", "noise"), [(0, 1), (1, 0), (-1, 1), (1, math.inf)])
+@pytest.mark.parametrize(("bound", "noise"), [(0, 1), (1, 0), (-1, 1), (1, math.inf), ("1", 1), (1, None)])
 def test_bad_values(bound, noise):
     with pytest.raises(BadInput, match=r"privacy\.(bound|noise) = "):
         ScorePrivacy(bound, noise)
+
+
+@pytest.mark.parametrize(("key", "given"), [("rounds", {"rounds": -1}), ("delta", {"rounds": 1, "delta": 0.0})])
+def test_bad_questions(key, given):
+    with pytest.raises(BadInput, match=f"{key} = "):
+        ScorePrivacy(1.0, 1.0).epsilon(**given)
 
 
 def site(rows, client=0):

@@ -119,17 +119,17 @@ class FedX1:
         n1, n2 = set_sizes(self, site, w)
         ω1, ω2 = n1 / sent.mean1, n2 / sent.mean2
         B1 = lazy_batches(self, site, sent.scores1, FIRST)  # lines 7-8
-        B2 = lazy_batches(self, site, sent.scores2, SECOND)
+        B2 = lazy_batches(self, site, sent.scores2, SECOND)  # lines 7-8
         H1, H2 = Shared(self, site, FIRST, n1, sent.cohort), Shared(self, site, SECOND, n2, sent.cohort)  # line 9
         for k in range(K):  # line 10
             x, (z1, z2) = draw(self, site, k)  # line 11
             ξ, ζ = B2[k], B1[k]  # line 12, with the buffers of eqs. (4) and (5)
             (h1, h2), pull_, statistics = score(risk, w, x, (z1, z2), (ω1, ω2))  # line 13
             H1.add(z1, H1.release(k, h1))  # line 14
-            H2.add(z2, H2.release(k, h2))
-            G1, _ = risk.slopes(h1, ξ)  # line 15, eq. (4): ω1_i ω2_ξ ∇₁ℓ(h1, h_ξ)
-            _, G2 = risk.slopes(ζ, h2)  # eq. (5): ω1_ζ ω2_i ∇₂ℓ(h_ζ, h2)
-            pull_(w, 1.0, -η, G1, G2)  # line 16: w ← w - η (G1 ∇h(w; z1) + G2 ∇h(w; z2))
+            H2.add(z2, H2.release(k, h2))  # line 14
+            g1, _ = risk.slopes(h1, ξ)  # line 15, eq. (4): ω1_i ω2_ξ ∇₁ℓ(h1, h_ξ)
+            _, g2 = risk.slopes(ζ, h2)  # line 15, eq. (5): ω1_ζ ω2_i ∇₂ℓ(h_ζ, h2)
+            pull_(w, 1.0, -η, g1, g2)  # line 16: w ← w - η (g1 ∇h(w; z1) + g2 ∇h(w; z2))
             w = risk.settle_(risk.project_x(w), statistics)
         return None, Local(w, H1.packed(), H2.packed())  # lines 18, 6
 

@@ -157,7 +157,7 @@ class FedX2:
         n1, n2 = set_sizes(self, site, w)
         ω1, ω2 = n1 / sent.mean1, n2 / sent.mean2
         B1 = lazy_batches(self, site, sent.scores1, FIRST, risk.loss.parts)  # lines 7-8; C_i is B1's column of u
-        B2 = lazy_batches(self, site, sent.scores2, SECOND)
+        B2 = lazy_batches(self, site, sent.scores2, SECOND)  # lines 7-8
         H1, H2 = Shared(self, site, FIRST, n1, sent.cohort), Shared(self, site, SECOND, n2, sent.cohort)  # line 9
         scale, caps, growth = w.new_full((1, 1), sent.scale), self._ratio_caps(sent), w.new_zeros(len(w))
         for k in range(K):  # line 10
@@ -165,13 +165,13 @@ class FedX2:
             ξ, ζ = B2[k], B1[k]  # line 12, with the buffers of eq. (9)
             (h1, h2, ĥ1, ĥ2), pull_, statistics = score(risk, w, x, (z1, z2, ẑ1, ẑ2), (ω1, ω2))  # lines 13-14
             u = own.update(risk, z1, risk.inner_mean(h1, ξ), γ)  # line 15, eq. (8)
-            r1, r2 = H1.release(k, ĥ1), H2.release(k, ĥ2)
-            û = risk.inner_mean(r1, ξ)
+            r1, r2 = H1.release(k, ĥ1), H2.release(k, ĥ2)  # line 14: as they may leave the client
+            û = risk.inner_mean(r1, ξ)  # for rows that have no u yet
             H1.add(ẑ1, r1, own.of(ẑ1, û) if self.privacy is None else û)  # line 14
-            H2.add(ẑ2, r2)
-            G1, _ = risk.slopes(h1, ξ, u, scale, caps)  # line 16, eq. (9): ∇f(u) ∇₁ℓ(h1, h_ξ)
-            _, G2 = risk.slopes(ζ, h2, ζ.u, scale, caps)  # ∇f(u_ζ) ∇₂ℓ(h_ζ, h2)
-            pull_(G, 1 - β, β, G1, G2)  # line 17: G ← (1 - β) G + β (G1 ∇h(w; z1) + G2 ∇h(w; z2))
+            H2.add(ẑ2, r2)  # line 14
+            g1, _ = risk.slopes(h1, ξ, u, scale, caps)  # line 16, eq. (9): ω1_i ω2_ξ ∇f(u) ∇₁ℓ(h1, h_ξ)
+            _, g2 = risk.slopes(ζ, h2, ζ.u, scale, caps)  # line 16, eq. (9): ω1_ζ ω2_i ∇f(u_ζ) ∇₂ℓ(h_ζ, h2)
+            pull_(G, 1 - β, β, g1, g2)  # line 17: G ← (1 - β) G + β (g1 ∇h(w; z1) + g2 ∇h(w; z2))
             w = risk.settle_(risk.project_x(w.sub_(G, alpha=η)), statistics)  # line 18: w ← w - η G
             if risk.outer.tracked:
                 growth += (h1.weight * (risk.outer.value(u) - scale).clamp_max(caps.sample).exp()).mean(1) / K
