@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+LONGEST_SHOWN = 400  # characters of a value in a message
+
 
 class FedSaddleError(Exception):
     """Anything the user can put right; the command line prints it in one line, without a traceback."""
@@ -16,10 +18,18 @@ class BadInput(FedSaddleError):
     """A value that cannot be: names the key, the value and the remedy."""
 
     def __init__(self, key: str, value: object, remedy: str) -> None:
-        said = repr(value)
-        said = " ".join(said.split()) if "\n" in said else said  # always one line
-        super().__init__(f"{key} = {said}: {remedy}")
+        super().__init__(f"{key} = {_shown(value)}: {remedy}")
         self.key, self.value, self.remedy = key, value, remedy
+
+
+def _shown(value: object) -> str:
+    """The value in one line that is not too long, whatever its `repr` does."""
+    try:
+        said = repr(value)
+    except Exception:  # such as a whole number with too many digits
+        return f"<{type(value).__name__}>"
+    said = " ".join(said.split()) if "\n" in said else said
+    return said if len(said) <= LONGEST_SHOWN else f"{said[: LONGEST_SHOWN // 2]} ... {said[-LONGEST_SHOWN // 2 :]}"
 
 
 @contextmanager

@@ -1,0 +1,152 @@
+"""Checks of Python arguments: each returns the value as a plain Python one, or raises `BadInput` with its name.
+
+Config files are checked by their schema; these checks are for those who call the library from Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import isfinite
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, TypeVar
+
+from fedsaddle.errors import BadInput
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LARGEST = 2**63 - 1  # the largest whole number that numpy and torch can hold
+Value = TypeVar("Value")
+
+
+def whole(key: str, value: object, least: int = 1, most: int = LARGEST) -> int:
+    """A whole number from `least` to `most`; numpy's whole numbers will do, floats and bools will not.
+
+    >>> whole("clients", 10)
+    10
+    """
+    if not isinstance(value, bool) and isinstance(value, Integral) and least <= int(value) <= most:
+        return int(value)
+    limits = f"of at least {least}" if most == LARGEST else f"from {least} to {most}"
+    raise BadInput(key, value, f"must be a whole number {limits}")
+
+
+def number(
+    key: str,
+    value: object,
+    above: float | None = None,
+    least: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+) -> float:
+    """A finite number within the limits that are given: above < value < below, least <= value <= most.
+
+    >>> number("step", 0.1, above=0)
+    0.1
+    """
+    found = _real(value)
+    if (
+        found is not None
+        and (above is None or found > above)
+        and (least is None or found >= least)
+        and (most is None or found <= most)
+        and (below is None or found < below)
+    ):
+        return found
+    words = (("above", above), ("of at least", least), ("of at most", most), ("below", below))
+    limits = " and ".join(f"{word} {limit:g}" for word, limit in words if limit is not None)
+    raise BadInput(key, value, f"must be a finite number {limits}".rstrip())
+
+
+def share(key: str, value: object) -> float:
+    """A number from 0 to 1.
+
+    >>> share("test_share", 0.2)
+    0.2
+    """
+    return number(key, value, least=0, most=1)
+
+
+def choice(key: str, value: object, choices: Sequence[str]) -> str:
+    """One of a few words.
+
+    >>> choice("labels", "fine", ("fine", "coarse"))
+    'fine'
+    """
+    if isinstance(value, str) and value in choices:
+        return str(value)
+    raise BadInput(key, value, f"choose one of {', '.join(map(repr, choices))}")
+
+
+def flag(key: str, value: object) -> bool:
+    """True or False; numpy's will do, numbers will not.
+
+    >>> flag("stratify", True)
+    True
+    """
+    if isinstance(value, bool) or (type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")):
+        return bool(value)
+    raise BadInput(key, value, "must be True or False")
+
+
+def text(key: str, value: object, empty: bool = False) -> str:
+    """A string, of at least one character unless it may be `empty`.
+
+    >>> text("name", "adult")
+    'adult'
+    """
+    if isinstance(value, str) and (value or empty):
+        return value
+    raise BadInput(key, value, "must be text")
+
+
+def optional(check: Callable[[str, object], Value], key: str, value: object) -> Value | None:
+    """None, or what the check gives: `optional(share, "positives", value)`.
+
+    >>> optional(share, "positives", None)
+    """
+    return None if value is None else check(key, value)
+
+
+def instance(key: str, value: object, kind: type[Value], remedy: str) -> Value:
+    """An object of a class; `remedy` says how to get one.
+
+    >>> instance("name", "adult", str, "give the name of the data set")
+    'adult'
+    """
+    if isinstance(value, kind):
+        return value
+    raise BadInput(key, value, remedy)
+
+
+def function(key: str, value: object) -> None:
+    """Something that can be called."""
+    if not callable(value):
+        raise BadInput(key, value, "must be a function")
+
+
+def tensor(key: str, value: object, axes: int | None = None, least_axes: int = 1) -> Tensor:
+    """A dense torch tensor with exactly `axes` axes, or at least `least_axes`."""
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        raise BadInput(key, type(value).__name__, "must be a torch tensor; use torch.as_tensor(...)")
+    if value.layout != torch.strided:
+        raise BadInput(key, str(value.layout), "must be a dense tensor; use .to_dense()")
+    if axes is not None and value.ndim != axes:
+        raise BadInput(f"{key}.shape", tuple(value.shape), f"must have {axes} {'axis' if axes == 1 else 'axes'}")
+    if value.ndim < least_axes:
+        needed = f"{least_axes} {'axis' if least_axes == 1 else 'axes'}"
+        raise BadInput(f"{key}.shape", tuple(value.shape), f"must have at least {needed}")
+    return value
+
+
+def _real(value: object) -> float | None:
+    """The number as a float, or None for what is no finite number."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    try:
+        found = float(value)
+    except (OverflowError, ValueError):
+        return None
+    return found if isfinite(found) else None
