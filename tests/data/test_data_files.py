@@ -181,7 +181,7 @@ def test_missing_and_strange_files(tmp_path: Path) -> None:
     for content, message in (
         (b"", "line of column names"),
         (b"age,y\n", "at least one row"),
-        (b"age,y,age\n1,2,3\n", "column = 'age': the name stands twice"),
+        (b"age,y,age\n1,2,3\n", "column name = 'age': stands twice"),
         (b"age,y\n1,2\n1,2,3\n", "cells in row 2 = 3"),
         (b"age,y\n\xff\xfe,2\n", "not UTF-8"),
         (b"age,y\n" + b"1" * 200_000 + b",2\n", "not a CSV file"),

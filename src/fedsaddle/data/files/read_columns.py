@@ -45,7 +45,7 @@ def _read_csv(path: Path, choose: Choose, delimiter: str, text: str | None) -> d
     header = [name.strip() for name in lines.iloc[0]]
     twice = [name for name in header if header.count(name) > 1]
     if twice:
-        raise BadInput("column", twice[0], "the name stands twice in the first line; rename one")
+        raise BadInput("column name", twice[0], "stands twice in the first line; rename one")
     if (lines.iloc[:, -1] == "").any():  # pandas fills up short rows with empty cells
         _refuse_ragged_rows(path, delimiter)
     places = {name: header.index(name) for name in choose(header)}
