@@ -13,7 +13,7 @@ import pytest
 
 from fedsaddle.data.federated import federate
 from fedsaddle.data.files.tables import from_file
-from fedsaddle.data.splits.rules import Iid, Natural
+from fedsaddle.data.splits import Iid, Natural
 from fedsaddle.data.table import Dataset
 from fedsaddle.errors import BadInput, MissingData
 

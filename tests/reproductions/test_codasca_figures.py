@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedsaddle as fs
-from fedsaddle.data.sets.cifar_names import FINE
+from fedsaddle.data.sets.cifar import FINE
 from fedsaddle.reproductions.codasca_chest import SITE_ITERATIONS, SITES, SOURCES_ADDED
 from fedsaddle.reproductions.codasca_lines import ITERATIONS, PLUS, SCA, harmless, label, largest_harmless, line
 from fedsaddle.reproductions.codasca_windows import CIFAR, CIFAR_10, CIFAR_30, FASHION_10, FASHION_30, WINDOWS

@@ -25,8 +25,15 @@ def read_columns(path: Path, choose: Choose, delimiter: str = ",", text: str | N
     if path.suffix.lower() in (".parquet", ".pq"):
         return _read_parquet(path, choose)
     if path.suffix.lower() in (".csv", ".tsv", ".txt"):
+        check_delimiter(delimiter)
         return _read_csv(path, choose, delimiter, text)
     raise BadInput("path", str(path), "the name must end in .csv, .tsv, .txt, .parquet, .pq or .npz")
+
+
+def check_delimiter(delimiter: object) -> None:
+    """Refuse what is not one character."""
+    if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n\0':
+        raise BadInput("delimiter", delimiter, "use one character, such as ',' or ';'")
 
 
 def require(name: str, there: Sequence[str], key: str) -> str:
