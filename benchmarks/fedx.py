@@ -22,8 +22,8 @@ import fedsaddle as fs
 from fedsaddle.engines.choose import keep_freed_memory
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.vectorised import Vectorised
-from fedsaddle.federation.wrappers import Metered
 from fedsaddle.federation.randomness import server_generator
+from fedsaddle.federation.wrappers import Metered
 
 CLIENTS, ROWS, FEATURES, HIDDEN, STEPS, BATCH = 16, 400, 784, [200, 200], 32, 32
 

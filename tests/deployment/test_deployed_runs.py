@@ -17,7 +17,7 @@ from fedsaddle.deployment.site import SiteService, SiteSettings
 from fedsaddle.deployment.transport import Arrival, InProcess
 from fedsaddle.errors import BadCheckpoint, BadInput, Diverged, TooFewAnswered
 from fedsaddle.federation.wire import Message, about, pack, unpack
-from fedsaddle.numerics.ranking import ranking_measures
+from fedsaddle.numerics.roc import ranking_measures
 
 AUC = {"data": "breast-cancer", "problem": {"name": "auc"}}
 CASES = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedsaddle as fs
-from fedsaddle.data.sets.cifar_names import FINE
+from fedsaddle.data.sets.cifar import FINE
 from fedsaddle.reproductions.codasca import (
     CIFAR,
     CIFAR_10,

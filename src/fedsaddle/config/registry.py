@@ -228,16 +228,16 @@ DATASETS: dict[str, Entry] = {
 }
 
 SPLITS: dict[str, Entry] = {
-    "iid": Entry("fedsaddle.data.splits.rules:Iid", "rows dealt out at random, as evenly as possible"),
-    "by-class": Entry("fedsaddle.data.splits.rules:ByClass", "one class per client, or a few"),
-    "dirichlet": Entry("fedsaddle.data.splits.rules:Dirichlet", "shares of each class drawn from Dirichlet(alpha)"),
+    "iid": Entry("fedsaddle.data.splits:Iid", "rows dealt out at random, as evenly as possible"),
+    "by-class": Entry("fedsaddle.data.splits:ByClass", "one class per client, or a few"),
+    "dirichlet": Entry("fedsaddle.data.splits:Dirichlet", "shares of each class drawn from Dirichlet(alpha)"),
     "imbalanced": Entry(
-        "fedsaddle.data.splits.imbalanced:Imbalanced",
+        "fedsaddle.data.splits:Imbalanced",
         "two classes of many, none at two clients, few positives (CODASCA)",
     ),
-    "sorted": Entry("fedsaddle.data.splits.sorted:Sorted", "a share of the rows sorted by class, the rest at random"),
-    "by-column": Entry("fedsaddle.data.splits.rules:ByColumn", "each client holds one value of a column, such as sex"),
-    "natural": Entry("fedsaddle.data.splits.rules:Natural", "one client per value of a column, such as the hospital"),
+    "sorted": Entry("fedsaddle.data.splits:Sorted", "a share of the rows sorted by class, the rest at random"),
+    "by-column": Entry("fedsaddle.data.splits:ByColumn", "each client holds one value of a column, such as sex"),
+    "natural": Entry("fedsaddle.data.splits:Natural", "one client per value of a column, such as the hospital"),
 }
 
 _MEASURES = "fedsaddle.metrics.measures"

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.hyperparameters import MOST_ROWS, PAIRS, check_local, check_problem
+from fedsaddle.algorithms.hyperparameters import MOST_ROWS, check_local, check_problem
 from fedsaddle.arguments import whole
 from fedsaddle.federation.clients import Batch, Site
 from fedsaddle.numerics.schedules import Step, check_step
@@ -42,7 +42,7 @@ class Pairing(Protocol):
 
 def check(how: Pairing) -> None:
     """Validate the hyper-parameters."""
-    check_problem(how.problem, PairwiseProblem, PAIRS)
+    check_problem(how, PairwiseProblem)
     check_local(how.local_steps, how.batch_size, how.sampled_clients)
     if how.second_batch_size is not None:
         whole("second_batch_size", how.second_batch_size, most=MOST_ROWS)
