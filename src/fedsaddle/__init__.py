@@ -62,6 +62,7 @@ _NAMES = {
     "federation.reduction": "Reduction",
     "federation.wrappers": "Ledger Lossy Metered Wrapper",
     "metrics.bootstrap": "bootstrap_auroc",
+    "metrics.spread": "spread",
     "problems.auc": "MinimaxAuc",
     "problems.fair": "ClassFair",
     "problems.minimax": "Minimax",
@@ -79,12 +80,12 @@ _NAMES = {
 }
 # Modules that are public as a whole, by their last name: `fs.losses`.
 _MODULES = (
+    "data.sets.sklearn_sets",
     "data.splits",
     "errors",
     "metrics.histograms",
     "metrics.measures",
     "metrics.ranking",
-    "metrics.spread",
     "numerics.projections",
     "numerics.regularisers",
     "numerics.schedules",
@@ -137,6 +138,7 @@ if TYPE_CHECKING:
     from fedsaddle.data.files.pictures import pictures as pictures
     from fedsaddle.data.files.tables import from_file as from_file
     from fedsaddle.data.noise import Noise as Noise
+    from fedsaddle.data.sets import sklearn_sets as sklearn_sets
     from fedsaddle.data.sets.synthetic import nonconvex_pl as nonconvex_pl
     from fedsaddle.data.store import Lazy as Lazy
     from fedsaddle.data.store import Stacked as Stacked
@@ -175,8 +177,8 @@ if TYPE_CHECKING:
     from fedsaddle.metrics import histograms as histograms
     from fedsaddle.metrics import measures as measures
     from fedsaddle.metrics import ranking as ranking
-    from fedsaddle.metrics import spread as spread
     from fedsaddle.metrics.bootstrap import bootstrap_auroc as bootstrap_auroc
+    from fedsaddle.metrics.spread import spread as spread
     from fedsaddle.numerics import projections as projections
     from fedsaddle.numerics import regularisers as regularisers
     from fedsaddle.numerics import schedules as schedules
