@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cli_command import IRIS, fedsaddle, run
 
-ALGORITHMS = "FedAvg, q-FedAvg, AFL, DRFA, DRFA-Prox, DRFA-GA"
+ALGORITHMS = "AFL, Centralised SGD, CODA, CODA+, CODASCA, DRFA, DRFA-GA, DRFA-Prox, FedAvg"
 SQUARE = ("data.name=diabetes", "problem.loss=square")
 DIRICHLET = "split.name=dirichlet"
 
@@ -26,7 +26,7 @@ CASES = [
     ("algorithm.problem=3", "algorithm.problem = 3", "unknown key"),
     ("problem.l1=3", "problem.l1 = 3", "known keys: loss, l2"),
     ("engine.threads=3", "engine.threads = 3", "known keys: name, chunk, workers, compile"),
-    (("algorithm.name=AFL", "algorithm.local_steps=5"), "algorithm.local_steps = 5", "unknown key"),
+    (("algorithm.name=AFL", "algorithm.local_steps=5"), "algorithm.local_steps = 5", "AFL means local_steps = 1"),
     (("algorithm.name=FedAvg", "algorithm.dual_step=0.1"), "algorithm.dual_step = 0.1", "unknown key"),
     (("split.name=natural", "split.clients=3"), "split.clients = 3", "known keys: column"),
     # wrong types
@@ -71,16 +71,16 @@ CASES = [
     ("engine.chunk=0", "engine.chunk = 0", "greater than or equal to 1"),
     ("engine.workers=0", "engine.workers = 0", "greater than or equal to 1"),
     ("algorithm.sampled_clients=6", "algorithm.sampled_clients = 6", "there are only 5 clients"),
-    ("algorithm.sampled_clients=0", "algorithm.sampled_clients = 0", "at least one client"),
-    ("algorithm.local_steps=0", "algorithm.local_steps = 0", "at least 1"),
-    ("algorithm.batch_size=0", "algorithm.batch_size = 0", "at least 1"),
+    ("algorithm.sampled_clients=0", "algorithm.sampled_clients = 0", "at least 1"),
+    ("algorithm.local_steps=0", "algorithm.local_steps = 0", "from 1 to 1000000"),
+    ("algorithm.batch_size=0", "algorithm.batch_size = 0", "from 1 to 10000000"),
     ("algorithm.primal_step=-0.1", "algorithm.primal_step = -0.1", "positive"),
     ("algorithm.primal_step=nan", "algorithm.primal_step = nan", "positive"),
     ("algorithm.primal_step=inf", "algorithm.primal_step = inf", "positive"),
     ("algorithm.dual_step=0.0", "algorithm.dual_step = 0.0", "positive"),
     ("algorithm.dual_decay=2", "algorithm.dual_decay = 2.0", "at most 1"),
-    ("algorithm.weighting=both", "algorithm.weighting = 'both'", "sample, weight"),
-    ("algorithm.output=best", "algorithm.output = 'best'", "last, average"),
+    ("algorithm.weighting=both", "algorithm.weighting = 'both'", "'sample', 'weight'"),
+    ("algorithm.output=best", "algorithm.output = 'best'", "'last', 'average'"),
     (("algorithm.name=q-FedAvg", "algorithm.q=-1"), "algorithm.q = -1.0", "at least 0"),
     (("algorithm.name=q-FedAvg", "algorithm.q=inf"), "algorithm.q = inf", "at least 0"),
     (("algorithm.name=DRFA-GA", "algorithm.average_after=-1"), "algorithm.average_after = -1", "at least 0"),

@@ -13,7 +13,6 @@ from fedsaddle.commands.baseline import NAME, baseline, wanted
 from fedsaddle.commands.model_loader import write_loader
 from fedsaddle.commands.table_config import Own
 from fedsaddle.config.build import Built, build, build_algorithm, precision
-from fedsaddle.config.resume import same_config
 from fedsaddle.config.schema import Config, changed, read_config
 from fedsaddle.data.describe import describe
 from fedsaddle.errors import BadInput, Diverged
@@ -24,6 +23,7 @@ from fedsaddle.report.tables import console, one_run
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.interruption import Interruption, stoppable
 from fedsaddle.runs.result import Result
+from fedsaddle.runs.resume import same_config
 from fedsaddle.runs.run import run as run_loop
 
 INTERRUPTED = 130
@@ -38,8 +38,9 @@ def run(path: Path, changes: list[str], out: Path | None, resume: bool, own: Own
         return _deployed(config, path, folder.path, resume, own)
     if resume:
         config = same_config(config, folder)
+    built = build(config)
     with Interruption() as interruption:
-        return Simulation(config, build(config), folder, resume, interruption, table=text).go()
+        return Simulation(config, built, folder, resume, interruption, table=text).go()
 
 
 def _deployed(config: Config, path: Path, out: Path, resume: bool, own: Own | None) -> int:
@@ -68,6 +69,7 @@ class Simulation:
     table: str | None = None  # the config that was made for a table of one's own
     errors: Console = field(default_factory=lambda: Console(stderr=True))
     rankings: dict[str, Ranking] = field(default_factory=dict)
+    cut_off: bool = False  # whether the run to compare with was interrupted
 
     def go(self) -> int:
         """Run, compare, write, draw and print; the exit code."""
@@ -81,7 +83,7 @@ class Simulation:
         if self.rankings:
             screen.print(roc.table(self.rankings, self._part))
         screen.print(f"written to {self.folder.path}", highlight=False, markup=False, soft_wrap=True)
-        if self.interruption.asked:
+        if result.summary["stopped"] == "interrupted" or self.cut_off:
             said = f"interrupted after round {result.summary['rounds']}; go on with --resume"
             self.errors.print(said, highlight=False)
             return INTERRUPTED
@@ -122,7 +124,7 @@ class Simulation:
 
     def _rank(self, result: Result) -> Record:
         """The ranking of our model and, in a run for the AUROC, of the baseline's: for the summary."""
-        if self.interruption.asked:
+        if result.summary["stopped"] == "interrupted":
             return {}
         ours = roc.ranking_of(result.algorithm.problem, result.model, self.built.data, self.config.run.seed)
         if ours is None:
@@ -150,6 +152,7 @@ class Simulation:
             self.errors.print(said, highlight=False, soft_wrap=True)
             return {}
         if theirs.summary["stopped"] == "interrupted":
+            self.cut_off = True
             return None
         ranking = roc.ranking_of(algorithm.problem, theirs.model, self.built.data, self.config.run.seed)
         return {} if ranking is None else {NAME: ranking}

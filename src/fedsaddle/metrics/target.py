@@ -10,7 +10,6 @@ from typing import Any
 
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.spread import STATISTICS
-from fedsaddle.runs.result import main_part
 
 _FORM = re.compile(r"\s*(?:(\w+)\s+)?(\w+)\s*(>=|<=|>|<)\s*([-+.\deE]+)\s*")
 _COMPARE = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
@@ -61,3 +60,9 @@ class Target:
 
     def __str__(self) -> str:
         return f"{self.statistic or ''} {self.measure} {self.sign} {self.bound:g}".strip()
+
+
+def main_part(record: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """The figures that count: on the test rows where there are any."""
+    part: dict[str, dict[str, float]] = record["test"] if "test" in record else record["train"]
+    return part
