@@ -25,8 +25,10 @@ class Target:
     bound: float
 
     @classmethod
-    def parse(cls, text: str) -> Target:
+    def parse(cls, text: object) -> Target:
         """Read "STATISTIC MEASURE SIGN NUMBER", without a statistic for a pooled measure."""
+        if not isinstance(text, str):
+            raise BadInput("target", text, 'write it like "worst accuracy >= 0.5"')
         found = _FORM.fullmatch(text)
         if found is None:
             raise BadInput("target", text, 'write it like "worst accuracy >= 0.5"')
@@ -45,8 +47,11 @@ class Target:
     def check(self, measures: Iterable[str]) -> None:
         """Refuse a measure that the problem does not have."""
         if self.measure not in measures:
-            there = ", ".join(measures) or "the clients one by one"
-            raise BadInput("target", str(self), f"this problem measures {there} only")
+            there = ", ".join(measures)
+            if self.statistic is None and not there:
+                remedy = 'this problem has no pooled metrics; use a per-client target such as "worst accuracy >= 0.5"'
+                raise BadInput("target", str(self), remedy)
+            raise BadInput("target", str(self), f"this problem has the metrics {there} only")
 
     def met(self, record: dict[str, Any]) -> bool:
         """Whether one evaluation reaches the bound."""
@@ -55,7 +60,7 @@ class Target:
         else:
             there = {k: v[self.statistic] for k, v in main_part(record).items()}
         if self.measure not in there:
-            raise BadInput("target", str(self), f"this problem measures {', '.join(there) or 'no such thing'}")
+            raise BadInput("target", str(self), f"this problem has the metrics {', '.join(there) or 'of clients only'}")
         return bool(_COMPARE[self.sign](there[self.measure], self.bound))
 
     def __str__(self) -> str:
