@@ -31,7 +31,9 @@ ImageOption = Annotated[
 ]
 TogetherOption = Annotated[
     str | None,
-    typer.Option(help="Column (e.g. patient ID) whose rows stay on one side of the train/test split.", show_default=False),
+    typer.Option(
+        help="Column (e.g. patient ID) whose rows stay on the same side of the train/test split.", show_default=False
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
@@ -204,7 +206,9 @@ def deploy_flower(folder: FolderArgument = Path(".")) -> None:
 @deploy.command("try")
 def deploy_try(
     sites: Annotated[int, typer.Option(help="How many sites.")] = 4,
-    config: Annotated[Path | None, typer.Option(help="A config; by default DRFA on digits.", show_default=False)] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A config; by default DRFA on digits.", show_default=False)
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("fedsaddle-try"),
 ) -> None:
     """Run a whole deployment on this machine, with real processes and TLS, and compare it with the simulation."""

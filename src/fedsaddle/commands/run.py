@@ -5,15 +5,16 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.atomic import write_atomically
-from fedsaddle.commands.baseline import NAME, baseline, wanted
 from fedsaddle.commands.model_loader import write_loader
 from fedsaddle.commands.table_config import Own
 from fedsaddle.config.build import Built, build, build_algorithm, precision
-from fedsaddle.config.schema import Config, changed, read_config
+from fedsaddle.config.schema import Config, Named, ProblemSection, changed, read_config
 from fedsaddle.data.describe import describe
 from fedsaddle.errors import BadInput, Diverged
 from fedsaddle.metrics.ranking import Ranking
@@ -27,6 +28,7 @@ from fedsaddle.runs.resume import same_config
 from fedsaddle.runs.run import run as run_loop
 
 INTERRUPTED = 130
+BASELINE = "FedAvg"  # what a run for the AUROC is compared with
 
 
 def run(path: Path, changes: list[str], out: Path | None, resume: bool, own: Own | None = None) -> int:
@@ -130,7 +132,7 @@ class Simulation:
         if ours is None:
             return {}
         found = {self.config.algorithm.name: ours}
-        if wanted(self.config):
+        if _compares(self.config):
             theirs = self._compare(result)
             if theirs is None:
                 return {}
@@ -140,22 +142,22 @@ class Simulation:
 
     def _compare(self, result: Result) -> dict[str, Ranking] | None:
         """FedAvg on the same rows: nothing if it diverged, None if it was interrupted."""
-        other = baseline(self.config, self.built.algorithm, result.summary["rounds"])
+        other = _baseline(self.config, self.built.algorithm, result.summary["rounds"])
         with precision(self.config.run.dtype):
             algorithm, model = build_algorithm(other, self.built.data)
         plain = replace(self.built, algorithm=algorithm, model=model, measures=())
         try:
-            with Progress(self.errors, other.run.rounds, f"{NAME}, to compare") as progress:
+            with Progress(self.errors, other.run.rounds, f"{BASELINE}, to compare") as progress:
                 theirs = self._run(other, plain, self.folder.baseline, progress, aloud=False)
         except Diverged as reason:
-            said = f"warning: {NAME} diverged ({reason}); there is no comparison"
+            said = f"warning: {BASELINE} diverged ({reason}); there is no comparison"
             self.errors.print(said, highlight=False, soft_wrap=True)
             return {}
         if theirs.summary["stopped"] == "interrupted":
             self.cut_off = True
             return None
         ranking = roc.ranking_of(algorithm.problem, theirs.model, self.built.data, self.config.run.seed)
-        return {} if ranking is None else {NAME: ranking}
+        return {} if ranking is None else {BASELINE: ranking}
 
     def _write(self, result: Result) -> None:
         if self.table is not None:
@@ -176,11 +178,28 @@ class Simulation:
         if self.rankings:
             roc.draw(self.rankings, self._part, picture("roc"))
             histories = {name: result.history}
-            if NAME in self.rankings and name != NAME:
-                histories[NAME] = self.folder.baseline.history()
+            if BASELINE in self.rankings and name != BASELINE:
+                histories[BASELINE] = self.folder.baseline.history()
             plots.pooled(histories, "auroc", picture("auroc"), title="AUROC of all sites together")
 
     @property
     def _part(self) -> str:
         """Which rows are measured."""
         return "training" if self.built.data.test is None else "test"
+
+
+def _compares(config: Config) -> bool:
+    """Whether the run is one for the AUROC, and the comparison is not switched off."""
+    return config.run.compare and config.problem.name == "auc"
+
+
+def _baseline(config: Config, algorithm: Algorithm[Any], rounds: int) -> Config:
+    """FedAvg on cross-entropy: the same rounds, clients, local steps, batches and start, and its own step."""
+    own = {k: getattr(algorithm, k, None) for k in ("sampled_clients", "local_steps", "batch_size")}
+    return config.model_copy(
+        update={
+            "algorithm": Named(name=BASELINE, **{k: v for k, v in own.items() if isinstance(v, int)}),
+            "problem": ProblemSection(name="supervised", loss="logistic"),
+            "run": config.run.model_copy(update={"rounds": rounds, "target": None, "measures": []}),
+        }
+    )
