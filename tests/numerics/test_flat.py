@@ -74,7 +74,7 @@ def test_scores_and_gradient_are_the_modules(name):
     flat, w, x = made(name)
     start = flat.initial()
     scores = flat.scores(w, x)
-    same_scores, pull = flat.pullback(w, x)
+    same_scores, pull, statistics = flat.pullback(w, x)
     slope = torch.randn(scores.shape)
     gradient = pull(slope)
     assert torch.equal(flat.initial(), start), "the module's own parameters must not change"
@@ -86,17 +86,18 @@ def test_scores_and_gradient_are_the_modules(name):
         torch.testing.assert_close(same_scores[c], z, rtol=0, atol=1e-11)
         torch.testing.assert_close(gradient[c], torch.cat([v.flatten() for v in g]), rtol=0, atol=1e-11)
     assert not same_scores.requires_grad
+    assert statistics is None, "there is no BatchNorm"
 
 
 @modules
 def test_one_client_and_a_cohort_agree(name):
     flat, w, x = made(name)
-    together, pull = flat.pullback(w, x)
+    together, pull, _ = flat.pullback(w, x)
     slope = torch.randn(together.shape)
     gradient = pull(slope)
     for c in range(3):
         one = slice(c, c + 1)
-        alone, pull_alone = flat.pullback(w[one], x[one])
+        alone, pull_alone, _ = flat.pullback(w[one], x[one])
         torch.testing.assert_close(together[one], alone, rtol=0, atol=1e-11)
         torch.testing.assert_close(gradient[one], pull_alone(slope[one]), rtol=0, atol=1e-11)
 
@@ -104,11 +105,11 @@ def test_one_client_and_a_cohort_agree(name):
 @modules
 def test_where_gradients_are_switched_off(name):
     flat, w, x = made(name)
-    expected, pull = flat.pullback(w, x)
+    expected, pull, _ = flat.pullback(w, x)
     slope = torch.randn(expected.shape)
     gradient = pull(slope)
     with torch.no_grad():
-        scores, pull = flat.pullback(w, x)
+        scores, pull, _ = flat.pullback(w, x)
         torch.testing.assert_close(scores, expected, rtol=0, atol=0)
         torch.testing.assert_close(pull(slope), gradient, rtol=0, atol=0)
 
