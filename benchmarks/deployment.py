@@ -105,7 +105,7 @@ def over_nvflare(sites: int, sizes: list[int], times: int, poll: float) -> dict[
 
 
 def over_flower(sites: int, sizes: list[int], times: int) -> dict[str, list[float]]:
-    sys.path.append(str(HERE.parent / "tests" / "deploy"))
+    sys.path.append(str(HERE.parent / "tests" / "deployment"))
     from flower_network import FlowerNetwork
 
     with tempfile.TemporaryDirectory() as name:

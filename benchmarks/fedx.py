@@ -22,8 +22,8 @@ import fedsaddle as fs
 from fedsaddle.engines.choose import keep_freed_memory
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.vectorised import Vectorised
-from fedsaddle.federation.ledger import Metered
 from fedsaddle.federation.randomness import server_generator
+from fedsaddle.federation.wrappers import Metered
 
 CLIENTS, ROWS, FEATURES, HIDDEN, STEPS, BATCH = 16, 400, 784, [200, 200], 32, 32
 
@@ -73,7 +73,7 @@ def speed(repeats: int, steps: int) -> dict[str, float]:
     for k in range(repeats + 1):
         for name, side in sides.items():
             seconds = side.round()
-            if k:  # the first round opens the heaps and warms up
+            if k:  # the first round fills the buffers and warms up
                 times[name].append(seconds)
     first = times["cross-entropy"]
     found = {f"{name}, ms a step": 1000 * statistics.median(t) / steps for name, t in times.items()}

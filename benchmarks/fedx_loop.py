@@ -46,7 +46,7 @@ class PlainLoop:
             self.sets.append([(x[y == label], torch.nonzero(y == label).flatten()) for label in (1, 0)])
 
     def take(self, server: FedX2State, kept: dict[int, InnerMeans]) -> None:
-        """Begin where ours is: model, gradient estimate, heaps and u."""
+        """Begin where ours is: model, gradient estimate, buffers and u."""
         self.server = server
         self.u = [torch.where(kept[i].seen, kept[i].u[:, 0], math.nan) for i in range(CLIENTS)]
 
@@ -60,14 +60,14 @@ class PlainLoop:
                 drawn = [keys.rows(sizes, k, BATCH, stream + side) for k in range(self.steps)]
                 self.picks.append(torch.from_numpy(np.stack(drawn, axis=1)))
         self.turns = []
-        for side, heap in enumerate((self.server.scores1, self.server.scores2)):
-            order = torch.from_numpy(keys.uniforms(0, len(heap), TURNS + side)).topk(
+        for side, buffer in enumerate((self.server.scores1, self.server.scores2)):
+            order = torch.from_numpy(keys.uniforms(0, len(buffer), TURNS + side)).topk(
                 self.steps * BATCH, dim=1, largest=False
             )
             self.turns.append(order.indices.view(CLIENTS, self.steps, BATCH))
 
     def round(self) -> None:
-        """K steps of every client, the averages, and the heaps of scores."""
+        """K steps of every client, the averages, and the buffers of scores."""
         server, ends, slopes, shared = self.server, [], [], ([], [])
         for i in range(CLIENTS):
             local = copy.deepcopy(self.network)
@@ -78,7 +78,7 @@ class PlainLoop:
             weights = (len(positives) / server.mean1, len(negatives) / server.mean2)
             for k in range(self.steps):
                 one, fresh_one, two, fresh_two = (picks[i, k] for picks in self.picks)
-                lazy1, lazy2 = (heap[turn[i, k]] for heap, turn in zip(_heaps(server), self.turns, strict=True))
+                lazy1, lazy2 = (buffer[turn[i, k]] for buffer, turn in zip(_buffers(server), self.turns, strict=True))
                 h1, h2 = local(positives[one]).squeeze(-1), local(negatives[two]).squeeze(-1)
                 u = self._tracked(i, ups[one], h1.detach(), lazy2)
                 with torch.no_grad():
@@ -96,7 +96,7 @@ class PlainLoop:
             ends.append(nn.utils.parameters_to_vector(parameters).detach())
             slopes.append(torch.cat([g.flatten() for g in G]))
         self.w, self.G = torch.stack(ends).mean(0), torch.stack(slopes).mean(0)
-        self.heaps = [torch.cat(parts)[torch.randperm(len(parts) * BATCH)] for parts in shared]
+        self.buffers = [torch.cat(parts)[torch.randperm(len(parts) * BATCH)] for parts in shared]
 
     def _observed(self, h: Tensor, lazy: Tensor) -> Tensor:
         losses = (1 - (h[:, None] - lazy[:, 1])).relu().square()
@@ -114,7 +114,7 @@ class PlainLoop:
         return self.u[client][at]
 
 
-def _heaps(server: FedX2State) -> tuple[Tensor, Tensor]:
+def _buffers(server: FedX2State) -> tuple[Tensor, Tensor]:
     assert server.scores1 is not None
     assert server.scores2 is not None
     return server.scores1, server.scores2
@@ -138,7 +138,7 @@ def compared(repeats: int, steps: int) -> dict[str, float]:
     torch.manual_seed(0)
     network, data = fs.models.mlp(FEATURES, HIDDEN, 1), rows(CLIENTS)
     ours, loop = Ours(fedx2(network, "all", steps), data), PlainLoop(network, data, steps)
-    ours.round()  # opens the heaps
+    ours.round()  # fills the buffers
     seconds: list[list[float]] = [[], []]
     for _ in range(repeats + 1):
         loop.take(ours.server, ours.engine.memory.kept)

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.fedsgda import FedSgda as FedSgda
     from fedsaddle.algorithms.fedx.fedx1 import FedX1 as FedX1
     from fedsaddle.algorithms.fedx.fedx2 import FedX2 as FedX2
-    from fedsaddle.algorithms.fedx.local_pair import CentralisedSgd as CentralisedSgd
     from fedsaddle.algorithms.fedx.local_pair import LocalPair as LocalPair
-    from fedsaddle.algorithms.fedx.local_pair import Sox as Sox
     from fedsaddle.algorithms.fedx.privacy import ScorePrivacy as ScorePrivacy
     from fedsaddle.algorithms.qfedavg import QFedAvg as QFedAvg
     from fedsaddle.algorithms.sgda.local_sgda import LocalSgda as LocalSgda
@@ -66,14 +64,12 @@ _WHERE = {
     "Minimax": "problems.minimax",
     "MomentumLocalSgda": "algorithms.sgda.momentum",
     "DrfaGa": "algorithms.drfa",
-    "CentralisedSgd": "algorithms.fedx.local_pair",
     "FedAvg": "algorithms.fedavg",
     "FedX1": "algorithms.fedx.fedx1",
     "FedX2": "algorithms.fedx.fedx2",
     "LocalPair": "algorithms.fedx.local_pair",
     "PairwiseRisk": "problems.pairwise",
     "ScorePrivacy": "algorithms.fedx.privacy",
-    "Sox": "algorithms.fedx.local_pair",
     "QFedAvg": "algorithms.qfedavg",
     "Lazy": "data.store",
     "Noise": "data.noise",

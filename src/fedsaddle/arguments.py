@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import isfinite
 from numbers import Integral, Real
+from os import PathLike, fspath
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from fedsaddle.errors import BadInput
@@ -98,6 +100,13 @@ def text(key: str, value: object, empty: bool = False) -> str:
     if isinstance(value, str) and (value or empty):
         return value
     raise BadInput(key, value, "must be text")
+
+
+def path(key: str, value: object) -> Path:
+    """The path of a file or a folder, as text or a path object."""
+    if isinstance(value, str | PathLike) and isinstance(fspath(value), str) and fspath(value):
+        return Path(fspath(value))
+    raise BadInput(key, value, "must be the path of a file, as text or a pathlib.Path")
 
 
 def optional(check: Callable[[str, object], Value], key: str, value: object) -> Value | None:

@@ -34,11 +34,14 @@ def _shown(value: object) -> str:
 
 @contextmanager
 def within(section: str) -> Iterator[None]:
-    """Name the section of the config in complaints about a key of it."""
+    """Name the section of the config in complaints about a key of it: `split.clients`.
+
+    What is no key stays as it is: a row and a column of a file, the label of a client, `x.shape`, an option `--set`.
+    """
     try:
         yield
     except BadInput as error:
-        if "." in error.key or error.key.startswith("-") or error.key == section:
+        if not error.key.isidentifier() or error.key == section:
             raise
         raise BadInput(f"{section}.{error.key}", error.value, error.remedy) from None
 

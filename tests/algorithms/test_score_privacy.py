@@ -11,7 +11,8 @@ from scipy.stats import norm
 from torch import nn
 
 import fedsaddle as fs
-from fedsaddle.algorithms.fedx.lazy_scores import FIRST, Shared
+from fedsaddle.algorithms.fedx.active import FIRST
+from fedsaddle.algorithms.fedx.buffers import Shared
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.site import LocalSite
@@ -19,6 +20,7 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.randomness import ClientKeys
 from fedsaddle.numerics.privacy import epsilon
 from fedsaddle.problems import risks
+from fedsaddle.problems.pair_losses import Scores
 from small import classes, play, rows_of, seeded
 
 
@@ -54,10 +56,16 @@ def test_rounds_add_up():
     assert epsilon(1, 0.0) == math.inf
 
 
-@pytest.mark.parametrize(("bound", "noise"), [(0, 1), (1, 0), (-1, 1), (1, math.inf)])
+@pytest.mark.parametrize(("bound", "noise"), [(0, 1), (1, 0), (-1, 1), (1, math.inf), ("1", 1), (1, None)])
 def test_bad_values(bound, noise):
     with pytest.raises(BadInput, match=r"privacy\.(bound|noise) = "):
         ScorePrivacy(bound, noise)
+
+
+@pytest.mark.parametrize(("key", "given"), [("rounds", {"rounds": -1}), ("delta", {"rounds": 1, "delta": 0.0})])
+def test_bad_questions(key, given):
+    with pytest.raises(BadInput, match=f"{key} = "):
+        ScorePrivacy(1.0, 1.0).epsilon(**given)
 
 
 def site(rows, client=0):
@@ -89,8 +97,8 @@ def test_a_row_is_shared_once_a_round_and_its_client_counts_as_before():
     shared = Shared(algorithm, here, FIRST, own, 2)
     for k in range(4):
         z = here.minibatch(k, 5, 0, label=1)
-        shared.add(z, torch.randn(1, 5, 1))
-    found = shared.all()[0]
+        shared.add(z, Scores(torch.randn(1, 5, 1), z.y))
+    found = shared.packed()[0]
     there = found[found[:, 0] > 0]
     assert len(there) <= int(own) < 20
     assert float(found[:, 0].sum()) == pytest.approx(20 * float(own))

@@ -88,7 +88,7 @@ CASES = [
     ("split.clients=151", "split.clients = 151", "only 150 training rows"),
     (("split.name=by-class", "split.clients=2"), "split.clients = 2", "at least 3 clients"),
     (("split.name=by-class", "split.classes_per_client=9"), "split.classes_per_client = 9", "use 1 to 3"),
-    ((DIRICHLET, "split.alpha=0.0"), "split.alpha = 0.0", "more than 0"),
+    ((DIRICHLET, "split.alpha=0.0"), "split.alpha = 0.0", "above 0"),
     ((DIRICHLET, "split.alpha=1e-9", "split.clients=100"), "split.alpha = 1e-09", "use a larger alpha"),
     ((DIRICHLET, "split.alpha=1", "split.min_size=99"), "split.min_size = 99", "allow 1 to 30"),
     (("model.name=mlp", "model.hidden=[0]"), "model.hidden = [0]", "at least one unit"),
@@ -160,14 +160,14 @@ def test_config(config, tmp_path, changes, said, remedy):
 ROWS = "".join(f"{i % 7},{i % 5},h{i % 3},{i % 2}\n" for i in range(60))
 GOOD = "age,dose,hospital,ill\n" + ROWS
 FILES = [
-    ("nan", GOOD.replace("3,3,h0,1", "nan,3,h0,1", 1), (), "data.row 4, column 'age' = 'nan'", "not a finite number"),
-    ("inf", GOOD.replace("3,3,h0,1", "3,inf,h0,1", 1), (), "data.row 4, column 'dose' = 'inf'", "not a finite number"),
-    ("gap", GOOD.replace("3,3,h0,1", ",3,h0,1", 1), (), "data.row 4, column 'age' = ''", "fill it in"),
-    ("label", GOOD.replace("3,3,h0,1", "3,3,h0,?", 1), (), "data.row 4, column 'ill' = '?'", "fill it in"),
-    ("nobody", GOOD.replace("3,3,h0,1", "3,3,,1", 1), (), "data.row 4, column 'hospital' = ''", "fill it in"),
+    ("nan", GOOD.replace("3,3,h0,1", "nan,3,h0,1", 1), (), "row 4, column 'age' = 'nan'", "not a finite number"),
+    ("inf", GOOD.replace("3,3,h0,1", "3,inf,h0,1", 1), (), "row 4, column 'dose' = 'inf'", "not a finite number"),
+    ("gap", GOOD.replace("3,3,h0,1", ",3,h0,1", 1), (), "row 4, column 'age' = ''", "fill it in"),
+    ("label", GOOD.replace("3,3,h0,1", "3,3,h0,?", 1), (), "row 4, column 'ill' = '?'", "fill it in"),
+    ("nobody", GOOD.replace("3,3,h0,1", "3,3,,1", 1), (), "row 4, column 'hospital' = ''", "fill it in"),
     ("header", "age,dose,hospital,ill\n", (), "data.path = 'rows.csv'", "at least one row"),
-    ("ragged", GOOD + "1,2\n", (), "data.cells in row 61 = 2", "mend the row"),
-    ("alone", GOOD.replace("h1", "h0").replace("h2", "h0"), (), "data.clients in column 'hospital' = ['h0']", "client"),
+    ("ragged", GOOD + "1,2\n", (), "cells in row 61 = 2", "mend the row"),
+    ("alone", GOOD.replace("h1", "h0").replace("h2", "h0"), (), "clients in column 'hospital' = ['h0']", "client"),
     ("target", GOOD, ("data.target=sick",), "data.target = 'sick'", "the columns are: age, dose, hospital, ill"),
     ("client", GOOD, ("data.client=hospitals",), "data.client = 'hospitals'", "did you mean 'hospital'?"),
     ("column", GOOD, ("split.column=site",), "split.column = 'site'", "there are: hospital"),
@@ -194,7 +194,7 @@ def test_a_client_with_test_rows_only(config, tmp_path):
     Path("test.csv").write_text("age,dose,hospital,ill\n1,2,h9,0\n")
     data = "data={name='file', path='rows.csv', test_path='test.csv', target='ill', client='hospital'}"
     outcome = run(config, data, "split={name='natural', column='hospital'}", out=tmp_path / "out")
-    one_line(outcome, "data.test client in 'hospital' = 'h9'", "no training rows", tmp_path / "out")
+    one_line(outcome, "test client in 'hospital' = 'h9'", "no training rows", tmp_path / "out")
 
 
 @pytest.mark.parametrize("path", ["none.csv", "none.npz", "none.parquet"])
@@ -214,8 +214,8 @@ def test_a_missing_public_data_set(config, tmp_path, monkeypatch):
 
 
 NPZ = [
-    ("nan", {"x": np.full((12, 2), np.nan)}, (), "data.x, row 1, feature 0 = nan", "fill it in"),
-    ("short", {"y": np.arange(11) % 2}, (), "data.len(y) = 11", "x has 12 rows"),
+    ("nan", {"x": np.full((12, 2), np.nan)}, (), "x, row 1, feature 0 = nan", "fill it in"),
+    ("short", {"y": np.arange(11) % 2}, (), "len(y) = 11", "x has 12 rows"),
     ("tall", {"x": np.zeros((12, 1, 6, 4))}, ("model.name=cnn",), "model.name = 'cnn'", "these are 6 x 4"),
     ("tiny", {"x": np.zeros((12, 1, 3, 3))}, ("model.name=cnn",), "model.name = 'cnn'", "these are 3 x 3"),
     ("text", {"x": np.array([["a"]] * 12)}, (), "x.dtype = '<U1'", "must be numbers"),

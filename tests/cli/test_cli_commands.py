@@ -178,9 +178,15 @@ def test_compare_names_the_folder_it_stands_in(runs, monkeypatch):
     [
         (["none"], "'none': holds no finished run (no summary.json or metrics.jsonl)"),
         (["drfa", "wild"], "'wild': holds no finished run (it diverged)"),
-        (["drfa", "square"], "folders = ['drfa', 'square']: these runs measure different things"),
+        (
+            ["drfa", "square"],
+            "folders = ['drfa', 'square']: have different measures; compare runs of one problem",
+        ),
         (["drfa", "broken"], "folders = 'broken': has a damaged summary.json"),
-        (["drfa", "--out", "a.xyz"], "path = 'a.xyz': is no kind of picture; end the name in .png, .svg or .pdf"),
+        (
+            ["drfa", "--out", "a.xyz"],
+            "path = 'a.xyz': has an unknown picture format; end the name in .png, .svg or .pdf",
+        ),
     ],
 )
 def test_compare_refuses(runs, monkeypatch, folders, said):

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fedsaddle.config.build import load
-from fedsaddle.runs.result import read_history
+from fedsaddle.runs.folder import read_history
 
 WILD = ("data.name=diabetes", "problem.loss=square", "algorithm.name=FedAvg", "run.rounds=60")
 

@@ -9,11 +9,10 @@ import numpy as np
 
 from fedsaddle.data.store import Stacked
 from fedsaddle.deployment.courier import Courier, Patience
-from fedsaddle.deployment.expected_replies import Expected, made_up
-from fedsaddle.deployment.own_rows import OwnRows
-from fedsaddle.deployment.remote_clients import Deployed
+from fedsaddle.deployment.expected_replies import ExpectedReplies, placeholder_rows
+from fedsaddle.deployment.remote_clients import RemoteClients
 from fedsaddle.deployment.site_memory import InMemory, Versions
-from fedsaddle.deployment.site_worker import Answering
+from fedsaddle.deployment.site_worker import OwnRows, SiteWorker
 from fedsaddle.deployment.transport import InProcess, Transport
 from fedsaddle.runs.fingerprint import shared_fingerprint
 
@@ -28,23 +27,23 @@ def alone(rows: Stacked, i: int) -> Stacked:
 
 def sites(
     make: Callable[[], Any], rows: Stacked, seed: int = 0, versions: Callable[[int], Versions] = lambda i: InMemory()
-) -> dict[int, Answering]:
+) -> dict[int, SiteWorker]:
     """A site for each client, with an algorithm and rows of its own."""
     made = {}
     for i in range(rows.count):
         algorithm, own = make(), OwnRows(alone(rows, i), i, rows.count)
         agreed = shared_fingerprint(algorithm, rows.count, seed)
-        made[i] = Answering(algorithm, own, i, seed, RUN, agreed, versions(i))
+        made[i] = SiteWorker(algorithm, own, i, seed, RUN, agreed, versions(i))
     return made
 
 
 def deployed(
     make: Callable[[], Any], rows: Stacked, seed: int = 0, transport: Transport | None = None, **patience: Any
-) -> Deployed:
+) -> RemoteClients:
     """Sites and a server that asks them; by default all in this process."""
     if transport is None:
         transport = InProcess({i: site.answer for i, site in sites(make, rows, seed).items()})
     names = tuple(f"site-{i}" for i in range(rows.count))
     courier = Courier(transport, names, Patience(**patience), sleep=lambda seconds: None)
     agreed = shared_fingerprint(make(), rows.count, seed)
-    return Deployed(courier, rows.sizes, RUN, agreed, Expected(made_up(rows.x, rows.y)))
+    return RemoteClients(courier, rows.sizes, RUN, agreed, ExpectedReplies(placeholder_rows(rows.x, rows.y)))

@@ -12,8 +12,8 @@ from wrappers import Witness
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import Diverged
-from fedsaddle.federation.lossy import Lossy
 from fedsaddle.federation.records import same
+from fedsaddle.federation.wrappers import Lossy
 from fedsaddle.problems.supervised import Supervised
 from small import SIZES, classes, play, seeded, serial, vectorised
 

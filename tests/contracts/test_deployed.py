@@ -9,8 +9,8 @@ from every_algorithm import EVERYWHERE, ONCE, algorithm
 
 from deployment import deployed
 from fedsaddle.engines.serial import Serial
-from fedsaddle.federation.lossy import Lossy
 from fedsaddle.federation.records import same
+from fedsaddle.federation.wrappers import Lossy
 from small import play
 
 everywhere = pytest.mark.parametrize(("case", "world"), EVERYWHERE)

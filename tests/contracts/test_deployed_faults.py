@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -11,11 +11,11 @@ from remembering import Model, Remembering
 
 from deployment import RUN, deployed, sites
 from fedsaddle.algorithms.drfa import Drfa
-from fedsaddle.deployment.messages import Answer, Ask
+from fedsaddle.deployment.messages import PROTOCOL, Answer, Ask, Failure, Fault, FaultKind
 from fedsaddle.deployment.site_memory import InMemory, OnDisk
 from fedsaddle.deployment.transport import Arrival, InProcess
 from fedsaddle.engines.serial import Serial
-from fedsaddle.errors import BadCheckpoint, BadMessage, Diverged, TooFewAnswered
+from fedsaddle.errors import BadCheckpoint, BadMessage, Diverged, NobodyAnswered, Refused, TooFewAnswered
 from fedsaddle.federation.records import same
 from fedsaddle.federation.wire import Message, kinds_of, pack, unpack
 from fedsaddle.problems.models.papers import logistic_regression
@@ -67,12 +67,11 @@ def other_nonce(reply: bytes) -> bytes:
 
 
 def no_facts(reply: bytes) -> bytes:
-    return pack(Message({"protocol": 1}, unpack(reply, KINDS).record))
+    return pack(Message({"protocol": PROTOCOL}, unpack(reply, KINDS).record))
 
 
 def raises(reply: bytes) -> bytes:
-    answer = Answer(nonce="", version=None, failure="RuntimeError")
-    return pack(Message(answer.to_dict()))
+    return pack(Message(Answer.failed("", RuntimeError("patient 4711")).to_dict()))
 
 
 FAULTS = {
@@ -84,7 +83,7 @@ FAULTS = {
     "sends a huge reply": (lambda reply: reply + bytes(200_000), "more than the limit of 100,000"),
     "sends noise": (lambda reply: bytes(100), "no message of this version"),
     "answers an old ask": (other_nonce, "sent a reply to another ask"),
-    "leaves out the facts": (no_facts, "a message with [] in it"),
+    "leaves out the facts": (no_facts, "sent a bad message: a message without 'nonce'"),
 }
 
 
@@ -157,6 +156,75 @@ def test_all_replies_that_are_not_finite_are_a_divergence():
         play(drfa(), clients, 1)
 
 
+def test_a_cohort_whose_sites_all_rest_is_a_round_without_answers():
+    """Half of six sites may be the silent ones where one site must be up: no round of theirs may end the run."""
+    rows, alg = classes(), drfa()
+    clients = deployed(drfa, rows, transport=Silent({}))
+    for round in range(4):  # in round 2 all of them rest
+        clients.begin(round)
+        with pytest.raises(NobodyAnswered, match=rf"round {round + 1}, exchange 1: (none|all 3 sites to ask rest)"):
+            clients.ask([0, 1, 2], alg.local_sgd, alg.start(clients))
+
+
+class Silent(InProcess):
+    def exchange(self, clients, content, least, timeout):
+        return []
+
+
+@dataclass(frozen=True)
+class Puzzled(Remembering):
+    """Its task fails in words that sound like a divergence."""
+
+    def work(self, own, sent, site):
+        raise BadMessage("the exponent is not finite")
+
+
+def test_words_of_a_site_are_not_read_as_a_kind_of_fault():
+    def puzzled() -> Puzzled:
+        return Puzzled(problem=toy().problem)
+
+    clients = deployed(puzzled, classes(), minimum=6, patience=0)
+    clients.begin(0)
+    alg = puzzled()
+    with pytest.raises(TooFewAnswered, match=r"0 of at least 6 .*site-0 failed: the exponent is not finite"):
+        clients.ask(range(6), alg.work, Model(alg.problem.initial()))
+
+
+def test_a_site_cannot_choose_a_fault_that_is_for_the_server_to_find():
+    about = Answer.failed("n", RuntimeError()).to_dict()
+    with pytest.raises(BadMessage, match=r"a message whose 'failure.kind' is 'not_finite'"):
+        Answer.read(about | {"failure": {"kind": "not_finite", "detail": "w"}})
+
+
+ASK = Ask(run="r", fingerprint="f", nonce="n", round=0, exchange=0, task="t", starts={"0": "v"}, keep={}).to_dict()
+BAD_ASKS = {
+    "another protocol": ({"protocol": 1}, "a message of protocol 1; this version speaks 2"),
+    "a key too many": ({"more": 1}, "a message with an unknown 'more'"),
+    "text for a number": ({"round": "0"}, "a message whose 'round' is '0'"),
+    "true for a number": ({"round": True}, "a message whose 'round' is True"),
+    "a round before the first": ({"round": -1}, "a message whose 'round' is -1"),
+    "a list for a table": ({"starts": []}, r"a message whose 'starts' is \[\]"),
+    "a number for a version": ({"starts": {"0": 1}}, "a message whose 'starts.0' is 1"),
+    "text for a list of versions": ({"keep": {"0": "v"}}, "a message whose 'keep.0' is 'v'"),
+}
+
+
+@pytest.mark.parametrize(("change", "complaint"), BAD_ASKS.values(), ids=BAD_ASKS)
+def test_a_message_is_refused_that_has(change, complaint):
+    with pytest.raises(BadMessage, match=f"^{complaint}$"):
+        Ask.read(ASK | change)
+
+
+def test_messages_read_what_they_wrote():
+    assert Ask.read(ASK).to_dict() == ASK
+    answer = Answer.failed("n", Refused("no"))
+    assert Answer.read(answer.to_dict()) == answer
+    assert answer.failure is not None
+    assert answer.failure.fault(3) == Fault(FaultKind.REFUSED, 3, "no")
+    with pytest.raises(BadMessage, match="a message without 'task'"):
+        Ask.read({k: v for k, v in ASK.items() if k != "task"})
+
+
 class Clock:
     def __init__(self):
         self.seconds = 0.0
@@ -227,7 +295,7 @@ def test_a_reply_of_an_earlier_exchange_is_late():
             found = []
             for arrival in super().exchange(clients, content, least, timeout):
                 if arrival.client == 1:
-                    arrival, self.held = Arrival(1, self.held, "did not answer"), arrival.content
+                    arrival, self.held = Arrival(1, self.held), arrival.content
                 found.append(arrival)
             return found
 
@@ -273,7 +341,9 @@ def test_a_site_runs_tasks_of_its_algorithm_and_nothing_else(task):
     site = sites(drfa, classes())[0]
     ask = Ask(run=RUN, fingerprint=site.fingerprint, nonce="n", round=0, exchange=0, task=task, starts={}, keep={})
     answer = Answer.read(unpack(site.answer(pack(Message(ask.to_dict()))), KINDS).about)
-    assert answer.failure.startswith("Drfa has no task")
+    assert answer.failure is not None
+    assert answer.failure.kind == "failed"
+    assert answer.failure.detail.startswith("Drfa has no task")
 
 
 def test_a_failure_names_no_data(caplog):
@@ -283,7 +353,7 @@ def test_a_failure_names_no_data(caplog):
         run=RUN, fingerprint=site.fingerprint, nonce="n", round=0, exchange=0, task="local_sgd", starts={}, keep={}
     )
     answer = Answer.read(unpack(site.answer(pack(Message(ask.to_dict(), None))), KINDS).about)
-    assert answer.failure == "AttributeError", "its text stays in the site's own log"
+    assert answer.failure == Failure(kind="failed", detail="AttributeError"), "its text stays in the site's own log"
     assert "'NoneType' object has no attribute" in caplog.text
 
 

@@ -15,11 +15,10 @@ from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import NobodyAnswered
-from fedsaddle.federation.ledger import Metered
-from fedsaddle.federation.lossy import Lossy
 from fedsaddle.federation.randomness import ClientKeys, server_generator
 from fedsaddle.federation.records import same
-from fedsaddle.runs.checkpoints import Folder, restored
+from fedsaddle.federation.wrappers import Lossy, Metered
+from fedsaddle.runs.checkpoints import Checkpoints, restored
 from small import alike, play, relabelled, serial, vectorised
 
 everywhere = pytest.mark.parametrize(("case", "world"), EVERYWHERE)
@@ -110,7 +109,7 @@ def test_inputs_are_left_alone(case, world, engine):
 def test_resuming_is_not_stopping(case, world, engine, tmp_path):
     """Each round in a new world, from the files that the one before has left."""
     whole = play(algorithm(case, world), engine(world.rows()), 6)
-    folder = Folder(tmp_path, "contract", keep=1)
+    folder = Checkpoints(tmp_path, "contract", keep=1)
     for r in range(6):
         alg, clients = algorithm(case, world), engine(world.rows())
         state = alg.start(clients)

@@ -65,7 +65,7 @@ def test_sites_are_found_by_name():
     assert find_nodes(grid, ["site-4", "site-0", "site-9"], 1.0) == {"site-0": NODES[0], "site-4": NODES[4]}
 
 
-def test_a_name_that_two_nodes_claim_is_nobodys():
+def test_a_name_that_two_nodes_report_is_ignored():
     case, world = ONCE[0].values
     grid = Grid(sites(lambda: algorithm(case, world), world.rows()))
     grid.apps[NODES[1]] = grid.apps[NODES[0]]

@@ -11,7 +11,7 @@ from wrappers import Witness
 
 from fedsaddle import Drfa, DrfaGa, FedAvg, QFedAvg
 from fedsaddle.engines.serial import Serial
-from fedsaddle.federation.ledger import Ledger, Metered
+from fedsaddle.federation.wrappers import Ledger, Metered
 from small import SIZES, play, vectorised
 
 LOCAL = {"local_steps": 3, "batch_size": 5, "sampled_clients": 4}

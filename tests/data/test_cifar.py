@@ -12,8 +12,17 @@ import numpy as np
 import pytest
 
 from fedsaddle.data.sets import cifar
-from fedsaddle.data.sets.cifar import HUNDRED, TEN, Layout, cifar10, cifar100, parse_records
-from fedsaddle.data.sets.cifar_names import CIFAR10_CLASSES, COARSE, FINE
+from fedsaddle.data.sets.cifar import (
+    CIFAR10_CLASSES,
+    COARSE,
+    FINE,
+    HUNDRED,
+    TEN,
+    Layout,
+    cifar10,
+    cifar100,
+    parse_records,
+)
 from fedsaddle.data.table import Dataset
 from fedsaddle.errors import BadInput, MissingData
 

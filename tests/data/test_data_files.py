@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import builtins
 import csv
+import subprocess
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 
 from fedsaddle.data.federated import federate
 from fedsaddle.data.files.tables import from_file
-from fedsaddle.data.splits.rules import Iid, Natural
+from fedsaddle.data.splits import Iid, Natural
 from fedsaddle.data.table import Dataset
 from fedsaddle.errors import BadInput, MissingData
 
@@ -179,7 +181,7 @@ def test_missing_and_strange_files(tmp_path: Path) -> None:
     for content, message in (
         (b"", "line of column names"),
         (b"age,y\n", "at least one row"),
-        (b"age,y,age\n1,2,3\n", "column = 'age': the name stands twice"),
+        (b"age,y,age\n1,2,3\n", "column name = 'age': stands twice"),
         (b"age,y\n1,2\n1,2,3\n", "cells in row 2 = 3"),
         (b"age,y\n\xff\xfe,2\n", "not UTF-8"),
         (b"age,y\n" + b"1" * 200_000 + b",2\n", "not a CSV file"),
@@ -196,6 +198,51 @@ def test_a_byte_order_mark_blank_lines_and_another_delimiter_are_read(tmp_path: 
     table = from_file(path, delimiter=";", standardise=False).train
     assert table.x.ravel().tolist() == [1, 2.5]
     assert table.columns["client"].tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("a,client,y\n1,x,0\n\n2,z\n", "cells in row 2 = 2: the first line names 3 columns"),
+        ("a,client,y\n1,x,0\n  \n2,z,1,5\n", "cells in row 2 = 4"),
+        ("a,client,y\n1,x,0,9\n2,z,1,9\n", "cells in row 1 = 4"),
+        ("a,client,y,note\n1,x,0,\n2,z,1\n", "cells in row 2 = 3"),
+        ('a,client,y\n1,x,0\n2,"z,1\n3,x,0\n', "is not a CSV file .*check the quotes"),
+    ],
+)
+def test_rows_with_a_wrong_number_of_cells_are_named(tmp_path: Path, lines: str, message: str) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(lines, encoding="utf-8")
+    with pytest.raises(BadInput, match=message):
+        from_file(path)
+
+
+def test_cells_stay_text_where_pandas_would_judge_them(tmp_path: Path) -> None:
+    lines = 'a, client, y, note\n1, 007, "yes, sir",\n\n2, 07, no, x\n1_0, NULL, "say ""no""", nan\n'
+    path = tmp_path / "rows.csv"
+    path.write_text(lines, encoding="utf-8")
+    table = from_file(path, features=["a"], standardise=False).train
+    assert table.columns["client"].tolist() == ["007", "07", "NULL"]
+    assert table.classes == ("no", 'say "no"', "yes, sir")
+    assert table.x.ravel().tolist() == [1, 2, 10]
+
+
+@pytest.mark.parametrize("delimiter", ["\t", "|", " ", "§"])
+def test_delimiters(tmp_path: Path, delimiter: str) -> None:
+    path = tmp_path / "rows.txt"
+    path.write_text("a,client,y\n1,x,0\n2,z,1\n".replace(",", delimiter), encoding="utf-8")
+    assert from_file(path, delimiter=delimiter, standardise=False).train.x.ravel().tolist() == [1, 2]
+    path.write_text("a,client,y\n1,x,0\n2,z\n".replace(",", delimiter), encoding="utf-8")
+    with pytest.raises(BadInput, match="cells in row 2 = 2"):
+        from_file(path, delimiter=delimiter)
+
+
+def test_importing_the_readers_does_not_import_pandas() -> None:
+    code = (
+        "import sys; import fedsaddle.data.files.tables, fedsaddle.data.files.pictures; print('pandas' in sys.modules)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "False"
 
 
 def test_parquet_without_pyarrow_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

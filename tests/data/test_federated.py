@@ -7,7 +7,7 @@ import torch
 from fedsaddle.data.federated import federate
 from fedsaddle.data.files.tables import from_file
 from fedsaddle.data.sets.sklearn_sets import diabetes, digits
-from fedsaddle.data.splits.rules import ByClass, ByColumn, Dirichlet, Iid, Natural
+from fedsaddle.data.splits import ByClass, ByColumn, Dirichlet, Iid, Natural
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Dataset, Table
 from fedsaddle.errors import BadInput
@@ -115,9 +115,9 @@ def test_only_a_test_store_may_have_empty_clients() -> None:
     x, y = torch.zeros(3, 1), torch.zeros(3)
     parts = [np.array([0, 1, 2]), np.array([], dtype=np.int64)]
     assert Stacked.of(x, y, parts, allow_empty=True).sizes.tolist() == [3, 0]
-    with pytest.raises(BadInput, match="client = 1: has no rows"):
+    with pytest.raises(BadInput, match="rows of client 1 = 0: a client needs rows"):
         Stacked.of(x, y, parts)
-    with pytest.raises(BadInput, match="client = 1"):
+    with pytest.raises(BadInput, match="rows of client 1 = -1"):
         Stacked(x, y, np.array([0, 4, 3]), allow_empty=True)
 
 

@@ -8,7 +8,7 @@ import pytest
 from fedsaddle.data.describe import describe
 from fedsaddle.data.federated import federate
 from fedsaddle.data.sets.sklearn_sets import digits, iris
-from fedsaddle.data.splits.imbalanced import Imbalanced
+from fedsaddle.data.splits import Imbalanced
 from fedsaddle.data.table import Dataset, Table
 from fedsaddle.errors import BadInput
 
@@ -88,14 +88,14 @@ def test_of_two_classes_the_second_is_positive():
 @pytest.mark.parametrize(
     ("split", "dataset", "key"),
     [
-        (Imbalanced(6), digits(), "clients"),
-        (Imbalanced(2), iris(), "clients"),
-        (Imbalanced(3, imratio=0.0), many_classes(), "imratio"),
-        (Imbalanced(3, imratio=0.7), many_classes(), "imratio"),
-        (Imbalanced(0), many_classes(), "clients"),
-        (Imbalanced(2, positive=["cat"]), many_classes(), "positive"),
+        (lambda: Imbalanced(6), digits(), "clients"),
+        (lambda: Imbalanced(2), iris(), "clients"),
+        (lambda: Imbalanced(3, imratio=0.0), many_classes(), "imratio"),
+        (lambda: Imbalanced(3, imratio=0.7), many_classes(), "imratio"),
+        (lambda: Imbalanced(0), many_classes(), "clients"),
+        (lambda: Imbalanced(2, positive=["cat"]), many_classes(), "positive"),
     ],
 )
 def test_what_cannot_be_is_named(split, dataset, key):
     with pytest.raises(BadInput, match=f"^{key}"):
-        federate(dataset, split)
+        federate(dataset, split())

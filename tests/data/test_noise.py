@@ -12,7 +12,7 @@ from fedsaddle.config.schema import validated
 from fedsaddle.data.federated import federate
 from fedsaddle.data.noise import Noise
 from fedsaddle.data.sets.sklearn_sets import diabetes
-from fedsaddle.data.splits.rules import Iid
+from fedsaddle.data.splits import Iid
 from fedsaddle.errors import BadInput
 
 

@@ -8,7 +8,7 @@ from PIL import Image
 
 from fedsaddle.data.federated import federate
 from fedsaddle.data.files.pictures import pictures
-from fedsaddle.data.splits.rules import Natural
+from fedsaddle.data.splits import Natural
 from fedsaddle.errors import BadInput, MissingData
 
 

@@ -13,8 +13,8 @@ from fedsaddle.data.federated import federate
 from fedsaddle.data.sets import shakespeare as shakespeare_module
 from fedsaddle.data.sets.adult import FEATURES, NUMERIC, adult, parse_adult
 from fedsaddle.data.sets.fashion_mnist import fashion_mnist, parse_idx
-from fedsaddle.data.sets.shakespeare import UNKNOWN, VOCABULARY, cut, decode, encode, shakespeare
-from fedsaddle.data.splits.rules import ByColumn
+from fedsaddle.data.sets.shakespeare import UNKNOWN, VOCABULARY, cut_windows, decode, encode, shakespeare
+from fedsaddle.data.splits import ByColumn
 from fedsaddle.errors import BadInput, MissingData
 
 
@@ -128,10 +128,10 @@ def test_text_survives_coding_and_strange_characters_become_unknown() -> None:
 
 
 def test_windows_do_not_overlap_and_targets_are_one_further() -> None:
-    x, y = cut("abcdefghij", 3)
+    x, y = cut_windows("abcdefghij", 3)
     assert [decode(r) for r in x] == ["abc", "def", "ghi"]
     assert [decode(r) for r in y] == ["bcd", "efg", "hij"]
-    assert cut("abc", 3)[0].shape == cut("", 3)[0].shape == (0, 3)
+    assert cut_windows("abc", 3)[0].shape == cut_windows("", 3)[0].shape == (0, 3)
 
 
 @pytest.fixture

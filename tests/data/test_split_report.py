@@ -9,7 +9,7 @@ import pytest
 from fedsaddle.data.describe import SplitReport, describe, heterogeneity
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.sets.sklearn_sets import diabetes, digits
-from fedsaddle.data.splits.rules import ByClass, Dirichlet, Iid, Natural
+from fedsaddle.data.splits import ByClass, Dirichlet, Iid, Natural
 from fedsaddle.data.table import Dataset, Table
 
 

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from fedsaddle.data.sets.sklearn_sets import diabetes, digits
-from fedsaddle.data.splits.partition import cut
-from fedsaddle.data.splits.rules import ByClass, ByColumn, Dirichlet, Iid, Natural, Split
-from fedsaddle.data.splits.sorted import Sorted
+from fedsaddle.data.splits import ByClass, ByColumn, Dirichlet, Iid, Natural, Sorted, Split
+from fedsaddle.data.splits.partition import allocate
 from fedsaddle.data.store import Ints
 from fedsaddle.data.table import Table
 from fedsaddle.errors import BadInput
@@ -77,7 +78,7 @@ def test_cut_sums_and_stays_within_one_of_the_share() -> None:
     rng = np.random.default_rng(0)
     for rows in (0, 1, 7, 1000):
         shares = rng.dirichlet(np.full(13, 0.3))
-        counts = cut(rows, shares)
+        counts = allocate(rows, shares)
         assert counts.sum() == rows
         assert (counts >= 0).all()
         assert np.abs(counts - shares * rows).max() <= 1
@@ -215,27 +216,27 @@ def test_a_value_without_test_rows_is_allowed_and_one_without_training_rows_is_n
 @pytest.mark.parametrize(
     ("split", "message"),
     [
-        (Iid(0), "clients = 0: must be at least 1"),
-        (Iid(3001), "clients = 3001: there are only 3000 training rows"),
-        (ByClass(0), "clients = 0"),
-        (ByClass(5, 6), "classes_per_client = 6: the data has 5 classes"),
-        (ByClass(5, 0), "classes_per_client = 0"),
-        (ByClass(2, 2), "clients = 2: .*at least 3 clients"),
-        (ByClass(2000), "clients = 2000: class 'd' has .* rows for 400 clients"),
-        (Dirichlet(5, 0.0), "alpha = 0.0: must be more than 0"),
-        (Dirichlet(5, -1.0), "alpha = -1.0"),
-        (Dirichlet(5, float("nan")), "alpha = nan"),
-        (Dirichlet(5, 1.0, min_size=601), "min_size = 601: 3000 rows for 5 clients allow 1 to 600"),
-        (Dirichlet(5, 1.0, min_size=0), "min_size = 0"),
-        (ByColumn("race"), "column = 'race': .*there are: sex"),
-        (Natural("race"), "column = 'race'"),
-        (ByColumn("sex", clients=1), "clients = 1: column 'sex' has 2 values"),
-        (ByColumn("sex", clients=2500), "clients = 2500: value 'Female' has 1000 rows for 1250 clients"),
+        (lambda: Iid(0), "clients = 0: must be a whole number of at least 1"),
+        (lambda: Iid(3001), "clients = 3001: there are only 3000 training rows"),
+        (lambda: ByClass(0), "clients = 0"),
+        (lambda: ByClass(5, 6), "classes_per_client = 6: the data has 5 classes"),
+        (lambda: ByClass(5, 0), "classes_per_client = 0"),
+        (lambda: ByClass(2, 2), "clients = 2: .*at least 3 clients"),
+        (lambda: ByClass(2000), "clients = 2000: class 'd' has .* rows for 400 clients"),
+        (lambda: Dirichlet(5, 0.0), "alpha = 0.0: must be a finite number above 0"),
+        (lambda: Dirichlet(5, -1.0), "alpha = -1.0"),
+        (lambda: Dirichlet(5, float("nan")), "alpha = nan"),
+        (lambda: Dirichlet(5, 1.0, min_size=601), "min_size = 601: 3000 rows for 5 clients allow 1 to 600"),
+        (lambda: Dirichlet(5, 1.0, min_size=0), "min_size = 0"),
+        (lambda: ByColumn("race"), "column = 'race': .*there are: sex"),
+        (lambda: Natural("race"), "column = 'race'"),
+        (lambda: ByColumn("sex", clients=1), "clients = 1: column 'sex' has 2 values"),
+        (lambda: ByColumn("sex", clients=2500), "clients = 2500: value 'Female' has 1000 rows for 1250 clients"),
     ],
 )
-def test_bad_parameters_are_refused(split: Split, message: str, made_up: Tables) -> None:
+def test_bad_parameters_are_refused(split: Callable[[], Split], message: str, made_up: Tables) -> None:
     with pytest.raises(BadInput, match=message):
-        split.assign(made_up[0], None, 0)
+        split().assign(made_up[0], None, 0)
 
 
 @pytest.mark.parametrize("split", [ByClass(2), Dirichlet(2, 1.0)])
@@ -278,11 +279,15 @@ def test_sorted_by_a_column(made_up: Tables) -> None:
 
 @pytest.mark.parametrize(
     ("split", "key"),
-    [(Sorted(0), "clients"), (Sorted(3, share=1.1), "share"), (Sorted(3, column="age"), "column")],
+    [
+        (lambda: Sorted(0), "clients"),
+        (lambda: Sorted(3, share=1.1), "share"),
+        (lambda: Sorted(3, column="age"), "column"),
+    ],
 )
-def test_what_cannot_be_sorted(split: Sorted, key: str, made_up: Tables) -> None:
+def test_what_cannot_be_sorted(split: Callable[[], Split], key: str, made_up: Tables) -> None:
     with pytest.raises(BadInput) as caught:
-        split.assign(made_up[0], None, 0)
+        split().assign(made_up[0], None, 0)
     assert caught.value.key == key
 
 

@@ -9,8 +9,8 @@ from fedsaddle.config.build import build
 from fedsaddle.config.schema import Config, validated
 from fedsaddle.deployment.courier import Patience
 from fedsaddle.deployment.server import DeployedRun
-from fedsaddle.deployment.site import Place, SiteSide
-from fedsaddle.deployment.site_files import deal
+from fedsaddle.deployment.site import SiteService, SiteSettings
+from fedsaddle.deployment.site_files import write_site_files
 from fedsaddle.deployment.transport import InProcess
 from fedsaddle.runs.run import run
 
@@ -30,13 +30,16 @@ def config(
     )
 
 
-def sites(config: Config, folder: Path) -> dict[int, SiteSide]:
-    files = deal(build(config).data, folder / "data")
-    return {i: SiteSide(config, Place(f"site-{i + 1}", path, folder / f"disk-{i}")) for i, path in enumerate(files)}
+def sites(config: Config, folder: Path) -> dict[int, SiteService]:
+    files = write_site_files(build(config).data, folder / "data")
+    return {
+        i: SiteService(config, SiteSettings(f"site-{i + 1}", path, folder / f"disk-{i}"))
+        for i, path in enumerate(files)
+    }
 
 
-def deployed(config: Config, made: dict[int, SiteSide], out: Path, transport: Any = None, **patience: Any) -> Any:
-    names = tuple(made[i].place.name for i in sorted(made))
+def deployed(config: Config, made: dict[int, SiteService], out: Path, transport: Any = None, **patience: Any) -> Any:
+    names = tuple(made[i].settings.name for i in sorted(made))
     transport = transport or InProcess({i: site.answer for i, site in made.items()})
     return DeployedRun(config, "trial", names, out, Patience(**patience)).go(transport)
 

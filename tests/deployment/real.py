@@ -19,7 +19,7 @@ from fedsaddle.config.build import build
 from fedsaddle.config.schema import Config, read_config
 from fedsaddle.deployment.nvflare import processes
 from fedsaddle.deployment.project import EXAMPLE, FILE, Project, read_project
-from fedsaddle.deployment.site_files import deal
+from fedsaddle.deployment.site_files import write_site_files
 from fedsaddle.runs.run import run
 
 CONFIG = """
@@ -88,8 +88,8 @@ class Federation:
         """Write config and project, deal out the rows."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.write(algorithm, rounds, data, problem)
-        files = deal(build(self.config).data, self.folder / "data")
-        listed = "".join(f'[sites.{file.stem}]\ndata = "{file}"\n' for file in files)
+        files = write_site_files(build(self.config).data, self.folder / "data")
+        listed = "".join(f'[sites.{file.stem}]\ndata = "{file.as_posix()}"\n' for file in files)
         port, admin_port = free_ports(2)
         text = EXAMPLE.format(
             name="trial", server="localhost", port=port, admin_port=admin_port, minimum=2, sites=listed

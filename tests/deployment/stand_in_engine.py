@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from fedsaddle.config.schema import read_config, validated
+from fedsaddle.config.schema import validated
 from fedsaddle.deployment.project import Project, read_project
 from fedsaddle.deployment.server import DeployedRun
-from fedsaddle.deployment.site import Place, SiteSide
+from fedsaddle.deployment.site import SiteService
 from fedsaddle.deployment.transport import InProcess
 from fedsaddle.errors import FedSaddleError
 
@@ -61,9 +61,7 @@ class Session:
         project, kits = read_project(self.folder), self.folder / "kits"
         sites = {}
         for i, name in enumerate(project.names):
-            settings = json.loads((kits / name / "local" / "fedsaddle.json").read_text())
-            place = Place(name, Path(settings["data"]), kits / name / "fedsaddle")
-            sites[i] = SiteSide(read_config(kits / name / "local" / "fedsaddle.toml"), place)
+            sites[i] = SiteService.from_kit(kits / name, name)
         config = validated(json.loads(told["config"]))
         self.out = kits / project.deployment.server / "fedsaddle" / told["run"]
         deployed = DeployedRun(config, told["run"], project.names, self.out, project.patience)
@@ -100,4 +98,4 @@ def use(monkeypatch: pytest.MonkeyPatch) -> None:
     module.NVFlareSession = Session  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "fedsaddle.deployment.nvflare.session", module)
     monkeypatch.setattr("fedsaddle.deployment.preflight.find_spec", lambda name: object())
-    monkeypatch.setattr("fedsaddle.deployment.nvflare.provision._made", made)
+    monkeypatch.setattr("fedsaddle.deployment.nvflare.provision._run_provisioning", made)

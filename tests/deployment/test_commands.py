@@ -13,15 +13,16 @@ import pytest
 import stand_in_engine
 from real import DRFA, Federation
 
-from fedsaddle.commands.deploy import flower, kit_of
+from fedsaddle.commands.deploy import flower, kit_of, start
 from fedsaddle.commands.deploy import provision as provision_command
 from fedsaddle.commands.deploy_try import deploy_try
 from fedsaddle.commands.run import run
 from fedsaddle.commands.run_deployed import RunEnded, run_deployed
+from fedsaddle.config.schema import read_config
 from fedsaddle.deployment.nvflare import processes
 from fedsaddle.deployment.nvflare.provision import ALLOWED, nvflare_project, provision
 from fedsaddle.deployment.project import read_project
-from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.errors import BadCheckpoint, BadInput, MissingData
 
 
 @pytest.fixture
@@ -73,6 +74,16 @@ def test_a_site_has_its_name_from_its_kit_and_not_from_the_folder(federation, tm
         kit_of(moved, None)
     with pytest.raises(BadInput, match="is that of the server"):
         kit_of(federation.kit("localhost"), "site-1")
+
+
+def test_a_kit_is_known_where_nvflare_and_psutil_are_not_installed(federation, monkeypatch):
+    provision(read_project(federation.folder), federation.folder)
+    monkeypatch.delitem(sys.modules, "fedsaddle.deployment.nvflare.processes")
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    monkeypatch.setattr("fedsaddle.deployment.preflight.find_spec", lambda name: None)
+    kit = kit_of(federation.kit("site-2"), "site-2")
+    with pytest.raises(MissingData, match="NVFlare is not installed"):
+        start(kit)
 
 
 def test_a_site_more_gets_a_kit_and_the_others_keep_theirs(federation, capsys):
@@ -144,7 +155,7 @@ def test_a_submitted_run_leaves_the_folder_and_the_tables_of_a_simulation(federa
     assert run_deployed(federation.config, federation.folder / "fedsaddle.toml", out, resume=False) == 0
     said = capsys.readouterr().out
     assert "DRFA: 4 rounds, finished" in said
-    assert "seen one by one: LocalLoss.loss" in said
+    assert "Visible to the server per site: LocalLoss.loss" in said
     files = {path.name for path in out.iterdir()}
     assert {"model.safetensors", "summary.json", "metrics.jsonl", "progress.png", "clients.png", "agreed.json"} <= files
     with pytest.raises(BadInput, match="holds a run already; resume it"):
@@ -189,6 +200,45 @@ def test_a_run_that_is_interrupted_ends_its_job(number, federation, monkeypatch,
         assert signal.getsignal(number) == usual
     finally:
         signal.signal(number, before)
+
+
+def test_a_run_is_resumed_with_fewer_sites_where_the_minimum_allows(federation, monkeypatch):
+    provision(read_project(federation.folder), federation.folder)
+    given = (federation.config, federation.folder / "fedsaddle.toml", federation.folder / "out")
+    run_deployed(*given, resume=False)
+
+    class OneAway(stand_in_engine.Session):
+        def sites(self):
+            return {"site-1": 0.0, "site-3": 0.0}
+
+    monkeypatch.setattr(sys.modules["fedsaddle.deployment.nvflare.session"], "NVFlareSession", OneAway)
+    path = federation.folder / "deployment.toml"
+    path.write_text(path.read_text().replace("patience = 300.0", "patience = 0.0"))
+    assert run_deployed(*given, resume=True) == 0
+
+
+def test_a_run_is_resumed_with_the_config_it_began_with(federation):
+    provision(read_project(federation.folder), federation.folder)
+    path, out = federation.folder / "fedsaddle.toml", federation.folder / "out"
+    run_deployed(federation.config, path, out, resume=False)
+    longer = read_config(path, ["run.rounds=6"])
+    assert run_deployed(longer, path, out, resume=True) == 0
+    with pytest.raises(BadCheckpoint, match=r"data.test_share = 0.5: the run in .* has 0.2; resume with the same"):
+        run_deployed(read_config(path, ["data.test_share=0.5"]), path, out, resume=True)
+
+
+def test_a_run_notes_its_config_before_it_is_submitted(federation, monkeypatch):
+    class Interrupted(stand_in_engine.Session):
+        def submit(self, job):
+            raise KeyboardInterrupt
+
+    provision(read_project(federation.folder), federation.folder)
+    monkeypatch.setattr(sys.modules["fedsaddle.deployment.nvflare.session"], "NVFlareSession", Interrupted)
+    path, out = federation.folder / "fedsaddle.toml", federation.folder / "out"
+    with pytest.raises(KeyboardInterrupt):
+        run_deployed(federation.config, path, out, resume=False)
+    with pytest.raises(BadCheckpoint, match=r"run.seed = 7: the run in .* has 0"):
+        run_deployed(read_config(path, ["run.seed=7"]), path, out, resume=True)
 
 
 def test_nothing_to_resume(federation):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -11,12 +12,12 @@ from in_process import config, deployed, simulated, sites
 
 from fedsaddle.config.build import build
 from fedsaddle.config.schema import Config, validated
-from fedsaddle.deployment.messages import Answer, Errand
-from fedsaddle.deployment.site import Place, SiteSide
+from fedsaddle.deployment.messages import Answer, Request
+from fedsaddle.deployment.site import SiteService, SiteSettings
 from fedsaddle.deployment.transport import Arrival, InProcess
-from fedsaddle.errors import BadCheckpoint, BadInput, TooFewAnswered
+from fedsaddle.errors import BadCheckpoint, BadInput, Diverged, TooFewAnswered
 from fedsaddle.federation.wire import Message, about, pack, unpack
-from fedsaddle.numerics.ranking import ranking_measures
+from fedsaddle.numerics.roc import ranking_measures
 
 AUC = {"data": "breast-cancer", "problem": {"name": "auc"}}
 CASES = {
@@ -86,7 +87,7 @@ MISREPORTS = {
     "no means": (lambda told: {"rows": 3}, "told no means of accuracy, loss"),
     "other means": (lambda told: told | {"means": {"loss": 1.0}}, "told no means of accuracy, loss"),
     "a loss that is NaN": (
-        lambda told: told | {"means": {"loss": float("nan"), "accuracy": 1.0}}, "told a 'loss' that is not finite",
+        lambda told: told | {"means": {"loss": float("nan"), "accuracy": 1.0}}, "sent a 'loss' that is not finite",
     ),
     "too few counts": (lambda told: told | {"scores": [[1], [2]]}, "told score counts that are not twice 1000"),
     "counts below 0": (
@@ -101,10 +102,27 @@ def test_a_site_is_left_out_that_tells_of_a_model(told, reason, tmp_path):
     made = sites(given, tmp_path)
     result = deployed(given, made, tmp_path / "out", Misreports(made, told))
     assert any(reason in why for why in result.summary["sites"]["site-2"]["left_out"])
-    assert f"measure: site-2 left out: {reason}" in (tmp_path / "out" / "log.txt").read_text()
+    line = rf"measure: site-2 left out: (sent a bad message: )?{re.escape(reason)}"
+    assert re.search(line, (tmp_path / "out" / "log.txt").read_text())
     assert result.summary["rounds"] == 6
     assert np.isnan(result.history[-1]["clients"]["test"]["loss"][1] or np.nan)
     assert result.summary["pooled"]["auroc"] > 0.5
+
+
+def test_a_model_that_no_site_can_measure_has_diverged(tmp_path):
+    given = config({"name": "FedAvg", "local_steps": 3}, evaluate_every=6)
+    made = sites(given, tmp_path)
+
+    class AllMisreport(Misreports):
+        def exchange(self, clients, content, least, timeout):
+            arrivals = super().exchange(clients, content, least, timeout)
+            if about(content).get("do") != "measure":
+                return arrivals
+            return [self._spoilt(a)._replace(client=a.client) for a in arrivals]
+
+    bad = AllMisreport(made, lambda told: told | {"means": {"loss": float("inf"), "accuracy": 1.0}})
+    with pytest.raises(Diverged, match="client 0 sent a 'loss' that is not finite"):
+        deployed(given, made, tmp_path / "out", bad)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +273,7 @@ def test_a_missing_site_does_not_stop_a_resumed_run(tmp_path):
 def test_what_fails_at_a_site_is_told_in_its_own_log_alone(tmp_path):
     given = CASES["DRFA"]
     made = sites(given, tmp_path)
-    made[1].place.data.unlink()
+    made[1].settings.data.unlink()
     with pytest.raises(TooFewAnswered, match="site-2 failed: MissingData\\); see the logs of these sites"):
         deployed(given, made, tmp_path / "out", patience=0)
     assert "site-2.npz does not exist" in (tmp_path / "disk-1" / "log.txt").read_text()
@@ -278,8 +296,8 @@ def test_a_stranger_cannot_choose_folders(tmp_path):
     given = CASES["DRFA"]
     site = sites(given, tmp_path)[0]
     for do, run in (("measure", "../../etc"), ("agree", "../x"), ("shell", "trial")):
-        errand = Errand(do=do, run=run, fingerprint="", nonce="n")
-        answer = Answer.read(unpack(site.answer(pack(Message(errand.to_dict(), {}))), {}).about)
+        request = Request(do=do, run=run, fingerprint="", nonce="n")
+        answer = Answer.read(unpack(site.answer(pack(Message(request.to_dict(), {}))), {}).about)
         assert answer.failure
     assert not (tmp_path / "x").exists()
 
@@ -307,9 +325,37 @@ def test_files_of_the_sites_own(tmp_path):
     pooled = validated(sections)
     own = validated({**sections, "data": {k: v for k, v in sections["data"].items() if k != "path"}})
     made = {
-        i: SiteSide(own, Place(f"site-{i + 1}", tmp_path / f"site-{i + 1}.csv", tmp_path / f"disk-{i}"))
+        i: SiteService(own, SiteSettings(f"site-{i + 1}", tmp_path / f"site-{i + 1}.csv", tmp_path / f"disk-{i}"))
         for i in range(3)
     }
     found, expected = deployed(pooled, made, tmp_path / "out"), simulated(pooled)
     torch.testing.assert_close(found.model, expected.model, rtol=0, atol=1e-5)  # features are single precision
     assert found.summary["train"]["loss"] == pytest.approx(expected.summary["train"]["loss"], abs=1e-5)
+
+
+def test_another_target_is_another_run(tmp_path):
+    """The encoding was agreed for one column of labels: another must not slip in."""
+    for i in range(3):
+        rows = [f"{0.1 * n + i},{n % 2},{n % 3 // 2}" for n in range(12)]
+        (tmp_path / f"site-{i + 1}.csv").write_text("\n".join(["dose,ill,old", *rows]) + "\n")
+
+    def given(target: str) -> Config:
+        return validated(
+            {
+                "data": {"name": "file", "path": "rows.csv", "target": target, "features": ["dose"], "test_share": 0.0},
+                "split": {"name": "natural"},
+                "model": {"name": "logistic"},
+                "algorithm": {"name": "FedAvg", "local_steps": 3, "batch_size": 4},
+                "run": {"rounds": 5, "checkpoint_every": 2},
+            }
+        )
+
+    def made(config: Config) -> dict[int, SiteService]:
+        paths = [(f"site-{i + 1}", tmp_path / f"site-{i + 1}.csv", tmp_path / f"disk-{i}") for i in range(3)]
+        return {i: SiteService(config, SiteSettings(*each)) for i, each in enumerate(paths)}
+
+    first, other = made(given("ill")), made(given("old"))
+    with pytest.raises(KeyboardInterrupt):
+        deployed(given("ill"), first, tmp_path / "out", Dies(first, 3, 0))
+    with pytest.raises(BadCheckpoint, match=r"data.target = 'old': the run in .* has 'ill'; resume with the same"):
+        deployed(given("old"), other, tmp_path / "out")

@@ -34,8 +34,8 @@ def test_the_model_is_that_of_the_simulation(algorithm, data, problem, federatio
 
 
 def test_a_job_may_bring_no_code_and_name_no_other_class(federation):
-    from fedsaddle.deployment.nvflare.jobs import write_job
     from fedsaddle.deployment.nvflare.session import NVFlareSession
+    from fedsaddle.deployment.nvflare.supervise import write_job
 
     project = federation.make(DRFA, 4)
     federation.start()

@@ -17,8 +17,9 @@ import pytest
 
 from fedsaddle.deployment.nvflare import processes
 from fedsaddle.errors import BadInput
+from fedsaddle.runs.interruption import stoppable
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="marks are read from /proc")
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="expects the exit codes of POSIX signals")
 SLEEPS = "import time; time.sleep(60)"
 PARENT = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {SLEEPS!r}]); time.sleep(60)"
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); {SLEEPS}"
@@ -126,3 +127,45 @@ def test_a_port_that_is_taken(kit, monkeypatch):
     until(lambda: processes.members(kit) == [process.pid])
     processes.kill(kit)
     process.wait()
+
+
+def test_marks_are_found_without_proc(kit, monkeypatch):
+    """macOS and Windows have no /proc."""
+    runs(monkeypatch, SLEEPS)
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: iter(()))
+    process = processes.start(kit, kit / "log")
+    until(lambda: processes.members(kit) == [process.pid])
+    processes.kill(kit)
+    process.wait()
+
+
+def test_a_system_without_sighup(monkeypatch):
+    """Windows has none."""
+    monkeypatch.delattr(signal, "SIGHUP")
+    with stoppable():
+        pass
+
+
+HOLDS = """
+import sys, time
+from pathlib import Path
+from fedsaddle.deployment.nvflare.processes import only_writer
+with only_writer(Path(sys.argv[1])):
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_one_job_at_a_time_writes_to_a_folder(tmp_path):
+    """The lock ends with the process that holds it, even if that is killed."""
+    holder = subprocess.Popen([sys.executable, "-c", HOLDS, str(tmp_path)], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"ready\n"
+        with pytest.raises(RuntimeError, match="another job writes to"), processes.only_writer(tmp_path, seconds=0.1):
+            pass
+    finally:
+        holder.kill()
+        holder.communicate()
+    with processes.only_writer(tmp_path, seconds=5.0):
+        pass

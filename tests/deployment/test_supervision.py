@@ -8,8 +8,7 @@ from contextlib import contextmanager
 import pytest
 from in_process import config
 
-from fedsaddle.deployment.nvflare.jobs import Gone, Lost
-from fedsaddle.deployment.nvflare.supervise import JobFailed, Supervisor
+from fedsaddle.deployment.nvflare.supervise import JobFailed, JobGone, ServerLost, Supervisor
 from fedsaddle.deployment.project import Deployment, Project, Site
 from fedsaddle.errors import TooFewAnswered
 
@@ -49,7 +48,7 @@ class Engine:
 
     def tell(self, job, topic, data):
         if self.told is None:
-            raise Gone
+            raise JobGone
         return {**self.told, "records": self.told["records"][data["seen"] :]}
 
     def sites(self):
@@ -70,12 +69,13 @@ class Engine:
         self.clock += seconds
 
 
-def supervisor(engine, said=None, heard=None, resubmit=2):
+def supervisor(engine, said=None, heard=None, resubmit=2, **more):
     deployment = Deployment(name="t", minimum=2, patience=10.0, resubmit=resubmit)
     project = Project(deployment=deployment, sites={name: Site(data="x") for name in NAMES})
     return Supervisor(
         project, engine.session, config({"name": "DRFA"}), "run-1", (said if said is not None else []).append,
         (heard if heard is not None else []).append, now=lambda: engine.clock, sleep=engine.sleep,
+        **more,
     )  # fmt: skip
 
 
@@ -109,7 +109,7 @@ def test_but_not_for_ever(tmp_path):
 
 
 def test_a_lost_connection_does_not_submit_a_second_job(tmp_path):
-    engine = Engine(tmp_path, ["RUNNING", Lost("gone"), Lost("gone"), "RUNNING", DONE])
+    engine = Engine(tmp_path, ["RUNNING", ServerLost("gone"), ServerLost("gone"), "RUNNING", DONE])
     supervisor(engine).go(tmp_path / "out")
     assert engine.jobs == ["run-1"]
     assert engine.connected == 3
@@ -178,3 +178,13 @@ def test_sites_that_are_not_there(tmp_path):
     with pytest.raises(TooFewAnswered, match="2 of at least 3 sites are connected; start c"):
         supervisor(engine).go(tmp_path / "out")
     assert engine.jobs == []
+
+
+def test_a_resumed_run_waits_for_the_minimum_only(tmp_path):
+    engine = Engine(tmp_path, [DONE])
+    del engine.there["c"]
+    supervisor(engine, resumed=True).go(tmp_path / "out")
+    assert engine.jobs == ["run-1"]
+    del engine.there["b"]
+    with pytest.raises(TooFewAnswered, match="1 of at least 2 sites are connected; start b, c"):
+        supervisor(engine, resumed=True).go(tmp_path / "out")

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_linear_convergence(tmp_path, capsys):
-    script = runpy.run_path(str(ROOT / "experiments" / "linear_convergence.py"))
+    script = runpy.run_path(str(ROOT / "docs" / "assets" / "linear_convergence.py"))
     script["main"](tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert "FedSGDA-MB, 10 local steps" in capsys.readouterr().out

@@ -25,7 +25,8 @@ class Slow(OrderedDict):
 def test_a_small_memory_shared_by_threads():
     """What one thread drops while another looks at it must be fetched again, not missed."""
     rows = classes([3] * 4)
-    lazy = Lazy(rows.sizes, rows.client, keep=2, _kept=Slow())
+    lazy = Lazy(rows.sizes, rows.client, keep=2)
+    object.__setattr__(lazy, "_kept", Slow())
     wanted = np.random.default_rng(0).integers(0, 4, (4, 60))
 
     def fetch(clients):

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from fedsaddle.errors import BadInput, NobodyAnswered
 from fedsaddle.federation.clients import merged
-from fedsaddle.federation.ledger import Metered
-from fedsaddle.federation.lossy import Lossy
 from fedsaddle.federation.records import Averaged, PerClient
+from fedsaddle.federation.wrappers import Lossy, Metered
 from small import classes, serial, vectorised
 
 engines = pytest.mark.parametrize("engine", [serial, vectorised])

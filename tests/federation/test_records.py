@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from fedsaddle.errors import BadInput, Diverged, FedSaddleError, NobodyAnswered
-from fedsaddle.federation.ledger import reply_bytes
 from fedsaddle.federation.records import (
     Averaged,
     Laid,
@@ -20,6 +19,7 @@ from fedsaddle.federation.records import (
     seen,
     tensors,
 )
+from fedsaddle.federation.wrappers import reply_bytes
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import nn
 from fedsaddle import pair_losses
 from fedsaddle.algorithms.fedx.fedx1 import FedX1
 from fedsaddle.algorithms.fedx.fedx2 import FedX2
-from fedsaddle.algorithms.fedx.local_pair import CentralisedSgd, LocalPair, Sox
+from fedsaddle.algorithms.fedx.local_pair import LocalPair
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import BadInput
@@ -117,11 +117,12 @@ def test_one_client_with_a_full_buffer_is_the_centralised_method(kind):
     one = rows_of([rows.x], [rows.y])
     ups, downs = int((rows.y == 1).sum()), int((rows.y == 0).sum())
     draws = DRAWS | {"batch_size": ups, "second_batch_size": downs}
-    make, reference = (FedX1, CentralisedSgd) if kind == "linear" else (FedX2, Sox)
+    make = FedX1 if kind == "linear" else FedX2
     options = {} if kind == "linear" else {"averaging": 0.3, "tracking": 0.6}
     caps = {} if kind == "linear" else {"pair_cap": math.inf}
     ours = first_round(make(problem=problem, **draws, **options, **caps), Serial(one, draw=Full))
-    theirs = first_round(reference(problem=problem, **draws, **options), Serial(one, draw=Full))
+    reference = LocalPair(problem=problem, centralised=True, **draws, **options)
+    theirs = first_round(reference, Serial(one, draw=Full))
     torch.testing.assert_close(ours.w, theirs.w, rtol=0, atol=1e-12)
     gradient = problem.gradient(problem.initial()[None], whole(rows))[0]
     β = options.get("averaging", 1.0)
@@ -133,7 +134,8 @@ def test_sgd_on_pairs_goes_on_round_after_round():
     rows, problem = federation(), risks.auc(linear())
     one = rows_of([rows.x], [rows.y])
     draws = DRAWS | {"batch_size": int((rows.y == 1).sum()), "second_batch_size": int((rows.y == 0).sum())}
-    states = play(CentralisedSgd(problem=problem, **draws), Serial(one, draw=Full), 5)
+    sgd = LocalPair(problem=problem, centralised=True, averaging=1.0, **draws)
+    states = play(sgd, Serial(one, draw=Full), 5)
     w = problem.initial()
     for state in states[1:]:
         w = w - STEP * problem.gradient(w[None], whole(rows))[0]
@@ -141,8 +143,14 @@ def test_sgd_on_pairs_goes_on_round_after_round():
 
 
 def test_references_want_all_rows_in_one_place():
-    with pytest.raises(BadInput, match="clients = 7: Sox is for all rows in one place"):
-        Sox(problem=risks.auc(linear())).start(Serial(federation()))
+    with pytest.raises(BadInput, match="clients = 7: a centralised method has all rows in one place"):
+        LocalPair(problem=risks.auc(linear()), centralised=True).start(Serial(federation()))
+
+
+def test_centralised_sgd_is_for_linear_f():
+    with pytest.raises(BadInput, match=r"averaging = 1\.0: minibatch SGD needs a linear outer function, not Kl"):
+        LocalPair(problem=risks.partial_auc(linear()), centralised=True, averaging=1.0)
+    LocalPair(problem=risks.partial_auc(linear()), averaging=1.0)  # Local Pair may
 
 
 def test_a_client_without_pairs_only_follows():

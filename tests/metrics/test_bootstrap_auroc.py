@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import time
 from itertools import pairwise
 
@@ -10,6 +11,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from fedsaddle.errors import BadInput
+from fedsaddle.metrics import bootstrap, histograms, ranking
 from fedsaddle.metrics.bootstrap import bootstrap_auroc, interval
 from fedsaddle.metrics.ranking import difference, rank
 
@@ -120,3 +122,40 @@ def test_what_cannot_be_is_named():
         bootstrap_auroc([0.1, 0.2], [1, 0], [0, 2], draws=0)
     with pytest.raises(BadInput, match="scores"):
         rank(np.array([np.nan, 0.0]), np.array([0, 1]), np.array([0, 2]), ["a"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"draws": 0}, "draws = 0"),
+        ({"draws": 2.5}, "draws = 2.5"),
+        ({"seed": -1}, "seed = -1"),
+        ({"scores": [0.1, 0.2]}, r"scores\.shape = \(1, 2\): give one score for each of the 3 labels"),
+        ({"scores": [0.1, float("nan"), 0.3]}, "scores = 'not finite'"),
+        ({"offsets": [0, 2]}, r"offsets = \[0, 2\]: must run from 0 up to 3"),
+        ({"offsets": [0, 2, 1, 3]}, "offsets = "),
+        ({"offsets": 3}, "offsets = 3"),
+        ({"offsets": ["x"]}, "offsets = "),
+    ],
+)
+def test_arguments_that_cannot_be_are_named(change, message):
+    given = {"scores": [0.1, 0.2, 0.3], "labels": [0, 1, 1], "offsets": [0, 3], **change}
+    with pytest.raises(BadInput, match=message):
+        bootstrap_auroc(given.pop("scores"), given.pop("labels"), given.pop("offsets"), **given)
+
+
+def test_the_level_of_an_interval_is_a_share():
+    with pytest.raises(BadInput, match="level = 95"):
+        interval([0.1, 0.2], level=95)
+
+
+def test_every_client_needs_its_name():
+    with pytest.raises(BadInput, match=r"len\(offsets\) = 2: 2 clients need 3 offsets"):
+        rank(np.array([0.1, 0.2]), np.array([0, 1]), np.array([0, 2]), ("a", "b"))
+
+
+@pytest.mark.parametrize("module", [bootstrap, ranking, histograms])
+def test_examples_in_the_docstrings(module):
+    found = doctest.testmod(module, extraglobs={"np": np})
+    assert found.failed == 0
+    assert found.attempted

@@ -2,6 +2,8 @@
 unequal minibatches, clients without positives or without negatives."""
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from fedsaddle.problems.risks import auc, partial_auc
 from small import classes, play, rows_of, seeded
 
 SEED, ROUNDS = 5, 4
+ROOT = Path(__file__).parents[2]
 
 
 def rows():
@@ -87,3 +90,18 @@ def test_fedx2(case, engine, gamma, beta, temperature, step, cap):
     assert world.capped == (cap != math.inf), "infinity is the box as it is printed; else the cap must matter"
     agree([s.w for s in states], [w for w, _ in box])
     agree([s.G for s in states], [G for _, G in box])
+
+
+@pytest.mark.parametrize("name", ["fedx1", "fedx2"])
+def test_the_page_shows_each_line_of_the_box_beside_its_code(name):
+    """docs/algorithms/fedx.md has the code as it is; the line, or the docstring above it, carries the box's number."""
+    code = (ROOT / f"src/fedsaddle/algorithms/fedx/{name}.py").read_text().splitlines()
+    tables = (ROOT / "docs/algorithms/fedx.md").read_text().split("\n\n")
+    rows = [row for table in tables if f"`{name}.py` |" in table.split("\n")[0] for row in table.splitlines()[2:]]
+    assert len(rows) > 12
+    for row in rows:
+        number, _, shown = row.strip("|").split(" | ")
+        at = [i for i, line in enumerate(code) if shown.strip(" `") in line]
+        assert at, row
+        anchors = set(re.findall(r"\d+", f"{code[at[0]].partition('#')[2]} {code[at[0] - 1]}"))
+        assert anchors >= set(re.findall(r"\d+", number)), row

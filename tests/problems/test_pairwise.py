@@ -227,3 +227,83 @@ def test_clients_are_measured_against_everybody():
     assert np.isnan(found["loss"][2])
     whole = (found["loss"][:2] @ counts[:2]) / counts.sum()
     assert whole == pytest.approx(float(problem.value(w[None], Batch(data.x[None], data.y[None]))))
+
+
+def model():
+    return seeded(lambda: nn.Linear(4, 1))
+
+
+REFUSED = {
+    "model": lambda: PairwiseRisk(model=None),
+    "loss": lambda: PairwiseRisk(model=model(), loss="hinge"),
+    "loss ": lambda: PairwiseRisk(model=model(), loss=pair_losses.Hinge),
+    "outer": lambda: PairwiseRisk(model=model(), outer=3),
+    "outer ": lambda: PairwiseRisk(model=model(), outer=outers.Identity),
+    "first": lambda: PairwiseRisk(model=model(), first="a"),
+    "first ": lambda: PairwiseRisk(model=model(), first=True),
+    "second": lambda: PairwiseRisk(model=model(), second=0.5),
+    "loss.parts": lambda: PairwiseRisk(model=model(), outer=outers.Ratio()),
+    "loss.parts ": lambda: PairwiseRisk(
+        model=model(), loss=pair_losses.Precision(pair_losses.Hinge()), outer=outers.Kl()
+    ),
+    "margin": lambda: pair_losses.SquaredHinge(margin=math.nan),
+    "margin ": lambda: pair_losses.Square(margin="1"),
+    "margin  ": lambda: pair_losses.Hinge(margin=math.inf),
+    "margin   ": lambda: risks.metric(model(), margin=-1.0),
+    "first_is_higher": lambda: pair_losses.Sigmoid(first_is_higher="no"),
+    "steepness": lambda: pair_losses.Logistic(steepness=0.0),
+    "slope_outside": lambda: pair_losses.BarrierHinge(slope_outside=0.5),
+    "width": lambda: pair_losses.BarrierHinge(width=None),
+    "surrogate": lambda: pair_losses.Precision("square"),
+    "function": lambda: pair_losses.Custom(None),
+    "parts": lambda: pair_losses.Custom(lambda a, b: a - b, parts=0),
+    "labels": lambda: pair_losses.Custom(lambda a, b: a - b, labels=1),
+    "floor": lambda: outers.Ratio(-1.0),
+    "function ": lambda: outers.Smooth(2.0),
+    "function  ": lambda: outers.SmoothLog("log"),
+    "temperature": lambda: outers.Kl("x"),
+    "temperature ": lambda: outers.SmoothLog(lambda v: v, temperature=0),
+    "temperature  ": lambda: risks.two_way_partial_auc(model(), temperature="x"),
+    "positive_temperature": lambda: risks.two_way_partial_auc(model(), positive_temperature=0),
+    "power": lambda: risks.p_norm_push(model(), power=math.inf),
+    "loss  ": lambda: risks.auc(model(), loss=0),
+    "loss   ": lambda: risks.average_precision(model(), loss=pair_losses.Custom(lambda a, b: a - b)),
+}
+
+
+@pytest.mark.parametrize("key", REFUSED)
+def test_bad_arguments_are_named(key):
+    with pytest.raises(BadInput) as refused:
+        REFUSED[key]()
+    assert refused.value.key == key.strip()
+
+
+ALGORITHMS = {"FedX1": fs.FedX1, "FedX2": fs.FedX2, "Local Pair": fs.LocalPair}
+BAD_HYPERPARAMETERS = [
+    ("FedX1", "problem", fs.Supervised(nn.Linear(2, 2))),
+    ("FedX1", "problem", PairwiseRisk),
+    ("FedX1", "local_steps", 1.5),
+    ("FedX1", "batch_size", 0),
+    ("FedX1", "second_batch_size", "32"),
+    ("FedX1", "sampled_clients", -1),
+    ("FedX1", "buffer_rounds", 0),
+    ("FedX1", "buffer_rounds", None),
+    ("FedX1", "sharing", "some"),
+    ("FedX1", "privacy", {"bound": 1.0, "noise": 1.0}),
+    ("FedX1", "primal_step", math.nan),
+    ("FedX2", "tracking", 0.0),
+    ("FedX2", "averaging", 1.1),
+    ("FedX2", "averaging", None),
+    ("FedX2", "pair_cap", 0.0),
+    ("FedX2", "pair_cap", math.nan),
+    ("Local Pair", "tracking", "0.9"),
+    ("Local Pair", "averaging", 0.0),
+    ("Local Pair", "centralised", 1),
+]
+
+
+@pytest.mark.parametrize(("name", "key", "value"), BAD_HYPERPARAMETERS)
+def test_bad_hyperparameters_are_named(name, key, value):
+    with pytest.raises(BadInput) as refused:
+        ALGORITHMS[name](**{"problem": risks.auc(model()), key: value})
+    assert refused.value.key == key

@@ -52,7 +52,7 @@ def test_a_run_site_by_site():
     assert cells(text, "north") == ["north", "8", "0", "1.50 MB", "0.02 MB", ""]
     assert cells(text, "south")[:3] == ["south", "5", "3"]
     assert cells(text, "south")[-1] == "sent noise (2); is [red] (1)"
-    assert "seen one by one: LocalLoss.loss;" in text
+    assert "Visible to the server per site: LocalLoss.loss;" in text
 
 
 def test_one_run():

@@ -1,13 +1,13 @@
 """A figure of a few seconds: digits by class, DRFA against FedAvg."""
 
-from fedsaddle.reproductions.claims import Claim, less, never, time_to
+from fedsaddle.reproductions.claims import Claim, lower, never_reached, time_to_target
+from fedsaddle.reproductions.curves import Runs
 from fedsaddle.reproductions.figure import Figure, Line, Panel, Setting
-from fedsaddle.reproductions.tracks import Tracks
 
 
-def claims(tracks: Tracks) -> list[Claim]:
-    rounds = [time_to(tracks, label, 0.3) for label in ("DRFA", "FedAvg")]
-    return [less("DRFA is sooner", "yes", *rounds), never("FedAvg never", "never", rounds[1])]
+def claims(runs: Runs) -> list[Claim]:
+    rounds = [time_to_target(runs, label, 0.3) for label in ("DRFA", "FedAvg")]
+    return [lower("DRFA is sooner", "yes", *rounds), never_reached("FedAvg never", "never", rounds[1])]
 
 
 SMALL = Figure(

@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsaddle.reproductions.fedsgda_auc import FIVE, LARGEST, TABLE_2, TEN, TWENTY
-from fedsaddle.reproductions.fedsgda_simulation import COHORT, GRID, PHI, TABLE_1
-from fedsaddle.reproductions.fedsgda_sorted import EXCHANGES, SORTED
+from fedsaddle.reproductions.curves import RunCurves, Runs
+from fedsaddle.reproductions.fedsgda import COHORT, GRID, PHI, TABLE_1
+from fedsaddle.reproductions.fedsgda_auc import EXCHANGES, FIVE, MAX_STEP, SORTED, TABLE_2, TEN, TWENTY
 from fedsaddle.reproductions.figure import Figure, Line, Panel
-from fedsaddle.reproductions.jobs import Job, _rows, make_algorithm, run_job
-from fedsaddle.reproductions.picture import draw
-from fedsaddle.reproductions.tracks import Track, Tracks
+from fedsaddle.reproductions.outcome import draw
+from fedsaddle.reproductions.pool import Job, _federated, make_algorithm, run_job
 
 FIGURES = {"1": COHORT, "2": FIVE, "3": GRID, "4": TEN, "5": TWENTY, "6": SORTED}
 
@@ -47,7 +46,7 @@ def test_steps_are_small_enough_for_the_small_network(figure: Figure) -> None:
     for line in figure.lines:
         step = line.options["primal_step"]
         value = step if isinstance(step, float) else step["c"]
-        assert 0 < value <= (1 if line.options["local_steps"] == 1 else LARGEST)
+        assert 0 < value <= (1 if line.options["local_steps"] == 1 else MAX_STEP)
 
 
 def test_coda_gets_as_many_exchanges() -> None:
@@ -61,7 +60,7 @@ def test_the_schedules_of_storm() -> None:
     line = next(line for line in GRID.lines if line.label == "STORM, S = 5, K = 10")
     small = {**GRID.setting.data, "options": {"clients": 3, "rows": 4, "dimension": 2}}
     job = Job(replace(GRID.setting, data=small), line, 0)
-    made = make_algorithm(job, _rows(json.dumps(small), 0))
+    made = make_algorithm(job, _federated(json.dumps(small), 0))
     assert made.primal_step.at(7) == pytest.approx(1e-3 / 2)
     assert made.dual_step.at(26) == pytest.approx(1e-2 / 3)
     assert [made.estimator.alpha.at(t) for t in (0, 7, 124)] == pytest.approx([1, 1, 10 / 25])
@@ -72,48 +71,46 @@ def test_a_tiny_simulation_runs_and_is_judged() -> None:
     data = {**COHORT.setting.data, "options": {"clients": 25, "rows": 6, "dimension": 3}}
     setting = replace(COHORT.setting, data=data, evaluate_every=2)
     lines = [replace(line, rounds=8) for line in COHORT.lines]
-    tracks = Tracks.of([run_job(Job(setting, line, seed)) for seed in (0, 1) for line in lines])
-    first, second = tracks["MB, S = 5, K = 5"]
+    runs = Runs.of([run_job(Job(setting, line, seed)) for seed in (0, 1) for line in lines])
+    first, second = runs["MB, S = 5, K = 5"]
     assert first.columns["round"] == [2, 4, 6, 8]
     assert first.columns["exchanges"] == [4, 8, 12, 16]
     assert first.columns[PHI] != second.columns[PHI]
     assert all(v > 0 for v in first.columns[PHI])
-    claims = COHORT.claims(tracks)
+    claims = COHORT.claims(runs)
     assert len(claims) == 8 + 3 + 6
     assert len({claim.claim for claim in claims}) == len(claims)
 
 
-def _track(label: str, seed: int, values: list[float]) -> Track:
+def _curves(label: str, seed: int, values: list[float]) -> RunCurves:
     columns = {"round": [50.0 * (i + 1) for i in range(len(values))], PHI: values}
-    return Track(label, seed, columns)
+    return RunCurves(label, seed, columns)
 
 
 def test_rest_and_fall_are_told_apart() -> None:
     """MB flat from the middle on, STORM halving every quarter."""
     flat, falling = [8, 4, 2, 2.0], [8, 4, 2, 1.0]
-    tracks = []
+    runs = []
     for line in COHORT.lines:
         shape = flat if line.algorithm == "FedSGDA-MB" else falling
         for seed in (0, 1, 2):
             noise = 1 + 0.001 * np.random.default_rng(seed).normal(size=4)
-            tracks.append(_track(line.label, seed, (np.array(shape) * noise).tolist()))
-    found = {c.claim: c.holds for c in COHORT.claims(Tracks.of(tracks))}
+            runs.append(_curves(line.label, seed, (np.array(shape) * noise).tolist()))
+    found = {c.claim: c.holds for c in COHORT.claims(Runs.of(runs))}
     rests = [holds for claim, holds in found.items() if "come to rest" in claim]
     falls = [holds for claim, holds in found.items() if "goes on falling" in claim]
     assert rests == falls == [True] * 3
-    swapped = [
-        replace(t, label=t.label.replace("MB", "x").replace("STORM", "MB").replace("x", "STORM")) for t in tracks
-    ]
-    found = {c.claim: c.holds for c in COHORT.claims(Tracks.of(swapped))}
+    swapped = [replace(c, label=c.label.replace("MB", "x").replace("STORM", "MB").replace("x", "STORM")) for c in runs]
+    found = {c.claim: c.holds for c in COHORT.claims(Runs.of(swapped))}
     assert not any(holds for claim, holds in found.items() if "come to rest" in claim or "goes on falling" in claim)
 
 
-def test_panels_in_rows_show_their_own_lines(tmp_path: Path) -> None:
+def test_panels_in_federated_show_their_own_lines(tmp_path: Path) -> None:
     lines = tuple(Line(name, "FedSGDA-MB", {}, 4, colour) for colour, name in enumerate("abc"))
     own = [Panel("round", PHI, name, log=True, lines=(name,)) for name in "abc"]
     figure = replace(COHORT, lines=lines, panels=(*own, Panel("round", PHI, "all")), rows=2)
-    tracks = Tracks.of([_track(name, seed, [4, 3, 2, 1.0 + seed]) for name in "abc" for seed in (0, 1)])
-    assert draw(figure, tracks, tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    runs = Runs.of([_curves(name, seed, [4, 3, 2, 1.0 + seed]) for name in "abc" for seed in (0, 1)])
+    assert draw(figure, runs, tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.data

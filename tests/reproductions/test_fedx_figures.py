@@ -10,18 +10,37 @@ import numpy as np
 import pytest
 
 from fedsaddle.data.table import Dataset, Table
-from fedsaddle.reproductions import jobs
-from fedsaddle.reproductions.fedx_ablation import ABLATION, BUFFERS, ITERATIONS, TASK, named
-from fedsaddle.reproductions.fedx_lines import BATCH, CENTRALISED, LOCAL_STEPS, ROUNDS, TASKS, label, line, methods
-from fedsaddle.reproductions.fedx_tables import PAPER, SKEW, TABLE1, TABLE2
-from fedsaddle.reproductions.fedx_tuned import TUNED, Tuned
-from fedsaddle.reproductions.fedx_tuning import SEED, chosen, grid, job, main, measured
+from fedsaddle.reproductions import pool
+from fedsaddle.reproductions.curves import RunCurves, Runs
+from fedsaddle.reproductions.fedx import (
+    ABLATION,
+    ABLATION_TASK,
+    BUFFERS,
+    ITERATIONS,
+    PAPER,
+    SKEW,
+    TABLE_1,
+    TABLE_2,
+    variant,
+)
+from fedsaddle.reproductions.fedx_tasks import (
+    BATCH,
+    CENTRALISED,
+    LOCAL_STEPS,
+    ROUNDS,
+    TASKS,
+    TUNED,
+    Tuned,
+    label,
+    line,
+    methods,
+)
+from fedsaddle.reproductions.fedx_tuning import SEED, choose, final_metric, grid, main, tuning_job
 from fedsaddle.reproductions.figure import Figure
-from fedsaddle.reproductions.jobs import Job, run_job
-from fedsaddle.reproductions.picture import draw
-from fedsaddle.reproductions.tracks import Track, Tracks
+from fedsaddle.reproductions.outcome import draw
+from fedsaddle.reproductions.pool import Job, run_job
 
-TABLES = {"table 1": TABLE1, "table 2": TABLE2, "skew": SKEW}
+TABLES = {"table 1": TABLE_1, "table 2": TABLE_2, "skew": SKEW}
 FIGURES = {**TABLES, "1": ABLATION, "2": BUFFERS}
 SMALL = {"name": "digits", "split": "imbalanced", "imratio": 0.2, "clients": 5}
 COSTS = ("round", "exchanges", "local_steps", "seconds", "bytes_down", "bytes_up")
@@ -29,11 +48,13 @@ ENDED = SimpleNamespace(summary={"stopped": "finished"}, history=[dict.fromkeys(
 COLUMNS = ("partial_auroc_30", "partial_auroc_50", "auroc")
 
 
-def made_up(figure: Figure, ends: dict[str, float]) -> Tracks:
+def made_up(figure: Figure, ends: dict[str, float]) -> Runs:
     """Runs of three seeds that end where `ends` says, the others at 0.8; seeds differ by far more than lines."""
-    return Tracks.of(
+    return Runs.of(
         [
-            Track(x.label, seed, {c: [0.5, ends.get(x.label, 0.8) + 0.05 * seed + 1e-4 * (seed == 1)] for c in COLUMNS})
+            RunCurves(
+                x.label, seed, {c: [0.5, ends.get(x.label, 0.8) + 0.05 * seed + 1e-4 * (seed == 1)] for c in COLUMNS}
+            )
             for x in figure.lines
             for seed in (0, 1, 2)
         ]
@@ -44,7 +65,7 @@ def made_up(figure: Figure, ends: dict[str, float]) -> Tracks:
 def test_every_method_was_tuned_on_the_same_steps(task: str) -> None:
     names = methods(TASKS[task].risk)
     assert set(TUNED[task]) == set(names)
-    steps = {m: sorted({how.step for how in grid(task, m)}) for m in names}
+    steps = {m: sorted({c.step for c in grid(task, m)}) for m in names}
     assert all(steps[m] == steps[names[0]] for m in names)
     for m in names:
         assert TUNED[task][m] in grid(task, m)
@@ -61,11 +82,11 @@ def test_tuning_sees_training_rows_alone(monkeypatch: pytest.MonkeyPatch) -> Non
         Table(sign * (1 + rng.random((600, 3), dtype=np.float32)), np.arange(600) % 10, classes=tuple("0123456789"))
         for sign in (1, -1)
     ]
-    monkeypatch.setattr(jobs, "_dataset", lambda name, options: Dataset("made up", *tables, "", ""))
+    monkeypatch.setattr(pool, "_dataset", lambda name, options: Dataset("made up", *tables, "", ""))
     seen = []
-    monkeypatch.setattr(jobs, "run", lambda algorithm, data, *_, **__: seen.append(data) or ENDED)
+    monkeypatch.setattr(pool, "run", lambda algorithm, data, *_, **__: seen.append(data) or ENDED)
     for name in ("CIFAR-10", "CIFAR-10, flipped"):
-        tried = job(name, "FedX2" if name == "CIFAR-10" else "FedX1", Tuned(0.1), 1)
+        tried = tuning_job(name, "FedX2" if name == "CIFAR-10" else "FedX1", Tuned(0.1), 1)
         data = {**tried.line.data, "clients": 3, "positive": [0, 1], "noise": {}, "name": f"made up {name}"}
         run_job(replace(tried, line=replace(tried.line, data=data)))
     run_job(replace(tried, line=replace(tried.line, data={**data, "validation": False})))
@@ -74,16 +95,16 @@ def test_tuning_sees_training_rows_alone(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_run_that_diverges_counts_as_the_worst() -> None:
-    tried = job("CIFAR-10", "FedX2", Tuned(1e9), 3)
+    tried = tuning_job("CIFAR-10", "FedX2", Tuned(1e9), 3)
     wild = replace(tried, line=replace(tried.line, data=SMALL, evaluate_every=3))
-    assert measured(wild, "partial_auroc_30") == 0.0
+    assert final_metric(wild, "partial_auroc_30") == 0.0
 
 
-def test_the_smallest_step_near_the_best_is_chosen() -> None:
+def test_the_smallest_step_near_the_best_is_choose() -> None:
     tried = [Tuned(0.1, 1.0), Tuned(0.3, 1.0), Tuned(1.0, 1.0), Tuned(0.1, 5.0)]
-    assert chosen(tried, [0.796, 0.8, 0.0, 0.797]) == Tuned(0.1, 5.0)
-    assert chosen(tried, [0.79, 0.8, 0.799, 0.0]) == Tuned(0.3, 1.0)
-    assert chosen(tried, [0.5, 0.6, 0.8, 0.7]) == Tuned(1.0, 1.0)
+    assert choose(tried, [0.796, 0.8, 0.0, 0.797]) == Tuned(0.1, 5.0)
+    assert choose(tried, [0.79, 0.8, 0.799, 0.0]) == Tuned(0.3, 1.0)
+    assert choose(tried, [0.5, 0.6, 0.8, 0.7]) == Tuned(1.0, 1.0)
 
 
 def test_an_unknown_task_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +150,7 @@ def test_panels_know_their_lines(figure: Figure) -> None:
 @pytest.mark.parametrize("figure", TABLES.values(), ids=TABLES)
 def test_claims_of_the_tables(figure: Figure) -> None:
     tasks = list(dict.fromkeys(x.label.split(": ")[0] for x in figure.lines))
-    ours = "FedX1" if figure is TABLE2 else "FedX2"
+    ours = "FedX1" if figure is TABLE_2 else "FedX2"
     best = figure.claims(made_up(figure, {label(t, ours): 0.82 for t in tasks}))
     assert len(best) == 4 * len(figure.panels)
     assert all(claim.holds for claim in best)
@@ -143,14 +164,14 @@ def test_claims_of_the_tables(figure: Figure) -> None:
 
 
 def test_the_papers_figures_stand_beside_ours() -> None:
-    claims = {c.claim: c.paper for c in TABLE1.claims(made_up(TABLE1, {}))}
+    claims = {c.claim: c.paper for c in TABLE_1.claims(made_up(TABLE_1, {}))}
     assert claims["CIFAR-100: FedX2 ends above Local Pair (pAUC, FPR ≤ 0.5)"] == "66.2 against 65.7"
-    assert len(PAPER) == len(TABLE1.panels) + len(TABLE2.panels)
+    assert len(PAPER) == len(TABLE_1.panels) + len(TABLE_2.panels)
     assert all(len(row) == 5 for row in PAPER.values())
 
 
 def test_claims_of_figure_1() -> None:
-    ends = {f"{TASK}: {named(96)}": 0.78, f"{TASK}: {named(32, 1)}": 0.7}
+    ends = {f"{ABLATION_TASK}: {variant(96)}": 0.78, f"{ABLATION_TASK}: {variant(32, 1)}": 0.7}
     claims = {c.claim: c.holds for c in ABLATION.claims(made_up(ABLATION, ends))}
     assert claims["K = 32 ends at most 1 point below K = 4 (pAUC, FPR ≤ 0.3)"]
     assert not claims["K = 96 ends at most 1 point below K = 4 (pAUC, FPR ≤ 0.3)"]
@@ -159,7 +180,10 @@ def test_claims_of_figure_1() -> None:
 
 
 def test_claims_of_figure_2() -> None:
-    ends = {f"{TASK}: {named(96, τ=5)}": 0.82, f"{TASK}: {named(32, τ=5, sharing='sub-sampled')}": 0.78}
+    ends = {
+        f"{ABLATION_TASK}: {variant(96, τ=5)}": 0.82,
+        f"{ABLATION_TASK}: {variant(32, τ=5, sharing='sub-sampled')}": 0.78,
+    }
     claims = {c.claim: c.holds for c in BUFFERS.claims(made_up(BUFFERS, ends))}
     assert claims["τ = 5 ends above τ = 1, K = 96 (pAUC, FPR ≤ 0.3)"]
     assert not claims["τ = 5 ends above τ = 1, K = 32 (pAUC, FPR ≤ 0.3)"]
@@ -176,7 +200,7 @@ def test_small_runs_their_claims_and_picture(figure: Figure, tmp_path: Path) -> 
         kept = {"noise": x.data["noise"], "sources": min(5, x.data.get("sources", 5))}
         options = {**x.options, "local_steps": 2, "batch_size": 4, "primal_step": 0.01}
         small.append(replace(x, rounds=2, evaluate_every=1, data={**SMALL, **kept}, options=options))
-    tracks = Tracks.of([run_job(Job(setting, x, seed)) for seed in (0, 1) for x in small])
-    claims = figure.claims(tracks)
+    runs = Runs.of([run_job(Job(setting, x, seed)) for seed in (0, 1) for x in small])
+    claims = figure.claims(runs)
     assert len({claim.claim for claim in claims}) == len(claims) >= 4
-    assert draw(figure, tracks, tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    assert draw(figure, runs, tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")

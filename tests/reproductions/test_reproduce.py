@@ -13,32 +13,31 @@ from fedsaddle.commands.reproduce import reproduce, run_figure
 from fedsaddle.config.registry import Entry, find
 from fedsaddle.errors import BadInput, Diverged, MissingData
 from fedsaddle.reproductions.claims import Claim
+from fedsaddle.reproductions.curves import Runs
 from fedsaddle.reproductions.figure import Figure, Line, Setting
-from fedsaddle.reproductions.jobs import Job, _rows, make_algorithm, run_job
-from fedsaddle.reproductions.names import EXPERIMENTS
+from fedsaddle.reproductions.names import FIGURES
 from fedsaddle.reproductions.outcome import json_lines
-from fedsaddle.reproductions.pool import Failed, run_jobs
-from fedsaddle.reproductions.tracks import Tracks
+from fedsaddle.reproductions.pool import Job, JobFailed, _federated, make_algorithm, run_job, run_jobs
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(EXPERIMENTS, "small", Entry("small_figure:SMALL", "digits", "nobody"))
-    monkeypatch.setattr("fedsaddle.commands.reproduce.MOST_WORKERS", 1)
+    monkeypatch.setitem(FIGURES, "small", Entry("small_figure:SMALL", "digits", "nobody"))
+    monkeypatch.setattr("fedsaddle.commands.reproduce.MAX_WORKERS", 1)
 
 
-def without_clock(tracks: Tracks) -> dict[str, list[dict[str, list[float]]]]:
+def without_clock(runs: Runs) -> dict[str, list[dict[str, list[float]]]]:
     return {
         label: [{k: v for k, v in t.columns.items() if k != "seconds"} for t in seeds]
-        for label, seeds in tracks.by_label.items()
+        for label, seeds in runs.by_label.items()
     }
 
 
 def test_every_name_stands_for_a_figure() -> None:
-    assert [f"drfa-fig{n}" for n in range(1, 7)] == [n for n in EXPERIMENTS if n.startswith("drfa")]
-    assert [f"sgda-fig{n}" for n in range(1, 5)] == [n for n in EXPERIMENTS if n.startswith("sgda")]
-    for name in EXPERIMENTS:
-        figure = find(EXPERIMENTS, "reproduce", name)
+    assert [f"drfa-fig{n}" for n in range(1, 7)] == [n for n in FIGURES if n.startswith("drfa")]
+    assert [f"sgda-fig{n}" for n in range(1, 5)] == [n for n in FIGURES if n.startswith("sgda")]
+    for name in FIGURES:
+        figure = find(FIGURES, "reproduce", name)
         assert isinstance(figure, Figure)
         labels = [line.label for line in figure.lines]
         assert len(set(labels)) == len(labels)
@@ -49,12 +48,12 @@ def test_the_list_imports_nothing_heavy() -> None:
     code = "from fedsaddle.commands.reproduce import reproduce; import sys; reproduce('', False, False, None)"
     code += "; assert not {'torch', 'matplotlib', 'scipy'} & set(sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert [line.split()[0] for line in shown.splitlines()] == list(EXPERIMENTS)
+    assert [line.split()[0] for line in shown.splitlines()] == list(FIGURES)
 
 
 def test_the_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     reproduce("", False, True, Path())
-    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == list(EXPERIMENTS)
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == list(FIGURES)
 
 
 def test_an_unknown_name_shows_the_names(tmp_path: Path) -> None:
@@ -106,8 +105,8 @@ def test_one_process_and_two_give_the_same() -> None:
 
 
 def test_another_seed_is_another_run() -> None:
-    tracks = run_figure(SMALL.quick(), "small", 1)["DRFA"]
-    assert tracks[0].columns["test mean"] != tracks[1].columns["test mean"]
+    runs = run_figure(SMALL.quick(), "small", 1)["DRFA"]
+    assert runs[0].columns["test mean"] != runs[1].columns["test mean"]
 
 
 def test_a_setting_may_name_a_min_max_problem() -> None:
@@ -125,7 +124,7 @@ def test_a_setting_may_name_a_min_max_problem() -> None:
     assert track.columns["exchanges"] == [2, 4]
     assert track.columns["bytes"][1] == 2 * track.columns["bytes"][0]
     assert 0 <= track.columns["worst_class_accuracy"][-1] <= track.columns["test global"][-1]
-    made = make_algorithm(Job(setting, line, 0), _rows(json.dumps(dict(setting.data)), 0))
+    made = make_algorithm(Job(setting, line, 0), _federated(json.dumps(dict(setting.data)), 0))
     assert made.problem.penalty == 0.5
     assert [made.primal_step.at(t) for t in (0, 1)] == [0.1, 0.01]
 
@@ -137,20 +136,20 @@ def test_missing_data_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_p
     jobs = [Job(setting, Line("FedAvg", "FedAvg", {}, 1), seed) for seed in (0, 1)]
     with pytest.raises(MissingData, match=r"adult\.data"):
         run_job(jobs[0])
-    with pytest.raises(Failed, match=r"adult\.data") as caught:
+    with pytest.raises(JobFailed, match=r"adult\.data") as caught:
         run_jobs(jobs, 2, lambda _: None)
     assert caught.value.exit_code == 2
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("name", list(EXPERIMENTS))
+@pytest.mark.parametrize("name", list(FIGURES))
 def test_the_real_figures_run(name: str) -> None:
     """Two rounds of every line on the real data, and all claims."""
-    figure = find(EXPERIMENTS, "reproduce", name).quick()
-    tracks = Tracks.of(
+    figure = find(FIGURES, "reproduce", name).quick()
+    runs = Runs.of(
         [run_job(Job(figure.setting, replace(line, rounds=2), seed)) for seed in (0, 1) for line in figure.lines]
     )
-    claims = figure.claims(tracks)
+    claims = figure.claims(runs)
     assert claims
     assert all(claim.claim and claim.paper and claim.measured for claim in claims)
     assert len({claim.claim for claim in claims}) == len(claims)

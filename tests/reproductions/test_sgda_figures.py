@@ -11,13 +11,22 @@ import torch
 import fedsaddle as fs
 from fedsaddle.data.store import Stacked
 from fedsaddle.problems.fair import ClassFair
-from fedsaddle.reproductions.claims import Figures
+from fedsaddle.reproductions.claims import SeedValues
+from fedsaddle.reproductions.curves import RunCurves, Runs
 from fedsaddle.reproductions.figure import Figure
-from fedsaddle.reproductions.jobs import Job, run_job
-from fedsaddle.reproductions.sgda_fair import FAIR
-from fedsaddle.reproductions.sgda_lines import GAPS, MOMENTA, VARIANTS, fewer_rounds, label, lines
-from fedsaddle.reproductions.sgda_robust import CIFAR_ACCURACY, CIFAR_LOSS, FASHION
-from fedsaddle.reproductions.tracks import Track, Tracks
+from fedsaddle.reproductions.pool import Job, run_job
+from fedsaddle.reproductions.sgda import (
+    CIFAR_ACCURACY,
+    CIFAR_LOSS,
+    FAIR,
+    FASHION,
+    GAPS,
+    MOMENTA,
+    VARIANTS,
+    fewer_rounds,
+    label,
+    lines,
+)
 
 FIGURES = {"1": FAIR, "2": CIFAR_ACCURACY, "3": CIFAR_LOSS, "4": FASHION}
 DIGITS = {"name": "digits", "split": "dirichlet", "clients": 4, "alpha": 1.0}
@@ -57,9 +66,9 @@ def test_figures_2_and_3_are_the_same_runs() -> None:
 def test_fewer_rounds_compares_the_right_lines() -> None:
     """Every τ a speed of its own, and the usual momentum twice as quick."""
 
-    def rounds(name: str) -> Figures:
+    def rounds(name: str) -> SeedValues:
         quick = 2 if name.endswith("(usual)") else 1
-        return Figures(name, np.array([60.0, 61.0, 62.0]) / int(name.split()[2].rstrip(",")) / quick)
+        return SeedValues(name, np.array([60.0, 61.0, 62.0]) / int(name.split()[2].rstrip(",")) / quick)
 
     claims = {claim.claim: claim.holds for claim in fewer_rounds(rounds, "somewhere", "fig. 0")}
     assert len(claims) == 2 * len(VARIANTS) + len(GAPS) * len(MOMENTA)
@@ -72,10 +81,10 @@ def test_small_runs_and_their_claims(figure: Figure) -> None:
     options = {k: v for k, v in figure.setting.problem_options.items() if k != "attack_rows"}
     setting = replace(figure.setting, data=DIGITS, model_options={"hidden": [6]}, problem_options=options)
     setting = replace(setting, evaluate_every=1)
-    tracks = Tracks.of([run_job(Job(setting, replace(x, rounds=3), seed)) for seed in (0, 1) for x in figure.lines])
+    runs = Runs.of([run_job(Job(setting, replace(x, rounds=3), seed)) for seed in (0, 1) for x in figure.lines])
     for panel in figure.panels:
-        assert len(tracks["τ = 5"][0].columns[panel.y]) == 3
-    claims = figure.claims(tracks)
+        assert len(runs["τ = 5"][0].columns[panel.y]) == 3
+    claims = figure.claims(runs)
     assert len({claim.claim for claim in claims}) == len(claims) >= 12
 
 
@@ -83,8 +92,8 @@ def test_a_reset_at_every_iteration_stands_still() -> None:
     """Algorithm 5 sets d = 0 at a synchronisation: with τ = 1 nothing moves after the first step."""
     line = next(x for x in lines("Local SGDA+", 4, snapshots=True) if x.label == "τ = 1, momentum (box)")
     setting = replace(FASHION.setting, data=DIGITS, model_options={"hidden": [6]}, evaluate_every=1)
-    track: Track = run_job(Job(setting, line, 0))
-    assert len(set(track.columns["test loss mean"])) == 1
+    curves: RunCurves = run_job(Job(setting, line, 0))
+    assert len(set(curves.columns["test loss mean"])) == 1
     usual = replace(line, options={**line.options, "momentum_at_sync": "keep"})
     assert len(set(run_job(Job(setting, usual, 0)).columns["test loss mean"])) == 4
 
@@ -92,14 +101,14 @@ def test_a_reset_at_every_iteration_stands_still() -> None:
 def test_the_robust_level_is_that_of_one_step_without_momentum() -> None:
     """A line that falls below what τ = 1 ends with gets there; the others never do."""
     falling = {name: [1.0, 0.9, 0.8] for name in (x.label for x in CIFAR_LOSS.lines)} | {"τ = 5": [1.0, 0.7, 0.6]}
-    tracks = Tracks.of(
+    runs = Runs.of(
         [
-            Track(name, seed, {"round": [10.0, 20.0, 30.0], "robust_loss": [v + 0.1 * seed for v in values]})
+            RunCurves(name, seed, {"round": [10.0, 20.0, 30.0], "robust_loss": [v + 0.1 * seed for v in values]})
             for name, values in falling.items()
             for seed in (0, 1, 2)
         ]
     )
-    held = [claim.claim for claim in CIFAR_LOSS.claims(tracks) if claim.holds]
+    held = [claim.claim for claim in CIFAR_LOSS.claims(runs) if claim.holds]
     assert held == [
         "τ = 5 needs fewer rounds than τ = 1 to the robust loss that τ = 1 without momentum ends with, no momentum"
     ]

@@ -17,7 +17,8 @@ from fedsaddle.data.store import Stacked
 from fedsaddle.errors import NobodyAnswered
 from fedsaddle.problems.models.papers import logistic_regression
 from fedsaddle.problems.supervised import Supervised
-from fedsaddle.runs.result import Result, read_history
+from fedsaddle.runs.folder import read_history
+from fedsaddle.runs.result import Result
 
 
 @cache

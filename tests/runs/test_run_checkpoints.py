@@ -11,8 +11,9 @@ import torch
 from run_cases import drfa, iris, same_end
 from torch import Tensor
 
+from fedsaddle.atomic import write_atomically
 from fedsaddle.errors import BadCheckpoint
-from fedsaddle.runs.checkpoints import FORMAT, Folder, restored, write_atomically
+from fedsaddle.runs.checkpoints import FORMAT, Checkpoints, restored
 from fedsaddle.runs.run import run
 
 
@@ -138,7 +139,7 @@ class Own:
 
 
 def test_what_is_saved_comes_back(tmp_path):
-    folder = Folder(tmp_path, "mine")
+    folder = Checkpoints(tmp_path, "mine")
     state = State(torch.tensor([0.1, -0.0, 1e-40]), 3, None, 0.1 + 0.2)
     memory = {
         7: Own(torch.arange(3.0, dtype=torch.float64), torch.tensor(5)),
@@ -159,7 +160,7 @@ def test_what_is_saved_comes_back(tmp_path):
 
 
 def test_only_the_last_ones_are_kept(tmp_path):
-    folder = Folder(tmp_path, "mine", keep=2)
+    folder = Checkpoints(tmp_path, "mine", keep=2)
     for rounds in (1, 2, 3, 10):
         folder.save(rounds, State(torch.full((2,), float(rounds))), {}, {})
     assert sorted(p.stem for p in tmp_path.glob("*.safetensors")) == ["00000003", "00000010"]
@@ -168,7 +169,7 @@ def test_only_the_last_ones_are_kept(tmp_path):
 
 
 def test_no_checkpoint_yet(tmp_path):
-    assert Folder(tmp_path / "none", "mine").newest() == (None, [])
+    assert Checkpoints(tmp_path / "none", "mine").newest() == (None, [])
 
 
 def test_a_state_of_another_version():

@@ -108,7 +108,7 @@ CASES = {
         fs.FedAvg,
         lambda: ClassFair(model=linear(3), classes=3),
         rows(),
-        "problem = 'ClassFair': is not for FedAvg; give it fs.Supervised",
+        "problem = 'ClassFair': is not for FedAvg; give it one that minimises, such as fs.Supervised",
     ),
     "minimisation for Local SGDA": (
         fs.LocalSgda,

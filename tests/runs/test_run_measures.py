@@ -12,7 +12,7 @@ from run_cases import drfa, fedavg, iris
 
 import fedsaddle as fs
 from fedsaddle.errors import BadInput
-from fedsaddle.runs.result import read_history
+from fedsaddle.runs.folder import read_history
 from fedsaddle.runs.run import run
 
 ROWS = fs.Stacked(torch.tensor([[1.0, 2.0], [3.0, 4.0], [-1.0, 0.0]]), torch.zeros(3), np.array([0, 1, 3]))

@@ -12,12 +12,14 @@ import torch
 from run_cases import drfa, fedavg, files, iris, problem, same_end, same_result, story
 from torch import Tensor
 
-from fedsaddle.algorithms.drfa import DrfaGa
+from fedsaddle.algorithms.drfa import Drfa, DrfaGa
 from fedsaddle.algorithms.qfedavg import QFedAvg
 from fedsaddle.errors import BadCheckpoint, BadInput
 from fedsaddle.federation.records import Averaged, PerSample
 from fedsaddle.numerics.regularisers import KullbackLeibler
-from fedsaddle.runs.folder import Output
+from fedsaddle.runs.evaluation import LocalEvaluator
+from fedsaddle.runs.folder import RunFolder
+from fedsaddle.runs.interruption import Interruption
 from fedsaddle.runs.run import run
 
 
@@ -132,17 +134,17 @@ def crashing_write(monkeypatch, at):
 
 def crashing_record(monkeypatch, at):
     """The n-th line of the records is cut off."""
-    real, calls = Output.record, []
+    real, calls = RunFolder.append, []
 
     def record(self, record):
         calls.append(record)
         real(self, record)
         if len(calls) == at:
-            metrics = self.folder.metrics
+            metrics = self.metrics
             metrics.write_text(metrics.read_text()[:-20])
             raise Crash
 
-    monkeypatch.setattr(Output, "record", record)
+    monkeypatch.setattr(RunFolder, "append", record)
 
 
 def crashing_unlink(monkeypatch, at):
@@ -203,32 +205,88 @@ def test_crash_after_crash(tmp_path, monkeypatch):
     assert same_end(tmp_path / "out", tmp_path / "whole")
 
 
-def test_ctrl_c_saves_and_stops(tmp_path):
+def interrupting(at):
     def watch(done, record):
-        if done == 3:
+        if done == at:
             signal.raise_signal(signal.SIGINT)
 
+    return watch
+
+
+def test_ctrl_c_saves_and_goes_on_to_the_caller(tmp_path):
+    """In a script the loop around `fs.run` must end as well: nothing is swallowed, and no handler is installed."""
     whole = run(drfa(), iris(), 8, evaluate_every=4)
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    first = run(drfa(), iris(), 8, evaluate_every=4, out=tmp_path, watch=watch)
-    assert (first.summary["stopped"], first.summary["rounds"], first.history) == ("interrupted", 3, [])
+    with pytest.raises(KeyboardInterrupt):
+        run(drfa(), iris(), 8, evaluate_every=4, out=tmp_path, watch=interrupting(3))
     assert (tmp_path / "checkpoints" / "00000003.json").exists()
     assert before == (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM))
     assert same_result(run(drfa(), iris(), 8, evaluate_every=4, out=tmp_path, resume=True), whole)
 
 
-def test_a_second_ctrl_c_ends_at_once(tmp_path):
-    def watch(done, record):
-        if done == 3:
-            signal.raise_signal(signal.SIGTERM)
-            signal.raise_signal(signal.SIGINT)
-
-    before = signal.getsignal(signal.SIGINT)
+def test_ctrl_c_without_a_folder():
     with pytest.raises(KeyboardInterrupt):
-        run(drfa(), iris(), 8, out=tmp_path, watch=watch, checkpoint_every=2)
-    assert signal.getsignal(signal.SIGINT) is before
-    resumed = run(drfa(), iris(), 8, out=tmp_path, resume=True, checkpoint_every=2)
+        run(drfa(), iris(), 8, watch=interrupting(3))
+
+
+def test_ctrl_c_in_the_middle_of_a_round_drops_that_round(tmp_path):
+    class Interrupted(Drfa):
+        def local_loss(self, own, sent, site):
+            calls.append(0)
+            if len(calls) == 7:  # the first client of the fourth round
+                signal.raise_signal(signal.SIGINT)
+            return super().local_loss(own, sent, site)
+
+    calls = [0] * 100
+    options = {"problem": problem(), "sampled_clients": 2, "local_steps": 3, "batch_size": 8}
+    algorithm = Interrupted(**options)
+    whole = run(algorithm, iris(), 8, engine="serial")
+    calls.clear()
+    with pytest.raises(KeyboardInterrupt):
+        run(algorithm, iris(), 8, out=tmp_path, engine="serial")
+    saved = sorted(p.stem for p in (tmp_path / "checkpoints").glob("*.json"))
+    assert saved == ["00000003"]
+    assert same_result(run(algorithm, iris(), 8, out=tmp_path, resume=True, engine="serial"), whole)
+
+
+def test_ctrl_c_in_the_middle_of_an_evaluation_completes_it(tmp_path, monkeypatch):
+    real, calls = LocalEvaluator.measure, []
+
+    def measure(self, part, at):
+        calls.append(part)
+        if len(calls) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return real(self, part, at)
+
+    monkeypatch.setattr(LocalEvaluator, "measure", measure)
+    with pytest.raises(KeyboardInterrupt):
+        run(drfa(), iris(), 8, out=tmp_path)
+    assert [r["round"] for r in story(tmp_path)] == [1, 2, 3]
+    resumed = run(drfa(), iris(), 8, out=tmp_path, resume=True)
     assert same_result(resumed, run(drfa(), iris(), 8))
+
+
+def test_told_to_stop(tmp_path):
+    whole, seen = run(drfa(), iris(), 8, evaluate_every=4), []
+
+    def stop():
+        seen.append(0)
+        return len(seen) == 3
+
+    first = run(drfa(), iris(), 8, evaluate_every=4, out=tmp_path, stop=stop)
+    assert (first.summary["stopped"], first.summary["rounds"], first.history) == ("interrupted", 3, [])
+    assert same_result(run(drfa(), iris(), 8, evaluate_every=4, out=tmp_path, resume=True), whole)
+
+
+def test_the_command_lines_handler(tmp_path):
+    """A first signal is noted, a second one ends at once; afterwards all is as before."""
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with Interruption() as interruption:
+        signal.raise_signal(signal.SIGTERM)
+        assert interruption.asked
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert before == (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM))
 
 
 def test_more_rounds(tmp_path):

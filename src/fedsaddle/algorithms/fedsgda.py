@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from fedsaddle.algorithms.estimators import Estimate, Estimator, MiniBatch
-from fedsaddle.algorithms.hyperparameters import PLAYS, check_local, check_problem, cohort_size, draw_cohort
+from fedsaddle.algorithms.hyperparameters import check_local, check_problem, cohort_size, draw_cohort
 from fedsaddle.arguments import choice
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
@@ -118,7 +118,7 @@ class FedSgda:
     output: str = "last"  # or "random", or "average" over local iterates
 
     def __post_init__(self) -> None:
-        check_problem(self.problem, MinimaxProblem, PLAYS)
+        check_problem(self, MinimaxProblem)
         check_local(self.local_steps, self.batch_size, self.sampled_clients)
         check_step("primal_step", self.primal_step)
         check_step("dual_step", self.dual_step)

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
 from fedsaddle.arguments import number, whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Ints
 from fedsaddle.numerics.schedules import Schedule
+from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem, PairwiseProblem
+
+
+class HasProblem(Protocol):
+    """An algorithm, as far as its problem is concerned."""
+
+    @property
+    def problem(self) -> object: ...  # noqa: D102
+
 
 MOST_STEPS = 1_000_000  # local steps between two exchanges
 MOST_ROWS = 10_000_000  # rows of a minibatch
@@ -28,16 +39,19 @@ def constant_step(key: str, step: object) -> None:
     number(key, step, above=0)
 
 
-def check_problem(problem: object, kind: type, remedy: str) -> None:
+REMEDIES: dict[type, str] = {
+    MinimisationProblem: "give it one that minimises, such as fs.Supervised, or inherit from fs.MinimisationProblem",
+    MinimaxProblem: "give it a min-max problem, such as fs.Minimax, or inherit from fs.MinimaxProblem",
+    PairwiseProblem: "give it a problem of pairs, such as fs.PairwiseRisk or one of fs.risks",
+}
+
+
+def check_problem(algorithm: HasProblem, kind: type) -> None:
     """Validate that a problem is of the kind that the algorithm solves."""
+    problem: object = algorithm.problem
     if isinstance(problem, type) or not isinstance(problem, kind):
         name = problem.__name__ if isinstance(problem, type) else type(problem).__name__
-        raise BadInput("problem", name, remedy)
-
-
-MINIMISES = "this algorithm minimises: give it a problem such as fs.Supervised, or inherit from fs.MinimisationProblem"
-PLAYS = "this algorithm is for min-max problems: give it one such as fs.Minimax, or inherit from fs.MinimaxProblem"
-PAIRS = "this algorithm is for pairs of rows: give it fs.PairwiseRisk, or one of fs.risks"
+        raise BadInput("problem", name, f"is not for {type(algorithm).__name__}; {REMEDIES[kind]}")
 
 
 def cohort_size(sampled_clients: int | None, clients: Clients) -> int:

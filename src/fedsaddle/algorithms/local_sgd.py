@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.hyperparameters import MINIMISES, check_local, check_problem, constant_step
+from fedsaddle.algorithms.hyperparameters import check_local, check_problem, constant_step
 from fedsaddle.arguments import function
 from fedsaddle.federation.clients import Site
 from fedsaddle.numerics.projections import Projection
@@ -54,7 +54,7 @@ def last_iterate(how: LocalSgd, w: Tensor, site: Site) -> Tensor:
 
 def check(how: LocalSgd, sampled_clients: int | None = None, schedules: bool = False) -> None:
     """Validate the hyper-parameters; with `schedules` the step may change with the rounds."""
-    check_problem(how.problem, MinimisationProblem, MINIMISES)
+    check_problem(how, MinimisationProblem)
     check_local(how.local_steps, how.batch_size, sampled_clients)
     if schedules:
         check_step("primal_step", how.primal_step)

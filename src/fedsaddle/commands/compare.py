@@ -6,27 +6,37 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.errors import BadInput
 from fedsaddle.report import plots
 from fedsaddle.report.tables import console, several_runs
-from fedsaddle.runs.result import read_history
+from fedsaddle.runs.folder import RunFolder
 
 
 def compare(folders: list[Path], out: Path | None, as_json: bool, measure: str | None = None, x: str = "round") -> None:
-    """Print runs side by side and draw them: the spread over clients, or one pooled measure over `x`."""
+    """Print finished runs side by side and plot them.
+
+    Args:
+        folders: of the runs.
+        out: the plot's file; None: no plot.
+        as_json: print the summaries as JSON instead of a table.
+        measure: a pooled measure to plot; None: the worst client, the mean and the standard deviation.
+        x: the cost on the x axis of a pooled measure.
+
+    Raises:
+        MissingData: if a folder has no finished run.
+        BadInput: if the runs have different measures and not all of them an AUROC, or a summary is damaged.
+    """
     summaries: dict[str, dict[str, Any]] = {}
     histories: dict[str, list[dict[str, Any]]] = {}
-    for folder in folders:
-        summary, history = folder / "summary.json", read_history(folder / "metrics.jsonl")
-        if not summary.exists() or not history:
-            raise MissingData(f"{str(folder)!r}: holds no finished run (no summary.json or metrics.jsonl)")
-        name = folder.resolve().name
-        name = name if name not in summaries else str(folder)
-        summaries[name], histories[name] = _finished(summary), history
+    for folder in map(RunFolder, folders):
+        summary, history = folder.read_summary(), folder.history()
+        name = folder.path.resolve().name
+        name = name if name not in summaries else str(folder.path)
+        summaries[name], histories[name] = summary, history
     measures = {plots.main_measure(h) for h in histories.values()}
     if len(measures) > 1:
         if not all("auroc" in s.get("pooled", {}) for s in summaries.values()):
-            raise BadInput("folders", [str(f) for f in folders], "these runs measure different things")
+            raise BadInput("folders", [str(f) for f in folders], "have different measures; compare runs of one problem")
         measure = measure or "auroc"
     if as_json:
         print(json.dumps(summaries, indent=2))
@@ -37,13 +47,3 @@ def compare(folders: list[Path], out: Path | None, as_json: bool, measure: str |
             plots.comparison(histories, out)
         else:
             plots.pooled(histories, measure, out, x=x)
-
-
-def _finished(summary: Path) -> dict[str, Any]:
-    try:
-        said: dict[str, Any] = json.loads(summary.read_text())
-    except ValueError as reason:
-        raise BadInput("folders", str(summary.parent), f"has a damaged summary.json ({reason})") from None
-    if "ledger" not in said:
-        raise MissingData(f"{str(summary.parent)!r}: holds no finished run (it {said.get('stopped', 'is unknown')})")
-    return said

@@ -14,6 +14,7 @@ from rich.table import Table
 from fedsaddle.algorithms.drfa import Drfa
 from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.algorithms.qfedavg import QFedAvg
+from fedsaddle.atomic import write_json
 from fedsaddle.config.build import load
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.spread import STATISTICS
@@ -22,12 +23,11 @@ from fedsaddle.problems.supervised import Supervised
 from fedsaddle.report import plots
 from fedsaddle.report.progress import Progress
 from fedsaddle.report.tables import console
-from fedsaddle.runs.checkpoints import write_json
 from fedsaddle.runs.run import run
 
 SEEDS = 3
 SITES = 10
-RUNS: dict[str, Callable[[Supervised], Any]] = {
+ALGORITHMS: dict[str, Callable[[Supervised], FedAvg | QFedAvg | Drfa]] = {
     "FedAvg": lambda problem: FedAvg(problem=problem),
     "q-FedAvg": lambda problem: QFedAvg(problem=problem, q=1.0),
     "AFL": lambda problem: Drfa(problem=problem, local_steps=1),
@@ -36,7 +36,15 @@ RUNS: dict[str, Callable[[Supervised], Any]] = {
 
 
 def demo(out: Path, rounds: int) -> None:
-    """Ten sites, one of which scans upside down: what it gets from each algorithm."""
+    """Compare FedAvg, q-FedAvg, AFL and DRFA on ten sites, one of which scans upside down.
+
+    Args:
+        out: folder for comparison.png, sites.png and results.json.
+        rounds: of every run, at least 2.
+
+    Raises:
+        BadInput: for fewer rounds, or if `out` is a file.
+    """
     if rounds < 2:
         raise BadInput("rounds", rounds, "must be at least 2")
     if out.exists() and not out.is_dir():
@@ -44,21 +52,21 @@ def demo(out: Path, rounds: int) -> None:
     screen, began = console(), time.perf_counter()
     screen.print(
         f"1,797 handwritten digits (scikit-learn) at {SITES} sites, one of which scans them upside down.\n"
-        f"Logistic regression, {rounds} rounds of {RUNS['DRFA'](_problem()).local_steps} local steps "
+        f"Logistic regression, {rounds} rounds of {ALGORITHMS['DRFA'](_problem()).local_steps} local steps "
         f"(AFL: 1), mean over {SEEDS} seeds.",
         highlight=False,
     )
     histories: dict[str, list[dict[str, Any]]] = {}
-    with Progress(Console(stderr=True), rounds * SEEDS * len(RUNS), "demo") as progress:
-        for k, (name, make) in enumerate(RUNS.items()):
-            kept = []
+    with Progress(Console(stderr=True), rounds * SEEDS * len(ALGORITHMS), "demo") as progress:
+        for k, (name, make) in enumerate(ALGORITHMS.items()):
+            seeds = []
             for seed in range(SEEDS):
-                before = (k * SEEDS + seed) * rounds
+                done_before = (k * SEEDS + seed) * rounds
                 data = load("scanned-digits", split="natural", column="site", seed=seed)
                 algorithm = make(_problem())
-                watch = _shifted(progress, before)
-                kept.append(run(algorithm, data, rounds, seed=seed, watch=watch).history)
-            histories[name] = averaged(kept)
+                watch = _shifted(progress, done_before)
+                seeds.append(run(algorithm, data, rounds, seed=seed, watch=watch).history)
+            histories[name] = mean_history(seeds)
     screen.print(_table(histories))
     out.mkdir(parents=True, exist_ok=True)
     plots.comparison(histories, out / "comparison.png", f"{SITES} sites, one of which scans upside down")
@@ -71,18 +79,24 @@ def _problem() -> Supervised:
     return Supervised(logistic_regression(64, 10))
 
 
-def _shifted(progress: Progress, before: int) -> Callable[[int, dict[str, Any] | None], None]:
-    return lambda done, record: progress(before + done, record)
+def _shifted(progress: Progress, done_before: int) -> Callable[[int, dict[str, Any] | None], None]:
+    """A watcher that counts its rounds after those of earlier runs."""
+    return lambda done, record: progress(done_before + done, record)
 
 
-def averaged(histories: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The mean over seeds of every statistic, record by record."""
+def mean_history(histories: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The mean over seeds of every statistic and of every site's accuracy, record by record."""
     means = []
     for records in zip(*histories, strict=True):
-        figures = {s: float(np.mean([r["test"]["accuracy"][s] for r in records])) for s in STATISTICS}
-        each = np.mean([r["clients"]["test"]["accuracy"] for r in records], axis=0).tolist()
-        means.append({"round": records[0]["round"], "test": {"accuracy": figures},
-                      "clients": {"test": {"accuracy": each}}})  # fmt: skip
+        statistics = {s: float(np.mean([r["test"]["accuracy"][s] for r in records])) for s in STATISTICS}
+        sites = np.mean([r["clients"]["test"]["accuracy"] for r in records], axis=0).tolist()
+        means.append(
+            {
+                "round": records[0]["round"],
+                "test": {"accuracy": statistics},
+                "clients": {"test": {"accuracy": sites}},
+            }
+        )
     return means
 
 
@@ -93,7 +107,7 @@ def _table(histories: Mapping[str, list[dict[str, Any]]]) -> Table:
         table.add_column(head, justify="right")
     base = histories["FedAvg"][-1]["test"]["accuracy"]["worst"]
     for name, history in histories.items():
-        figures = history[-1]["test"]["accuracy"]
-        gain = "" if name == "FedAvg" else f"{100 * (figures['worst'] - base):+.1f} points"
-        table.add_row(name, f"{figures['worst']:.3f}", gain, f"{figures['mean']:.3f}", f"{figures['std']:.3f}")
+        accuracy = history[-1]["test"]["accuracy"]
+        gain = "" if name == "FedAvg" else f"{100 * (accuracy['worst'] - base):+.1f} points"
+        table.add_row(name, f"{accuracy['worst']:.3f}", gain, f"{accuracy['mean']:.3f}", f"{accuracy['std']:.3f}")
     return table

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedsaddle.atomic import write_atomically
 from fedsaddle.commands.init import EXAMPLE as CONFIG
 from fedsaddle.config.schema import read_config
-from fedsaddle.deployment.preflight import need_deployable, need_nvflare
+from fedsaddle.deployment.preflight import require_deployable, require_nvflare
 from fedsaddle.deployment.project import EXAMPLE, FILE, read_project
 from fedsaddle.errors import BadInput, MissingData
-from fedsaddle.runs.checkpoints import write_atomically
 
 OWN_ROWS = """[data]
 name = "file"                    # each site reads its own file: `data` under [sites.NAME] of deployment.toml
@@ -48,12 +48,12 @@ def init(folder: Path, sites: int, server: str) -> None:
 
 def provision(folder: Path) -> None:
     """Make the start-up kits."""
-    need_nvflare()
+    require_nvflare()
     from fedsaddle.deployment.nvflare.provision import KITS
     from fedsaddle.deployment.nvflare.provision import provision as make
 
     project = read_project(folder)
-    need_deployable(read_config(folder / project.deployment.config))
+    require_deployable(read_config(folder / project.deployment.config))
     new = make(project, folder)
     for kit in new:
         print(f"made {kit}")
@@ -67,7 +67,7 @@ def flower(folder: Path) -> None:
     from fedsaddle.deployment.flower.keys import KEYS, write_keys
 
     project = read_project(folder)
-    need_deployable(read_config(folder / project.deployment.config))
+    require_deployable(read_config(folder / project.deployment.config))
     app, d = write_flower(project, folder), project.deployment
     keys = app.parent / KEYS
     if not write_keys(keys, d.server, project.names, d.certificate_days) and not keys.is_dir():
@@ -77,7 +77,7 @@ def flower(folder: Path) -> None:
 
 def start(kit: Path) -> int:
     """Run a server or a site in the foreground."""
-    need_nvflare()
+    require_nvflare()
     from fedsaddle.deployment.nvflare.processes import serve
 
     return serve(kit)
@@ -86,7 +86,7 @@ def start(kit: Path) -> int:
 def kit_of(folder: Path, name: str | None) -> Path:
     """The kit of a site, or of the server: in a project's folder, or the folder itself where it is a kit."""
     if (folder / "startup").is_dir():
-        from fedsaddle.deployment.nvflare.processes import site_of
+        from fedsaddle.deployment.nvflare.provision import site_of
 
         owner = site_of(folder)
         if owner != name:

@@ -10,15 +10,15 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
+from fedsaddle.atomic import write_atomically
 from fedsaddle.commands.run_deployed import run_deployed
 from fedsaddle.config.build import build
 from fedsaddle.config.schema import read_config
-from fedsaddle.deployment.preflight import need_deployable, need_nvflare
+from fedsaddle.deployment.preflight import require_deployable, require_nvflare
 from fedsaddle.deployment.project import EXAMPLE, FILE, read_project
-from fedsaddle.deployment.site_files import deal
+from fedsaddle.deployment.site_files import write_site_files
 from fedsaddle.errors import BadInput
 from fedsaddle.report.tables import console, one_run
-from fedsaddle.runs.checkpoints import write_atomically
 from fedsaddle.runs.interruption import stoppable
 from fedsaddle.runs.run import run
 
@@ -45,7 +45,7 @@ evaluate_every = 5
 
 def deploy_try(sites: int, config: Path | None, out: Path) -> int:
     """Split data, provision, start, run, stop; 0 if the models are equal to the bit."""
-    need_nvflare()
+    require_nvflare()
     if sites < 2:
         raise BadInput("--sites", sites, "a federation has two sites or more")
     if out.exists() and any(out.iterdir()):
@@ -63,12 +63,12 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
         text = CONFIG.format(sites=sites) if config is None else config.read_text()
         write_atomically(folder / "fedsaddle.toml", text.encode())
         settings = read_config(folder / "fedsaddle.toml")
-        need_deployable(settings)
+        require_deployable(settings)
         built = build(settings)
         if built.data.count != sites:
             raise BadInput("--sites", sites, f"the split of the config makes {built.data.count} clients")
-        files = deal(built.data, folder / "data")
-        listed = "".join(f'[sites.{file.stem}]\ndata = "{file}"\n' for file in files)
+        files = write_site_files(built.data, folder / "data")
+        listed = "".join(f'[sites.{file.stem}]\ndata = "{file.as_posix()}"\n' for file in files)
         port, admin_port = free_ports(2)
         project_text = EXAMPLE.format(
             name="trial", server="localhost", port=port, admin_port=admin_port, minimum=sites, sites=listed

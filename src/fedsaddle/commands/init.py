@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedsaddle.atomic import write_atomically
 from fedsaddle.commands.table_config import Own
 from fedsaddle.errors import BadInput
-from fedsaddle.runs.checkpoints import write_atomically
 
 EXAMPLE = """\
 # fedsaddle run THIS-FILE        (fedsaddle list shows every name that can stand here)

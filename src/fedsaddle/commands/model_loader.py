@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from fedsaddle.atomic import write_atomically, write_json
 from fedsaddle.config.problem import NamedModel
 from fedsaddle.config.registry import MODELS, entry
 from fedsaddle.data.federated import FederatedData
-from fedsaddle.runs.checkpoints import write_atomically, write_json
 
 HEAD = '"""The trained model in plain PyTorch{needs}: `model(rows)` gives the scores."""\n\n'
 LOAD = """\

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.console import Console
 
+from fedsaddle.atomic import write_atomically
 from fedsaddle.commands.baseline import NAME, baseline, wanted
 from fedsaddle.commands.model_loader import write_loader
 from fedsaddle.commands.table_config import Own
 from fedsaddle.config.build import Built, build, build_algorithm, precision
-from fedsaddle.config.schema import Config, changed, read_config, validated
+from fedsaddle.config.resume import same_config
+from fedsaddle.config.schema import Config, changed, read_config
 from fedsaddle.data.describe import describe
-from fedsaddle.errors import BadCheckpoint, BadInput, Diverged, MissingData
+from fedsaddle.errors import BadInput, Diverged
 from fedsaddle.metrics.ranking import Ranking
 from fedsaddle.report import plots, roc
 from fedsaddle.report.progress import Progress
 from fedsaddle.report.tables import console, one_run
-from fedsaddle.runs.checkpoints import write_atomically, write_json
-from fedsaddle.runs.interruption import stoppable
-from fedsaddle.runs.result import Result, read_history
+from fedsaddle.runs.folder import Record, RunFolder
+from fedsaddle.runs.interruption import Interruption, stoppable
+from fedsaddle.runs.result import Result
 from fedsaddle.runs.run import run as run_loop
 
 INTERRUPTED = 130
@@ -30,166 +31,153 @@ INTERRUPTED = 130
 
 def run(path: Path, changes: list[str], out: Path | None, resume: bool, own: Own | None = None) -> int:
     """Run a config, or the one for a table of one's own; the exit code tells how it ended."""
-    screen, errors = console(), Console(stderr=True)
-    out = out or Path("runs") / path.stem
     text = None if own is None else own.config()
     config = read_config(path, changes) if text is None else changed(tomllib.loads(text), changes)
+    folder = RunFolder(out or Path("runs") / path.stem)
     if config.engine.name == "nvflare":
-        from fedsaddle.commands.run_deployed import run_deployed
-
-        if own is not None:
-            remedy = "for a table of your own write a config first, with `fedsaddle init --csv`, and run that"
-            raise BadInput("engine.name", "nvflare", remedy)
-        try:
-            with stoppable():
-                return run_deployed(config, path, out, resume)
-        except KeyboardInterrupt:
-            errors.print("interrupted; the job was ended, go on with --resume", highlight=False)
-            return INTERRUPTED
+        return _deployed(config, path, folder.path, resume, own)
     if resume:
-        config = _same_as_before(config, out)
-    built = build(config)
-    about = describe(built.data)
-    with Progress(errors, config.run.rounds, config.algorithm.name) as progress:
-        try:
-            result = _run(config, built, out, resume, progress)
-        except Diverged as reason:
-            if (out / "metrics.jsonl").exists():
-                write_json(out / "summary.json", {"algorithm": config.algorithm.name, "stopped": "diverged",
-                                                  "round": reason.round, "client": reason.client})  # fmt: skip
-            raise
-    result.summary["algorithm"] = config.algorithm.name
-    interrupted = result.summary["stopped"] == "interrupted"
-    found = {} if interrupted else _ranked(config, built, result, out, resume, errors)
-    if found is None:
-        found, interrupted = {}, True
-    if found:
-        result.summary["roc"] = roc.write(found, _part(built), out)
-    write_json(out / "summary.json", result.summary)
-    if text is not None:
-        write_atomically(out / "fedsaddle.toml", text.encode())
-    write_loader(built.model, built.data, result.module(), out)
-    about.plot(out / "split.png")
-    _draw(result, built, out, found)
-    screen.print(one_run(result.summary))
-    if found:
-        screen.print(roc.table(found, _part(built)))
-    screen.print(f"written to {out}", highlight=False, markup=False, soft_wrap=True)
-    if interrupted:
-        errors.print(f"interrupted after round {result.summary['rounds']}; go on with --resume", highlight=False)
+        config = same_config(config, folder)
+    with Interruption() as interruption:
+        return Simulation(config, build(config), folder, resume, interruption, table=text).go()
+
+
+def _deployed(config: Config, path: Path, out: Path, resume: bool, own: Own | None) -> int:
+    from fedsaddle.commands.run_deployed import run_deployed
+
+    if own is not None:
+        remedy = "for a table of your own write a config first, with `fedsaddle init --csv`, and run that"
+        raise BadInput("engine.name", "nvflare", remedy)
+    try:
+        with stoppable():
+            return run_deployed(config, path, out, resume)
+    except KeyboardInterrupt:
+        Console(stderr=True).print("interrupted; the job was ended, go on with --resume", highlight=False)
         return INTERRUPTED
-    return 0
 
 
-def _ranked(
-    config: Config, built: Built, result: Result, out: Path, resume: bool, errors: Console
-) -> dict[str, Ranking] | None:
-    """The ranking of our model and, in a run for the AUROC, of the baseline's; None if the baseline was interrupted."""
-    seed = config.run.seed
-    ours = roc.ranking_of(built.algorithm.problem, result.model, built.data, seed)
-    if ours is None:
-        return {}
-    found = {config.algorithm.name: ours}
-    if not wanted(config):
-        return found
-    other = baseline(config, built.algorithm, result.summary["rounds"])
-    with precision(config.run.dtype):
-        plain = replace(built, algorithm=build_algorithm(other, built.data)[0], measures=())
-    folder = out / NAME.lower()
-    try:
-        with Progress(errors, other.run.rounds, f"{NAME}, to compare") as progress:
-            again = resume and (folder / "metrics.jsonl").exists()
-            theirs = _run(other, plain, folder, again, progress, aloud=False)
-    except Diverged as reason:
-        errors.print(f"warning: {NAME} diverged ({reason}); there is no comparison", highlight=False, soft_wrap=True)
-        return found
-    if theirs.summary["stopped"] == "interrupted":
-        return None
-    theirs.summary["algorithm"] = NAME
-    write_json(folder / "summary.json", theirs.summary)
-    ranking = roc.ranking_of(plain.algorithm.problem, theirs.model, built.data, seed)
-    assert ranking is not None
-    return {**found, NAME: ranking}
+@dataclass
+class Simulation:
+    """A run on this machine, with the run it is compared with, and what is printed and drawn of both."""
 
+    config: Config
+    built: Built
+    folder: RunFolder
+    resume: bool
+    interruption: Interruption
+    table: str | None = None  # the config that was made for a table of one's own
+    errors: Console = field(default_factory=lambda: Console(stderr=True))
+    rankings: dict[str, Ranking] = field(default_factory=dict)
 
-def _run(config: Config, built: Built, out: Path, resume: bool, progress: Progress, aloud: bool = True) -> Result:
-    settings = config.run
+    def go(self) -> int:
+        """Run, compare, write, draw and print; the exit code."""
+        name = self.config.algorithm.name
+        with Progress(self.errors, self.config.run.rounds, name) as progress:
+            result = self._run(self.config, self.built, self.folder, progress, aloud=True)
+        self._write(result)
+        self._draw(result)
+        screen = console()
+        screen.print(one_run(result.summary))
+        if self.rankings:
+            screen.print(roc.table(self.rankings, self._part))
+        screen.print(f"written to {self.folder.path}", highlight=False, markup=False, soft_wrap=True)
+        if self.interruption.asked:
+            said = f"interrupted after round {result.summary['rounds']}; go on with --resume"
+            self.errors.print(said, highlight=False)
+            return INTERRUPTED
+        return 0
 
-    def begun() -> None:
-        if aloud:
-            progress.say(describe(built.data).headline())
-        write_json(out / "config.json", config.model_dump(mode="json"))
-        write_atomically(out / "split.json", json.dumps(describe(built.data).to_dict()).encode())
+    def _run(self, config: Config, built: Built, folder: RunFolder, progress: Progress, aloud: bool) -> Result:
+        """The run that was asked for, or the one it is compared with."""
+        settings, about = config.run, describe(built.data)
 
-    return run_loop(
-        built.algorithm,
-        built.data,
-        settings.rounds,
-        seed=settings.seed,
-        engine=config.engine.name,
-        chunk=config.engine.chunk,
-        workers=config.engine.workers,
-        evaluate_every=settings.evaluate_every,
-        evaluate_train=settings.evaluate_train,
-        measures=built.measures,
-        target=settings.target,
-        lost_replies=settings.lost_replies,
-        out=out,
-        resume=resume,
-        checkpoint_every=settings.checkpoint_every,
-        watch=progress,
-        begun=begun,
-        warn=progress.warn,
-    )
+        def begun() -> None:
+            if aloud:
+                progress.say(about.headline())
+            folder.write_config(config.model_dump(mode="json"), about.to_dict())
 
+        return run_loop(
+            built.algorithm,
+            built.data,
+            settings.rounds,
+            seed=settings.seed,
+            engine=config.engine.name,
+            chunk=config.engine.chunk,
+            workers=config.engine.workers,
+            evaluate_every=settings.evaluate_every,
+            evaluate_train=settings.evaluate_train,
+            measures=built.measures,
+            target=settings.target,
+            lost_replies=settings.lost_replies,
+            out=folder.path,
+            resume=self.resume and folder.holds_run,
+            checkpoint_every=settings.checkpoint_every,
+            watch=progress,
+            stop=lambda: self.interruption.asked,
+            begun=begun,
+            extend=self._rank if aloud else None,
+            name=config.algorithm.name,
+            warn=progress.warn,
+        )
 
-def _same_as_before(config: Config, out: Path) -> Config:
-    """The config of the run to resume; only what does not shape the trajectory may differ."""
-    stored = out / "config.json"
-    if not stored.exists():
-        if (out / "metrics.jsonl").exists():  # the run ended before it could write its config
-            return config
-        raise MissingData(f"--out = {str(out)!r}: no run to resume there; leave out --resume to begin one")
-    try:
-        before = validated(json.loads(stored.read_text()))
-    except (ValueError, TypeError) as reason:
-        raise BadCheckpoint(f"{stored} is damaged ({reason}); put it right, or choose another --out") from None
-    free = {
-        "rounds",
-        "target",
-        "checkpoint_every",
-        "chunk",
-        "workers",
-        "compare",
-    }  # the loop compares the last two as they turn out
-    for section in Config.model_fields:
-        old, new = getattr(before, section).model_dump(), getattr(config, section).model_dump()
-        for key in sorted(old.keys() | new.keys()):
-            if old.get(key) != new.get(key) and key not in free:
-                raise BadCheckpoint(
-                    f"{section}.{key} = {new.get(key)!r}: the run in {out} has {old.get(key)!r}; "
-                    "resume with the same config, or choose another --out"
-                )
-    return config
+    def _rank(self, result: Result) -> Record:
+        """The ranking of our model and, in a run for the AUROC, of the baseline's: for the summary."""
+        if self.interruption.asked:
+            return {}
+        ours = roc.ranking_of(result.algorithm.problem, result.model, self.built.data, self.config.run.seed)
+        if ours is None:
+            return {}
+        found = {self.config.algorithm.name: ours}
+        if wanted(self.config):
+            theirs = self._compare(result)
+            if theirs is None:
+                return {}
+            found |= theirs
+        self.rankings = found
+        return {"roc": roc.write(found, self._part, self.folder.path)}
 
+    def _compare(self, result: Result) -> dict[str, Ranking] | None:
+        """FedAvg on the same rows: nothing if it diverged, None if it was interrupted."""
+        other = baseline(self.config, self.built.algorithm, result.summary["rounds"])
+        with precision(self.config.run.dtype):
+            algorithm, model = build_algorithm(other, self.built.data)
+        plain = replace(self.built, algorithm=algorithm, model=model, measures=())
+        try:
+            with Progress(self.errors, other.run.rounds, f"{NAME}, to compare") as progress:
+                theirs = self._run(other, plain, self.folder.baseline, progress, aloud=False)
+        except Diverged as reason:
+            said = f"warning: {NAME} diverged ({reason}); there is no comparison"
+            self.errors.print(said, highlight=False, soft_wrap=True)
+            return {}
+        if theirs.summary["stopped"] == "interrupted":
+            return None
+        ranking = roc.ranking_of(algorithm.problem, theirs.model, self.built.data, self.config.run.seed)
+        return {} if ranking is None else {NAME: ranking}
 
-def _draw(result: Result, built: Built, out: Path, found: dict[str, Ranking]) -> None:
-    if not result.history:  # interrupted before the first evaluation
-        return
-    name = result.summary["algorithm"]
-    plots.progress(result.history, out / "progress.png", name)
-    plots.clients({name: result.history}, built.data.names, out / "clients.png")
-    for measure in built.measures:
-        plots.pooled({name: result.history}, measure.name, out / f"{measure.name}.png", title=name)
-    plots.mixture(result.history, built.data.names, out / "mixture.png")
-    if found:
-        roc.draw(found, _part(built), out / "roc.png")
-        histories = {name: result.history}
-        if NAME in found and name != NAME:
-            histories[NAME] = read_history(out / NAME.lower() / "metrics.jsonl")
-        plots.pooled(histories, "auroc", out / "auroc.png", title="AUROC of all sites together")
+    def _write(self, result: Result) -> None:
+        if self.table is not None:
+            write_atomically(self.folder.table_config, self.table.encode())
+        if result.has_module:
+            write_loader(self.built.model, self.built.data, result.module(), self.folder.path)
 
+    def _draw(self, result: Result) -> None:
+        describe(self.built.data).plot(self.folder.picture("split"))
+        if not result.history:  # interrupted before the first evaluation
+            return
+        name, names, picture = self.config.algorithm.name, self.built.data.names, self.folder.picture
+        plots.progress(result.history, picture("progress"), name)
+        plots.clients({name: result.history}, names, picture("clients"))
+        for measure in self.built.measures:
+            plots.pooled({name: result.history}, measure.name, picture(measure.name), title=name)
+        plots.mixture(result.history, names, picture("mixture"))
+        if self.rankings:
+            roc.draw(self.rankings, self._part, picture("roc"))
+            histories = {name: result.history}
+            if NAME in self.rankings and name != NAME:
+                histories[NAME] = self.folder.baseline.history()
+            plots.pooled(histories, "auroc", picture("auroc"), title="AUROC of all sites together")
 
-def _part(built: Built) -> str:
-    """Which rows are measured."""
-    return "training" if built.data.test is None else "test"
+    @property
+    def _part(self) -> str:
+        """Which rows are measured."""
+        return "training" if self.built.data.test is None else "test"

@@ -9,17 +9,16 @@ from typing import Any
 
 from rich.console import Console
 
+from fedsaddle.atomic import write_json
+from fedsaddle.config.resume import same_config
 from fedsaddle.config.schema import Config
-from fedsaddle.deployment.preflight import need_deployable, need_nvflare
+from fedsaddle.deployment.preflight import require_deployable, require_nvflare
 from fedsaddle.deployment.project import Project, read_project
 from fedsaddle.errors import BadInput, FedSaddleError, MissingData
 from fedsaddle.report import plots
 from fedsaddle.report.progress import Progress
 from fedsaddle.report.tables import console, of_sites, one_run
-from fedsaddle.runs.checkpoints import write_json
-from fedsaddle.runs.result import read_history
-
-NOTE = "deployment.json"
+from fedsaddle.runs.folder import RunFolder
 
 
 class RunEnded(FedSaddleError):
@@ -32,8 +31,8 @@ class RunEnded(FedSaddleError):
 
 def run_deployed(config: Config, path: Path, out: Path, resume: bool) -> int:
     """Submit the run of a config to the deployment whose project lies beside it, and stay with it to its end."""
-    need_nvflare()
-    need_deployable(config)
+    require_nvflare()
+    require_deployable(config)
     from fedsaddle.deployment.nvflare.provision import KITS
     from fedsaddle.deployment.nvflare.session import NVFlareSession
     from fedsaddle.deployment.nvflare.supervise import Supervisor
@@ -44,49 +43,53 @@ def run_deployed(config: Config, path: Path, out: Path, resume: bool) -> int:
         return NVFlareSession(project.admin, path.parent / KITS / project.admin, project.deployment.patience)
 
     connect()  # there is a kit, or a complaint before anything is written
-    name = run_name(out, resume)
+    folder = RunFolder(out)
+    name = resumed_name(config, folder) if resume else new_name(config, folder)
     with Progress(errors, config.run.rounds, config.algorithm.name) as progress:
         progress.say(f"run {name} at {len(project.names)} sites: {', '.join(project.names)}")
 
-        def heard(record: dict[str, Any]) -> None:
-            with open(out / "metrics.jsonl", "w" if supervisor.seen == 1 else "a") as lines:  # the server tells all
-                lines.write(json.dumps(record) + "\n")
+        def on_record(record: dict[str, Any]) -> None:
+            if supervisor.records_seen == 1:  # the server sends all
+                folder.begin([])
+            folder.append(record)
             progress(record["round"], record)
 
-        supervisor = Supervisor(project, connect, config, name, progress.say, heard)
+        supervisor = Supervisor(project, connect, config, name, progress.say, on_record, resumed=resume)
         outcome = supervisor.go(out)
     if outcome["code"]:
         raise RunEnded(outcome["message"], outcome["code"])
-    finish(config, project, out)
+    finish(config, project, folder)
     return 0
 
 
-def run_name(out: Path, resume: bool) -> str:
-    """The name under which server and sites know the run; a resumed run keeps its own."""
-    note = out / NOTE
-    if resume:
-        if not note.exists():
-            raise MissingData(f"--out = {str(out)!r}: no deployed run to resume there; leave out --resume to begin one")
-        return str(json.loads(note.read_text())["run"])
-    if note.exists() or (out / "metrics.jsonl").exists():
-        raise BadInput("out", str(out), "holds a run already; resume it, or choose another folder")
-    out.mkdir(parents=True, exist_ok=True)
-    plain = "".join(c if c.isascii() and c.isalnum() else "-" for c in out.name.lower()).strip("-") or "run"
+def new_name(config: Config, folder: RunFolder) -> str:
+    """The name under which server and sites will know the run; it and the config are noted in the run's folder."""
+    if folder.deployment.exists() or folder.holds_run:
+        raise BadInput("out", str(folder.path), "holds a run already; resume it, or choose another folder")
+    folder.path.mkdir(parents=True, exist_ok=True)
+    plain = "".join(c if c.isascii() and c.isalnum() else "-" for c in folder.path.name.lower()).strip("-") or "run"
     name = f"{plain[:40]}-{secrets.token_hex(3)}"
-    write_json(note, {"run": name})
+    folder.write_config(config.model_dump(mode="json"))
+    write_json(folder.deployment, {"run": name})
     return name
 
 
-def finish(config: Config, project: Project, out: Path) -> None:
+def resumed_name(config: Config, folder: RunFolder) -> str:
+    """The name of the run in that folder, which must have begun with the same config."""
+    if not folder.deployment.exists():
+        where = str(folder.path)
+        raise MissingData(f"--out = {where!r}: no deployed run to resume there; leave out --resume to begin one")
+    same_config(config, folder)
+    return str(json.loads(folder.deployment.read_text())["run"])
+
+
+def finish(config: Config, project: Project, folder: RunFolder) -> None:
     """Tables and plots, as after a simulation."""
-    summary = json.loads((out / "summary.json").read_text())
-    summary["algorithm"] = config.algorithm.name
-    write_json(out / "summary.json", summary)
-    history = read_history(out / "metrics.jsonl")
-    plots.progress(history, out / "progress.png", config.algorithm.name)
-    plots.clients({config.algorithm.name: history}, project.names, out / "clients.png")
-    plots.mixture(history, project.names, out / "mixture.png")
+    summary, history, name = folder.read_summary(), folder.history(), config.algorithm.name
+    plots.progress(history, folder.picture("progress"), name)
+    plots.clients({name: history}, project.names, folder.picture("clients"))
+    plots.mixture(history, project.names, folder.picture("mixture"))
     screen = console()
     screen.print(one_run(summary))
     screen.print(of_sites(summary))
-    screen.print(f"written to {out}", highlight=False, markup=False, soft_wrap=True)
+    screen.print(f"written to {folder.path}", highlight=False, markup=False, soft_wrap=True)

@@ -228,16 +228,16 @@ DATASETS: dict[str, Entry] = {
 }
 
 SPLITS: dict[str, Entry] = {
-    "iid": Entry("fedsaddle.data.splits.rules:Iid", "rows dealt out at random, as evenly as possible"),
-    "by-class": Entry("fedsaddle.data.splits.rules:ByClass", "one class per client, or a few"),
-    "dirichlet": Entry("fedsaddle.data.splits.rules:Dirichlet", "shares of each class drawn from Dirichlet(alpha)"),
+    "iid": Entry("fedsaddle.data.splits:Iid", "rows dealt out at random, as evenly as possible"),
+    "by-class": Entry("fedsaddle.data.splits:ByClass", "one class per client, or a few"),
+    "dirichlet": Entry("fedsaddle.data.splits:Dirichlet", "shares of each class drawn from Dirichlet(alpha)"),
     "imbalanced": Entry(
-        "fedsaddle.data.splits.imbalanced:Imbalanced",
+        "fedsaddle.data.splits:Imbalanced",
         "two classes of many, none at two clients, few positives (CODASCA)",
     ),
-    "sorted": Entry("fedsaddle.data.splits.sorted:Sorted", "a share of the rows sorted by class, the rest at random"),
-    "by-column": Entry("fedsaddle.data.splits.rules:ByColumn", "each client holds one value of a column, such as sex"),
-    "natural": Entry("fedsaddle.data.splits.rules:Natural", "one client per value of a column, such as the hospital"),
+    "sorted": Entry("fedsaddle.data.splits:Sorted", "a share of the rows sorted by class, the rest at random"),
+    "by-column": Entry("fedsaddle.data.splits:ByColumn", "each client holds one value of a column, such as sex"),
+    "natural": Entry("fedsaddle.data.splits:Natural", "one client per value of a column, such as the hospital"),
 }
 
 _MEASURES = "fedsaddle.metrics.measures"
@@ -252,7 +252,7 @@ MEASURES: dict[str, Entry] = {
 ENGINES: dict[str, Entry] = {
     "vectorised": Entry("fedsaddle.engines.vectorised:Vectorised", "a chunk of the cohort in one step; the default"),
     "serial": Entry("fedsaddle.engines.serial:Serial", "one client after the other; slow and obvious, the oracle"),
-    "nvflare": Entry("fedsaddle.deployment.remote_clients:Deployed", "real sites; see `fedsaddle deploy`"),
+    "nvflare": Entry("fedsaddle.deployment.remote_clients:RemoteClients", "real sites; see `fedsaddle deploy`"),
 }
 
 LISTED = {

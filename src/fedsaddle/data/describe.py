@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsaddle.data.federated import FederatedData
-from fedsaddle.data.splits.client_names import visible
+from fedsaddle.data.splits.client_names import visible_name
 from fedsaddle.data.store import Ints, Stacked
 
 SHOWN_CLIENTS = 20
@@ -105,7 +105,7 @@ class SplitReport:
             return "" if self.target_means is None else f"{self.target_means[i]:.4g}"
         counts = self.label_counts[i]
         top = [c for c in np.argsort(-counts, kind="stable")[:SHOWN_CLASSES] if counts[c]]
-        return ", ".join(f"{visible(self.classes[c])} {counts[c] / counts.sum():.0%}" for c in top)
+        return ", ".join(f"{visible_name(self.classes[c])} {counts[c] / counts.sum():.0%}" for c in top)
 
 
 def describe(data: FederatedData) -> SplitReport:

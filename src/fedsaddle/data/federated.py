@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedsaddle.arguments import flag, instance, number, whole
 from fedsaddle.data.hold_out import hold_out
-from fedsaddle.data.splits.rules import Split
+from fedsaddle.data.splits.protocols import PreparesData, Split
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Array, Dataset, Encoded, Table
 from fedsaddle.errors import BadInput
@@ -54,23 +55,46 @@ class FederatedData:
         if len(self.classes) != 2:
             remedy = f"needs data of two classes, these have {len(self.classes)}"
             raise BadInput("positives_per_batch", positives_per_batch, remedy)
+        number("positives_per_batch", positives_per_batch, above=0, below=1)
         return replace(self, train=replace(self.train, positives=positives_per_batch))
 
 
 def federate(
     dataset: Dataset, split: Split, seed: int = 0, test_share: float = 0.2, stratify: bool = False
 ) -> FederatedData:
-    """Deal the rows out to the clients.
+    """Split a data set among clients, and each client's rows into training and test.
 
     An official test table is dealt out by the same split, and `test_share` is not used. Without one, each
     client holds out `test_share` of its own rows at random: at least one if it has two, never all. With `stratify`
     it holds out that share of each of its classes, so that rare positives are in both parts. Rows that the data set
     wants `together`, such as those of a patient, are held out together.
+
+    Arguments:
+        dataset: The rows.
+        split: Who holds which, such as `Dirichlet(clients=10, alpha=0.3)`.
+        seed: Of all that is drawn.
+        test_share: From 0 to less than 1.
+        stratify: Whether the share is that of each class.
+
+    Raises:
+        BadInput: for arguments of another type or range, and for rows that cannot be split so.
+
+    >>> from fedsaddle.data.splits import Iid
+    >>> table = Table.of(np.eye(10), np.arange(10) % 2, classes=("no", "yes"))
+    >>> data = federate(Dataset("ten", table, None, "made up", "none"), Iid(2), seed=0)
+    >>> data.names, data.train.sizes.tolist(), data.test.sizes.tolist()
+    (('client 0', 'client 1'), [4, 4], [1, 1])
     """
+    instance("dataset", dataset, Dataset, "must be a Dataset, such as a loader or from_file gives")
+    given: object = split
+    if isinstance(given, type) or not isinstance(given, Split):
+        raise BadInput("split", split, "must be a split, such as Iid(clients=10), with assign and names")
+    whole("seed", seed, least=0)
+    number("test_share", test_share, least=0, below=1)
+    flag("stratify", stratify)
     dataset.check()
-    prepare = getattr(split, "prepare", None)
-    if prepare is not None:
-        dataset = prepare(dataset, seed, test_share)
+    if isinstance(split, PreparesData):
+        dataset = split.prepare(dataset, seed, test_share)
     parts, test_parts = split.assign(dataset.train, dataset.test, seed)
     x, y = _tensors(dataset.train)
     if dataset.test is not None and test_parts is not None:

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from fedsaddle.arguments import number
 from fedsaddle.data.splits.partition import Parts, generator
 from fedsaddle.data.table import Array
-from fedsaddle.errors import BadInput
 
 HOLD_OUT = 3  # a stream of random numbers
 
@@ -21,8 +21,7 @@ def hold_out(
     With `labels`, that share of each class; rows of a client that are alike in `together` stay together, and count
     as one row, of the highest of their labels.
     """
-    if not 0 <= test_share < 1:
-        raise BadInput("test_share", test_share, "must be at least 0 and less than 1")
+    number("test_share", test_share, least=0, below=1)
     if together is None:
         return _rows(parts, test_share, seed) if labels is None else _classes(labels, parts, test_share, seed)
     member = np.zeros(len(together), dtype=np.int64)  # row -> its unit; units are numbered client by client

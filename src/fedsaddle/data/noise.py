@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedsaddle.arguments import instance, number, share, whole
 from fedsaddle.data.federated import FederatedData
-from fedsaddle.data.splits.partition import by_code, generator
+from fedsaddle.data.splits.partition import generator, rows_by_code
 from fedsaddle.data.store import Stacked
 from fedsaddle.errors import BadInput
 
@@ -20,9 +21,21 @@ FLIP, SHIFT = 6, 7
 class Noise:
     """Noise in the training rows; test rows stay as they are.
 
-    `flipped_labels`: this share of the rows of every class gets another class, drawn at random (20 % in FedX, table 2).
     Client i, counted from 0, has draws from `N(mean + i mean_step, variance)` added to each of its features, once and
     for all: FedX's pictures in [0, 1] have mean -0.08, step 0.01 and variance 0.04.
+
+    Arguments:
+        flipped_labels: The share of the rows of every class that get another class, drawn at random (20 % in FedX,
+            table 2).
+        mean: Of what is added to the features of client 0.
+        mean_step: How much the mean grows from client to client.
+        variance: Of what is added, at least 0.
+
+    Raises:
+        BadInput: for numbers out of range, and in `apply` for data without labels or features to change.
+
+    >>> Noise(flipped_labels=0.2)
+    Noise(flipped_labels=0.2, mean=0.0, mean_step=0.0, variance=0.0)
     """
 
     flipped_labels: float = 0.0
@@ -31,17 +44,15 @@ class Noise:
     variance: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.flipped_labels <= 1:
-            raise BadInput("flipped_labels", self.flipped_labels, "must be a share from 0 to 1")
-        for key in ("mean", "mean_step"):
-            if not np.isfinite(getattr(self, key)):
-                raise BadInput(key, getattr(self, key), "must be a finite number")
-        if not 0 <= self.variance < float("inf"):
-            raise BadInput("variance", self.variance, "must be a finite number of at least 0")
+        share("flipped_labels", self.flipped_labels)
+        number("mean", self.mean)
+        number("mean_step", self.mean_step)
+        number("variance", self.variance, least=0)
 
     def apply(self, data: FederatedData, seed: int = 0) -> FederatedData:
         """The same data with noise in the training rows."""
-        train = data.train
+        train = instance("data", data, FederatedData, "must be federated data, such as federate(...) gives").train
+        whole("seed", seed, least=0)
         if self.flipped_labels:
             if not data.classes or train.y.ndim > 1:
                 raise BadInput("flipped_labels", self.flipped_labels, "needs data with one class a row")
@@ -54,7 +65,7 @@ class Noise:
 
     def _flipped(self, y: Tensor, classes: int, seed: int) -> Tensor:
         rng, labels = generator(seed, FLIP), y.numpy().copy()
-        for rows in by_code(y.numpy(), classes):
+        for rows in rows_by_code(y.numpy(), classes):
             wrong = rng.permutation(rows)[: round(self.flipped_labels * len(rows))]
             labels[wrong] = (labels[wrong] + rng.integers(1, classes, len(wrong))) % classes
         return torch.from_numpy(labels)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedsaddle.data.splits.client_names import visible
+from fedsaddle.data.splits.client_names import visible_name
 from fedsaddle.data.table import Array
 
 if TYPE_CHECKING:
@@ -129,6 +129,6 @@ def _title(report: SplitReport) -> str:
 
 def _plain(name: str) -> str:
     """A name as a label: visible, not too long, and without the dollar signs that start a formula."""
-    shown = visible(name)
+    shown = visible_name(name)
     shown = shown if len(shown) <= 28 else f"{shown[:27]}…"
     return shown.replace("$", r"\$")

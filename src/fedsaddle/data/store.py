@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedsaddle.arguments import flag, function, number, tensor, whole
 from fedsaddle.errors import BadInput
 
 Ints = NDArray[np.int64]
@@ -68,32 +69,71 @@ class ClientRows(Protocol):
 
 @dataclass(frozen=True)
 class Stacked:
-    """All rows in one contiguous tensor: client i owns rows `offsets[i] : offsets[i + 1]`."""
+    """All rows in one contiguous tensor: client i owns rows `offsets[i] : offsets[i + 1]`.
+
+    Arguments:
+        x: Features, `(n, ...)`.
+        y: Labels or targets, `(n,)`, or `(n, L)` for sequences.
+        offsets: N + 1 whole numbers, from 0 up to n.
+        allow_empty: Whether a client may have no rows, as in a test set.
+        positives: Share of label 1 in every minibatch; None: as they come.
+
+    Raises:
+        BadInput: for arguments of another type or shape, a client without rows, and NaN or infinity in the rows.
+
+    >>> rows = Stacked(torch.arange(6.0).view(3, 2), torch.tensor([0, 1, 1]), [0, 1, 3])
+    >>> rows.count, rows.sizes.tolist()
+    (2, [1, 2])
+    >>> rows.client(1)
+    (tensor([[2., 3.],
+            [4., 5.]]), tensor([1, 1]))
+    """
 
     x: Tensor
     y: Tensor
     offsets: Ints
-    allow_empty: bool = False  # test sets may leave a client without rows
-    positives: float | None = None  # share of label 1 in every minibatch; None: as they come
+    allow_empty: bool = False
+    positives: float | None = None
     _found: dict[int, tuple[Ints, Ints]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        tensor("x", self.x)
+        tensor("y", self.y)
+        flag("allow_empty", self.allow_empty)
         check_positives(self.positives)
-        object.__setattr__(self, "offsets", np.asarray(self.offsets, dtype=np.int64))
+        object.__setattr__(self, "offsets", _whole_numbers("offsets", self.offsets, least=2))
         rows = len(self.x)
         if len(self.y) != rows or self.offsets[0] != 0 or self.offsets[-1] != rows:
             raise BadInput("offsets", self.offsets.tolist()[-1:], f"x has {rows} rows and y has {len(self.y)}")
         sizes = np.diff(self.offsets)
         empty = np.flatnonzero(sizes < 0 if self.allow_empty else sizes <= 0)
         if len(empty):
-            raise BadInput("client", int(empty[0]), "has no rows; leave it out, or choose another split")
+            client = int(empty[0])
+            remedy = "a client needs rows; leave it out, or choose another split"
+            raise BadInput(f"rows of client {client}", int(sizes[client]), remedy)
+        refuse_not_finite(self.x, self.y, self.offsets)
 
     @classmethod
     def of(cls, x: Tensor, y: Tensor, parts: Sequence[Ints], allow_empty: bool = False) -> Stacked:
-        """Lay out the rows client by client; `parts[i]` are the row numbers of client i."""
-        order = torch.from_numpy(np.concatenate(parts))
-        offsets = np.concatenate([[0], np.cumsum([len(p) for p in parts])]).astype(np.int64)
-        return cls(x[order].contiguous(), y[order].contiguous(), offsets, allow_empty)
+        """Lay out the rows client by client; `parts[i]` are the row numbers of client i.
+
+        >>> Stacked.of(torch.eye(3), torch.tensor([0, 1, 2]), [[2], [0, 1]]).y
+        tensor([2, 0, 1])
+        """
+        tensor("x", x)
+        if len(tensor("y", y)) != len(x):
+            raise BadInput("len(y)", len(y), f"x has {len(x)} rows; give one entry for each row")
+        given: object = parts
+        if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray) or not len(given):
+            raise BadInput("parts", parts, "must be a list with the row numbers of each client")
+        rows = [_whole_numbers(f"parts[{i}]", part) for i, part in enumerate(parts)]
+        order = np.concatenate(rows)
+        if len(order) and (order.min() < 0 or order.max() >= len(x)):
+            odd = int(order.min() if order.min() < 0 else order.max())
+            raise BadInput("row number in parts", odd, f"x has the rows 0 to {len(x) - 1}")
+        offsets = np.concatenate([[0], np.cumsum([len(p) for p in rows])]).astype(np.int64)
+        at = torch.from_numpy(order)
+        return cls(x[at].contiguous(), y[at].contiguous(), offsets, allow_empty)
 
     @property
     def count(self) -> int:
@@ -140,17 +180,39 @@ class Stacked:
 class Lazy:
     """Rows fetched when a client is first asked; a million clients cost a table of sizes.
 
-    `load(i)` gives `(x, y)` of client i with `sizes[i]` rows. The last `keep` clients stay in memory.
+    Arguments:
+        sizes: Rows per client, `(N,)`.
+        load: `load(i)` gives `(x, y)` of client i with `sizes[i]` rows, the same ones each time.
+        keep: How many clients, those asked last, stay in memory.
+        positives: Share of label 1 in every minibatch; None: as they come.
+
+    Raises:
+        BadInput: for arguments of another type, and for rows that are not as `sizes` says or not finite.
+
+    >>> rows = Lazy([2, 2], lambda i: (torch.full((2, 1), float(i)), torch.tensor([0, 1])))
+    >>> rows.count
+    2
+    >>> rows.client(1)[0].tolist()
+    [[1.0], [1.0]]
     """
 
     sizes: Ints
     load: Callable[[int], tuple[Tensor, Tensor]]
     keep: int = 1024
-    positives: float | None = None  # share of label 1 in every minibatch; None: as they come
-    _kept: OrderedDict[int, tuple[Tensor, Tensor]] = field(default_factory=OrderedDict, repr=False, compare=False)
-    _lock: Lock = field(default_factory=Lock, repr=False, compare=False)  # chunks are gathered on several threads
+    positives: float | None = None
+    _kept: OrderedDict[int, tuple[Tensor, Tensor]] = field(
+        default_factory=OrderedDict, init=False, repr=False, compare=False
+    )
+    # Chunks are gathered on several threads.
+    _lock: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", _whole_numbers("sizes", self.sizes, least=1))
+        if self.sizes.min() < 1:
+            client = int(np.argmin(self.sizes))
+            raise BadInput(f"sizes[{client}]", int(self.sizes[client]), "a client needs rows; leave it out")
+        function("load", self.load)
+        whole("keep", self.keep, least=0)
         check_positives(self.positives)
 
     @property
@@ -164,13 +226,21 @@ class Lazy:
             if i in self._kept:
                 self._kept.move_to_end(i)
                 return self._kept[i]
-        x, y = self.load(i)
-        if len(x) != self.sizes[i] or len(y) != self.sizes[i]:
-            raise BadInput(f"sizes[{i}]", int(self.sizes[i]), f"load({i}) gave {len(x)} rows of x and {len(y)} of y")
+        x, y = self._load(i)
         with self._lock:
             self._kept[i] = (x, y)
             while len(self._kept) > self.keep:
                 self._kept.popitem(last=False)
+        return x, y
+
+    def _load(self, i: int) -> tuple[Tensor, Tensor]:
+        loaded = self.load(i)
+        if not isinstance(loaded, tuple | list) or len(loaded) != 2:
+            raise BadInput(f"load({i})", type(loaded).__name__, "must give a pair of tensors (x, y)")
+        x, y = (tensor(f"{name} of load({i})", value) for name, value in zip("xy", loaded, strict=True))
+        if len(x) != self.sizes[i] or len(y) != self.sizes[i]:
+            raise BadInput(f"sizes[{i}]", int(self.sizes[i]), f"load({i}) gave {len(x)} rows of x and {len(y)} of y")
+        refuse_not_finite(x, y, np.array([0, len(x)]), first=i)
         return x, y
 
     def gather(self, clients: Ints, rows: Ints) -> tuple[Tensor, Tensor]:
@@ -196,5 +266,36 @@ class Lazy:
 
 def check_positives(share: float | None) -> None:
     """Refuse a share that is not strictly between 0 and 1."""
-    if share is not None and not 0 < share < 1:
-        raise BadInput("positives", share, "the share of positives in a batch is above 0 and below 1")
+    if share is not None:
+        number("positives", share, above=0, below=1)
+
+
+def refuse_not_finite(x: Tensor, y: Tensor, offsets: Ints, first: int = 0) -> None:
+    """Name the first entry that is NaN or infinite, by client, row and feature; `first` is the first client's number.
+
+    Sums over all rows tell whether to look: they are finite but for such an entry, or where large numbers overflow.
+    """
+    for name, values in (("feature", x.detach()), ("label", y.detach())):
+        if not values.is_floating_point() or torch.isfinite(values.sum()) or torch.isfinite(values).all():
+            continue
+        flat = values.reshape(len(values), -1)
+        row = int(torch.isfinite(flat).all(dim=1).int().argmin())
+        at = int(torch.isfinite(flat[row]).int().argmin())
+        client = int(np.searchsorted(offsets, row, side="right")) - 1
+        what = f"{name} {at}" if name == "feature" else name
+        remedy = "is not a finite number; fill it in, or drop the row"
+        where = f"{what} of client {first + client}, row {row - int(offsets[client])}"
+        raise BadInput(where, float(flat[row, at]), remedy)
+
+
+def _whole_numbers(key: str, values: object, least: int = 0) -> Ints:
+    """A list of at least so many whole numbers, as int64."""
+    try:
+        found = np.asarray(values)
+    except (ValueError, TypeError, RuntimeError):
+        raise BadInput(key, type(values).__name__, "must be a list of whole numbers") from None
+    if found.ndim != 1 or len(found) < least or (len(found) and found.dtype.kind not in "iu"):
+        shown = found.tolist() if found.size <= 10 else f"{found.dtype} {found.shape}"
+        at_least = f", at least {least} of them" if least else ""
+        raise BadInput(key, shown, f"must be a list of whole numbers{at_least}")
+    return found.astype(np.int64)

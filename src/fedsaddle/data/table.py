@@ -55,7 +55,7 @@ class Table:
     def _check_rows(self) -> None:
         rows = len(self.x)
         if rows == 0:
-            raise BadInput("rows", 0, "the table is empty; check the file, or the filter that made it")
+            raise BadInput("number of rows", 0, "the table is empty; check the file, or the filter that made it")
         if self.x.ndim < 2:
             raise BadInput("x.shape", self.x.shape, "needs a row axis and a feature axis; use x.reshape(-1, 1)")
         for name, values in {"y": self.y, **self.columns}.items():
@@ -68,7 +68,7 @@ class Table:
     def _check_features(self) -> None:
         if self.x.dtype == np.int64:
             if self.x.min() < 0:
-                raise BadInput("x", int(self.x.min()), "character codes start at 0")
+                raise BadInput("smallest entry of x", int(self.x.min()), "character codes start at 0")
             return
         if self.x.dtype != np.float32:
             raise BadInput("x.dtype", str(self.x.dtype), "must be float32, or int64 for text; use Table.of(...)")

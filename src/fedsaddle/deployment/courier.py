@@ -1,23 +1,79 @@
-"""Carries one message to several sites and brings back checked answers; asks again while too few have answered."""
+"""Carries one message to several sites and brings back checked answers; asks again while too few have answered.
+
+Sites that fail are counted, left out of the round, and rest for a while before they are asked again.
+"""
 
 from __future__ import annotations
 
 import logging
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from fedsaddle.deployment.attendance import Attendance
-from fedsaddle.deployment.messages import REFUSED, Answer, Errand
-from fedsaddle.deployment.transport import Transport
+from fedsaddle.deployment.messages import Answer, Fault, FaultKind, Request
+from fedsaddle.deployment.transport import Arrival, Transport
 from fedsaddle.errors import BadMessage, Diverged, NobodyAnswered, TooFewAnswered
 from fedsaddle.federation.wire import Kinds, Message, pack, unpack
 
+MOST_REST = 16  # rounds
+
 log = logging.getLogger("fedsaddle.server")
 T = TypeVar("T")
-Check = Callable[[Answer, Any], T]  # facts and record of an answer -> what is taken from it, or BadMessage
+MakeMessage = Callable[[str, list[int]], Message]  # nonce and clients of one attempt -> what they are sent
+Check = Callable[[int, Answer, Any], T | Fault]  # client, answer and record -> what is used of it, or what is wrong
+
+
+@dataclass
+class Attendance:
+    """Who answered and who was left out: one line for each client, in the order of their numbers."""
+
+    names: tuple[str, ...]
+    answered: Counter[int] = field(default_factory=Counter)
+    left_out: dict[int, Counter[str]] = field(default_factory=dict)
+    bytes_down: Counter[int] = field(default_factory=Counter)
+    bytes_up: Counter[int] = field(default_factory=Counter)
+    in_a_row: Counter[int] = field(default_factory=Counter)
+    rests_until: dict[int, int] = field(default_factory=dict)
+
+    def count_answer(self, client: int) -> None:
+        """It answered properly."""
+        self.answered[client] += 1
+        self.in_a_row.pop(client, None)
+        self.rests_until.pop(client, None)
+
+    def count_fault(self, fault: Fault, round: int) -> None:
+        """It did not: left out of this round, and of 1, 3, 7 ... more if that goes on."""
+        client = fault.client
+        self.left_out.setdefault(client, Counter())[str(fault)] += 1
+        self.in_a_row[client] += 1
+        self.rests_until[client] = round + min(2 ** (self.in_a_row[client] - 1), MOST_REST)
+
+    def rests(self, client: int, round: int) -> bool:
+        """Whether it is left alone in this round."""
+        return round < self.rests_until.get(client, 0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: by the sites' names."""
+        return {
+            name: {
+                "answered": self.answered[i],
+                "left_out": dict(self.left_out.get(i, {})),
+                "bytes_down": self.bytes_down[i],
+                "bytes_up": self.bytes_up[i],
+            }
+            for i, name in enumerate(self.names)
+        }
+
+    def restore(self, stored: dict[str, Any]) -> None:
+        """Go on from the totals of a checkpoint."""
+        for i, name in enumerate(self.names):
+            line = stored.get(name, {})
+            self.answered[i] = line.get("answered", 0)
+            self.left_out[i] = Counter(line.get("left_out", {}))
+            self.bytes_down[i], self.bytes_up[i] = line.get("bytes_down", 0), line.get("bytes_up", 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +104,7 @@ class Courier:
         """How many of a cohort must answer: as many as it surely holds of the sites that are up; 0: perhaps none."""
         return max(0, self.patience.minimum - (len(self.names) - cohort))
 
-    def errand(
+    def request(
         self,
         do: str,
         run: str,
@@ -59,92 +115,105 @@ class Courier:
         round: int = 0,
         check: Check[Any] | None = None,
     ) -> dict[int, Any]:
-        """Something other than a task: `do` it everywhere; what came back, by client."""
+        """Send a request other than a task to every site; the replies, by client."""
 
-        def made(nonce: str, clients: list[int]) -> Message:
-            return Message(Errand(do=do, run=run, fingerprint=fingerprint, nonce=nonce).to_dict(), dict(payload))
+        def make_message(nonce: str, clients: list[int]) -> Message:
+            return Message(Request(do=do, run=run, fingerprint=fingerprint, nonce=nonce).to_dict(), dict(payload))
 
         least = len(self.names) if everyone else max(1, self.least(len(self.names)))
-        taken = check or (lambda answer, record: record)
-        return self.collect(range(len(self.names)), least, made, {}, taken, do, round)
+        accept_all: Check[Any] = lambda client, answer, record: record  # noqa: E731
+        return self.collect(range(len(self.names)), least, make_message, {}, check or accept_all, do, round)
 
     def collect(
         self,
         clients: Sequence[int],
         least: int,
-        made: Callable[[str, list[int]], Message],
+        make_message: MakeMessage,
         kinds: Kinds,
         check: Check[T],
         where: str,
         round: int,
     ) -> dict[int, T]:
-        """What `check` takes from the answers, by client: of at least `least` of them.
+        """What `check` takes from the answers, by client: of at least `least` of them, and never of none.
 
-        `made(nonce, clients)` is the message for one attempt. Clients that fail are counted, named in the log with the
-        reason, and left out.
+        Clients that fail are counted, named in the log with the fault, and left out. Raises `Diverged` where all
+        replies are not finite, `NobodyAnswered` where nobody must answer and nobody does, and `TooFewAnswered` after
+        the patience, or as soon as too many refuse.
         """
         awake = [i for i in clients if not self.attendance.rests(i, round)]
         asked = awake if len(awake) >= least else list(clients)
+        if not asked:
+            raise NobodyAnswered(f"{where}: all {len(clients)} sites to ask rest after earlier faults")
         good: dict[int, T] = {}
         began = self.now()
         while True:
             waiting = [i for i in asked if i not in good]
-            new, faults = self._attempt(waiting, made, kinds, check, max(1, least - len(good)))
+            new, faults = self._attempt(waiting, make_message, kinds, check, max(1, least - len(good)))
             good |= new
-            for i, reason in faults.items():
-                self.attendance.bad(i, reason, round)
-                log.warning("%s: %s left out: %s", where, self.names[i], reason)
+            for fault in faults:
+                self.attendance.count_fault(fault, round)
+                log.warning("%s: %s left out: %s", where, self.names[fault.client], fault)
             if len(good) >= max(1, least):
                 return good
-            if not good and all("not finite" in reason for reason in faults.values()):
-                first = next(iter(faults))
-                raise Diverged(first, faults[first].split("'")[1])
+            if not good and all(fault.kind is FaultKind.NOT_FINITE for fault in faults):
+                raise Diverged(faults[0].client, faults[0].detail)
             if least == 0:
                 raise NobodyAnswered(f"{where}: none of the {len(waiting)} sites asked has answered")
-            willing = len(clients) - sum(reason.startswith(REFUSED) for reason in faults.values())
+            willing = len(clients) - sum(fault.kind is FaultKind.REFUSED for fault in faults)
             if self.now() - began >= self.patience.patience or willing < least:
                 raise TooFewAnswered(self._complaint(where, len(good), least, faults, self.now() - began))
             asked = list(clients)
             self.sleep(self.patience.pause)
 
     def _attempt(
-        self, clients: list[int], made: Callable[[str, list[int]], Message], kinds: Kinds, check: Check[T], least: int
-    ) -> tuple[dict[int, T], dict[int, str]]:
-        """Those who answered properly, and what is wrong with the others."""
+        self, clients: list[int], make_message: MakeMessage, kinds: Kinds, check: Check[T], least: int
+    ) -> tuple[dict[int, T], list[Fault]]:
+        """The replies of those who answered properly, and a fault for each of the others, in the order asked."""
         nonce = secrets.token_hex(8)
-        content = pack(made(nonce, clients))
+        content = pack(make_message(nonce, clients))
         for i in clients:
             self.attendance.bytes_down[i] += len(content)
         good: dict[int, T] = {}
-        faults = dict.fromkeys(clients, f"did not answer in {self.patience.timeout:g} s")
+        faults = {i: self._silent(i) for i in clients}
         for arrival in self.transport.exchange(clients, content, least, self.patience.timeout):
-            if arrival.client not in faults:  # not asked, or heard already
+            client = arrival.client
+            if client not in faults:  # not asked, or heard already
                 continue
-            try:
-                if arrival.content is None:
-                    raise BadMessage(arrival.reason)
-                good[arrival.client] = check(*self._read(arrival.client, arrival.content, nonce, kinds))
-                del faults[arrival.client]
-            except BadMessage as reason:
-                faults[arrival.client] = str(reason)
-        return good, faults
+            found = self._read(arrival, nonce, kinds, check)
+            if isinstance(found, Fault):
+                faults[client] = found
+            else:
+                good[client] = found
+                del faults[client]
+        return good, list(faults.values())
 
-    def _read(self, client: int, content: bytes, nonce: str, kinds: Kinds) -> tuple[Answer, Any]:
+    def _read(self, arrival: Arrival, nonce: str, kinds: Kinds, check: Check[T]) -> T | Fault:
+        """What is used of one arrival, or what is wrong with it."""
+        client, content = arrival.client, arrival.content
+        if content is None:
+            return arrival.fault or self._silent(client)
         self.attendance.bytes_up[client] += len(content)
         if len(content) > self.patience.most_bytes:
-            raise BadMessage(f"sent {len(content):,} bytes, more than the limit of {self.patience.most_bytes:,}")
-        message = unpack(content, kinds)
-        answer = Answer.read(message.about)
-        if answer.failure:
-            raise BadMessage(f"{'' if answer.failure.startswith(REFUSED) else 'failed: '}{answer.failure:.200}")
-        if answer.nonce != nonce:
-            raise BadMessage("sent a reply to another ask")
-        return answer, message.record
+            detail = f"{len(content):,} bytes, more than the limit of {self.patience.most_bytes:,}"
+            return Fault(FaultKind.TOO_LARGE, client, detail)
+        try:
+            message = unpack(content, kinds)
+            answer = Answer.read(message.about)
+            if answer.failure is not None:
+                return answer.failure.fault(client)
+            if answer.nonce != nonce:
+                return Fault(FaultKind.STALE, client)
+            return check(client, answer, message.record)
+        except BadMessage as reason:
+            return Fault(FaultKind.BAD_MESSAGE, client, str(reason))
 
-    def _complaint(self, where: str, good: int, least: int, faults: dict[int, str], seconds: float) -> str:
-        why = "; ".join(f"{self.names[i]} {reason}" for i, reason in sorted(faults.items())[:5])
-        silent = any("answer" in reason or "connected" in reason for reason in faults.values())
-        remedy = "start the missing sites" if silent else "see the logs of these sites"
+    def _silent(self, client: int) -> Fault:
+        return Fault(FaultKind.SILENT, client, f"{self.patience.timeout:g} s")
+
+    def _complaint(self, where: str, good: int, least: int, faults: list[Fault], seconds: float) -> str:
+        why = "; ".join(f"{self.names[f.client]} {f}" for f in sorted(faults, key=lambda f: f.client)[:5])
+        away = any(fault.kind in (FaultKind.SILENT, FaultKind.NOT_CONNECTED) for fault in faults)
+        remedy = "start the missing sites" if away else "see the logs of these sites"
         return (
             f"{where}: {good} of at least {least} sites answered within {seconds:.0f} s ({why}); "
             f"{remedy} and resume, or lower the minimum"

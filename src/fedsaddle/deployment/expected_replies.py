@@ -1,4 +1,4 @@
-"""What a proper reply looks like, from a dry run of the task on made-up rows: the server has no others."""
+"""What a proper reply looks like, from a dry run of the task on placeholder rows: the server has no others."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import torch
 from torch import Tensor
 
 from fedsaddle.data.store import Stacked
+from fedsaddle.deployment.messages import Fault, FaultKind
 from fedsaddle.engines.memory import Memory
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.federation.clients import Task
 from fedsaddle.federation.records import Seen, seen
 
-Shape = tuple[str, tuple[int, ...]]  # type and shape of a tensor
 
-
-def made_up(x: Tensor, y: Tensor) -> Stacked:
+def placeholder_rows(x: Tensor, y: Tensor) -> Stacked:
     """Two rows shaped like the given ones: features 0; where targets are classes, one of class 0 and one of class 1."""
     labels = torch.zeros(2, *y.shape[1:], dtype=y.dtype)
     if not y.is_floating_point():
@@ -27,8 +26,8 @@ def made_up(x: Tensor, y: Tensor) -> Stacked:
 
 
 @dataclass
-class Expected:
-    """Shapes of replies by task and by what was sent; one dry run for each kind of ask."""
+class ExpectedReplies:
+    """Proper replies by task and by what was sent; one dry run for each kind of ask."""
 
     rows: Stacked
     known: dict[Any, Any] = field(default_factory=dict)
@@ -54,21 +53,25 @@ def _outline(sent: Any) -> list[Any]:
     ]
 
 
-def fault(reply: Any, proper: Any) -> str:
-    """What is wrong with a client's reply, beside a proper one; empty if nothing is."""
+def fault(client: int, reply: Any, proper: Any) -> Fault | None:
+    """What is wrong with a client's reply, beside a proper one; None if nothing is."""
+
+    def wrong(detail: str) -> Fault:
+        return Fault(FaultKind.WRONG_RECORD, client, detail)
+
     if type(reply) is not type(proper):
-        return f"sent a {type(reply).__name__}, not a {type(proper).__name__}"
+        return wrong(f"a {type(reply).__name__}, not a {type(proper).__name__}")
     for name, how in seen(type(proper)).items():
         value, like = getattr(reply, name), getattr(proper, name)
         if (value is None) != (like is None):
-            return f"sent {'no' if value is None else 'an unasked'} {name!r}"
+            return wrong(f"{'no' if value is None else 'an unasked'} {name!r}")
         if value is None:
             continue
         if not isinstance(value, Tensor) or value.dtype != like.dtype:
-            return f"sent a {name!r} of another type"
+            return wrong(f"a {name!r} of another type")
         free = 2 if how is Seen.POOLED else 0  # pooled rows may be many or few
         if value.ndim != like.ndim or value.shape[:1] != like.shape[:1] or value.shape[free:] != like.shape[free:]:
-            return f"sent a {name!r} of shape {tuple(value.shape)}, not {tuple(like.shape)}"
+            return wrong(f"a {name!r} of shape {tuple(value.shape)}, not {tuple(like.shape)}")
         if not bool(torch.isfinite(value).all()):
-            return f"sent a {name!r} that is not finite"
-    return ""
+            return Fault(FaultKind.NOT_FINITE, client, name)
+    return None

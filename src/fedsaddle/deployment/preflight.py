@@ -8,13 +8,13 @@ from fedsaddle.config.schema import Config, NoiseSection
 from fedsaddle.errors import BadInput, MissingData
 
 
-def need_nvflare() -> None:
+def require_nvflare() -> None:
     """One line where NVFlare is not installed."""
     if find_spec("nvflare") is None:
         raise MissingData("NVFlare is not installed: pip install 'fedsaddle[nvflare]'")
 
 
-def need_deployable(config: Config) -> None:
+def require_deployable(config: Config) -> None:
     """One line where a config asks for what only a simulation can do.
 
     Noise is drawn over all rows at once. Those of a named data set had it before they were dealt out to sites.

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fedsaddle.atomic import write_json
 from fedsaddle.config.validate import plain
 from fedsaddle.deployment.courier import Patience
 from fedsaddle.errors import BadInput, MissingData
 
 FILE = "deployment.toml"
+KIT_CONFIG = "local/fedsaddle.toml"  # of a kit: the run's config,
+KIT_SETTINGS = "local/fedsaddle.json"  # where a site has its rows, or what the server must know,
+RUNS = "fedsaddle"  # and the folder of its runs
 _STRICT = ConfigDict(extra="forbid", strict=True)
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,60}[a-z0-9])?")
 
@@ -87,11 +92,26 @@ class Project(BaseModel):
         return f"lead@{self.deployment.name}.local"
 
 
+def write_site_kit(project: Project, name: str, folder: Path, kit: Path) -> None:
+    """Put into a site's kit where it has its rows, and the run's config; `folder` is the project's."""
+    site = project.sites[name]
+    (kit / KIT_SETTINGS).parent.mkdir(parents=True, exist_ok=True)
+    write_json(kit / KIT_SETTINGS, {"data": _path(folder, site.data), "test_data": _path(folder, site.test_data)})
+    shutil.copyfile(folder / project.deployment.config, kit / KIT_CONFIG)
+
+
+def _path(folder: Path, given: str | None) -> str | None:
+    """An absolute path as it stands; a relative one from the project's folder, where that is on this machine."""
+    if given is None or Path(given).is_absolute():
+        return given
+    return str((folder / given).resolve())
+
+
 def read_project(folder: Path) -> Project:
     """The deployment of a folder, or one plain complaint."""
     path = folder / FILE
     try:
-        content: dict[str, Any] = tomllib.loads(path.read_text())
+        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise MissingData(f"{path}: there is no such file; `fedsaddle deploy init` writes one") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -1,42 +1,94 @@
 """The server's half: `Clients` over any transport.
 
 Replies are checked one by one and added up in cohort order, as the serial engine does, so that a deployed run has the
-bits of a simulated one. Of the clients' memory the server knows version names only; which of them count is written
-into its own checkpoints.
+bits of a simulated one. Of the clients' memory the server knows the names of versions only; which of them count is
+written into its own checkpoints.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import ArrayLike
+from torch import Tensor
 
-from fedsaddle.deployment.attendance import Attendance
-from fedsaddle.deployment.courier import Courier
-from fedsaddle.deployment.expected_replies import Expected, fault
-from fedsaddle.deployment.known_versions import KnownVersions
-from fedsaddle.deployment.messages import Answer, Ask
-from fedsaddle.engines.memory import Memory
-from fedsaddle.errors import BadMessage
-from fedsaddle.federation.clients import Ints, R, Task, merged
+from fedsaddle.deployment.courier import Attendance, Courier
+from fedsaddle.deployment.expected_replies import ExpectedReplies, fault
+from fedsaddle.deployment.messages import Answer, Ask, Fault
+from fedsaddle.federation.clients import ClientsState, Ints, R, Task, merged
 from fedsaddle.federation.records import Seen, seen, tensors
 from fedsaddle.federation.reduction import Reduction
 from fedsaddle.federation.wire import Message, kinds_of
 
+CHECKPOINTS = 2  # as many as a run keeps: the newest may turn out damaged
+
 
 @dataclass
-class Deployed:
+class MemoryVersions:
+    """Client -> version of its memory that counts.
+
+    What a round wrote counts once it is committed; what a checkpoint names is never dropped.
+    """
+
+    kept: dict[int, str] = field(default_factory=dict)
+    pending: dict[int, str | None] = field(default_factory=dict)
+    saved: list[dict[int, str]] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Forget an unfinished round."""
+        self.pending.clear()
+
+    def commit(self) -> None:
+        """Let what the round wrote count."""
+        for client, version in self.pending.items():
+            if version is None:
+                self.kept.pop(client, None)
+            else:
+                self.kept[client] = version
+        self.pending.clear()
+
+    def write(self, client: int, version: str | None) -> None:
+        """A client's accepted reply named the version it left."""
+        self.pending[client] = version
+
+    def checkpointed(self) -> None:
+        """What counts now is written down."""
+        self.saved = [*self.saved, dict(self.kept)][-CHECKPOINTS:]
+
+    def starts(self, clients: Iterable[int]) -> dict[str, str]:
+        """The version that each client's task starts from, as an ask names it."""
+        found = {str(i): self.pending[i] if i in self.pending else self.kept.get(i) for i in clients}
+        return {i: version for i, version in found.items() if version is not None}
+
+    def needed(self, clients: Iterable[int]) -> dict[str, list[str]]:
+        """The versions that each client must keep, as an ask names them."""
+        found = {str(i): {t[i] for t in (self.kept, *self.saved) if i in t} for i in clients}
+        return {i: sorted(versions) for i, versions in found.items() if versions}
+
+    def to_dict(self) -> dict[str, str]:
+        """For JSON."""
+        return {str(i): v for i, v in self.kept.items()}
+
+    def restore(self, stored: dict[str, str]) -> None:
+        """Go on from a checkpoint."""
+        self.pending.clear()
+        self.kept = {int(i): v for i, v in stored.items()}
+        self.saved = [dict(self.kept)]
+
+
+@dataclass
+class RemoteClients:
     """Asks sites. `sizes` were agreed before the first round."""
 
     courier: Courier
     sizes: Ints
     run: str
     fingerprint: str
-    expected: Expected
-    versions: KnownVersions = field(default_factory=KnownVersions)
-    memory: Memory = field(default_factory=Memory)  # always empty: clients keep theirs
+    expected: ExpectedReplies
+    versions: MemoryVersions = field(default_factory=MemoryVersions)
     samples: int = 0
     round: int = 0
     exchange: int = 0
@@ -62,48 +114,59 @@ class Deployed:
 
     def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
         """Send, wait, check, and reduce in cohort order."""
-        clients, each = merged(cohort, weights, self.count)
+        clients, summed_weights = merged(cohort, weights, self.count)
         exchange, self.exchange = self.exchange, self.exchange + 1
-        good = self._gathered(clients.tolist(), task, sent, exchange)
+        good = self._collect(clients.tolist(), task, sent, exchange)
         reduction = Reduction()
         for c, i in enumerate(clients.tolist()):
             if i in good:
                 answer, reply = good[i]
-                reduction.add(clients[c : c + 1], each[c : c + 1], reply)
-                self.versions.wrote(i, answer.version)
+                reduction.add(clients[c : c + 1], summed_weights[c : c + 1], reply)
+                self.versions.write(i, answer.version)
                 self.samples += answer.samples
-                self.attendance.good(i)
+                self.attendance.count_answer(i)
         return reduction.answer()
 
-    def _gathered(self, clients: list[int], task: Task[R], sent: Any, exchange: int) -> dict[int, tuple[Answer, R]]:
+    def _collect(self, clients: list[int], task: Task[R], sent: Any, exchange: int) -> dict[int, tuple[Answer, R]]:
+        """The proper replies of one exchange, by client."""
         name, kinds = str(getattr(task, "__name__", task)), kinds_of(getattr(task, "__self__", task))
         proper = self.expected.of(task, sent)
 
-        def made(nonce: str, asked: list[int]) -> Message:
+        def make_message(nonce: str, asked: list[int]) -> Message:
             ask = Ask(
                 run=self.run, fingerprint=self.fingerprint, nonce=nonce, round=self.round, exchange=exchange, task=name,
-                **self.versions.said(asked),
+                starts=self.versions.starts(asked), keep=self.versions.needed(asked),
             )  # fmt: skip
             return Message(ask.to_dict(), sent)
 
-        def check(answer: Answer, reply: Any) -> tuple[Answer, Any]:
-            wrong = fault(reply, reply if proper is None else proper)
-            if wrong:
-                raise BadMessage(wrong)
-            return answer, reply
+        def check(client: int, answer: Answer, reply: Any) -> tuple[Answer, Any] | Fault:
+            return fault(client, reply, reply if proper is None else proper) or (answer, reply)
 
         where = f"round {self.round + 1}, exchange {exchange + 1}"
-        good = self.courier.collect(clients, self.courier.least(len(clients)), made, kinds, check, where, self.round)
+        least = self.courier.least(len(clients))
+        good = self.courier.collect(clients, least, make_message, kinds, check, where, self.round)
         return good if proper is not None else _alike(good)
 
-    def state(self) -> dict[str, Any]:
-        """For a checkpoint: which memory counts, and the totals."""
-        return {"versions": self.versions.to_dict(), "sites": self.attendance.to_dict()}
+    def settings(self) -> dict[str, Any]:
+        """Sums are taken in cohort order, whatever carries the replies."""
+        return {"name": "remoteclients"}
 
-    def restore(self, said: dict[str, Any]) -> None:
+    def state(self) -> ClientsState:
+        """For a checkpoint: which memory counts, and the totals. The memory itself stays at the sites."""
+        return ClientsState(notes={"versions": self.versions.to_dict(), "sites": self.attendance.to_dict()})
+
+    def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: dict[str, Any], algorithm: object) -> None:
         """Go on from a checkpoint."""
-        self.versions.restore(said["versions"])
-        self.attendance.restore(said["sites"])
+        self.versions.restore(notes["versions"])
+        self.attendance.restore(notes["sites"])
+
+    def checkpointed(self) -> None:
+        """Sites may drop memory that no checkpoint speaks of."""
+        self.versions.checkpointed()
+
+    def report(self) -> dict[str, Any]:
+        """Who answered, and what it cost."""
+        return {"sites": self.attendance.to_dict()}
 
 
 def _alike(good: dict[int, tuple[Answer, Any]]) -> dict[int, tuple[Answer, Any]]:

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from fedsaddle.config.resume import same_config
 from fedsaddle.config.schema import Config
-from fedsaddle.data.files.shared_encoding import agree
-from fedsaddle.deployment.config_digests import digests
+from fedsaddle.deployment.agreement import Facts, agree_on_encoding, build_from, digests
 from fedsaddle.deployment.courier import Courier, Patience
-from fedsaddle.deployment.expected_replies import Expected, made_up
+from fedsaddle.deployment.evaluation import RemoteEvaluator
+from fedsaddle.deployment.expected_replies import ExpectedReplies, placeholder_rows
 from fedsaddle.deployment.logs import logged
-from fedsaddle.deployment.placeholder_data import build_from
-from fedsaddle.deployment.preflight import need_deployable
-from fedsaddle.deployment.remote_clients import Deployed
-from fedsaddle.deployment.remote_loop import RemoteLoop, RemoteRows
+from fedsaddle.deployment.preflight import require_deployable
+from fedsaddle.deployment.remote_clients import RemoteClients
 from fedsaddle.deployment.transport import Transport
-from fedsaddle.errors import BadCheckpoint, FedSaddleError
-from fedsaddle.runs.checkpoints import write_json
-from fedsaddle.runs.evaluation import Measures
-from fedsaddle.runs.fingerprint import shared_fingerprint
-from fedsaddle.runs.folder import Output, RunFolder
+from fedsaddle.errors import FedSaddleError
+from fedsaddle.runs.fingerprint import remote_fingerprint, shared_fingerprint
+from fedsaddle.runs.folder import RunFolder
+from fedsaddle.runs.loop import Loop, Settings, Watch
 from fedsaddle.runs.result import Result
 from fedsaddle.runs.target import Target
 
@@ -43,9 +38,9 @@ class DeployedRun:
     out: Path
     patience: Patience
 
-    def go(self, transport: Transport, watch: Callable[[int, dict[str, Any] | None], None] | None = None) -> Result:
+    def go(self, transport: Transport, watch: Watch | None = None) -> Result:
         """Agree, then run; goes on from the newest checkpoint in the folder, if there is one."""
-        need_deployable(self.config)
+        require_deployable(self.config)
         with logged(log, self.out):
             try:
                 return self._go(transport, watch)
@@ -53,71 +48,51 @@ class DeployedRun:
                 log.error("the run ended: %s", reason)
                 raise
 
-    def _go(self, transport: Transport, watch: Callable[[int, dict[str, Any] | None], None] | None) -> Result:
+    def _go(self, transport: Transport, watch: Watch | None) -> Result:
+        folder = RunFolder(self.out)
+        if folder.config.exists():
+            same_config(self.config, folder)
         courier = Courier(transport, self.names, self.patience)
-        told, agreed = self._agreed(courier)
-        loop = self._loop(courier, told, agreed, watch)
-        settings = self.config.run
-        folder = RunFolder(self.out, loop.fingerprint, settings.checkpoint_every)
-        output = Output.to(folder, resume=folder.metrics.exists())
-        loop.resume(output)
-        for reason in output.refused:
+        facts, encoding = agree_on_encoding(courier, self.config, self.name, folder)
+        resumes = folder.holds_run
+        loop = self._loop(courier, facts, encoding, folder, watch)
+        if not resumes:
+            folder.begin([])
+        for reason in loop.resume():
             log.warning("%s; the checkpoint before it is used", reason)
-        write_json(self.out / "config.json", self.config.model_dump(mode="json"))
+        folder.write_config(self.config.model_dump(mode="json"))
         if loop.done:
             log.info("resuming after round %d", loop.done)
-        return loop.go(output)
-
-    def _agreed(self, courier: Courier) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """The facts of all sites and the encoding; a run that goes on keeps what it began with."""
-        path = self.out / "agreed.json"
-        if path.exists():
-            stored = json.loads(path.read_text())
-            if tuple(stored["names"]) != self.names:
-                raise BadCheckpoint(f"{path} is of sites {stored['names']}, not {list(self.names)}; use another name")
-            told, agreed = stored["told"], stored["agreed"]
-        else:
-            heard = courier.errand("facts", self.name, {"config": digests(self.config)}, everyone=True)
-            told = [heard[i] for i in range(len(self.names))]
-            options = self.config.data.options()
-            agreed = agree(
-                told,
-                self.names,
-                str(options.get("task", "auto")),
-                options.get("positive"),
-                str(options.get("target", "y")),
-            )
-            self.out.mkdir(parents=True, exist_ok=True)
-            write_json(path, {"names": self.names, "told": told, "agreed": agreed})
-        return told, agreed
+        return loop.go()
 
     def _loop(
-        self,
-        courier: Courier,
-        told: list[dict[str, Any]],
-        agreed: dict[str, Any],
-        watch: Callable[[int, dict[str, Any] | None], None] | None,
-    ) -> RemoteLoop:
-        settings = self.config.run
-        algorithm, data = build_from(self.config, agreed, self.names)
-        common = shared_fingerprint(algorithm, len(self.names), settings.seed)
-        payload = {"config": digests(self.config), "names": list(self.names), "agreed": agreed}
-        courier.errand(
-            "agree", self.name, payload, fingerprint=common, everyone=not (self.out / "metrics.jsonl").exists()
+        self, courier: Courier, facts: list[Facts], encoding: Facts, folder: RunFolder, watch: Watch | None
+    ) -> Loop:
+        """The loop of every run, over sites: they are the clients, and they measure."""
+        given = self.config.run
+        algorithm, data = build_from(self.config, encoding, self.names)
+        common = shared_fingerprint(algorithm, len(self.names), given.seed)
+        payload = {"config": digests(self.config), "names": list(self.names), "agreed": encoding}
+        courier.request("agree", self.name, payload, fingerprint=common, everyone=not folder.holds_run)
+        train, test = (np.array([one[k] for one in facts], dtype=np.int64) for k in ("rows", "test_rows"))
+        expected = ExpectedReplies(placeholder_rows(data.train.x, data.train.y))
+        clients = RemoteClients(courier, train, self.name, common, expected)
+        settings = Settings(
+            rounds=given.rounds,
+            seed=given.seed,
+            evaluate_every=given.evaluate_every,
+            evaluate_train=given.evaluate_train,
+            checkpoint_every=given.checkpoint_every,
+            target=None if given.target is None else Target.parse(given.target),
+            lost_replies=given.lost_replies,
         )
-        train, test = (np.array([each[k] for each in told], dtype=np.int64) for k in ("rows", "test_rows"))
-        engine = Deployed(courier, train, self.name, common, Expected(made_up(data.train.x, data.train.y)))
-        return RemoteLoop(
-            algorithm=algorithm,
-            engine=engine,  # type: ignore[arg-type]
-            train=RemoteRows("train", train, data.train.positives),  # type: ignore[arg-type]
-            test=RemoteRows("test", test) if test.any() else None,  # type: ignore[arg-type]
-            rounds=settings.rounds,
-            seed=settings.seed,
-            evaluate_every=settings.evaluate_every,
-            evaluate_train=settings.evaluate_train or not test.any(),
-            measures=Measures((), log.warning),
-            target=None if settings.target is None else Target.parse(settings.target),
-            lost_replies=settings.lost_replies,
-            watch=watch,
+        return Loop(
+            algorithm,
+            clients,
+            RemoteEvaluator(algorithm.problem, clients, test),
+            settings,
+            remote_fingerprint(algorithm, train, data.train.positives, given.seed, given.lost_replies),
+            self.config.algorithm.name,
+            folder,
+            watch,
         )

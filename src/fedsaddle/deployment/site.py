@@ -11,31 +11,31 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedsaddle.atomic import write_json
 from fedsaddle.config.build import cast_rows
-from fedsaddle.config.schema import Config
+from fedsaddle.config.schema import Config, read_config
 from fedsaddle.data.files.shared_encoding import encode, facts
 from fedsaddle.data.files.site_file import RawRows, read_site
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Table
-from fedsaddle.deployment.config_digests import difference, digests
+from fedsaddle.deployment.agreement import build_from, difference, digests
+from fedsaddle.deployment.evaluation import measure_site
 from fedsaddle.deployment.logs import logged
-from fedsaddle.deployment.messages import Answer, Errand, failure_of
-from fedsaddle.deployment.own_rows import OwnRows
-from fedsaddle.deployment.placeholder_data import build_from
-from fedsaddle.deployment.site_measures import measured
+from fedsaddle.deployment.messages import Answer, Request
+from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS, RUNS
 from fedsaddle.deployment.site_memory import OnDisk, safe_name
-from fedsaddle.deployment.site_worker import Answering
-from fedsaddle.errors import BadMessage, FedSaddleError, Refused
+from fedsaddle.deployment.site_worker import OwnRows, SiteWorker, failed
+from fedsaddle.errors import BadMessage, Refused
 from fedsaddle.federation.wire import Message, about, pack, unpack
-from fedsaddle.runs.checkpoints import write_json
 from fedsaddle.runs.fingerprint import shared_fingerprint
+from fedsaddle.runs.folder import RunFolder
 
 log = logging.getLogger("fedsaddle.site")
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a site has its things: its name, its rows, and a folder for what its client remembers."""
+class SiteSettings:
+    """What a site is called, where it has its rows, and a folder for what its client remembers."""
 
     name: str
     data: Path
@@ -44,59 +44,62 @@ class Place:
 
 
 @dataclass
-class Ready:
-    """A run that the site has agreed to."""
+class AgreedRun:
+    """A run that the site has agreed to: its worker, and the rows that it measures models on."""
 
-    answering: Answering
+    worker: SiteWorker
     train: Stacked
     test: Stacked | None
 
 
 @dataclass
-class SiteSide:
-    """Answers what its own config allows, and nothing else."""
+class SiteService:
+    """Answers what the site's own config allows, and nothing else."""
 
     config: Config
-    place: Place
+    settings: SiteSettings
     _raw: RawRows | None = None
-    _ready: dict[str, Ready] = field(default_factory=dict)
+    _runs: dict[str, AgreedRun] = field(default_factory=dict)
+
+    @classmethod
+    def from_kit(cls, kit: Path, name: str) -> SiteService:
+        """The service of the site whose kit is in that folder: from the two files that `provision` put there."""
+        stored = json.loads((kit / KIT_SETTINGS).read_text(encoding="utf-8"))
+        test = stored.get("test_data")
+        settings = SiteSettings(name, Path(stored["data"]), kit / RUNS, None if test is None else Path(test))
+        return cls(read_config(kit / KIT_CONFIG), settings)
 
     def answer(self, content: bytes) -> bytes:
         """Answer one message; a failure is told by its kind alone, for its text may speak of data."""
-        with logged(log, self.place.folder):
+        with logged(log, self.settings.folder):
             return self._answer(content)
 
     def _answer(self, content: bytes) -> bytes:
         nonce = ""
         try:
-            message = _errand(content)
-            if message is None:
+            if "do" not in about(content):  # a task, whose records are for its algorithm to read
                 return self._task(content)
-            errand = Errand.read(message.about)
-            nonce = errand.nonce
-            record = self._do(errand, message.record)
-            return pack(Message(Answer(nonce=nonce, version=None).to_dict(), record))
-        except FedSaddleError as reason:
-            log.error("could not answer: %s", reason)
-            failure = failure_of(reason)
+            message = unpack(content, {})
+            request = Request.read(message.about)
+            nonce = request.nonce
+            record = self._do(request, message.record)
+            return pack(Message(Answer(nonce=nonce, version=None, samples=0, failure=None).to_dict(), record))
         except Exception as reason:
-            log.exception("could not answer")
-            failure = failure_of(reason)
-        return pack(Message(Answer(nonce=nonce, version=None, failure=failure).to_dict()))
+            return failed(nonce, reason)
 
-    def _do(self, errand: Errand, payload: dict[str, Any]) -> Any:
-        if errand.do == "facts":
+    def _do(self, request: Request, payload: dict[str, Any]) -> Any:
+        if request.do == "facts":
             self._same_config(payload["config"])
             return facts(self._rows(), self._standardise)
-        if errand.do == "agree":
-            return self._agree(errand, payload)
-        if errand.do == "measure":
-            ready = self._ready_for(errand.run)
-            if errand.fingerprint != ready.answering.fingerprint:
-                raise Refused(f"agreed on {ready.answering.fingerprint}, asked to measure {errand.fingerprint}")
-            own = ready.train if payload["part"] == "train" else ready.test
-            return measured(ready.answering.algorithm.problem, payload["w"], payload["dual"], own)
-        raise BadMessage(f"unknown errand {errand.do!r:.40}")
+        if request.do == "agree":
+            return self._agree(request, payload)
+        if request.do == "measure":
+            run = self._agreed_run(request.run)
+            if request.fingerprint != run.worker.fingerprint:
+                raise Refused(f"agreed on {run.worker.fingerprint}, asked to measure {request.fingerprint}")
+            own = run.train if payload["part"] == "train" else run.test
+            return measure_site(run.worker.algorithm.problem, payload["w"], payload["dual"], own)
+        raise BadMessage(f"unknown request {request.do!r:.40}")
 
     def _same_config(self, theirs: dict[str, str]) -> None:
         section = difference(digests(self.config), theirs)
@@ -109,8 +112,8 @@ class SiteSide:
             keys = ("target", "client", "features", "delimiter", "together")
             options = {k: v for k, v in self.config.data.options().items() if k in keys} if of_file else {}
             self._raw = read_site(
-                self.place.data,
-                test_path=self.place.test_data,
+                self.settings.data,
+                test_path=self.settings.test_data,
                 test_share=self.config.data.test_share,
                 seed=self.config.run.seed,
                 stratify=self.config.data.stratify,
@@ -123,56 +126,51 @@ class SiteSide:
         """Rows of a named data set were encoded before they were dealt out to sites."""
         return self.config.data.name == "file" and bool(self.config.data.options().get("standardise", True))
 
-    def _agree(self, errand: Errand, payload: dict[str, Any]) -> dict[str, Any]:
+    def _agree(self, request: Request, payload: dict[str, Any]) -> dict[str, Any]:
         self._same_config(payload["config"])
-        ready = self._prepare(errand.run, payload)
-        if ready.answering.fingerprint != errand.fingerprint:
+        prepared = self._prepare(request.run, payload)
+        if prepared.worker.fingerprint != request.fingerprint:
             raise Refused(
-                f"built an algorithm with fingerprint {ready.answering.fingerprint}, the run has {errand.fingerprint}; "
-                "use the same versions of fedsaddle and torch everywhere"
+                f"built an algorithm with fingerprint {prepared.worker.fingerprint}, "
+                f"the run has {request.fingerprint}; use the same versions of fedsaddle and torch everywhere"
             )
-        self._ready[errand.run] = ready
-        path = self._folder(errand.run) / "agreed.json"
+        self._runs[request.run] = prepared
+        path = RunFolder(self._folder(request.run)).agreed
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, payload)
-        return {"rows": len(ready.train.x)}
+        return {"rows": len(prepared.train.x)}
 
-    def _prepare(self, run: str, payload: dict[str, Any]) -> Ready:
+    def _prepare(self, run: str, payload: dict[str, Any]) -> AgreedRun:
         names = tuple(payload["names"])
-        client = names.index(self.place.name)
+        client = names.index(self.settings.name)
         algorithm, data = build_from(self.config, payload["agreed"], names)
         train, test = (self._stacked(t, data.train.positives) for t in encode(self._rows(), payload["agreed"]))
         seed = self.config.run.seed
-        agreed = shared_fingerprint(algorithm, len(names), seed)
+        fingerprint = shared_fingerprint(algorithm, len(names), seed)
         memory = OnDisk(self._folder(run) / "memory")
         rows = OwnRows(train, client, len(names))
-        answering = Answering(algorithm, rows, client, seed, run, agreed, memory)
-        return Ready(answering, train, test if len(test.x) else None)
+        worker = SiteWorker(algorithm, rows, client, seed, run, fingerprint, memory)
+        return AgreedRun(worker, train, test if len(test.x) else None)
 
     def _stacked(self, table: Table, positives: float | None) -> Stacked:
         x, y = torch.from_numpy(np.ascontiguousarray(table.x)), torch.from_numpy(np.ascontiguousarray(table.y))
         ends = np.array([0, len(x)], dtype=np.int64)
         return cast_rows(Stacked(x, y, ends, allow_empty=True, positives=positives), self.config.run.dtype)
 
-    def _ready_for(self, run: str) -> Ready:
+    def _agreed_run(self, run: str) -> AgreedRun:
         """The run as agreed; a process that was started anew finds it on its disk."""
-        if run not in self._ready:
-            path = self._folder(run) / "agreed.json"
+        if run not in self._runs:
+            path = RunFolder(self._folder(run)).agreed
             if not path.is_file():
                 raise BadMessage(f"has not agreed to run {run!r:.60}")
-            self._ready[run] = self._prepare(run, json.loads(path.read_text()))
-        return self._ready[run]
+            self._runs[run] = self._prepare(run, json.loads(path.read_text(encoding="utf-8")))
+        return self._runs[run]
 
     def _task(self, content: bytes) -> bytes:
         run = about(content).get("run")
         if not isinstance(run, str):
             raise BadMessage("a message without a run")
-        return self._ready_for(run).answering.answer(content)
+        return self._agreed_run(run).worker.answer(content)
 
     def _folder(self, run: str) -> Path:
-        return self.place.folder / safe_name(run)
-
-
-def _errand(content: bytes) -> Message | None:
-    """The message if it is an errand; a task's records are for its algorithm to read."""
-    return unpack(content, {}) if "do" in about(content) else None
+        return self.settings.folder / safe_name(run)

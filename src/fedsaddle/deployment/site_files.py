@@ -9,7 +9,7 @@ import numpy as np
 from fedsaddle.data.federated import FederatedData
 
 
-def deal(data: FederatedData, folder: Path) -> list[Path]:
+def write_site_files(data: FederatedData, folder: Path) -> list[Path]:
     """Write each client's rows, encoded, to a .npz file of its own."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from fedsaddle.atomic import write_atomically
 from fedsaddle.errors import BadCheckpoint, BadMessage
 from fedsaddle.federation.wire import Kinds, Message, pack, unpack
-from fedsaddle.runs.checkpoints import write_atomically
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _DIGEST = hashlib.sha256().digest_size

@@ -1,4 +1,4 @@
-"""The site's half: a message in, a message out. It runs tasks of its own algorithm and nothing else."""
+"""The site's half of an exchange: a message in, a message out. It runs tasks of its own algorithm and nothing else."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import inspect
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
-from fedsaddle.data.store import ClientRows
-from fedsaddle.deployment.messages import Answer, Ask, failure_of
+from fedsaddle.data.store import ClientRows, Ints, Labelled, Stacked
+from fedsaddle.deployment.messages import Answer, Ask
 from fedsaddle.deployment.site_memory import InMemory, Versions
 from fedsaddle.engines.memory import Memory
 from fedsaddle.engines.site import LocalSite
@@ -20,11 +22,45 @@ from fedsaddle.federation.clients import Task
 from fedsaddle.federation.randomness import ClientKeys
 from fedsaddle.federation.wire import Kinds, Message, kinds_of, pack, unpack
 
+_FIRST = np.zeros(1, dtype=np.int64)
 log = logging.getLogger("fedsaddle.site")
 
 
+@dataclass(frozen=True)
+class OwnRows:
+    """The rows of a federation of `count` clients of which this site holds one; it knows nothing of the others."""
+
+    alone: Stacked  # its rows, as a federation of one
+    client: int
+    count: int
+
+    @property
+    def positives(self) -> float | None:
+        """The share of label 1 in every minibatch."""
+        return self.alone.positives
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """Its own number of rows; those of others stand as 0."""
+        sizes = np.zeros(self.count, dtype=np.int64)
+        sizes[self.client] = len(self.alone.x)
+        return sizes
+
+    def labelled(self, clients: Ints, label: int) -> Labelled:
+        """Where its rows of one label are."""
+        return self.alone.labelled(_FIRST, label)
+
+    def gather(self, clients: Ints, rows: Ints) -> tuple[Tensor, Tensor]:
+        """Its rows, with an axis of one client."""
+        return self.alone.gather(_FIRST, rows)
+
+    def everything(self, clients: Ints) -> tuple[Tensor, Tensor] | None:
+        """All of them, without a copy."""
+        return self.alone.everything(_FIRST)
+
+
 @dataclass
-class Answering:
+class SiteWorker:
     """One client at its own site. The algorithm is the site's own, built from its own settings."""
 
     algorithm: Any
@@ -46,13 +82,8 @@ class Answering:
             ask = Ask.read(message.about)
             nonce = ask.nonce
             return pack(self._run(ask, message.record))
-        except FedSaddleError as reason:
-            log.error("could not answer: %s", reason)
-            failure = failure_of(reason)
         except Exception as reason:
-            log.exception("could not answer")
-            failure = failure_of(reason)
-        return pack(Message(Answer(nonce=nonce, version=None, failure=failure).to_dict()))
+            return failed(nonce, reason)
 
     def _run(self, ask: Ask, sent: Any) -> Message:
         if (ask.run, ask.fingerprint) != (self.run, self.fingerprint):
@@ -73,7 +104,16 @@ class Answering:
             version = f"{ask.round:08d}-{ask.exchange:03d}-{ask.nonce}"
             self.versions.write(version, memory.kept[self.client])
         self.versions.keep_only({*ask.keep.get(me, ()), *(v for v in (start, version) if v is not None)})
-        return Message(Answer(nonce=ask.nonce, version=version, samples=site.samples).to_dict(), reply)
+        return Message(Answer(nonce=ask.nonce, version=version, samples=site.samples, failure=None).to_dict(), reply)
+
+
+def failed(nonce: str, reason: Exception) -> bytes:
+    """The answer of a site that could not do it; the whole text goes to the site's own log and nowhere else."""
+    if isinstance(reason, FedSaddleError):
+        log.error("could not answer: %s", reason)
+    else:
+        log.error("could not answer", exc_info=reason)
+    return pack(Message(Answer.failed(nonce, reason).to_dict()))
 
 
 def task_of(algorithm: Any, name: str) -> Task[Any]:

@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from fedsaddle.deployment.messages import Fault
+
 
 class Arrival(NamedTuple):
-    """What came back from one client: bytes, or the reason why there are none."""
+    """What came back from one client: bytes, or the fault for which there are none."""
 
     client: int
     content: bytes | None
-    reason: str = ""
+    fault: Fault | None = None
 
 
 class Transport(Protocol):

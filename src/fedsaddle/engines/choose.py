@@ -8,15 +8,17 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
+from fedsaddle.arguments import whole
 from fedsaddle.data.store import ClientRows
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import BadInput
+from fedsaddle.numerics.flat import running_statistics
+from fedsaddle.problems.protocols import HasModel, MinimaxProblem, MinimisationProblem
 
 CACHE_BYTES = 32 << 20  # models and batches of a chunk that fit the caches of common machines
 BATCH_ROWS = 64  # a usual batch
@@ -25,10 +27,11 @@ MEMORY_BYTES = 1 << 30  # rows that a chunk may gather at a time
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 Engine = Serial | Vectorised
+Started = MinimisationProblem | MinimaxProblem  # a problem with a starting point
 
 
 def make_engine(
-    name: str, problem: Any, rows: ClientRows, seed: int, chunk: int | None = None, workers: int | None = None
+    name: str, problem: Started, rows: ClientRows, seed: int, chunk: int | None = None, workers: int | None = None
 ) -> Engine:
     """The engine of that name; `chunk` and `workers` default to the rule of `settings`."""
     if name == "serial":
@@ -38,6 +41,9 @@ def make_engine(
         return Serial(rows, seed)
     if name != "vectorised":
         raise BadInput("engine", name, "choose one of serial, vectorised")
+    for key, value in (("chunk", chunk), ("workers", workers)):
+        if value is not None:
+            whole(key, value, most=1 << 20)
     keep_freed_memory()
     if chunk is not None and chunk > 1 and _keeps_statistics(problem):
         raise BadInput("engine.chunk", chunk, "BatchNorm takes one client at a time; leave it out, or use nn.GroupNorm")
@@ -46,18 +52,18 @@ def make_engine(
     return Vectorised(rows, seed, chunk=many, workers=threads)
 
 
-def settings(problem: Any, rows: ClientRows) -> tuple[int, int]:
+def settings(problem: Started, rows: ClientRows) -> tuple[int, int]:
     """`(chunk, workers)`.
 
     Convolutions are bound by arithmetic, and BatchNorm takes one client at a time: a worker a core. Everything else
     gains from many clients a step, as long as their models and batches stay in the caches and all their rows in memory;
     torch's own threads then share out the large products better than several workers would.
     """
-    model = getattr(problem, "model", None)
+    model = problem.model if isinstance(problem, HasModel) else None
     convolves = model is not None and any(isinstance(part, _CONVOLUTIONS) for part in model.modules())
     if convolves or _keeps_statistics(problem):
         return 1, os.cpu_count() or 1
-    start = problem.initial()
+    start: Tensor | tuple[Tensor, ...] = problem.initial()
     model_bytes = sum(v.numel() * v.element_size() for v in (start if isinstance(start, tuple) else (start,)))
     first = np.zeros(1, dtype=np.int64)
     x, _ = rows.gather(first, first[None])
@@ -67,14 +73,14 @@ def settings(problem: Any, rows: ClientRows) -> tuple[int, int]:
     return int(max(1, min(by_cache, by_memory, MOST_CLIENTS))), 1
 
 
-def _keeps_statistics(problem: Any) -> bool:
-    return bool(getattr(getattr(problem, "flat", None), "tail", 0))
+def _keeps_statistics(problem: Started) -> bool:
+    return isinstance(problem, HasModel) and problem.model is not None and bool(running_statistics(problem.model))
 
 
 def keep_freed_memory() -> None:
     """Tell glibc to keep large freed blocks: handing them back and faulting them in again costs up to half the time."""
     if sys.platform.startswith("linux"):
-        libc = ctypes.CDLL(None)
-        if hasattr(libc, "mallopt"):
-            libc.mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD
-            libc.mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # not in every libc
+        if mallopt is not None:
+            mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD
+            mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD

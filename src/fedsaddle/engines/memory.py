@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedsaddle.federation.clients import Ints, Task
+from fedsaddle.errors import BadCheckpoint
+from fedsaddle.federation.clients import Ints, Remembers, Site, Task
 from fedsaddle.federation.records import Laid, marks
 
 
@@ -31,18 +32,18 @@ class Memory:
             del self.kept[client]
         self.pending.clear()
 
-    def read(self, task: Task[Any], site: Any) -> Any:
+    def read(self, task: Task[Any], site: Site) -> Any:
         """The memory of the site's clients, stacked; new clients start from the algorithm's `fresh(site)`.
 
         It is a copy, which the task may write into.
         """
-        fresh = getattr(getattr(task, "__self__", None), "fresh", None)
-        if fresh is None:
+        owner = getattr(task, "__self__", None)  # the algorithm whose method the task is
+        if not isinstance(owner, Remembers):
             return None
         known = [self.pending[i] if i in self.pending else self.kept.get(i) for i in site.clients.tolist()]
         if (whole := _stacked(known)) is not None:
             return whole
-        blank = fresh(site)
+        blank = owner.fresh(site)
         if blank is None or not any(k is not None for k in known):
             return blank
         kind = type(blank)
@@ -62,10 +63,14 @@ class Memory:
             }
             self.pending[i] = kind(**cut)
 
-    def restore(self, algorithm: Any, site_of: Callable[[int], Any], stored: dict[int, dict[str, Tensor]]) -> None:
+    def restore(
+        self, algorithm: object, site_of: Callable[[int], Site], stored: Mapping[int, Mapping[str, Tensor]]
+    ) -> None:
         """Take over what a checkpoint holds."""
         self.pending.clear()
-        self.kept = {i: type(algorithm.fresh(site_of(i)))(**values) for i, values in stored.items()}
+        if stored and not isinstance(algorithm, Remembers):
+            raise BadCheckpoint("the checkpoint holds clients' memory, and this algorithm keeps none")
+        self.kept = {i: type(algorithm.fresh(site_of(i)))(**values) for i, values in stored.items()}  # type: ignore[attr-defined]
 
 
 def _stacked(known: list[Any]) -> Any:

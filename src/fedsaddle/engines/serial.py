@@ -18,12 +18,12 @@ class Serial(Simulated):
 
     def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
         """Run the task at each client in turn."""
-        clients, each = merged(cohort, weights, self.count)
+        clients, own_weights = merged(cohort, weights, self.count)
         exchange, self.exchange = self.exchange, self.exchange + 1
         reduction = Reduction()
         for c in range(len(clients)):
             one = slice(c, c + 1)
             site = self._site(clients[one], exchange)
             own, reply = task(self.memory.read(task, site), sent, site)
-            self._take(reduction, each[one], site, own, reply)
+            self._take(reduction, own_weights[one], site, own, reply)
         return reduction.answer()

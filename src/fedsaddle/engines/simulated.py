@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from torch import Tensor
 
 from fedsaddle.data.store import ClientRows
 from fedsaddle.engines.memory import Memory
 from fedsaddle.engines.site import LocalSite
-from fedsaddle.federation.clients import Floats, Ints
+from fedsaddle.federation.clients import ClientsState, Floats, Ints
 from fedsaddle.federation.randomness import ClientKeys, Draw
 from fedsaddle.federation.reduction import Reduction
 
@@ -43,6 +46,25 @@ class Simulated:
     def commit(self) -> None:
         """Close the round."""
         self.memory.commit()
+
+    def settings(self) -> dict[str, Any]:
+        """The engine's name."""
+        return {"name": type(self).__name__.lower()}
+
+    def state(self) -> ClientsState:
+        """What clients remember."""
+        return ClientsState(self.memory.kept)
+
+    def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: dict[str, Any], algorithm: object) -> None:
+        """What clients remember, as it was."""
+        self.memory.restore(algorithm, lambda i: LocalSite.alone(self.rows, i), records)
+
+    def checkpointed(self) -> None:
+        """Memory in this process needs no care."""
+
+    def report(self) -> dict[str, Any]:
+        """Simulated clients have nothing to report."""
+        return {}
 
     def _site(self, clients: Ints, exchange: int) -> LocalSite:
         return LocalSite(self.rows, clients, self.draw(self.seed, self.round, exchange, clients))

@@ -36,16 +36,20 @@ class Vectorised(Simulated):
             raise BadInput("workers", self.workers, "use at least one thread")
         self._pool = ThreadPoolExecutor(self.workers, initializer=_one_thread) if self.workers > 1 else None
 
+    def settings(self) -> dict[str, Any]:
+        """Chunks and threads shape the rounding of sums."""
+        return {**super().settings(), "chunk": self.chunk, "workers": self.workers}
+
     def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
         """Run the task for chunk after chunk and add up the replies in cohort order."""
-        clients, each = merged(cohort, weights, self.count)
+        clients, own_weights = merged(cohort, weights, self.count)
         exchange, self.exchange = self.exchange, self.exchange + 1
         size = min(self.chunk, -(-len(clients) // self.workers))  # no worker without work
         chunks = [slice(a, a + size) for a in range(0, len(clients), size)]
         sites = [self._site(clients[s], exchange) for s in chunks]
         reduction = Reduction()
         for s, site, (own, reply) in zip(chunks, sites, self._run(task, sent, sites), strict=True):
-            self._take(reduction, each[s], site, own, reply)
+            self._take(reduction, own_weights[s], site, own, reply)
         return reduction.answer()
 
     def _run(self, task: Task[R], sent: Any, sites: list[LocalSite]) -> Iterator[tuple[Any, R]]:

@@ -6,8 +6,9 @@ serves one site and a whole cohort. Vectors are flat, `(C, d)`; a number per cli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -80,8 +81,30 @@ class Site(Protocol):
 Task = Callable[[Any, Any, Site], tuple[Any, R]]
 
 
+@dataclass(frozen=True)
+class ClientsState:
+    """What a checkpoint holds of the clients: their memory, a record of tensors each, and notes as plain JSON."""
+
+    records: Mapping[int, Any] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """An algorithm whose clients keep something between exchanges."""
+
+    def fresh(self, site: Site) -> Any:
+        """The memory of clients that have none yet: a record of tensors, clients' axis in front; None: nothing."""
+        ...
+
+
+@runtime_checkable
 class Clients(Protocol):
-    """Whoever can be asked: a simulation, a deployed federation, or a wrapper around one."""
+    """Whoever can be asked: a simulation, a deployed federation, or a wrapper around one.
+
+    An engine of your own inherits from it and has `count`, `sizes`, `begin`, `commit` and `ask`. Where its clients
+    remember something between rounds, it has `state` and `restore` as well.
+    """
 
     @property
     def count(self) -> int:
@@ -109,6 +132,31 @@ class Clients(Protocol):
         """
         ...
 
+    @property
+    def samples(self) -> int:
+        """Samples that clients have worked on since the start; 0 where nobody counts."""
+        return 0
+
+    def settings(self) -> dict[str, Any]:
+        """What shapes the rounding of a run, as plain JSON: a run resumes with the same only."""
+        return {"name": type(self).__name__.lower()}
+
+    def state(self) -> ClientsState:
+        """What a checkpoint must hold of the clients, once a round is committed."""
+        return ClientsState()
+
+    def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: dict[str, Any], algorithm: object) -> None:
+        """Go on from a checkpoint: the fields of every client's record, and the notes."""
+        return
+
+    def checkpointed(self) -> None:
+        """The state was written down."""
+        return
+
+    def report(self) -> dict[str, Any]:
+        """What the summary of a run says of the clients."""
+        return {}
+
 
 def merged(cohort: ArrayLike, weights: ArrayLike | None, count: int) -> tuple[Ints, Floats]:
     """Each client once, in order of first appearance, with the sum of its weights."""
@@ -118,12 +166,12 @@ def merged(cohort: ArrayLike, weights: ArrayLike | None, count: int) -> tuple[In
     if asked.min() < 0 or asked.max() >= count:
         wrong = int(asked.min()) if asked.min() < 0 else int(asked.max())
         raise BadInput("cohort", wrong, f"clients are numbered 0 to {count - 1}")
-    each = np.ones(len(asked)) if weights is None else np.asarray(weights, dtype=np.float64)
-    if each.shape != asked.shape:
-        raise BadInput("weights", each.shape, f"give one weight for each of the {len(asked)} clients asked")
+    given = np.ones(len(asked)) if weights is None else np.asarray(weights, dtype=np.float64)
+    if given.shape != asked.shape:
+        raise BadInput("weights", given.shape, f"give one weight for each of the {len(asked)} clients asked")
     clients, first, inverse = np.unique(asked, return_index=True, return_inverse=True)
     if len(clients) == len(asked):
-        return asked, each
-    total: Floats = np.bincount(inverse, weights=each).astype(np.float64)
+        return asked, given
+    total: Floats = np.bincount(inverse, weights=given).astype(np.float64)
     order = np.argsort(first)
     return clients[order], total[order]

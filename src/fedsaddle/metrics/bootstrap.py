@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedsaddle.arguments import number, whole
 from fedsaddle.errors import BadInput
 
 Floats = NDArray[np.float64]
@@ -24,11 +25,17 @@ def bootstrap_auroc(
     """The AUROC of each of k models in each draw, (k, draws).
 
     `scores` are (k, n) or (n,), and client i owns the rows from `offsets[i]` to `offsets[i + 1]`.
+
+    >>> bootstrap_auroc([0.9, 0.2, 0.8], [1, 0, 1], [0, 3], draws=2)
+    array([[1., 1.]])
     """
     s, positive = np.atleast_2d(np.asarray(scores, dtype=np.float64)), np.asarray(labels) > 0
-    ends = np.asarray(offsets, dtype=np.int64)
-    if draws < 1:
-        raise BadInput("draws", draws, "must be at least 1")
+    draws, seed = whole("draws", draws), whole("seed", seed, least=0)
+    if s.ndim != 2 or positive.shape != s.shape[1:]:
+        raise BadInput("scores.shape", s.shape, f"give one score for each of the {positive.size} labels")
+    if np.isnan(s).any():
+        raise BadInput("scores", "not finite", "a model that diverged has no ROC curve; try a smaller step")
+    ends = checked_offsets(offsets, len(positive))
     if positive.all() or not positive.any():
         raise BadInput("labels", "one class only", "the AUROC needs rows of both classes")
     client = np.searchsorted(ends, np.arange(s.shape[1]), side="right")
@@ -43,9 +50,25 @@ def bootstrap_auroc(
 
 
 def interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]:
-    """The middle `level` of the draws."""
+    """The middle `level` of the draws.
+
+    >>> interval([0.0, 0.5, 1.0], level=0.5)
+    (0.25, 0.75)
+    """
+    number("level", level, above=0, below=1)
     low, high = np.quantile(np.asarray(values), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def checked_offsets(offsets: ArrayLike, rows: int, clients: int | None = None) -> Ints:
+    """Where each client's rows begin, from 0 to the number of rows; refuses others."""
+    ends = np.asarray(offsets)
+    fits = ends.ndim == 1 and len(ends) > 1 and ends.dtype.kind in "iu"
+    if not fits or ends[0] != 0 or ends[-1] != rows or (np.diff(ends) < 0).any():
+        raise BadInput("offsets", ends.tolist(), f"must run from 0 up to {rows}, the number of rows, in whole numbers")
+    if clients is not None and len(ends) != clients + 1:
+        raise BadInput("len(offsets)", len(ends), f"{clients} clients need {clients + 1} offsets")
+    return ends.astype(np.int64)
 
 
 class _Strata:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedsaddle.arguments import number, whole
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.roc import standardised, under_steps
 
@@ -23,7 +24,7 @@ Ints = NDArray[np.int64]
 
 def uniform_edges(low: float, high: float, bins: int = 1000) -> Floats:
     """Edges of `bins` bins: equal ones from `low` to `high`, the first and the last open at their outer end."""
-    if not (np.isfinite(low) and np.isfinite(high) and low < high):
+    if number("low", low) >= number("high", high):
         raise BadInput("low, high", (low, high), "give finite numbers, the lower first")
     return low + (high - low) * np.arange(1, _bins(bins)) / bins
 
@@ -35,9 +36,7 @@ def sigmoid_edges(bins: int = 1000) -> Floats:
 
 
 def _bins(bins: int) -> int:
-    if not 2 <= bins <= 10_000_000:
-        raise BadInput("bins", bins, "use 2 to 10,000,000")
-    return bins
+    return whole("bins", bins, least=2, most=10_000_000)
 
 
 @dataclass(frozen=True)
@@ -171,9 +170,16 @@ class ScoreHistogram:
 
 
 def merged(histograms: Iterable[ScoreHistogram]) -> ScoreHistogram:
-    """The histogram of all rows together."""
-    first, *rest = histograms
-    return sum(rest, first)
+    """The histogram of all rows together.
+
+    >>> parts = [ScoreHistogram.of([0.1, 0.9], [0, 1], [0.5]), ScoreHistogram.of([0.6], [1], [0.5])]
+    >>> merged(parts).positives
+    array([0, 2])
+    """
+    parts = list(histograms)
+    if not parts:
+        raise BadInput("histograms", parts, "give at least one")
+    return sum(parts[1:], parts[0])
 
 
 def _from_top(counts: Ints) -> Ints:

@@ -15,7 +15,9 @@ from torch import Tensor
 from fedsaddle.data.store import Stacked
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.objective import Limits, Objective
-from fedsaddle.problems.losses import CrossEntropy
+from fedsaddle.numerics.flat import running_statistics
+from fedsaddle.problems.losses import CrossEntropy, HasLoss
+from fedsaddle.problems.protocols import HasModel, MinimaxProblem, Problem
 from fedsaddle.problems.robust import RobustTraining
 
 
@@ -30,7 +32,7 @@ class Taken(NamedTuple):
 class Position:
     """Where a run stands."""
 
-    problem: Any
+    problem: Problem
     x: Tensor
     y: Tensor | None
     train: Any  # Stacked
@@ -39,15 +41,17 @@ class Position:
     @property
     def pair(self) -> tuple[Tensor, Tensor]:
         """(x, y)."""
-        if self.y is None or not hasattr(self.problem, "gradients"):
+        if self.y is None or not isinstance(self.problem, MinimaxProblem):
             raise BadInput("measures", type(self.problem).__name__, "is no min-max problem; leave this measure out")
-        if getattr(getattr(self.problem, "flat", None), "tail", 0):
+        model = self.problem.model if isinstance(self.problem, HasModel) else None
+        if model is not None and running_statistics(model):
             raise BadInput("measures", "BatchNorm", "the objective is not a function of x alone; use nn.GroupNorm")
         return self.x, self.y
 
     @property
     def objective(self) -> Objective:
         """Over all training rows."""
+        assert isinstance(self.problem, MinimaxProblem)  # `pair` has refused others
         return Objective(self.problem, self.train)
 
 
@@ -182,12 +186,14 @@ class RobustAccuracy:
     def __call__(self, at: Position) -> float:
         """As `RobustTraining` measures it, with the problem's own loss where it has one."""
         rows = classified(self.name, at)
+        assert isinstance(at.problem, HasModel)  # `classified` has refused others
+        assert at.problem.model is not None
         attacked = RobustTraining(
             model=at.problem.model,
             shape=tuple(rows.x.shape[1:]),
             radius=self.radius,
             norm=self.norm,
-            loss=getattr(at.problem, "loss", CrossEntropy()),
+            loss=at.problem.loss if isinstance(at.problem, HasLoss) else CrossEntropy(),
             attack_steps=self.attack_steps,
         )
         return attacked.pooled_measures(at.x, at.x, rows)["robust_accuracy"]
@@ -198,6 +204,7 @@ def classified(name: str, at: Position) -> Stacked:
     rows = at.train if at.test is None else at.test
     with torch.no_grad():
         measured = at.problem.row_measures(at.x, rows.x[:1], rows.y[:1], at.y)
-    if "accuracy" not in measured or getattr(at.problem, "model", None) is None or rows.y.ndim > 1:
+    has_model = isinstance(at.problem, HasModel) and at.problem.model is not None
+    if "accuracy" not in measured or not has_model or rows.y.ndim > 1:
         raise BadInput("measures", name, "this problem does not sort rows into classes; leave it out")
     return rows

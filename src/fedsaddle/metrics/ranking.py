@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsaddle.errors import BadInput
-from fedsaddle.metrics.bootstrap import DRAWS, bootstrap_auroc, interval
-from fedsaddle.numerics.roc import average_precision, roc_curve, under_line
+from fedsaddle.metrics.bootstrap import DRAWS, bootstrap_auroc, checked_offsets, interval
+from fedsaddle.numerics.roc import auroc, average_precision, checked_rows, roc_curve
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -68,9 +67,15 @@ class Ranking:
 def rank(
     scores: Floats, labels: Ints, offsets: Ints, names: Sequence[str], *, draws: int = DRAWS, seed: int = 0
 ) -> Ranking:
-    """Measure scores: higher means more likely positive; client i owns the rows from `offsets[i]` on."""
-    if not np.isfinite(scores).all():
-        raise BadInput("scores", "not finite", "a model that diverged has no ROC curve; try a smaller step")
+    """Measure scores: higher means more likely positive; client i owns the rows from `offsets[i]` on.
+
+    The intervals are those of `draws` bootstrap draws by `seed`. Raises `BadInput` for scores that are not finite.
+
+    >>> rank(np.array([0.9, 0.2, 0.8]), np.array([1, 0, 1]), np.array([0, 2, 3]), ("a", "b")).pooled.auroc
+    1.0
+    """
+    checked_rows(scores, labels)
+    checked_offsets(offsets, len(scores), len(names))
     clients = []
     for i, name in enumerate(names):
         rows = slice(int(offsets[i]), int(offsets[i + 1]))
@@ -91,12 +96,12 @@ def difference(
 
 def _ranked(name: str, scores: Floats, labels: Ints, offsets: Ints | None, draws: int, seed: int) -> Ranked:
     positives = int((labels > 0).sum())
-    negatives, curve = len(labels) - positives, roc_curve(scores, labels)
-    if curve is None:
+    negatives, area = len(labels) - positives, auroc(scores, labels)
+    if area is None:
         return Ranked(name, positives, negatives)
     spans = [0, len(labels)] if offsets is None else offsets
     low, high = interval(bootstrap_auroc(scores, labels, spans, draws=draws, seed=seed))
-    return Ranked(name, positives, negatives, under_line(*curve, 1.0, 0.0), low, high)
+    return Ranked(name, positives, negatives, area, low, high)
 
 
 def _said(ranked: Ranked) -> dict[str, Any]:

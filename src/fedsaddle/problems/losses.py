@@ -47,6 +47,16 @@ class Loss(Protocol):
         return None
 
 
+@runtime_checkable
+class HasLoss(Protocol):
+    """A problem with a loss of scores and targets."""
+
+    @property
+    def loss(self) -> Loss:
+        """It."""
+        ...
+
+
 def _rows(values: Tensor) -> Tensor:
     return values.flatten(2).mean(2) if values.ndim > 2 else values
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from fedsaddle.arguments import function, number
 from fedsaddle.errors import BadInput
 
 
@@ -30,6 +31,7 @@ class RatioCaps(NamedTuple):
 NO_CAPS = RatioCaps()
 
 
+@runtime_checkable
 class Outer(Protocol):
     """f, and the domain in which its argument is kept. `L (C, A, B, q)` are pair losses, `weight (C, B)` sums to B."""
 
@@ -104,6 +106,9 @@ class Ratio(Plain):
     linear: bool = field(default=False, init=False)
     tracked: bool = field(default=False, init=False)
 
+    def __post_init__(self) -> None:
+        number("floor", self.floor, least=0)
+
     def value(self, u: Tensor) -> Tensor:
         """Minus the ratio."""
         return -u[..., 0] / (u[..., 1] + self.floor)
@@ -121,6 +126,9 @@ class Smooth(Plain):
     function: Callable[[Tensor], Tensor]
     linear: bool = field(default=False, init=False)
     tracked: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        function("function", self.function)
 
     def value(self, u: Tensor) -> Tensor:
         """f(u)."""
@@ -168,7 +176,7 @@ class Kl(Exponential):
     tracked: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        _positive("temperature", self.temperature)
+        number("temperature", self.temperature, above=0)
 
     def value(self, u: Tensor) -> Tensor:
         """λ log u."""
@@ -193,8 +201,8 @@ class Power(Exponential):
     tracked: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
-        _positive("temperature", self.temperature)
-        _positive("power", self.power)
+        number("temperature", self.temperature, above=0)
+        number("power", self.power, above=0)
 
     def value(self, u: Tensor) -> Tensor:
         """`log u^p`."""
@@ -220,7 +228,8 @@ class SmoothLog(Exponential):
     tracked: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        _positive("temperature", self.temperature)
+        function("function", self.function)
+        number("temperature", self.temperature, above=0)
 
     def value(self, u: Tensor) -> Tensor:
         """f."""
@@ -229,6 +238,13 @@ class SmoothLog(Exponential):
     def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, caps: RatioCaps = NO_CAPS) -> Tensor:
         """`df/dv · ℓ / (λ u)`."""
         return self.relative(u, L, caps) * _gradient(self.value, u).unsqueeze(2) / self.temperature
+
+
+def inner_parts(outer: Outer) -> int | None:
+    """How many parts q of a pair loss f takes; None: as many as a user's own f does."""
+    if isinstance(outer, Ratio):
+        return 2
+    return 1 if outer.linear or isinstance(outer, Kl | Power) else None
 
 
 def log_mean(logs: Tensor, weight: Tensor) -> Tensor:
@@ -241,8 +257,3 @@ def _gradient(f: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:
     with torch.enable_grad():
         total = f(at).sum()
     return torch.autograd.grad(total, at)[0]
-
-
-def _positive(key: str, value: float) -> None:
-    if not 0 < value < float("inf"):
-        raise BadInput(key, value, "must be a positive number")

@@ -7,23 +7,33 @@ arguments takes together: its values are `(C, A, B, q)`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from fedsaddle.arguments import flag, function, instance, number, whole
 from fedsaddle.errors import BadInput
 
 
-class Scores(NamedTuple):
-    """Scores of some rows, `h (C, B, d_o)`, with the rows' labels `y (C, B)`."""
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Scores of some rows, with the rows' labels."""
 
-    h: Tensor
-    y: Tensor
+    h: Tensor  # (C, B, d_o)
+    y: Tensor  # (C, B)
 
 
+@dataclass(frozen=True, eq=False)
+class WeightedScores(Scores):
+    """Scores of rows that do not count alike: the risk is the mean over pairs of weight times weight times loss."""
+
+    weight: Tensor  # (C, B); 0: padding
+
+
+@runtime_checkable
 class PairLoss(Protocol):
     """A loss of pairs of scores."""
 
@@ -46,6 +56,9 @@ class MarginLoss:
     """A loss of the margin `t = a - b` of two single scores, a being the one that should be higher."""
 
     first_is_higher: bool = True  # else t = b - a
+
+    def __post_init__(self) -> None:
+        flag("first_is_higher", self.first_is_higher)
 
     @property
     def parts(self) -> int:
@@ -81,7 +94,11 @@ class MarginLoss:
 class Square(MarginLoss):
     """`(m - t)²`: with the identity, what min-max AUC optimises."""
 
-    margin: float = 1.0
+    margin: float = 1.0  # m
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        number("margin", self.margin)
 
     def of(self, t: Tensor) -> Tensor:  # noqa: D102
         return (self.margin - t).square()
@@ -94,7 +111,11 @@ class Square(MarginLoss):
 class SquaredHinge(MarginLoss):
     """`max(0, m - t)²`."""
 
-    margin: float = 1.0
+    margin: float = 1.0  # m
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        number("margin", self.margin)
 
     def of(self, t: Tensor) -> Tensor:  # noqa: D102
         return (self.margin - t).relu().square()
@@ -107,7 +128,11 @@ class SquaredHinge(MarginLoss):
 class Hinge(MarginLoss):
     """`max(0, m - t)`."""
 
-    margin: float = 1.0
+    margin: float = 1.0  # m
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        number("margin", self.margin)
 
     def of(self, t: Tensor) -> Tensor:  # noqa: D102
         return (self.margin - t).relu()
@@ -121,6 +146,10 @@ class Logistic(MarginLoss):
     """`log(1 + exp(-s t))`."""
 
     steepness: float = 1.0  # s
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        number("steepness", self.steepness, above=0)
 
     def of(self, t: Tensor) -> Tensor:  # noqa: D102
         return softplus(-self.steepness * t)
@@ -148,6 +177,11 @@ class BarrierHinge(MarginLoss):
     slope_outside: float = 200.0  # β
     width: float = 50.0  # r
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        number("slope_outside", self.slope_outside, above=1)
+        number("width", self.width, above=0)
+
     def of(self, t: Tensor) -> Tensor:  # noqa: D102
         β, r = self.slope_outside, self.width
         return torch.maximum(torch.maximum(r - β * (r + t), β * (t - r)), r - t)
@@ -168,6 +202,9 @@ class Difference(MarginLoss):
 
     def slope(self, t: Tensor) -> Tensor:  # noqa: D102
         return -torch.ones_like(t)
+
+
+MARGIN_LOSS = "give a loss of margins, such as fs.pair_losses.SquaredHinge()"
 
 
 class Differentiated:
@@ -197,8 +234,11 @@ class Contrastive(Differentiated):
     For models with several outputs; both sets are all rows.
     """
 
-    margin: float = 1.0
-    parts: int = 1
+    margin: float = 1.0  # m
+    parts: int = field(default=1, init=False)
+
+    def __post_init__(self) -> None:
+        number("margin", self.margin, above=0)
 
     def value(self, a: Scores, b: Scores) -> Tensor:
         """The loss of every pair."""
@@ -212,8 +252,11 @@ class Contrastive(Differentiated):
 class Precision(Differentiated):
     """`([y_b = 1] L, L)` for a margin loss L: the two sums whose ratio is the precision at a."""
 
-    surrogate: MarginLoss
-    parts: int = 2
+    surrogate: MarginLoss  # L
+    parts: int = field(default=2, init=False)
+
+    def __post_init__(self) -> None:
+        instance("surrogate", self.surrogate, MarginLoss, MARGIN_LOSS)
 
     def value(self, a: Scores, b: Scores) -> Tensor:
         """The loss of every pair, and the same where b is positive."""
@@ -236,8 +279,13 @@ class Custom(Differentiated):
     """
 
     function: Callable[..., Tensor]
-    parts: int = 1
+    parts: int = 1  # q
     labels: bool = False
+
+    def __post_init__(self) -> None:
+        function("function", self.function)
+        whole("parts", self.parts)
+        flag("labels", self.labels)
 
     def value(self, a: Scores, b: Scores) -> Tensor:
         """The loss of every pair."""

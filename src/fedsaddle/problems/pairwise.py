@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from numbers import Integral
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from fedsaddle.arguments import instance
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.flat import InPlace
-from fedsaddle.problems.outers import NO_CAPS, Identity, Outer, RatioCaps, log_mean
-from fedsaddle.problems.pair_losses import PairLoss, Scores, SquaredHinge
+from fedsaddle.problems.outers import NO_CAPS, Identity, Outer, RatioCaps, inner_parts, log_mean
+from fedsaddle.problems.pair_losses import PairLoss, Scores, SquaredHinge, WeightedScores
 from fedsaddle.problems.protocols import AllRows, MinimisationProblem
 from fedsaddle.problems.scored import OverModel, pooled_auroc
 
@@ -22,9 +24,18 @@ MOST_PARTNERS = 2048  # rows of S2 that a row's loss is measured against
 
 @dataclass(frozen=True, kw_only=True)
 class PairwiseRisk(OverModel, MinimisationProblem):
-    """A score model h, a pair loss, an outer function f, and which rows form S1 and S2.
+    """`F(w) = mean over z in S1 of f(mean over z' in S2 of ℓ(h(w; z), h(w; z')))` (eq. 1 of FedX).
 
-    `first` and `second` are labels; None takes all rows, whose labels then travel with their scores.
+    Args:
+        model: h, any network: one output for rankings, several for metric learning.
+        loss: ℓ, of `fs.pair_losses`; for outer functions of exponentials the L of `ℓ = exp(L / λ)`.
+        outer: f, of `fs.outers`; the identity unless given.
+        first: The label of S1; None takes all rows, whose labels then travel with their scores.
+        second: The label of S2, likewise.
+        project_x: Onto the set of w; everywhere unless given.
+
+    Raises:
+        BadInput: An argument is of another kind, or ℓ has not as many parts as f takes.
 
     Example:
         >>> from fedsaddle import PairwiseRisk, models, pair_losses
@@ -39,9 +50,16 @@ class PairwiseRisk(OverModel, MinimisationProblem):
     second: int | None = 0  # S2
 
     def __post_init__(self) -> None:
+        instance("model", self.model, nn.Module, "give a torch.nn.Module, such as fs.models.mlp(30, [16], 1)")
+        _check_object("loss", self.loss, PairLoss, "give a pair loss, such as fs.pair_losses.SquaredHinge()")
+        _check_object("outer", self.outer, Outer, "give an outer function, such as fs.outers.Kl(1.0)")
+        _check_label("first", self.first)
+        _check_label("second", self.second)
         super().__post_init__()
-        if self.outer.linear and self.loss.parts != 1:
-            raise BadInput("loss.parts", self.loss.parts, "the identity takes one part; choose an outer function")
+        wanted = inner_parts(self.outer)
+        if wanted is not None and self.loss.parts != wanted:
+            remedy = f"{type(self.outer).__name__} is of {wanted}; choose another outer function, or another pair loss"
+            raise BadInput("loss.parts", self.loss.parts, remedy)
 
     @property
     def dimension(self) -> int:
@@ -65,33 +83,31 @@ class PairwiseRisk(OverModel, MinimisationProblem):
         g, statistics = self._gradient(w, batch)
         return self.settle_(w.sub_(g, alpha=step), statistics)
 
-    def inner_mean(self, a: Scores, b: Scores, weight: Tensor) -> Tensor:
+    def inner_mean(self, a: Scores, b: WeightedScores) -> Tensor:
         """What u of each a is over these b: the weighted mean of ℓ, (C, A, q)."""
-        return self.outer.observed(self.loss.value(a, b), weight)
+        return self.outer.observed(self.loss.value(a, b), b.weight)
 
     def slopes(
         self,
-        a: Scores,
-        b: Scores,
-        u: Tensor | None,
-        wa: Tensor,
-        wb: Tensor,
+        a: WeightedScores,
+        b: WeightedScores,
+        u: Tensor | None = None,
         scale: Tensor | None = None,
         caps: RatioCaps | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The slopes, in the scores of a and of b, of the mean over all pairs of `wa wb f'(u) ℓ`; no u: f'(u) = 1."""
-        every = ((wa / wa.shape[1]).unsqueeze(2) * (wb / wb.shape[1]).unsqueeze(1)).unsqueeze(-1)
+        """The slopes, in h of a and of b, of the weighted mean over all pairs of `f'(u) ℓ`; no u: f'(u) = 1."""
+        wa, wb = a.weight, b.weight
+        factors = ((wa / wa.shape[1]).unsqueeze(2) * (wb / wb.shape[1]).unsqueeze(1)).unsqueeze(-1)
         if u is not None:
-            every = every * self.outer.factors(u, self.loss.value(a, b), scale, caps or NO_CAPS)
-        return self.loss.slopes(a, b, every)
+            factors = factors * self.outer.factors(u, self.loss.value(a, b), scale, caps or NO_CAPS)
+        return self.loss.slopes(a, b, factors)
 
     def value(self, w: Tensor, batch: Batch) -> Tensor:
         """The risk of each client's own batch, over all its pairs; 0 where it has none."""
-        h = Scores(self.flat.scores(w, batch.x).flatten(2), batch.y)
-        wa, wb = self._sides(h.h, batch)
-        f = self.outer.value(self.inner_mean(h, h, wb))
-        some: Tensor = (wa.amax(1) > 0) & (wb.amax(1) > 0)
-        return torch.where(some, self.outer.total(f, wa), 0.0)
+        a, b = self._sides(self.flat.scores(w, batch.x).flatten(2), batch)
+        f = self.outer.value(self.inner_mean(a, b))
+        has_pairs: Tensor = (a.weight.amax(1) > 0) & (b.weight.amax(1) > 0)
+        return torch.where(has_pairs, self.outer.total(f, a.weight), 0.0)
 
     def gradient(self, w: Tensor, batch: Batch) -> Tensor:
         """Its gradient: u is exact, so that any minimising algorithm can optimise the clients' own pairs."""
@@ -99,22 +115,21 @@ class PairwiseRisk(OverModel, MinimisationProblem):
 
     def _gradient(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
         scores, pull, statistics = self.flat.pullback(w, batch.x)
-        h = Scores(scores.flatten(2), batch.y)
-        wa, wb = self._sides(h.h, batch)
-        u = self.inner_mean(h, h, wb)
+        a, b = self._sides(scores.flatten(2), batch)
+        u = self.inner_mean(a, b)
         scale = None
         if self.outer.tracked:
-            scale = log_mean(self.outer.value(u), wa).unsqueeze(1)
-        to_a, to_b = self.slopes(h, h, u, wa, wb, scale)
+            scale = log_mean(self.outer.value(u), a.weight).unsqueeze(1)
+        to_a, to_b = self.slopes(a, b, u, scale)
         return pull((to_a + to_b).view_as(scores)), statistics
 
-    def _sides(self, like: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """What each row counts in S1 and in S2, with a mean of 1; all 0 where a client has none."""
-        weight = torch.ones_like(like[..., 0]) if batch.weight is None else batch.weight.to(like.dtype)
+    def _sides(self, h: Tensor, batch: Batch) -> tuple[WeightedScores, WeightedScores]:
+        """All rows as S1 and as S2: weights have a mean of 1, and are all 0 where a client has no such row."""
+        weight = torch.ones_like(h[..., 0]) if batch.weight is None else batch.weight.to(h.dtype)
         both = []
         for label in (self.first, self.second):
-            mine = weight if label is None else weight * (batch.y == label).to(like.dtype)
-            both.append(mine / mine.mean(1, keepdim=True).clamp_min(1e-30))
+            mine = weight if label is None else weight * (batch.y == label).to(h.dtype)
+            both.append(WeightedScores(h, batch.y, mine / mine.mean(1, keepdim=True).clamp_min(1e-30)))
         return both[0], both[1]
 
     def client_measures(
@@ -129,13 +144,14 @@ class PairwiseRisk(OverModel, MinimisationProblem):
         if not len(ups) or not len(downs):  # no pairs, no loss
             return np.diff(offsets), {"loss": total}
         downs = downs[:: -(-len(downs) // MOST_PARTNERS)]
-        b, weight = Scores(h[None, downs], y[None, downs]), h.new_ones(1, len(downs))
-        parts = [self._rows(h, y, at, b, weight) for at in torch.split(ups, 1024)]
+        b = WeightedScores(h[None, downs], y[None, downs], h.new_ones(1, len(downs)))
+        parts = [self._risks_of_rows(Scores(h[None, at], y[None, at]), b) for at in torch.split(ups, 1024)]
         np.add.at(total, client, torch.cat(parts).double().numpy())
         return counts, {"loss": np.where(counts > 0, total / np.maximum(counts, 1), np.nan)}
 
-    def _rows(self, h: Tensor, y: Tensor, at: Tensor, b: Scores, weight: Tensor) -> Tensor:
-        f = self.outer.value(self.inner_mean(Scores(h[None, at], y[None, at]), b, weight))[0].unsqueeze(1)
+    def _risks_of_rows(self, a: Scores, b: WeightedScores) -> Tensor:
+        """The risk of each row of a alone, (A,)."""
+        f = self.outer.value(self.inner_mean(a, b))[0].unsqueeze(1)
         return self.outer.total(f, torch.ones_like(f))
 
     def row_measures(self, w: Tensor, x: Tensor, y: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
@@ -156,3 +172,14 @@ class PairwiseRisk(OverModel, MinimisationProblem):
 
 def _where(y: Tensor, label: int | None) -> Tensor:
     return torch.arange(len(y)) if label is None else torch.nonzero(y == label).flatten()
+
+
+def _check_object(key: str, value: object, kind: type, remedy: str) -> None:
+    """An object that follows a protocol; its class will not do."""
+    if isinstance(value, type) or not isinstance(value, kind):
+        raise BadInput(key, value, remedy)
+
+
+def _check_label(key: str, value: object) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
+        raise BadInput(key, value, "must be a label, which is a whole number, or None for all rows")

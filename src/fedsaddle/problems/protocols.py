@@ -18,7 +18,7 @@ from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.flat import InPlace, shrink_
 from fedsaddle.numerics.projections import Projection
 from fedsaddle.problems.outers import Outer, RatioCaps
-from fedsaddle.problems.pair_losses import PairLoss, Scores
+from fedsaddle.problems.pair_losses import PairLoss, Scores, WeightedScores
 
 Pair = tuple[Tensor, Tensor]
 
@@ -180,21 +180,19 @@ class PairwiseProblem(MinimisationProblem, Protocol):
         """The scores in training mode, and what writes a gradient from a slope in them."""
         ...
 
-    def inner_mean(self, a: Scores, b: Scores, weight: Tensor) -> Tensor:
+    def inner_mean(self, a: Scores, b: WeightedScores) -> Tensor:
         """What u of each a is over these b: the weighted mean of ℓ, (C, A, q)."""
         ...
 
     def slopes(
         self,
-        a: Scores,
-        b: Scores,
-        u: Tensor | None,
-        wa: Tensor,
-        wb: Tensor,
+        a: WeightedScores,
+        b: WeightedScores,
+        u: Tensor | None = None,
         scale: Tensor | None = None,
         caps: RatioCaps | None = None,
     ) -> Pair:
-        """The slopes, in the scores of a and of b, of the mean over all pairs of `wa wb f'(u) ℓ`; no u: f'(u) = 1."""
+        """The slopes, in h of a and of b, of the weighted mean over all pairs of `f'(u) ℓ`; no u: f'(u) = 1."""
         ...
 
     def settle_(self, w: Tensor, statistics: Tensor | None) -> Tensor:

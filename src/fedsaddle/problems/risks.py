@@ -4,35 +4,47 @@ from __future__ import annotations
 
 from torch import nn
 
+from fedsaddle.arguments import instance, number
 from fedsaddle.problems.outers import Kl, Power, Ratio
-from fedsaddle.problems.pair_losses import Contrastive, Difference, MarginLoss, Precision, SquaredHinge
+from fedsaddle.problems.pair_losses import (
+    MARGIN_LOSS,
+    Contrastive,
+    Difference,
+    MarginLoss,
+    PairLoss,
+    Precision,
+    SquaredHinge,
+)
 from fedsaddle.problems.pairwise import PairwiseRisk
 
 
-def auc(model: nn.Module, loss: MarginLoss | None = None) -> PairwiseRisk:
+def auc(model: nn.Module, loss: PairLoss | None = None) -> PairwiseRisk:
     """AUROC: the mean loss of all pairs (positive, negative). Linear: for FedX1."""
-    return PairwiseRisk(model=model, loss=loss or SquaredHinge())
+    return PairwiseRisk(model=model, loss=SquaredHinge() if loss is None else loss)
 
 
-def partial_auc(model: nn.Module, loss: MarginLoss | None = None, temperature: float = 1.0) -> PairwiseRisk:
+def partial_auc(model: nn.Module, loss: PairLoss | None = None, temperature: float = 1.0) -> PairwiseRisk:
     """One-way partial AUROC (KL-OPAUC): `mean_+ λ log mean_- exp(L / λ)`; a small λ for a low false positive rate."""
-    return PairwiseRisk(model=model, loss=loss or SquaredHinge(), outer=Kl(temperature))
+    return PairwiseRisk(model=model, loss=SquaredHinge() if loss is None else loss, outer=Kl(temperature))
 
 
 def two_way_partial_auc(
     model: nn.Module,
-    loss: MarginLoss | None = None,
+    loss: PairLoss | None = None,
     temperature: float = 1.0,
     positive_temperature: float = 1.0,
 ) -> PairwiseRisk:
     """Two-way partial AUROC: `λ' log mean_+ (mean_- exp(L / λ))^(λ / λ')`; small λ' for hard positives alone."""
+    number("temperature", temperature, above=0)
+    number("positive_temperature", positive_temperature, above=0)
     outer = Power(temperature / positive_temperature, temperature)
-    return PairwiseRisk(model=model, loss=loss or SquaredHinge(), outer=outer)
+    return PairwiseRisk(model=model, loss=SquaredHinge() if loss is None else loss, outer=outer)
 
 
 def average_precision(model: nn.Module, loss: MarginLoss | None = None) -> PairwiseRisk:
     """AUPRC: minus the mean over positives of the precision; S2 is all rows, whose labels travel with their scores."""
-    return PairwiseRisk(model=model, loss=Precision(loss or SquaredHinge()), outer=Ratio(), second=None)
+    surrogate = SquaredHinge() if loss is None else instance("loss", loss, MarginLoss, MARGIN_LOSS)
+    return PairwiseRisk(model=model, loss=Precision(surrogate), outer=Ratio(), second=None)
 
 
 def p_norm_push(model: nn.Module, power: float = 4.0) -> PairwiseRisk:

@@ -13,7 +13,7 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.flat import FlatModel, shrink_
 from fedsaddle.numerics.projections import Everywhere, Projection, check_projection
-from fedsaddle.numerics.ranking import ranking_measures
+from fedsaddle.numerics.roc import ranking_measures
 from fedsaddle.problems.protocols import DualGradient, Gradients, MinimaxProblem
 
 

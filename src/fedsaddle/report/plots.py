@@ -1,15 +1,17 @@
-"""Pictures of runs. They are drawn without a display and without global state."""
+"""Plots of runs, drawn without a display and without matplotlib's global state."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fedsaddle.atomic import write_atomically
 from fedsaddle.errors import BadInput
-from fedsaddle.runs.checkpoints import write_atomically
 
 UNITS = {
     "round": "round",
@@ -25,12 +27,14 @@ History = Sequence[Mapping[str, Any]]
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write the picture, whole or not at all."""
-    import io
+    """Write a figure atomically, in the format of the path's suffix; PNG without one.
 
+    Raises:
+        BadInput: if matplotlib does not write that format.
+    """
     kind = path.suffix.lstrip(".").lower() or "png"
     if kind not in figure.canvas.get_supported_filetypes():
-        raise BadInput("path", str(path), "is no kind of picture; end the name in .png, .svg or .pdf")
+        raise BadInput("path", str(path), "has an unknown picture format; end the name in .png, .svg or .pdf")
     path.parent.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, dpi=130)
@@ -39,42 +43,53 @@ def save(figure: Figure, path: Path) -> Path:
 
 
 def label(name: str) -> str:
-    """A name without the dollar signs that start a formula."""
+    """A name for matplotlib, with dollar signs escaped: they would start a formula."""
     return name.replace("$", r"\$")
 
 
-def axes_of(figure: Figure, rows: int = 1, columns: int = 1) -> list[Any]:
-    """Plain axes with a light grid."""
-    found = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
-    for axes in found:
+def axes_of(figure: Figure, rows: int = 1, columns: int = 1) -> list[Axes]:
+    """The axes of a grid of panels, row by row, each with a light grid of lines."""
+    panels: list[Axes] = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    for axes in panels:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
-    return list(found)
+    return panels
 
 
 def main_measure(history: History) -> tuple[str, str]:
-    """What a picture should show: ("test", "accuracy"), or what there is."""
+    """The part and the measure to plot: ("test", "accuracy") where there are test rows and accuracies."""
     part = "test" if "test" in history[-1] else "train"
     return part, "accuracy" if "accuracy" in history[-1][part] else "loss"
 
 
 def curve(history: History, statistic: str, measure: str, part: str) -> tuple[list[int], list[float]]:
-    """Rounds and values of one statistic."""
+    """The rounds, and the values of one statistic over the clients."""
     records = [r for r in history if part in r]
     return [r["round"] for r in records], [r[part][measure][statistic] for r in records]
 
 
 def pooled(runs: Mapping[str, History], measure: str, path: Path, *, x: str = "round", title: str = "") -> Path:
-    """One pooled measure of one or several runs, over rounds or what else is counted; logarithmic if it falls far."""
+    """Plot one pooled measure of one or several runs; logarithmic where it falls by a factor of 100.
+
+    Args:
+        runs: histories by name.
+        measure: a key of the records' "pooled".
+        path: the file to write.
+        x: the cost on the x axis, a key of `UNITS`.
+        title: above the plot.
+
+    Raises:
+        BadInput: for an unknown `x`, or a run without the measure.
+    """
     if x not in UNITS:
         raise BadInput("x", x, f"choose one of {', '.join(UNITS)}")
     figure = Figure(figsize=(6.4, 4), layout="constrained")
     (axes,) = axes_of(figure)
     lowest, highest = float("inf"), 0.0
     for (name, history), colour in zip(runs.items(), COLOURS * 3, strict=False):
-        there = history[-1].get("pooled", {})
-        if measure not in there:
-            raise BadInput("measure", measure, f"the run {name!r} has {', '.join(there) or 'no pooled measure'}")
+        measures = history[-1].get("pooled", {})
+        if measure not in measures:
+            raise BadInput("measure", measure, f"the run {name!r} has {', '.join(measures) or 'no pooled measure'}")
         values = [r["pooled"][measure] for r in history]
         axes.plot([r[x] for r in history], values, color=colour, label=label(name))
         lowest, highest = min(lowest, *values), max(highest, *values)
@@ -87,7 +102,7 @@ def pooled(runs: Mapping[str, History], measure: str, path: Path, *, x: str = "r
 
 
 def progress(history: History, path: Path, title: str = "") -> Path:
-    """Worst, mean and best client over the rounds."""
+    """Plot the worst, mean and best client over the rounds."""
     part, measure = main_measure(history)
     figure = Figure(figsize=(6.4, 4), layout="constrained")
     (axes,) = axes_of(figure)
@@ -102,7 +117,7 @@ def progress(history: History, path: Path, title: str = "") -> Path:
 
 
 def comparison(runs: Mapping[str, History], path: Path, title: str = "") -> Path:
-    """Several runs side by side: the worst client, the mean and the spread over the rounds."""
+    """Plot several runs over the rounds: the worst client, the mean and the standard deviation, a panel each."""
     part, measure = main_measure(next(iter(runs.values())))
     figure = Figure(figsize=(12, 3.8), layout="constrained")
     panels = axes_of(figure, 1, 3)
@@ -118,7 +133,7 @@ def comparison(runs: Mapping[str, History], path: Path, title: str = "") -> Path
 
 
 def clients(runs: Mapping[str, History], names: Sequence[str], path: Path) -> Path | None:
-    """The last evaluation of each run, client by client; None if clients were not listed."""
+    """Plot the last evaluation of each run as a bar for each client; None without their values or with over 60."""
     part, measure = main_measure(next(iter(runs.values())))
     if any(part not in h[-1].get("clients", {}) for h in runs.values()) or len(names) > 60:
         return None
@@ -135,7 +150,7 @@ def clients(runs: Mapping[str, History], names: Sequence[str], path: Path) -> Pa
 
 
 def mixture(history: History, names: Sequence[str], path: Path) -> Path | None:
-    """λ over the rounds; None if there is none."""
+    """Plot the mixture λ over the rounds; None if the algorithm has none."""
     records = [r for r in history if "mixture" in r]
     if not records:
         return None
@@ -145,7 +160,7 @@ def mixture(history: History, names: Sequence[str], path: Path) -> Path | None:
     for i in range(len(records[0]["mixture"])):
         shown = label(names[i]) if len(names) <= 12 else None
         axes.plot(rounds, [r["mixture"][i] for r in records], color=COLOURS[i % 8], lw=1, label=shown)
-    axes.set(xlabel="round", ylabel="mixture λ", title="what each client weighs")
+    axes.set(xlabel="round", ylabel="mixture λ", title="weight of each client")
     if len(names) <= 12:
         axes.legend(frameon=False, fontsize=7, ncols=2)
     return save(figure, path)

@@ -1,4 +1,4 @@
-"""A progress bar with the rounds, the worst client and the time left; silent where nobody looks."""
+"""A progress bar with the rounds, the worst client and the remaining time, shown on terminals only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedsaddle.runs.result import main_part
 
 
 class Progress:
-    """Watches a run."""
+    """A progress bar that a run calls after each round; use it as a context manager."""
 
     def __init__(self, console: Console, rounds: int, title: str) -> None:
         self.console = console
@@ -20,13 +20,13 @@ class Progress:
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[figure]}"),
+            TextColumn("{task.fields[worst]}"),
             TimeRemainingColumn(),
             console=console,
             transient=True,
             disable=not console.is_terminal,
         )
-        self.task = self.bar.add_task(title, total=rounds, figure="")
+        self.task = self.bar.add_task(title, total=rounds, worst="")
 
     def __enter__(self) -> Progress:
         self.bar.start()
@@ -36,17 +36,17 @@ class Progress:
         self.bar.stop()
 
     def __call__(self, done: int, record: dict[str, Any] | None) -> None:
-        """After each round."""
+        """Advance to `done` rounds, and show the worst client of an evaluation's record."""
         self.bar.update(self.task, completed=done)
         if record is not None:
             part = main_part(record)
             measure = "accuracy" if "accuracy" in part else "loss"
-            self.bar.update(self.task, figure=f"worst {measure} {part[measure]['worst']:.3f}")
+            self.bar.update(self.task, worst=f"worst {measure} {part[measure]['worst']:.3f}")
 
     def say(self, message: str) -> None:
-        """Plain lines that stay."""
+        """Print a message above the bar."""
         self.console.print(message, highlight=False, markup=False, soft_wrap=True)
 
     def warn(self, message: str) -> None:
-        """A line that stays."""
+        """Print a warning above the bar."""
         self.console.print(f"warning: {message}", highlight=False, markup=False, soft_wrap=True)

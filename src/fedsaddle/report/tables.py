@@ -16,18 +16,23 @@ Summary = Mapping[str, Any]
 
 
 def console() -> Console:
-    """Standard output; as wide as it needs to be where no terminal sets the width."""
-    wide = Console()
-    return wide if wide.is_terminal else Console(width=120)
+    """A console on standard output; 120 columns wide where it is not a terminal."""
+    console = Console()
+    return console if console.is_terminal else Console(width=120)
 
 
 def megabytes(n: int) -> str:
-    """Bytes as MB with a sensible number of digits."""
+    """A number of bytes in MB; two decimals below 100 MB.
+
+    Example:
+        >>> megabytes(1_234_567)
+        '1.23 MB'
+    """
     return f"{n / 1e6:,.2f} MB" if n < 1e8 else f"{n / 1e6:,.0f} MB"
 
 
 def one_run(summary: Summary) -> Table:
-    """The end of one run: every measure and statistic, and what it cost."""
+    """The summary of a run: every measure and statistic, and the costs."""
     ledger = summary["ledger"]
     title = f"{summary['algorithm']}: {summary['rounds']} rounds, {summary['stopped']}"
     if summary.get("target_round"):
@@ -37,7 +42,7 @@ def one_run(summary: Summary) -> Table:
         f"{megabytes(ledger['bytes_up'])} up, {ledger['samples']:,} samples, {summary['seconds']:.1f} s"
     )
     if summary.get("pooled"):
-        cost = ", ".join(_figures(summary["pooled"])) + "\n" + cost
+        cost = ", ".join(_with_errors(summary["pooled"])) + "\n" + cost
     table = Table(title=title, caption=cost, title_justify="left", caption_justify="left")
     table.add_column("")
     for statistic in STATISTICS:
@@ -48,23 +53,23 @@ def one_run(summary: Summary) -> Table:
     return table
 
 
-def _figures(pooled: Mapping[str, float]) -> list[str]:
-    """Pooled figures; one that has an error bound stands with it."""
-    said = []
+def _with_errors(pooled: Mapping[str, float]) -> list[str]:
+    """Pooled measures as text, with ± their error bound where they have one."""
+    texts = []
     for name, value in pooled.items():
         if not (name.endswith("_error") and name.removesuffix("_error") in pooled):
             error = pooled.get(f"{name}_error")
-            said.append(f"{name} {value:.4g}" if error is None else f"{name} {value:.4g} ± {error:.2g}")
-    return said
+            texts.append(f"{name} {value:.4g}" if error is None else f"{name} {value:.4g} ± {error:.2g}")
+    return texts
 
 
 def of_sites(summary: Summary) -> Table:
-    """A deployed run site by site: who answered, bytes really sent, and what the server saw one by one."""
-    shown = [name for name, how in summary["ledger"]["fields"].items() if how != "averaged"]
-    seen = ", ".join(shown) or "nothing"
+    """A deployed run site by site: replies, faults, bytes sent, and the fields that the server sees per site."""
+    fields = [name for name, visibility in summary["ledger"]["fields"].items() if visibility != "averaged"]
+    visible = ", ".join(fields) or "nothing"
     table = Table(
         title="sites",
-        caption=f"seen one by one: {seen}; at evaluations each site's means and score counts",
+        caption=f"Visible to the server per site: {visible}; at evaluations each site's means and score counts",
         title_justify="left",
         caption_justify="left",
     )
@@ -74,15 +79,15 @@ def of_sites(summary: Summary) -> Table:
     table.add_column("why left out")
     for name, line in summary["sites"].items():
         reasons = "; ".join(f"{reason} ({n})" for reason, n in line["left_out"].items())
-        figures = [str(line["answered"]), str(sum(line["left_out"].values()))]
+        counts = [str(line["answered"]), str(sum(line["left_out"].values()))]
         table.add_row(
-            escape(name), *figures, megabytes(line["bytes_down"]), megabytes(line["bytes_up"]), escape(reasons[:100])
+            escape(name), *counts, megabytes(line["bytes_down"]), megabytes(line["bytes_up"]), escape(reasons[:100])
         )
     return table
 
 
 def several_runs(summaries: Mapping[str, Summary], title: str = "") -> Table:
-    """Runs side by side, on the test rows where there are any."""
+    """Summaries of several runs, a row each; on the test rows where there are any."""
     table = Table(title=title, title_justify="left")
     table.add_column("run")
     measure = "accuracy" if all("accuracy" in main_part(dict(s)) for s in summaries.values()) else "loss"
@@ -92,9 +97,9 @@ def several_runs(summaries: Mapping[str, Summary], title: str = "") -> Table:
         table.add_column(head, justify="right")
     for name, summary in summaries.items():
         values, ledger = main_part(dict(summary))[measure], summary["ledger"]
-        figures = [f"{summary['pooled']['auroc']:.4f}"] if ranked else []
-        figures += [f"{values[s]:.4f}" for s in ("worst", "bottom10", "mean", "std")]
+        cells = [f"{summary['pooled']['auroc']:.4f}"] if ranked else []
+        cells += [f"{values[s]:.4f}" for s in ("worst", "bottom10", "mean", "std")]
         reached = "" if summary.get("target_round") is None else f"round {summary['target_round']}"
         cost = [f"{ledger['exchanges']:,}", megabytes(ledger["bytes_up"]), f"{summary['seconds']:.1f}"]
-        table.add_row(escape(name), *figures, str(summary["rounds"]), reached, *cost)
+        table.add_row(escape(name), *cells, str(summary["rounds"]), reached, *cost)
     return table

@@ -1,4 +1,8 @@
-"""Claims of a paper, judged on paired seeds."""
+"""Claims of a paper, tested on paired seeds.
+
+A comparison of two lines is the difference seed by seed. "A is lower than B" holds if the 95 % t-interval of the
+paired difference lies below 0; "A is not inferior to B" holds if it lies above minus a margin.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,14 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsaddle.reproductions.tracks import Floats, Tracks, interval
+from fedsaddle.reproductions.curves import Floats, Runs, t_interval
 
 Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper says, what was measured, and whether it holds."""
+    """What a paper claims, what was measured, and whether the claim holds."""
 
     claim: str
     paper: str
@@ -23,41 +27,41 @@ class Claim:
     holds: bool
 
     def to_dict(self) -> dict[str, str | bool]:
-        """As JSON."""
+        """The claim as plain JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
-class Figures:
-    """One number a seed, and how it is printed."""
+class SeedValues:
+    """One number for each seed, with its name and the digits that are printed."""
 
     name: str
     values: Floats
-    cut: Bools | None = None  # seeds that never got there: their value is the length of the run, a lower bound
+    censored: Bools | None = None  # seeds that never reach the target: their value, the run's length, is a lower bound
     digits: int = 0
 
     @property
-    def bounds(self) -> Bools:
-        """Which values are only lower bounds."""
-        return np.zeros(len(self.values), dtype=bool) if self.cut is None else self.cut
+    def lower_bounds(self) -> Bools:
+        """Which values are lower bounds only."""
+        return np.zeros(len(self.values), dtype=bool) if self.censored is None else self.censored
 
     def __str__(self) -> str:
-        mean, reached = f"{self.values.mean():.{self.digits}f}", int((~self.bounds).sum())
+        mean, reached = f"{self.values.mean():.{self.digits}f}", int((~self.lower_bounds).sum())
         if reached == len(self.values):
             return f"{self.name} {mean}"
         if reached == 0:
             return f"{self.name} never in {mean}"
         return f"{self.name} over {mean} ({reached} of {len(self.values)} seeds)"
 
-    def minus(self, other: Figures) -> Floats:
-        """The paired differences; a sign that lower bounds leave open counts as no difference."""
+    def difference(self, other: SeedValues) -> Floats:
+        """The paired differences; 0 where lower bounds leave the sign open."""
         d = self.values - other.values
-        d = np.where(self.bounds, np.maximum(d, 0), d)
-        return np.where(other.bounds, np.minimum(d, 0), d)
+        d = np.where(self.lower_bounds, np.maximum(d, 0), d)
+        return np.where(other.lower_bounds, np.minimum(d, 0), d)
 
 
-def time_to(
-    tracks: Tracks,
+def time_to_target(
+    runs: Runs,
     label: str,
     target: float | Floats,
     *,
@@ -65,80 +69,91 @@ def time_to(
     window: int = 1,
     unit: str = "round",
     falling: bool = False,
-) -> Figures:
-    """Rounds or local steps to a level, one for all seeds or each seed's own; of a run that never gets there, its
-    whole length as a lower bound."""
-    runs = tracks[label]
-    targets = np.broadcast_to(target, len(runs))
-    hits = [
-        t.reached(column, level, window=window, unit=unit, falling=falling)
-        for t, level in zip(runs, targets.tolist(), strict=True)
+) -> SeedValues:
+    """Rounds or local steps until a column reaches `target`.
+
+    Args:
+        runs: all runs of the figure.
+        label: the line.
+        target: one level for all seeds, or one for each.
+        column: the column that is to reach it.
+        window: rounds of the running mean.
+        unit: the cost that is counted, such as "local_steps".
+        falling: whether the target is reached from above.
+
+    A run that never reaches the target counts with its whole length, as a lower bound.
+    """
+    curves = runs[label]
+    targets = np.broadcast_to(target, len(curves))
+    times = [
+        c.first_reached(column, level, window=window, unit=unit, falling=falling)
+        for c, level in zip(curves, targets.tolist(), strict=True)
     ]
-    last = [t.columns[unit][-1] for t in runs]
-    values = np.array([end if hit is None else hit for hit, end in zip(hits, last, strict=True)])
-    return Figures(label, values, np.array([hit is None for hit in hits]))
+    lengths = [c.columns[unit][-1] for c in curves]
+    values = np.array([length if time is None else time for time, length in zip(times, lengths, strict=True)])
+    return SeedValues(label, values, np.array([time is None for time in times]))
 
 
-def ends(tracks: Tracks, label: str, column: str, rounds: int) -> Floats:
-    """The mean of a column over the last rounds, seed by seed: a level for other lines to get to."""
-    return np.array([t.level(column, rounds) for t in tracks[label]])
-
-
-def time_to_same_level(
-    tracks: Tracks, one: str, other: str, column: str, *, window: int, falling: bool = False
-) -> tuple[Figures, Figures]:
-    """Rounds until two lines get to the level that both keep: seed by seed, the poorer of their last levels."""
-    poorer: Callable[[float, float], float] = max if falling else min
+def time_to_common_level(
+    runs: Runs, one: str, other: str, column: str, *, window: int, falling: bool = False
+) -> tuple[SeedValues, SeedValues]:
+    """Rounds until each of two lines reaches the level that both attain: for each seed the worse final level."""
+    worse: Callable[[float, float], float] = max if falling else min
     times: list[list[float]] = [[], []]
-    for pair in zip(tracks[one], tracks[other], strict=True):
-        level = poorer(pair[0].level(column), pair[1].level(column))
-        for found, track in zip(times, pair, strict=True):
-            hit = track.reached(column, level, window=window, falling=falling)
-            found.append(track.columns["round"][-1] if hit is None else hit)
-    return Figures(one, np.array(times[0])), Figures(other, np.array(times[1]))
+    for pair in zip(runs[one], runs[other], strict=True):
+        level = worse(pair[0].final_level(column), pair[1].final_level(column))
+        for found, curves in zip(times, pair, strict=True):
+            time = curves.first_reached(column, level, window=window, falling=falling)
+            found.append(curves.columns["round"][-1] if time is None else time)
+    return SeedValues(one, np.array(times[0])), SeedValues(other, np.array(times[1]))
 
 
-def levels(tracks: Tracks, label: str, column: str, rounds: int) -> Figures:
+def final_level(runs: Runs, label: str, column: str, rounds: int) -> Floats:
+    """The mean of a column over the last rounds, for each seed."""
+    return np.array([c.final_level(column, rounds) for c in runs[label]])
+
+
+def final_percent(runs: Runs, label: str, column: str, rounds: int) -> SeedValues:
     """The mean of a column over the last rounds, in per cent."""
-    return Figures(label, np.array([100 * t.level(column, rounds) for t in tracks[label]]), digits=1)
+    return SeedValues(label, np.array([100 * c.final_level(column, rounds) for c in runs[label]]), digits=1)
 
 
-def values_at(tracks: Tracks, label: str, column: str, place: float, unit: str = "round") -> Figures:
+def percent_at(runs: Runs, label: str, column: str, place: float, unit: str = "round") -> SeedValues:
     """The running mean of a column at a round or a local step, in per cent."""
-    return Figures(label, np.array([100 * t.at(column, place, unit=unit) for t in tracks[label]]), digits=1)
+    return SeedValues(label, np.array([100 * c.value_at(column, place, unit=unit) for c in runs[label]]), digits=1)
 
 
-def overall(tracks: Tracks, label: str, column: str, rounds: int) -> Figures:
+def mean_percent(runs: Runs, label: str, column: str, rounds: int) -> SeedValues:
     """The mean of a column over the first rounds, in per cent."""
-    means = [100 * t.column(column)[t.column("round") <= rounds].mean() for t in tracks[label]]
-    return Figures(label, np.array(means), digits=1)
+    means = [100 * c.column(column)[c.column("round") <= rounds].mean() for c in runs[label]]
+    return SeedValues(label, np.array(means), digits=1)
 
 
-def less(claim: str, paper: str, one: Figures, other: Figures) -> Claim:
-    """Holds if `one` is below `other` and the 95 % interval of the paired difference leaves out 0."""
+def lower(claim: str, paper: str, one: SeedValues, other: SeedValues) -> Claim:
+    """Holds if the 95 % interval of the paired difference `one - other` lies below 0."""
     measured, _, high = _difference(one, other)
     return Claim(claim, paper, measured, bool(high < 0))
 
 
-def more(claim: str, paper: str, one: Figures, other: Figures) -> Claim:
-    """Holds if `one` is above `other` and the 95 % interval of the paired difference leaves out 0."""
+def higher(claim: str, paper: str, one: SeedValues, other: SeedValues) -> Claim:
+    """Holds if the 95 % interval of the paired difference `one - other` lies above 0."""
     measured, low, _ = _difference(one, other)
     return Claim(claim, paper, measured, bool(low > 0))
 
 
-def no_less(claim: str, paper: str, one: Figures, other: Figures, margin: float) -> Claim:
-    """Holds if the 95 % interval of the paired difference lies above -`margin`."""
+def non_inferior(claim: str, paper: str, one: SeedValues, other: SeedValues, margin: float) -> Claim:
+    """Holds if the 95 % interval of the paired difference `one - other` lies above `-margin`."""
     measured, low, _ = _difference(one, other)
     return Claim(claim, paper, measured, bool(low > -margin))
 
 
-def never(claim: str, paper: str, found: Figures) -> Claim:
-    """Holds if no seed got there."""
-    reached = int((~found.bounds).sum())
-    return Claim(claim, paper, f"{reached} of {len(found.values)} seeds; {found}", reached == 0)
+def never_reached(claim: str, paper: str, times: SeedValues) -> Claim:
+    """Holds if no seed reaches the target."""
+    reached = int((~times.lower_bounds).sum())
+    return Claim(claim, paper, f"{reached} of {len(times.values)} seeds; {times}", reached == 0)
 
 
-def _difference(one: Figures, other: Figures) -> tuple[str, float, float]:
-    mean, low, high = (float(v) for v in interval(one.minus(other)))
+def _difference(one: SeedValues, other: SeedValues) -> tuple[str, float, float]:
+    mean, low, high = (float(v) for v in t_interval(one.difference(other)))
     d = max(one.digits, other.digits)
     return f"{one}, {other}: {mean:+.{d}f} [{low:+.{d}f}, {high:+.{d}f}]", low, high

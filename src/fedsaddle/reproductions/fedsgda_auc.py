@@ -1,28 +1,44 @@
-"""FedSGDA's figures 2, 4 and 5: min-max AUC on CIFAR-10, airplane against the rest, over 500 clients.
+"""FedSGDA's figures 2, 4, 5 and 6: min-max AUC on CIFAR-10, airplane against the rest, over 500 clients.
 
-CPU-sized: 10,000 training pictures (`data_batch_1`) averaged to 8x8 pixels, so 20 a client instead of 100, and an MLP
-192-32-32-32-32-1 of as many weight layers as the paper's network (3 convolutions and 2 dense). The steps are those of
-table 2, but η and c_η are at most 0.1 where K > 1: there 1 diverges on this network.
+Scaled down to a CPU: 10,000 training pictures (`data_batch_1`) averaged to 8x8 pixels, so 20 for each client instead of
+100, and an MLP 192-32-32-32-32-1 with as many weight layers as the paper's network (3 convolutions and 2 dense). The
+steps are those of tables 2 and 3, but η and c_η are at most 0.1 where K > 1, since 1 diverges on this network.
+
+In figure 6, 90 % of the pictures are sorted by label; there η and c_η are 0.03 where K = 20, since 0.1 diverges. Its
+comparison with CODA has 50 clients, all of which participate in every round; FedSGDA's two exchanges a round count as
+two.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 
-from fedsaddle.reproductions.claims import Claim, Figures, less, levels, more, time_to_same_level
-from fedsaddle.reproductions.fedsgda_lines import MB, SOURCE, STORM, line, minibatch, short, storm
-from fedsaddle.reproductions.figure import Figure, Line, Options, Panel, Setting
-from fedsaddle.reproductions.tracks import Tracks
+from fedsaddle.reproductions.claims import (
+    Claim,
+    SeedValues,
+    final_percent,
+    higher,
+    lower,
+    non_inferior,
+    percent_at,
+    time_to_common_level,
+)
+from fedsaddle.reproductions.curves import Runs
+from fedsaddle.reproductions.fedsgda import MB, SOURCE, STORM, line, minibatch, short, storm
+from fedsaddle.reproductions.figure import Claims, Figure, Line, Options, Panel, Setting
 
 ROUNDS = 100
-EVERY = 10  # rounds between evaluations
-LEVEL = 20  # rounds at the end that make up a level
+EVALUATE_EVERY = 10  # rounds
+LEVEL = 20  # rounds at the end whose mean is the final level
 LOCAL, BATCHES = (1, 10, 20), (5, 10)  # K and the minibatch
-LARGEST = 0.1  # of η and c_η where K > 1
+MAX_STEP = 0.1  # of η and c_η where K > 1
 RHO = 1 / 5
 AUC = "auroc"
 
-# Table 2, (S, K, minibatch): η, γ of MB; c_η, c_γ, c_α of STORM, whose ρ is 1/5.
+# Table 2, (S, K, minibatch): η, γ of MB; c_η, c_γ, c_α of STORM with ρ = 1/5.
 TABLE_2: dict[tuple[int, int, int], tuple[tuple[float, float], tuple[float, float, float]]] = {
     (5, 1, 5): ((1, 1e-2), (1, 1e-1, 5)),
     (5, 1, 10): ((1, 1e-2), (1, 1e-1, 5)),
@@ -46,38 +62,38 @@ TABLE_2: dict[tuple[int, int, int], tuple[tuple[float, float], tuple[float, floa
 
 
 def setting(split: Options) -> Setting:
-    """The pictures, the network and the problem of all AUC figures."""
+    """The data, the network and the problem of all AUC figures."""
     options = {"positive": ["airplane"], "normalise": "symmetric", "first": 10_000, "side": 8}
     return Setting(
         data={"name": "cifar10", **split, "clients": 500, "options": options},
         model="mlp",
         model_options={"hidden": [32, 32, 32, 32]},
         problem="auc",
-        evaluate_every=EVERY,
+        evaluate_every=EVALUATE_EVERY,
     )
 
 
 def steps(
     algorithm: str,
     local: int,
-    flat: tuple[float, float],
-    falling: tuple[float, float, float],
-    largest: float = LARGEST,
+    constant: tuple[float, float],
+    decaying: tuple[float, float, float],
+    max_step: float = MAX_STEP,
 ) -> Options:
-    """A row of the table, with η and c_η small enough for this network."""
-    most = 1.0 if local == 1 else largest
+    """The steps of a row of the table, with η and c_η limited to `max_step` where K > 1."""
+    limit = 1.0 if local == 1 else max_step
     if algorithm == MB:
-        return minibatch(min(most, flat[0]), float(flat[1]))
-    return storm(min(most, falling[0]), float(falling[1]), falling[2], RHO)
+        return minibatch(min(limit, constant[0]), float(constant[1]))
+    return storm(min(limit, decaying[0]), float(decaying[1]), decaying[2], RHO)
 
 
 def label(algorithm: str, local: int, batch: int, sampled: int | None = None) -> str:
-    """The name of a line; S is named where it is not the figure's."""
+    """The label of a line; it names S where `sampled` is given."""
     return f"{short(algorithm)}, K = {local}, batch {batch}" + ("" if sampled is None else f", S = {sampled}")
 
 
-def lines(sampled: int) -> list[Line]:
-    """Both algorithms with every K and minibatch."""
+def iid_lines(sampled: int) -> list[Line]:
+    """Both algorithms with every K and minibatch size."""
     made = []
     for batch in BATCHES:
         for colour, local in enumerate(LOCAL):
@@ -88,8 +104,8 @@ def lines(sampled: int) -> list[Line]:
     return made
 
 
-def fewer_clients() -> list[Line]:
-    """K = 20 with minibatches of 10 at the S of the other figures."""
+def smaller_cohort_lines() -> list[Line]:
+    """K = 20 with minibatches of 10 and the S of figures 2 and 4."""
     made = []
     for colour, sampled in ((3, 5), (4, 10)):
         for algorithm in (MB, STORM):
@@ -98,25 +114,34 @@ def fewer_clients() -> list[Line]:
     return made
 
 
-def local_step_claims(tracks: Tracks, names: dict[tuple[str, int], str], said: str, best: str) -> list[Claim]:
-    """K = 10 and 20 above K = 1 at the end and sooner at its level; K = 20 above K = 10."""
+def local_step_claims(runs: Runs, names: dict[tuple[str, int], str], statement: str, best: str) -> list[Claim]:
+    """K = 10 and 20 end above K = 1 and reach its level sooner; with `best`, K = 20 ends above K = 10.
+
+    Args:
+        runs: all runs of the figure.
+        names: the labels by algorithm and K.
+        statement: the paper's statement on local steps.
+        best: the paper's statement that K = 20 is best; empty if it makes none.
+    """
     claims = []
     for algorithm in (MB, STORM):
         once = names[algorithm, 1]
         for local in (10, 20):
             many = names[algorithm, local]
-            pair = [levels(tracks, name, AUC, LEVEL) for name in (many, once)]
-            claims.append(more(f"{many} ends with a higher AUC than K = 1 (last {LEVEL} rounds)", said, *pair))
-            sooner = time_to_same_level(tracks, many, once, AUC, window=EVERY)
-            claims.append(less(f"{many} needs fewer rounds than K = 1 to the level that both keep", said, *sooner))
+            pair = [final_percent(runs, name, AUC, LEVEL) for name in (many, once)]
+            claims.append(higher(f"{many} ends with a higher AUC than K = 1 (last {LEVEL} rounds)", statement, *pair))
+            sooner = time_to_common_level(runs, many, once, AUC, window=EVALUATE_EVERY)
+            claims.append(
+                lower(f"{many} needs fewer rounds than K = 1 to the level that both keep", statement, *sooner)
+            )
         if best:
-            pair = [levels(tracks, names[algorithm, local], AUC, LEVEL) for local in (20, 10)]
-            claims.append(more(f"{names[algorithm, 20]} ends with a higher AUC than K = 10", best, *pair))
+            pair = [final_percent(runs, names[algorithm, local], AUC, LEVEL) for local in (20, 10)]
+            claims.append(higher(f"{names[algorithm, 20]} ends with a higher AUC than K = 10", best, *pair))
     return claims
 
 
-def claims_of(number: int) -> list[str]:
-    """The paper's words, with the figure's number."""
+def statements(number: int) -> list[str]:
+    """The paper's statements on a figure."""
     return [
         f"multiple local iterations achieve significantly higher AUC than one (fig. {number})",
         f"both achieve the best performance when K = 20 (fig. {number})",
@@ -125,48 +150,38 @@ def claims_of(number: int) -> list[str]:
     ]
 
 
-def auc_claims(tracks: Tracks, number: int) -> list[Claim]:
-    """Local steps help, STORM is above MB at K = 20, and less sensitive to the minibatch."""
-    many, best, above, steady = claims_of(number)
+def auc_claims(number: int, runs: Runs) -> list[Claim]:
+    """Local steps help; STORM is above MB at K = 20, and less sensitive to the minibatch size."""
+    many, best, above, insensitive = statements(number)
     claims = []
     for batch in BATCHES:
         names = {(a, k): label(a, k, batch) for a in (MB, STORM) for k in LOCAL}
-        claims += local_step_claims(tracks, names, many, best)
-        pair = [levels(tracks, names[a, 20], AUC, LEVEL) for a in (STORM, MB)]
-        claims.append(more(f"STORM ends with a higher AUC than MB, K = 20, batch {batch}", above, *pair))
+        claims += local_step_claims(runs, names, many, best)
+        pair = [final_percent(runs, names[a, 20], AUC, LEVEL) for a in (STORM, MB)]
+        claims.append(higher(f"STORM ends with a higher AUC than MB, K = 20, batch {batch}", above, *pair))
 
-    def gap(algorithm: str) -> Figures:
-        small, large = (levels(tracks, label(algorithm, 20, b), AUC, LEVEL).values for b in BATCHES)
-        return Figures(f"{short(algorithm)}'s gap", np.abs(large - small), digits=1)
+    def gap(algorithm: str) -> SeedValues:
+        small, large = (final_percent(runs, label(algorithm, 20, b), AUC, LEVEL).values for b in BATCHES)
+        return SeedValues(f"{short(algorithm)}'s gap", np.abs(large - small), digits=1)
 
     text = "MB's AUC differs more between minibatches of 5 and 10 than STORM's, K = 20"
-    return [*claims, more(text, steady, gap(MB), gap(STORM))]
+    return [*claims, higher(text, insensitive, gap(MB), gap(STORM))]
 
 
-def five_claims(tracks: Tracks) -> list[Claim]:
-    """Figure 2."""
-    return auc_claims(tracks, 2)
-
-
-def ten_claims(tracks: Tracks) -> list[Claim]:
-    """Figure 4."""
-    return auc_claims(tracks, 4)
-
-
-def twenty_claims(tracks: Tracks) -> list[Claim]:
-    """Figure 5, and that more clients a round help."""
-    claims = auc_claims(tracks, 5)
-    said = "when K = 20, both achieve higher test AUC as S increases (figs. 2, 4, 5)"
+def cohort_claims(runs: Runs) -> list[Claim]:
+    """Figure 5: the claims of figures 2 and 4, and that a larger S helps."""
+    claims = auc_claims(5, runs)
+    statement = "when K = 20, both achieve higher test AUC as S increases (figs. 2, 4, 5)"
     for algorithm in (MB, STORM):
         names = {5: label(algorithm, 20, 10, 5), 10: label(algorithm, 20, 10, 10), 20: label(algorithm, 20, 10)}
         for few, many in ((5, 10), (10, 20)):
-            pair = [levels(tracks, names[s], AUC, LEVEL) for s in (many, few)]
+            pair = [final_percent(runs, names[s], AUC, LEVEL) for s in (many, few)]
             text = f"{short(algorithm)}, K = 20, batch 10: S = {many} ends with a higher AUC than S = {few}"
-            claims.append(more(text, said, *pair))
+            claims.append(higher(text, statement, *pair))
     return claims
 
 
-def _panels(extra: tuple[str, ...] = ()) -> tuple[Panel, ...]:
+def _iid_panels(extra: tuple[str, ...] = ()) -> tuple[Panel, ...]:
     panels = []
     for batch in BATCHES:
         for algorithm in (MB, STORM):
@@ -177,15 +192,16 @@ def _panels(extra: tuple[str, ...] = ()) -> tuple[Panel, ...]:
     return tuple(panels)
 
 
-def _figure(number: int, sampled: int) -> Figure:
-    extra = fewer_clients() if sampled == 20 else []
+def _iid(number: int, sampled: int) -> Figure:
+    extra = smaller_cohort_lines() if sampled == 20 else []
+    claims: Claims = cohort_claims if sampled == 20 else partial(auc_claims, number)
     return Figure(
         f"FedSGDA, AUC on CIFAR-10 (8x8 pixels, MLP), airplane against the rest, 500 clients, S = {sampled}",
         f"{SOURCE}, figure {number}",
         setting({"split": "iid"}),
-        tuple(lines(sampled) + extra),
-        _panels(tuple(made.label for made in extra)),
-        {2: five_claims, 4: ten_claims, 5: twenty_claims}[number],
+        tuple(iid_lines(sampled) + extra),
+        _iid_panels(tuple(made.label for made in extra)),
+        claims,
         seeds=3,
         quick_seeds=2,
         quick_share={5: 0.4, 10: 0.3, 20: 0.2}[sampled],
@@ -193,6 +209,100 @@ def _figure(number: int, sampled: int) -> Figure:
     )
 
 
-FIVE = _figure(2, 5)
-TEN = _figure(4, 10)
-TWENTY = _figure(5, 20)
+FIVE = _iid(2, 5)
+TEN = _iid(4, 10)
+TWENTY = _iid(5, 20)
+
+
+# Figure 6
+
+SORTED_BATCH = 10
+SORTED_MAX_STEP = 0.03  # of η and c_η where K = 20
+MARGIN = 1.0  # percentage points of AUC
+EXCHANGES = 2 * ROUNDS
+STAGE = 50  # rounds of CODA's stages
+
+# Table 3, K: η, γ of MB; c_η, c_γ, c_α of STORM with ρ = 1/5.
+TABLE_3: dict[int, tuple[tuple[float, float], tuple[float, float, float]]] = {
+    1: ((1, 1e-2), (1, 1e-1, 5)),
+    10: ((1e-1, 1e-3), (1e-1, 1e-2, 10)),
+    20: ((1e-1, 1), (1e-1, 1e-1, 10)),
+}
+FIGURE_6C = ((1e-1, 1e-1), (1.0, 1.0, 10.0))
+CODA_STEPS = (1e-2, 1e-1)  # the paper's, and the next value of its grid
+
+
+def label_50(algorithm: str) -> str:
+    """The label of a FedSGDA line with 50 clients."""
+    return f"{short(algorithm)}, 50 clients"
+
+
+def label_coda(step: float) -> str:
+    """The label of a CODA line."""
+    return f"CODA, step {step:g}, 50 clients"
+
+
+def sorted_lines() -> tuple[Line, ...]:
+    """K = 1, 10, 20 with 500 clients; K = 20 and CODA with 50 clients."""
+    made = []
+    for colour, local in enumerate(LOCAL):
+        for algorithm in (MB, STORM):
+            found = steps(algorithm, local, *TABLE_3[local], max_step=SORTED_MAX_STEP if local == 20 else MAX_STEP)
+            made.append(
+                line(label(algorithm, local, SORTED_BATCH), algorithm, 5, local, SORTED_BATCH, found, ROUNDS, colour)
+            )
+    fewer = {"clients": 50}
+    for algorithm in (MB, STORM):
+        found = steps(algorithm, 20, *FIGURE_6C, max_step=SORTED_MAX_STEP)
+        made.append(replace(line(label_50(algorithm), algorithm, None, 20, SORTED_BATCH, found, ROUNDS, 3), data=fewer))
+    for colour, step in enumerate(CODA_STEPS, 4):
+        options = {"local_steps": 20, "batch_size": SORTED_BATCH, "primal_step": step, "stage_rounds": STAGE}
+        made.append(Line(label_coda(step), "CODA", options, EXCHANGES, colour, data=fewer))
+    return tuple(made)
+
+
+def sorted_claims(runs: Runs) -> list[Claim]:
+    """Figure 6: local steps help, K = 10 is close to K = 20, and FedSGDA is above CODA after as many exchanges."""
+    names = {(a, k): label(a, k, SORTED_BATCH) for a in (MB, STORM) for k in LOCAL}
+    statement = "multiple local steps attain higher AUC than one (fig. 6a, 6b)"
+    claims = local_step_claims(runs, names, statement, "")
+    for algorithm in (MB, STORM):
+        ten, twenty = (final_percent(runs, names[algorithm, k], AUC, LEVEL) for k in (10, 20))
+        text = f"{names[algorithm, 10]} ends at most {MARGIN:.0f} point below K = 20"
+        claims.append(non_inferior(text, "the result of K = 10 is close to K = 20 (fig. 6a, 6b)", ten, twenty, MARGIN))
+    last = min(
+        runs[label_50(MB)][0].columns["exchanges"][-1], runs[label_coda(CODA_STEPS[0])][0].columns["exchanges"][-1]
+    )
+    for algorithm in (MB, STORM):
+        for step in CODA_STEPS:
+            pair = [percent_at(runs, name, AUC, last, "exchanges") for name in (label_50(algorithm), label_coda(step))]
+            text = f"{short(algorithm)} is above CODA with step {step:g} after {last:.0f} exchanges, 50 clients"
+            claims.append(higher(text, "both outperform CoDA (fig. 6c)", *pair))
+    return claims
+
+
+def _sorted_panel(algorithm: str) -> Panel:
+    shown = tuple(label(algorithm, k, SORTED_BATCH) for k in LOCAL)
+    return Panel("round", AUC, f"test AUC, {short(algorithm)}, 500 clients", lines=shown)
+
+
+SORTED = Figure(
+    "FedSGDA, AUC on CIFAR-10 (8x8 pixels, MLP), 90 % sorted by label, against CODA",
+    f"{SOURCE}, figure 6",
+    setting({"split": "sorted", "share": 0.9, "column": "class"}),
+    sorted_lines(),
+    (
+        _sorted_panel(MB),
+        _sorted_panel(STORM),
+        Panel(
+            "exchanges",
+            AUC,
+            "test AUC, 50 clients",
+            lines=(label_50(MB), label_50(STORM), *(label_coda(step) for step in CODA_STEPS)),
+        ),
+    ),
+    sorted_claims,
+    seeds=3,
+    quick_seeds=2,
+    quick_share=0.2,
+)

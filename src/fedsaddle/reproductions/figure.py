@@ -1,4 +1,4 @@
-"""What a reproduced figure is made of: data and a model, lines, panels, and the claims that are judged."""
+"""The description of a figure that is reproduced: data and a model, lines, panels, and the claims to test."""
 
 from __future__ import annotations
 
@@ -7,35 +7,38 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedsaddle.reproductions.claims import Claim
-from fedsaddle.reproductions.tracks import Tracks
+from fedsaddle.reproductions.curves import Runs
 
-Options = Mapping[str, Any]
+Options = Mapping[str, Any]  # a table of a config: any TOML value
+Claims = Callable[[Runs], list[Claim]]
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a figure: an algorithm with its settings."""
+    """One line of a figure: an algorithm with its options."""
 
     label: str
     algorithm: str  # a name of `fedsaddle list algorithms`
     options: Options  # as in a config's [algorithm]: schedules and estimators are tables with a name
     rounds: int
-    colour: int = 0  # of fedsaddle.report.plots.COLOURS
+    colour: int = 0  # index into fedsaddle.report.plots.COLOURS
     style: str = "-"
-    chunk: int | None = None  # clients a step; by default the engine's rule
-    data: Options = field(default_factory=dict)  # where it differs from the setting's
-    evaluate_every: int | None = None  # rounds; by default the setting's
-    legend: str = ""  # in the picture, once for all lines that share it; by default the label
-    problem: str | None = None  # where it is not the setting's
-    problem_options: Options = field(default_factory=dict)  # of that problem
+    chunk: int | None = None  # clients in one vectorised step; None: the engine chooses
+    data: Options = field(default_factory=dict)  # overrides the setting's data
+    evaluate_every: int | None = None  # rounds; None: as in the setting
+    legend: str = ""  # entry in the legend, one for all lines that share it; empty: the label
+    problem: str | None = None  # overrides the setting's problem
+    problem_options: Options = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The data, the model and the problem that all lines share."""
+    """The data, the model and the problem that all lines share.
 
-    # Keywords of fedsaddle.load; noise is a table; sources = n trains on the first n clients alone; validation = true
-    # leaves the official test rows out of sight, and tests on rows held out of the training rows.
+    `data` has the keywords of `fedsaddle.load`, and three more: `noise` is a table; `sources = n` trains on the first n
+    clients only; `validation = true` drops the official test rows and tests on held-out training rows.
+    """
+
     data: Options
     model: str  # a name of `fedsaddle list models`
     model_options: Options = field(default_factory=dict)
@@ -47,49 +50,49 @@ class Setting:
 
 @dataclass(frozen=True)
 class Panel:
-    """One of the small plots: a column of the tracks over another."""
+    """A plot of curves: a metric over a cost."""
 
     x: str  # "round", "exchanges", "bytes", "local_steps" or "seconds"
-    y: str  # "test worst", "train global", "test loss mean", or a pooled measure such as "auroc"
+    y: str  # "test worst", "train global", "test loss mean", or a pooled metric such as "auroc"
     title: str
-    window: int = 1  # rounds of the running mean that is drawn
-    target: float | None = None  # a level to mark
-    log: bool = False  # a logarithmic scale for y
-    lines: tuple[str, ...] = ()  # their labels; none stands for all
+    window: int = 1  # rounds of the running mean
+    target: float | None = None  # a horizontal mark
+    log: bool = False  # logarithmic y axis
+    lines: tuple[str, ...] = ()  # labels; empty: all lines
 
 
 @dataclass(frozen=True)
-class Ends:
-    """A small plot of where lines end: the last value of a column over a number that tells the lines apart.
+class FinalValues:
+    """A plot of final values: the last value of a metric over a parameter of the lines.
 
-    With a `base`, what is drawn is the difference to that line, seed by seed.
+    With a `base`, the differences to that line, seed by seed.
     """
 
-    x: str  # what the number is
+    x: str  # the parameter's name
     y: str
     title: str
-    series: Mapping[str, tuple[tuple[float, str], ...]]  # name -> numbers and labels of its lines
-    base: str = ""  # a label
-    log: bool = False  # a logarithmic scale for x
+    series: Mapping[str, tuple[tuple[float, str], ...]]  # name -> pairs of the parameter's value and a line's label
+    base: str = ""  # a line's label
+    log: bool = False  # logarithmic x axis
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a paper, ready to be run anew."""
+    """A figure or table of a paper: everything that `fedsaddle reproduce` needs to run it."""
 
     title: str
     source: str
     setting: Setting
     lines: tuple[Line, ...]
-    panels: tuple[Panel | Ends, ...]
-    claims: Callable[[Tracks], list[Claim]]
+    panels: tuple[Panel | FinalValues, ...]
+    claims: Claims
     seeds: int = 5
     quick_seeds: int = 3
-    quick_share: float = 1.0  # of the rounds
+    quick_share: float = 1.0  # share of the rounds with --quick
     rows: int = 1  # of panels
-    quick_setting: Setting | None = None  # smaller data, where even a few rounds take long
+    quick_setting: Setting | None = None  # smaller data with --quick; None: the same
 
     def quick(self) -> Figure:
-        """The same in about a minute: fewer seeds and, where rounds are dear, fewer of them and fewer clients."""
+        """A shorter version for `--quick`: fewer seeds, and where rounds are expensive fewer rounds and clients."""
         lines = tuple(replace(line, rounds=max(1, round(line.rounds * self.quick_share))) for line in self.lines)
         return replace(self, lines=lines, seeds=self.quick_seeds, setting=self.quick_setting or self.setting)

@@ -1,4 +1,4 @@
-"""The figures that can be run anew, as a plain table: reading it imports nothing heavy."""
+"""The figures that `fedsaddle reproduce` runs, as a plain table without heavy imports."""
 
 from __future__ import annotations
 
@@ -10,59 +10,59 @@ _FEDX = "Guo, Jin, Luo, Yang 2023"
 _SGDA = "Sharma, Panda, Joshi, Varshney 2022"
 _FEDSGDA = "Xie, Zhang, Zhang, Shen, Qian"
 
-EXPERIMENTS: dict[str, Entry] = {
+FIGURES: dict[str, Entry] = {
     "drfa-fig1": Entry(
-        "fedsaddle.reproductions.drfa_fashion:GAPS",
+        "fedsaddle.reproductions.drfa:GAPS",
         "synchronisation gap 5, 10, 15 on Fashion-MNIST, one class a client",
         f"{_DRFA}, figure 1",
     ),
     "drfa-fig2": Entry(
-        "fedsaddle.reproductions.drfa_fashion:BASELINES",
+        "fedsaddle.reproductions.drfa:BASELINES",
         "DRFA, AFL, q-FedAvg and FedAvg on Fashion-MNIST, one class a client",
         f"{_DRFA}, figure 2",
     ),
     "drfa-fig3": Entry(
-        "fedsaddle.reproductions.drfa_fashion:GLOBAL",
+        "fedsaddle.reproductions.drfa:GLOBAL",
         "global training accuracy on Fashion-MNIST over 100 rounds",
         f"{_DRFA}, figure 3",
     ),
     "drfa-fig4": Entry(
-        "fedsaddle.reproductions.drfa_adult:GENDER",
+        "fedsaddle.reproductions.drfa:GENDER",
         "Adult by gender over 10 nodes, logistic regression",
         f"{_DRFA}, figure 4",
     ),
     "drfa-fig5": Entry(
-        "fedsaddle.reproductions.drfa_adult:RACE",
+        "fedsaddle.reproductions.drfa:RACE",
         "Adult by race over 10 nodes, MLP 14-50-50-2",
         f"{_DRFA}, figure 5",
     ),
     "drfa-fig6": Entry(
-        "fedsaddle.reproductions.drfa_shakespeare:SPEAKERS",
+        "fedsaddle.reproductions.drfa:SPEAKERS",
         "Shakespeare, 100 speakers, GRU with 50 units",
         f"{_DRFA}, figure 6",
     ),
     "sgda-fig1": Entry(
-        "fedsaddle.reproductions.sgda_fair:FAIR",
+        "fedsaddle.reproductions.sgda:FAIR",
         "Local SGDA with τ = 1, 5, 10: class-fair classification of Fashion-MNIST",
         f"{_SGDA}, figure 1",
     ),
     "sgda-fig2": Entry(
-        "fedsaddle.reproductions.sgda_robust:CIFAR_ACCURACY",
+        "fedsaddle.reproductions.sgda:CIFAR_ACCURACY",
         "Local SGDA+ with τ = 1, 5, 10: robust test accuracy on CIFAR-10",
         f"{_SGDA}, figure 2",
     ),
     "sgda-fig3": Entry(
-        "fedsaddle.reproductions.sgda_robust:CIFAR_LOSS",
+        "fedsaddle.reproductions.sgda:CIFAR_LOSS",
         "the same runs: robust test loss on CIFAR-10",
         f"{_SGDA}, figure 3",
     ),
     "sgda-fig4": Entry(
-        "fedsaddle.reproductions.sgda_robust:FASHION",
+        "fedsaddle.reproductions.sgda:FASHION",
         "Local SGDA+ with τ = 1, 5, 10: robust test loss and accuracy on Fashion-MNIST",
         f"{_SGDA}, figure 4",
     ),
     "fedsgda-fig1": Entry(
-        "fedsaddle.reproductions.fedsgda_simulation:COHORT",
+        "fedsaddle.reproductions.fedsgda:COHORT",
         "the nonconvex-PL simulation, S = 5, 10, 20",
         f"{_FEDSGDA}, figure 1",
     ),
@@ -72,7 +72,7 @@ EXPERIMENTS: dict[str, Entry] = {
         f"{_FEDSGDA}, figure 2",
     ),
     "fedsgda-fig3": Entry(
-        "fedsaddle.reproductions.fedsgda_simulation:GRID",
+        "fedsaddle.reproductions.fedsgda:GRID",
         "the nonconvex-PL simulation, every S and K of 5, 10, 20",
         f"{_FEDSGDA}, figure 3",
     ),
@@ -87,62 +87,62 @@ EXPERIMENTS: dict[str, Entry] = {
         f"{_FEDSGDA}, figure 5",
     ),
     "fedsgda-fig6": Entry(
-        "fedsaddle.reproductions.fedsgda_sorted:SORTED",
+        "fedsaddle.reproductions.fedsgda_auc:SORTED",
         "AUC on CIFAR-10, 90 % sorted by label, and against CODA",
         f"{_FEDSGDA}, figure 6",
     ),
     "codasca-fig1": Entry(
-        "fedsaddle.reproductions.codasca_windows:FASHION_10",
+        "fedsaddle.reproductions.codasca:FASHION_10",
         "the window of CODASCA and CODA+ on Fashion-MNIST-IH, imratio 10 %",
         f"{_CODASCA}, figure 1",
     ),
     "codasca-fig2": Entry(
-        "fedsaddle.reproductions.codasca_windows:CIFAR_10",
+        "fedsaddle.reproductions.codasca:CIFAR_10",
         "the same on CIFAR100-IH, imratio 10 %",
         f"{_CODASCA}, figure 2",
     ),
     "codasca-fig3": Entry(
-        "fedsaddle.reproductions.codasca_windows:FASHION_30",
+        "fedsaddle.reproductions.codasca:FASHION_30",
         "the same on Fashion-MNIST-IH, imratio 30 %",
         f"{_CODASCA}, figure 3",
     ),
     "codasca-fig4": Entry(
-        "fedsaddle.reproductions.codasca_windows:CIFAR_30",
+        "fedsaddle.reproductions.codasca:CIFAR_30",
         "the same on CIFAR100-IH, imratio 30 %",
         f"{_CODASCA}, figure 4",
     ),
     "codasca-table3": Entry(
-        "fedsaddle.reproductions.codasca_chest:SITES",
+        "fedsaddle.reproductions.codasca:SITES",
         "PneumoniaMNIST over 16 sites, windows of 128 and 256",
         f"{_CODASCA}, table 3",
     ),
     "codasca-table4": Entry(
-        "fedsaddle.reproductions.codasca_chest:SOURCES_ADDED",
+        "fedsaddle.reproductions.codasca:SOURCES_ADDED",
         "PneumoniaMNIST with 1 to 5 sources",
         f"{_CODASCA}, table 4",
     ),
     "fedx-table1": Entry(
-        "fedsaddle.reproductions.fedx_tables:TABLE1",
+        "fedsaddle.reproductions.fedx:TABLE_1",
         "partial AUC on CIFAR-10, CIFAR-100 and PneumoniaMNIST: FedX2 and four others",
         f"{_FEDX}, table 1",
     ),
     "fedx-table2": Entry(
-        "fedsaddle.reproductions.fedx_tables:TABLE2",
+        "fedsaddle.reproductions.fedx:TABLE_2",
         "AUC with 20 % flipped labels on the same data: FedX1 and four others",
         f"{_FEDX}, table 2",
     ),
     "fedx-fig1": Entry(
-        "fedsaddle.reproductions.fedx_ablation:ABLATION",
+        "fedsaddle.reproductions.fedx:ABLATION",
         "FedX2 with more local steps, and with more clients, on CIFAR-10",
         f"{_FEDX}, figure 1",
     ),
     "fedx-fig2": Entry(
-        "fedsaddle.reproductions.fedx_ablation:BUFFERS",
+        "fedsaddle.reproductions.fedx:BUFFERS",
         "FedX2 with the scores of one round and of five, on CIFAR-10",
         f"{_FEDX}, figure 2",
     ),
     "fedx-skew": Entry(
-        "fedsaddle.reproductions.fedx_tables:SKEW",
+        "fedsaddle.reproductions.fedx:SKEW",
         "partial AUC on CIFAR-10 where sites have few positives or none",
         f"beyond {_FEDX}",
     ),

@@ -1,4 +1,4 @@
-"""What a reproduction leaves behind: results.json, plot.png, a table and JSON lines."""
+"""The output of a reproduction: results.json, plot.png, a table for the terminal and JSON lines."""
 
 from __future__ import annotations
 
@@ -11,26 +11,37 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
 from rich.table import Table
 
 from fedsaddle import __version__
+from fedsaddle.atomic import write_atomically
+from fedsaddle.report.plots import COLOURS, axes_of, save
 from fedsaddle.reproductions.claims import Claim
-from fedsaddle.reproductions.figure import Figure
-from fedsaddle.reproductions.picture import draw
-from fedsaddle.reproductions.tracks import Tracks
-from fedsaddle.runs.checkpoints import write_atomically
+from fedsaddle.reproductions.curves import Floats, RunCurves, Runs, t_interval
+from fedsaddle.reproductions.figure import Figure, FinalValues, Line, Panel
+
+_COSTS = {
+    "round": "communication rounds",
+    "exchanges": "exchanges",
+    "bytes": "bytes down and up",
+    "local_steps": "local iterations",
+    "seconds": "seconds of simulation",
+}
 
 
-def write(name: str, figure: Figure, tracks: Tracks, claims: list[Claim], seconds: float, folder: Path) -> None:
-    """Write all figures of all seeds, and the plot."""
+def write(name: str, figure: Figure, runs: Runs, claims: list[Claim], seconds: float, folder: Path) -> None:
+    """Write results.json and plot.png to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    content = results(name, figure, tracks, claims, seconds)
+    content = results(name, figure, runs, claims, seconds)
     write_atomically(folder / "results.json", json.dumps(content, ensure_ascii=False).encode())
-    draw(figure, tracks, folder / "plot.png")
+    draw(figure, runs, folder / "plot.png")
 
 
-def results(name: str, figure: Figure, tracks: Tracks, claims: list[Claim], seconds: float) -> dict[str, Any]:
-    """Everything about the reproduction as plain JSON."""
+def results(name: str, figure: Figure, runs: Runs, claims: list[Claim], seconds: float) -> dict[str, Any]:
+    """The whole reproduction as plain JSON: settings, versions, date, machine, claims and the curves of every run."""
     return {
         "name": name,
         "title": figure.title,
@@ -47,23 +58,102 @@ def results(name: str, figure: Figure, tracks: Tracks, claims: list[Claim], seco
         "lines": [asdict(line) for line in figure.lines],
         "claims": [claim.to_dict() for claim in claims],
         "runs": [
-            {"label": label, "seed": track.seed, "columns": track.columns, "diverged": track.diverged}
-            for label, seeds in tracks.by_label.items()
-            for track in seeds
+            {"label": label, "seed": curves.seed, "columns": curves.columns, "diverged": curves.diverged}
+            for label, seeds in runs.by_label.items()
+            for curves in seeds
         ],
     }
 
 
 def json_lines(claims: list[Claim]) -> str:
-    """One line a claim."""
+    """One line of JSON for each claim."""
     return "\n".join(json.dumps(claim.to_dict(), ensure_ascii=False) for claim in claims)
 
 
 def table(figure: Figure, claims: list[Claim]) -> Table:
-    """The claims side by side with what was measured."""
+    """The claims beside the measurements, for the terminal."""
     shown = Table(title=f"{figure.title}\n{figure.source}", title_justify="left", show_lines=True)
     for head in ("claim", "paper", "measured", "holds"):
         shown.add_column(head, overflow="fold")
     for claim in claims:
         shown.add_row(claim.claim, claim.paper, claim.measured, "yes" if claim.holds else "no")
     return shown
+
+
+def draw(figure: Figure, runs: Runs, path: Path) -> Path:
+    """Draw all panels side by side: means over the seeds with 95 % bands."""
+    columns = len(figure.panels) // figure.rows
+    width, height = 4.6 * columns if columns > 1 else 6.8, 4.8 + 3.4 * (figure.rows - 1)
+    canvas = Canvas(figsize=(width, height), layout="constrained")
+    for axes, panel in zip(axes_of(canvas, figure.rows, columns), figure.panels, strict=True):
+        if isinstance(panel, FinalValues):
+            _draw_final_values(axes, panel, runs)
+        else:
+            _draw_panel(axes, panel, figure, runs)
+    _add_legend(canvas, figure, across=4 if columns > 1 else 3)
+    windows = [panel.window for panel in figure.panels if isinstance(panel, Panel)]
+    seeds, window = len(runs[figure.lines[0].label]), max(windows, default=1)
+    means = f", running means of {window} rounds" if window > 1 else ""
+    canvas.suptitle(f"{figure.title} ({seeds} seeds, 95 % bands{means})", fontsize=10 if columns > 1 else 8)
+    return save(canvas, path)
+
+
+def _add_legend(canvas: Canvas, figure: Figure, across: int) -> None:
+    """One legend for all panels, in the order of the lines, with up to `across` columns."""
+    handles = {k: h for axes in canvas.axes for h, k in zip(*axes.get_legend_handles_labels(), strict=True)}
+    names = dict.fromkeys(line.legend or line.label for line in figure.lines)
+    labels = [name for name in names if name in handles]
+    canvas.legend(
+        [handles[k] for k in labels],
+        labels,
+        loc="outside lower center",
+        ncols=min(across, len(labels)),
+        frameon=False,
+        fontsize=9,
+    )
+
+
+def _draw_panel(axes: Axes, panel: Panel, figure: Figure, runs: Runs) -> None:
+    for line in figure.lines:
+        if not panel.lines or line.label in panel.lines:
+            _draw_line(axes, panel, line, runs[line.label])
+    if panel.target is not None:
+        axes.axhline(panel.target, color="#6b6b6b", lw=0.8, ls=":")
+    axes.set(xlabel=_COSTS[panel.x], ylabel=panel.title)
+    if panel.log:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
+
+
+def _draw_line(axes: Axes, panel: Panel, line: Line, seeds: tuple[RunCurves, ...]) -> None:
+    x = np.mean([curves.column(panel.x) for curves in seeds], axis=0)
+    mean, low, high = t_interval(np.stack([curves.running_mean(panel.y, panel.window) for curves in seeds]))
+    colour = COLOURS[line.colour]
+    axes.plot(x, mean, color=colour, ls=line.style, lw=1.4, label=line.legend or line.label)
+    floor = mean / 10 if panel.log else np.zeros_like(mean)  # no metric is negative, and a logarithm needs more than 0
+    ceiling = np.inf if panel.log or "loss" in panel.y else 1.0  # accuracies and AUCs are at most 1
+    low, high = np.maximum(low, floor), np.minimum(high, ceiling)
+    axes.fill_between(x, low, high, color=colour, alpha=0.12, lw=0)
+
+
+def _draw_final_values(axes: Axes, panel: FinalValues, runs: Runs) -> None:
+    """Means of the last values with 95 % bars, a curve for each series."""
+
+    def last(label: str) -> Floats:
+        return np.array([curves.column(panel.y)[-1] for curves in runs[label]])
+
+    base = last(panel.base) if panel.base else np.zeros(1)
+    for colour, points in zip(COLOURS, panel.series.values(), strict=False):
+        x = [number for number, _ in points]
+        mean, low, high = t_interval(np.stack([last(label) - base for _, label in points], axis=1))
+        axes.errorbar(x, mean, (mean - low, high - mean), color=colour, lw=1.4, marker="o", ms=4, capsize=3)
+    axes.set(xlabel=panel.x, ylabel=panel.title)
+    if panel.log:
+        axes.set_xscale("log", base=2)
+    numbers = sorted({number for points in panel.series.values() for number, _ in points})
+    axes.set_xticks(numbers, [f"{number:g}" for number in numbers])
+    if len(panel.series) > 1:
+        axes.legend(axes.containers, list(panel.series), frameon=False, fontsize=9, loc="lower left")
+    if panel.base:
+        axes.axhline(0, color="#6b6b6b", lw=0.8, ls=":")

@@ -1,7 +1,8 @@
-"""Runs jobs on several processes, one core each. The results depend on the jobs alone, not on how many processes."""
+"""The runs of a figure, on several processes with one core each. Results do not depend on the number of processes."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -9,66 +10,193 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from multiprocessing import active_children, get_context, parent_process
+from typing import Any
 
-from fedsaddle.errors import FedSaddleError
-from fedsaddle.reproductions.jobs import Job, run_job
-from fedsaddle.reproductions.tracks import Track
+import numpy as np
+import torch
 
-Done = Callable[[Track], None]
+from fedsaddle.algorithms.fedx.local_pair import LocalPair
+from fedsaddle.algorithms.protocols import Algorithm
+from fedsaddle.config.build import build_algorithm
+from fedsaddle.config.registry import DATASETS, SPLITS, find
+from fedsaddle.config.schema import validated
+from fedsaddle.data.federated import FederatedData, federate
+from fedsaddle.data.noise import Noise
+from fedsaddle.data.table import Dataset
+from fedsaddle.errors import Diverged, FedSaddleError
+from fedsaddle.reproductions.curves import RunCurves
+from fedsaddle.reproductions.figure import Line, Setting
+from fedsaddle.runs.run import run
 
 
-class Failed(FedSaddleError):
-    """What a job in another process complained of, with that error's words and exit code."""
+@dataclass(frozen=True)
+class Job:
+    """One run: a line of a figure with one seed. Plain data, so that other processes can receive it."""
+
+    setting: Setting
+    line: Line
+    seed: int
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The setting's data with the line's overrides."""
+        return {**self.setting.data, **self.line.data}
+
+
+class JobFailed(FedSaddleError):
+    """An error of a job in another process, with its message and exit code."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
 
 
-def run_jobs(jobs: Sequence[Job], workers: int, done: Done) -> list[Track]:
-    """Run them all, and give their tracks in the order of the jobs; `done` hears of each as it ends."""
+def run_jobs(jobs: Sequence[Job], workers: int, on_finish: Callable[[RunCurves], None]) -> list[RunCurves]:
+    """Run all jobs and return their curves in the order of the jobs.
+
+    Args:
+        jobs: the runs.
+        workers: the number of processes; with one, the runs stay in this process.
+        on_finish: called with the curves of each run as it ends.
+
+    Raises:
+        JobFailed: if a job in another process fails, or a process dies.
+    """
     workers = min(workers, len(jobs))
     if workers < 2:
-        tracks = []
+        curves = []
         for job in jobs:
-            tracks.append(run_job(job))
-            done(tracks[-1])
-        return tracks
+            curves.append(run_job(job))
+            on_finish(curves[-1])
+        return curves
     before = set(active_children())
     # Spawned, not forked: a forked copy of torch's threads may hang.
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_begin)
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_exit_with_parent)
     try:
-        with _deaf_to_interrupts():
-            futures = [pool.submit(_outcome, job) for job in jobs]
+        with _interrupts_ignored():
+            futures = [pool.submit(_curves_or_error, job) for job in jobs]
         for future in as_completed(futures):
-            done(_track(future.result()))
+            on_finish(_curves(future.result()))
         pool.shutdown()
-        return [_track(future.result()) for future in futures]
+        return [_curves(future.result()) for future in futures]
     except BrokenProcessPool as reason:
-        raise Failed("a process that ran a part of the figure died; is there enough memory?", 3) from reason
+        raise JobFailed("a process that ran a part of the figure died; is there enough memory?", 3) from reason
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for process in set(active_children()) - before:
             process.kill()
 
 
-def _outcome(job: Job) -> Track | tuple[str, int]:
-    """The track, or an error in words: not every exception survives the way between processes."""
+def run_job(job: Job) -> RunCurves:
+    """Run a job on one core. The seed determines the split, the initial model and every batch.
+
+    A run that diverges keeps its last finite metrics, so that one line does not end the figure.
+
+    Raises:
+        Diverged: if the run diverges in its first round.
+    """
+    torch.set_num_threads(1)
+    data = _federated(json.dumps(job.data, sort_keys=True), job.seed)
+    algorithm = make_algorithm(job, data)
+    if isinstance(algorithm, LocalPair) and algorithm.centralised:
+        data = data.in_one_place()
+    every = job.line.evaluate_every or job.setting.evaluate_every
+    history: list[dict[str, Any]] = []
+    try:
+        result = run(
+            algorithm,
+            data,
+            job.line.rounds,
+            seed=job.seed,
+            workers=1,
+            chunk=job.line.chunk,
+            evaluate_every=every,
+            evaluate_train=job.setting.evaluate_train,
+            watch=lambda _, record: None if record is None else history.append(record),
+        )
+    except Diverged as reason:
+        if reason.round is None or reason.round == 1:
+            raise
+        if not history:  # evaluate the last finite round
+            short = replace(job.line, rounds=reason.round - 1, evaluate_every=reason.round - 1)
+            return run_job(replace(job, line=short)).carried_forward(job.line.rounds, every, reason.round)
+        curves = RunCurves.from_history(job.line.label, job.seed, history)
+        return curves.carried_forward(job.line.rounds, every, reason.round)
+    if result.summary["stopped"] == "interrupted":
+        raise KeyboardInterrupt
+    return RunCurves.from_history(job.line.label, job.seed, result.history)
+
+
+def make_algorithm(job: Job, data: FederatedData) -> Algorithm[Any]:
+    """The line's algorithm on its problem, with an initial model drawn by the seed."""
+    setting, line = job.setting, job.line
+    config = validated(
+        {
+            "data": {"name": job.data["name"]},
+            "split": {"name": job.data["split"]},
+            "model": {"name": setting.model, **setting.model_options},
+            "problem": _problem_section(setting, line),
+            "algorithm": {"name": line.algorithm, **line.options},
+            "run": {"seed": job.seed},
+        }
+    )
+    return build_algorithm(config, data)[0]
+
+
+def first_sources(data: FederatedData, count: int) -> FederatedData:
+    """The first `count` clients with their training rows; the last of them tests on the rows of all later clients."""
+    ends, test = data.train.offsets[: count + 1], data.test
+    train = replace(data.train, x=data.train.x[: ends[-1]], y=data.train.y[: ends[-1]], offsets=ends)
+    if test is not None:
+        test = replace(test, offsets=np.append(test.offsets[:count], test.offsets[-1]))
+    return replace(data, train=train, test=test, names=data.names[:count])
+
+
+def _problem_section(setting: Setting, line: Line) -> dict[str, Any]:
+    if line.problem is None:
+        return {"name": setting.problem, **setting.problem_options, **line.problem_options}
+    return {"name": line.problem, **line.problem_options}
+
+
+@lru_cache(maxsize=1)
+def _federated(data: str, seed: int) -> FederatedData:
+    """The federated data of a setting; jobs are sorted by seed, so that consecutive ones often share a split."""
+    keywords = json.loads(data)
+    name, split = keywords.pop("name"), keywords.pop("split")
+    dataset, share = _dataset(name, json.dumps(keywords.pop("options", {}))), keywords.pop("test_share", 0.2)
+    if keywords.pop("validation", False):
+        dataset = replace(dataset, test=None)
+    noise, sources = keywords.pop("noise", None), keywords.pop("sources", None)
+    made = federate(dataset, find(SPLITS, "split", split)(**keywords), seed, share)
+    made = made if noise is None else Noise(**noise).apply(made, seed)
+    return made if sources is None else first_sources(made, sources)
+
+
+@lru_cache(maxsize=3)
+def _dataset(name: str, options: str) -> Dataset:
+    made: Dataset = find(DATASETS, "data", name)(**json.loads(options))
+    return made
+
+
+def _curves_or_error(job: Job) -> RunCurves | tuple[str, int]:
+    """The curves, or an error's message and exit code: not every exception can be sent between processes."""
     try:
         return run_job(job)
     except FedSaddleError as error:
         return str(error), error.exit_code
 
 
-def _track(outcome: Track | tuple[str, int]) -> Track:
-    if isinstance(outcome, Track):
+def _curves(outcome: RunCurves | tuple[str, int]) -> RunCurves:
+    if isinstance(outcome, RunCurves):
         return outcome
-    raise Failed(*outcome)
+    raise JobFailed(*outcome)
 
 
-def _begin() -> None:
-    """In each new process: end with the parent, however it ends."""
+def _exit_with_parent() -> None:
+    """Initialise a process: it exits when its parent does."""
     parent = parent_process()
 
     def follow() -> None:
@@ -80,8 +208,8 @@ def _begin() -> None:
 
 
 @contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Processes that start in here ignore Ctrl-C: the parent hears it, and ends them."""
+def _interrupts_ignored() -> Iterator[None]:
+    """Processes that start in this context ignore Ctrl-C; the parent handles it and kills them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

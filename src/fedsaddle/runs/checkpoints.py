@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -15,25 +14,11 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from fedsaddle.atomic import write_atomically, write_json
 from fedsaddle.errors import BadCheckpoint
 
-FORMAT = 1
+FORMAT = 2
 S = TypeVar("S")
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """The file appears with all of its content, or not at all, even if the power fails."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with open(draft, "wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(draft, path)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """JSON, atomically."""
-    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def packed(tensors: Mapping[str, Tensor]) -> bytes:
@@ -59,7 +44,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class Folder:
+class Checkpoints:
     """The checkpoints of one run, newest last; foreign and damaged ones are refused."""
 
     path: Path

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, get_type_hints
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedsaddle.algorithms.hyperparameters import REMEDIES
+from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.data.store import Lazy, Stacked
 from fedsaddle.errors import BadInput, FedSaddleError
 from fedsaddle.federation.clients import Batch
+from fedsaddle.problems.protocols import (
+    KnowsClasses,
+    MinimaxProblem,
+    MinimisationProblem,
+    Problem,
+)
 
 Rows = Stacked | Lazy
 
 
-def fitted(algorithm: Any, train: Rows, test: Stacked | None) -> Rows:
+def check_rows(algorithm: Algorithm[Any], train: Rows, test: Stacked | None) -> Rows:
     """The training rows, checked: all of them now, or those of a lazy client when they are fetched."""
     problem = algorithm.problem
-    _check_kind(algorithm)
+    check_kind(algorithm)
     x, y = train.client(0)
     _try(problem, x[:2], y[:2])
-    classes = problem.known_classes(x[:2]) if hasattr(problem, "known_classes") else None
+    classes = problem.known_classes(x[:2]) if isinstance(problem, KnowsClasses) else None
     if classes is None:
         return train
     if test is not None:
@@ -40,27 +48,48 @@ def fitted(algorithm: Any, train: Rows, test: Stacked | None) -> Rows:
     return replace(train, load=load)
 
 
-def _check_kind(algorithm: Any) -> None:
-    """Min-max algorithms start from a pair (x, y), the others from one vector."""
-    wanted = {f.name: str(f.type) for f in fields(algorithm)} if is_dataclass(algorithm) else {}
-    needs_pair, has_pair = "MinimaxProblem" in wanted.get("problem", ""), isinstance(algorithm.problem.initial(), tuple)
-    if "problem" in wanted and needs_pair != has_pair:
-        remedy = "give it a min-max problem, such as fs.Minimax" if needs_pair else "give it fs.Supervised"
-        name = type(algorithm.problem).__name__
-        raise BadInput("problem", name, f"is not for {type(algorithm).__name__}; {remedy}")
+def check_algorithm(algorithm: object) -> None:
+    """Refuse what is no algorithm."""
+    if isinstance(algorithm, type) or not isinstance(algorithm, Algorithm):
+        name = algorithm.__name__ if isinstance(algorithm, type) else type(algorithm).__name__
+        remedy = "give an object with a problem and the methods start, round and model, such as fs.Drfa(problem=...)"
+        raise BadInput("algorithm", name, remedy)
 
 
-def _try(problem: Any, x: Tensor, y: Tensor) -> None:
+def check_kind(algorithm: Algorithm[Any]) -> None:
+    """Refuse a problem of another kind than the algorithm says, by the type of its `problem`, that it solves."""
+    problem = algorithm.problem
+    if not isinstance(problem, Problem):
+        raise BadInput("problem", type(problem).__name__, "cannot be measured: it needs the method row_measures")
+    try:
+        hint = get_type_hints(type(algorithm)).get("problem")
+    except (NameError, TypeError):  # annotations of the user's own that cannot be looked up say nothing
+        hint = None
+    for kind, remedy in REMEDIES.items():
+        wanted = hint is kind or (isinstance(hint, type) and kind in hint.__mro__)
+        if wanted and not isinstance(problem, kind):
+            raise BadInput("problem", type(problem).__name__, f"is not for {type(algorithm).__name__}; {remedy}")
+    if not isinstance(problem, MinimisationProblem | MinimaxProblem):
+        remedy = "is of no known kind: inherit from fs.MinimisationProblem or fs.MinimaxProblem"
+        raise BadInput("problem", type(problem).__name__, remedy)
+
+
+def _try(problem: Problem, x: Tensor, y: Tensor) -> None:
     """The value of the problem at its start on two rows of the first client."""
-    start = problem.initial()
-    start = start if isinstance(start, tuple) else (start,)
+    batch = Batch(x[None], y[None])
+    start: tuple[Tensor, ...] = ()
     try:
         with torch.no_grad():
-            problem.value(*(v[None] for v in start), Batch(x[None], y[None]))
+            if isinstance(problem, MinimaxProblem):
+                start = problem.initial()
+                problem.value(start[0][None], start[1][None], batch)
+            elif isinstance(problem, MinimisationProblem):
+                start = (problem.initial(),)
+                problem.value(start[0][None], batch)
     except FedSaddleError:
         raise
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as reason:
-        if "out of bounds" in str(reason) and hasattr(problem, "known_classes"):
+        if "out of bounds" in str(reason) and isinstance(problem, KnowsClasses):
             return  # a label; the check of all labels says which
         sizes = " and ".join(f"{len(v):,} {_kind(v)} numbers" for v in start)
         first = str(reason).strip().split("\n")[0]

@@ -11,21 +11,42 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedsaddle.data.store import ClientRows, Stacked
+from fedsaddle.algorithms.protocols import Algorithm
+from fedsaddle.data.store import ClientRows, Ints, Stacked
+from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
 
 
-def fingerprint(algorithm: Any, rows: ClientRows, seed: int, lost_replies: float = 0.0) -> str:
+def fingerprint(algorithm: Algorithm[Any], rows: ClientRows, seed: int, lost_replies: float = 0.0) -> str:
     """Sixteen hex digits; equal for equal runs, different if anything that shapes the trajectory differs."""
+    return _fingerprint(algorithm, rows.sizes, _sampled(rows), rows.positives, seed, lost_replies)
+
+
+def remote_fingerprint(
+    algorithm: Algorithm[Any], sizes: Ints, positives: float | None, seed: int, lost_replies: float
+) -> str:
+    """The fingerprint of a run whose rows lie at sites, which speak through their sizes only."""
+    return _fingerprint(algorithm, sizes, [], positives, seed, lost_replies)
+
+
+def _fingerprint(
+    algorithm: Algorithm[Any], sizes: Ints, rows: list[str], positives: float | None, seed: int, lost_replies: float
+) -> str:
     said = {
         "algorithm": described(algorithm),
-        "start": described(algorithm.problem.initial()),
-        "clients": digest(torch.from_numpy(np.ascontiguousarray(rows.sizes, dtype=np.int64))),
-        "rows": _sampled(rows),
-        "positives": rows.positives,
+        "start": described(_start(algorithm)),
+        "clients": digest(torch.from_numpy(np.ascontiguousarray(sizes, dtype=np.int64))),
+        "rows": rows,
+        "positives": positives,
         "seed": int(seed),
         "lost_replies": float(lost_replies),
     }
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _start(algorithm: Algorithm[Any]) -> Tensor | tuple[Tensor, Tensor]:
+    problem = algorithm.problem
+    assert isinstance(problem, MinimisationProblem | MinimaxProblem)
+    return problem.initial()
 
 
 def _sampled(rows: ClientRows) -> list[str]:
@@ -56,11 +77,11 @@ def described(thing: Any) -> Any:
     return getattr(thing, "__qualname__", type(thing).__qualname__)
 
 
-def shared_fingerprint(algorithm: Any, count: int, seed: int) -> str:
+def shared_fingerprint(algorithm: Algorithm[Any], count: int, seed: int) -> str:
     """What server and sites must agree on before they work together: all that shapes a task, but no rows."""
     said = {
         "algorithm": described(algorithm),
-        "start": described(algorithm.problem.initial()),
+        "start": described(_start(algorithm)),
         "clients": count,
         "seed": int(seed),
     }

@@ -1,97 +1,163 @@
-"""The folder of a run: metrics.jsonl, checkpoints, the model, a summary and plots."""
+"""The folder of a run: the only place that knows the names of its files."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save as save_tensors
+from torch import Tensor
 
-from fedsaddle.errors import BadInput
-from fedsaddle.runs.checkpoints import Checkpoint, Folder, write_atomically, write_json
-from fedsaddle.runs.result import Result, read_history
+from fedsaddle.atomic import write_atomically, write_json
+from fedsaddle.errors import BadCheckpoint, BadInput, MissingData
+from fedsaddle.runs.checkpoints import Checkpoint, Checkpoints, packed
+
+Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Where a run writes, and how often it saves."""
+    """Where a run writes."""
 
     path: Path
-    fingerprint: str
-    checkpoint_every: int
 
-    @property
-    def checkpoints(self) -> Folder:
-        """Its checkpoints."""
-        return Folder(self.path / "checkpoints", self.fingerprint)
+    def checkpoints(self, fingerprint: str) -> Checkpoints:
+        """The checkpoints of the run with that fingerprint."""
+        return Checkpoints(self.path / "checkpoints", fingerprint)
 
     @property
     def metrics(self) -> Path:
         """Its records, one a line."""
         return self.path / "metrics.jsonl"
 
+    @property
+    def config(self) -> Path:
+        """The config as it was run, with every default."""
+        return self.path / "config.json"
 
-@dataclass
-class Output:
-    """Writes what a run has to say; without a folder it says nothing."""
+    @property
+    def summary(self) -> Path:
+        """The final figures and totals."""
+        return self.path / "summary.json"
 
-    folder: RunFolder | None
-    resume: bool
-    refused: list[str] = field(default_factory=list)
+    @property
+    def model(self) -> Path:
+        """The model for plain PyTorch."""
+        return self.path / "model.safetensors"
 
-    @classmethod
-    def to(cls, folder: RunFolder | None, resume: bool) -> Output:
+    @property
+    def split(self) -> Path:
+        """Who holds which rows, in numbers."""
+        return self.path / "split.json"
+
+    @property
+    def table_config(self) -> Path:
+        """The config that a run on a table of one's own has made up."""
+        return self.path / "fedsaddle.toml"
+
+    @property
+    def agreed(self) -> Path:
+        """What server and sites agreed on before the first round of a deployed run."""
+        return self.path / "agreed.json"
+
+    @property
+    def deployment(self) -> Path:
+        """The name under which server and sites know a deployed run."""
+        return self.path / "deployment.json"
+
+    @property
+    def baseline(self) -> RunFolder:
+        """The run that this one is compared with."""
+        return RunFolder(self.path / "fedavg")
+
+    def picture(self, name: str) -> Path:
+        """A plot of that name."""
+        return self.path / f"{name}.png"
+
+    @property
+    def holds_run(self) -> bool:
+        """Whether a run has begun here."""
+        return self.metrics.exists()
+
+    def prepare(self, resume: bool) -> None:
         """Refuse to write over another run."""
-        if folder is None:
-            if resume:
-                raise BadInput("resume", True, "say with `out` which folder to resume")
-            return cls(None, False)
-        if folder.metrics.exists() and not resume:
-            raise BadInput("out", str(folder.path), "holds a run already; resume it, or choose another folder")
-        return cls(folder, resume)
+        if self.holds_run and not resume:
+            raise BadInput("out", str(self.path), "holds a run already; resume it, or choose another folder")
 
-    def resumed(self, due: Callable[[int], bool]) -> Checkpoint | None:
-        """The checkpoint to go on from; notes why newer ones were refused, and keeps the records that are due."""
-        if self.folder is None:
-            return None
-        found = None
-        if self.resume:
-            found, self.refused = self.folder.checkpoints.newest()
-        kept = read_history(self.folder.metrics, found.rounds if found else 0)
-        text = "".join(json.dumps(record) + "\n" for record in kept if due(record["round"]))
+    def resume(self, fingerprint: str, due: Callable[[int], bool]) -> tuple[Checkpoint | None, list[str]]:
+        """The newest good checkpoint, and why newer ones were refused; its records are those that are due."""
+        found, refused = self.checkpoints(fingerprint).newest()
+        self.begin([r for r in self.history(found.rounds if found else 0) if due(r["round"])])
+        return found, refused
+
+    def begin(self, records: list[Record]) -> None:
+        """The folder with these records in it."""
         try:
-            self.folder.path.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.folder.metrics, text.encode())
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.metrics, "".join(json.dumps(record) + "\n" for record in records).encode())
         except OSError as reason:
             remedy = f"cannot be written to ({reason.strerror}); choose another folder"
-            raise BadInput("out", str(self.folder.path), remedy) from None
-        return found
+            raise BadInput("out", str(self.path), remedy) from None
 
-    def kept_history(self, rounds: int) -> list[dict[str, Any]]:
-        """The records up to the checkpoint."""
-        return [] if self.folder is None else read_history(self.folder.metrics, rounds)
+    def history(self, most_rounds: int | None = None) -> list[Record]:
+        """Its records, without a last line that was cut off and those after `most_rounds`."""
+        return read_history(self.metrics, most_rounds)
 
-    def record(self, record: dict[str, Any]) -> None:
+    def append(self, record: Record) -> None:
         """One more line."""
-        if self.folder is not None:
-            with open(self.folder.metrics, "a") as out:
-                out.write(json.dumps(record) + "\n")
+        with open(self.metrics, "a") as out:
+            out.write(json.dumps(record) + "\n")
 
-    def due(self, done: int) -> bool:
-        """Whether it is time for a checkpoint."""
-        return self.folder is not None and done % self.folder.checkpoint_every == 0
+    def write_model(self, tensors: Mapping[str, Tensor]) -> None:
+        """The model, by the names of its parameters."""
+        write_atomically(self.model, packed(tensors))
 
-    def save(self, done: int, server: Any, memory: dict[int, Any], notes: dict[str, Any]) -> None:
-        """A checkpoint."""
-        if self.folder is not None:
-            self.folder.checkpoints.save(done, server, memory, notes)
+    def write_summary(self, summary: Record) -> None:
+        """The final figures."""
+        write_json(self.summary, summary)
 
-    def finish(self, result: Result) -> None:
-        """The model for plain PyTorch, and the summary."""
-        if self.folder is None:
-            return
-        write_atomically(self.folder.path / "model.safetensors", save_tensors(result.state_dict()))
-        write_json(self.folder.path / "summary.json", result.summary)
+    def write_config(self, config: Record, split: Record | None = None) -> None:
+        """What is run and, in a simulation, who holds which rows."""
+        write_json(self.config, config)
+        if split is not None:
+            write_atomically(self.split, json.dumps(split).encode())
+
+    def read_config(self) -> Record | None:
+        """The config of the run that has begun here; None where it ended before it could write one."""
+        if not self.config.exists():
+            if self.holds_run:
+                return None
+            raise MissingData(f"--out = {str(self.path)!r}: no run to resume there; leave out --resume to begin one")
+        try:
+            said: Record = json.loads(self.config.read_text())
+        except (ValueError, OSError) as reason:
+            raise BadCheckpoint(f"{self.config} is damaged ({reason}); put it right, or choose another --out") from None
+        return said
+
+    def read_summary(self) -> Record:
+        """The summary of a finished run."""
+        if not self.summary.exists() or not self.history():
+            raise MissingData(f"{str(self.path)!r}: holds no finished run (no summary.json or metrics.jsonl)")
+        try:
+            said: Record = json.loads(self.summary.read_text())
+        except ValueError as reason:
+            raise BadInput("folders", str(self.path), f"has a damaged summary.json ({reason})") from None
+        if "ledger" not in said:
+            raise MissingData(f"{str(self.path)!r}: holds no finished run (it {said.get('stopped', 'is unknown')})")
+        return said
+
+
+def read_history(path: Path, most_rounds: int | None = None) -> list[Record]:
+    """The records of a metrics.jsonl, without a last line that was cut off and those after `most_rounds`."""
+    records: list[Record] = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            break
+        if most_rounds is not None and record["round"] > most_rounds:
+            break
+        records.append(record)
+    return records

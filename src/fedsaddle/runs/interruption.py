@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+ENDING = {"SIGTERM", "SIGHUP"}  # Windows has no SIGHUP
+
 
 class Interruption:
     """Lets a first Ctrl-C (or a terminate signal) end the run after the round; a second one ends it at once."""
@@ -42,7 +44,7 @@ def stoppable() -> Iterator[None]:
 
     before = {}
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in (s for s in signal.Signals if s.name in ENDING):
             if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
                 before[number] = signal.signal(number, asked)
     try:

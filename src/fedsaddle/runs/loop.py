@@ -1,4 +1,4 @@
-"""Rounds, evaluation, checkpoints, resume, early stop."""
+"""Rounds, evaluation, checkpoints, resume and early stop: the same loop for simulated and for deployed runs."""
 
 from __future__ import annotations
 
@@ -8,95 +8,122 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from fedsaddle.data.store import Lazy, Stacked
-from fedsaddle.engines.choose import Engine
-from fedsaddle.engines.site import LocalSite
+from fedsaddle.algorithms.protocols import Algorithm, Guarantees, dual_of, iterations_of, mixture_of
 from fedsaddle.errors import BadInput, Diverged, NobodyAnswered, within
 from fedsaddle.federation.clients import Clients
-from fedsaddle.federation.ledger import Ledger, Metered
-from fedsaddle.federation.lossy import Lossy
 from fedsaddle.federation.randomness import server_generator
-from fedsaddle.metrics.evaluation import Measured, evaluate
-from fedsaddle.metrics.measures import Position
-from fedsaddle.runs.checkpoints import Checkpoint, restored
-from fedsaddle.runs.evaluation import Measures
-from fedsaddle.runs.fingerprint import fingerprint
-from fedsaddle.runs.folder import Output
-from fedsaddle.runs.interruption import Interruption
-from fedsaddle.runs.result import Result, mixture_of
+from fedsaddle.federation.wrappers import Ledger, Lossy, Metered
+from fedsaddle.metrics.evaluation import Measured
+from fedsaddle.runs.checkpoints import restored
+from fedsaddle.runs.evaluation import Evaluator, Solution
+from fedsaddle.runs.folder import Record, RunFolder
+from fedsaddle.runs.result import Result
 from fedsaddle.runs.target import Target
 
 MOST_LISTED = 200  # clients whose own figures are kept in the history
 MOST_EMPTY = 20  # rounds in a row without an answer before giving up
 
-Watch = Callable[[int, dict[str, Any] | None], None]
-Rows = Stacked | Lazy
+Watch = Callable[[int, Record | None], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How long a run lasts, how it is measured and what it keeps."""
+
+    rounds: int
+    seed: int = 0
+    evaluate_every: int = 1
+    evaluate_train: bool = False
+    checkpoint_every: int = 10
+    target: Target | None = None
+    lost_replies: float = 0.0
+
+    def due(self, done: int) -> bool:
+        """Whether there is an evaluation after so many rounds."""
+        return done % self.evaluate_every == 0 or done >= self.rounds
 
 
 @dataclass
 class Loop:
     """One run and all that changes while it runs."""
 
-    algorithm: Any
-    engine: Engine
-    train: Rows
-    test: Stacked | None
-    rounds: int
-    seed: int
-    evaluate_every: int
-    evaluate_train: bool
-    measures: Measures
-    target: Target | None
-    lost_replies: float
-    watch: Watch | None
+    algorithm: Algorithm[Any]
+    engine: Clients
+    evaluator: Evaluator
+    settings: Settings
+    fingerprint: str
+    name: str  # of the algorithm, in the summary
+    folder: RunFolder | None = None
+    watch: Watch | None = None
+    stop: Callable[[], bool] = lambda: False  # asked after each round: True ends the run
+    extend: Callable[[Result], Record] | None = None  # gives more for the summary, at the end
     done: int = 0
     seconds: float = 0.0
     empty_rounds: int = 0
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[Record] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        inner: Clients = Lossy(self.engine, self.lost_replies, self.seed) if self.lost_replies else self.engine
-        self.clients = Metered(inner, Ledger())
+        lost, seed = self.settings.lost_replies, self.settings.seed
+        self.clients = Metered(Lossy(self.engine, lost, seed) if lost else self.engine, Ledger())
         with within("algorithm"):
             self.server = self.algorithm.start(self.clients)
-        self.measures.check(self._position())
-        if self.target is not None:
-            pooled = self.target.statistic is None
-            self.target.check([*self._pooled(), *self.measures.names] if pooled else self._measured_at_first_row())
-        self.fingerprint = fingerprint(self.algorithm, self.train, self.seed, self.lost_replies)
+        self._committing = False
+        self._ledger_before: Ledger | None = None  # as it was before a round that is not done
+        at = self._solution()
+        self.evaluator.check(at)
+        if (target := self.settings.target) is not None:
+            pooled = target.statistic is None
+            target.check(self.evaluator.pooled_measures(at) if pooled else self.evaluator.row_measures(at))
 
-    def go(self, output: Output) -> Result:
-        """Run to the end, to the target or to an interruption."""
-        stopped = self._already()
-        with Interruption() as interruption:
-            while stopped is None:
-                self._round()
-                record = self._record() if self._due(self.done) else None
-                if self.watch is not None:
-                    self.watch(self.done, record)
-                if record is not None:
-                    output.record(record)
-                    if self.target is not None and self.target.met(record):
-                        stopped = "target"
-                if self.done >= self.rounds:
-                    stopped = stopped or "finished"
-                if interruption.asked:
-                    stopped = stopped or "interrupted"
-                if stopped is not None or output.due(self.done):
-                    output.save(self.done, self.server, self.engine.memory.kept, self._notes())
-                    self._saved()
-        result = Result(self.algorithm, self.server, self.history, self._summary(stopped or "finished"))
-        output.finish(result)
+    def go(self) -> Result:
+        """Run to the end, to the target, or until `stop`; Ctrl-C saves the work and goes on to the caller."""
+        try:
+            stopped = self._rounds()
+        except KeyboardInterrupt:
+            self._save_interrupted()
+            raise
+        except Diverged as reason:
+            if self.folder is not None:
+                said = {"stopped": "diverged", "round": reason.round, "client": reason.client}
+                self.folder.write_summary({"algorithm": self.name, **said})
+            raise
+        result = Result(self.algorithm, self.server, self.history, self._summary(stopped))
+        if self.extend is not None:
+            result.summary.update(self.extend(result))
+        if self.folder is not None:
+            self.folder.write_model(result.state_dict())
+            self.folder.write_summary(result.summary)
         return result
 
+    def _rounds(self) -> str:
+        stopped = self._already()
+        while stopped is None:
+            self._round()
+            record = self._record() if self.settings.due(self.done) else None
+            if self.watch is not None:
+                self.watch(self.done, record)
+            if record is not None and self.folder is not None:
+                self.folder.append(record)
+            stopped = self._ended(record)
+            if stopped is not None or self.done % self.settings.checkpoint_every == 0:
+                self._save()
+        return stopped
+
+    def _ended(self, record: Record | None) -> str | None:
+        """Why the run ends after this round; None: it goes on."""
+        target = self.settings.target
+        if record is not None and target is not None and target.met(record):
+            return "target"
+        if self.done >= self.settings.rounds:
+            return "finished"
+        return "interrupted" if self.stop() else None
+
     def _round(self) -> None:
-        began = time.perf_counter()
+        began, self._ledger_before = time.perf_counter(), self.clients.ledger.copy()
         self.clients.begin(self.done)
         try:
-            server = self.algorithm.round(self.server, self.clients, server_generator(self.seed, self.done))
+            server = self.algorithm.round(self.server, self.clients, server_generator(self.settings.seed, self.done))
             self.empty_rounds = 0
         except NobodyAnswered as reason:
             server, self.empty_rounds = self.server, self.empty_rounds + 1
@@ -105,139 +132,127 @@ class Loop:
                 raise NobodyAnswered(f"{self.empty_rounds} rounds in a row: {reason}") from reason
         except Diverged as reason:
             raise Diverged(reason.client, reason.field, self.done + 1) from None
+        self._committing = True
         self.clients.commit()
         self.server = server
         self.done += 1
+        self._ledger_before = None
         self.seconds += time.perf_counter() - began
+        self._committing = False
 
-    def _due(self, done: int) -> bool:
-        return done % self.evaluate_every == 0 or done >= self.rounds
-
-    def _record(self) -> dict[str, Any]:
-        ledger = self.clients.ledger
-        record: dict[str, Any] = {
+    def _record(self) -> Record:
+        """Evaluate; the record is the history's last."""
+        ledger, at = self.clients.ledger, self._solution()
+        record: Record = {
             "round": self.done,
             "exchanges": ledger.exchanges,
             "bytes_down": ledger.bytes_down,
             "bytes_up": ledger.bytes_up,
             "samples": ledger.samples,
-            "local_steps": self._iterations(),
+            "local_steps": iterations_of(self.algorithm, self.server, self.done),
             "seconds": round(self.seconds, 6),
         }
         clients: dict[str, Any] = {}
-        for name, rows in (("test", self.test), ("train", self.train if self.evaluate_train else None)):
-            if rows is not None:
-                measured = self._measure(rows)
-                record[name] = measured.spread()
-                if len(measured.sizes) <= MOST_LISTED:
-                    clients[name] = {k: _listed(v) for k, v in measured.values.items()}
-        record |= self._all_pooled()
+        first, *others = self.evaluator.parts
+        for part in (first, *(others if self.settings.evaluate_train else ())):
+            measured = self._measure(part, at)
+            record[part] = measured.spread()
+            if len(measured.sizes) <= MOST_LISTED:
+                clients[part] = {k: _listed(v) for k, v in measured.values.items()}
+        record |= self.evaluator.pool(at)
         lam = mixture_of(self.algorithm, self.server)
         if lam is not None and len(lam) <= MOST_LISTED:
             record["mixture"] = lam.tolist()
         self.history.append({**record, "clients": clients})
         return self.history[-1]
 
-    def _iterations(self) -> int:
-        """Local steps so far; an algorithm whose rounds are not all alike counts them itself."""
-        if hasattr(self.algorithm, "iterations"):
-            return int(self.algorithm.iterations(self.server))
-        return int(self.done * self.algorithm.local_steps)
+    def _solution(self) -> Solution:
+        dual = dual_of(self.algorithm, self.server)
+        return Solution(self.algorithm.model(self.server), dual, self.done)
 
-    def _solution(self) -> tuple[Tensor, Tensor | None]:
-        dual = self.algorithm.dual(self.server) if hasattr(self.algorithm, "dual") else None
-        return self.algorithm.model(self.server), dual
-
-    def _pooled(self) -> dict[str, float]:
-        """Measures of all clients' rows together, such as AUROC, where the problem has any."""
-        rows = self.train if self.test is None else self.test
-        if not hasattr(self.algorithm.problem, "pooled_measures") or not isinstance(rows, Stacked):
-            return {}
-        found: dict[str, float] = self.algorithm.problem.pooled_measures(*self._solution(), rows)
-        return found
-
-    def _position(self) -> Position:
-        return Position(self.algorithm.problem, *self._solution(), self.train, self.test)
-
-    def _all_pooled(self) -> dict[str, Any]:
-        """The problem's own pooled measures and those that were asked for."""
-        if self.history and self.history[-1]["round"] == self.done:  # measured already
-            return {k: v for k, v in self.history[-1].items() if k in ("pooled", "not_reached")}
-        return self.measures.record(self._pooled(), self._position(), self.done)
-
-    def _measured_at_first_row(self) -> dict[str, Tensor]:
-        w, dual = self._solution()
-        x, y = self.train.client(0)
-        with torch.no_grad():
-            found: dict[str, Tensor] = self.algorithm.problem.row_measures(w, x[:1], y[:1], dual)
-        return found
-
-    def _measure(self, rows: Rows) -> Measured:
-        w, dual = self._solution()
-        measured = evaluate(self.algorithm.problem, w, rows, dual)
+    def _measure(self, part: str, at: Solution) -> Measured:
+        measured = self.evaluator.measure(part, at)
         bad = np.flatnonzero(~np.isfinite(measured.values["loss"]) & (measured.sizes > 0))
         if len(bad):
             raise Diverged(int(bad[0]), "loss", self.done)
         return measured
 
-    def _notes(self) -> dict[str, Any]:
-        return {
+    def _save(self) -> None:
+        """A checkpoint."""
+        if self.folder is None:
+            return
+        kept = self.engine.state()
+        notes = {
             "ledger": self.clients.ledger.to_dict(),
             "seconds": self.seconds,
             "empty_rounds": self.empty_rounds,
-            "engine": self._engine(),
+            "engine": self.engine.settings(),
+            "clients": kept.notes,
         }
+        self.folder.checkpoints(self.fingerprint).save(self.done, self.server, kept.records, notes)
+        self.engine.checkpointed()
 
-    def _engine(self) -> dict[str, Any]:
-        fast = {k: getattr(self.engine, k) for k in ("chunk", "workers") if hasattr(self.engine, k)}
-        return {"name": type(self.engine).__name__.lower(), **fast}
-
-    def resume(self, output: Output) -> None:
-        """Go on from the newest checkpoint, if there is one."""
-        checkpoint = output.resumed(self._due)
-        if checkpoint is None:
+    def _save_interrupted(self) -> None:
+        """Keep the rounds that are done: complete an evaluation that was cut off, drop a round that was."""
+        if self.folder is None or self._committing or not self.done:
             return
+        self.clients.begin(self.done)
+        self.clients.ledger = self._ledger_before or self.clients.ledger
+        if self.settings.due(self.done) and not (self.history and self.history[-1]["round"] == self.done):
+            self._record()
+        written = self.folder.history()
+        if self.history and (not written or written[-1]["round"] < self.history[-1]["round"]):
+            self.folder.append(self.history[-1])
+        self._save()
+
+    def resume(self) -> list[str]:
+        """Go on from the newest checkpoint of the folder, if there is one; why newer ones were refused."""
+        if self.folder is None:
+            return []
+        checkpoint, refused = self.folder.resume(self.fingerprint, self.settings.due)
+        if checkpoint is None:
+            return refused
+        before, now = checkpoint.notes["engine"], self.engine.settings()
+        if before != now:
+            raise BadInput("engine", now, f"the run began with {before}; resume with the same")
         self.server = restored(self.server, checkpoint.server)
         self.done, self.seconds = checkpoint.rounds, checkpoint.notes["seconds"]
         self.empty_rounds = checkpoint.notes["empty_rounds"]
         self.clients.ledger = Ledger(**checkpoint.notes["ledger"])
-        self.history = output.kept_history(self.done)
-        before, now = checkpoint.notes["engine"], self._engine()
-        if before != now:
-            raise BadInput("engine", now, f"the run began with {before}; resume with the same")
-        self._restore(checkpoint)
-
-    def _saved(self) -> None:
-        """A checkpoint was written."""
-
-    def _restore(self, checkpoint: Checkpoint) -> None:
-        """What clients remember, as it was."""
-        self.engine.memory.restore(self.algorithm, lambda i: LocalSite.alone(self.train, i), checkpoint.memory)
+        self.history = self.folder.history(self.done)
+        self.engine.restore(checkpoint.memory, checkpoint.notes["clients"], self.algorithm)
+        return refused
 
     def _already(self) -> str | None:
         """Whether a resumed run had reached its end before."""
-        if self.target is not None and self.history and self.history[-1]["round"] == self.done:
-            last = self.history[-1]
-            if self.target.met(last):
-                return "target"
-        return "finished" if self.done >= self.rounds else None
+        target, last = self.settings.target, self.history[-1] if self.history else {"round": None}
+        if target is not None and last["round"] == self.done and target.met(last):
+            return "target"
+        return "finished" if self.done >= self.settings.rounds else None
 
-    def _summary(self, stopped: str) -> dict[str, Any]:
-        summary: dict[str, Any] = {
-            "algorithm": type(self.algorithm).__name__,
+    def _summary(self, stopped: str) -> Record:
+        target, at = self.settings.target, self._solution()
+        summary: Record = {
+            "algorithm": self.name,
             "stopped": stopped,
             "rounds": self.done,
-            "target": None if self.target is None else str(self.target),
+            "target": None if target is None else str(target),
             "target_round": self.done if stopped == "target" else None,
         }
-        for name, rows in (("test", self.test), ("train", self.train)):
-            if rows is not None:
-                summary[name] = self._measure(rows).spread()
-        summary |= self._all_pooled()
-        if hasattr(self.algorithm, "guarantee") and (said := self.algorithm.guarantee(self.done)):
+        for part in self.evaluator.parts:
+            summary[part] = self._measure(part, at).spread()
+        last = self.history[-1] if self.history and self.history[-1]["round"] == self.done else self.evaluator.pool(at)
+        summary |= {k: v for k, v in last.items() if k in ("pooled", "not_reached")}
+        if isinstance(self.algorithm, Guarantees) and (said := self.algorithm.guarantee(self.done)):
             summary["privacy"] = said
-        return {**summary, "seconds": round(self.seconds, 3), "ledger": self.clients.ledger.to_dict(),
-                "engine": self._engine(), "fingerprint": self.fingerprint}  # fmt: skip
+        return {
+            **summary,
+            "seconds": round(self.seconds, 3),
+            "ledger": self.clients.ledger.to_dict(),
+            "engine": self.engine.settings(),
+            "fingerprint": self.fingerprint,
+            **self.engine.report(),
+        }
 
 
 def _listed(values: np.ndarray[Any, np.dtype[np.float64]]) -> list[float | None]:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
+from fedsaddle.algorithms.protocols import Algorithm, mixture_of
 from fedsaddle.errors import BadInput
+from fedsaddle.problems.protocols import HasModel
 
 
 @dataclass(frozen=True)
 class Result:
     """A finished run."""
 
-    algorithm: Any
+    algorithm: Algorithm[Any]
     server: Any
     history: list[dict[str, Any]]
     summary: dict[str, Any]
@@ -24,22 +25,30 @@ class Result:
     @property
     def model(self) -> Tensor:
         """The solution as one flat vector."""
-        w: Tensor = self.algorithm.model(self.server)
-        return w
+        return self.algorithm.model(self.server)
 
     @property
     def mixture(self) -> Tensor | None:
         """λ, for algorithms that have one."""
         return mixture_of(self.algorithm, self.server)
 
+    @property
+    def has_module(self) -> bool:
+        """Whether the solution is the parameters of a model, and not a plain vector."""
+        problem = self.algorithm.problem
+        return isinstance(problem, HasModel) and problem.model is not None
+
     def module(self) -> nn.Module:
         """The solution as a module of the kind that was trained."""
-        trained: nn.Module = self.algorithm.problem.module(self.model)
-        return trained
+        problem = self.algorithm.problem
+        if not isinstance(problem, HasModel) or problem.model is None:
+            name = type(problem).__name__
+            raise BadInput("problem", name, "has no model; the solution is the plain vector `result.model`")
+        return problem.module(self.model)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The module's state for plain PyTorch; for a problem of plain vectors, the vector as "x"."""
-        if getattr(self.algorithm.problem, "flat", None) is None:
+        if not self.has_module:
             return {"x": self.model.contiguous()}
         return {k: v.contiguous() for k, v in self.module().state_dict().items()}
 
@@ -67,25 +76,3 @@ def main_part(record: dict[str, Any]) -> dict[str, dict[str, float]]:
     """The figures that count: on the test rows where there are any."""
     part: dict[str, dict[str, float]] = record["test"] if "test" in record else record["train"]
     return part
-
-
-def mixture_of(algorithm: Any, server: Any) -> Tensor | None:
-    """λ, for algorithms that have one."""
-    if not hasattr(algorithm, "mixture"):
-        return None
-    lam: Tensor = algorithm.mixture(server)
-    return lam
-
-
-def read_history(path: Path, most_rounds: int | None = None) -> list[dict[str, Any]]:
-    """The records of a metrics.jsonl, without a last line that was cut off and those after `most_rounds`."""
-    records: list[dict[str, Any]] = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            break
-        if most_rounds is not None and record["round"] > most_rounds:
-            break
-        records.append(record)
-    return records

@@ -46,11 +46,11 @@ HARM = {f.__name__: f for f in (nan, wrong_shape, raises, dies, hangs, stale)}
 
 
 def spoil() -> None:
-    from fedsaddle.deployment import site_worker as answering
+    from fedsaddle.deployment import site_worker
     from fedsaddle.federation import records
 
-    proper, pack = answering.Answering._run, answering.pack
-    answering.tensors = records.tensors
+    proper, pack = site_worker.SiteWorker._run, site_worker.pack
+    site_worker.tensors = records.tensors
 
     def harmful(self, ask, sent):
         message = proper(self, ask, sent)
@@ -58,14 +58,14 @@ def spoil() -> None:
             return message
         harm = FILE.read_text()
         FILE.unlink()
-        return HARM[harm](message, answering) if harm in HARM else replace(message, about=message.about | {"": harm})
+        return HARM[harm](message, site_worker) if harm in HARM else replace(message, about=message.about | {"": harm})
 
     def packed(message):
         harm = message.about.pop("", None)
         content = pack(message)
         return {None: content, "huge": content + bytes(2_000_000), "noise": bytes(100)}[harm]
 
-    answering.Answering._run, answering.pack = harmful, packed
+    site_worker.SiteWorker._run, site_worker.pack = harmful, packed
 
 
 if "worker_process" in " ".join(sys.orig_argv):

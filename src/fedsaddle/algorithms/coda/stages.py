@@ -17,7 +17,6 @@ from torch import Tensor
 from fedsaddle.algorithms.hyperparameters import (
     MOST_ROWS,
     MOST_STEPS,
-    PLAYS,
     check_problem,
     cohort_size,
     draw_cohort,
@@ -92,7 +91,7 @@ class Hyperparameters(Protocol):
 
 def check(how: Hyperparameters) -> None:
     """Validate the hyper-parameters."""
-    check_problem(how.problem, MinimaxProblem, PLAYS)
+    check_problem(how, MinimaxProblem)
     whole("batch_size", how.batch_size, most=MOST_ROWS)
     if how.sampled_clients is not None:
         whole("sampled_clients", how.sampled_clients)

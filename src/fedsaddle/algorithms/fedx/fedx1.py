@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.fedx.lazy_scores import (
-    FIRST,
-    SECOND,
-    Shared,
-    check,
-    counted,
-    drawn_together,
-    label_of,
-    taken,
-    weighed,
-)
+from fedsaddle.algorithms.fedx import buffers
+from fedsaddle.algorithms.fedx.active import FIRST, SECOND, draw, score, set_sizes
+from fedsaddle.algorithms.fedx.buffers import BufferState, First, Opening, Shared, lazy_batches
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
-from fedsaddle.algorithms.fedx.score_heap import First, HeapState, Opening, first_scores, heaped, opened
 from fedsaddle.algorithms.hyperparameters import cohort_size
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged, Pooled
 from fedsaddle.numerics.schedules import Step, at
-from fedsaddle.problems.pair_losses import Scores
 from fedsaddle.problems.protocols import PairwiseProblem
 
 NAMED = {
@@ -42,7 +31,7 @@ NAMED = {
 
 @dataclass(frozen=True)
 class Start:
-    """Server to client: the model, the heaps R1 and R2, |S1| / N and |S2| / N, the step and the cohort's size."""
+    """Server to client: the model, R_1 and R_2, |S1| / N and |S2| / N, the step and the cohort's size."""
 
     w: Tensor
     scores1: Tensor
@@ -63,8 +52,8 @@ class Local:
 
 
 @dataclass(frozen=True)
-class FedX1State(HeapState):
-    """The server's memory: the model beside the heaps."""
+class FedX1State(BufferState):
+    """The server's memory: the model beside the buffers."""
 
     w: Tensor
 
@@ -77,9 +66,14 @@ class FedX1:
     `w ← w - η (ω1_i ω2_ξ ∇₁ℓ(h(w; z₁), h_ξ) ∇h(w; z₁) + ω1_ζ ω2_i ∇₂ℓ(h_ζ, h(w; z₂)) ∇h(w; z₂))`, over minibatches of
     B1 and B2 of each; `ω1_i = N |S1_i| / |S1|`. Clients without rows of one set take part with the other.
 
+    Example:
+        >>> import fedsaddle as fs
+        >>> fs.FedX1(problem=fs.risks.auc(fs.models.mlp(30, [16], 1)), sharing="sub-sampled").buffer_rounds
+        1
+
     **Deviations from the paper**: eqs. (4) and (5) rule where line 12 swaps the buffers; in the weights of shared
     scores N counts the clients that have such rows, as the others send none; the server keeps the last τ rounds, so
-    that a client that was away sees what the others see.
+    that a client that was away sees what the others see; scores may be sub-sampled, as the text allows, or noised.
     """
 
     problem: PairwiseProblem
@@ -93,7 +87,7 @@ class FedX1:
     privacy: ScorePrivacy | None = None
 
     def __post_init__(self) -> None:
-        check(self)
+        buffers.check_sharing(self)
         if not self.problem.outer.linear:
             name = type(self.problem.outer).__name__
             raise BadInput("problem.outer", name, "FedX1 is for the identity; use FedX2")
@@ -105,42 +99,44 @@ class FedX1:
 
     def round(self, server: FedX1State, clients: Clients, rng: np.random.Generator) -> FedX1State:
         """Lines 22-27; the first round begins with lines 3-4."""
-        R = server.heaps() or opened(self, self.first_scores, server.w, clients, rng)
+        R = server.buffers() or buffers.collect_first_scores(self, self.first_scores, server.w, clients, rng)
+        R1, R2 = R
         m = cohort_size(self.sampled_clients, clients)
         P, η = rng.choice(clients.count, m, replace=False), at(self.primal_step, server.rounds)
-        sent = Start(server.w, R.scores1, R.scores2, R.mean1, R.mean2, η, m)  # lines 24-25
+        sent = Start(server.w, R1.scores, R2.scores, R1.mean, R2.mean, η, m)  # lines 24-25
         _, local = clients.ask(P, self.local_sgd, sent)
-        H = heaped(self, R, local, server.rounds + 1, rng)  # line 23
-        return FedX1State(local.w, rounds=server.rounds + 1, **vars(H))  # line 26
+        after = replace(server, w=local.w, rounds=server.rounds + 1)  # line 26
+        return after.holding(*buffers.update_buffers(self, R, local, after.rounds, rng))  # line 23
 
     def first_scores(self, own: None, sent: Opening, site: Site) -> tuple[None, First]:
         """Lines 3-4."""
-        return None, first_scores(self, sent, site)
+        return None, buffers.first_scores(self, sent, site)
 
     def local_sgd(self, own: None, sent: Start, site: Site) -> tuple[None, Local]:
         """Lines 7-18."""
-        risk, w = self.problem, site.broadcast(sent.w).clone(memory_format=torch.contiguous_format)
-        ζs, ξs = taken(self, sent.scores1, site, FIRST), taken(self, sent.scores2, site, SECOND)  # lines 7-8
-        n1, n2 = counted(self, site, FIRST, w), counted(self, site, SECOND, w)
+        risk, K, η = self.problem, self.local_steps, sent.step
+        w = site.broadcast(sent.w).clone(memory_format=torch.contiguous_format)  # the steps write into it
+        n1, n2 = set_sizes(self, site, w)
         ω1, ω2 = n1 / sent.mean1, n2 / sent.mean2
+        B1 = lazy_batches(self, site, sent.scores1, FIRST)  # lines 7-8
+        B2 = lazy_batches(self, site, sent.scores2, SECOND)  # lines 7-8
         H1, H2 = Shared(self, site, FIRST, n1, sent.cohort), Shared(self, site, SECOND, n2, sent.cohort)  # line 9
-        for k, (ζ, ξ) in enumerate(zip(ζs, ξs, strict=True)):  # line 12
-            x, (z1, z2) = drawn_together(self, site, k)  # line 11
-            h, write_, statistics = risk.pushforward(w, x)  # line 13
-            a, b = torch.split(h.flatten(2), [z1.y.shape[1], z2.y.shape[1]], 1)
-            H1.add(z1, H1.hidden(a[:, : H1.at(k)], k))  # line 14
-            H2.add(z2, H2.hidden(b[:, : H2.at(k)], k))
-            g1, _ = risk.slopes(Scores(a, z1.y), ξ.scores, None, weighed(z1, ω1), ξ.weight)  # eq. (4)
-            _, g2 = risk.slopes(ζ.scores, Scores(b, z2.y), None, ζ.weight, weighed(z2, ω2))  # eq. (5)
-            write_(torch.cat([g1, g2], 1).view_as(h), w, 1.0, -sent.step)  # line 16
+        for k in range(K):  # line 10
+            x, (z1, z2) = draw(self, site, k)  # line 11
+            ξ, ζ = B2[k], B1[k]  # line 12, with the buffers of eqs. (4) and (5)
+            (h1, h2), pull_, statistics = score(risk, w, x, (z1, z2), (ω1, ω2))  # line 13
+            H1.add(z1, H1.release(k, h1))  # line 14
+            H2.add(z2, H2.release(k, h2))  # line 14
+            g1, _ = risk.slopes(h1, ξ)  # line 15, eq. (4): ω1_i ω2_ξ ∇₁ℓ(h1, h_ξ)
+            _, g2 = risk.slopes(ζ, h2)  # line 15, eq. (5): ω1_ζ ω2_i ∇₂ℓ(h_ζ, h2)
+            pull_(w, 1.0, -η, g1, g2)  # line 16: w ← w - η (g1 ∇h(w; z1) + g2 ∇h(w; z2))
             w = risk.settle_(risk.project_x(w), statistics)
-        return None, Local(w, H1.all(), H2.all())
+        return None, Local(w, H1.packed(), H2.packed())  # lines 18, 6
 
     def model(self, server: FedX1State) -> Tensor:
         """The last w."""
         return server.w
 
-    def guarantee(self, rounds: int) -> dict[str, Any] | None:
+    def guarantee(self, rounds: int) -> dict[str, float | str] | None:
         """What the noise on shared scores guarantees after some rounds."""
-        overlap = label_of(self.problem, FIRST) is None or label_of(self.problem, SECOND) is None
-        return None if self.privacy is None else self.privacy.guaranteed(rounds, overlap)
+        return buffers.guarantee(self, rounds)

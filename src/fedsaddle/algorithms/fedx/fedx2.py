@@ -4,39 +4,34 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.fedx.inner_means import InnerMeans, blank
-from fedsaddle.algorithms.fedx.lazy_scores import (
-    FIRST,
-    SECOND,
-    Lazy,
+from fedsaddle.algorithms.fedx import buffers
+from fedsaddle.algorithms.fedx.active import FIRST, SECOND, draw, rows_per_step, score, set_sizes
+from fedsaddle.algorithms.fedx.buffers import (
+    Buffer,
+    Buffers,
+    BufferState,
+    Columns,
+    First,
+    Opening,
     Shared,
-    check,
-    counted,
-    drawn_together,
-    label_of,
-    size_of,
-    taken,
-    unpacked,
-    weighed,
+    lazy_batches,
 )
+from fedsaddle.algorithms.fedx.inner_means import InnerMeans, unobserved
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
-from fedsaddle.algorithms.fedx.score_heap import First, Heaps, HeapState, Opening, first_scores, heaped, opened
 from fedsaddle.algorithms.hyperparameters import cohort_size
-from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Batch, Clients, Site
+from fedsaddle.arguments import number
+from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged, Pooled
 from fedsaddle.numerics.schedules import Step, at
 from fedsaddle.problems.outers import RatioCaps
-from fedsaddle.problems.pair_losses import Scores
 from fedsaddle.problems.protocols import PairwiseProblem
 
-PARTNERS = 1024  # scores that the first u of the heap are observed on
+PARTNERS = 1024  # lazy scores that the first u are observed on
 
 NAMED = {
     "FedX2": {
@@ -50,7 +45,7 @@ NAMED = {
 
 @dataclass(frozen=True)
 class Start:
-    """Server to client: model, gradient estimate, heaps, |S1| / N and |S2| / N, N, the step and the cohort's size."""
+    """Server to client: model, gradient estimate, R_1 and R_2, |S1| / N and |S2| / N, N, step, the cohort's size."""
 
     w: Tensor
     G: Tensor
@@ -76,8 +71,8 @@ class Local:
 
 
 @dataclass(frozen=True)
-class FedX2State(HeapState):
-    """The server's memory: the model and the gradient estimate beside the heaps."""
+class FedX2State(BufferState):
+    """The server's memory: the model and the gradient estimate beside the buffers."""
 
     w: Tensor
     G: Tensor
@@ -89,12 +84,21 @@ class FedX2:
     """FedX2 (Guo, Jin, Luo, Yang 2023, Algorithms 2 and 3), for pairwise risks with any outer function f.
 
     Each client keeps u(z) for its rows z of S1, `u ← (1 - γ) u + γ ω2_ξ ℓ(h(w; z), h_ξ)`, and a gradient estimate
-    `G ← (1 - β) G + β (G1 + G2)` with the weights f'(u) of eq. (9); models and G are averaged.
+    `G ← (1 - β) G + β (G1 + G2)` with the factors f'(u) of eq. (9); models and G are averaged.
 
-    **Deviations from the paper**: as FedX1's, and: u(z) starts at its first observed value (u = 0 has no log); where
-    line 14 shares scores of fresh samples, the u that is shared is that of the same sample, as eq. (9) has it; where
-    the risk is the log of a mean over S1 (two-way partial AUC), that mean is tracked by the server with γ; and a lazy
-    u, which is out of date, may make a pair worth at most `pair_cap` times its sample's mean (inf is the box).
+    Example:
+        >>> import fedsaddle as fs
+        >>> fs.FedX2(problem=fs.risks.partial_auc(fs.models.mlp(30, [16], 1), temperature=0.5)).tracking
+        0.9
+
+    **Deviations from the paper**: those of FedX1, and
+
+    - u(z) starts at its first observed value, as u = 0 has no log. The first lazy u, of the scores of lines 3-4, are
+      observed by the server on at most 1024 lazy scores of S2.
+    - Line 14 shares scores of fresh samples and line 15 the u of others; here the u that is shared is that of the same
+      sample, as eq. (9) has it. Where it has none yet, it gets one: sharing a fresh sample marks its u as seen.
+    - Where the risk is the log of a mean over S1 (two-way partial AUC), that mean is tracked by the server with γ.
+    - A lazy u, which is out of date, may make a pair worth at most `pair_cap` times its sample's mean (inf is the box).
     """
 
     problem: PairwiseProblem
@@ -111,12 +115,11 @@ class FedX2:
     privacy: ScorePrivacy | None = None
 
     def __post_init__(self) -> None:
-        check(self)
-        if self.pair_cap is not None and not self.pair_cap > 0:
-            raise BadInput("pair_cap", self.pair_cap, "must be positive; infinity never caps")
-        for key in ("tracking", "averaging"):
-            if not 0 < getattr(self, key) <= 1:
-                raise BadInput(key, getattr(self, key), "must be above 0 and at most 1")
+        buffers.check_sharing(self)
+        number("tracking", self.tracking, above=0, most=1)
+        number("averaging", self.averaging, above=0, most=1)
+        if self.pair_cap is not None and self.pair_cap != math.inf:  # infinity never caps
+            number("pair_cap", self.pair_cap, above=0)
 
     def start(self, clients: Clients) -> FedX2State:
         """Line 2."""
@@ -126,85 +129,77 @@ class FedX2:
 
     def round(self, server: FedX2State, clients: Clients, rng: np.random.Generator) -> FedX2State:
         """Lines 25-27 (28-32 of Algorithm 3); the first round begins with lines 3-4."""
-        R, scale = server.heaps(), server.scale
+        R, scale = server.buffers(), server.scale
         if R is None:
-            R, scale = self._observed(opened(self, self.first_scores, server.w, clients, rng))
-        m = cohort_size(self.sampled_clients, clients)
-        P, η = rng.choice(clients.count, m, replace=False), at(self.primal_step, server.rounds)
-        means = (R.mean1, R.mean2, clients.count)
-        sent = Start(server.w, server.G, R.scores1, R.scores2, *means, η, m, scale)  # line 26
+            R, scale = self._first_u(*buffers.collect_first_scores(self, self.first_scores, server.w, clients, rng))
+        R1, R2 = R
+        m, N = cohort_size(self.sampled_clients, clients), clients.count
+        P, η = rng.choice(N, m, replace=False), at(self.primal_step, server.rounds)
+        sent = Start(server.w, server.G, R1.scores, R2.scores, R1.mean, R2.mean, N, η, m, scale)  # line 26
         _, local = clients.ask(P, self.local_sgd, sent)
-        H = heaped(self, R, local, server.rounds + 1, rng)  # line 25
         if local.growth is not None:
             scale += math.log(max(1e-6, 1 - self.tracking + self.tracking * float(local.growth)))
-        return FedX2State(local.w, local.G, scale, rounds=server.rounds + 1, **vars(H))  # line 27
+        after = replace(server, w=local.w, G=local.G, scale=scale, rounds=server.rounds + 1)  # line 27
+        return after.holding(*buffers.update_buffers(self, R, local, after.rounds, rng))  # line 25
 
     def first_scores(self, own: InnerMeans, sent: Opening, site: Site) -> tuple[None, First]:
         """Lines 3-4."""
-        return None, first_scores(self, sent, site)
+        return None, buffers.first_scores(self, sent, site)
 
     def fresh(self, site: Site) -> InnerMeans:
-        """No u(z) has been observed."""
-        return blank(self.problem, site)
+        """Line 2: no u(z) has been observed."""
+        return unobserved(self.problem, site)
 
     def local_sgd(self, own: InnerMeans, sent: Start, site: Site) -> tuple[InnerMeans, Local]:
         """Lines 7-20."""
-        risk, q = self.problem, self.problem.loss.parts
+        risk, K, η, γ, β = self.problem, self.local_steps, sent.step, self.tracking, self.averaging
         w, G = (site.broadcast(v).clone(memory_format=torch.contiguous_format) for v in (sent.w, sent.G))
-        ζs, ξs = taken(self, sent.scores1, site, FIRST, q), taken(self, sent.scores2, site, SECOND)  # lines 7-8
-        n1, n2 = counted(self, site, FIRST, w), counted(self, site, SECOND, w)
+        n1, n2 = set_sizes(self, site, w)
         ω1, ω2 = n1 / sent.mean1, n2 / sent.mean2
+        B1 = lazy_batches(self, site, sent.scores1, FIRST, risk.loss.parts)  # lines 7-8; C_i is B1's column of u
+        B2 = lazy_batches(self, site, sent.scores2, SECOND)  # lines 7-8
         H1, H2 = Shared(self, site, FIRST, n1, sent.cohort), Shared(self, site, SECOND, n2, sent.cohort)  # line 9
-        scale, growth = w.new_full((1, 1), sent.scale), w.new_zeros(len(w))
-        most = self._most(sent)
-        for k, (ζ, ξ) in enumerate(zip(ζs, ξs, strict=True)):  # line 12
-            fresh = (H1.at(k), H2.at(k))
-            x, (z1, z2, ẑ1, ẑ2) = drawn_together(self, site, k, fresh)  # lines 11, 14
-            h, write_, statistics = risk.pushforward(w, x, sum(fresh))  # line 13
-            h1, h2, ĥ1, ĥ2 = torch.split(h.flatten(2), [z.y.shape[1] for z in (z1, z2, ẑ1, ẑ2)], 1)
-            a, b, c1 = Scores(h1, z1.y), Scores(h2, z2.y), weighed(z1, ω1)
-            u = own.update(risk, z1, risk.inner_mean(a, ξ.scores, ξ.weight), self.tracking)  # line 15, eq. (8)
-            self._share(own, k, Scores(ĥ1, ẑ1.y), ẑ1, ξ, H1)  # line 14
-            H2.add(ẑ2, H2.hidden(ĥ2, k))
-            g1, _ = risk.slopes(a, ξ.scores, u, c1, ξ.weight, scale, most)  # eq. (9)
-            _, g2 = risk.slopes(ζ.scores, b, ζ.u, ζ.weight, weighed(z2, ω2), scale, most)
-            write_(
-                torch.cat([g1, g2], 1).view(len(w), -1, *h.shape[2:]), G, 1 - self.averaging, self.averaging
-            )  # line 17
-            w = risk.settle_(risk.project_x(w.sub_(G, alpha=sent.step)), statistics)  # line 18
+        scale, caps, growth = w.new_full((1, 1), sent.scale), self._ratio_caps(sent), w.new_zeros(len(w))
+        for k in range(K):  # line 10
+            x, (z1, z2, ẑ1, ẑ2) = draw(self, site, k, fresh=(H1.at(k), H2.at(k)))  # lines 11, 14
+            ξ, ζ = B2[k], B1[k]  # line 12, with the buffers of eq. (9)
+            (h1, h2, ĥ1, ĥ2), pull_, statistics = score(risk, w, x, (z1, z2, ẑ1, ẑ2), (ω1, ω2))  # lines 13-14
+            u = own.update(risk, z1, risk.inner_mean(h1, ξ), γ)  # line 15, eq. (8)
+            r1, r2 = H1.release(k, ĥ1), H2.release(k, ĥ2)  # line 14: as they may leave the client
+            û = risk.inner_mean(r1, ξ)  # for rows that have no u yet
+            H1.add(ẑ1, r1, own.of(ẑ1, û) if self.privacy is None else û)  # line 14
+            H2.add(ẑ2, r2)  # line 14
+            g1, _ = risk.slopes(h1, ξ, u, scale, caps)  # line 16, eq. (9): ω1_i ω2_ξ ∇f(u) ∇₁ℓ(h1, h_ξ)
+            _, g2 = risk.slopes(ζ, h2, ζ.u, scale, caps)  # line 16, eq. (9): ω1_ζ ω2_i ∇f(u_ζ) ∇₂ℓ(h_ζ, h2)
+            pull_(G, 1 - β, β, g1, g2)  # line 17: G ← (1 - β) G + β (g1 ∇h(w; z1) + g2 ∇h(w; z2))
+            w = risk.settle_(risk.project_x(w.sub_(G, alpha=η)), statistics)  # line 18: w ← w - η G
             if risk.outer.tracked:
-                growth += (c1 * (risk.outer.value(u) - scale).clamp_max(most.sample).exp()).mean(1) / self.local_steps
-        return own, Local(w, G, H1.all(), H2.all(), growth if risk.outer.tracked else None)
+                growth += (h1.weight * (risk.outer.value(u) - scale).clamp_max(caps.sample).exp()).mean(1) / K
+        return own, Local(w, G, H1.packed(), H2.packed(), growth if risk.outer.tracked else None)  # lines 20, 6
 
-    def _share(self, own: InnerMeans, k: int, a: Scores, ẑ: Batch, ξ: Lazy, H1: Shared) -> None:
-        """Scores of fresh samples of S1, with the u of theirs."""
-        hidden = a._replace(h=H1.hidden(a.h, k))
-        u = self.problem.inner_mean(hidden, ξ.scores, ξ.weight)
-        H1.add(ẑ, hidden.h, u if self.privacy is not None else own.known(ẑ, u))
-
-    def _most(self, sent: Start) -> RatioCaps:
+    def _ratio_caps(self, sent: Start) -> RatioCaps:
         """What a pair can be worth, beside its sample's mean, and a sample beside the mean of all."""
         if self.pair_cap is not None:
             return RatioCaps(math.log(self.pair_cap), math.log(self.pair_cap))
-        of_batch = (size_of(self, FIRST) / self.tracking, size_of(self, SECOND) / self.tracking)
+        of_batch = (rows_per_step(self, FIRST) / self.tracking, rows_per_step(self, SECOND) / self.tracking)
         of_all = (sent.clients * sent.mean1, sent.clients * sent.mean2)
         return RatioCaps(*(math.log(min(both)) for both in zip(of_batch, of_all, strict=True)))
 
-    def _observed(self, R: Heaps) -> tuple[Heaps, float]:
-        """The first heap with a u for each of its scores, and the log of the mean of f."""
-        risk = self.problem
-        ξ = unpacked(risk, R.scores2[None, :PARTNERS], SECOND)
-        ζ = [unpacked(risk, part[None], FIRST) for part in torch.split(R.scores1, PARTNERS)]
-        u = torch.cat([risk.inner_mean(part.scores, ξ.scores, ξ.weight)[0] for part in ζ])
-        logs = risk.outer.value(u) + R.scores1[:, 0].log()
+    def _first_u(self, R1: Buffer, R2: Buffer) -> tuple[Buffers, float]:
+        """The first R_1 with a u for each of its scores, and the log of the mean of f."""
+        risk, columns = self.problem, Columns.of(self.problem, FIRST)
+        ξ = Columns.of(risk, SECOND).unpack(R2.scores[None, :PARTNERS])
+        ζ = columns.unpack(R1.scores)
+        parts = [columns.unpack(part[None]) for part in torch.split(R1.scores, PARTNERS)]
+        u = torch.cat([risk.inner_mean(part, ξ)[0] for part in parts])
+        logs = risk.outer.value(u) + ζ.weight.log()
         scale = float(logs.logsumexp(0)) - math.log(len(u)) if risk.outer.tracked else 0.0
-        return replace(R, scores1=torch.cat([R.scores1, u], 1)), scale
+        return (replace(R1, scores=columns.pack(replace(ζ, u=u))), R2), scale
 
     def model(self, server: FedX2State) -> Tensor:
         """The last w."""
         return server.w
 
-    def guarantee(self, rounds: int) -> dict[str, Any] | None:
+    def guarantee(self, rounds: int) -> dict[str, float | str] | None:
         """What the noise on shared scores guarantees after some rounds."""
-        overlap = label_of(self.problem, FIRST) is None or label_of(self.problem, SECOND) is None
-        return None if self.privacy is None else self.privacy.guaranteed(rounds, overlap)
+        return buffers.guarantee(self, rounds)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.fedx.inner_means import OwnMeans, blank_own
-from fedsaddle.algorithms.fedx.lazy_scores import check, drawn_together, weighed
+from fedsaddle.algorithms.fedx.active import check, draw, score
+from fedsaddle.algorithms.fedx.inner_means import InnerMeans, unobserved
 from fedsaddle.algorithms.hyperparameters import cohort_size
+from fedsaddle.arguments import flag, number
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged
 from fedsaddle.numerics.schedules import Step, at
-from fedsaddle.problems.pair_losses import Scores
 from fedsaddle.problems.protocols import PairwiseProblem
 
 NAMED = {
@@ -41,6 +41,24 @@ NAMED = {
         "fixed": {"centralised": True},
     },
 }
+
+
+@dataclass(frozen=True)
+class OwnMeans(InnerMeans):
+    """A client's memory: u(z) over its own pairs, and the log of the mean of f over S1, where that is tracked."""
+
+    scale: Tensor  # (C,)
+    begun: Tensor  # (C,): whether scale holds anything
+
+    def track(self, risk: PairwiseProblem, u: Tensor, γ: float) -> Tensor | None:
+        """The log of the mean of f, moved towards that of this batch; (C, 1)."""
+        if not risk.outer.tracked:
+            return None
+        now = risk.outer.value(u).logsumexp(1) - math.log(u.shape[1])
+        moved = now if γ >= 1 else torch.logaddexp(self.scale + math.log1p(-γ), now + math.log(γ))
+        self.scale.copy_(torch.where(self.begun, moved, now))
+        self.begun.fill_(True)
+        return self.scale.unsqueeze(1).clone()
 
 
 @dataclass(frozen=True)
@@ -73,12 +91,25 @@ class LocalPairState:
 class LocalPair:
     """Local Pair, the baseline of FedX: each client optimises the risk of the pairs among its own rows.
 
-    With all rows at one client it is the centralised method: minibatch SGD where f is linear, SOX (Wang, Yang 2022)
-    where it is not. A client that lacks one of the two sets has no pairs, and only follows the others.
+    `u ← (1 - γ) u + γ ℓ(h(w; z₁), h(w; z₂))` where f is not linear, `G ← (1 - β) G + β ∇` and `w ← w - η G`, where both
+    scores of every pair are active; then models and G are averaged. A client that lacks one of the two sets has no
+    pairs, and only follows the others.
+
+    With `centralised` all rows are in one place: minibatch SGD with `averaging=1.0`, which wants a linear f, and else
+    SOX (Wang, Yang 2022).
+
+    Example:
+        >>> import fedsaddle as fs
+        >>> sox = fs.LocalPair(problem=fs.risks.partial_auc(fs.models.mlp(30, [16], 1)), centralised=True)
+        >>> sox.tracking
+        0.9
+
+    **Deviations from the papers**: u(z) starts at its first observed value; where the risk is the log of a mean over
+    S1, each client tracks that mean with γ.
     """
 
-    centralised: ClassVar[bool] = False
     problem: PairwiseProblem
+    centralised: bool = False  # one client has all rows
     sampled_clients: int | None = None  # None: all
     local_steps: int = 32  # K
     batch_size: int = 32  # B1
@@ -89,16 +120,20 @@ class LocalPair:
 
     def __post_init__(self) -> None:
         check(self)
-        for key in ("tracking", "averaging"):
-            value = getattr(self, key)
-            if value is not None and not 0 < value <= 1:
-                raise BadInput(key, value, "must be above 0 and at most 1")
+        flag("centralised", self.centralised)
+        number("tracking", self.tracking, above=0, most=1)
+        if self.averaging is not None:
+            number("averaging", self.averaging, above=0, most=1)
+        if self.centralised and self.averaging == 1 and not self.problem.outer.linear:
+            name = type(self.problem.outer).__name__
+            remedy = f"minibatch SGD needs a linear outer function, not {name}; use SOX, with averaging below 1"
+            raise BadInput("averaging", self.averaging, remedy)
 
     def start(self, clients: Clients) -> LocalPairState:
         """w_0 and G = 0."""
         if self.centralised and clients.count > 1:
-            remedy = "is for all rows in one place; give it one client, such as FederatedData.in_one_place()"
-            raise BadInput("clients", clients.count, f"{type(self).__name__} {remedy}")
+            remedy = "a centralised method has all rows in one place; give it FederatedData.in_one_place()"
+            raise BadInput("clients", clients.count, remedy)
         cohort_size(self.sampled_clients, clients)
         w = self.problem.initial()
         return LocalPairState(w, torch.zeros_like(w))
@@ -112,47 +147,28 @@ class LocalPair:
 
     def fresh(self, site: Site) -> OwnMeans | None:
         """Where f is not linear: no u(z) has been observed."""
-        return None if self.problem.outer.linear else blank_own(self.problem, site)
+        if self.problem.outer.linear:
+            return None
+        own = unobserved(self.problem, site)
+        return OwnMeans(own.u, own.seen, own.u.new_zeros(len(own.u)), torch.zeros(len(own.u), dtype=torch.bool))
 
     def local_sgd(self, own: OwnMeans | None, sent: Start, site: Site) -> tuple[OwnMeans | None, Local]:
         """Both scores of every pair are active."""
-        risk = self.problem
+        risk, η, γ = self.problem, sent.step, self.tracking
         β = self.averaging or (1.0 if risk.outer.linear else 0.1)
         w, G = (site.broadcast(v).clone(memory_format=torch.contiguous_format) for v in (sent.w, sent.G))
         one = torch.ones(len(w), 1, dtype=w.dtype)
+        u = scale = None
         for k in range(self.local_steps):
-            x, (z1, z2) = drawn_together(self, site, k)
-            h, write_, statistics = risk.pushforward(w, x)
-            h1, h2 = torch.split(h.flatten(2), [z1.y.shape[1], z2.y.shape[1]], 1)
-            a, b, c1, c2 = Scores(h1, z1.y), Scores(h2, z2.y), weighed(z1, one), weighed(z2, one)
-            u = scale = None
+            x, (z1, z2) = draw(self, site, k)
+            (h1, h2), pull_, statistics = score(risk, w, x, (z1, z2), (one, one))
             if own is not None:
-                u = own.update(risk, z1, risk.inner_mean(a, b, c2), self.tracking)
-                scale = own.scaled(risk, u, self.tracking)
-            g = torch.cat(risk.slopes(a, b, u, c1, c2, scale), 1)
-            write_(g.view_as(h), G, 1 - β, β)
-            w = risk.settle_(risk.project_x(w.sub_(G, alpha=sent.step)), statistics)
+                u = own.update(risk, z1, risk.inner_mean(h1, h2), γ)
+                scale = own.track(risk, u, γ)
+            pull_(G, 1 - β, β, *risk.slopes(h1, h2, u, scale))  # G ← (1 - β) G + β (G1 + G2)
+            w = risk.settle_(risk.project_x(w.sub_(G, alpha=η)), statistics)  # w ← w - η G
         return own, Local(w, G)
 
     def model(self, server: LocalPairState) -> Tensor:
         """The last w."""
         return server.w
-
-
-@dataclass(frozen=True, kw_only=True)
-class CentralisedSgd(LocalPair):
-    """Minibatch SGD on the pairs of all rows in one place, for linear f."""
-
-    centralised: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.problem.outer.linear:
-            raise BadInput("problem.outer", type(self.problem.outer).__name__, "is not linear; use SOX")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sox(LocalPair):
-    """SOX (Wang, Yang 2022) on all rows in one place, for any f."""
-
-    centralised: ClassVar[bool] = True

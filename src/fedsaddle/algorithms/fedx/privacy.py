@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedsaddle.errors import BadInput
+from fedsaddle.arguments import number, whole
 from fedsaddle.federation.clients import Site
 from fedsaddle.numerics.privacy import epsilon
 
@@ -22,18 +21,24 @@ class ScorePrivacy:
     A client shares the score of a row at most once a round. The guarantee covers the shared scores alone, for two
     data sets that differ in one row of one client, of the same label: `epsilon(rounds)` is what the scores of all
     rounds together can tell about it. Labels, the clients' counts and the averaged models are not covered.
+
+    Example:
+        >>> import fedsaddle as fs
+        >>> round(fs.ScorePrivacy(bound=2.0, noise=4.0).epsilon(rounds=20), 2)
+        5.53
     """
 
     bound: float  # scores are clipped to |h| <= bound
     noise: float  # standard deviation, as a multiple of the sensitivity 2 · bound
 
     def __post_init__(self) -> None:
-        for key in ("bound", "noise"):
-            if not 0 < getattr(self, key) < float("inf"):
-                raise BadInput(f"privacy.{key}", getattr(self, key), "must be a positive number")
+        number("privacy.bound", self.bound, above=0)
+        number("privacy.noise", self.noise, above=0)
 
     def epsilon(self, rounds: int, delta: float = DELTA, *, both_sets: bool = False) -> float:
         """ε at δ after that many rounds and the opening; twice the releases where a row may be in both sets."""
+        whole("rounds", rounds, least=0)
+        number("delta", delta, above=0, below=1)
         return epsilon((rounds + 1) * (2 if both_sets else 1), self.noise, delta)
 
     def hide(self, h: Tensor, site: Site, step: int, stream: int) -> Tensor:
@@ -47,7 +52,7 @@ class ScorePrivacy:
         length: Tensor = h.norm(dim=-1, keepdim=True)
         return h * (self.bound / length.clamp_min(self.bound))
 
-    def guaranteed(self, rounds: int, both_sets: bool) -> dict[str, Any]:
+    def guaranteed(self, rounds: int, both_sets: bool) -> dict[str, float | str]:
         """For the summary of a run."""
         return {
             "covers": "shared scores; one row of one client replaced by another of the same label",

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.hyperparameters import PLAYS, check_local, check_problem, cohort_size, draw_cohort
+from fedsaddle.algorithms.hyperparameters import check_local, check_problem, cohort_size, draw_cohort
 from fedsaddle.arguments import choice, whole
 from fedsaddle.federation.clients import Clients, Site, Task
 from fedsaddle.federation.records import Averaged
@@ -98,7 +98,7 @@ class Hyperparameters(Protocol):
 
 def check(how: Hyperparameters) -> None:
     """Validate the hyper-parameters."""
-    check_problem(how.problem, MinimaxProblem, PLAYS)
+    check_problem(how, MinimaxProblem)
     check_local(how.local_steps, how.batch_size, how.sampled_clients)
     check_step("primal_step", how.primal_step)
     check_step("dual_step", how.dual_step)

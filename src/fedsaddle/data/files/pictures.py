@@ -8,13 +8,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsaddle.arguments import flag, optional, text, whole
+from fedsaddle.arguments import path as file_path
 from fedsaddle.data.files.cells import client_ids, targets
 from fedsaddle.data.files.encode import Scale
 from fedsaddle.data.files.read_columns import read_columns, require
-from fedsaddle.data.files.tables import check_clients, with_positive
+from fedsaddle.data.files.tables import check_clients, check_positive_value, with_positive
 from fedsaddle.data.table import Array, Dataset, Encoded, Table
 from fedsaddle.errors import BadInput
 
+MOST_PIXELS = 4096  # of a side
 MOST_VALUES = 4_000_000_000  # 16 GB of float32
 
 
@@ -38,8 +41,14 @@ def pictures(
     deviation of all pixels. `positive` is the label that becomes class 1; all others together are class 0.
     `together` is a column, such as the patient, whose pictures are all trained on or all held out.
     """
-    path = Path(path)
-    folder = path.parent if folder is None else Path(folder)
+    path = file_path("path", path)
+    folder = path.parent if folder is None else file_path("folder", folder)
+    for key, name in (("file", file), ("target", target), ("client", client)):
+        text(key, name)
+    optional(text, "together", together)
+    flag("colour", colour)
+    flag("standardise", standardise)
+    check_positive_value(positive)
     shape = _shape(size)
 
     def choose(there: Sequence[str]) -> Sequence[str]:
@@ -69,10 +78,12 @@ def pictures(
 
 
 def _shape(size: int | list[int]) -> tuple[int, int]:
-    sides = [size, size] if isinstance(size, int) else size
-    if len(sides) != 2 or min(sides) < 1 or max(sides) > 4096:
-        raise BadInput("size", size, "give a side from 1 to 4096, or [height, width]")
-    return sides[0], sides[1]
+    sides = list(size) if isinstance(size, list | tuple) else [size, size]
+    try:
+        height, width = (whole("size", side, most=MOST_PIXELS) for side in sides)
+    except (BadInput, ValueError):
+        raise BadInput("size", size, f"give a side from 1 to {MOST_PIXELS}, or [height, width]") from None
+    return height, width
 
 
 def _read(path: Path, row: int, column: str, shape: tuple[int, int], colour: bool) -> NDArray[np.float32]:

@@ -25,8 +25,15 @@ def read_columns(path: Path, choose: Choose, delimiter: str = ",", text: str | N
     if path.suffix.lower() in (".parquet", ".pq"):
         return _read_parquet(path, choose)
     if path.suffix.lower() in (".csv", ".tsv", ".txt"):
+        check_delimiter(delimiter)
         return _read_csv(path, choose, delimiter, text)
     raise BadInput("path", str(path), "the name must end in .csv, .tsv, .txt, .parquet, .pq or .npz")
+
+
+def check_delimiter(delimiter: object) -> None:
+    """Refuse what is not one character."""
+    if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n\0':
+        raise BadInput("delimiter", delimiter, "use one character, such as ',' or ';'")
 
 
 def require(name: str, there: Sequence[str], key: str) -> str:
@@ -39,31 +46,58 @@ def require(name: str, there: Sequence[str], key: str) -> str:
 
 
 def _read_csv(path: Path, choose: Choose, delimiter: str, text: str | None) -> dict[str, Array]:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file, delimiter=delimiter, skipinitialspace=True) if row]
-    except UnicodeDecodeError as error:
-        raise BadInput("path", str(path), f"is not UTF-8 text ({error.reason}); save it as UTF-8") from error
-    except csv.Error as error:
-        raise BadInput("path", str(path), f"is not a CSV file ({error}); check the quotes") from error
-    if len(rows) < 2:
+    lines = _read_lines(path, delimiter)
+    if len(lines) < 2:
         raise BadInput("path", str(path), "needs a line of column names and at least one row")
-    header = [name.strip() for name in rows.pop(0)]
+    header = [name.strip() for name in lines.iloc[0]]
     twice = [name for name in header if header.count(name) > 1]
     if twice:
-        raise BadInput("column", twice[0], "the name stands twice in the first line; rename one")
-    _check_widths(rows, header, delimiter)
+        raise BadInput("column name", twice[0], "stands twice in the first line; rename one")
+    if (lines.iloc[:, -1] == "").any():  # pandas fills up short rows with empty cells
+        _refuse_ragged_rows(path, delimiter)
     places = {name: header.index(name) for name in choose(header)}
     read = {name: _strings if name == text else _cells for name in places}
-    return {name: read[name](name, [row[at] for row in rows]) for name, at in places.items()}
+    return {name: read[name](name, lines[at].tolist()[1:]) for name, at in places.items()}
 
 
-def _check_widths(rows: list[list[str]], header: list[str], delimiter: str) -> None:
-    if set(map(len, rows)) == {len(header)}:
-        return
-    row = next(i for i, cells in enumerate(rows) if len(cells) != len(header))
-    remedy = f"the first line names {len(header)} columns; mend the row, or the delimiter {delimiter!r}"
-    raise BadInput(f"cells in row {row + 1}", len(rows[row]), remedy)
+def _read_lines(path: Path, delimiter: str) -> Any:
+    """A frame of all cells as text; the first line is the first row, so that its names are not changed."""
+    import pandas as pd
+
+    how = {"header": None, "dtype": str, "keep_default_na": False, "na_filter": False, "skipinitialspace": True}
+    engine = "c" if delimiter.isascii() else "python"
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            lines = pd.read_csv(file, sep=delimiter, engine=engine, **how).fillna("")
+    except UnicodeDecodeError as error:
+        raise BadInput("path", str(path), f"is not UTF-8 text ({error.reason}); save it as UTF-8") from error
+    except pd.errors.EmptyDataError:
+        return pd.DataFrame()
+    except pd.errors.ParserError as error:
+        _refuse_ragged_rows(path, delimiter, strict=True)
+        raise _no_csv(path, error) from error
+    if max(lines[at].str.len().max() for at in lines) > csv.field_size_limit():
+        raise _no_csv(path, f"a cell has more than {csv.field_size_limit()} characters")
+    return lines
+
+
+def _refuse_ragged_rows(path: Path, delimiter: str, strict: bool = False) -> None:
+    """Name the first row whose number of cells is not that of the first line; `strict` names open quotes too."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            read = csv.reader(file, delimiter=delimiter, skipinitialspace=True, strict=strict)
+            rows = (row for row in read if len(row) > 1 or "".join(row).strip())  # as pandas, which skips blank lines
+            width = len(next(rows, []))
+            number, cells = next(((i, len(row)) for i, row in enumerate(rows, 1) if len(row) != width), (0, width))
+    except csv.Error as error:
+        raise _no_csv(path, error) from error
+    if cells != width:
+        remedy = f"the first line names {width} columns; mend the row, or the delimiter {delimiter!r}"
+        raise BadInput(f"cells in row {number}", cells, remedy)
+
+
+def _no_csv(path: Path, reason: object) -> BadInput:
+    return BadInput("path", str(path), f"is not a CSV file ({str(reason).strip()}); check the quotes")
 
 
 def _cells(name: str, cells: list[str]) -> Array:

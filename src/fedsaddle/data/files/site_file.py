@@ -28,10 +28,6 @@ class RawRows:
     train: Array  # row numbers
     test: Array
 
-    def part(self, rows: Array) -> Columns:
-        """The columns of some rows."""
-        return {name: values[rows] for name, values in self.columns.items()}
-
 
 def read_site(
     path: Path,

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 
 import numpy as np
 
+from fedsaddle.arguments import choice, flag, optional, text
+from fedsaddle.arguments import path as file_path
 from fedsaddle.data.files.cells import Task, client_ids, is_number, need_numbers, numbers, targets
 from fedsaddle.data.files.encode import Scale, one_hot
 from fedsaddle.data.files.npz import read_npz
-from fedsaddle.data.files.read_columns import Choose, read_columns, require
+from fedsaddle.data.files.read_columns import Choose, check_delimiter, read_columns, require
 from fedsaddle.data.table import Array, Dataset, Encoded, Table
 from fedsaddle.errors import BadInput
 
@@ -42,12 +45,40 @@ def from_file(
     `client=None` (or "", in a config) says that there is no client column, for a split such as `Dirichlet`.
     `positive` is the value of the target that becomes class 1; all others together are class 0. `together` is a column
     that is no feature, such as the patient: of its rows, none are held out for the test while others are trained on.
+
+    Arguments:
+        path: The file, .csv, .tsv, .txt, .parquet, .pq or .npz.
+        target: The column to predict.
+        client: The column of clients, or None.
+        features: The columns to use; None: all others.
+        standardise: Whether numbers are scaled to mean 0 and deviation 1.
+        task: "auto", "classes" or "regression".
+        test_path: A second file with the same columns, as the test rows.
+        delimiter: Of a CSV file, one character.
+        positive: The value of the target that is class 1.
+        together: A column whose rows stay on the same side of the train/test split.
+
+    Raises:
+        BadInput: for arguments of another type, and for cells, rows and columns that cannot be used, by name.
+        MissingData: for a file that is not there.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "rows.csv")
+    ...     _ = path.write_text("age,hospital,ill\\n30,north,yes\\n40,south,no\\n50,south,yes\\n")
+    ...     data = from_file(path, target="ill", client="hospital")
+    >>> data.train.features, data.train.classes, data.train.y.tolist()
+    (('age',), ('no', 'yes'), [1, 0, 1])
     """
-    path, client = Path(path), client or None
-    if task not in ("auto", "classes", "regression"):
-        raise BadInput("task", task, "use 'auto', 'classes' or 'regression'")
-    if len(delimiter) != 1 or delimiter in '"\r\n':
-        raise BadInput("delimiter", delimiter, "use one character, such as ',' or ';'")
+    path, client = file_path("path", path), optional_text("client", client) or None
+    text("target", target)
+    flag("standardise", standardise)
+    choice("task", task, ("auto", "classes", "regression"))
+    optional_text("together", together)
+    optional(file_path, "test_path", test_path)
+    check_features(features)
+    check_delimiter(delimiter)
+    check_positive_value(positive)
     if path.suffix.lower() == ".npz":
         for key, value in (("features", features), ("test_path", test_path), ("together", together)):
             if value is not None:
@@ -69,6 +100,25 @@ def from_file(
     if client is not None:
         check_clients(data, client)
     return data
+
+
+def check_features(features: object) -> None:
+    """Refuse what is neither None nor a list of names."""
+    if features is None:
+        return
+    if not isinstance(features, list | tuple) or not all(isinstance(name, str) for name in features):
+        raise BadInput("features", features, "must be a list of column names, such as ['age', 'sex']")
+
+
+def optional_text(key: str, value: object) -> str | None:
+    """None or a name, which may be empty."""
+    return None if value is None else text(key, value, empty=True)
+
+
+def check_positive_value(positive: object) -> None:
+    """Refuse what can be no value of a target column."""
+    if positive is not None and not isinstance(positive, str | Integral):
+        raise BadInput("positive", positive, "must be a value of the target: text, a whole number or a truth value")
 
 
 @dataclass(frozen=True)

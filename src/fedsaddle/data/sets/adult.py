@@ -7,10 +7,10 @@ from typing import Literal
 
 import numpy as np
 
+from fedsaddle.arguments import choice
 from fedsaddle.data.files.encode import Scale, one_hot, ordinal
 from fedsaddle.data.sets.locate import PublicFile
 from fedsaddle.data.table import Array, Dataset, Table
-from fedsaddle.errors import BadInput
 
 FEATURES = (
     "age",
@@ -46,8 +46,7 @@ def adult(encoding: Literal["ordinal", "onehot"] = "ordinal") -> Dataset:
     "onehot": one 0/1 feature per category, and the 6 numeric columns standardised as above.
     Rows with '?' are kept. One can split by the eight columns of categories, such as sex and race.
     """
-    if encoding not in ("ordinal", "onehot"):
-        raise BadInput("encoding", encoding, "use 'ordinal' or 'onehot'")
+    choice("encoding", encoding, ("ordinal", "onehot"))
     train, test = (parse_adult(_read(name)) for name in ("adult.data", "adult.test"))
     encode = _ordinal if encoding == "ordinal" else _one_hot
     x_train, x_test, features = encode(train, test)

@@ -12,9 +12,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsaddle.data.sets.cifar_names import CIFAR10_CLASSES, COARSE, FINE
+from fedsaddle.arguments import choice, flag, whole
 from fedsaddle.data.sets.locate import PublicFile
-from fedsaddle.data.sets.one_against_rest import one_against_rest
+from fedsaddle.data.sets.one_against_rest import check_positive, one_against_rest
 from fedsaddle.data.table import Dataset, Table
 from fedsaddle.errors import BadInput, MissingData
 
@@ -23,6 +23,30 @@ PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 LICENCE = "none stated; cite Krizhevsky, 'Learning Multiple Layers of Features from Tiny Images', 2009"
 Scaling = bool | str  # or "symmetric"; checked below, so that the complaint names all three
 Bytes = NDArray[np.uint8]
+
+# The names of the classes, as in the archives' own lists.
+CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+_FINE = """
+apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle
+bowl boy bridge bus butterfly camel can castle caterpillar cattle
+chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur
+dolphin elephant flatfish forest fox girl hamster house kangaroo keyboard
+lamp lawn_mower leopard lion lizard lobster man maple_tree motorcycle mountain
+mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree
+plain plate poppy porcupine possum rabbit raccoon ray road rocket
+rose sea seal shark shrew skunk skyscraper snail snake spider
+squirrel streetcar sunflower sweet_pepper table tank telephone television tiger tractor
+train trout tulip turtle wardrobe whale willow_tree wolf woman worm
+"""
+
+_COARSE = """
+aquatic_mammals fish flowers food_containers fruit_and_vegetables household_electrical_devices household_furniture
+insects large_carnivores large_man-made_outdoor_things large_natural_outdoor_scenes large_omnivores_and_herbivores
+medium_mammals non-insect_invertebrates people reptiles small_mammals trees vehicles_1 vehicles_2
+"""
+
+FINE, COARSE = tuple(_FINE.split()), tuple(_COARSE.split())
 
 
 @dataclass(frozen=True)
@@ -102,9 +126,7 @@ def cifar100(
     side: int = SIDE,
 ) -> Dataset:
     """As CIFAR-10, with 100 fine classes or the 20 coarse ones that they make up."""
-    if labels not in ("fine", "coarse"):
-        raise BadInput("labels", labels, "choose 'fine' (100 classes) or 'coarse' (20)")
-    place, classes = (1, FINE) if labels == "fine" else (0, COARSE)
+    place, classes = (1, FINE) if choice("labels", labels, ("fine", "coarse")) == "fine" else (0, COARSE)
     return _dataset(HUNDRED, place, classes, images, normalise, positive, first, side)
 
 
@@ -118,11 +140,13 @@ def _dataset(
     first: int | None,
     side: int,
 ) -> Dataset:
-    if first is not None and not 1 <= first <= TRAINING:
-        raise BadInput("first", first, f"must be from 1 to {TRAINING:,}")
-    if normalise not in (True, False, "symmetric"):
+    flag("images", images)
+    check_positive(positive)
+    if first is not None:
+        first = whole("first", first, most=TRAINING)
+    if not isinstance(normalise, bool) and not (isinstance(normalise, str) and normalise == "symmetric"):
         raise BadInput("normalise", normalise, "choose true, false or 'symmetric'")
-    if side not in (32, 16, 8):
+    if whole("side", side) not in (32, 16, 8):
         raise BadInput("side", side, "choose 32, or 16 or 8 for blocks of pixels averaged")
 
     def table(records: Bytes) -> Table:

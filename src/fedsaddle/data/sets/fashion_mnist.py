@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsaddle.arguments import flag
 from fedsaddle.data.sets.locate import PublicFile
 from fedsaddle.data.table import Dataset, Table
 
@@ -37,6 +38,8 @@ def fashion_mnist(images: bool = False, normalise: bool = True) -> Dataset:
     Rows are `(784,)`, or `(1, 28, 28)` with `images=True`; `normalise=False` leaves the pixels in [0, 1].
     Test: the official 10,000.
     """
+    flag("images", images)
+    flag("normalise", normalise)
     train, test = _table("train", images, normalise), _table("t10k", images, normalise)
     return Dataset("fashion-mnist", train, test, _SOURCE, "MIT, (c) 2017 Zalando SE")
 

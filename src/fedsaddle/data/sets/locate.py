@@ -89,4 +89,4 @@ def unpack(path: Path) -> bytes:
     try:
         return gzip.decompress(data) if kind == "gzip" else lzma.decompress(data)
     except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise BadInput("file", str(path), f"is a damaged {kind} file ({error}); get it again") from error
+        raise BadInput("packed file", str(path), f"is a damaged {kind} file ({error}); get it again") from error

@@ -7,6 +7,7 @@ import io
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsaddle.arguments import flag
 from fedsaddle.data.sets.locate import PublicFile
 from fedsaddle.data.table import Array, Dataset, Table
 
@@ -35,6 +36,8 @@ def breastmnist(images: bool = False, validation: bool = False) -> Dataset:
 
 
 def _dataset(name: str, classes: tuple[str, str], images: bool, validation: bool, turned: bool) -> Dataset:
+    flag("images", images)
+    flag("validation", validation)
     file = f"{name}.npz"
     content = PublicFile("medmnist", file, _SHA256[file], _SOURCE).read()
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsaddle.arguments import optional, whole
+from fedsaddle.arguments import path as file_path
 from fedsaddle.data.sets.locate import PublicFile, unpack
 from fedsaddle.data.table import Dataset, Table
 from fedsaddle.errors import BadInput, MissingData
@@ -47,14 +49,13 @@ def shakespeare(
     them). A speaker's speeches are joined by newlines. Split with `Natural("speaker")`. There is no
     official test set. `path` is a JSON of the same layout, which is read without a checksum.
     """
-    if sequence_length < 1:
-        raise BadInput("sequence_length", sequence_length, "must be at least 1")
-    if min_windows < 1:
-        raise BadInput("min_windows", min_windows, "must be at least 1")
+    sequence_length, min_windows = whole("sequence_length", sequence_length), whole("min_windows", min_windows)
+    clients, seed = optional(whole, "clients", clients), whole("seed", seed, least=0)
+    path = optional(file_path, "path", path)
     windows = {
         speaker: pair
         for speaker, said in sorted(_speeches(path).items())
-        if len((pair := cut("\n".join(said), sequence_length))[0]) >= min_windows
+        if len((pair := cut_windows("\n".join(said), sequence_length))[0]) >= min_windows
     }
     chosen = _choose(sorted(windows), clients, seed, min_windows)
     x, y = (np.concatenate([windows[s][part] for s in chosen]) for part in (0, 1))
@@ -77,7 +78,7 @@ def decode(codes: Codes) -> str:
     return "".join((*CHARACTERS, "\N{REPLACEMENT CHARACTER}")[c] for c in codes)
 
 
-def cut(text: str, length: int) -> tuple[Codes, Codes]:
+def cut_windows(text: str, length: int) -> tuple[Codes, Codes]:
     """Windows `(n, length)` and their next characters `(n, length)`; the rest of the text is left out."""
     codes = encode(text)
     n = max(len(codes) - 1, 0) // length
@@ -87,18 +88,18 @@ def cut(text: str, length: int) -> tuple[Codes, Codes]:
 def _choose(speakers: Sequence[str], clients: int | None, seed: int, min_windows: int) -> list[str]:
     if clients is None and speakers:
         return list(speakers)
-    if clients is None or not 1 <= clients <= len(speakers):
+    if clients is None or clients > len(speakers):
         remedy = f"{len(speakers)} speakers have at least {min_windows} windows; ask for 1 to that many"
         raise BadInput("clients", clients, remedy)
     picks = np.random.default_rng([seed, 0]).choice(len(speakers), clients, replace=False)
     return [speakers[i] for i in np.sort(picks)]
 
 
-def _speeches(path: str | Path | None) -> Mapping[str, Sequence[str]]:
-    if path is not None and not Path(path).is_file():
+def _speeches(path: Path | None) -> Mapping[str, Sequence[str]]:
+    if path is not None and not path.is_file():
         raise MissingData(f"{path} does not exist; give a JSON file with the key 'speeches'")
     try:
-        content: Any = json.loads(_FILE.read() if path is None else unpack(Path(path)))
+        content: Any = json.loads(_FILE.read() if path is None else unpack(path))
         speeches: Mapping[str, Sequence[str]] = content["speeches"]
     except (ValueError, KeyError, TypeError) as error:
         remedy = "must be JSON like {'speeches': {'play/SPEAKER': ['a speech', ...]}}"

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from sklearn import datasets
 
+from fedsaddle.arguments import flag, whole
 from fedsaddle.data.files.encode import Scale
 from fedsaddle.data.table import Dataset, Table
-from fedsaddle.errors import BadInput
 
 _UCI = "UCI Machine Learning Repository, as shipped with scikit-learn"
 
@@ -24,6 +24,7 @@ def digits(images: bool = False) -> Dataset:
 
     Rows are `(64,)`, or `(1, 8, 8)` with `images=True`.
     """
+    flag("images", images)
     shipped: Any = datasets.load_digits()
     x = shipped.data / 16.0
     names = tuple(str(c) for c in shipped.target_names)
@@ -37,11 +38,9 @@ def scanned_digits(sites: int = 10, upside_down: int = 1) -> Dataset:
 
     Rows are shuffled first, so that the sites differ by chance and by the turn alone.
     """
-    if sites < 2:
-        raise BadInput("sites", sites, "use at least 2 sites")
-    if not 0 <= upside_down <= sites:
-        raise BadInput("upside_down", upside_down, f"must be from 0 to {sites}, the number of sites")
     plain = digits()
+    sites = whole("sites", sites, least=2, most=len(plain.train))
+    upside_down = whole("upside_down", upside_down, least=0, most=sites)
     site = np.random.default_rng(0).permutation(len(plain.train)) % sites
     turned = site >= sites - upside_down
     x = np.where(turned[:, None], plain.train.x[:, ::-1], plain.train.x)  # 64 pixels backwards: turned by 180 degrees
@@ -71,6 +70,7 @@ def diabetes(standardise_target: bool = False) -> Dataset:
     The target is in its own units (25 to 346) unless `standardise_target`. One can split by the columns
     `sex` (1 or 2; the source does not say which is which) and `decade` (of age: 10, 20, ...).
     """
+    flag("standardise_target", standardise_target)
     shipped: Any = datasets.load_diabetes(scaled=False)
     names = tuple(str(f) for f in shipped.feature_names)
     raw = shipped.data

@@ -6,9 +6,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedsaddle.arguments import whole
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Dataset, Table
 from fedsaddle.errors import BadInput
+
+MOST_VALUES = 2_000_000_000  # 16 GB of float64
 
 
 def nonconvex_pl(clients: int = 500, rows: int = 100, dimension: int = 100, seed: int = 0) -> Stacked:
@@ -26,11 +29,12 @@ def nonconvex_pl_table(clients: int = 500, rows: int = 100, dimension: int = 100
 
 
 def _drawn(clients: int, rows: int, dimension: int, seed: int) -> NDArray[np.float64]:
-    for key, value in {"clients": clients, "rows": rows, "dimension": dimension}.items():
-        if value < 1:
-            raise BadInput(key, value, "must be at least 1")
-    if seed < 0:
-        raise BadInput("seed", seed, "must be 0 or more")
+    values = 3 * whole("clients", clients) * whole("rows", rows) * whole("dimension", dimension)
+    whole("seed", seed, least=0)
+    if values > MOST_VALUES:
+        raise BadInput(
+            "clients, rows, dimension", (clients, rows, dimension), f"make more than {MOST_VALUES:,} numbers"
+        )
     rng = np.random.default_rng([seed, 61])
     centres = rng.normal(0, np.sqrt(0.5), (clients, 1, 3 * dimension))
     return np.asarray(centres + rng.normal(0, np.sqrt(0.1), (clients, rows, 3 * dimension)))

@@ -6,8 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsaddle.data.splits.client_names import counted, numbered
-from fedsaddle.data.splits.partition import PLAN, Floats, Parts, check_clients, cut, deal_both, even, generator
+from fedsaddle.arguments import number, whole
+from fedsaddle.data.splits.client_names import numbered_names, plain_names
+from fedsaddle.data.splits.partition import (
+    PLAN,
+    Floats,
+    Parts,
+    allocate,
+    check_clients,
+    equal_shares,
+    generator,
+    partition_both,
+)
 from fedsaddle.data.store import Ints
 from fedsaddle.data.table import Table
 from fedsaddle.errors import BadInput
@@ -21,10 +31,25 @@ class ByClass:
 
     With one class per client, client i holds class i modulo the number of classes. With more, the seed
     draws which classes go together; every class is held by the same number of clients, give or take one.
+
+    Arguments:
+        clients: How many clients.
+        classes_per_client: How many classes each holds, at most as many as there are.
+
+    Raises:
+        BadInput: for arguments of another type or range, and for data that cannot be split so.
+
+    >>> table = Table.of(np.zeros((4, 1)), [0, 1, 0, 1], classes=("cat", "dog"))
+    >>> ByClass(2).names(table)
+    ('cat', 'dog')
     """
 
     clients: int
     classes_per_client: int = 1
+
+    def __post_init__(self) -> None:
+        whole("clients", self.clients)
+        whole("classes_per_client", self.classes_per_client)
 
     def assign(self, train: Table, test: Table | None, seed: int) -> tuple[Parts, Parts | None]:
         """Row numbers per client, of the training and of the test table."""
@@ -36,23 +61,23 @@ class ByClass:
             if rows[c] < len(who):
                 remedy = f"class '{train.classes[c]}' has {rows[c]} rows for {len(who)} clients; use fewer clients"
                 raise BadInput("clients", self.clients, remedy)
-        shares = [even(len(who)) for who in holders]
-        return deal_both(train.y, None if test is None else test.y, holders, shares, self.clients, seed)
+        shares = [equal_shares(len(who)) for who in holders]
+        return partition_both(train.y, None if test is None else test.y, holders, shares, self.clients, seed)
 
     def names(self, train: Table) -> tuple[str, ...]:
         """One name per client: its class, or a number where it has several."""
         self._check(train)
         if self.classes_per_client > 1:
-            return counted(self.clients)
+            return plain_names(self.clients)
         count = len(train.classes)
         labels = [f"class {c}" if c.isdigit() else c for c in train.classes]
-        return numbered([labels[i % count] for i in range(self.clients)])
+        return numbered_names([labels[i % count] for i in range(self.clients)])
 
     def _check(self, train: Table) -> None:
         check_clients(self.clients, len(train))
         need_classes(train, "by-class")
         count, k = len(train.classes), self.classes_per_client
-        if not 1 <= k <= count:
+        if k > count:
             raise BadInput("classes_per_client", k, f"the data has {count} classes; use 1 to {count}")
         if self.clients * k < count:
             remedy = f"{k} each do not cover the {count} classes; use at least {-(-count // k)} clients"
@@ -80,30 +105,46 @@ class Dirichlet:
 
     Test rows follow the same shares. Shares are drawn again, up to 100 times, until every client has at
     least `min_size` training rows.
+
+    Arguments:
+        clients: How many clients.
+        alpha: The concentration, above 0: 0.1 makes unlike clients, 100 like ones.
+        min_size: The fewest training rows of a client.
+
+    Raises:
+        BadInput: for arguments of another type or range, and for data that cannot be split so.
+
+    >>> table = Table.of(np.zeros((100, 1)), np.arange(100) % 2, classes=("a", "b"))
+    >>> sum(len(rows) for rows in Dirichlet(4, alpha=0.5).assign(table, None, seed=0)[0])
+    100
     """
 
     clients: int
     alpha: float
     min_size: int = 1
 
+    def __post_init__(self) -> None:
+        whole("clients", self.clients)
+        number("alpha", self.alpha, above=0)
+        whole("min_size", self.min_size)
+
     def assign(self, train: Table, test: Table | None, seed: int) -> tuple[Parts, Parts | None]:
         """Row numbers per client, of the training and of the test table."""
         self._check(train)
         shares = list(self._shares(train, seed))
         holders = [np.arange(self.clients)] * len(shares)
-        return deal_both(train.y, None if test is None else test.y, holders, shares, self.clients, seed)
+        return partition_both(train.y, None if test is None else test.y, holders, shares, self.clients, seed)
 
     def names(self, train: Table) -> tuple[str, ...]:
         """One name per client."""
-        return counted(self.clients)
+        check_clients(self.clients, len(train))
+        return plain_names(self.clients)
 
     def _check(self, train: Table) -> None:
         check_clients(self.clients, len(train))
         need_classes(train, "dirichlet")
-        if not (np.isfinite(self.alpha) and self.alpha > 0):
-            raise BadInput("alpha", self.alpha, "must be more than 0; 0.1 makes unlike clients, 100 like ones")
-        if not 1 <= self.min_size <= len(train) // self.clients:
-            top = len(train) // self.clients
+        top = len(train) // self.clients
+        if self.min_size > top:
             raise BadInput("min_size", self.min_size, f"{len(train)} rows for {self.clients} clients allow 1 to {top}")
 
     def _shares(self, train: Table, seed: int) -> Floats:
@@ -112,7 +153,7 @@ class Dirichlet:
         for attempt in range(DIRICHLET_TRIES):
             rng = generator(seed, PLAN, attempt)
             shares = rng.dirichlet(np.full(self.clients, float(self.alpha)), size=len(rows))
-            sizes = sum(cut(int(n), share) for n, share in zip(rows, shares, strict=True))
+            sizes = sum(allocate(int(n), share) for n, share in zip(rows, shares, strict=True))
             if np.min(sizes) >= self.min_size:
                 return shares
         remedy = (

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 
-def counted(clients: int) -> tuple[str, ...]:
+def plain_names(clients: int) -> tuple[str, ...]:
     """Plain names: client 0, client 1, ..."""
     return tuple(f"client {i}" for i in range(clients))
 
 
-def numbered(labels: Sequence[str]) -> tuple[str, ...]:
+def numbered_names(labels: Sequence[str]) -> tuple[str, ...]:
     """The labels; one that occurs more than once is numbered from 1: "Female 1", "class 3 (1)"."""
     total, seen = Counter(labels), Counter[str]()
     names = []
@@ -22,7 +22,7 @@ def numbered(labels: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def visible(name: str) -> str:
+def visible_name(name: str) -> str:
     """The name; a blank by its own name, and signs in quotes."""
     blanks = {" ": "space", "\n": "newline", "\t": "tab"}
     if name in blanks:

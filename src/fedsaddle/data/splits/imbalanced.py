@@ -7,10 +7,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedsaddle.data.sets.one_against_rest import one_against_rest
+from fedsaddle.arguments import flag, number, whole
+from fedsaddle.data.sets.one_against_rest import check_positive, one_against_rest
 from fedsaddle.data.splits.by_label import need_classes
-from fedsaddle.data.splits.client_names import counted
-from fedsaddle.data.splits.partition import PLAN, TEST, TRAIN, Parts, by_code, check_clients, deal, even, generator
+from fedsaddle.data.splits.client_names import plain_names
+from fedsaddle.data.splits.partition import (
+    PLAN,
+    TEST,
+    TRAIN,
+    Parts,
+    check_clients,
+    equal_shares,
+    generator,
+    partition,
+    rows_by_code,
+)
 from fedsaddle.data.store import Ints
 from fedsaddle.data.table import Dataset, Table
 from fedsaddle.errors import BadInput
@@ -28,6 +39,21 @@ class Imbalanced:
     until they are `imratio` of its training rows. The test rows of a class go to the client that has it, all of them:
     the test set stays as balanced as it was. Without an official test set, a share of every class is held out before
     any row is dropped. With `disjoint=False` the rows are dealt at random, so that only the imbalance remains.
+
+    Arguments:
+        clients: How many clients.
+        imratio: The share of positives in each client's training rows, above 0 and below 1.
+        positive: The positive classes, by name or number; None: half of them, or of two the second.
+        disjoint: Whether no class is at two clients.
+
+    Raises:
+        BadInput: for arguments of another type or range, and for data that cannot be split so.
+
+    >>> table = Table.of(np.zeros((400, 1)), np.arange(400) % 4, classes=("a", "b", "c", "d"))
+    >>> split, data = Imbalanced(2, imratio=0.2), Dataset("four", table, None, "made up", "none")
+    >>> made = split.prepare(data, seed=0, test_share=0.2)
+    >>> made.train.classes, float(made.train.y.mean())
+    (('negative', 'positive'), 0.2)
     """
 
     clients: int
@@ -35,35 +61,39 @@ class Imbalanced:
     positive: list[int | str] | None = None
     disjoint: bool = True
 
+    def __post_init__(self) -> None:
+        whole("clients", self.clients)
+        number("imratio", self.imratio, above=0, below=1)
+        check_positive(self.positive)
+        flag("disjoint", self.disjoint)
+
     def prepare(self, dataset: Dataset, seed: int, test_share: float) -> Dataset:
         """Two classes, a test set, fewer positives; the client of each row in a column."""
         self._check(dataset.train)
         train, test = dataset.train, dataset.test
         if test is None and test_share > 0:
             train, test = _held_out(train, test_share, seed)
-        new = self._thinned(self._dealt(train, TRAIN, seed), seed)
+        new = self._thinned(self._binary(train, TRAIN, seed), seed)
         return replace(
             dataset,
             name=f"{dataset.name}-ih",
             train=new,
-            test=None if test is None else self._dealt(test, TEST, seed),
+            test=None if test is None else self._binary(test, TEST, seed),
         )
 
     def assign(self, train: Table, test: Table | None, seed: int) -> tuple[Parts, Parts | None]:
         """Row numbers per client; the tables are those of `prepare`, which has dealt them out."""
-        parts = [None if t is None else by_code(t.columns[OWNER], self.clients) for t in (train, test)]
-        assert parts[0] is not None
-        return parts[0], parts[1]
+        parts = rows_by_code(train.columns[OWNER], self.clients)
+        return parts, None if test is None else rows_by_code(test.columns[OWNER], self.clients)
 
     def names(self, train: Table) -> tuple[str, ...]:
         """One name per client."""
-        return counted(self.clients)
+        check_clients(self.clients, len(train))
+        return plain_names(self.clients)
 
     def _check(self, train: Table) -> None:
         need_classes(train, "imbalanced")
         check_clients(self.clients, len(train))
-        if not 0 < self.imratio < 1:
-            raise BadInput("imratio", self.imratio, "the share of positives must be above 0 and below 1")
         if len(train.classes) < 2:
             raise BadInput("split", "imbalanced", "needs at least two classes")
 
@@ -76,23 +106,23 @@ class Imbalanced:
         half = generator(seed, PLAN).permutation(len(classes))[: len(classes) // 2]
         return sorted(half.tolist())
 
-    def _dealt(self, table: Table, part: int, seed: int) -> Table:
+    def _binary(self, table: Table, part: int, seed: int) -> Table:
         """Two classes, and the client of each row: that of its class, or one at random."""
         binary = replace(one_against_rest(table, self._positive(table.classes, seed)), classes=("negative", "positive"))
         owner = np.zeros(len(binary), dtype=np.int64)
         if self.disjoint:
             owner = self._holders(table.classes, seed)[table.y]
         else:
-            everybody = [np.arange(self.clients)] * 2
-            dealt = deal(binary.y, everybody, [even(self.clients)] * 2, self.clients, generator(seed, part))
-            for client, rows in enumerate(dealt):
+            everybody, shares = [np.arange(self.clients)] * 2, [equal_shares(self.clients)] * 2
+            parts = partition(binary.y, everybody, shares, self.clients, generator(seed, part))
+            for client, rows in enumerate(parts):
                 owner[rows] = client
         return replace(binary, columns={**binary.columns, OWNER: owner})
 
     def _holders(self, classes: Sequence[str], seed: int) -> Ints:
         """The client of each class: the classes of either side in random order, in groups of like size."""
         holder = np.zeros(len(classes), dtype=np.int64)
-        positive = {c if isinstance(c, int) else classes.index(c) for c in self._positive(classes, seed)}
+        positive = {classes.index(c) if isinstance(c, str) else int(c) for c in self._positive(classes, seed)}
         for side in (0, 1):
             own = np.array([c for c in range(len(classes)) if (c in positive) == bool(side)])
             if self.clients > len(own):
@@ -121,7 +151,7 @@ class Imbalanced:
 def _held_out(table: Table, share: float, seed: int) -> tuple[Table, Table]:
     """A share of the rows of every class, at least one and never all."""
     rng, held = generator(seed, HELD), np.zeros(len(table), dtype=bool)
-    for rows in by_code(table.y, len(table.classes)):
+    for rows in rows_by_code(table.y, len(table.classes)):
         count = min(max(1, round(share * len(rows))), len(rows) - 1)
         held[rng.permutation(rows)[: max(0, count)]] = True
     return _rows(table, np.flatnonzero(~held)), _rows(table, np.flatnonzero(held))

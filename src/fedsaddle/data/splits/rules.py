@@ -1,60 +1,52 @@
-"""Who holds which rows. The same rule deals out the training rows and the official test rows.
-
-A split's `assign` gives the row numbers of each client, in ascending order, for the training table and,
-if there is one, for the test table. Every row goes to exactly one client. Every client has training
-rows; a client may be left without test rows.
-"""
+"""Splits that do not look at the labels: at random, or by the values of a column."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
+from fedsaddle.arguments import optional, text, whole
 from fedsaddle.data.files.encode import ordinal
-from fedsaddle.data.splits.by_label import ByClass, Dirichlet
-from fedsaddle.data.splits.client_names import counted, numbered
-from fedsaddle.data.splits.partition import Parts, by_code, check_clients, deal_both, even
+from fedsaddle.data.splits.client_names import numbered_names, plain_names
+from fedsaddle.data.splits.partition import Parts, check_clients, equal_shares, partition_both, rows_by_code
 from fedsaddle.data.store import Ints
 from fedsaddle.data.table import Array, Table
 from fedsaddle.errors import BadInput
 
-__all__ = ["ByClass", "ByColumn", "Dirichlet", "Iid", "Natural", "Split"]
-
-
-class Split(Protocol):
-    """A rule that deals out rows, and names the clients.
-
-    It may also have `prepare(dataset, seed, test_share)`, which gives the data set that is to be dealt out.
-    """
-
-    def assign(self, train: Table, test: Table | None, seed: int) -> tuple[Parts, Parts | None]:
-        """Row numbers per client, of the training and of the test table."""
-        ...
-
-    def names(self, train: Table) -> tuple[str, ...]:
-        """One name per client."""
-        ...
-
 
 @dataclass(frozen=True)
 class Iid:
-    """Rows dealt out at random, as evenly as possible."""
+    """Rows at random, as many for each client as possible.
+
+    Arguments:
+        clients: How many clients, at most as many as training rows.
+
+    Raises:
+        BadInput: for arguments of another type or range, and for data that cannot be split so.
+
+    >>> table = Table.of(np.zeros((5, 1)), [0, 0, 1, 1, 1], classes=("a", "b"))
+    >>> [len(rows) for rows in Iid(2).assign(table, None, seed=0)[0]]
+    [3, 2]
+    """
 
     clients: int
+
+    def __post_init__(self) -> None:
+        whole("clients", self.clients)
 
     def assign(self, train: Table, test: Table | None, seed: int) -> tuple[Parts, Parts | None]:
         """Row numbers per client, of the training and of the test table."""
         check_clients(self.clients, len(train))
         one_group = np.zeros(len(train), dtype=np.int64)
         test_group = None if test is None else np.zeros(len(test), dtype=np.int64)
-        holders, shares = [np.arange(self.clients)], [even(self.clients)]
-        return deal_both(one_group, test_group, holders, shares, self.clients, seed)
+        holders, shares = [np.arange(self.clients)], [equal_shares(self.clients)]
+        return partition_both(one_group, test_group, holders, shares, self.clients, seed)
 
     def names(self, train: Table) -> tuple[str, ...]:
         """One name per client."""
-        return counted(self.clients)
+        check_clients(self.clients, len(train))
+        return plain_names(self.clients)
 
 
 @dataclass(frozen=True)
@@ -64,10 +56,25 @@ class ByColumn:
     Without `clients`, each value is one client. With it, the clients are shared out among the values as
     evenly as possible (one more to the values with most rows), and a value's rows are dealt evenly and
     at random among its clients. Clients are in the order of the sorted values.
+
+    Arguments:
+        column: The name of the column.
+        clients: How many clients, at least one for each value; None: one for each value.
+
+    Raises:
+        BadInput: for arguments of another type or range, and for data that cannot be split so.
+
+    >>> table = Table.of(np.zeros((4, 1)), [0, 1, 0, 1], {"sex": np.array(["f", "m", "f", "f"])}, ("a", "b"))
+    >>> ByColumn("sex", clients=3).names(table)
+    ('f 1', 'f 2', 'm')
     """
 
     column: str
     clients: int | None = None
+
+    def __post_init__(self) -> None:
+        text("column", self.column)
+        optional(whole, "clients", self.clients)
 
     def assign(self, train: Table, test: Table | None, seed: int) -> tuple[Parts, Parts | None]:
         """Row numbers per client, of the training and of the test table."""
@@ -76,18 +83,18 @@ class ByColumn:
         codes = ordinal(train.columns[self.column], values)
         test_codes = None if test is None else _test_codes(test, self.column, values)
         if nodes.max() == 1:  # nothing to draw, and there may be very many values
-            test_parts = None if test_codes is None else by_code(test_codes, len(values))
-            return by_code(codes, len(values)), test_parts
+            test_parts = None if test_codes is None else rows_by_code(test_codes, len(values))
+            return rows_by_code(codes, len(values)), test_parts
         holders = np.split(np.arange(nodes.sum()), np.cumsum(nodes)[:-1])
-        shares = [even(int(n)) for n in nodes]
-        return deal_both(codes, test_codes, holders, shares, int(nodes.sum()), seed)
+        shares = [equal_shares(int(n)) for n in nodes]
+        return partition_both(codes, test_codes, holders, shares, int(nodes.sum()), seed)
 
     def names(self, train: Table) -> tuple[str, ...]:
         """One name per client: the value, numbered if several clients hold it."""
         nodes = self._nodes(train)
         values = np.unique(train.columns[self.column])
         labels = [f"{self.column} {v}" if values.dtype.kind in "iufb" else str(v) for v in values]
-        return numbered([label for label, n in zip(labels, nodes, strict=True) for _ in range(n)])
+        return numbered_names([label for label, n in zip(labels, nodes, strict=True) for _ in range(n)])
 
     def _nodes(self, train: Table) -> Ints:
         """Clients per value."""
@@ -109,9 +116,23 @@ class ByColumn:
 
 @dataclass(frozen=True)
 class Natural:
-    """One client per value of a column, such as the hospital or the speaker, in the order of the names."""
+    """One client per value of a column, such as the hospital or the speaker, in the order of the names.
+
+    Arguments:
+        column: The name of the column.
+
+    Raises:
+        BadInput: for arguments of another type or range, and for data that cannot be split so.
+
+    >>> table = Table.of(np.zeros((3, 1)), [0, 1, 0], {"client": np.array(["b", "a", "b"])}, ("no", "yes"))
+    >>> [rows.tolist() for rows in Natural().assign(table, None, seed=0)[0]]
+    [[1], [0, 2]]
+    """
 
     column: str = "client"
+
+    def __post_init__(self) -> None:
+        text("column", self.column)
 
     def assign(self, train: Table, test: Table | None, seed: int) -> tuple[Parts, Parts | None]:
         """Row numbers per client, of the training and of the test table; the seed changes nothing."""

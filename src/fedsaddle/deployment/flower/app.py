@@ -6,10 +6,8 @@ as `fedsaddle deploy provision` writes them. `server` reads `project`, `run` and
 
 from __future__ import annotations
 
-import json
 import logging
 import time
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from fedsaddle.config.schema import read_config
 from fedsaddle.deployment.flower.transport import FlowerTransport, client_app, find_nodes
 from fedsaddle.deployment.project import read_project
 from fedsaddle.deployment.server import DeployedRun
-from fedsaddle.deployment.site import Place, SiteSide
+from fedsaddle.deployment.site import SiteService
 from fedsaddle.deployment.site_memory import safe_name
 from fedsaddle.errors import TooFewAnswered
 
@@ -29,23 +27,15 @@ log = logging.getLogger("fedsaddle.server")
 
 
 @cache
-def _side(kit: str, name: str) -> SiteSide:
-    local = Path(kit) / "local"
-    settings = json.loads((local / "fedsaddle.json").read_text())
-    test = settings.get("test_data")
-    place = Place(name, Path(settings["data"]), Path(kit) / "fedsaddle", None if test is None else Path(test))
-    return SiteSide(read_config(local / "fedsaddle.toml"), place)
+def _service(kit: Path) -> SiteService:
+    return SiteService.from_kit(kit, kit.name)
 
 
-def _answering(context: Context) -> Callable[[bytes], bytes]:
-    return _side(str(context.node_config["kit"]), _name(context)).answer
+def _kit(context: Context) -> Path:
+    return Path(str(context.node_config["kit"]))
 
 
-def _name(context: Context) -> str:
-    return Path(str(context.node_config["kit"])).name
-
-
-client = client_app(_answering, _name)
+client = client_app(lambda context: _service(_kit(context)).answer, lambda context: _kit(context).name)
 server = ServerApp()
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
-from fedsaddle.deployment.nvflare.provision import site_settings
-from fedsaddle.deployment.project import Project
-from fedsaddle.runs.checkpoints import write_atomically, write_json
+from fedsaddle.atomic import write_atomically
+from fedsaddle.deployment.project import Project, write_site_kit
 
 APP = """\
 [project]
@@ -34,12 +32,9 @@ out = {out}
 
 def write_flower(project: Project, folder: Path) -> Path:
     """The app's folder; the sites' folders lie beside it."""
-    config, flower = folder / project.deployment.config, folder / "flower"
+    flower = folder / "flower"
     for name in project.names:
-        local = flower / name / "local"
-        local.mkdir(parents=True, exist_ok=True)
-        write_json(local / "fedsaddle.json", site_settings(project, name, folder))
-        shutil.copyfile(config, local / "fedsaddle.toml")
+        write_site_kit(project, name, folder, flower / name)
     app = flower / "app"
     app.mkdir(exist_ok=True)
     here = folder.resolve()

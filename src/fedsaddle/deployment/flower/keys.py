@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsaddle.runs.checkpoints import write_atomically
+from fedsaddle.atomic import write_atomically
 
 KEYS = "keys"
 

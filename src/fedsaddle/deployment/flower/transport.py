@@ -11,6 +11,7 @@ from typing import Any
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedsaddle.deployment.messages import Fault, FaultKind
 from fedsaddle.deployment.transport import Arrival
 
 RECORD, KEY = "fedsaddle", "message"
@@ -18,12 +19,12 @@ TYPE = "query.fedsaddle"
 WHO = "query.fedsaddle_who"
 
 
-def sealed(content: bytes) -> RecordDict:
+def to_record(content: bytes) -> RecordDict:
     """Bytes as Flower carries them."""
     return RecordDict({RECORD: ConfigRecord({KEY: content})})
 
 
-def opened(message: Message) -> bytes:
+def content_of(message: Message) -> bytes:
     """The bytes of a message."""
     content = message.content[RECORD][KEY]
     if not isinstance(content, bytes):
@@ -40,7 +41,7 @@ class FlowerTransport:
     def exchange(self, clients: Sequence[int], content: bytes, least: int, timeout: float) -> list[Arrival]:
         """Send to all and wait for all, or until the time is up."""
         number = {self.nodes[i]: i for i in clients}
-        asks = [Message(sealed(content), dst_node_id=node, message_type=TYPE) for node in number]
+        asks = [Message(to_record(content), dst_node_id=node, message_type=TYPE) for node in number]
         arrivals = []
         for reply in self.grid.send_and_receive(asks, timeout=timeout):
             client = number.get(reply.metadata.src_node_id)
@@ -52,31 +53,31 @@ class FlowerTransport:
 def arrival(client: int, reply: Message) -> Arrival:
     """What a site's reply holds."""
     if reply.has_error():
-        return Arrival(client, None, f"failed: Flower's error {reply.error.code}")
+        return Arrival(client, None, Fault(FaultKind.FAILED, client, f"Flower's error {reply.error.code}"))
     try:
-        return Arrival(client, opened(reply))
+        return Arrival(client, content_of(reply))
     except (KeyError, TypeError):
-        return Arrival(client, None, "sent no message")
+        return Arrival(client, None, Fault(FaultKind.BAD_MESSAGE, client, "no bytes of ours"))
 
 
-def client_app(answering: Callable[[Context], Callable[[bytes], bytes]], name: Callable[[Context], str]) -> ClientApp:
+def client_app(answer_of: Callable[[Context], Callable[[bytes], bytes]], name: Callable[[Context], str]) -> ClientApp:
     """The sites' half: it answers messages, and says which site it is."""
     app = ClientApp()
 
     @app.query("fedsaddle")  # type: ignore[untyped-decorator]
     def answer(message: Message, context: Context) -> Message:
-        return Message(sealed(answering(context)(opened(message))), reply_to=message)
+        return Message(to_record(answer_of(context)(content_of(message))), reply_to=message)
 
     @app.query("fedsaddle_who")  # type: ignore[untyped-decorator]
     def who(message: Message, context: Context) -> Message:
-        return Message(sealed(name(context).encode()), reply_to=message)
+        return Message(to_record(name(context).encode()), reply_to=message)
 
     return app
 
 
 def find_nodes(grid: Any, names: Sequence[str], timeout: float) -> dict[str, int]:
-    """Which node is which site; a name that two nodes claim is nobody's."""
-    asks = [Message(sealed(b""), dst_node_id=node, message_type=WHO) for node in grid.get_node_ids()]
+    """Which node is which site; a name that two nodes report is ignored."""
+    asks = [Message(to_record(b""), dst_node_id=node, message_type=WHO) for node in grid.get_node_ids()]
     found: dict[str, list[int]] = {}
     for reply in grid.send_and_receive(asks, timeout=timeout) if asks else []:
         got = arrival(0, reply)

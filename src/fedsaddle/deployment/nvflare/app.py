@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
-import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +15,18 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
-from fedsaddle.config.schema import read_config, validated
+from fedsaddle.atomic import write_json
+from fedsaddle.config.schema import validated
 from fedsaddle.deployment.courier import Patience
-from fedsaddle.deployment.nvflare.jobs import FOLDER, STATUS
+from fedsaddle.deployment.nvflare.processes import LOCK, only_writer
+from fedsaddle.deployment.nvflare.supervise import STATUS
 from fedsaddle.deployment.nvflare.transport import KEY, Aborted, NVFlareTransport
+from fedsaddle.deployment.project import KIT_SETTINGS, RUNS
 from fedsaddle.deployment.server import DeployedRun
-from fedsaddle.deployment.site import Place, SiteSide
+from fedsaddle.deployment.site import SiteService
 from fedsaddle.deployment.site_memory import safe_name
 from fedsaddle.errors import FedSaddleError
-from fedsaddle.runs.checkpoints import write_json
-from fedsaddle.runs.result import read_history
-
-CONFIG, SETTINGS = "fedsaddle.toml", "fedsaddle.json"  # in a kit's folder `local`
+from fedsaddle.runs.folder import RunFolder
 
 
 class ServerApp(Controller):  # type: ignore[misc]
@@ -56,14 +52,15 @@ class ServerApp(Controller):  # type: ignore[misc]
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Run to the end, or to an error that the user can put right; whatever else happens fails the job."""
         workspace = fl_ctx.get_workspace()
-        settings = json.loads((Path(workspace.get_site_config_dir()) / SETTINGS).read_text())
-        self.out = Path(workspace.get_root_dir()) / FOLDER / self.run
+        kit = Path(workspace.get_root_dir())
+        settings = json.loads((kit / KIT_SETTINGS).read_text(encoding="utf-8"))
+        self.out = kit / RUNS / self.run
         names = tuple(settings["sites"])
         self.transport = NVFlareTransport(self, names, fl_ctx, abort_signal, settings["grace"])
         deployed = DeployedRun(self.config, self.run, names, self.out, Patience(**settings["patience"]))
         outcome: dict[str, Any] = {"code": 0, "message": ""}
         try:
-            with alone(self.out):
+            with only_writer(self.out):
                 deployed.go(self.transport)
         except Aborted:
             return
@@ -73,36 +70,17 @@ class ServerApp(Controller):  # type: ignore[misc]
             self.log_error(fl_ctx, traceback.format_exc(), fire_event=False)
             self.system_panic(f"{type(reason).__name__}", fl_ctx)
             return
-        results = Path(workspace.get_run_dir(fl_ctx.get_job_id())) / FOLDER
+        results = Path(workspace.get_run_dir(fl_ctx.get_job_id())) / RUNS
         if self.out.is_dir():
-            shutil.copytree(
-                self.out, results, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoints", ".lock")
-            )
+            shutil.copytree(self.out, results, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoints", LOCK))
         results.mkdir(parents=True, exist_ok=True)
         write_json(results / "outcome.json", outcome)
 
     def _status(self, topic: str, data: Any, fl_ctx: FLContext, *_: Any, **__: Any) -> dict[str, Any]:
         """Records that the asker has not seen."""
         seen = int((data or {}).get("seen", 0))
-        records = [] if self.out is None else read_history(self.out / "metrics.jsonl")
+        records = [] if self.out is None else RunFolder(self.out).history()
         return {"records": records[seen:], "silent": {} if self.transport is None else self.transport.silent}
-
-
-@contextmanager
-def alone(folder: Path, seconds: float = 60.0) -> Iterator[None]:
-    """Only one job at a time writes to a run's folder; one that is ending is waited for."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w") as lock:
-        until = time.monotonic() + seconds
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if time.monotonic() > until:
-                    raise RuntimeError("another job writes to the run's folder") from None
-                time.sleep(0.5)
-        yield
 
 
 class SiteApp(Executor):  # type: ignore[misc]
@@ -110,25 +88,16 @@ class SiteApp(Executor):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self.side: SiteSide | None = None
+        self.service: SiteService | None = None
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """One message in, one out."""
         content = shareable.get(KEY)
         if not isinstance(content, bytes):
             return make_reply(ReturnCode.BAD_TASK_DATA)
-        if self.side is None:
-            workspace = fl_ctx.get_workspace()
+        if self.service is None:
             name = fl_ctx.get_prop(FLContextKey.CLIENT_NAME) or fl_ctx.get_identity_name()
-            self.side = site_side(Path(workspace.get_root_dir()), Path(workspace.get_site_config_dir()), name)
+            self.service = SiteService.from_kit(Path(fl_ctx.get_workspace().get_root_dir()), name)
         reply = make_reply(ReturnCode.OK)
-        reply[KEY] = self.side.answer(content)
+        reply[KEY] = self.service.answer(content)
         return reply
-
-
-def site_side(root: Path, local: Path, name: str) -> SiteSide:
-    """The site's half from the two files in its kit."""
-    settings = json.loads((local / SETTINGS).read_text())
-    test = settings.get("test_data")
-    place = Place(name, Path(settings["data"]), root / FOLDER, None if test is None else Path(test))
-    return SiteSide(read_config(local / CONFIG), place)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
-from fedsaddle.deployment.nvflare.provision import settle
+import psutil
+
+from fedsaddle.deployment.nvflare.provision import set_job_store, site_of
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.runs.interruption import stoppable
 
 MARK = "FEDSADDLE_KIT"  # in the environment of every process of a kit
+LOCK = ".lock"  # in a run's folder
 
 
 def command(kit: Path) -> list[str]:
@@ -23,19 +28,13 @@ def command(kit: Path) -> list[str]:
     side = "server" if (kit / "startup" / "fed_server.json").is_file() else "client"
     if not (kit / "startup" / f"fed_{side}.json").is_file():
         raise MissingData(f"{kit}: there is no start-up kit; `fedsaddle deploy provision` makes them")
-    settle(kit)
+    set_job_store(kit)
     (kit / "transfer").mkdir(exist_ok=True)
     who = [f"uid={site_of(kit)}"] if side == "client" else []
     return [
         sys.executable, "-u", "-m", f"nvflare.private.fed.app.{side}.{side}_train", "-m", str(kit.resolve()),
         "-s", f"fed_{side}.json", "--set", "secure_train=true", *who, "org=fedsaddle", "config_folder=config",
     ]  # fmt: skip
-
-
-def site_of(kit: Path) -> str | None:
-    """The name of the site that a kit was made for, wherever it lies; None: it is for the server."""
-    path = kit / "startup" / "fed_client.json"
-    return str(json.loads(path.read_text())["client"]["fqsn"]) if path.is_file() else None
 
 
 def start(kit: Path, log: Path | None = None, before: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
@@ -60,10 +59,11 @@ def _ports_are_free(kit: Path) -> None:
     """A server whose port is taken would go on without it, and never hear of a site."""
     path = kit / "startup" / "fed_server.json"
     if path.is_file():
-        said = json.loads(path.read_text())["servers"][0]
-        for port in (int(said["service"]["target"].rpartition(":")[2]), int(said["admin_port"])):
+        server = json.loads(path.read_text())["servers"][0]
+        for port in (int(server["service"]["target"].rpartition(":")[2]), int(server["admin_port"])):
             with socket.socket() as trial:
-                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if os.name == "posix":  # elsewhere it would let two programs share a port
+                    trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:
                     trial.bind(("", port))
                 except OSError as reason:
@@ -88,8 +88,10 @@ def serve(kit: Path) -> int:
 
 def stop(kit: Path, seconds: float = 8.0) -> None:
     """End all processes of the kit: gently at first."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        _tell(kit, number)
+    for end in (psutil.Process.terminate, psutil.Process.kill):
+        for process in _marked(kit):
+            with suppress(psutil.NoSuchProcess):
+                end(process)
         until = time.monotonic() + seconds
         while members(kit):
             if time.monotonic() > until:
@@ -99,27 +101,63 @@ def stop(kit: Path, seconds: float = 8.0) -> None:
 
 def kill(kit: Path) -> None:
     """End them as a crash would: at once, without a word."""
-    while members(kit):
-        _tell(kit, signal.SIGKILL)
+    while marked := _marked(kit):
+        for process in marked:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         time.sleep(0.02)
 
 
 def members(kit: Path) -> list[int]:
-    """The living processes of the kit."""
-    mark = f"{MARK}={kit.resolve()}".encode()
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
+    """The numbers of the kit's living processes."""
+    return [process.pid for process in _marked(kit)]
+
+
+def _marked(kit: Path) -> list[psutil.Process]:
+    """The living processes whose environment names the kit."""
+    mark, found = str(kit.resolve()), []
+    for process in psutil.process_iter():
         try:
-            if mark in (entry / "environ").read_bytes().split(b"\0") and b") Z " not in (entry / "stat").read_bytes():
-                found.append(int(entry.name))
-        except OSError:  # it has ended meanwhile, or is somebody else's
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.Error, OSError):  # it has ended meanwhile, or belongs to another user
             continue
     return found
 
 
-def _tell(kit: Path, number: int) -> None:
-    for process in members(kit):
-        try:
-            os.kill(process, number)
-        except ProcessLookupError:
-            continue
+@contextmanager
+def only_writer(folder: Path, seconds: float = 60.0) -> Iterator[None]:
+    """Hold the lock of a run's folder, so that one job at a time writes to it; wait for one that is ending.
+
+    The operating system drops the lock with the process that holds it, however that ends.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / LOCK, "a+b") as lock:
+        until = time.monotonic() + seconds
+        while True:
+            try:
+                _take(lock)
+                break
+            except OSError:
+                if time.monotonic() > until:
+                    raise RuntimeError(f"another job writes to {folder}") from None
+                time.sleep(0.5)
+        yield
+
+
+if sys.platform == "win32":
+
+    def _take(lock: IO[bytes]) -> None:
+        """Lock the first byte, or raise OSError where another process has it."""
+        import msvcrt
+
+        lock.seek(0)
+        msvcrt.locking(lock.fileno(), msvcrt.LK_NBLCK, 1)
+
+else:
+
+    def _take(lock: IO[bytes]) -> None:
+        """Lock the file, or raise OSError where another process has it."""
+        import fcntl
+
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -10,9 +10,9 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from fedsaddle.deployment.project import Project
+from fedsaddle.atomic import write_json
+from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS, Project, write_site_kit
 from fedsaddle.errors import BadInput, MissingData
-from fedsaddle.runs.checkpoints import write_json
 
 KITS, WORK = "kits", "provision"
 ALLOWED = ["fedsaddle.deployment.nvflare.app.ServerApp", "fedsaddle.deployment.nvflare.app.SiteApp"]
@@ -42,8 +42,8 @@ def provision(project: Project, folder: Path) -> list[Path]:
     if not config.is_file():
         raise MissingData(f"deployment.config = {project.deployment.config!r}: {config} does not exist; write it first")
     kits = folder / KITS
-    _same_address(project, kits)
-    made = _made(project, folder)
+    _check_address(project, kits)
+    made = _run_provisioning(project, folder)
     kits.mkdir(exist_ok=True)
     new = []
     for name in (project.deployment.server, *project.names, project.admin):
@@ -57,21 +57,21 @@ def provision(project: Project, folder: Path) -> list[Path]:
     return new
 
 
-def _same_address(project: Project, kits: Path) -> None:
+def _check_address(project: Project, kits: Path) -> None:
     """Kits and certificates say where the server is: another address needs new ones."""
     d = project.deployment
     for path in kits.glob("*/startup/fed_server.json"):
         was = json.loads(path.read_text())["servers"][0]
         target, admin_port = was["service"]["target"], was["admin_port"]
-        said = {"name": (d.name, was["name"]), "admin_port": (d.admin_port, admin_port)}
-        said["server and port"] = (f"{d.server}:{d.port}", target)
-        for key, (now, then) in said.items():
+        settings = {"name": (d.name, was["name"]), "admin_port": (d.admin_port, admin_port)}
+        settings["server and port"] = (f"{d.server}:{d.port}", target)
+        for key, (now, then) in settings.items():
             if now != then:
                 remedy = f"the kits were made for {then!r}; take that, or remove {kits} and {kits.parent / WORK} first"
                 raise BadInput(f"deployment.{key}", now, remedy)
 
 
-def _made(project: Project, folder: Path) -> Path:
+def _run_provisioning(project: Project, folder: Path) -> Path:
     """Run NVFlare's provisioning; the folder of its newest kits."""
     from nvflare.lighter.constants import CtxKey
     from nvflare.lighter.prov_utils import prepare_builders
@@ -79,11 +79,11 @@ def _made(project: Project, folder: Path) -> Path:
     from nvflare.lighter.provisioner import Provisioner
 
     described = nvflare_project(project)
-    with redirect_stdout(StringIO()) as said:
+    with redirect_stdout(StringIO()) as output:
         provisioner = Provisioner(str(folder / WORK), prepare_builders(described))
         context = provisioner.provision(prepare_project(described))
     if context.get(CtxKey.BUILD_ERROR):
-        raise BadInput("provision", said.getvalue().strip().splitlines()[-1:], "NVFlare could not make the kits")
+        raise BadInput("provision", output.getvalue().strip().splitlines()[-1:], "NVFlare could not make the kits")
     return Path(context[CtxKey.CURRENT_PROD_DIR])
 
 
@@ -121,26 +121,23 @@ def _configure(project: Project, kit: Path, config: Path) -> None:
     unwanted = {"site_log_streamer", "log_receiver"}
     resources["components"] = [c for c in resources["components"] if c["id"] not in unwanted]
     if kit.name == d.server:
-        settings: dict[str, Any] = {
-            "sites": list(project.names),
-            "grace": d.grace,
-            "patience": {
-                "timeout": d.timeout,
-                "minimum": d.minimum,
-                "patience": d.patience,
-                "most_bytes": d.most_bytes,
-            },
-        }
+        write_json(kit / KIT_SETTINGS, _server_settings(project))
+        shutil.copyfile(config, kit / KIT_CONFIG)
     else:
         resources["allow_log_streaming"] = False
-        settings = site_settings(project, kit.name, config.parent)
+        write_site_kit(project, kit.name, config.parent, kit)
     write_json(local / "resources.json", resources)
-    write_json(local / "fedsaddle.json", settings)
-    settle(kit)
-    shutil.copyfile(config, local / "fedsaddle.toml")
+    set_job_store(kit)
 
 
-def settle(kit: Path) -> None:
+def _server_settings(project: Project) -> dict[str, Any]:
+    """The sites, and how long to wait for them."""
+    d = project.deployment
+    waits = {"timeout": d.timeout, "minimum": d.minimum, "patience": d.patience, "most_bytes": d.most_bytes}
+    return {"sites": list(project.names), "grace": d.grace, "patience": waits}
+
+
+def set_job_store(kit: Path) -> None:
     """Let a server keep its jobs in its own kit, wherever that lies, and not in the machine's temporary folder."""
     path = kit / "local" / "resources.json"
     resources = json.loads(path.read_text())
@@ -153,14 +150,7 @@ def settle(kit: Path) -> None:
         write_json(path, resources)
 
 
-def site_settings(project: Project, name: str, folder: Path) -> dict[str, Any]:
-    """Where a site has its rows."""
-    site = project.sites[name]
-    return {"data": _path(folder, site.data), "test_data": _path(folder, site.test_data)}
-
-
-def _path(folder: Path, given: str | None) -> str | None:
-    """An absolute path as it stands; a relative one from the project's folder, where that is on this machine."""
-    if given is None or Path(given).is_absolute():
-        return given
-    return str((folder / given).resolve())
+def site_of(kit: Path) -> str | None:
+    """The name of the site that a kit was made for, wherever it lies; None: it is for the server."""
+    path = kit / "startup" / "fed_client.json"
+    return str(json.loads(path.read_text())["client"]["fqsn"]) if path.is_file() else None

@@ -13,7 +13,7 @@ from nvflare.fuel.flare_api.api_spec import AuthenticationError, AuthorizationEr
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 from nvflare.fuel.hci.proto import MetaKey, MetaStatusValue
 
-from fedsaddle.deployment.nvflare.jobs import Gone, Lost
+from fedsaddle.deployment.nvflare.supervise import JobGone, ServerLost
 from fedsaddle.errors import MissingData, Refused, TooFewAnswered
 
 T = TypeVar("T")
@@ -80,14 +80,14 @@ class NVFlareSession:
     def tell(self, job: str, topic: str, data: dict[str, Any]) -> dict[str, Any]:
         """Ask the running job something."""
         if self.session is None:
-            raise Lost("the server is lost")
+            raise ServerLost("the server is lost")
         try:
-            told: dict[str, Any] = self.session.do_app_command(job, topic, data)
-            return told
+            reply: dict[str, Any] = self.session.do_app_command(job, topic, data)
+            return reply
         except ConnectionError:
-            raise Lost("the server is lost") from None
+            raise ServerLost("the server is lost") from None
         except Exception as reason:
-            raise Gone(str(reason)) from None
+            raise JobGone(str(reason)) from None
 
     def abort(self, job: str) -> None:
         """End the job; one that is gone already is fine."""
@@ -102,10 +102,10 @@ class NVFlareSession:
 
     def _ask(self, question: Callable[[Session], T]) -> T:
         if self.session is None:
-            raise Lost("the server is lost")
+            raise ServerLost("the server is lost")
         try:
             return question(self.session)
         except (InvalidJobDefinition, AuthorizationError, JobNotFound):
             raise
         except Exception as reason:
-            raise Lost(f"the server is lost ({type(reason).__name__})") from None
+            raise ServerLost(f"the server is lost ({type(reason).__name__})") from None

@@ -1,4 +1,7 @@
-"""Submits a run to NVFlare and stays with it: whatever ends the job early, the run is submitted again and resumes."""
+"""Submits a run to NVFlare and stays with it: whatever ends the job early, the run is submitted again and resumes.
+
+A job is two JSON files and no code.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from fedsaddle.atomic import write_json
 from fedsaddle.config.schema import Config
-from fedsaddle.deployment.nvflare.jobs import FOLDER, STATUS, Gone, Lost, write_job
-from fedsaddle.deployment.project import Project
+from fedsaddle.deployment.project import RUNS, Project
 from fedsaddle.errors import FedSaddleError, TooFewAnswered
 
+APP = "fedsaddle.deployment.nvflare.app"
+STATUS = "fedsaddle.status"  # what a running job is asked
 MOST_LOST = 100  # connections, before giving up
 RETURN, SLOW = 3.0, 120.0  # seconds of silence after which a site that is up is let in again: without and with the job
 SCHEDULING = 30.0  # seconds that NVFlare may take to begin a job, beside the patience for sites
 
 
 class Session(Protocol):
-    """What the supervisor needs of an engine; any of it may raise Lost."""
+    """What the supervisor needs of an engine; any of it may raise `ServerLost`."""
 
     def submit(self, job: Path) -> str: ...  # noqa: D102
     def status(self, job: str) -> str: ...  # noqa: D102
@@ -33,6 +38,29 @@ class Session(Protocol):
     def tell(self, job: str, topic: str, data: dict[str, Any]) -> dict[str, Any]: ...  # noqa: D102
     def abort(self, job: str) -> None: ...  # noqa: D102
     def results(self, job: str, folder: Path) -> Path: ...  # noqa: D102
+
+
+def write_job(path: Path, run: str, config: str, minimum: int, poll: float) -> Path:
+    """The job of a run; `config` is its config as JSON, `poll` the seconds between a site's questions for work."""
+    app = path / "app" / "config"
+    app.mkdir(parents=True, exist_ok=True)
+    meta = {"name": run, "resource_spec": {}, "min_clients": minimum, "deploy_map": {"app": ["@ALL"]}}
+    write_json(path / "meta.json", meta)
+    flow = {"id": "fedsaddle", "path": f"{APP}.ServerApp", "args": {"run": run, "config": config}}
+    server: dict[str, Any] = {"format_version": 2, "server": {"task_request_interval": poll}}
+    write_json(app / "config_fed_server.json", {**server, "workflows": [flow], "components": []})
+    executor = {"tasks": ["fedsaddle"], "executor": {"path": f"{APP}.SiteApp", "args": {}}}
+    client = {"format_version": 2, "executors": [executor], "components": []}
+    write_json(app / "config_fed_client.json", client)
+    return path
+
+
+class ServerLost(Exception):
+    """The server cannot be reached any more."""
+
+
+class JobGone(Exception):
+    """A job that does not answer."""
 
 
 class JobFailed(FedSaddleError):
@@ -50,16 +78,17 @@ class Supervisor:
     config: Config
     run: str
     say: Callable[[str], None]
-    heard: Callable[[dict[str, Any]], None]  # each record, once
-    seen: int = 0
-    again: int = 0
+    on_record: Callable[[dict[str, Any]], None]  # called with each record, once
+    resumed: bool = False  # the run began in an earlier process
+    records_seen: int = 0
+    resubmitted: int = 0
     poll: float = 1.0
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     job: str | None = None  # that was submitted and has not come to its end
-    lost: int = 0
-    welcoming: bool = False  # the job was ended to let a site back in
-    returned: Counter[str] = field(default_factory=Counter)  # how often a job was ended to let a site back in
+    lost_connections: int = 0
+    readmitting: bool = False  # the job was ended to let a site back in
+    readmissions: Counter[str] = field(default_factory=Counter)  # how often a job was ended to let a site back in
 
     def go(self, out: Path) -> dict[str, Any]:
         """Submit until it comes to its end; the outcome, and the run's files in `out`."""
@@ -67,22 +96,24 @@ class Supervisor:
             try:
                 with self.connect() as session:
                     outcome = self._once(session, out)
-            except Lost as reason:  # the job may still run: connect again, and look
-                self.lost += 1
-                if self.lost > MOST_LOST:
-                    raise JobFailed(f"{reason}, {self.lost} times; look at the server's log") from None
+            except ServerLost as reason:  # the job may still run: connect again, and look
+                self.lost_connections += 1
+                if self.lost_connections > MOST_LOST:
+                    raise JobFailed(f"{reason}, {self.lost_connections} times; look at the server's log") from None
                 self.sleep(self.poll)
                 continue
             if outcome is not None:
                 return outcome
-            if self.welcoming:  # no failure
-                self.welcoming = False
+            if self.readmitting:  # no failure
+                self.readmitting = False
                 continue
-            self.again += 1
+            self.resubmitted += 1
             most = self.project.deployment.resubmit
-            if self.again > most:
-                raise JobFailed(f"the run was submitted {self.again} times and ended early each time; see the logs")
-            self.say(f"the job ended early; submitting it again ({self.again} of {most})")
+            if self.resubmitted > most:
+                raise JobFailed(
+                    f"the run was submitted {self.resubmitted} times and ended early each time; see the logs"
+                )
+            self.say(f"the job ended early; submitting it again ({self.resubmitted} of {most})")
 
     def _once(self, session: Session, out: Path) -> dict[str, Any] | None:
         """One job: its outcome, or None if it ended early."""
@@ -96,7 +127,7 @@ class Supervisor:
             if status != "FINISHED:COMPLETED":
                 self.job = None
                 return None
-            results = session.results(job, Path(folder) / "results") / FOLDER
+            results = session.results(job, Path(folder) / "results") / RUNS
             outcome: dict[str, Any] = json.loads((results / "outcome.json").read_text())
             shutil.copytree(results, out, dirs_exist_ok=True)
             return outcome
@@ -108,11 +139,8 @@ class Supervisor:
 
     def _wait_for_sites(self, session: Session) -> None:
         """All of them at first, later the minimum: a run that goes on need not wait for a site that is lost."""
-        least = (
-            len(self.project.names)
-            if not (self.seen or self.again or self.returned)
-            else self.project.deployment.minimum
-        )
+        begun = self.resumed or self.records_seen or self.resubmitted or self.readmissions
+        least = self.project.deployment.minimum if begun else len(self.project.names)
         until = self.now() + self.project.deployment.patience
         while True:
             there = set(session.sites()) & set(self.project.names)
@@ -140,20 +168,20 @@ class Supervisor:
             if status == "RUNNING":
                 submitted = self.now()
                 try:
-                    told = session.tell(job, STATUS, {"seen": self.seen})
+                    status_reply = session.tell(job, STATUS, {"seen": self.records_seen})
                     began, silent = began or self.now(), 0.0
-                    for record in told["records"]:
-                        self.seen += 1
-                        self.heard(record)
-                    self._let_return(session, job, told.get("silent", {}))
-                except Gone:  # said to run, but nobody is there: the server was started anew
+                    for record in status_reply["records"]:
+                        self.records_seen += 1
+                        self.on_record(record)
+                    self._readmit(session, job, status_reply.get("silent", {}))
+                except JobGone:  # said to run, but nobody is there: the server was started anew
                     silent = silent or self.now()
                     if self.now() - silent > (20 if began else 120):
                         session.abort(job)
                         return "LOST"
             self.sleep(self.poll if began else 3 * self.poll)
 
-    def _let_return(self, session: Session, job: str, silent: dict[str, float]) -> None:
+    def _readmit(self, session: Session, job: str, silent: dict[str, float]) -> None:
         """NVFlare lets no site back into a running job: where a silent one is up again, another job takes over.
 
         One that is up and still has the job may only be slow, and gets more time. Whoever falls silent again must have
@@ -161,12 +189,12 @@ class Supervisor:
         """
         heard = session.sites() if silent else {}
         for name, since in silent.items():
-            often = 8 ** self.returned[name]
+            often = 8 ** self.readmissions[name]
             if heard.get(name, 0.0) > since + RETURN * often and (
                 heard[name] > since + SLOW * often or not session.runs(job, name)
             ):
-                self.returned[name] += 1
+                self.readmissions[name] += 1
                 self.say(f"{name} is back; the run is submitted again to let it in")
-                self.welcoming = True
+                self.readmitting = True
                 session.abort(job)
                 return

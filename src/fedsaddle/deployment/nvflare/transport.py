@@ -13,6 +13,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
+from fedsaddle.deployment.messages import Fault, FaultKind
 from fedsaddle.deployment.transport import Arrival
 
 TASK = "fedsaddle"
@@ -40,7 +41,8 @@ class NVFlareTransport:
         number = {self.names[i]: i for i in clients}
         there = {client.name for client in self.controller._engine.get_clients()}
         targets = [name for name in number if name in there]
-        arrivals = [Arrival(number[name], None, "is not connected") for name in number if name not in there]
+        away = [i for name, i in number.items() if name not in there]
+        arrivals = [Arrival(i, None, Fault(FaultKind.NOT_CONNECTED, i)) for i in away]
         if not targets:
             self._note(number, arrivals)
             return arrivals
@@ -78,6 +80,8 @@ def arrival(client: int, result: Any) -> Arrival:
     """What a site's reply holds."""
     if not isinstance(result, Shareable) or result.get_return_code() != ReturnCode.OK:
         code = result.get_return_code() if isinstance(result, Shareable) else "no reply"
-        return Arrival(client, None, f"failed: {code}")
+        return Arrival(client, None, Fault(FaultKind.FAILED, client, str(code)))
     content = result.get(KEY)
-    return Arrival(client, content) if isinstance(content, bytes) else Arrival(client, None, "sent no message")
+    if not isinstance(content, bytes):
+        return Arrival(client, None, Fault(FaultKind.BAD_MESSAGE, client, "no bytes of ours"))
+    return Arrival(client, content)

@@ -1,9 +1,9 @@
-"""FedSGDA converges linearly where Local SGDA stops short of the saddle: docs/assets/linear-convergence.png.
+"""Draw linear-convergence.png: FedSGDA converges linearly, Local SGDA stops at a distance from the saddle point.
 
-python experiments/linear_convergence.py [PICTURE]
+python docs/assets/linear_convergence.py [PICTURE]
 
-A strongly convex, strongly concave quadratic game between clients that pull in different directions and bend
-differently. Every client has one row, so that each batch is all it has: what is left is the drift of the local steps.
+A strongly convex, strongly concave quadratic game between clients with different gradients and different curvatures.
+Every client has one row, so that each batch is a full batch: the only error is the drift of the local steps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import fedsaddle as fs
 from fedsaddle.report.plots import pooled
 
 CLIENTS, EXCHANGES, STEP = 20, 300, 0.03
-PICTURE = Path(__file__).parents[1] / "docs" / "assets" / "linear-convergence.png"
+PICTURE = Path(__file__).with_name("linear-convergence.png")
 
 
 def value(x: Tensor, y: Tensor, batch: Any) -> Tensor:
@@ -30,14 +30,14 @@ def value(x: Tensor, y: Tensor, batch: Any) -> Tensor:
 
 
 def saddle(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Where both gradients of the mean vanish."""
+    """The saddle point: both gradients of the mean vanish."""
     p, q, s = rows[:, :2].mean(0), rows[:, 2:4].mean(0), rows[:, 4].mean()
     x = (s * q - p) / (0.5 + rows[:, 4].square().mean() + s * s)
     return x, s * x - q
 
 
 def runs() -> dict[str, list[dict[str, Any]]]:
-    """The histories, to the same number of exchanges."""
+    """The histories by name, each to the same number of exchanges."""
     rows = torch.randn(CLIENTS, 5, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     data = fs.Stacked(rows, torch.zeros(CLIENTS), np.arange(CLIENTS + 1))
     ones = torch.ones(2, dtype=torch.float64)
@@ -47,8 +47,7 @@ def runs() -> dict[str, list[dict[str, Any]]]:
     def history(make: Any, exchanges: int, local_steps: int, step: float) -> list[dict[str, Any]]:
         options = {"local_steps": local_steps, "batch_size": 1, "primal_step": step, "dual_step": step}
         algorithm = make(problem=problem, **options)
-        found = fs.run(algorithm, data, EXCHANGES // exchanges, measures=[distance]).history
-        return list(found)
+        return list(fs.run(algorithm, data, EXCHANGES // exchanges, measures=[distance]).history)
 
     return {
         "Local SGDA, 10 local steps": history(fs.LocalSgda, 1, 10, STEP),
@@ -59,10 +58,10 @@ def runs() -> dict[str, list[dict[str, Any]]]:
 
 
 def main(picture: Path = PICTURE) -> None:
-    """Draw, and print where each ends."""
-    found = runs()
-    pooled(found, "distance_to_saddle", picture, x="exchanges")
-    for name, history in found.items():
+    """Draw the picture and print the last distance of every run."""
+    histories = runs()
+    pooled(histories, "distance_to_saddle", picture, x="exchanges")
+    for name, history in histories.items():
         print(f"{name:50} {history[-1]['exchanges']} exchanges: {history[-1]['pooled']['distance_to_saddle']:.1e}")
 
 

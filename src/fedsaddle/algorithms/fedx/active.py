@@ -1,0 +1,108 @@
+"""The active half of a pairwise step: what a client draws from its own S1 and S2, and scores with its own model.
+
+S1 and S2 are the rows of one label each, or all rows; `side` says which of the two is meant. The lazy half, scores
+that came from elsewhere, is in `buffers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from fedsaddle.algorithms.hyperparameters import MOST_ROWS, check_local, check_problem
+from fedsaddle.arguments import whole
+from fedsaddle.federation.clients import Batch, Site
+from fedsaddle.numerics.schedules import Step, check_step
+from fedsaddle.problems.pair_losses import WeightedScores
+from fedsaddle.problems.protocols import PairwiseProblem
+
+FIRST, SECOND = 0, 1  # S1 and S2
+ACTIVE, FRESH, ORDER, NOISE = 0, 2, 4, 6  # streams of draws; + 1 for S2
+
+
+class Pairing(Protocol):
+    """The hyper-parameters of every pairwise algorithm."""
+
+    @property
+    def problem(self) -> PairwiseProblem: ...  # noqa: D102
+    @property
+    def sampled_clients(self) -> int | None: ...  # noqa: D102
+    @property
+    def local_steps(self) -> int: ...  # noqa: D102
+    @property
+    def batch_size(self) -> int: ...  # noqa: D102
+    @property
+    def second_batch_size(self) -> int | None: ...  # noqa: D102
+    @property
+    def primal_step(self) -> Step: ...  # noqa: D102
+
+
+def check(how: Pairing) -> None:
+    """Validate the hyper-parameters."""
+    check_problem(how, PairwiseProblem)
+    check_local(how.local_steps, how.batch_size, how.sampled_clients)
+    if how.second_batch_size is not None:
+        whole("second_batch_size", how.second_batch_size, most=MOST_ROWS)
+    check_step("primal_step", how.primal_step)
+
+
+def set_label(problem: PairwiseProblem, side: int) -> int | None:
+    """The label of S1 or S2; None: all rows."""
+    return problem.first if side == FIRST else problem.second
+
+
+def rows_per_step(how: Pairing, side: int) -> int:
+    """B1 or B2."""
+    return how.batch_size if side == FIRST or how.second_batch_size is None else how.second_batch_size
+
+
+def set_sizes(how: Pairing, site: Site, like: Tensor) -> tuple[Tensor, Tensor]:
+    """|S1_i| and |S2_i| of each client, (C, 1)."""
+    labels = (set_label(how.problem, side) for side in (FIRST, SECOND))
+    n1, n2 = (site.sizes if label is None else site.labelled(label) for label in labels)
+    return n1.to(like.dtype).unsqueeze(1), n2.to(like.dtype).unsqueeze(1)
+
+
+def row_weights(batch: Batch, own: Tensor) -> Tensor:
+    """The weight of each row: its client's, `own (C, 1)`, times its own where there is one (0: padding)."""
+    if batch.weight is None:
+        return own.expand(-1, batch.y.shape[1])
+    return own * batch.weight.to(own.dtype)
+
+
+def draw(how: Pairing, site: Site, k: int, fresh: Sequence[int] = ()) -> tuple[Tensor, list[Batch]]:
+    """z_{i,k,1} and z_{i,k,2}, and so many fresh rows of either set: all x side by side, and each batch."""
+    labels = [set_label(how.problem, side) for side in (FIRST, SECOND)]
+    draws = [(rows_per_step(how, side), ACTIVE + side, labels[side]) for side in (FIRST, SECOND)]
+    return site.minibatches(k, draws + [(n, FRESH + side, labels[side]) for side, n in enumerate(fresh)])
+
+
+class ActiveScores(NamedTuple):
+    """One pass of the model over all rows of a step."""
+
+    of: list[WeightedScores]  # of each batch
+    pull_: Callable[[Tensor, float, float, Tensor, Tensor], None]  # into, keep, gain, slope1, slope2
+    statistics: Tensor | None  # BatchNorm's
+
+
+def score(
+    risk: PairwiseProblem, w: Tensor, x: Tensor, batches: Sequence[Batch], weights: tuple[Tensor, Tensor]
+) -> ActiveScores:
+    """h(w, z) of each batch, in turn of S1 and of S2; only the first two of them have gradients.
+
+    `pull_(into, keep, gain, slope1, slope2)` is `into ← keep into + gain (slope1 ∇h(w; z1) + slope2 ∇h(w; z2))`,
+    without a gradient in between; `into` may be `w`.
+    """
+    sizes = [z.y.shape[1] for z in batches]
+    h, write_, statistics = risk.pushforward(w, x, sum(sizes[2:]))
+    each = zip(batches, torch.split(h.flatten(2), sizes, 1), strict=True)
+    of = [WeightedScores(part, z.y, row_weights(z, weights[k % 2])) for k, (z, part) in enumerate(each)]
+
+    def pull_(into: Tensor, keep: float, gain: float, slope1: Tensor, slope2: Tensor) -> None:
+        slope = torch.cat([slope1, slope2], 1)
+        write_(slope.view(*slope.shape[:2], *h.shape[2:]), into, keep, gain)
+
+    return ActiveScores(of, pull_, statistics)

@@ -1,0 +1,96 @@
+"""What server and sites agree on before the first round: config, encoding, and so the very same algorithm.
+
+Digests of the config's sections show that all have the same settings and tell nothing else. Problems take shapes,
+classes and class shares from data that nobody has in one place: placeholder data, zeros with the agreed shapes and
+class counts, give them these. So server and sites build the same algorithm, and so does a simulation with these rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedsaddle.algorithms.protocols import Algorithm
+from fedsaddle.atomic import write_json
+from fedsaddle.config.build import build_algorithm, cast, precision
+from fedsaddle.config.schema import Config
+from fedsaddle.data.federated import FederatedData
+from fedsaddle.data.files.shared_encoding import agree
+from fedsaddle.data.store import Stacked
+from fedsaddle.deployment.courier import Courier
+from fedsaddle.errors import BadCheckpoint
+from fedsaddle.runs.folder import RunFolder
+
+Facts = dict[str, Any]  # what a site tells of its rows, or what follows from all of them; plain JSON
+OWN = {"path", "test_path", "test_share"}  # keys of [data] that are each site's own affair
+
+
+def digests(config: Config) -> dict[str, str]:
+    """Section -> digest of all that shapes a task."""
+    sections: dict[str, Any] = {
+        "data": {k: v for k, v in config.data.model_dump(mode="json").items() if k not in OWN},
+        "model": config.model.model_dump(mode="json"),
+        "problem": config.problem.model_dump(mode="json"),
+        "algorithm": config.algorithm.model_dump(mode="json"),
+        "run": {"seed": config.run.seed, "dtype": config.run.dtype},
+    }
+    return {k: hashlib.sha256(json.dumps(v, sort_keys=True).encode()).hexdigest()[:16] for k, v in sections.items()}
+
+
+def difference(own: Mapping[str, str], other: Mapping[str, str]) -> str:
+    """The first section that differs; empty if none does."""
+    return next((section for section in own if own[section] != other.get(section)), "")
+
+
+def agree_on_encoding(courier: Courier, config: Config, run: str, folder: RunFolder) -> tuple[list[Facts], Facts]:
+    """The facts of all sites and the encoding of rows; a run that goes on keeps what it began with."""
+    path, names = folder.agreed, courier.names
+    if path.exists():
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        if tuple(stored["names"]) != names:
+            raise BadCheckpoint(f"{path} is of sites {stored['names']}, not {list(names)}; use another name")
+        return stored["told"], stored["agreed"]
+    replies = courier.request("facts", run, {"config": digests(config)}, everyone=True)
+    facts = [replies[i] for i in range(len(names))]
+    options = config.data.options()
+    task, target = str(options.get("task", "auto")), str(options.get("target", "y"))
+    encoding = agree(facts, names, task, options.get("positive"), target)
+    folder.path.mkdir(parents=True, exist_ok=True)
+    folder.write_config(config.model_dump(mode="json"))  # before: the encoding is for this config and no other
+    write_json(path, {"names": names, "told": facts, "agreed": encoding})
+    return facts, encoding
+
+
+def row_shape(features: list[Mapping[str, Any]]) -> tuple[int, ...]:
+    """The shape of an encoded row."""
+    if len(features) == 1 and len(features[0].get("shape", ())) > 1:
+        return tuple(features[0]["shape"])
+    return (sum(len(f["texts"]) if "texts" in f else int(np.prod(f["shape"])) for f in features),)
+
+
+def placeholder_data(encoding: Mapping[str, Any], names: tuple[str, ...]) -> FederatedData:
+    """Zeros for features; labels as often as they occur over all sites."""
+    shape, classes = row_shape(encoding["features"]), encoding["classes"]
+    if classes is None:
+        y = torch.zeros(2)
+    else:
+        y = torch.repeat_interleave(torch.arange(len(classes)), torch.tensor(encoding["counts"]))
+    x = torch.zeros(1, *shape).expand(len(y), *shape)
+    rows = Stacked(x, y, np.array([0, len(y)], dtype=np.int64))
+    return FederatedData("sites", rows, None, names, tuple(map(str, classes or ())), ())
+
+
+def build_from(
+    config: Config, encoding: Mapping[str, Any], names: tuple[str, ...]
+) -> tuple[Algorithm[Any], FederatedData]:
+    """The algorithm that all build alike, and the placeholder data it was built on."""
+    data = placeholder_data(encoding, names)
+    if config.data.positives_per_batch is not None:
+        data = data.balanced(config.data.positives_per_batch)
+    with precision(config.run.dtype):
+        return build_algorithm(config, data)[0], cast(data, config.run.dtype)

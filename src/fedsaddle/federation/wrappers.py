@@ -1,0 +1,149 @@
+"""What may stand between an algorithm and its clients: a meter, and replies that get lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from fedsaddle.arguments import number
+from fedsaddle.errors import NobodyAnswered
+from fedsaddle.federation.clients import Clients, ClientsState, Ints, R, Task, merged
+from fedsaddle.federation.randomness import ClientKeys
+from fedsaddle.federation.records import Seen, nbytes, seen, tensors
+
+
+@dataclass
+class Wrapper:
+    """Stands in front of other clients, and passes on what it does not change."""
+
+    inner: Clients
+
+    @property
+    def count(self) -> int:
+        """Number of clients N."""
+        return self.inner.count
+
+    @property
+    def sizes(self) -> Ints:
+        """Rows per client."""
+        return self.inner.sizes
+
+    @property
+    def samples(self) -> int:
+        """Samples that clients have worked on."""
+        return self.inner.samples
+
+    def begin(self, round: int) -> None:
+        """Open a round."""
+        self.inner.begin(round)
+
+    def commit(self) -> None:
+        """Close the round."""
+        self.inner.commit()
+
+    def settings(self) -> dict[str, Any]:
+        """What shapes the rounding of a run."""
+        return self.inner.settings()
+
+    def state(self) -> ClientsState:
+        """What a checkpoint must hold of the clients."""
+        return self.inner.state()
+
+    def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: dict[str, Any], algorithm: object) -> None:
+        """Go on from a checkpoint."""
+        self.inner.restore(records, notes, algorithm)
+
+    def checkpointed(self) -> None:
+        """A checkpoint was written."""
+        self.inner.checkpointed()
+
+    def report(self) -> dict[str, Any]:
+        """What a summary says of the clients."""
+        return self.inner.report()
+
+
+@dataclass
+class Ledger:
+    """Totals since the start of the run."""
+
+    exchanges: int = 0
+    bytes_down: int = 0
+    bytes_up: int = 0
+    asked: int = 0
+    answered: int = 0
+    samples: int = 0
+    fields: dict[str, str] = field(default_factory=dict)  # "LocalModels.final" -> "averaged"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    def copy(self) -> Ledger:
+        """The same totals, apart."""
+        return replace(self, fields=dict(self.fields))
+
+
+def reply_bytes(reply: Any, answered: int) -> int:
+    """What all the clients together sent, given the reduced reply."""
+    how = seen(type(reply))
+    total = 0
+    for name, value in tensors(reply):
+        size = value.numel() * value.element_size()
+        total += size * answered if how[name] is Seen.AVERAGED else size
+    return total
+
+
+@dataclass
+class Metered(Wrapper):
+    """Passes every ask on and writes it into the ledger."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+
+    def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
+        """Ask, and note what it cost."""
+        asked, _ = merged(cohort, weights, self.count)
+        self.ledger.exchanges += 1
+        self.ledger.asked += len(asked)
+        self.ledger.bytes_down += nbytes(sent) * len(asked)
+        before = self.inner.samples
+        clients, reply = self.inner.ask(cohort, task, sent, weights=weights)
+        self.ledger.samples += self.inner.samples - before
+        self.ledger.answered += len(clients)
+        self.ledger.bytes_up += reply_bytes(reply, len(clients))
+        for name, how in seen(type(reply)).items():
+            if getattr(reply, name) is not None:
+                self.ledger.fields[f"{type(reply).__name__}.{name}"] = how.value
+        return clients, reply
+
+
+@dataclass
+class Lossy(Wrapper):
+    """Each client's reply is lost with probability `share`; a lost reply leaves no trace, not even in its memory."""
+
+    share: float
+    seed: int = 0
+    _round: int = field(default=0, repr=False)
+    _exchange: int = field(default=0, repr=False)
+
+    def __post_init__(self) -> None:
+        number("share", self.share, least=0, below=1)
+
+    def begin(self, round: int) -> None:
+        """Open a round."""
+        self._round, self._exchange = round, 0
+        super().begin(round)
+
+    def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
+        """Ask those whose replies will arrive."""
+        clients, own_weights = merged(cohort, weights, self.count)
+        keys = ClientKeys.of(self.seed, self._round, self._exchange, clients)
+        self._exchange += 1
+        arrives: np.ndarray[Any, np.dtype[np.bool_]] = keys.uniforms(stream=99)[:, 0] >= self.share
+        if not arrives.any():
+            raise NobodyAnswered(f"all {len(clients)} replies of the exchange were lost")
+        return self.inner.ask(clients[arrives], task, sent, weights=own_weights[arrives])

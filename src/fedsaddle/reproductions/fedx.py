@@ -1,0 +1,230 @@
+"""FedX's tables 1 and 2, figures 1 and 2, and a comparison under label skew, where pairs across clients matter most.
+
+The figures vary local steps, clients and buffers of FedX2 for partial AUC on CIFAR-10. All their lines take the same
+number of local iterations, with the step that was tuned for 16 clients and K = 32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+
+from fedsaddle.reproductions.claims import Claim, SeedValues, higher, non_inferior
+from fedsaddle.reproductions.curves import Runs
+from fedsaddle.reproductions.fedx_tasks import (
+    AUROC,
+    CENTRALISED,
+    CLEAN,
+    CLIENTS,
+    CODASCA,
+    FLIPPED,
+    FPR30,
+    FPR50,
+    LOCAL_PAIR,
+    LOCAL_SGD,
+    LOCAL_STEPS,
+    ROUNDS,
+    SKEWED,
+    SOURCE,
+    TASKS,
+    fedx_for,
+    label,
+    line,
+    methods,
+    setting,
+)
+from fedsaddle.reproductions.figure import Figure, Line, Panel
+
+MARGIN = 1.0  # percentage points; "competitive" methods are at most this much worse
+METRICS = {FPR30: "pAUC, FPR ≤ 0.3", FPR50: "pAUC, FPR ≤ 0.5", AUROC: "AUC"}
+_XRAYS = "PneumoniaMNIST"
+# The paper's values in the order of `methods`; for X-rays those of CheXpert and of ChestMNIST.
+PAPER: dict[tuple[str, str], tuple[str, ...]] = {
+    ("CIFAR-10", FPR30): ("76.6", "68.3", "72.9", "74.9", "75.8"),
+    ("CIFAR-10", FPR50): ("80.3", "72.8", "77.0", "78.9", "79.8"),
+    ("CIFAR-100", FPR30): ("62.9", "58.8", "61.3", "62.8", "63.3"),
+    ("CIFAR-100", FPR50): ("64.9", "61.2", "64.1", "65.7", "66.2"),
+    (_XRAYS, FPR30): ("72.2 / 63.4", "65.0 / 59.0", "69.0 / 60.7", "69.0 / 58.0", "73.4 / 62.3"),
+    (_XRAYS, FPR50): ("78.6 / 66.2", "70.2 / 60.7", "77.7 / 62.7", "74.8 / 60.3", "79.2 / 64.9"),
+    ("CIFAR-10, flipped", AUROC): ("73.5", "65.0", "64.1", "72.9", "73.4"),
+    ("CIFAR-100, flipped", AUROC): ("61.1", "57.0", "59.5", "61.8", "62.1"),
+    (f"{_XRAYS}, flipped", AUROC): ("81.5 / 72.3", "67.8 / 56.4", "70.6 / 65.1", "79.2 / 67.7", "84.3 / 69.3"),
+}
+
+
+def final_metric(runs: Runs, task: str, method: str, column: str) -> SeedValues:
+    """The metric of all test rows after the last round, in per cent."""
+    values = np.array([100 * curves.column(column)[-1] for curves in runs[label(task, method)]])
+    return SeedValues(method, values, digits=2)
+
+
+def table_claims(tasks: Sequence[str], columns: Sequence[str], runs: Runs) -> list[Claim]:
+    """FedX is better than every local method, and at most the margin below the centralised one."""
+    return [
+        _claim(runs, task, column, other)
+        for task in tasks
+        for column in columns
+        for other in (LOCAL_PAIR, CODASCA, LOCAL_SGD, CENTRALISED)
+    ]
+
+
+def _claim(runs: Runs, task: str, column: str, other: str) -> Claim:
+    ours, risk = fedx_for(TASKS[task].risk), TASKS[task].risk
+    values = dict(zip(methods(risk), PAPER.get((task, column), ()), strict=False))
+    paper = f"{values[ours]} against {values[other]}" if values else "not in the paper"
+    pair = (final_metric(runs, task, ours, column), final_metric(runs, task, other, column))
+    if other == CENTRALISED:
+        text = f"{task}: {ours} ends at most {MARGIN:g} point below the centralised method ({METRICS[column]})"
+        return non_inferior(text, paper, *pair, MARGIN)
+    return higher(f"{task}: {ours} ends above {other} ({METRICS[column]})", paper, *pair)
+
+
+def _lines(tasks: Sequence[str]) -> tuple[Line, ...]:
+    return tuple(line(task, method) for task in tasks for method in methods(TASKS[task].risk))
+
+
+def _panel(task: str, column: str) -> Panel:
+    names = tuple(label(task, method) for method in methods(TASKS[task].risk))
+    return Panel("round", column, f"{task}: {METRICS[column]}", lines=names)
+
+
+def _table(title: str, source: str, tasks: Sequence[str], columns: Sequence[str], seeds: int) -> Figure:
+    return Figure(
+        title,
+        source,
+        setting(),
+        _lines(tasks),
+        tuple(_panel(task, column) for column in columns for task in tasks),
+        partial(table_claims, tasks, columns),
+        seeds=seeds,
+        quick_seeds=2,
+        quick_share=0.25,
+        rows=len(columns),
+    )
+
+
+TABLE_1 = _table(
+    "Partial AUC, 16 clients, K = 32, MLP of 32 units", f"{SOURCE}, table 1", list(CLEAN), (FPR30, FPR50), 5
+)
+TABLE_2 = _table(
+    "AUC with 20 % flipped labels, 16 clients, K = 32, MLP of 32 units",
+    f"{SOURCE}, table 2",
+    list(FLIPPED),
+    (AUROC,),
+    5,
+)
+SKEW = _table(
+    "Partial AUC where sites have one class, and where labels are skewed, 16 clients, K = 32, MLP of 32 units",
+    f"beyond {SOURCE}: where pairs across clients matter most",
+    list(SKEWED),
+    (FPR30, FPR50),
+    5,
+)
+
+
+# Figures 1 and 2
+
+ABLATION_TASK = "CIFAR-10"
+ITERATIONS = ROUNDS * LOCAL_STEPS
+LOCAL_STEP_GRID, CLIENT_GRID, BUFFER_ROUNDS = (4, 32, 96), (1, 4, CLIENTS), 5  # K, N, τ
+SUB_SAMPLED = "sub-sampled"
+_LARGE_K = "tolerates a certain K without harming the performance (figure 1)"
+_MORE_CLIENTS = "data from more sources dramatically improve the performance (figure 1)"
+_BUFFERS = "keeping some larger τ can improve the performance (figure 2)"
+_LARGE_K_BUFFERED = "can tolerate to skip a big number of communications (figure 2)"
+
+
+def variant(K: int, clients: int = CLIENTS, τ: int = 1, sharing: str = "all") -> str:
+    """The name of a variant, such as "K = 32, N = 16, τ = 5, sub-sampled"."""
+    buffer = f", τ = {τ}" if τ > 1 else ""
+    return f"K = {K}, N = {clients}{buffer}{f', {sharing}' if sharing != 'all' else ''}"
+
+
+def fedx2_line(K: int, clients: int = CLIENTS, τ: int = 1, sharing: str = "all", colour: int = 0) -> Line:
+    """FedX2 on the first `clients` of the 16 clients, each with its own rows; dashed where τ > 1."""
+    rounds = ITERATIONS // K
+    made = line(ABLATION_TASK, "FedX2", rounds=rounds)
+    return replace(
+        made,
+        label=label(ABLATION_TASK, variant(K, clients, τ, sharing)),
+        legend=variant(K, clients, τ, sharing),
+        options={**made.options, "local_steps": K, "buffer_rounds": τ, "sharing": sharing},
+        data={**made.data, "sources": clients},
+        evaluate_every=rounds // 8,
+        colour=colour,
+        style="--" if τ > 1 else "-",
+    )
+
+
+def ablation_claims(runs: Runs) -> list[Claim]:
+    """Figure 1: a larger K does no harm; more clients help."""
+    found = []
+    for column in (FPR30, FPR50):
+        for K in LOCAL_STEP_GRID[1:]:
+            text = f"K = {K} ends at most {MARGIN:g} point below K = {LOCAL_STEP_GRID[0]} ({METRICS[column]})"
+            one, other = (final_metric(runs, ABLATION_TASK, variant(k), column) for k in (K, LOCAL_STEP_GRID[0]))
+            found.append(non_inferior(text, _LARGE_K, one, other, MARGIN))
+        for few, many in pairwise(CLIENT_GRID):
+            text = f"N = {many} ends above N = {few} ({METRICS[column]})"
+            pair = (final_metric(runs, ABLATION_TASK, variant(LOCAL_STEPS, n), column) for n in (many, few))
+            found.append(higher(text, _MORE_CLIENTS, *pair))
+    return found
+
+
+def buffer_claims(runs: Runs) -> list[Claim]:
+    """Figure 2: buffers of several rounds help; with them a large K does no harm."""
+    found = []
+    for column in (FPR30, FPR50):
+        for K, sharing in BUFFERED:
+            pair = (
+                final_metric(runs, ABLATION_TASK, variant(K, τ=τ, sharing=sharing), column) for τ in (BUFFER_ROUNDS, 1)
+            )
+            where = f"K = {K}{', sub-sampled scores' if sharing == SUB_SAMPLED else ''}"
+            found.append(higher(f"τ = {BUFFER_ROUNDS} ends above τ = 1, {where} ({METRICS[column]})", _BUFFERS, *pair))
+        large, small = LOCAL_STEP_GRID[-1], LOCAL_STEPS
+        one, other = (final_metric(runs, ABLATION_TASK, variant(K, τ=BUFFER_ROUNDS), column) for K in (large, small))
+        text = f"K = {large} ends at most {MARGIN:g} point below K = {small}, both with τ = {BUFFER_ROUNDS}"
+        found.append(non_inferior(f"{text} ({METRICS[column]})", _LARGE_K_BUFFERED, one, other, MARGIN))
+    return found
+
+
+BUFFERED = ((LOCAL_STEPS, "all"), (LOCAL_STEP_GRID[-1], "all"), (LOCAL_STEPS, SUB_SAMPLED))
+_BY_LOCAL_STEPS = tuple(fedx2_line(K, colour=c) for c, K in enumerate(LOCAL_STEP_GRID))
+_BY_CLIENTS = tuple(fedx2_line(LOCAL_STEPS, n, colour=3 + c) for c, n in enumerate(CLIENT_GRID[:-1]))
+_CLIENT_LABELS = (*(x.label for x in _BY_CLIENTS), label(ABLATION_TASK, variant(LOCAL_STEPS)))
+
+ABLATION = Figure(
+    "FedX2 on CIFAR-10 with K local steps and N clients, MLP of 32 units",
+    f"{SOURCE}, figure 1",
+    setting(),
+    (*_BY_LOCAL_STEPS, *_BY_CLIENTS),
+    tuple(
+        Panel("local_steps", column, METRICS[column], lines=lines)
+        for lines in (tuple(x.label for x in _BY_LOCAL_STEPS), _CLIENT_LABELS)
+        for column in (FPR30, FPR50)
+    ),
+    ablation_claims,
+    seeds=5,
+    quick_seeds=2,
+    quick_share=0.5,
+    rows=2,
+)
+BUFFERS = Figure(
+    "FedX2 on CIFAR-10 with scores of τ rounds, N = 16, MLP of 32 units",
+    f"{SOURCE}, figure 2",
+    setting(),
+    tuple(
+        fedx2_line(K, τ=τ, sharing=sharing, colour=c)
+        for c, (K, sharing) in enumerate(BUFFERED)
+        for τ in (1, BUFFER_ROUNDS)
+    ),
+    tuple(Panel("local_steps", column, METRICS[column]) for column in (FPR30, FPR50)),
+    buffer_claims,
+    seeds=5,
+    quick_seeds=2,
+    quick_share=0.5,
+)
