@@ -141,5 +141,5 @@ def test_coda_needs_a_best_dual():
 
 @pytest.mark.parametrize(("first", "factor"), [(0.0, 1.0), (1.0, 0.0), (NAN, 1.0), (1.0, INFINITY)])
 def test_geometric_schedules(first, factor):
-    with pytest.raises(BadInput, match="must be a finite number above 0"):
+    with pytest.raises(BadInput, match="must be a positive number"):
         Geometric(first, factor)
