@@ -423,7 +423,8 @@ def test_a_problem_of_plain_vectors_has_no_model_to_load(tmp_path):
     config = tmp_path / "pl.toml"
     config.write_text(
         '[data]\nname = "nonconvex-pl"\nclients = 6\nrows = 5\ndimension = 3\n[split]\nname = "natural"\n'
-        '[model]\nname = "none"\n[problem]\nname = "nonconvex-pl"\n[algorithm]\nname = "FedSGDA-MB"\n[run]\nrounds = 2\n'
+        '[model]\nname = "none"\n[problem]\nname = "nonconvex-pl"\n[algorithm]\nname = "FedSGDA-MB"\n'
+        "[run]\nrounds = 2\n"
     )
     with no_pictures():
         outcome = run(config, out=tmp_path / "out")

@@ -68,7 +68,7 @@ class Backwards(Clients):
         return reply
 
     def state(self):
-        return ClientsState({i: record for i, record in self.kept.items()}, {"turns": 7})
+        return ClientsState(dict(self.kept), {"turns": 7})
 
     def restore(self, records, notes, algorithm):
         assert notes == {"turns": 7}
