@@ -55,6 +55,8 @@ def number(
         and (below is None or found < below)
     ):
         return found
+    if above == 0 and least is most is below is None:
+        raise BadInput(key, value, "must be a positive number")
     words = (("above", above), ("of at least", least), ("of at most", most), ("below", below))
     limits = " and ".join(f"{word} {limit:g}" for word, limit in words if limit is not None)
     raise BadInput(key, value, f"must be a finite number {limits}".rstrip())

@@ -24,14 +24,16 @@ OutOption = Annotated[Path | None, typer.Option(help="Folder for the results.", 
 SiteOption = Annotated[str | None, typer.Option(help="Column that names the site.", show_default=False)]
 LabelOption = Annotated[str | None, typer.Option(help="Column with the label, two values.", show_default=False)]
 PositiveOption = Annotated[
-    str | None, typer.Option(help="The label's value to find; the rarer one if left out.", show_default=False)
+    str | None, typer.Option(help="The positive value of the label; by default the rarer one.", show_default=False)
 ]
 ImageOption = Annotated[
-    str | None, typer.Option(help="Column that names a picture, seen from the table.", show_default=False)
+    str | None, typer.Option(help="Column with the path of a picture, relative to the table.", show_default=False)
 ]
 TogetherOption = Annotated[
     str | None,
-    typer.Option(help="Column, such as the patient, whose rows are not parted by the test.", show_default=False),
+    typer.Option(
+        help="Column (e.g. patient ID) whose rows stay on the same side of the train/test split.", show_default=False
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
@@ -53,7 +55,7 @@ def run(
     set: Annotated[list[str] | None, typer.Option("--set", help="Change a value: algorithm.local_steps=5.")] = None,
     engine: Annotated[str | None, typer.Option(help="vectorised, serial or nvflare.", show_default=False)] = None,
     out: OutOption = None,
-    resume: Annotated[bool, typer.Option(help="Go on from the newest checkpoint in the folder.")] = False,
+    resume: Annotated[bool, typer.Option(help="Resume from the newest checkpoint in the folder.")] = False,
     site: SiteOption = None,
     label: LabelOption = None,
     positive: PositiveOption = None,
@@ -92,7 +94,7 @@ def init(
 
 @app.command("list")
 def list_(
-    what: Annotated[str, typer.Argument(help=f"One of {', '.join(LISTED)}; all if left out.")] = "",
+    what: Annotated[str, typer.Argument(help=f"One of {', '.join(LISTED)}; by default all.")] = "",
     as_json: JsonOption = False,
 ) -> None:
     """What can be named in a config."""
@@ -130,12 +132,12 @@ def compare(
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help="A figure of a paper; left out, they are listed.")] = "",
+    name: Annotated[str, typer.Argument(help="A figure of a paper; by default all are listed.")] = "",
     quick: Annotated[bool, typer.Option(help="About a minute: fewer seeds and rounds.")] = False,
     as_json: JsonOption = False,
     out: Annotated[Path, typer.Option(help="Folder for plots and figures.")] = Path("reproduced"),
 ) -> None:
-    """Run a figure of a paper anew and say which of its claims hold."""
+    """Reproduce a figure of a paper, and say which of its claims hold."""
     from fedsaddle.commands.reproduce import reproduce as go
 
     go(name, quick, as_json, out)
@@ -204,10 +206,12 @@ def deploy_flower(folder: FolderArgument = Path(".")) -> None:
 @deploy.command("try")
 def deploy_try(
     sites: Annotated[int, typer.Option(help="How many sites.")] = 4,
-    config: Annotated[Path | None, typer.Option(help="A config; left out, DRFA on digits.", show_default=False)] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A config; by default DRFA on digits.", show_default=False)
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("fedsaddle-try"),
 ) -> None:
-    """Do all of it on this machine, with real processes and real TLS, and compare with the simulation."""
+    """Run a whole deployment on this machine, with real processes and TLS, and compare it with the simulation."""
     from fedsaddle.commands.deploy_try import deploy_try as go
 
     try:

@@ -38,5 +38,5 @@ def test_a_schedule_costs_eight_bytes_and_a_number_none() -> None:
 
 def test_drfa_takes_none() -> None:
     problem = algorithm(0.1).problem
-    with pytest.raises(BadInput, match=r"primal_step = .*a step must be a positive number"):
+    with pytest.raises(BadInput, match=r"primal_step = .*this step stays as it is: give a number, not a schedule"):
         fs.Drfa(problem=problem, primal_step=fs.schedules.Power(0.1, 0.5))

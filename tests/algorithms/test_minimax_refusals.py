@@ -79,8 +79,8 @@ def test_the_period_of_snapshots_must_be_given(name):
         ("c", lambda: Power(0.0, 0.5)),
         ("rho", lambda: Power(0.1, -1.0)),
         ("stages", lambda: Staged([])),
-        ("stages", lambda: Staged([(0, 0.1)])),
-        ("stages", lambda: Staged([(5, -0.1)])),
+        ("stages.rounds", lambda: Staged([(0, 0.1)])),
+        ("stages.value", lambda: Staged([(5, -0.1)])),
     ],
 )
 def test_estimators_and_schedules(key, wrong):

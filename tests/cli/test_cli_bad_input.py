@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cli_command import IRIS, fedsaddle, run
 
-ALGORITHMS = "FedAvg, q-FedAvg, AFL, DRFA, DRFA-Prox, DRFA-GA"
+ALGORITHMS = "AFL, Centralised SGD, CODA, CODA+, CODASCA, DRFA, DRFA-GA, DRFA-Prox, FedAvg"
 SQUARE = ("data.name=diabetes", "problem.loss=square")
 DIRICHLET = "split.name=dirichlet"
 
@@ -26,7 +26,7 @@ CASES = [
     ("algorithm.problem=3", "algorithm.problem = 3", "unknown key"),
     ("problem.l1=3", "problem.l1 = 3", "known keys: loss, l2"),
     ("engine.threads=3", "engine.threads = 3", "known keys: name, chunk, workers, compile"),
-    (("algorithm.name=AFL", "algorithm.local_steps=5"), "algorithm.local_steps = 5", "unknown key"),
+    (("algorithm.name=AFL", "algorithm.local_steps=5"), "algorithm.local_steps = 5", "AFL means local_steps = 1"),
     (("algorithm.name=FedAvg", "algorithm.dual_step=0.1"), "algorithm.dual_step = 0.1", "unknown key"),
     (("split.name=natural", "split.clients=3"), "split.clients = 3", "known keys: column"),
     # wrong types
@@ -71,16 +71,16 @@ CASES = [
     ("engine.chunk=0", "engine.chunk = 0", "greater than or equal to 1"),
     ("engine.workers=0", "engine.workers = 0", "greater than or equal to 1"),
     ("algorithm.sampled_clients=6", "algorithm.sampled_clients = 6", "there are only 5 clients"),
-    ("algorithm.sampled_clients=0", "algorithm.sampled_clients = 0", "at least one client"),
-    ("algorithm.local_steps=0", "algorithm.local_steps = 0", "at least 1"),
-    ("algorithm.batch_size=0", "algorithm.batch_size = 0", "at least 1"),
+    ("algorithm.sampled_clients=0", "algorithm.sampled_clients = 0", "at least 1"),
+    ("algorithm.local_steps=0", "algorithm.local_steps = 0", "from 1 to 1000000"),
+    ("algorithm.batch_size=0", "algorithm.batch_size = 0", "from 1 to 10000000"),
     ("algorithm.primal_step=-0.1", "algorithm.primal_step = -0.1", "positive"),
     ("algorithm.primal_step=nan", "algorithm.primal_step = nan", "positive"),
     ("algorithm.primal_step=inf", "algorithm.primal_step = inf", "positive"),
     ("algorithm.dual_step=0.0", "algorithm.dual_step = 0.0", "positive"),
     ("algorithm.dual_decay=2", "algorithm.dual_decay = 2.0", "at most 1"),
-    ("algorithm.weighting=both", "algorithm.weighting = 'both'", "sample, weight"),
-    ("algorithm.output=best", "algorithm.output = 'best'", "last, average"),
+    ("algorithm.weighting=both", "algorithm.weighting = 'both'", "'sample', 'weight'"),
+    ("algorithm.output=best", "algorithm.output = 'best'", "'last', 'average'"),
     (("algorithm.name=q-FedAvg", "algorithm.q=-1"), "algorithm.q = -1.0", "at least 0"),
     (("algorithm.name=q-FedAvg", "algorithm.q=inf"), "algorithm.q = inf", "at least 0"),
     (("algorithm.name=DRFA-GA", "algorithm.average_after=-1"), "algorithm.average_after = -1", "at least 0"),
@@ -88,7 +88,7 @@ CASES = [
     ("split.clients=151", "split.clients = 151", "only 150 training rows"),
     (("split.name=by-class", "split.clients=2"), "split.clients = 2", "at least 3 clients"),
     (("split.name=by-class", "split.classes_per_client=9"), "split.classes_per_client = 9", "use 1 to 3"),
-    ((DIRICHLET, "split.alpha=0.0"), "split.alpha = 0.0", "above 0"),
+    ((DIRICHLET, "split.alpha=0.0"), "split.alpha = 0.0", "positive"),
     ((DIRICHLET, "split.alpha=1e-9", "split.clients=100"), "split.alpha = 1e-09", "use a larger alpha"),
     ((DIRICHLET, "split.alpha=1", "split.min_size=99"), "split.min_size = 99", "allow 1 to 30"),
     (("model.name=mlp", "model.hidden=[0]"), "model.hidden = [0]", "at least one unit"),
@@ -123,14 +123,14 @@ CASES = [
     ("problem.loss=logistic", "problem.loss = 'logistic'", "needs two classes, the data have 3"),
     ("data.name=diabetes", "problem.loss = 'cross-entropy'", "'square'"),
     ((*SQUARE, "split.name=by-class"), "split = 'by-class'", "use iid or by-column"),
-    ((*SQUARE, "run.target='worst accuracy >= 0.5'"), "target = 'worst accuracy >= 0.5'", "measures loss only"),
+    ((*SQUARE, "run.target='worst accuracy >= 0.5'"), "target = 'worst accuracy >= 0.5'", "has the metrics loss only"),
     # targets
     ("run.target=soon", "run.target = 'soon'", 'write it like "worst accuracy >= 0.5"'),
     ("run.target='worst accuracy = 0.5'", "run.target = 'worst accuracy = 0.5'", "write it like"),
     ("run.target='median accuracy > 0.5'", "run.target = 'median accuracy > 0.5'", "global, mean, worst, best, std"),
     ("run.target='worst auc > 0.5'", "run.target = 'worst auc > 0.5'", "accuracy or loss"),
     ("run.target='accuracy > 0.5'", "run.target = 'accuracy > 0.5'", "say which client: global, mean, worst"),
-    ("run.target='auroc > 0.5'", "target = 'auroc > 0.5'", "measures the clients one by one only"),
+    ("run.target='auroc > 0.5'", "target = 'auroc > 0.5'", "this problem has no pooled metrics"),
     ("run.target='worst loss < 1e'", "run.target = 'worst loss < 1e'", "'1e' is not a number"),
     # --set itself
     ("rounds", "--set = 'rounds'", "write it like algorithm.local_steps=5"),

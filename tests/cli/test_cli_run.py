@@ -416,3 +416,18 @@ def test_no_good_checkpoint_is_left(config, quick):
 def test_the_default_folder(config, quick):
     assert fedsaddle("run", config, "--engine", "serial").code == 0
     assert summary(Path("runs/small"))["engine"] == {"name": "serial"}
+
+
+def test_a_problem_of_plain_vectors_has_no_model_to_load(tmp_path):
+    """The simulation of FedSGDA's paper: the solution is written as a vector, and there is no load_model.py."""
+    config = tmp_path / "pl.toml"
+    config.write_text(
+        '[data]\nname = "nonconvex-pl"\nclients = 6\nrows = 5\ndimension = 3\n[split]\nname = "natural"\n'
+        '[model]\nname = "none"\n[problem]\nname = "nonconvex-pl"\n[algorithm]\nname = "FedSGDA-MB"\n'
+        "[run]\nrounds = 2\n"
+    )
+    with no_pictures():
+        outcome = run(config, out=tmp_path / "out")
+    assert outcome.code == 0, outcome.err
+    assert list(load_file(tmp_path / "out" / "model.safetensors")) == ["x"]
+    assert not (tmp_path / "out" / "load_model.py").exists()

@@ -175,7 +175,7 @@ def test_a_second_ctrl_c_ends_at_once(config, stop_after, monkeypatch):
         assert outcome.code == 130
         assert "Traceback" not in outcome.err
         assert not Path("out/summary.json").exists()
-        assert sorted(p.name for p in Path("out/checkpoints").glob("*.json")) == ["00000002.json", "00000004.json"]
+        assert sorted(p.name for p in Path("out/checkpoints").glob("*.json")) == ["00000004.json", "00000005.json"]
     monkeypatch.undo()
     monkeypatch.chdir(config.parent)
     assert run(config, out=Path("out"), resume=True).code == 0

@@ -1,12 +1,14 @@
-"""Every algorithm and variant, one line each. All contracts run over this table; a new algorithm adds its lines here.
+"""Every algorithm and variant, one line each. All contracts run over this table.
 
-`shows` names the reply fields that the server sees other than averaged.
+What stands before a line's first comma is a name of the registry. A name without a line gets one automatically, with
+small options and on one world; write a line for more options and worlds, for arguments that the name requires, and
+where the server sees replies other than averaged: `shows` names their fields.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from worlds import (
     AUC,
     AUC_MARGIN,
     EVERY_MINIMAX,
+    FAIR,
     GAME,
     LINEAR_PAIRS,
     LOGISTIC,
@@ -42,6 +45,8 @@ from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
 from fedsaddle.algorithms.qfedavg import QFedAvg
 from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda
+from fedsaddle.config.parts import arguments_of
+from fedsaddle.config.registry import ALGORITHMS, Entry
 from fedsaddle.numerics.projections import Ball, Box
 from fedsaddle.numerics.regularisers import Concave, KullbackLeibler, Quadratic
 from fedsaddle.numerics.schedules import Geometric
@@ -54,6 +59,11 @@ class Case:
     options: dict[str, Any]
     family: tuple[World, ...] = MINIMISATION
     shows: tuple[str, ...] = ()
+
+    @property
+    def covers(self) -> str:
+        """The name of the registry that it is a line of."""
+        return self.name.partition(",")[0]
 
 
 LOCAL = {"local_steps": 3, "batch_size": 3, "primal_step": 0.2, "sampled_clients": 4}
@@ -120,6 +130,31 @@ TABLE = [
     Case("toy with memory", Remembering, {}, shows=TOY),
 ]
 # fmt: on
+
+SMALL = {  # options of automatic lines, by kind, and the world that they run on
+    "minimisation": (DUAL, LOGISTIC),
+    "minimax": (GAMES, FAIR),
+    "pairwise": (PAIRED, RANKING),
+}
+
+
+def without_line(table: Iterable[Case], registry: Mapping[str, Entry]) -> dict[str, Entry]:
+    """The names that want an automatic line; what is centralised has one client, and no federation to be held to."""
+    covered = {case.covers for case in table}
+    return {n: e for n, e in registry.items() if n not in covered and not e.fixed.get("centralised", False)}
+
+
+def automatic(name: str, entry: Entry) -> Case:
+    """A line with the name's own arguments, and of the small options those that its class has fields for."""
+    make = entry.load()
+    known = {f.name for f in fields(make)} - entry.fixed.keys()
+    small, world = SMALL[entry.kind]
+    small = STAGES if "stage_rounds" in known else small
+    given = entry.bind("options", name, {key: value for key, value in small.items() if key in known})
+    return Case(name, make, arguments_of("options", make, given, built=("problem",)), (world,))
+
+
+TABLE += [automatic(name, entry) for name, entry in without_line(TABLE, ALGORITHMS).items() if not entry.required]
 
 EVERYWHERE = [pytest.param(c, w, id=f"{c.name} | {w}") for c in TABLE for w in c.family]
 ONCE = [pytest.param(c, c.family[0], id=c.name) for c in TABLE]

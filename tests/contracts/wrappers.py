@@ -106,7 +106,7 @@ class CountingSite:
 
     def __init__(self, site):
         self.site, self.drawn = site, 0
-        self.clients, self.sizes, self.each = site.clients, site.sizes, site.each
+        self.clients, self.sizes, self.broadcast = site.clients, site.sizes, site.broadcast
         self.labelled, self.uniforms = site.labelled, site.uniforms
 
     def minibatch(self, step, size, stream=0, label=None):

@@ -78,8 +78,19 @@ def test_a_chunk_of_rows_fits_the_memory():
     assert settings(problem(), rows)[0] == 3
 
 
+@pytest.mark.parametrize("sizes", [(2, 3), (3, 2), (1, 3, 2)], ids=str)
+def test_the_largest_client_decides_how_many_fit_the_memory(sizes):
+    """All rows of a chunk are padded to those of its largest client."""
+    part = MEMORY_BYTES // 10 // (4 * 8)
+
+    def load(i):
+        return torch.zeros(1, 4).expand(sizes[i] * part, 4), torch.zeros(1, dtype=torch.int64).expand(sizes[i] * part)
+
+    assert settings(problem(), Lazy(np.array(sizes) * part, load))[0] == 3
+
+
 def test_convolutions_run_one_client_a_core():
-    images = SimpleNamespace(model=McMahanCnn(1, 2, side=4))
+    images = Supervised(seeded(lambda: McMahanCnn(1, 2, side=4)))
     assert settings(images, classes()) == (1, os.cpu_count())
 
 

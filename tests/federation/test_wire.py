@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedsaddle.algorithms.drfa import Drfa
+from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.errors import BadMessage
 from fedsaddle.federation.wire import Message, kinds_of, name_of, pack, unpack
+from fedsaddle.problems.minimax import Minimax
+from fedsaddle.problems.supervised import Supervised
 
 
 @dataclass(frozen=True)
@@ -114,11 +117,13 @@ def test_other_things_cannot_be_sent(value):
 
 
 def test_an_algorithm_knows_its_records_and_no_others():
-    names = {name.split(":")[1] for name in kinds_of(Drfa(problem=None))}
+    drfa = Drfa(problem=Supervised(nn.Linear(2, 2)))
+    game = Minimax(lambda x, y, batch: batch.x @ x * y.sum(), start_x=torch.ones(4), start_y=torch.zeros(2))
+    names = {name.split(":")[1] for name in kinds_of(drfa)}
     assert {"Start", "LocalModels", "Probe", "LocalLoss"} <= names
-    assert "fedsaddle.algorithms.sgda.rounds:Local" in kinds_of(LocalSgda(problem=None, snapshot_every=2))
+    assert "fedsaddle.algorithms.sgda.rounds:Local" in kinds_of(LocalSgda(problem=game, snapshot_every=2))
     with pytest.raises(BadMessage, match="unknown kind"):
-        unpack(pack(Message({}, Outer(1))), kinds_of(Drfa(problem=None)))
+        unpack(pack(Message({}, Outer(1))), kinds_of(drfa))
 
 
 def framed(said: Any, tail: bytes = b"") -> bytes:

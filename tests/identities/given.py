@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from fedsaddle.numerics.projections import Simplex
 
@@ -22,6 +23,12 @@ class Told:
 
 class Overhears:
     """g = 0, which keeps the point it is asked to map: z = λ + γτ v."""
+
+    def value(self, u):
+        return torch.zeros(())
+
+    def gradient(self, u):
+        return torch.zeros_like(u)
 
     def prox(self, z, c):
         self.z, self.c = z.clone(), c

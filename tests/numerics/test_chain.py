@@ -86,7 +86,7 @@ def test_images_are_flattened_first():
 
 
 def test_the_same_vector_for_all_clients():
-    """As `site.each` gives it, without a copy."""
+    """As `site.broadcast` gives it, without a copy."""
     module = two_layers(nn.Tanh, None, True, True)
     w = torch.randn(1, 43).expand(3, 43)
     x = torch.randn(3, 6, 4)

@@ -74,7 +74,7 @@ def test_scores_and_gradient_are_the_modules(name):
     flat, w, x = made(name)
     start = flat.initial()
     scores = flat.scores(w, x)
-    same_scores, pull = flat.pullback(w, x)
+    same_scores, pull, statistics = flat.pullback(w, x)
     slope = torch.randn(scores.shape)
     gradient = pull(slope)
     assert torch.equal(flat.initial(), start), "the module's own parameters must not change"
@@ -86,17 +86,18 @@ def test_scores_and_gradient_are_the_modules(name):
         torch.testing.assert_close(same_scores[c], z, rtol=0, atol=1e-11)
         torch.testing.assert_close(gradient[c], torch.cat([v.flatten() for v in g]), rtol=0, atol=1e-11)
     assert not same_scores.requires_grad
+    assert statistics is None, "there is no BatchNorm"
 
 
 @modules
 def test_one_client_and_a_cohort_agree(name):
     flat, w, x = made(name)
-    together, pull = flat.pullback(w, x)
+    together, pull, _ = flat.pullback(w, x)
     slope = torch.randn(together.shape)
     gradient = pull(slope)
     for c in range(3):
         one = slice(c, c + 1)
-        alone, pull_alone = flat.pullback(w[one], x[one])
+        alone, pull_alone, _ = flat.pullback(w[one], x[one])
         torch.testing.assert_close(together[one], alone, rtol=0, atol=1e-11)
         torch.testing.assert_close(gradient[one], pull_alone(slope[one]), rtol=0, atol=1e-11)
 
@@ -104,11 +105,11 @@ def test_one_client_and_a_cohort_agree(name):
 @modules
 def test_where_gradients_are_switched_off(name):
     flat, w, x = made(name)
-    expected, pull = flat.pullback(w, x)
+    expected, pull, _ = flat.pullback(w, x)
     slope = torch.randn(expected.shape)
     gradient = pull(slope)
     with torch.no_grad():
-        scores, pull = flat.pullback(w, x)
+        scores, pull, _ = flat.pullback(w, x)
         torch.testing.assert_close(scores, expected, rtol=0, atol=0)
         torch.testing.assert_close(pull(slope), gradient, rtol=0, atol=0)
 
@@ -189,3 +190,58 @@ def test_what_keeps_nothing_is_welcome():
 def test_other_hidden_state_is_refused_too(module):
     with pytest.raises(BadInput, match="model = "):
         FlatModel(module)
+
+
+@modules
+@pytest.mark.parametrize("watched", [0, 1])
+def test_a_gradient_that_is_written(name, watched):
+    """`into ← keep into + gain gradient`, also where `into` is the vector itself; watched rows have no slope."""
+    flat, w, x = made(name)
+    moving = x.shape[1] - watched
+    expected = flat.scores(w, x)
+    slope = torch.randn(expected[:, :moving].shape)
+    _, pull, _ = flat.pullback(w, x[:, :moving])
+    gradient = pull(slope)
+    for into in (torch.randn(w.shape), w):
+        scores, write_, statistics = flat.pushforward(w, x, watched)
+        torch.testing.assert_close(scores, expected, rtol=0, atol=1e-11)
+        assert statistics is None
+        after = 0.5 * into - 0.25 * gradient
+        write_(slope, into, 0.5, -0.25)
+        torch.testing.assert_close(into, after, rtol=0, atol=1e-11)
+
+
+@modules
+@pytest.mark.parametrize("keep", [1.0, 0.75])
+def test_a_step_writes_into_the_vector(name, keep):
+    flat, w, x = made(name)
+    scores, pull, _ = flat.pullback(w, x)
+    after = keep * w - 0.1 * pull(2 * scores)
+    assert flat.descend_(w, x, lambda z: 2 * z, 0.1, keep) is None
+    torch.testing.assert_close(w, after, rtol=0, atol=1e-11)
+
+
+def test_statistics_are_a_result_and_not_a_side_effect():
+    """BatchNorm's new running statistics come beside the gradient; `settle_` alone writes them, into the tail."""
+    flat = FlatModel(seeded(lambda: nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 2))), True)
+    x, start = torch.randn(1, 6, 4), flat.initial()
+    w = start[None].clone()
+    module = flat.module_with(start).train()
+    module(x[0])
+    new = torch.cat([module[1].running_mean, module[1].running_var])[None]
+    scores, pull, statistics = flat.pullback(w, x)
+    written = flat.pushforward(w, x)
+    gradient = pull(torch.ones_like(scores))
+    for found in (statistics, written.statistics):
+        torch.testing.assert_close(found, new, rtol=0, atol=1e-13)
+    assert torch.equal(w[0], start)
+    assert torch.equal(flat.initial(), start)
+    assert not gradient[:, -flat.tail :].any()
+    found = flat.descend_(w, x, torch.ones_like, 0.1)
+    torch.testing.assert_close(found, new, rtol=0, atol=1e-13)
+    torch.testing.assert_close(w, start - 0.1 * gradient, rtol=0, atol=1e-13)
+    before = w.clone()
+    assert flat.settle_(w, None) is w
+    assert torch.equal(w, before)
+    assert flat.settle_(w, statistics) is w
+    assert torch.equal(w, torch.cat([before[:, : -flat.tail], statistics], 1))

@@ -32,6 +32,13 @@ def literal(kind: str, mu: float, pi: torch.Tensor):
     return lambda u: -mu * (u * torch.log(u / pi)).sum()
 
 
+def exact_slope(kind: str, mu: float, pi: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+    """The gradient of g as it is, however steep."""
+    if kind == "quadratic":
+        return -mu * (u - pi)
+    return -mu * ((u.clamp(min=torch.finfo(u.dtype).tiny) / pi).log() + 1)
+
+
 def simplex_points(d: int, count: int, seed: int) -> torch.Tensor:
     g = torch.Generator().manual_seed(seed)
     e = torch.rand(count, d, generator=g).log().neg()
@@ -62,9 +69,13 @@ def test_no_point_of_the_simplex_is_better(kind, z, mu, c, seed, uniform):
 @given(z=zs, mu=strengths, seed=st.integers(0, 10_000))
 def test_first_order_conditions(kind, z, mu, seed):
     """The slope of the objective is one number nu where u > 0 and no more than nu where u = 0."""
-    g, c = KINDS[kind](mu, prior_of(len(z), seed)), 0.7
+    pi, c = prior_of(len(z), seed), 0.7
+    g = KINDS[kind](mu, pi)
     u = g.prox(z, c)
-    slope = c * g.gradient(u) + z - u
+    exact = exact_slope(kind, mu, pi, u)
+    gentle = torch.ones(len(u), dtype=torch.bool) if kind == "quadratic" else u >= pi / 1000
+    torch.testing.assert_close(g.gradient(u)[gentle], exact[gentle], rtol=1e-12, atol=1e-12)
+    slope = c * exact + z - u
     inside = u > 1e-9
     nu = float((slope * u).sum())
     tolerance = 1e-7 * (1 + c * mu + float(z.abs().max()))
@@ -187,7 +198,36 @@ def test_kl_at_the_boundary():
     u = torch.tensor([0.5, 0.5, 0.0])
     assert float(g.value(u)) == pytest.approx(-2 * np.log(1.5))
     assert torch.isfinite(g.gradient(u)).all()
-    assert float(g.gradient(u)[2]) > 1000
+    inside, outside = -2 * (np.log(1.5) + 1), 2 * (np.log(1000) - 1)
+    assert g.gradient(u).tolist() == pytest.approx([inside, inside, outside], rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("u", "pi", "ratio"),
+    [
+        (0.0, 0.25, 1 / 1000),  # on the boundary
+        (0.25e-6, 0.25, 1 / 1000),  # near it
+        (0.25e-3, 0.25, 1 / 1000),
+        (0.5e-3, 0.25, 2 / 1000),  # where the gradient is the exact one
+        (0.5, 0.25, 2.0),
+        (0.9, 1e-6, 9e5),  # a prior may be small
+        (0.0, 0.0, 1000.0),  # a client without prior is pushed out, not drawn in
+        (0.5, 0.0, 1000.0),
+    ],
+)
+def test_the_slope_of_kl_is_bounded(u, pi, ratio):
+    """`-mu (log(u / pi) + 1)` with u / pi of at least 1/1000, and 1000 where pi is 0."""
+    g = KullbackLeibler(0.7, torch.tensor([pi, 1 - pi]))
+    assert float(g.gradient(torch.tensor([u, 1 - u]))[0]) == pytest.approx(-0.7 * (np.log(ratio) + 1), rel=1e-12)
+
+
+def test_the_map_of_kl_is_exact_where_its_slope_is_bounded():
+    """The bound is for one step along the gradient; `prox` may give less than pi / 1000."""
+    z, pi = torch.tensor([0.0, 2.0]), torch.tensor([0.5, 0.5])
+    u = KullbackLeibler(0.125, pi).prox(z, 0.7)
+    assert 0 < float(u[0]) < 0.5 / 1000
+    slope = 0.7 * exact_slope("KL", 0.125, pi, u) + z - u
+    torch.testing.assert_close(slope[0], slope[1], rtol=0, atol=1e-10)
 
 
 def test_a_client_without_prior_gets_nothing():

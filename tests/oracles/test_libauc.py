@@ -43,7 +43,7 @@ def ours(case, scores, labels):
         return risk(kind, options, model).gradient(w, batch)[0]
     problem = MinimaxAuc(model=model, positive_share=options["imratio"], margin=options["margin"])
     at = torch.tensor(MINIMAX_AT, dtype=torch.float64)
-    gx, gy = problem.gradients(torch.cat([w[0], at[:2]])[None], at[2:][None], batch)
+    gx, gy, _ = problem.gradients(torch.cat([w[0], at[:2]])[None], at[2:][None], batch)
     return torch.cat([gx[0], gy[0]])
 
 

@@ -11,7 +11,7 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.federation.randomness import ClientKeys
 from fedsaddle.problems.losses import Custom, Square
-from fedsaddle.problems.supervised import Supervised, agnostic, shares
+from fedsaddle.problems.supervised import Supervised, shares
 from small import SIZES, classes, seeded
 
 MODELS = {
@@ -89,12 +89,6 @@ def test_what_a_row_counts():
     assert shares(like, Batch(like, like)) == 0.25
     weight = torch.tensor([[1.0, 1, 1, 1], [1, 1, 0, 0]])
     assert shares(like, Batch(like, like, weight)).tolist() == [[0.25] * 4, [0.5, 0.5, 0, 0]]
-
-
-def test_the_agnostic_objective():
-    losses, lam = torch.tensor([1.0, 2.0, 4.0], dtype=torch.float32), torch.tensor([0.5, 0.25, 0.25])
-    assert float(agnostic(losses, lam)) == 2
-    assert agnostic(losses, lam).dtype == torch.float64
 
 
 def test_a_negative_penalty():

@@ -200,7 +200,7 @@ def test_regression_has_no_accuracy():
     square = FedAvg(problem=Supervised(nn.Linear(4, 1), Square()), local_steps=2)
     result = run(square, data, 2, target="worst loss < 0")
     assert set(result.summary["train"]) == {"loss"}
-    with pytest.raises(BadInput, match="this problem measures loss only"):
+    with pytest.raises(BadInput, match="this problem has the metrics loss only"):
         run(square, data, 2, target="worst accuracy > 0.5")
 
 

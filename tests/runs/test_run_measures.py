@@ -84,7 +84,7 @@ def test_a_target():
     stopped = run(game(), ROWS, 40, measures=["duality_gap"], target="duality_gap <= 1e-3")
     assert 1 < stopped.summary["target_round"] == first < 40
     assert stopped.history[-1]["exchanges"] == 2 * first
-    with pytest.raises(BadInput, match="this problem measures the clients one by one only"):
+    with pytest.raises(BadInput, match="this problem has no pooled metrics"):
         run(game(), ROWS, 5, target="duality_gap <= 1e-3")
 
 

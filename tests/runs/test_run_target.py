@@ -8,10 +8,10 @@ import pytest
 from run_cases import drfa, iris
 
 from fedsaddle.errors import BadInput
+from fedsaddle.metrics.target import Target
 from fedsaddle.problems.models.papers import logistic_regression
 from fedsaddle.problems.supervised import Supervised
 from fedsaddle.runs.run import run
-from fedsaddle.runs.target import Target
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_measure_of_all_rows_together(tmp_path):
     result = run(pooling, iris(), 5, target="rows >= 30", out=tmp_path)
     assert result.summary["target_round"] == 1
     assert result.history[0]["pooled"] == result.summary["pooled"] == {"rows": 30.0}
-    for algorithm, there in ((pooling, "rows"), (drfa(), "the clients one by one")):
-        with pytest.raises(BadInput, match=f"this problem measures {there} only"):
+    for algorithm, there in ((pooling, "has the metrics rows only"), (drfa(), "has no pooled metrics")):
+        with pytest.raises(BadInput, match=f"this problem {there}"):
             run(algorithm, iris(), 5, target="auroc >= 0.9", out=tmp_path / "new")
     assert not (tmp_path / "new").exists()

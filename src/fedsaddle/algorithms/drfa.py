@@ -77,7 +77,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class LocalLoss:
-    """Client to server: its loss, seen one by one, for λ needs to know whose it is."""
+    """Client to server: its loss, visible per client, because λ needs to know whose it is."""
 
     loss: PerClient  # f_i(w; ξ_i)
 

@@ -14,6 +14,7 @@ from fedsaddle.config.problem import NamedModel
 from fedsaddle.config.registry import MODELS, entry
 from fedsaddle.data.federated import FederatedData
 
+WITHOUT_ARGUMENTS = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Identity)  # layers that are made without any
 HEAD = '"""The trained model in plain PyTorch{needs}: `model(rows)` gives the scores."""\n\n'
 LOAD = """\
 model.load_state_dict(load_file(Path(__file__).with_name("model.safetensors")))
@@ -45,7 +46,7 @@ def write_loader(model: NamedModel, data: FederatedData, module: nn.Module, out:
 def loader_source(module: nn.Module, made_by: str, arguments: dict[str, Any], tabular: bool) -> str:
     """The text of load_model.py. `made_by` ("module:name") is named where torch alone cannot say what the model is."""
     code, extra, needs = as_code(module), "", ""
-    if code is None or not _loads(code, module):
+    if code is None:
         place, _, name = made_by.partition(":")
         needs = f", with the class {name} of FedSaddle"
         extra = f"from {place} import {name}\n"
@@ -62,20 +63,13 @@ def loader_source(module: nn.Module, made_by: str, arguments: dict[str, Any], ta
 
 
 def as_code(module: nn.Module) -> str | None:
-    """The expression that makes a module of torch's own layers in a row; None for any other."""
+    """The expression that makes a chain of plain layers; None for any other module."""
     if type(module) is nn.Sequential:
         parts = [as_code(part) for part in module]
-        return None if None in parts else f"nn.Sequential({', '.join(p for p in parts if p)})"
-    own = type(module).__module__.startswith("torch.nn.modules.")
-    said = repr(module)
-    return f"nn.{said}" if own and "\n" not in said and not list(module.children()) else None
-
-
-def _loads(code: str, module: nn.Module) -> bool:
-    """Whether the expression really gives a module that takes these weights."""
-    try:
-        made = eval(code, {"nn": nn})  # torch's own layers only, from their own reprs
-        made.load_state_dict(module.state_dict())
-    except Exception:  # a layer whose repr is not how it is made
-        return False
-    return True
+        return None if None in parts else f"nn.Sequential({', '.join(part for part in parts if part)})"
+    if type(module) is nn.Linear:
+        bias = "" if module.bias is not None else ", bias=False"
+        return f"nn.Linear({module.in_features}, {module.out_features}{bias})"
+    if type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
+        return "nn.Flatten()"
+    return f"nn.{type(module).__name__}()" if type(module) in WITHOUT_ARGUMENTS else None

@@ -5,16 +5,16 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.atomic import write_atomically
-from fedsaddle.commands.baseline import NAME, baseline, wanted
 from fedsaddle.commands.model_loader import write_loader
 from fedsaddle.commands.table_config import Own
 from fedsaddle.config.build import Built, build, build_algorithm, precision
-from fedsaddle.config.resume import same_config
-from fedsaddle.config.schema import Config, changed, read_config
+from fedsaddle.config.schema import Config, Named, ProblemSection, changed, read_config
 from fedsaddle.data.describe import describe
 from fedsaddle.errors import BadInput, Diverged
 from fedsaddle.metrics.ranking import Ranking
@@ -24,9 +24,11 @@ from fedsaddle.report.tables import console, one_run
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.interruption import Interruption, stoppable
 from fedsaddle.runs.result import Result
+from fedsaddle.runs.resume import same_config
 from fedsaddle.runs.run import run as run_loop
 
 INTERRUPTED = 130
+BASELINE = "FedAvg"  # what a run for the AUROC is compared with
 
 
 def run(path: Path, changes: list[str], out: Path | None, resume: bool, own: Own | None = None) -> int:
@@ -38,8 +40,9 @@ def run(path: Path, changes: list[str], out: Path | None, resume: bool, own: Own
         return _deployed(config, path, folder.path, resume, own)
     if resume:
         config = same_config(config, folder)
+    built = build(config)
     with Interruption() as interruption:
-        return Simulation(config, build(config), folder, resume, interruption, table=text).go()
+        return Simulation(config, built, folder, resume, interruption, table=text).go()
 
 
 def _deployed(config: Config, path: Path, out: Path, resume: bool, own: Own | None) -> int:
@@ -68,6 +71,7 @@ class Simulation:
     table: str | None = None  # the config that was made for a table of one's own
     errors: Console = field(default_factory=lambda: Console(stderr=True))
     rankings: dict[str, Ranking] = field(default_factory=dict)
+    cut_off: bool = False  # whether the run to compare with was interrupted
 
     def go(self) -> int:
         """Run, compare, write, draw and print; the exit code."""
@@ -81,7 +85,7 @@ class Simulation:
         if self.rankings:
             screen.print(roc.table(self.rankings, self._part))
         screen.print(f"written to {self.folder.path}", highlight=False, markup=False, soft_wrap=True)
-        if self.interruption.asked:
+        if result.summary["stopped"] == "interrupted" or self.cut_off:
             said = f"interrupted after round {result.summary['rounds']}; go on with --resume"
             self.errors.print(said, highlight=False)
             return INTERRUPTED
@@ -122,13 +126,13 @@ class Simulation:
 
     def _rank(self, result: Result) -> Record:
         """The ranking of our model and, in a run for the AUROC, of the baseline's: for the summary."""
-        if self.interruption.asked:
+        if result.summary["stopped"] == "interrupted":
             return {}
         ours = roc.ranking_of(result.algorithm.problem, result.model, self.built.data, self.config.run.seed)
         if ours is None:
             return {}
         found = {self.config.algorithm.name: ours}
-        if wanted(self.config):
+        if _compares(self.config):
             theirs = self._compare(result)
             if theirs is None:
                 return {}
@@ -138,21 +142,22 @@ class Simulation:
 
     def _compare(self, result: Result) -> dict[str, Ranking] | None:
         """FedAvg on the same rows: nothing if it diverged, None if it was interrupted."""
-        other = baseline(self.config, self.built.algorithm, result.summary["rounds"])
+        other = _baseline(self.config, self.built.algorithm, result.summary["rounds"])
         with precision(self.config.run.dtype):
             algorithm, model = build_algorithm(other, self.built.data)
         plain = replace(self.built, algorithm=algorithm, model=model, measures=())
         try:
-            with Progress(self.errors, other.run.rounds, f"{NAME}, to compare") as progress:
+            with Progress(self.errors, other.run.rounds, f"{BASELINE}, to compare") as progress:
                 theirs = self._run(other, plain, self.folder.baseline, progress, aloud=False)
         except Diverged as reason:
-            said = f"warning: {NAME} diverged ({reason}); there is no comparison"
+            said = f"warning: {BASELINE} diverged ({reason}); there is no comparison"
             self.errors.print(said, highlight=False, soft_wrap=True)
             return {}
         if theirs.summary["stopped"] == "interrupted":
+            self.cut_off = True
             return None
         ranking = roc.ranking_of(algorithm.problem, theirs.model, self.built.data, self.config.run.seed)
-        return {} if ranking is None else {NAME: ranking}
+        return {} if ranking is None else {BASELINE: ranking}
 
     def _write(self, result: Result) -> None:
         if self.table is not None:
@@ -173,11 +178,28 @@ class Simulation:
         if self.rankings:
             roc.draw(self.rankings, self._part, picture("roc"))
             histories = {name: result.history}
-            if NAME in self.rankings and name != NAME:
-                histories[NAME] = self.folder.baseline.history()
+            if BASELINE in self.rankings and name != BASELINE:
+                histories[BASELINE] = self.folder.baseline.history()
             plots.pooled(histories, "auroc", picture("auroc"), title="AUROC of all sites together")
 
     @property
     def _part(self) -> str:
         """Which rows are measured."""
         return "training" if self.built.data.test is None else "test"
+
+
+def _compares(config: Config) -> bool:
+    """Whether the run is one for the AUROC, and the comparison is not switched off."""
+    return config.run.compare and config.problem.name == "auc"
+
+
+def _baseline(config: Config, algorithm: Algorithm[Any], rounds: int) -> Config:
+    """FedAvg on cross-entropy: the same rounds, clients, local steps, batches and start, and its own step."""
+    own = {k: getattr(algorithm, k, None) for k in ("sampled_clients", "local_steps", "batch_size")}
+    return config.model_copy(
+        update={
+            "algorithm": Named(name=BASELINE, **{k: v for k, v in own.items() if isinstance(v, int)}),
+            "problem": ProblemSection(name="supervised", loss="logistic"),
+            "run": config.run.model_copy(update={"rounds": rounds, "target": None, "measures": []}),
+        }
+    )

@@ -10,7 +10,6 @@ from typing import Any
 from rich.console import Console
 
 from fedsaddle.atomic import write_json
-from fedsaddle.config.resume import same_config
 from fedsaddle.config.schema import Config
 from fedsaddle.deployment.preflight import require_deployable, require_nvflare
 from fedsaddle.deployment.project import Project, read_project
@@ -19,6 +18,7 @@ from fedsaddle.report import plots
 from fedsaddle.report.progress import Progress
 from fedsaddle.report.tables import console, of_sites, one_run
 from fedsaddle.runs.folder import RunFolder
+from fedsaddle.runs.resume import same_config
 
 
 class RunEnded(FedSaddleError):

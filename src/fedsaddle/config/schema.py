@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedsaddle.config.validate import plain
 from fedsaddle.errors import BadInput, MissingData, within
-from fedsaddle.runs.target import Target
+from fedsaddle.metrics.target import Target
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
 _NAMED = ConfigDict(extra="allow", strict=True)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsaddle.config.resume import same_config
 from fedsaddle.config.schema import Config
 from fedsaddle.deployment.agreement import Facts, agree_on_encoding, build_from, digests
 from fedsaddle.deployment.courier import Courier, Patience
@@ -19,11 +18,12 @@ from fedsaddle.deployment.preflight import require_deployable
 from fedsaddle.deployment.remote_clients import RemoteClients
 from fedsaddle.deployment.transport import Transport
 from fedsaddle.errors import FedSaddleError
+from fedsaddle.metrics.target import Target
 from fedsaddle.runs.fingerprint import remote_fingerprint, shared_fingerprint
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.loop import Loop, Settings, Watch
 from fedsaddle.runs.result import Result
-from fedsaddle.runs.target import Target
+from fedsaddle.runs.resume import same_config
 
 log = logging.getLogger("fedsaddle.server")
 

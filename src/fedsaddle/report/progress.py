@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from fedsaddle.runs.result import main_part
+from fedsaddle.metrics.target import main_part
 
 
 class Progress:

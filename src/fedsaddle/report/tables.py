@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedsaddle.metrics.spread import STATISTICS
-from fedsaddle.runs.result import main_part
+from fedsaddle.metrics.target import main_part
 
 Summary = Mapping[str, Any]
 

@@ -63,7 +63,7 @@ def check_kind(algorithm: Algorithm[Any]) -> None:
         raise BadInput("problem", type(problem).__name__, "cannot be measured: it needs the method row_measures")
     try:
         hint = get_type_hints(type(algorithm)).get("problem")
-    except (NameError, TypeError):  # annotations of the user's own that cannot be looked up say nothing
+    except (NameError, AttributeError, TypeError):  # annotations of the user's own that cannot be looked up say nothing
         hint = None
     for kind, remedy in REMEDIES.items():
         wanted = hint is kind or (isinstance(hint, type) and kind in hint.__mro__)

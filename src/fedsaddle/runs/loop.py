@@ -15,11 +15,11 @@ from fedsaddle.federation.clients import Clients
 from fedsaddle.federation.randomness import server_generator
 from fedsaddle.federation.wrappers import Ledger, Lossy, Metered
 from fedsaddle.metrics.evaluation import Measured
+from fedsaddle.metrics.target import Target
 from fedsaddle.runs.checkpoints import restored
 from fedsaddle.runs.evaluation import Evaluator, Solution
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.result import Result
-from fedsaddle.runs.target import Target
 
 MOST_LISTED = 200  # clients whose own figures are kept in the history
 MOST_EMPTY = 20  # rounds in a row without an answer before giving up

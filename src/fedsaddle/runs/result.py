@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fedsaddle.algorithms.protocols import Algorithm, mixture_of
 from fedsaddle.errors import BadInput
+from fedsaddle.metrics.target import main_part
 from fedsaddle.problems.protocols import HasModel
 
 
@@ -70,9 +71,3 @@ class Result:
         if measure is None:
             return progress(self.history, Path(path), title=name)
         return pooled({name: self.history}, measure, Path(path), x=x, title=name)
-
-
-def main_part(record: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """The figures that count: on the test rows where there are any."""
-    part: dict[str, dict[str, float]] = record["test"] if "test" in record else record["train"]
-    return part

@@ -15,6 +15,7 @@ from fedsaddle.data.store import Lazy, Stacked
 from fedsaddle.engines.choose import make_engine
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients
+from fedsaddle.metrics.target import Target
 from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
 from fedsaddle.runs.compatibility import Rows, check_algorithm, check_rows
 from fedsaddle.runs.evaluation import LocalEvaluator
@@ -22,7 +23,6 @@ from fedsaddle.runs.fingerprint import fingerprint
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.loop import Loop, Settings, Watch
 from fedsaddle.runs.result import Result
-from fedsaddle.runs.target import Target
 
 MOST_ROUNDS = 1_000_000_000
 

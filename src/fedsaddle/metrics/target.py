@@ -10,7 +10,6 @@ from typing import Any
 
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.spread import STATISTICS
-from fedsaddle.runs.result import main_part
 
 _FORM = re.compile(r"\s*(?:(\w+)\s+)?(\w+)\s*(>=|<=|>|<)\s*([-+.\deE]+)\s*")
 _COMPARE = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
@@ -26,8 +25,10 @@ class Target:
     bound: float
 
     @classmethod
-    def parse(cls, text: str) -> Target:
+    def parse(cls, text: object) -> Target:
         """Read "STATISTIC MEASURE SIGN NUMBER", without a statistic for a pooled measure."""
+        if not isinstance(text, str):
+            raise BadInput("target", text, 'write it like "worst accuracy >= 0.5"')
         found = _FORM.fullmatch(text)
         if found is None:
             raise BadInput("target", text, 'write it like "worst accuracy >= 0.5"')
@@ -46,8 +47,11 @@ class Target:
     def check(self, measures: Iterable[str]) -> None:
         """Refuse a measure that the problem does not have."""
         if self.measure not in measures:
-            there = ", ".join(measures) or "the clients one by one"
-            raise BadInput("target", str(self), f"this problem measures {there} only")
+            there = ", ".join(measures)
+            if self.statistic is None and not there:
+                remedy = 'this problem has no pooled metrics; use a per-client target such as "worst accuracy >= 0.5"'
+                raise BadInput("target", str(self), remedy)
+            raise BadInput("target", str(self), f"this problem has the metrics {there} only")
 
     def met(self, record: dict[str, Any]) -> bool:
         """Whether one evaluation reaches the bound."""
@@ -56,8 +60,14 @@ class Target:
         else:
             there = {k: v[self.statistic] for k, v in main_part(record).items()}
         if self.measure not in there:
-            raise BadInput("target", str(self), f"this problem measures {', '.join(there) or 'no such thing'}")
+            raise BadInput("target", str(self), f"this problem has the metrics {', '.join(there) or 'of clients only'}")
         return bool(_COMPARE[self.sign](there[self.measure], self.bound))
 
     def __str__(self) -> str:
         return f"{self.statistic or ''} {self.measure} {self.sign} {self.bound:g}".strip()
+
+
+def main_part(record: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """The figures that count: on the test rows where there are any."""
+    part: dict[str, dict[str, float]] = record["test"] if "test" in record else record["train"]
+    return part

@@ -1,0 +1,332 @@
+"""What every name of a config stands for, written out by hand: an entry that leads elsewhere fails here."""
+
+from __future__ import annotations
+
+from typing import get_type_hints
+
+import pytest
+import torch
+from torch import nn
+
+import fedsaddle as fs
+from fedsaddle.algorithms import estimators
+from fedsaddle.algorithms.coda.coda import Coda, CodaPlus
+from fedsaddle.algorithms.coda.codasca import Codasca
+from fedsaddle.algorithms.drfa import Drfa, DrfaGa
+from fedsaddle.algorithms.fedavg import FedAvg
+from fedsaddle.algorithms.fedsgda import FedSgda
+from fedsaddle.algorithms.fedx.fedx1 import FedX1
+from fedsaddle.algorithms.fedx.fedx2 import FedX2
+from fedsaddle.algorithms.fedx.local_pair import LocalPair
+from fedsaddle.algorithms.qfedavg import QFedAvg
+from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
+from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda
+from fedsaddle.config import registry
+from fedsaddle.config.registry import ALGORITHMS, KINDS, LISTED, PROBLEMS, RISKS, Entry
+from fedsaddle.data import splits
+from fedsaddle.data.files.pictures import pictures
+from fedsaddle.data.files.tables import from_file
+from fedsaddle.data.sets import adult, cifar, fashion_mnist, medmnist, shakespeare, sklearn_sets, synthetic
+from fedsaddle.deployment.remote_clients import RemoteClients
+from fedsaddle.engines.serial import Serial
+from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.errors import BadInput
+from fedsaddle.metrics import measures
+from fedsaddle.numerics import projections, regularisers, schedules
+from fedsaddle.problems import losses, pair_losses, risks
+from fedsaddle.problems.auc import MinimaxAuc
+from fedsaddle.problems.facts import DataFacts
+from fedsaddle.problems.fair import ClassFair
+from fedsaddle.problems.models import medical, papers, shapes, vgg
+from fedsaddle.problems.nonconvex_pl import NonconvexPl
+from fedsaddle.problems.pairwise import PairwiseRisk
+from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem, PairwiseProblem
+from fedsaddle.problems.robust import RobustTraining
+from fedsaddle.problems.supervised import Supervised
+
+SGDA_PLUS = {"snapshot_every": 4}
+STANDS_FOR = {  # class, kind, fixed arguments, defaults, and values for what is required
+    "AFL": (Drfa, "minimisation", {"local_steps": 1}, {}, {}),
+    "Centralised SGD": (LocalPair, "pairwise", {"centralised": True, "averaging": 1.0}, {}, {}),
+    "CODA": (Coda, "minimax", {}, {}, {}),
+    "CODA+": (CodaPlus, "minimax", {}, {}, {}),
+    "CODASCA": (Codasca, "minimax", {}, {}, {}),
+    "DRFA": (Drfa, "minimisation", {}, {}, {}),
+    "DRFA-GA": (DrfaGa, "minimisation", {}, {}, {}),
+    "DRFA-Prox": (Drfa, "minimisation", {}, {}, {"regulariser": {"name": "kl", "strength": 0.1}}),
+    "FedAvg": (FedAvg, "minimisation", {}, {}, {}),
+    "FedSGDA-MB": (FedSgda, "minimax", {}, {}, {}),
+    "FedSGDA-SPIDER": (FedSgda, "minimax", {}, {"estimator": {"name": "spider"}}, {}),
+    "FedSGDA-STORM": (FedSgda, "minimax", {}, {"estimator": {"name": "storm"}}, {}),
+    "FedX1": (FedX1, "pairwise", {}, {}, {}),
+    "FedX2": (FedX2, "pairwise", {}, {}, {}),
+    "Local Pair": (LocalPair, "pairwise", {}, {}, {}),
+    "Local SGDA": (LocalSgda, "minimax", {}, {}, {}),
+    "Local SGDA+": (LocalSgda, "minimax", {}, {}, SGDA_PLUS),
+    "Momentum Local SGDA": (MomentumLocalSgda, "minimax", {}, {}, {}),
+    "Momentum Local SGDA+": (MomentumLocalSgda, "minimax", {}, {"momentum_at_sync": "reset"}, SGDA_PLUS),
+    "NPA": (CodaPlus, "minimax", {"local_steps": 1}, {}, {}),
+    "q-FedAvg": (QFedAvg, "minimisation", {}, {}, {}),
+    "SOX": (LocalPair, "pairwise", {"centralised": True}, {}, {}),
+}
+TARGETS = {
+    "ALGORITHMS": {name: said[0] for name, said in STANDS_FOR.items()},
+    "LOSSES": {
+        "cross-entropy": losses.CrossEntropy,
+        "logistic": losses.Logistic,
+        "square": losses.Square,
+    },
+    "PROBLEMS": {
+        "supervised": Supervised,
+        "class-fair": ClassFair,
+        "robust": RobustTraining,
+        "auc": MinimaxAuc,
+        "pairwise": PairwiseRisk,
+        "nonconvex-pl": NonconvexPl,
+    },
+    "RISKS": {
+        "auc": risks.auc,
+        "partial-auc": risks.partial_auc,
+        "two-way-partial-auc": risks.two_way_partial_auc,
+        "average-precision": risks.average_precision,
+        "p-norm-push": risks.p_norm_push,
+        "metric": risks.metric,
+    },
+    "PAIR_LOSSES": {
+        "squared-hinge": pair_losses.SquaredHinge,
+        "square": pair_losses.Square,
+        "hinge": pair_losses.Hinge,
+        "logistic": pair_losses.Logistic,
+        "sigmoid": pair_losses.Sigmoid,
+        "barrier-hinge": pair_losses.BarrierHinge,
+    },
+    "MODELS": {
+        "logistic": papers.logistic_regression,
+        "mlp": papers.mlp,
+        "gru": papers.CharacterGru,
+        "cnn": papers.McMahanCnn,
+        "vgg11": vgg.Vgg11,
+        "densenet121": medical.densenet121,
+        "resnet18": medical.resnet18,
+    },
+    "REGULARISERS": {"quadratic": regularisers.Quadratic, "kl": regularisers.KullbackLeibler},
+    "PROJECTIONS": {"ball": projections.Ball, "box": projections.Box},
+    "SCHEDULES": {
+        "power": schedules.Power,
+        "geometric": schedules.Geometric,
+        "staged": schedules.Staged,
+    },
+    "ESTIMATORS": {
+        "minibatch": estimators.MiniBatch,
+        "storm": estimators.Storm,
+        "spider": estimators.Spider,
+    },
+    "DATASETS": {
+        "digits": sklearn_sets.digits,
+        "scanned-digits": sklearn_sets.scanned_digits,
+        "breast-cancer": sklearn_sets.breast_cancer,
+        "wine": sklearn_sets.wine,
+        "iris": sklearn_sets.iris,
+        "diabetes": sklearn_sets.diabetes,
+        "fashion-mnist": fashion_mnist.fashion_mnist,
+        "cifar10": cifar.cifar10,
+        "cifar100": cifar.cifar100,
+        "pneumoniamnist": medmnist.pneumoniamnist,
+        "breastmnist": medmnist.breastmnist,
+        "adult": adult.adult,
+        "shakespeare": shakespeare.shakespeare,
+        "nonconvex-pl": synthetic.nonconvex_pl_table,
+        "file": from_file,
+        "pictures": pictures,
+    },
+    "SPLITS": {
+        "iid": splits.Iid,
+        "by-class": splits.ByClass,
+        "dirichlet": splits.Dirichlet,
+        "imbalanced": splits.Imbalanced,
+        "sorted": splits.Sorted,
+        "by-column": splits.ByColumn,
+        "natural": splits.Natural,
+    },
+    "MEASURES": {
+        "squared_gradient_of_phi": measures.GradientOfPhi,
+        "gradient_of_envelope": measures.GradientOfEnvelope,
+        "duality_gap": measures.DualityGap,
+        "worst_class_accuracy": measures.WorstClassAccuracy,
+        "robust_accuracy": measures.RobustAccuracy,
+    },
+    "ENGINES": {"vectorised": Vectorised, "serial": Serial, "nvflare": RemoteClients},
+}
+SHAPES = {
+    "logistic": shapes.linear,
+    "mlp": shapes.layers,
+    "gru": shapes.text,
+    "cnn": shapes.square_picture,
+    "vgg11": shapes.picture,
+    "densenet121": shapes.sized_picture,
+    "resnet18": shapes.sized_picture,
+}
+PROBLEM_KINDS = {
+    "supervised": "minimisation",
+    "class-fair": "minimax",
+    "robust": "minimax",
+    "auc": "minimax",
+    "pairwise": "pairwise",
+    "nonconvex-pl": "minimax",
+}
+PROTOCOLS = {"minimisation": MinimisationProblem, "minimax": MinimaxProblem, "pairwise": PairwiseProblem}
+
+algorithms = pytest.mark.parametrize("name", STANDS_FOR)
+
+
+def is_table(value: object) -> bool:
+    return isinstance(value, dict) and bool(value) and all(isinstance(entry, Entry) for entry in value.values())
+
+
+def test_every_table_is_looked_at() -> None:
+    assert {name for name, value in vars(registry).items() if is_table(value)} == TARGETS.keys()
+    assert PROTOCOLS.keys() == set(KINDS)
+
+
+@pytest.mark.parametrize("table", TARGETS)
+def test_every_name_leads_where_it_should(table: str) -> None:
+    found = {name: entry.load() for name, entry in getattr(registry, table).items()}
+    assert found.keys() == TARGETS[table].keys()
+    wrong = {name: target for name, target in found.items() if target is not TARGETS[table][name]}
+    assert not wrong
+
+
+def test_the_lists_of_the_command_line() -> None:
+    assert {name: [key for key in TARGETS if getattr(registry, key) is table] for name, table in LISTED.items()} == {
+        "algorithms": ["ALGORITHMS"],
+        "problems": ["PROBLEMS"],
+        "losses": ["LOSSES"],
+        "risks": ["RISKS"],
+        "pair-losses": ["PAIR_LOSSES"],
+        "models": ["MODELS"],
+        "datasets": ["DATASETS"],
+        "splits": ["SPLITS"],
+        "measures": ["MEASURES"],
+        "engines": ["ENGINES"],
+    }
+
+
+@pytest.mark.parametrize("table", ["LOSSES", "MEASURES"])
+def test_what_knows_its_name_has_the_name_of_its_entry(table: str) -> None:
+    assert all(name == target.name for name, target in TARGETS[table].items())
+
+
+def test_the_shapes_of_each_model() -> None:
+    found = {name: Entry(entry.shapes, "").load() for name, entry in registry.MODELS.items()}
+    assert found.keys() == SHAPES.keys()
+    assert all(found[name] is target for name, target in SHAPES.items())
+
+
+def test_only_these_names_bind_arguments() -> None:
+    bound = {
+        (table, name): (dict(entry.fixed), dict(entry.defaults), set(entry.required))
+        for table in TARGETS
+        for name, entry in getattr(registry, table).items()
+        if entry.fixed or entry.defaults or entry.required
+    }
+    expected = {
+        ("ALGORITHMS", name): (fixed, defaults, set(required))
+        for name, (_, _, fixed, defaults, required) in STANDS_FOR.items()
+        if fixed or defaults or required
+    }
+    assert bound == expected | {("RISKS", "metric"): ({}, {"outputs": 8}, set())}
+
+
+def test_the_kinds() -> None:
+    assert {name: entry.kind for name, entry in ALGORITHMS.items()} == {n: said[1] for n, said in STANDS_FOR.items()}
+    assert {name: entry.kind for name, entry in PROBLEMS.items()} == PROBLEM_KINDS
+    others = TARGETS.keys() - {"ALGORITHMS", "PROBLEMS"}
+    assert not [name for table in others for name, entry in getattr(registry, table).items() if entry.kind]
+
+
+@algorithms
+def test_the_kind_is_what_the_class_says_of_its_problem(name: str) -> None:
+    make, kind, *_ = STANDS_FOR[name]
+    assert get_type_hints(make)["problem"] is PROTOCOLS[kind]
+
+
+def linear(scores: int) -> nn.Module:
+    return nn.Linear(3, scores)
+
+
+FACTS = DataFacts("made up", (3,), ("no", "yes"), (6, 4), model="none")
+
+
+def small(name: str) -> object:
+    """The problem of that name for rows of three numbers in two classes."""
+    return risks.auc(linear(1)) if name == "pairwise" else PROBLEMS[name].load().from_data(FACTS, linear)
+
+
+def kinds_of(problem: object) -> set[str]:
+    return {kind for kind, protocol in PROTOCOLS.items() if isinstance(problem, protocol)}
+
+
+@pytest.mark.parametrize("name", PROBLEM_KINDS)
+def test_a_problem_is_of_its_kind(name: str) -> None:
+    problem = small(name)
+    assert type(problem) is TARGETS["PROBLEMS"][name]
+    also = {"minimisation"} if name == "pairwise" else set()  # pairs can be minimised as any f
+    assert kinds_of(problem) == {PROBLEM_KINDS[name]} | also
+
+
+@pytest.mark.parametrize("name", RISKS)
+def test_a_risk_is_a_problem_of_pairs(name: str) -> None:
+    assert kinds_of(RISKS[name].load()(linear(1))) == {"pairwise", "minimisation"}
+
+
+def problem_for(name: str) -> object:
+    """CODA wants a best dual, which min-max AUC has."""
+    return small({"minimisation": "supervised", "minimax": "auc", "pairwise": "pairwise"}[STANDS_FOR[name][1]])
+
+
+@algorithms
+def test_an_algorithm_by_its_name_has_what_the_name_binds(name: str) -> None:
+    make, _, fixed, defaults, required = STANDS_FOR[name]
+    found = fs.algorithm(name, problem=problem_for(name), **required)
+    assert type(found) is make
+    for key, value in (fixed | defaults | required).items():
+        if isinstance(value, dict):
+            table = registry.ESTIMATORS if key == "estimator" else registry.REGULARISERS
+            assert type(getattr(found, key)) is table[value["name"]].load()
+        else:
+            assert getattr(found, key) == value
+
+
+@algorithms
+def test_what_a_name_fixes_cannot_be_changed(name: str) -> None:
+    _, _, fixed, _, required = STANDS_FOR[name]
+    for key, value in fixed.items():
+        with pytest.raises(BadInput, match=rf"options\.{key} = .*{name} means {key} = ") as caught:
+            fs.algorithm(name, problem=problem_for(name), **(required | {key: value}))
+        assert "leave it out" in str(caught.value)
+
+
+@algorithms
+def test_what_a_name_requires_must_be_given(name: str) -> None:
+    required = STANDS_FOR[name][4]
+    for key in required:
+        with pytest.raises(BadInput, match=rf"options\.{key} = None: .* needs it, such as ") as caught:
+            fs.algorithm(name, problem=problem_for(name))
+        assert str(caught.value).startswith(f"options.{key} = None: {name} needs it")
+
+
+@algorithms
+def test_a_problem_of_another_kind_is_refused(name: str) -> None:
+    make, kind, _, _, required = STANDS_FOR[name]
+    others = {"minimisation": ["auc", "class-fair"], "minimax": ["supervised", "pairwise"]}
+    for other in others.get(kind, ["supervised", "auc"]):
+        with pytest.raises(BadInput, match=rf"problem = '\w+': is not for {make.__name__}; give it "):
+            fs.algorithm(name, problem=small(other), **required)
+    for wrong in (None, type(problem_for(name)), torch.zeros(3)):
+        with pytest.raises(BadInput, match=rf"problem = '\w+': is not for {make.__name__}; give it "):
+            fs.algorithm(name, problem=wrong, **required)
+
+
+def test_what_a_name_only_proposes_can_be_changed() -> None:
+    other = fs.algorithm("FedSGDA-STORM", problem=small("auc"), estimator=estimators.Storm(0.5))
+    assert other.estimator == estimators.Storm(0.5)
