@@ -25,6 +25,7 @@ from unittest import mock
 
 import pytest
 
+import fedsaddle as fs
 from fedsaddle.cli import main
 from fedsaddle.config.build import build
 from fedsaddle.config.schema import validated
@@ -121,6 +122,17 @@ def test_every_block_says_what_it_is(page):
         else:
             allowed = ("", "prints", "run") if block.kind == "sh" else ("", "prints")
             assert block.mark in allowed, f"{where}: {block.mark!r} is for python and toml"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_the_files_and_names_that_a_page_mentions_are_there(page):
+    text = page.read_text(encoding="utf-8")
+    paths = set(re.findall(r"`((?:src|tests|docs|benchmarks)/[\w./-]+)`", text))
+    gone = [path for path in paths if not (ROOT / path).exists() and "NAME" not in path]
+    assert not gone, f"{named(page)}: there is no {gone}"
+    mentioned = set(re.findall(r"\bfs\.([A-Za-z]\w*)", text)) - {"Name", "ClassName"}
+    missing = [name for name in mentioned if getattr(fs, name, None) is None]
+    assert not missing, f"{named(page)}: fs has no {missing}"
 
 
 def test_there_are_examples():
