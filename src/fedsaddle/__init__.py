@@ -1,6 +1,13 @@
 """Federated learning when the average loss is the wrong objective.
 
 Names are loaded when first used, so that importing the package, and asking the command line for help, costs nothing.
+
+Example:
+    >>> import fedsaddle as fs
+    >>> data = fs.load("scanned-digits", split="natural", column="site")
+    >>> problem = fs.Supervised(fs.models.logistic_regression(64, 10))
+    >>> fs.run(fs.Drfa(problem=problem), data, rounds=2).mixture.shape
+    torch.Size([10])
 """
 
 from __future__ import annotations
@@ -15,12 +22,93 @@ __version__ = "0.1.0"
 # asleep they cost next to nothing. It counts only if torch is imported afterwards, and the user's own setting wins.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+# Every public name: the module that holds it -> its names. The imports below say the same to type checkers, and a test
+# compares them. An algorithm that names itself (`NAMED` in its file) is found without a line here.
+_NAMES = {
+    "algorithms.coda.coda": "Coda CodaPlus",
+    "algorithms.coda.codasca": "Codasca",
+    "algorithms.drfa": "Drfa DrfaGa",
+    "algorithms.estimators": "Estimate Estimator MiniBatch Spider Storm",
+    "algorithms.fedavg": "FedAvg",
+    "algorithms.fedsgda": "FedSgda",
+    "algorithms.fedx.fedx1": "FedX1",
+    "algorithms.fedx.fedx2": "FedX2",
+    "algorithms.fedx.local_pair": "LocalPair",
+    "algorithms.fedx.privacy": "ScorePrivacy",
+    "algorithms.hyperparameters": "cohort_size draw_cohort",
+    "algorithms.protocols": "Algorithm CountsIterations Guarantees HasDual HasLocalSteps HasMixture",
+    "algorithms.qfedavg": "QFedAvg",
+    "algorithms.sgda.local_sgda": "LocalSgda",
+    "algorithms.sgda.momentum": "MomentumLocalSgda",
+    "config.build": "algorithm load",
+    "data.describe": "describe",
+    "data.federated": "FederatedData federate",
+    "data.files.pictures": "pictures",
+    "data.files.tables": "from_file",
+    "data.noise": "Noise",
+    "data.sets.synthetic": "nonconvex_pl",
+    "data.store": "Lazy Stacked",
+    "data.table": "Dataset Table",
+    "engines.memory": "Memory",
+    "engines.serial": "Serial",
+    "engines.site": "LocalSite",
+    "engines.vectorised": "Vectorised",
+    "errors": (
+        "BadCheckpoint BadInput BadMessage Diverged FedSaddleError MissingData NobodyAnswered Refused TooFewAnswered"
+    ),
+    "federation.clients": "Batch Clients ClientsState Remembers Site Task merged",
+    "federation.randomness": "ClientKeys",
+    "federation.records": "Averaged PerClient PerSample Pooled",
+    "federation.reduction": "Reduction",
+    "federation.wrappers": "Ledger Lossy Metered Wrapper",
+    "metrics.bootstrap": "bootstrap_auroc",
+    "metrics.spread": "spread",
+    "problems.auc": "MinimaxAuc",
+    "problems.fair": "ClassFair",
+    "problems.minimax": "Minimax",
+    "problems.models.warm_start": "warm_started",
+    "problems.nonconvex_pl": "NonconvexPl",
+    "problems.pairwise": "PairwiseRisk",
+    "problems.protocols": (
+        "DualGradient Gradients HasBestDual HasBestResponse HasModel KnowsClasses MeasuresClients "
+        "MinimaxProblem MinimisationProblem PairwiseProblem PoolsMeasures PrimalGradient Problem Ranks"
+    ),
+    "problems.robust": "RobustTraining",
+    "problems.supervised": "Supervised shares",
+    "runs.result": "Result",
+    "runs.run": "run",
+}
+# Modules that are public as a whole, by their last name: `fs.losses`.
+_MODULES = (
+    "data.sets.sklearn_sets",
+    "data.splits",
+    "errors",
+    "metrics.histograms",
+    "metrics.measures",
+    "metrics.ranking",
+    "numerics.projections",
+    "numerics.regularisers",
+    "numerics.schedules",
+    "problems.losses",
+    "problems.models",
+    "problems.outers",
+    "problems.pair_losses",
+    "problems.risks",
+)
+
+_WHERE = {name: home for home, names in _NAMES.items() for name in names.split()}
+_WHOLE = {home.rpartition(".")[2]: home for home in _MODULES}
+__all__ = sorted([*_WHERE, *_WHOLE])  # pyright: ignore[reportUnsupportedDunderAll]
+
 if TYPE_CHECKING:
+    from fedsaddle import errors as errors
     from fedsaddle.algorithms.coda.coda import Coda as Coda
     from fedsaddle.algorithms.coda.coda import CodaPlus as CodaPlus
     from fedsaddle.algorithms.coda.codasca import Codasca as Codasca
     from fedsaddle.algorithms.drfa import Drfa as Drfa
     from fedsaddle.algorithms.drfa import DrfaGa as DrfaGa
+    from fedsaddle.algorithms.estimators import Estimate as Estimate
+    from fedsaddle.algorithms.estimators import Estimator as Estimator
     from fedsaddle.algorithms.estimators import MiniBatch as MiniBatch
     from fedsaddle.algorithms.estimators import Spider as Spider
     from fedsaddle.algorithms.estimators import Storm as Storm
@@ -30,16 +118,67 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.fedx.fedx2 import FedX2 as FedX2
     from fedsaddle.algorithms.fedx.local_pair import LocalPair as LocalPair
     from fedsaddle.algorithms.fedx.privacy import ScorePrivacy as ScorePrivacy
+    from fedsaddle.algorithms.hyperparameters import cohort_size as cohort_size
+    from fedsaddle.algorithms.hyperparameters import draw_cohort as draw_cohort
+    from fedsaddle.algorithms.protocols import Algorithm as Algorithm
+    from fedsaddle.algorithms.protocols import CountsIterations as CountsIterations
+    from fedsaddle.algorithms.protocols import Guarantees as Guarantees
+    from fedsaddle.algorithms.protocols import HasDual as HasDual
+    from fedsaddle.algorithms.protocols import HasLocalSteps as HasLocalSteps
+    from fedsaddle.algorithms.protocols import HasMixture as HasMixture
     from fedsaddle.algorithms.qfedavg import QFedAvg as QFedAvg
     from fedsaddle.algorithms.sgda.local_sgda import LocalSgda as LocalSgda
     from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda as MomentumLocalSgda
     from fedsaddle.config.build import algorithm as algorithm
     from fedsaddle.config.build import load as load
+    from fedsaddle.data import splits as splits
+    from fedsaddle.data.describe import describe as describe
+    from fedsaddle.data.federated import FederatedData as FederatedData
     from fedsaddle.data.federated import federate as federate
+    from fedsaddle.data.files.pictures import pictures as pictures
+    from fedsaddle.data.files.tables import from_file as from_file
     from fedsaddle.data.noise import Noise as Noise
+    from fedsaddle.data.sets import sklearn_sets as sklearn_sets
+    from fedsaddle.data.sets.synthetic import nonconvex_pl as nonconvex_pl
     from fedsaddle.data.store import Lazy as Lazy
     from fedsaddle.data.store import Stacked as Stacked
+    from fedsaddle.data.table import Dataset as Dataset
+    from fedsaddle.data.table import Table as Table
+    from fedsaddle.engines.memory import Memory as Memory
+    from fedsaddle.engines.serial import Serial as Serial
+    from fedsaddle.engines.site import LocalSite as LocalSite
+    from fedsaddle.engines.vectorised import Vectorised as Vectorised
+    from fedsaddle.errors import BadCheckpoint as BadCheckpoint
+    from fedsaddle.errors import BadInput as BadInput
+    from fedsaddle.errors import BadMessage as BadMessage
+    from fedsaddle.errors import Diverged as Diverged
+    from fedsaddle.errors import FedSaddleError as FedSaddleError
+    from fedsaddle.errors import MissingData as MissingData
+    from fedsaddle.errors import NobodyAnswered as NobodyAnswered
+    from fedsaddle.errors import Refused as Refused
+    from fedsaddle.errors import TooFewAnswered as TooFewAnswered
+    from fedsaddle.federation.clients import Batch as Batch
+    from fedsaddle.federation.clients import Clients as Clients
+    from fedsaddle.federation.clients import ClientsState as ClientsState
+    from fedsaddle.federation.clients import Remembers as Remembers
+    from fedsaddle.federation.clients import Site as Site
+    from fedsaddle.federation.clients import Task as Task
+    from fedsaddle.federation.clients import merged as merged
+    from fedsaddle.federation.randomness import ClientKeys as ClientKeys
+    from fedsaddle.federation.records import Averaged as Averaged
+    from fedsaddle.federation.records import PerClient as PerClient
+    from fedsaddle.federation.records import PerSample as PerSample
+    from fedsaddle.federation.records import Pooled as Pooled
+    from fedsaddle.federation.reduction import Reduction as Reduction
+    from fedsaddle.federation.wrappers import Ledger as Ledger
+    from fedsaddle.federation.wrappers import Lossy as Lossy
+    from fedsaddle.federation.wrappers import Metered as Metered
+    from fedsaddle.federation.wrappers import Wrapper as Wrapper
+    from fedsaddle.metrics import histograms as histograms
     from fedsaddle.metrics import measures as measures
+    from fedsaddle.metrics import ranking as ranking
+    from fedsaddle.metrics.bootstrap import bootstrap_auroc as bootstrap_auroc
+    from fedsaddle.metrics.spread import spread as spread
     from fedsaddle.numerics import projections as projections
     from fedsaddle.numerics import regularisers as regularisers
     from fedsaddle.numerics import schedules as schedules
@@ -48,62 +187,49 @@ if TYPE_CHECKING:
     from fedsaddle.problems import outers as outers
     from fedsaddle.problems import pair_losses as pair_losses
     from fedsaddle.problems import risks as risks
+    from fedsaddle.problems.auc import MinimaxAuc as MinimaxAuc
+    from fedsaddle.problems.fair import ClassFair as ClassFair
     from fedsaddle.problems.minimax import Minimax as Minimax
+    from fedsaddle.problems.models.warm_start import warm_started as warm_started
+    from fedsaddle.problems.nonconvex_pl import NonconvexPl as NonconvexPl
     from fedsaddle.problems.pairwise import PairwiseRisk as PairwiseRisk
+    from fedsaddle.problems.protocols import DualGradient as DualGradient
+    from fedsaddle.problems.protocols import Gradients as Gradients
+    from fedsaddle.problems.protocols import HasBestDual as HasBestDual
+    from fedsaddle.problems.protocols import HasBestResponse as HasBestResponse
+    from fedsaddle.problems.protocols import HasModel as HasModel
+    from fedsaddle.problems.protocols import KnowsClasses as KnowsClasses
+    from fedsaddle.problems.protocols import MeasuresClients as MeasuresClients
+    from fedsaddle.problems.protocols import MinimaxProblem as MinimaxProblem
+    from fedsaddle.problems.protocols import MinimisationProblem as MinimisationProblem
+    from fedsaddle.problems.protocols import PairwiseProblem as PairwiseProblem
+    from fedsaddle.problems.protocols import PoolsMeasures as PoolsMeasures
+    from fedsaddle.problems.protocols import PrimalGradient as PrimalGradient
+    from fedsaddle.problems.protocols import Problem as Problem
+    from fedsaddle.problems.protocols import Ranks as Ranks
+    from fedsaddle.problems.robust import RobustTraining as RobustTraining
     from fedsaddle.problems.supervised import Supervised as Supervised
+    from fedsaddle.problems.supervised import shares as shares
+    from fedsaddle.runs.result import Result as Result
     from fedsaddle.runs.run import run as run
-
-_WHERE = {
-    "Drfa": "algorithms.drfa",
-    "Coda": "algorithms.coda.coda",
-    "CodaPlus": "algorithms.coda.coda",
-    "Codasca": "algorithms.coda.codasca",
-    "FedSgda": "algorithms.fedsgda",
-    "LocalSgda": "algorithms.sgda.local_sgda",
-    "MiniBatch": "algorithms.estimators",
-    "Minimax": "problems.minimax",
-    "MomentumLocalSgda": "algorithms.sgda.momentum",
-    "DrfaGa": "algorithms.drfa",
-    "FedAvg": "algorithms.fedavg",
-    "FedX1": "algorithms.fedx.fedx1",
-    "FedX2": "algorithms.fedx.fedx2",
-    "LocalPair": "algorithms.fedx.local_pair",
-    "PairwiseRisk": "problems.pairwise",
-    "ScorePrivacy": "algorithms.fedx.privacy",
-    "QFedAvg": "algorithms.qfedavg",
-    "Lazy": "data.store",
-    "Noise": "data.noise",
-    "Stacked": "data.store",
-    "Spider": "algorithms.estimators",
-    "Storm": "algorithms.estimators",
-    "Supervised": "problems.supervised",
-    "federate": "data.federated",
-    "algorithm": "config.build",
-    "load": "config.build",
-    "run": "runs.run",
-}
-_MODULES = {
-    "losses": "problems.losses",
-    "measures": "metrics.measures",
-    "models": "problems.models",
-    "outers": "problems.outers",
-    "pair_losses": "problems.pair_losses",
-    "risks": "problems.risks",
-    "projections": "numerics.projections",
-    "regularisers": "numerics.regularisers",
-    "schedules": "numerics.schedules",
-}
-
-__all__ = sorted([*_WHERE, *_MODULES])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"fedsaddle.{_MODULES[name]}")
+    if name in _WHOLE:
+        return import_module(f"fedsaddle.{_WHOLE[name]}")
     if name in _WHERE:
         return getattr(import_module(f"fedsaddle.{_WHERE[name]}"), name)
-    raise AttributeError(f"module 'fedsaddle' has no attribute {name!r}")
+    home = None if name.startswith("_") else _named_algorithms().get(name)
+    if home is None:
+        raise AttributeError(f"module 'fedsaddle' has no attribute {name!r}")
+    return getattr(import_module(home), name)
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return sorted({*globals(), *__all__, *_named_algorithms()})
+
+
+def _named_algorithms() -> dict[str, str]:
+    """The classes that the files of `algorithms/` name, and their modules."""
+    entries = import_module("fedsaddle.config.registry").ALGORITHMS.values()
+    return {kind: home for home, _, kind in (entry.target.partition(":") for entry in entries)}

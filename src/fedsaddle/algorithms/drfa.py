@@ -138,7 +138,7 @@ class Drfa:
         return DrfaState(self.problem.initial(), torch.full((N,), 1 / N, dtype=torch.float64))
 
     def round(self, server: DrfaState, clients: Clients, rng: np.random.Generator) -> DrfaState:
-        """Lines 2-17 of Algorithm 1."""
+        """Lines 2-17 of Algorithm 1; with a regulariser, the last four are Algorithm 2."""
         m, N, τ, λ = cohort_size(self.sampled_clients, clients), clients.count, self.local_steps, server.lam
         γ = self.dual_step * self.dual_decay**server.rounds
         D = self._primal_cohort(λ, m, rng)  # line 2
@@ -147,12 +147,12 @@ class Drfa:
         D, local = clients.ask(D, self.local_sgd, Start(server.w, t), weights=weights)  # lines 4-11
         w_next = self._aggregate(server.w, local.final, λ, D)  # line 12
         w_snap = self._aggregate(server.w, local.snapshot, λ, D)  # line 13
-        U = draw_cohort(rng, N, m)  # line 14
-        U, f = clients.ask(U, self.local_loss, Probe(w_snap))  # line 15
+        U = draw_cohort(rng, N, m)  # line 14; Algorithm 2: line 1
+        U, f = clients.ask(U, self.local_loss, Probe(w_snap))  # line 15; Algorithm 2: lines 2-3
         v = torch.zeros_like(λ)
-        v[U] = N / len(U) * f.loss.double()  # line 16
+        v[U] = N / len(U) * f.loss.double()  # line 16; Algorithm 2: line 4
         z = λ + τ * γ * v
-        λ_next = Simplex()(z) if self.regulariser is None else self.regulariser.prox(z, γ * τ)  # line 17
+        λ_next = Simplex()(z) if self.regulariser is None else self.regulariser.prox(z, γ * τ)  # line 17; Alg. 2: 5
         mean = Running.over(server.mean, self._path(server.w, local.path, λ, D), server.rounds)
         lam_mean = Running.over(server.lam_mean, λ if self.output == "average" else None, server.rounds)
         return DrfaState(w_next, λ_next, server.rounds + 1, mean, lam_mean)
@@ -160,17 +160,17 @@ class Drfa:
     def local_sgd(self, own: None, sent: Start, site: Site) -> tuple[None, LocalModels]:
         """Lines 6-9 and 11: τ projected steps, keeping the snapshot."""
         path = Running() if self.output == "average" else None
-        for t, w in enumerate(iterates(self, site.broadcast(sent.w), site), start=1):
+        for t, w in enumerate(iterates(self, site.broadcast(sent.w), site), start=1):  # lines 6-9
             if t == sent.snapshot:
                 snapshot = w.clone()
             if path is not None:
                 path.add(w)
-        return None, LocalModels(w, snapshot, path.mean if path is not None else None)
+        return None, LocalModels(w, snapshot, path.mean if path is not None else None)  # line 11
 
     def local_loss(self, own: None, sent: Probe, site: Site) -> tuple[None, LocalLoss]:
         """Line 15: the loss over a local minibatch."""
         batch = site.minibatch(0, self.batch_size)
-        return None, LocalLoss(self.problem.value(site.broadcast(sent.w), batch))
+        return None, LocalLoss(self.problem.value(site.broadcast(sent.w), batch))  # line 15; Algorithm 2: line 3
 
     def model(self, server: DrfaState) -> Tensor:
         """The solution so far."""
@@ -248,14 +248,14 @@ class DrfaGa:
     def local_sgd(self, own: None, sent: WholeRound, site: Site) -> tuple[None, LocalModel]:
         """Lines 5-8 and 10: τ projected steps."""
         path = Running() if self.output == "average" else None
-        for w in iterates(self, site.broadcast(sent.w), site):
+        for w in iterates(self, site.broadcast(sent.w), site):  # lines 5-8
             if path is not None:
                 path.add(w)
-        return None, LocalModel(w, path.mean if path is not None else None)
+        return None, LocalModel(w, path.mean if path is not None else None)  # line 10
 
     def full_loss(self, own: None, sent: Probe, site: Site) -> tuple[None, LocalLoss]:
         """Line 12: the loss over all local rows."""
-        return None, LocalLoss(self.problem.value(site.broadcast(sent.w), site.everything()))
+        return None, LocalLoss(self.problem.value(site.broadcast(sent.w), site.everything()))  # line 12
 
     def model(self, server: DrfaState) -> Tensor:
         """The solution so far."""

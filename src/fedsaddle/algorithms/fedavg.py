@@ -84,25 +84,25 @@ class FedAvg:
     def start(self, clients: Clients) -> FedAvgState:
         """The state before the first round."""
         cohort_size(self.sampled_clients, clients)
-        return FedAvgState(self.problem.initial())
+        return FedAvgState(self.problem.initial())  # line 1
 
     def round(self, server: FedAvgState, clients: Clients, rng: np.random.Generator) -> FedAvgState:
-        """One round."""
-        m = cohort_size(self.sampled_clients, clients)
-        S = draw_cohort(rng, clients.count, m)
-        n = clients.sizes[S] if self.weighting == "size" else None
+        """Lines 3-7 of Algorithm 1, as the documentation counts them."""
+        m = cohort_size(self.sampled_clients, clients)  # line 3
+        S = draw_cohort(rng, clients.count, m)  # line 4
+        n = clients.sizes[S] if self.weighting == "size" else None  # line 7
         η = self.primal_step.at(server.rounds) if isinstance(self.primal_step, Schedule) else None
-        _, local = clients.ask(S, self.local_sgd, Start(server.w, η), weights=n)
+        _, local = clients.ask(S, self.local_sgd, Start(server.w, η), weights=n)  # lines 5-6; the mean of line 7
         mean = Running.over(server.mean, local.path, server.rounds)
-        return FedAvgState(local.final, server.rounds + 1, mean)
+        return FedAvgState(local.final, server.rounds + 1, mean)  # line 7
 
     def local_sgd(self, own: None, sent: Start, site: Site) -> tuple[None, LocalModel]:
-        """A client's part: τ local steps."""
+        """Lines 8-12: τ local steps."""
         path = Running() if self.output == "average" else None
-        for w in iterates(self, site.broadcast(sent.w), site, sent.step):
+        for w in iterates(self, site.broadcast(sent.w), site, sent.step):  # lines 8-11
             if path is not None:
                 path.add(w)
-        return None, LocalModel(w, path.mean if path is not None else None)
+        return None, LocalModel(w, path.mean if path is not None else None)  # line 12
 
     def model(self, server: FedAvgState) -> Tensor:
         """The solution so far."""

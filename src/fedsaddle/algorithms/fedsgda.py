@@ -155,18 +155,18 @@ class FedSgda:
     def local_gradients(self, own: None, sent: Points, site: Site) -> tuple[None, Slopes]:
         """Framework 2: full local gradients at the present and, if wanted, the previous point."""
         rows = site.everything()
-        now = self.problem.gradients(site.broadcast(sent.x), site.broadcast(sent.y), rows)
+        now = self.problem.gradients(site.broadcast(sent.x), site.broadcast(sent.y), rows)  # line 1
         if sent.x_before is None or sent.y_before is None:
             return None, Slopes(now.x, now.y)
-        before = self.problem.gradients(site.broadcast(sent.x_before), site.broadcast(sent.y_before), rows)
-        return None, Slopes(now.x, now.y, before.x, before.y)
+        before = self.problem.gradients(site.broadcast(sent.x_before), site.broadcast(sent.y_before), rows)  # line 1
+        return None, Slopes(now.x, now.y, before.x, before.y)  # line 2
 
     def local_sgda(self, own: None, sent: Start, site: Site) -> tuple[None, Models]:
         """Framework 3: K corrected steps."""
         x̄, ȳ = site.broadcast(sent.x), site.broadcast(sent.y)
         x, y = x̄, ȳ  # line 1
         path = Running() if self.output == "average" else None
-        for k in range(self.local_steps):
+        for k in range(self.local_steps):  # line 2
             B = site.minibatch(k, self.batch_size)  # line 3
             g_0, g = self.problem.gradients(x̄, ȳ, B), self.problem.gradients(x, y, B)
             x = self.problem.project_x(x - sent.primal_step * (g.x - g_0.x + sent.u))  # line 4
@@ -174,7 +174,7 @@ class FedSgda:
             x = self.problem.settle_(x, g.statistics)
             if path is not None:
                 path.add(x)
-        return None, Models(x, y, path.mean if path is not None else None)
+        return None, Models(x, y, path.mean if path is not None else None)  # line 7
 
     def _estimate(self, t: int, s: FedSgdaState, g: Slopes) -> tuple[Tensor, Tensor]:
         u = self.estimator.estimate(t, Estimate(g.x, g.x_before, s.u))

@@ -34,7 +34,9 @@ class LocalSgd(Protocol):
 def iterates(how: LocalSgd, w: Tensor, site: Site, step: float | None = None) -> Iterator[Tensor]:
     """`w_i ← Π_W(w_i - η ∇f_i(w_i; ξ_i))`, τ times; gives each new iterate, (C, d).
 
-    The steps write into a copy of `w`: an iterate must be cloned to be kept. `step` is η where it has a schedule.
+    These are lines 8-11 of FedAvg's Algorithm 1, 6-9 of DRFA's Algorithm 1 and 5-8 of its Algorithm 3, and line 5 of
+    q-FedAvg's Algorithm 2. The steps write into a copy of `w`: an iterate must be cloned to be kept. `step` is η where
+    it has a schedule.
     """
     w = w.clone(memory_format=torch.contiguous_format)
     η = at(how.primal_step, 0) if step is None else step

@@ -76,22 +76,22 @@ class QFedAvg:
         return QFedAvgState(self.problem.initial())
 
     def round(self, server: QFedAvgState, clients: Clients, rng: np.random.Generator) -> QFedAvgState:
-        """One round."""
+        """Lines 3-8 of Algorithm 2."""
         m, N = cohort_size(self.sampled_clients, clients), clients.count
         if self.sampling == "size":
-            S = rng.choice(N, m, p=clients.sizes / clients.sizes.sum())
+            S = rng.choice(N, m, p=clients.sizes / clients.sizes.sum())  # line 3: p_k = n_k / n
         else:
-            S = draw_cohort(rng, N, m)
-        _, update = clients.ask(S, self.local_sgd, Start(server.w))
-        return QFedAvgState(server.w - update.delta / update.h, server.rounds + 1)
+            S = draw_cohort(rng, N, m)  # line 3
+        _, update = clients.ask(S, self.local_sgd, Start(server.w))  # lines 4, 7
+        return QFedAvgState(server.w - update.delta / update.h, server.rounds + 1)  # line 8
 
     def local_sgd(self, own: None, sent: Start, site: Site) -> tuple[None, Update]:
-        """A client's part: its loss at the start model, then τ local steps."""
+        """Lines 5-7: the loss at the start model, τ local steps, and what they make."""
         w, q, η = site.broadcast(sent.w), self.q, self.primal_step
-        F = self.problem.value(w, site.everything()).clamp(min=1e-10)
-        Δw = (w - last_iterate(self, w, site)) / η
-        h = q * F ** (q - 1) * Δw.square().sum(-1) + F**q / η
-        return None, Update(torch.mul(Δw, (F**q)[:, None]), h)
+        F = self.problem.value(w, site.everything()).clamp(min=1e-10)  # line 6: F_k(w)
+        Δw = (w - last_iterate(self, w, site)) / η  # lines 5-6: Δw_k = L (w - w_k)
+        h = q * F ** (q - 1) * Δw.square().sum(-1) + F**q / η  # line 6: h_k
+        return None, Update(torch.mul(Δw, (F**q)[:, None]), h)  # lines 6-7: Δ_k = F_k^q Δw_k
 
     def model(self, server: QFedAvgState) -> Tensor:
         """The solution so far."""

@@ -20,7 +20,7 @@ class Named(BaseModel):
     """A section that names a thing; its other keys are that thing's own."""
 
     model_config = _NAMED
-    name: str
+    name: str  # of `fedsaddle list`
 
     def options(self) -> dict[str, Any]:
         """All keys but the name."""
@@ -30,8 +30,12 @@ class Named(BaseModel):
 class DataSection(Named):
     """Which rows."""
 
+    # share of each client's rows held out for the test, where the data have no official test rows; 0: the run is
+    # measured on its training rows
     test_share: float = Field(0.2, ge=0, lt=1)
-    stratify: bool = False
+    stratify: bool = False  # hold out that share of each class of each client, so that rare positives are in both parts
+    # share of the second class in every minibatch, for data of two classes; rows are weighed back, so that the
+    # objective stays the same; none: as they come
     positives_per_batch: float | None = Field(None, gt=0, lt=1)
 
 
@@ -45,36 +49,36 @@ class NoiseSection(BaseModel):
     """What makes the training rows worse."""
 
     model_config = _STRICT
-    flipped_labels: float = 0.0
-    mean: float = 0.0
-    mean_step: float = 0.0
-    variance: float = 0.0
+    flipped_labels: float = 0.0  # share of the rows of every class that get another class
+    mean: float = 0.0  # of what is added to the features of the first client
+    mean_step: float = 0.0  # how much that mean grows from client to client
+    variance: float = 0.0  # of what is added to the features
 
 
 class RunSection(BaseModel):
     """How long, and what to write."""
 
     model_config = _STRICT
-    rounds: int = Field(100, ge=1)
-    seed: int = Field(0, ge=0, lt=2**64)
-    evaluate_every: int = Field(1, ge=1)
-    evaluate_train: bool = False
-    checkpoint_every: int = Field(10, ge=1)
-    measures: list[str | dict[str, Any]] = []
-    target: str | None = None
-    lost_replies: float = Field(0.0, ge=0, lt=1)
-    dtype: Literal["float32", "float64"] = "float32"
-    compare: bool = True
+    rounds: int = Field(100, ge=1)  # how many; may change when resuming
+    seed: int = Field(0, ge=0, lt=2**64)  # draws the split, the model and everything else
+    evaluate_every: int = Field(1, ge=1)  # rounds between evaluations; the last round is always evaluated
+    evaluate_train: bool = False  # measure the training rows each time, not only at the end
+    checkpoint_every: int = Field(10, ge=1)  # rounds between checkpoints
+    measures: list[str | dict[str, Any]] = []  # more figures: names, or tables with a name
+    target: str | None = None  # stop early: `"worst accuracy >= 0.5"`
+    lost_replies: float = Field(0.0, ge=0, lt=1)  # share of replies lost on the way
+    dtype: Literal["float32", "float64"] = "float32"  # of model and features
+    compare: bool = True  # with `problem.name = "auc"`: run FedAvg on cross-entropy too and compare
 
 
 class EngineSection(BaseModel):
     """On what."""
 
     model_config = _STRICT
-    name: Literal["vectorised", "serial", "nvflare"] = "vectorised"
-    chunk: int | None = Field(None, ge=1)
-    workers: int | None = Field(None, ge=1)
-    compile: bool = False
+    name: Literal["vectorised", "serial", "nvflare"] = "vectorised"  # `nvflare`: real sites
+    chunk: int | None = Field(None, ge=1)  # clients in one step of the vectorised engine; none: by rule
+    workers: int | None = Field(None, ge=1)  # threads of the vectorised engine; none: by rule
+    compile: bool = False  # compile the gradient with `torch.compile`; for `problem.name = "supervised"` only
 
 
 class Config(BaseModel):

@@ -101,24 +101,25 @@ class CodaPlus:
         return stages.start(self, clients)
 
     def round(self, server: StageState, clients: Clients, rng: np.random.Generator) -> StageState:
-        """I_s steps and the averages; the last round of a stage begins the next one."""
+        """Lines 2-9 of Algorithm 2, I_s times; the last round of a stage begins the next one (Algorithm 1)."""
         cohort, sent = stages.begin(self, server, clients, rng)
-        _, local = clients.ask(cohort, self.dsg, sent, weights=stages.client_weights(self, clients, cohort))
+        weights = stages.client_weights(self, clients, cohort)
+        _, local = clients.ask(cohort, self.dsg, sent, weights=weights)  # lines 6-8
         now = replace(server, x=local.x, y=local.y, kept_x=local.path_x, kept_y=local.path_y)
         return stages.finish_round(self, server, now, rng)
 
     def dsg(self, own: None, sent: Start, site: Site) -> tuple[None, Local]:
-        """The client's lines of Algorithm 2; x is v and y is α."""
+        """Lines 1-5 of Algorithm 2, as the documentation counts them; x is v and y is α."""
         F, γ, η, η_α = self.problem, self.proximal, sent.primal_step, sent.dual_step
-        v = site.broadcast(sent.x).clone(memory_format=torch.contiguous_format)  # the steps write into it
-        α, v_0 = site.broadcast(sent.y), sent.centre
+        v = site.broadcast(sent.x).clone(memory_format=torch.contiguous_format)  # line 1; the steps write into it
+        α, v_0 = site.broadcast(sent.y), sent.centre  # line 1
         pull = η * (γ * v_0)
         mean_v, mean_α = Running(), Running()
-        for t in range(sent.steps):
-            z = site.minibatch(t, self.batch_size)
-            ascent = F.descend_(v, α, z, η, keep=1 - η * γ)  # v ← v - η (∇_v F_k(v, α; z) + γ v)
-            v = F.settle_(F.project_x(v.add_(pull)), ascent.statistics)  # ... + η γ v_0
-            α = F.project_y(α + η_α * ascent.y)  # α ← α + η ∇_α F_k(v, α; z), at the old v
+        for t in range(sent.steps):  # line 2
+            z = site.minibatch(t, self.batch_size)  # line 3
+            ascent = F.descend_(v, α, z, η, keep=1 - η * γ)  # line 4: v ← v - η (∇_v F_k(v, α; z) + γ v)
+            v = F.settle_(F.project_x(v.add_(pull)), ascent.statistics)  # line 4: ... + η γ v_0
+            α = F.project_y(α + η_α * ascent.y)  # line 5: α ← α + η ∇_α F_k(v, α; z), at the old v
             if self.output == "average":
                 mean_v.add(v)
                 mean_α.add(α)

@@ -88,13 +88,13 @@ class Codasca:
         return stages.start(self, clients)
 
     def round(self, server: StageState, clients: Clients, rng: np.random.Generator) -> StageState:
-        """One round of Algorithm 4."""
+        """Lines 3-13 of Algorithm 4, as the documentation counts them."""
         cohort, sent = stages.begin(self, server, clients, rng)
         weights = stages.client_weights(self, clients, cohort)
-        answered, local = clients.ask(cohort, self.dsgsca, sent, weights=weights)
+        answered, local = clients.ask(cohort, self.dsgsca, sent, weights=weights)  # lines 3-9, 11
         share, (dcx, dcy) = self._share(clients, answered), _changes(sent, local)
-        cx, cy = sent.cx + share * dcx, sent.cy + share * dcy  # c = (1/K) Σ c^k
-        x, y = self._extrapolate(server, local, clients.count)  # v_r = v_{r-1} + η_g (v_r - v_{r-1})
+        cx, cy = sent.cx + share * dcx, sent.cy + share * dcy  # line 10: c = (1/K) Σ c^k
+        x, y = self._extrapolate(server, local, clients.count)  # line 12: v_r = v_{r-1} + η_g (v_r - v_{r-1})
         now = replace(server, x=x, y=y, cx=cx, cy=cy)
         if self.output == "average":
             now = replace(now, kept_x=x, kept_y=y)
@@ -106,21 +106,21 @@ class Codasca:
         return Variates(x, y, torch.full((len(x),), -1.0, dtype=x.dtype))
 
     def dsgsca(self, own: Variates, sent: Start, site: Site) -> tuple[Variates, Local]:
-        """The client's lines of Algorithm 4; x is v and y is α."""
+        """Lines 3-9 of Algorithm 4; x is v and y is α."""
         F, γ, η, η_α = self.problem, self.proximal, sent.primal_step, sent.dual_step
         c_v, c_α, v_0 = sent.cx, sent.cy, sent.centre
-        ck_v, ck_α = self._own_variates(own, sent)
+        ck_v, ck_α = self._own_variates(own, sent)  # line 1
         v = site.broadcast(sent.x).clone(memory_format=torch.contiguous_format)  # the steps write into it
         α = site.broadcast(sent.y)
         pull = torch.add(η * (γ * v_0 - c_v), ck_v, alpha=η)
         lift = c_α - ck_α
         shift_v = None if is_everywhere(F.project_x) else torch.zeros_like(v)
         shift_α = None if is_everywhere(F.project_y) else torch.zeros_like(α)
-        for t in range(sent.steps):
-            z = site.minibatch(t, self.batch_size)
-            ascent = F.descend_(v, α, z, η, keep=1 - η * γ)  # v ← v - η (∇_v F_k(v, α; z) + γ v)
-            free_v = v.add_(pull)  # ... + η (γ v_0 + c_v^k - c_v)
-            free_α = α + η_α * (ascent.y + lift)  # α ← α + η (∇_α F_k(v, α; z) - c_α^k + c_α)
+        for t in range(sent.steps):  # line 3
+            z = site.minibatch(t, self.batch_size)  # line 4
+            ascent = F.descend_(v, α, z, η, keep=1 - η * γ)  # line 5: v ← v - η (∇_v F_k(v, α; z) + γ v)
+            free_v = v.add_(pull)  # line 5: ... + η (γ v_0 + c_v^k - c_v)
+            free_α = α + η_α * (ascent.y + lift)  # line 6: α ← α + η (∇_α F_k(v, α; z) - c_α^k + c_α)
             v, α = F.project_x(free_v), F.project_y(free_α)
             if shift_v is not None:
                 shift_v += v - free_v
@@ -128,7 +128,7 @@ class Codasca:
                 shift_α += α - free_α
             v = F.settle_(v, ascent.statistics)
         reply = Local(v, α, shift_v, shift_α)
-        dcx, dcy = _changes(sent, reply)  # c^k ← c^k - c + (v_{r-1} - v) / (I η_l)
+        dcx, dcy = _changes(sent, reply)  # lines 8-9: c^k ← c^k - c + (v_{r-1} - v) / (I η_l)
         return Variates(ck_v.add_(dcx), ck_α.add_(dcy), torch.full_like(own.stage, sent.stage)), reply
 
     def _own_variates(self, own: Variates, sent: Start) -> Pair:

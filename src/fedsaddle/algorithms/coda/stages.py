@@ -119,7 +119,7 @@ def start(how: Hyperparameters, clients: Clients) -> StageState:
     """(v_0, α_0)."""
     cohort_size(how.sampled_clients, clients)
     x, y = how.problem.initial()
-    return StageState(x, y, x)
+    return StageState(x, y, x)  # Algorithms 1 and 3: line 1
 
 
 def window(how: Hyperparameters, stage: int) -> int:
@@ -162,8 +162,8 @@ def finish_round(how: Hyperparameters, server: StageState, now: StageState, rng:
         now = replace(now, kept_x=kept_x, kept_y=Running.over(server.kept_y, now.kept_y, r))
     if r + 1 < stage_rounds(how, s):
         return now
-    x, y = returned(now)
-    return StageState(x, y, x, s + 1, 0, now.steps)
+    x, y = returned(now)  # Algorithm 2: line 11; 4: line 15
+    return StageState(x, y, x, s + 1, 0, now.steps)  # Algorithms 1 and 3: line 3
 
 
 def returned(server: StageState) -> Pair:

@@ -112,7 +112,7 @@ class MomentumLocalSgda:
             return own.dx, own.dy
         if sent.dx is not None and sent.dy is not None:
             return site.broadcast(sent.dx), site.broadcast(sent.dy)
-        g = self._gradients(x, y, sent, site, 0, stream=FIRST)
+        g = self._gradients(x, y, sent, site, 0, stream=FIRST)  # line 1
         if own is None or self.momentum_at_sync != "keep":
             return g.x, g.y
         began = own.started[:, None] > 0

@@ -111,7 +111,7 @@ def start(how: Hyperparameters, clients: Clients) -> SgdaState:
     """x_0, y_0, and x_0 as the first snapshot."""
     cohort_size(how.sampled_clients, clients)
     x, y = how.problem.initial()
-    return SgdaState(x, y, anchor=x if how.snapshot_every is not None else None)
+    return SgdaState(x, y, anchor=x if how.snapshot_every is not None else None)  # line 1
 
 
 def synchronised_round(
@@ -126,14 +126,14 @@ def synchronised_round(
     kept, total = server.kept, None
     for first, last in pieces(r * τ, τ, S):
         sent = replace(sent, first=first, last=last)
-        cohort, local = clients.ask(cohort, task, sent)
-        if S is not None and (r * τ + last) % S == 0:
-            sent = replace(sent, anchor=local.x)
+        cohort, local = clients.ask(cohort, task, sent)  # Algorithms 1, 4: lines 7-8; 2, 5: lines 9-10
+        if S is not None and (r * τ + last) % S == 0:  # Algorithm 4: line 11; 5: line 14
+            sent = replace(sent, anchor=local.x)  # Algorithm 4: lines 12-14; 5: lines 15-17
         kept = local.picked if local.picked is not None else kept
         total = local.path if total is None or local.path is None else total + local.path
     if total is not None:
         kept = Running.over(server.kept, total / τ, r)
-    return SgdaState(local.x, local.y, r + 1, sent.anchor, local.dx, local.dy, kept)
+    return SgdaState(local.x, local.y, r + 1, sent.anchor, local.dx, local.dy, kept)  # 1, 4: line 9; 2, 5: line 11
 
 
 def pieces(first: int, steps: int, every: int | None) -> Iterator[tuple[int, int]]:

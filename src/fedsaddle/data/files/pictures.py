@@ -36,10 +36,20 @@ def pictures(
 ) -> Dataset:
     """PNG, JPEG and whatever else Pillow reads, resized to `size` (a side, or [height, width]).
 
-    `path` is a CSV or Parquet table, one row a picture; `folder`, by default the table's own, is where its files are.
-    Rows are `(1, height, width)`, or `(3, height, width)` with `colour`: pixels / 255, less the mean, over the
-    deviation of all pixels. `positive` is the label that becomes class 1; all others together are class 0.
-    `together` is a column, such as the patient, whose pictures are all trained on or all held out.
+    Rows are `(1, height, width)`, or `(3, height, width)` with `colour`.
+
+    Args:
+        path: A CSV or Parquet table, one row a picture.
+        folder: Where the files are; None: the table's own folder.
+        file: The column of file names.
+        target: The column to predict.
+        client: The column of clients.
+        size: A side, or [height, width].
+        colour: Three channels in place of one.
+        standardise: Pixels / 255, less the mean, over the deviation of all pixels; False: pixels / 255.
+        positive: The label that becomes class 1; all others together are class 0.
+        delimiter: Of a CSV file, one character.
+        together: A column (e.g. patient ID) whose pictures stay on the same side of the train/test split.
     """
     path = file_path("path", path)
     folder = path.parent if folder is None else file_path("folder", folder)

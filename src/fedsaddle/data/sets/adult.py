@@ -45,6 +45,9 @@ def adult(encoding: Literal["ordinal", "onehot"] = "ordinal") -> Dataset:
     where '?' is a category too; then each feature is standardised with the training mean and deviation.
     "onehot": one 0/1 feature per category, and the 6 numeric columns standardised as above.
     Rows with '?' are kept. One can split by the eight columns of categories, such as sex and race.
+
+    Args:
+        encoding: Categories as numbers (14 features) or as 0/1 features (108).
     """
     choice("encoding", encoding, ("ordinal", "onehot"))
     train, test = (parse_adult(_read(name)) for name in ("adult.data", "adult.test"))

@@ -109,10 +109,14 @@ def cifar10(
 ) -> Dataset:
     """Pixels / 255, less the training mean of the colour, over its deviation.
 
-    Rows are `(3072,)`, or `(3, 32, 32)` with `images=True`. `normalise=False` leaves the pixels in [0, 1],
-    `"symmetric"` takes them to [-1, 1]. `positive` makes two classes: these (numbers or names) against the rest; the
-    old classes are then the column "class". `first` keeps the first training pictures only. `side` 16 or 8 averages
-    blocks of pixels. Test: the official 10,000.
+    Test: the official 10,000.
+
+    Args:
+        images: Rows of `(3, side, side)` in place of flat ones.
+        normalise: Less mean, over deviation; False: pixels in [0, 1]; `"symmetric"`: in [-1, 1].
+        positive: These classes (names or numbers) against the rest; the old classes become the column "class".
+        first: The first training pictures only; None: all that are found.
+        side: 32, 16 or 8: blocks of pixels are averaged.
     """
     return _dataset(TEN, 0, CIFAR10_CLASSES, images, normalise, positive, first, side)
 
@@ -125,7 +129,16 @@ def cifar100(
     first: int | None = None,
     side: int = SIDE,
 ) -> Dataset:
-    """As CIFAR-10, with 100 fine classes or the 20 coarse ones that they make up."""
+    """As CIFAR-10, with 100 fine classes or the 20 coarse ones that they make up.
+
+    Args:
+        labels: 100 fine or 20 coarse classes.
+        images: Rows of `(3, side, side)` in place of flat ones.
+        normalise: Less mean, over deviation; False: pixels in [0, 1]; `"symmetric"`: in [-1, 1].
+        positive: These classes (names or numbers) against the rest; the old classes become the column "class".
+        first: The first training pictures only; None: all that are found.
+        side: 32, 16 or 8: blocks of pixels are averaged.
+    """
     place, classes = (1, FINE) if choice("labels", labels, ("fine", "coarse")) == "fine" else (0, COARSE)
     return _dataset(HUNDRED, place, classes, images, normalise, positive, first, side)
 

@@ -35,8 +35,11 @@ _SHA256 = {
 def fashion_mnist(images: bool = False, normalise: bool = True) -> Dataset:
     """Pixels / 255, less the training mean 0.2860, over the training deviation 0.3530.
 
-    Rows are `(784,)`, or `(1, 28, 28)` with `images=True`; `normalise=False` leaves the pixels in [0, 1].
     Test: the official 10,000.
+
+    Args:
+        images: Rows of `(1, 28, 28)` in place of `(784,)`.
+        normalise: Less mean, over deviation; False: pixels in [0, 1].
     """
     flag("images", images)
     flag("normalise", normalise)

@@ -21,8 +21,11 @@ _SHA256 = {
 def pneumoniamnist(images: bool = False, validation: bool = False) -> Dataset:
     """4,708 + 624 chest X-rays of children; class 1 has pneumonia (74 % of the training rows).
 
-    Pixels / 255 in rows of `(784,)`, or `(1, 28, 28)` with `images=True`. With `validation` the 524 official
-    validation pictures are training rows too. Test: the official one.
+    Pixels / 255; 524 validation pictures. Test: the official one.
+
+    Args:
+        images: Rows of `(1, 28, 28)` in place of `(784,)`.
+        validation: The official validation pictures are training rows too.
     """
     return _dataset("pneumoniamnist", ("normal", "pneumonia"), images, validation, turned=False)
 
@@ -31,6 +34,10 @@ def breastmnist(images: bool = False, validation: bool = False) -> Dataset:
     """546 + 156 breast ultrasounds (with `validation` 78 more); class 1 is malignant (27 % of the training rows).
 
     The file has the classes the other way round; here the illness is class 1, as in the other medical sets.
+
+    Args:
+        images: Rows of `(1, 28, 28)` in place of `(784,)`.
+        validation: The official validation pictures are training rows too.
     """
     return _dataset("breastmnist", ("normal or benign", "malignant"), images, validation, turned=True)
 

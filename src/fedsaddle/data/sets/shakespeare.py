@@ -45,9 +45,14 @@ def shakespeare(
 ) -> Dataset:
     """Windows of `sequence_length` characters that do not overlap; the target is the window one further.
 
-    `clients` speakers are drawn by `seed` from those with at least `min_windows` windows (None: all of
-    them). A speaker's speeches are joined by newlines. Split with `Natural("speaker")`. There is no
-    official test set. `path` is a JSON of the same layout, which is read without a checksum.
+    A speaker's speeches are joined by newlines. Split with `Natural("speaker")`. There is no official test set.
+
+    Args:
+        sequence_length: Characters a row.
+        clients: Speakers that are drawn; None: all.
+        min_windows: Rows that a speaker must have.
+        seed: Draws the speakers.
+        path: A JSON file of your own with the same layout, read without a checksum.
     """
     sequence_length, min_windows = whole("sequence_length", sequence_length), whole("min_windows", min_windows)
     clients, seed = optional(whole, "clients", clients), whole("seed", seed, least=0)

@@ -22,7 +22,8 @@ _UCI = "UCI Machine Learning Repository, as shipped with scikit-learn"
 def digits(images: bool = False) -> Dataset:
     """1,797 handwritten digits of 8x8 pixels, scaled from 0..16 to 0..1; 10 classes.
 
-    Rows are `(64,)`, or `(1, 8, 8)` with `images=True`.
+    Args:
+        images: Rows of `(1, 8, 8)` in place of `(64,)`, for a CNN.
     """
     flag("images", images)
     shipped: Any = datasets.load_digits()
@@ -37,6 +38,10 @@ def scanned_digits(sites: int = 10, upside_down: int = 1) -> Dataset:
     """The digits as `sites` sites scan them, in column "site"; the last `upside_down` sites hold the paper wrongly.
 
     Rows are shuffled first, so that the sites differ by chance and by the turn alone.
+
+    Args:
+        sites: How many sites.
+        upside_down: How many of them scan upside down.
     """
     plain = digits()
     sites = whole("sites", sites, least=2, most=len(plain.train))
@@ -67,8 +72,11 @@ def iris() -> Dataset:
 def diabetes(standardise_target: bool = False) -> Dataset:
     """442 patients, 10 standardised features; the target is the progress of the disease (regression).
 
-    The target is in its own units (25 to 346) unless `standardise_target`. One can split by the columns
-    `sex` (1 or 2; the source does not say which is which) and `decade` (of age: 10, 20, ...).
+    One can split by the columns `sex` (1 or 2; the source does not say which is which) and `decade` (of age: 10, 20,
+    ...).
+
+    Args:
+        standardise_target: Target less its mean, over its deviation; False: in its own units, 25 to 346.
     """
     flag("standardise_target", standardise_target)
     shipped: Any = datasets.load_diabetes(scaled=False)

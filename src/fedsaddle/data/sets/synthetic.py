@@ -22,7 +22,14 @@ def nonconvex_pl(clients: int = 500, rows: int = 100, dimension: int = 100, seed
 
 
 def nonconvex_pl_table(clients: int = 500, rows: int = 100, dimension: int = 100, seed: int = 0) -> Dataset:
-    """The same rows as a table with the column "client", for a config: split = natural and test_share = 0."""
+    """The same rows as a table with the column "client", for a config: split = natural and test_share = 0.
+
+    Args:
+        clients: How many clients.
+        rows: Rows of each.
+        dimension: Of x and of y.
+        seed: Draws the rows.
+    """
     x = _drawn(clients, rows, dimension, seed).reshape(clients * rows, -1)
     table = Table.of(x, np.zeros(len(x)), {"client": np.repeat(np.arange(clients), rows)})
     return Dataset("nonconvex-pl", table, None, "drawn by `seed`, FedSGDA's simulation (section 6.1)", "none needed")

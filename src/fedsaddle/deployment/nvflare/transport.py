@@ -1,4 +1,4 @@
-"""NVFlare as a carrier: one broadcast of its task API is one exchange. All that imports NVFlare's task API is here."""
+"""NVFlare as a carrier: one broadcast of its task API is one exchange."""
 
 from __future__ import annotations
 

@@ -20,7 +20,13 @@ def logistic_regression(inputs: int, classes: int) -> nn.Module:
 
 
 def mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Module:
-    """Linear layers with ReLU between them: `mlp(14, [50, 50], 2)` is the Adult network of DRFA."""
+    """Linear layers with ReLU between them: `mlp(14, [50, 50], 2)` is the Adult network of DRFA.
+
+    Args:
+        inputs: Features.
+        hidden: Units of each hidden layer, such as [50, 50].
+        outputs: Scores.
+    """
     if min(hidden, default=1) < 1:
         raise BadInput("hidden", list(hidden), "every layer needs at least one unit")
     parts: list[nn.Module] = [nn.Flatten()]
@@ -31,7 +37,13 @@ def mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Module:
 
 
 class CharacterGru(nn.Module):
-    """Next-character model: embedding, one GRU layer, linear scores for every position (86-50-50-86 in DRFA)."""
+    """Next-character model: embedding, one GRU layer, linear scores for every position (86-50-50-86 in DRFA).
+
+    Args:
+        characters: Different characters.
+        embedding: Numbers that stand for a character.
+        units: Of the GRU.
+    """
 
     def __init__(self, characters: int = 86, embedding: int = 50, units: int = 50) -> None:
         super().__init__()

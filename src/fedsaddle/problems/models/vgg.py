@@ -21,10 +21,15 @@ class Vgg11(nn.Module):
     left of the picture, and one linear layer: 9,225,610 weights for 3 colours and 10 classes without normalisation.
     The two layers of 4,096 units of the original, made for 224x224, are left out, as usual for small pictures.
 
-    `normalisation`: "group" (the default) is GroupNorm after every convolution. "batch" is BatchNorm with the
-    statistics of the batch at hand, in training and in evaluation: running statistics have no gradient to average, and
-    those of unlike clients do not fit together, so that the library refuses them. "none" is the plain network, which
-    learns slowly from torch's usual starting values. `width` 64 is VGG11; a smaller one shrinks all layers alike.
+    "batch" is BatchNorm with the statistics of the batch at hand, in training and in evaluation. Running statistics,
+    which a network of your own may keep, are averaged with the weights; those of unlike clients fit together badly.
+
+    Args:
+        channels: Colours of a picture.
+        classes: Scores.
+        normalisation: After every convolution: GroupNorm, nothing (learns slowly from torch's usual starting values),
+            or BatchNorm with the batch's own statistics.
+        width: Channels of the first layer; the others are 2 to 8 times as many. 64 is VGG11.
     """
 
     def __init__(
