@@ -58,6 +58,8 @@ def _named_algorithms() -> dict[str, Entry]:
         if marker:
             module = ".".join(("fedsaddle", *path.relative_to(package).with_suffix("").parts))
             for name, said in ast.literal_eval(rest.partition("\n}\n")[0] + "\n}").items():
+                if name in found:
+                    raise ValueError(f"two files name an algorithm {name!r}: {found[name].target} and {module}")
                 found[name] = Entry(f"{module}:{said.pop('class')}", said.pop("about"), **said)
     return dict(sorted(found.items(), key=lambda item: item[0].lower()))
 
