@@ -1,7 +1,6 @@
 """Ready models of the papers' runs. Any other `nn.Module` will do as well."""
 
-from fedsaddle.problems.models.papers import CharacterGru as CharacterGru
-from fedsaddle.problems.models.papers import McMahanCnn as McMahanCnn
-from fedsaddle.problems.models.papers import logistic_regression as logistic_regression
-from fedsaddle.problems.models.papers import mlp as mlp
-from fedsaddle.problems.models.vgg import Vgg11 as Vgg11
+from fedsaddle.problems.models.papers import CharacterGru, McMahanCnn, logistic_regression, mlp
+from fedsaddle.problems.models.vgg import Vgg11
+
+__all__ = ["CharacterGru", "McMahanCnn", "Vgg11", "logistic_regression", "mlp"]
