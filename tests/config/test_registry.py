@@ -184,7 +184,7 @@ def is_table(value: object) -> bool:
 
 
 def entries(table: str) -> dict[str, Entry]:
-    """A table of the registry; of the algorithms those written out here, for newcomers answer to the contracts alone."""
+    """A table of the registry; of the algorithms those written out here: newcomers answer to the contracts."""
     found: dict[str, Entry] = getattr(registry, table)
     return {name: found[name] for name in STANDS_FOR} if table == "ALGORITHMS" else found
 
