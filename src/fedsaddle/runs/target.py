@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from fedsaddle import arguments
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.spread import STATISTICS
 from fedsaddle.runs.result import main_part
@@ -28,7 +29,7 @@ class Target:
     @classmethod
     def parse(cls, text: str) -> Target:
         """Read "STATISTIC MEASURE SIGN NUMBER", without a statistic for a pooled measure."""
-        found = _FORM.fullmatch(text)
+        found = _FORM.fullmatch(arguments.text("target", text, empty=True))
         if found is None:
             raise BadInput("target", text, 'write it like "worst accuracy >= 0.5"')
         statistic, measure, sign, number = found.groups()

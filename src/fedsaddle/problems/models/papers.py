@@ -5,14 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedsaddle.arguments import whole
 from fedsaddle.errors import BadInput
+
+MOST_UNITS = 10_000_000  # of a layer
+MOST_PIXELS = 10_000  # on a side
+
+
+def check_units(key: str, value: object) -> None:
+    """Validate the width of a layer: inputs, units, channels or scores."""
+    whole(key, value, most=MOST_UNITS)
 
 
 def logistic_regression(inputs: int, classes: int) -> nn.Module:
     """A linear map from features to class scores, starting from zero."""
+    check_units("inputs", inputs)
+    check_units("classes", classes)
     layer = nn.Linear(inputs, classes)
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
@@ -21,8 +33,13 @@ def logistic_regression(inputs: int, classes: int) -> nn.Module:
 
 def mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Module:
     """Linear layers with ReLU between them: `mlp(14, [50, 50], 2)` is the Adult network of DRFA."""
-    if min(hidden, default=1) < 1:
-        raise BadInput("hidden", list(hidden), "every layer needs at least one unit")
+    check_units("inputs", inputs)
+    given: object = hidden
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence | np.ndarray) or np.ndim(given) != 1:
+        raise BadInput("hidden", hidden, "must be a list of the layers' units, such as [50, 50]")
+    for width in hidden:
+        check_units("hidden", width)
+    check_units("outputs", outputs)
     parts: list[nn.Module] = [nn.Flatten()]
     widths = [inputs, *hidden]
     for a, b in pairwise(widths):
@@ -35,9 +52,8 @@ class CharacterGru(nn.Module):
 
     def __init__(self, characters: int = 86, embedding: int = 50, units: int = 50) -> None:
         super().__init__()
-        for key, value in (("embedding", embedding), ("units", units)):
-            if value < 1:
-                raise BadInput(key, value, "must be at least 1")
+        for key, value in (("characters", characters), ("embedding", embedding), ("units", units)):
+            check_units(key, value)
         self.embed = nn.Embedding(characters, embedding)
         self.gru = nn.GRU(embedding, units, batch_first=True)
         self.read = nn.Linear(units, characters)
@@ -82,6 +98,9 @@ class McMahanCnn(nn.Module):
 
     def __init__(self, channels: int = 1, classes: int = 10, side: int = 28) -> None:
         super().__init__()
+        check_units("channels", channels)
+        check_units("classes", classes)
+        whole("side", side, least=4, most=MOST_PIXELS)
         self.conv1 = nn.Conv2d(channels, 32, 5, padding=2)
         self.conv2 = nn.Conv2d(32, 64, 5, padding=2)
         self.hidden = nn.Linear(64 * (side // 4) ** 2, 512)
