@@ -43,10 +43,11 @@ def number(
     most: float | None = None,
     below: float | None = None,
     infinite: bool = False,
+    largest: float = LARGEST_REAL,
 ) -> float:
     """A number within the limits that are given: above < value < below, least <= value <= most.
 
-    It must be finite, unless it may be `infinite`, and small enough for single precision.
+    It must be finite, unless it may be `infinite`, and of a size up to `largest`: small enough for single precision.
 
     >>> number("step", 0.1, above=0)
     0.1
@@ -54,8 +55,8 @@ def number(
     found = _real(value)
     if found is not None and isinf(found) and not infinite:
         found = None
-    if found is not None and isfinite(found) and _too_large(value, found):
-        raise BadInput(key, value, f"is too large: up to {LARGEST_REAL:g}, or 2^63 for a whole number, will do")
+    if found is not None and isfinite(found) and abs(found) > (LARGEST if isinstance(value, Integral) else largest):
+        raise BadInput(key, value, f"is too large: up to {largest:g}, or 2^63 for a whole number, will do")
     if (
         found is not None
         and (above is None or found > above)
@@ -196,8 +197,3 @@ def _real(value: object) -> float | None:
     except (OverflowError, ValueError):
         return None
     return None if isnan(found) else found
-
-
-def _too_large(value: object, found: float) -> bool:
-    """Whether torch could not take the number: whole numbers have 64 bits there."""
-    return abs(found) > (LARGEST if isinstance(value, Integral) else LARGEST_REAL)

@@ -101,6 +101,9 @@ def check_step(key: str, step: object) -> None:
 
 
 def check_number(key: str, step: object) -> None:
-    """Validate a step that is a number: positive, and so that its inverse is a number of single precision too."""
-    if number(key, step, above=0) < SMALLEST_STEP:
+    """Validate a step that is a number: positive, and not so small that its inverse is too large.
+
+    Whether it is too large depends on the precision of the problem, which a run looks at.
+    """
+    if number(key, step, above=0, largest=inf) < SMALLEST_STEP:
         raise BadInput(key, step, f"is too small to move anything: must be at least {SMALLEST_STEP:g}")

@@ -34,17 +34,27 @@ def logistic_regression(inputs: int, classes: int) -> nn.Module:
 def mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Module:
     """Linear layers with ReLU between them: `mlp(14, [50, 50], 2)` is the Adult network of DRFA."""
     check_units("inputs", inputs)
-    given: object = hidden
-    if isinstance(given, str | bytes) or not isinstance(given, Sequence | np.ndarray) or np.ndim(given) != 1:
-        raise BadInput("hidden", hidden, "must be a list of the layers' units, such as [50, 50]")
-    for width in hidden:
-        check_units("hidden", width)
+    _check_hidden(hidden)
     check_units("outputs", outputs)
     parts: list[nn.Module] = [nn.Flatten()]
     widths = [inputs, *hidden]
     for a, b in pairwise(widths):
         parts += [nn.Linear(a, b), nn.ReLU()]
     return nn.Sequential(*parts, nn.Linear(widths[-1], outputs))
+
+
+def _check_hidden(hidden: object) -> None:
+    """Validate the widths of hidden layers; there may be none."""
+    row = hidden.ndim == 1 if isinstance(hidden, np.ndarray) else isinstance(hidden, Sequence)
+    if not row or isinstance(hidden, str | bytes):
+        raise BadInput("hidden", hidden, "must be a list of the layers' units, such as [50, 50]")
+    assert isinstance(hidden, Sequence | np.ndarray)
+    for width in hidden:
+        try:
+            check_units("hidden", width)
+        except BadInput as error:
+            remedy = f"every layer needs at least one unit; each {error.remedy}"
+            raise BadInput("hidden", list(hidden), remedy) from None
 
 
 class CharacterGru(nn.Module):
