@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedsaddle import arguments
-from fedsaddle.arguments import choice, flag, function, instance, number, optional, share, tensor, text, whole
+from fedsaddle.arguments import choice, flag, function, instance, number, optional, share, tensor, text, vector, whole
 from fedsaddle.errors import BadInput
 
 
@@ -131,3 +131,43 @@ def test_a_value_that_cannot_be_shown_is_still_refused_in_one_line():
     with pytest.raises(BadInput) as refused:
         whole("clients", "x" * 10_000)
     assert len(str(refused.value)) < 700
+
+
+@pytest.mark.parametrize("value", [2**64, -(2**70), 1e39, -1e300])
+def test_numbers_that_torch_cannot_take_are_too_large(value):
+    with pytest.raises(BadInput, match=r"^step = .*: is too large"):
+        number("step", value)
+
+
+def test_numbers_of_double_precision_and_infinity_where_they_may_be():
+    assert number("step", 1e200, largest=math.inf) == 1e200
+    assert number("high", math.inf, infinite=True) == math.inf
+    with pytest.raises(BadInput, match=r"^high = -inf: must be a number above 0$"):
+        number("high", -math.inf, above=0, infinite=True)
+    with pytest.raises(BadInput, match=r"^high = nan: must be a number$"):
+        number("high", math.nan, infinite=True)
+
+
+def test_functions_by_their_number_of_arguments():
+    function("watch", lambda round, record=None: None, takes=2)
+    function("watch", [].append, takes=1)
+    function("warn", print, takes=1)
+    with pytest.raises(BadInput, match=r"^stop = .*: must be a function of no arguments$"):
+        function("stop", lambda now: False, takes=0)
+    with pytest.raises(BadInput, match=r"^stop = 'int': is a class"):
+        function("stop", int, takes=0)
+
+
+@pytest.mark.parametrize("value", [torch.zeros(1), torch.arange(3), torch.ones(2).half()])
+def test_vectors_of_real_numbers_pass(value):
+    assert vector("x", value) is value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [[1.0], 1.0, torch.tensor(1.0), torch.zeros(0), torch.zeros(2, 2), torch.tensor([math.nan]),
+     torch.tensor([1j]), torch.tensor([True]), torch.ones(2).to_sparse()],
+)  # fmt: skip
+def test_what_is_no_vector_is_refused(value):
+    with pytest.raises(BadInput, match=r"^x"):
+        vector("x", value)

@@ -6,7 +6,8 @@ Config files are checked by their schema; these checks are for those who call th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import isfinite
+from inspect import signature
+from math import isfinite, isinf, isnan
 from numbers import Integral, Real
 from os import PathLike, fspath
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LARGEST = 2**63 - 1  # the largest whole number that numpy and torch can hold
+LARGEST_REAL = 3e38  # about the largest number of single precision
 Value = TypeVar("Value")
 
 
@@ -40,13 +42,21 @@ def number(
     least: float | None = None,
     most: float | None = None,
     below: float | None = None,
+    infinite: bool = False,
+    largest: float = LARGEST_REAL,
 ) -> float:
-    """A finite number within the limits that are given: above < value < below, least <= value <= most.
+    """A number within the limits that are given: above < value < below, least <= value <= most.
+
+    It must be finite, unless it may be `infinite`, and of a size up to `largest`: small enough for single precision.
 
     >>> number("step", 0.1, above=0)
     0.1
     """
     found = _real(value)
+    if found is not None and isinf(found) and not infinite:
+        found = None
+    if found is not None and isfinite(found) and abs(found) > (LARGEST if isinstance(value, Integral) else largest):
+        raise BadInput(key, value, f"is too large: up to {largest:g}, or 2^63 for a whole number, will do")
     if (
         found is not None
         and (above is None or found > above)
@@ -59,7 +69,7 @@ def number(
         raise BadInput(key, value, "must be a positive number")
     words = (("above", above), ("of at least", least), ("of at most", most), ("below", below))
     limits = " and ".join(f"{word} {limit:g}" for word, limit in words if limit is not None)
-    raise BadInput(key, value, f"must be a finite number {limits}".rstrip())
+    raise BadInput(key, value, f"must be a {'' if infinite else 'finite '}number {limits}".rstrip())
 
 
 def share(key: str, value: object) -> float:
@@ -130,10 +140,24 @@ def instance(key: str, value: object, kind: type[Value], remedy: str) -> Value:
     raise BadInput(key, value, remedy)
 
 
-def function(key: str, value: object) -> None:
-    """Something that can be called."""
+def function(key: str, value: object, takes: int | None = None) -> None:
+    """Something that can be called, with so many arguments if `takes` says; a class will not do.
+
+    >>> function("stop", lambda: False, takes=0)
+    """
+    if isinstance(value, type):
+        raise BadInput(key, value.__name__, "is a class; must be a function, or an object that can be called")
     if not callable(value):
         raise BadInput(key, value, "must be a function")
+    if takes is None:
+        return
+    try:
+        signature(value).bind(*(None,) * takes)
+    except TypeError:
+        said = {0: "no arguments", 1: "one argument"}.get(takes, f"{takes} arguments")
+        raise BadInput(key, value, f"must be a function of {said}") from None
+    except ValueError:  # of some built-in functions Python does not know the arguments
+        return
 
 
 def tensor(key: str, value: object, axes: int | None = None, least_axes: int = 1) -> Tensor:
@@ -152,12 +176,26 @@ def tensor(key: str, value: object, axes: int | None = None, least_axes: int = 1
     return value
 
 
+def vector(key: str, value: object) -> Tensor:
+    """A dense torch tensor of one axis, with one or more finite real numbers."""
+    import torch
+
+    found = tensor(key, value, axes=1)
+    if found.is_complex() or found.dtype == torch.bool or found.is_quantized:
+        raise BadInput(key, str(found.dtype), "must be a tensor of real numbers, such as torch.zeros(3)")
+    if not len(found):
+        raise BadInput(f"{key}.shape", (0,), "must have one number or more")
+    if not torch.isfinite(found).all():
+        raise BadInput(key, found[~torch.isfinite(found)][0].item(), "must be finite")
+    return found
+
+
 def _real(value: object) -> float | None:
-    """The number as a float, or None for what is no finite number."""
+    """The number as a float, or None for what is no number, or NaN."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     try:
         found = float(value)
     except (OverflowError, ValueError):
         return None
-    return found if isfinite(found) else None
+    return None if isnan(found) else found

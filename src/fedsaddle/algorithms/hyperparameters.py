@@ -6,10 +6,10 @@ from typing import Protocol
 
 import numpy as np
 
-from fedsaddle.arguments import number, whole
+from fedsaddle.arguments import whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Ints
-from fedsaddle.numerics.schedules import Schedule
+from fedsaddle.numerics.schedules import Schedule, check_number
 from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem, PairwiseProblem
 
 
@@ -36,7 +36,7 @@ def constant_step(key: str, step: object) -> None:
     """Validate a step that cannot follow a schedule."""
     if isinstance(step, Schedule):
         raise BadInput(key, step, "this step stays as it is: give a number, not a schedule")
-    number(key, step, above=0)
+    check_number(key, step)
 
 
 REMEDIES: dict[type, str] = {

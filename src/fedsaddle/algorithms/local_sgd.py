@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from fedsaddle.algorithms.hyperparameters import check_local, check_problem, constant_step
-from fedsaddle.arguments import function
 from fedsaddle.federation.clients import Site
-from fedsaddle.numerics.projections import Projection
+from fedsaddle.numerics.projections import Projection, check_map
 from fedsaddle.numerics.schedules import Step, at, check_step
 from fedsaddle.problems.protocols import MinimisationProblem
 
@@ -63,4 +62,4 @@ def check(how: LocalSgd, sampled_clients: int | None = None, schedules: bool = F
     else:
         constant_step("primal_step", how.primal_step)
     if how.projection is not None:
-        function("projection", how.projection)
+        check_map("projection", how.projection, how.problem.initial()[None])

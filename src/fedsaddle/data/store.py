@@ -100,7 +100,7 @@ class Stacked:
         tensor("x", self.x)
         tensor("y", self.y)
         flag("allow_empty", self.allow_empty)
-        check_positives(self.positives)
+        object.__setattr__(self, "positives", check_positives(self.positives))
         object.__setattr__(self, "offsets", _whole_numbers("offsets", self.offsets, least=2))
         rows = len(self.x)
         if len(self.y) != rows or self.offsets[0] != 0 or self.offsets[-1] != rows:
@@ -211,9 +211,9 @@ class Lazy:
         if self.sizes.min() < 1:
             client = int(np.argmin(self.sizes))
             raise BadInput(f"sizes[{client}]", int(self.sizes[client]), "a client needs rows; leave it out")
-        function("load", self.load)
+        function("load", self.load, takes=1)
         whole("keep", self.keep, least=0)
-        check_positives(self.positives)
+        object.__setattr__(self, "positives", check_positives(self.positives))
 
     @property
     def count(self) -> int:
@@ -264,10 +264,9 @@ class Lazy:
         return x[None], y[None]
 
 
-def check_positives(share: float | None) -> None:
-    """Refuse a share that is not strictly between 0 and 1."""
-    if share is not None:
-        number("positives", share, above=0, below=1)
+def check_positives(share: float | None) -> float | None:
+    """A share strictly between 0 and 1, as a plain number, or None."""
+    return None if share is None else number("positives", share, above=0, below=1)
 
 
 def refuse_not_finite(x: Tensor, y: Tensor, offsets: Ints, first: int = 0) -> None:

@@ -12,13 +12,15 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from fedsaddle.arguments import number, optional, vector, whole
 from fedsaddle.data.store import Stacked
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.objective import Limits, Objective
 from fedsaddle.numerics.flat import running_statistics
+from fedsaddle.numerics.solvers import MOST_STEPS
 from fedsaddle.problems.losses import CrossEntropy, HasLoss
 from fedsaddle.problems.protocols import HasModel, MinimaxProblem, Problem
-from fedsaddle.problems.robust import RobustTraining
+from fedsaddle.problems.robust import RobustTraining, check_attack
 
 
 class Taken(NamedTuple):
@@ -77,10 +79,9 @@ class _Inner:
     most_steps: int = 1000
 
     def __post_init__(self) -> None:
-        if self.tolerance is not None and not self.tolerance > 0:
-            raise BadInput("tolerance", self.tolerance, "must be positive")
-        if self.most_steps < 1:
-            raise BadInput("most_steps", self.most_steps, "must be at least 1")
+        if self.tolerance is not None:
+            number("tolerance", self.tolerance, above=0)
+        whole("most_steps", self.most_steps, most=MOST_STEPS)
 
     @property
     def limits(self) -> Limits:
@@ -114,8 +115,7 @@ class GradientOfEnvelope(_Inner):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.smoothing < float("inf"):
-            raise BadInput("smoothing", self.smoothing, "must be a positive number")
+        number("smoothing", self.smoothing, above=0)
 
     def __call__(self, at: Position) -> Taken:
         """By inner ascent in y over inner descent in z."""
@@ -146,6 +146,10 @@ class DistanceToSaddle:
     x: Tensor = field(repr=False)
     y: Tensor | None = field(default=None, repr=False)
     name: ClassVar[str] = "distance_to_saddle"
+
+    def __post_init__(self) -> None:
+        vector("x", self.x)
+        optional(vector, "y", self.y)
 
     def __call__(self, at: Position) -> float:
         """Euclidean."""
@@ -182,6 +186,9 @@ class RobustAccuracy:
     norm: str = "l2"  # or "linf"
     attack_steps: int = 10
     name: ClassVar[str] = "robust_accuracy"
+
+    def __post_init__(self) -> None:
+        check_attack(self.radius, self.norm, self.attack_steps)
 
     def __call__(self, at: Position) -> float:
         """As `RobustTraining` measures it, with the problem's own loss where it has one."""

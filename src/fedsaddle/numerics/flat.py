@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from fedsaddle.arguments import instance
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.chain import Chain
 
@@ -55,6 +56,7 @@ class FlatModel:
     """Views of a flat vector as the parameters of `module`."""
 
     def __init__(self, module: nn.Module, statistics: bool = False) -> None:
+        instance("model", module, nn.Module, "give a torch.nn.Module, such as fs.models.mlp(30, [16], 1)")
         self.running = running_statistics(module)
         _check_hidden_state(module, statistics)
         self.module = copy.deepcopy(module) if self.running else module  # its mode is switched to and fro

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from fedsaddle.errors import BadInput
+from fedsaddle.arguments import number, whole
 
 
 def epsilon(releases: int, noise: float, delta: float = 1e-5) -> float:
@@ -16,9 +16,10 @@ def epsilon(releases: int, noise: float, delta: float = 1e-5) -> float:
     `ε_α = α ρ` for every α > 1, which gives `ε = α ρ + log(1 - 1/α) - log(δ α) / (α - 1)` (Canonne, Kamath, Steinke
     2020, proposition 12); the best α is taken.
     """
-    if not 0 < delta < 1:
-        raise BadInput("delta", delta, "must be above 0 and below 1")
-    if not noise > 0:
+    whole("releases", releases, least=0)
+    number("noise", noise, least=0)
+    number("delta", delta, above=0, below=1)
+    if noise**2 == 0:
         return math.inf
     if releases == 0:
         return 0.0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from fedsaddle.arguments import number
 from fedsaddle.errors import BadInput
 
 
@@ -41,8 +43,7 @@ class Ball:
     radius: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.radius < float("inf"):
-            raise BadInput("radius", self.radius, "a ball needs a positive radius")
+        number("radius", self.radius, above=0)
 
     def __call__(self, w: Tensor) -> Tensor:
         """Scale points outside back to the sphere."""
@@ -53,12 +54,14 @@ class Ball:
 
 @dataclass(frozen=True)
 class Box:
-    """`{w : low <= w_j <= high}`."""
+    """`{w : low <= w_j <= high}`; `low` may be -inf and `high` inf."""
 
     low: float
     high: float
 
     def __post_init__(self) -> None:
+        number("low", self.low, below=inf, infinite=True)
+        number("high", self.high, above=-inf, infinite=True)
         if not self.low <= self.high:
             raise BadInput("low", self.low, f"must not exceed high = {self.high}")
 
@@ -97,25 +100,35 @@ def check_projection(key: str, project: Projection, start: Tensor) -> None:
     """Refuse what is no projection along the last axis, and a start outside of its set."""
     if isinstance(project, Everywhere):
         return
-    name = getattr(project, "__name__", type(project).__name__)
-    if not callable(project):
-        raise BadInput(key, project, "must be a function, such as fs.projections.Ball(1.0)")
+    name = _name(project)
     slope = torch.linspace(-2, 3, len(start), dtype=start.dtype)
     probe = torch.stack([start, start + slope, start - 10 * slope])
-    try:
-        once, alone = project(probe.clone()), project(probe[1].clone())
-    except (RuntimeError, TypeError, ValueError, IndexError) as reason:
-        first = str(reason).strip().split("\n")[0]
-        shapes = f"{tuple(probe.shape)} and {tuple(start.shape)}"
-        raise BadInput(key, name, f"cannot take points of shape {shapes}: {first}") from reason
-    if not isinstance(once, Tensor):
-        raise BadInput(key, name, f"gave a {type(once).__name__}; it must give the nearest point, a tensor")
-    if once.shape != probe.shape:
-        got, want = tuple(once.shape), tuple(probe.shape)
-        raise BadInput(key, got, f"changed the shape of {want}; project along the last axis")
+    once, alone = check_map(key, project, probe), check_map(key, project, probe[1])
     if not torch.allclose(once[1], alone, atol=1e-5):
         raise BadInput(key, name, "mixes vectors of several clients; project each along the last axis by itself")
     if not torch.allclose(project(once.clone()), once, atol=1e-5):
         raise BadInput(key, name, "is not a projection: applied twice it moves the point again")
     if not torch.allclose(once[0], start, atol=1e-5):
         raise BadInput(key.replace("project", "start"), start.tolist()[:5], f"lies outside of {key}; start inside")
+
+
+def check_map(key: str, project: Projection, points: Tensor) -> Tensor:
+    """Refuse what cannot be called with points, or does not give points of their shape."""
+    if isinstance(project, type) or not callable(project):
+        raise BadInput(key, project, "must be a function, such as fs.projections.Ball(1.0)")
+    name = _name(project)
+    try:
+        found: object = project(points.clone())
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as reason:
+        first = str(reason).strip().split("\n")[0]
+        raise BadInput(key, name, f"cannot take points of shape {tuple(points.shape)}: {first}") from reason
+    if not isinstance(found, Tensor):
+        raise BadInput(key, name, f"gave a {type(found).__name__}; it must give the nearest point, a tensor")
+    if found.shape != points.shape or found.dtype != points.dtype:
+        got, want = (f"{tuple(v.shape)} {v.dtype}" for v in (found, points))
+        raise BadInput(key, got, f"changed the shape or type of {want}; project along the last axis")
+    return found
+
+
+def _name(project: object) -> str:
+    return str(getattr(project, "__name__", type(project).__name__))

@@ -15,9 +15,10 @@ from scipy.optimize import brentq
 from scipy.special import wrightomega
 from torch import Tensor
 
+from fedsaddle.arguments import function, number, whole
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.projections import Simplex
-from fedsaddle.numerics.solvers import ascend
+from fedsaddle.numerics.solvers import MOST_STEPS, ascend
 
 _project = Simplex()
 LEAST_RATIO = 1e-3  # of u_i / pi_i in the gradient of KL
@@ -52,18 +53,13 @@ def _check_prior(prior: Tensor | None) -> None:
     """Refuse what is no mixture."""
     if prior is None:
         return
-    if not isinstance(prior, Tensor) or prior.ndim != 1:
+    if not isinstance(prior, Tensor) or prior.ndim != 1 or prior.layout != torch.strided or prior.is_complex():
         raise BadInput("prior", prior, "must be a flat tensor with one entry for each client")
     wrong = ~(prior >= 0)  # NaN too
     if wrong.any():
         raise BadInput("prior", float(prior[wrong][0]), "every entry must be at least 0")
     if abs(float(prior.double().sum()) - 1) > 1e-5:
         raise BadInput("prior", f"sum {float(prior.sum()):g}", "the entries must sum to 1; divide by their sum")
-
-
-def _strength(strength: float) -> None:
-    if not 0 <= strength < float("inf"):
-        raise BadInput("strength", strength, "a concave regulariser needs a finite strength of at least 0")
 
 
 @dataclass(frozen=True)
@@ -74,7 +70,7 @@ class Quadratic:
     prior: Tensor | None = None  # pi
 
     def __post_init__(self) -> None:
-        _strength(self.strength)
+        number("strength", self.strength, least=0)
         _check_prior(self.prior)
 
     def value(self, u: Tensor) -> Tensor:
@@ -104,7 +100,7 @@ class KullbackLeibler:
     prior: Tensor | None = None  # pi
 
     def __post_init__(self) -> None:
-        _strength(self.strength)
+        number("strength", self.strength, least=0)
         _check_prior(self.prior)
 
     def value(self, u: Tensor) -> Tensor:
@@ -151,6 +147,11 @@ class Concave:
     tolerance: float = 1e-10
     most_steps: int = 10_000
 
+    def __post_init__(self) -> None:
+        function("function", self.function, takes=1)
+        number("tolerance", self.tolerance, above=0)
+        whole("most_steps", self.most_steps, most=MOST_STEPS)
+
     def value(self, u: Tensor) -> Tensor:
         """g(u)."""
         return self.function(u)
@@ -159,7 +160,11 @@ class Concave:
         """By automatic differentiation."""
         at = u.detach().requires_grad_()
         with torch.enable_grad():
-            (g,) = torch.autograd.grad(self.function(at), at)
+            found: object = self.function(at)
+            if not isinstance(found, Tensor) or found.numel() != 1 or not found.requires_grad:
+                given = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+                raise BadInput("function", given, "must give one number, a tensor that torch made from the mixture")
+            (g,) = torch.autograd.grad(found.sum(), at)
         return g
 
     def prox(self, z: Tensor, c: float) -> Tensor:

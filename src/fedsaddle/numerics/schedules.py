@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol, runtime_checkable
 
 from fedsaddle.arguments import number, whole
@@ -20,6 +21,8 @@ class Schedule(Protocol):
 
 
 Step = float | Schedule
+SMALLEST_STEP = 1e-30
+MOST_POWER = 10  # of the rounds: with more, a power could be too large for a float
 
 
 def at(step: Step, t: int) -> float:
@@ -39,9 +42,8 @@ class Power:
 
     def __post_init__(self) -> None:
         number("c", self.c, above=0)
-        number("rho", self.rho, least=0)
-        if self.at_most != float("inf"):
-            number("at_most", self.at_most, above=0)
+        number("rho", self.rho, least=0, most=MOST_POWER)
+        number("at_most", self.at_most, above=0, infinite=True)
 
     def at(self, t: int) -> float:
         """The value in round t."""
@@ -86,10 +88,22 @@ class Geometric:
 
     def at(self, t: int) -> float:
         """The value in round t, or in stage t of an algorithm with stages."""
-        return float(self.first * self.factor**t)
+        try:
+            return float(self.first * self.factor**t)
+        except OverflowError:
+            return inf
 
 
 def check_step(key: str, step: object) -> None:
     """Validate a step: a positive number, or a schedule."""
     if isinstance(step, type) or not isinstance(step, Schedule):
-        number(key, step, above=0)
+        check_number(key, step)
+
+
+def check_number(key: str, step: object) -> None:
+    """Validate a step that is a number: positive, and not so small that its inverse is too large.
+
+    Whether it is too large depends on the precision of the problem, which a run looks at.
+    """
+    if number(key, step, above=0, largest=inf) < SMALLEST_STEP:
+        raise BadInput(key, step, f"is too small to move anything: must be at least {SMALLEST_STEP:g}")

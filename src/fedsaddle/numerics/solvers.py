@@ -12,6 +12,7 @@ from torch import Tensor
 from fedsaddle.numerics.projections import Projection
 
 Slope = Callable[[Tensor], Tensor]
+MOST_STEPS = 10_000_000  # that may be asked of a solver
 
 
 class Solved(NamedTuple):

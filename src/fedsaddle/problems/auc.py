@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from fedsaddle.arguments import flag, number
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Box, Everywhere, Projection
@@ -37,8 +38,10 @@ class MinimaxAuc(ByScores):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.positive_share < 1:
-            raise BadInput("positive_share", self.positive_share, "must be above 0 and below 1")
+        number("positive_share", self.positive_share, above=0, below=1)
+        if self.margin is not None:
+            number("margin", self.margin)
+        flag("sigmoid", self.sigmoid)
         inside: Projection = Everywhere() if self.margin is None else Box(0.0, float("inf"))
         object.__setattr__(self, "project_y", inside)
 

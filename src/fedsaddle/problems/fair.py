@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from fedsaddle.arguments import number, vector, whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Projection, Simplex, check_projection
@@ -15,6 +16,8 @@ from fedsaddle.problems.losses import CrossEntropy
 from fedsaddle.problems.protocols import AllRows
 from fedsaddle.problems.scored import ByScores, Slopes
 from fedsaddle.problems.supervised import flat_shares, shares
+
+MOST_CLASSES = 10_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +35,12 @@ class ClassFair(ByScores):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.penalty >= 0:
-            raise BadInput("penalty", self.penalty, "must be at least 0")
-        if self.class_shares is not None and (len(self.class_shares) != self.classes or (self.class_shares <= 0).any()):
-            raise BadInput("class_shares", self.class_shares.tolist(), f"give {self.classes} positive shares")
+        whole("classes", self.classes, most=MOST_CLASSES)
+        number("penalty", self.penalty, least=0)
+        if self.class_shares is not None:
+            given = vector("class_shares", self.class_shares)
+            if len(given) != self.classes or (given <= 0).any():
+                raise BadInput("class_shares", given.tolist(), f"give {self.classes} positive shares")
         check_projection("project_y", self.project_y, self.initial()[1])
 
     @classmethod

@@ -13,6 +13,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from fedsaddle.arguments import function
 from fedsaddle.errors import BadInput
 
 
@@ -55,6 +56,13 @@ class HasLoss(Protocol):
     def loss(self) -> Loss:
         """It."""
         ...
+
+
+def check_loss(key: str, loss: object) -> None:
+    """Refuse what is no loss: a name, a class, or a loss of torch's."""
+    if isinstance(loss, type) or not isinstance(loss, Loss):
+        remedy = "give an object such as fs.losses.Square(), or fs.losses.Custom(function) for one of your own"
+        raise BadInput(key, loss, remedy)
 
 
 def _rows(values: Tensor) -> Tensor:
@@ -162,6 +170,9 @@ class Custom(Loss):
     """A user's own loss: `function(scores, y)` gives each row's loss; its slope is found by autograd."""
 
     function: Callable[[Tensor, Tensor], Tensor]
+
+    def __post_init__(self) -> None:
+        function("function", self.function, takes=2)
 
     def value(self, scores: Tensor, y: Tensor) -> Tensor:
         """The loss of each row."""

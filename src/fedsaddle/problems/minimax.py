@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedsaddle.arguments import function, tensor
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.flat import FlatModel
@@ -46,6 +47,9 @@ class Minimax(MinimaxProblem):
     flat: FlatModel | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
+        function("function", self.function, takes=3)
+        if self.best_response is not None:
+            function("best_response", self.best_response, takes=2)
         if (self.model is None) == (self.start_x is None):
             raise BadInput("start_x", self.start_x, "give either a model or a starting vector")
         if self.model is not None:
@@ -117,6 +121,7 @@ def check_vector(key: str, v: Any) -> None:
     if not isinstance(v, Tensor) or not v.is_floating_point():
         given = str(v.dtype) if isinstance(v, Tensor) else v
         raise BadInput(key, given, "must be a tensor of real numbers, such as torch.zeros(3)")
+    tensor(key, v, least_axes=0)
     if v.ndim != 1 or not len(v):
         raise BadInput(key, tuple(v.shape), "must be a flat vector of one number or more; use .flatten()")
     if not torch.isfinite(v).all():

@@ -8,12 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedsaddle.arguments import number, whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Everywhere, Projection, check_projection
 from fedsaddle.problems.facts import DataFacts, ModelMaker
 from fedsaddle.problems.protocols import AllRows, Gradients, MinimaxProblem
 from fedsaddle.problems.supervised import flat_shares, shares
+
+MOST_DIMENSION = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -27,11 +30,9 @@ class NonconvexPl(MinimaxProblem):
     project_y: Projection = field(default_factory=Everywhere)
 
     def __post_init__(self) -> None:
-        for key in ("mu", "nu"):
-            if not getattr(self, key) > 0:
-                raise BadInput(key, getattr(self, key), "must be positive")
-        if self.dimension < 1:
-            raise BadInput("dimension", self.dimension, "must be at least 1")
+        whole("dimension", self.dimension, most=MOST_DIMENSION)
+        number("mu", self.mu, above=0)
+        number("nu", self.nu, above=0)
         for key, start in zip(("project_x", "project_y"), self.initial(), strict=True):
             check_projection(key, getattr(self, key), start)
 

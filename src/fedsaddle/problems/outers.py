@@ -128,14 +128,11 @@ class Smooth(Plain):
     tracked: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        function("function", self.function)
+        function("function", self.function, takes=1)
 
     def value(self, u: Tensor) -> Tensor:
         """f(u)."""
-        found = self.function(u)
-        if found.shape != u.shape[:-1]:
-            raise BadInput("outer", tuple(found.shape), f"must give one number for each u, of shape {u.shape[:-1]}")
-        return found
+        return _one_each(self.function(u), u)
 
     def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, caps: RatioCaps = NO_CAPS) -> Tensor:
         """∇f(u)."""
@@ -228,12 +225,12 @@ class SmoothLog(Exponential):
     tracked: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        function("function", self.function)
+        function("function", self.function, takes=1)
         number("temperature", self.temperature, above=0)
 
     def value(self, u: Tensor) -> Tensor:
         """f."""
-        return self.function(u)
+        return _one_each(self.function(u), u)
 
     def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, caps: RatioCaps = NO_CAPS) -> Tensor:
         """`df/dv · ℓ / (λ u)`."""
@@ -250,6 +247,14 @@ def inner_parts(outer: Outer) -> int | None:
 def log_mean(logs: Tensor, weight: Tensor) -> Tensor:
     """The log of the weighted mean of exponentials along axis 1."""
     return (logs + weight.clamp_min(1e-30).log()).logsumexp(1) - math.log(logs.shape[1])
+
+
+def _one_each(found: object, u: Tensor) -> Tensor:
+    """What a user's own f gave, if it is a number for each u."""
+    if not isinstance(found, Tensor) or found.shape != u.shape[:-1]:
+        given = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise BadInput("outer", given, f"must give one number for each u, of shape {tuple(u.shape[:-1])}")
+    return found
 
 
 def _gradient(f: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from fedsaddle.arguments import instance, number
+from fedsaddle.arguments import LARGEST_REAL, instance, number
+from fedsaddle.errors import BadInput
 from fedsaddle.problems.outers import Kl, Power, Ratio
 from fedsaddle.problems.pair_losses import (
     MARGIN_LOSS,
@@ -37,7 +38,11 @@ def two_way_partial_auc(
     """Two-way partial AUROC: `λ' log mean_+ (mean_- exp(L / λ))^(λ / λ')`; small λ' for hard positives alone."""
     number("temperature", temperature, above=0)
     number("positive_temperature", positive_temperature, above=0)
-    outer = Power(temperature / positive_temperature, temperature)
+    power = temperature / positive_temperature
+    if not 0 < power <= LARGEST_REAL:
+        remedy = f"does not fit temperature = {temperature}: their ratio is {power:g}"
+        raise BadInput("positive_temperature", positive_temperature, remedy)
+    outer = Power(power, temperature)
     return PairwiseRisk(model=model, loss=SquaredHinge() if loss is None else loss, outer=outer)
 
 

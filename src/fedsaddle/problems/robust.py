@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from fedsaddle.arguments import choice, number, whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Ball, Box, Projection
 from fedsaddle.problems.facts import DataFacts, ModelMaker
-from fedsaddle.problems.losses import CrossEntropy, Loss
+from fedsaddle.problems.losses import CrossEntropy, Loss, check_loss
 from fedsaddle.problems.protocols import AllRows, Gradients, MinimaxProblem, PrimalGradient
 from fedsaddle.problems.scored import OverModel
 from fedsaddle.problems.supervised import shares
 
 BLOCK = 1000  # rows of the attack at a time
+MOST_STEPS = 1_000_000  # of the attack
+MOST_FEATURES = 1_000_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +41,12 @@ class RobustTraining(OverModel, MinimaxProblem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.norm not in ("l2", "linf"):
-            raise BadInput("norm", self.norm, "choose one of l2, linf")
-        if not self.radius > 0:
-            raise BadInput("radius", self.radius, "must be positive")
-        if self.attack_rows is not None and self.attack_rows < 1:
-            raise BadInput("attack_rows", self.attack_rows, "must be at least 1, or left out for all rows")
+        _check_shape(self.shape)
+        check_attack(self.radius, self.norm, self.attack_steps)
+        check_loss("loss", self.loss)
+        number("attack_step", self.attack_step, above=0)
+        if self.attack_rows is not None:
+            whole("attack_rows", self.attack_rows)
         ball: Projection = Ball(self.radius) if self.norm == "l2" else Box(-self.radius, self.radius)
         object.__setattr__(self, "project_y", ball)
 
@@ -104,6 +108,8 @@ class RobustTraining(OverModel, MinimaxProblem):
 
     def known_classes(self, rows: Tensor) -> int | None:
         """How many classes labels may name; None where they are no classes."""
+        if tuple(rows.shape[1:]) != tuple(self.shape):
+            raise BadInput("shape", tuple(self.shape), f"the rows are of shape {tuple(rows.shape[1:])}; give that")
         return self.loss.classes(self.scores(self.flat.initial(), rows))
 
     def row_measures(self, x: Tensor, rows: Tensor, labels: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
@@ -136,3 +142,18 @@ class RobustTraining(OverModel, MinimaxProblem):
         correct = self.loss.correct(scores, targets)
         measures = {"loss": self.loss.value(scores, targets)[0]}
         return measures if correct is None else {**measures, "accuracy": correct[0]}
+
+
+def check_attack(radius: object, norm: object, attack_steps: object) -> None:
+    """Validate the ball and the length of an attack."""
+    number("radius", radius, above=0)
+    choice("norm", norm, ("l2", "linf"))
+    whole("attack_steps", attack_steps, least=0, most=MOST_STEPS)
+
+
+def _check_shape(shape: object) -> None:
+    """The shape of a row: a tuple of whole numbers."""
+    if not isinstance(shape, tuple | list):
+        raise BadInput("shape", shape, "must be the shape of one row, such as (3, 32, 32) or tuple(rows.shape[1:])")
+    if prod(whole("shape", side) for side in shape) > MOST_FEATURES:
+        raise BadInput("shape", shape, f"has more than {MOST_FEATURES:,} numbers")

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from fedsaddle.arguments import flag, number
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.problems.facts import DataFacts, ModelMaker
-from fedsaddle.problems.losses import CrossEntropy, Loss
+from fedsaddle.problems.losses import CrossEntropy, Loss, check_loss
 from fedsaddle.problems.protocols import AllRows, MinimisationProblem
 from fedsaddle.problems.scored import in_blocks, pooled_auroc
 
@@ -32,8 +33,9 @@ class Supervised(MinimisationProblem):
     _gradient_of: Callable[[Tensor, Batch], tuple[Tensor, Tensor | None]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.l2 < float("inf"):
-            raise BadInput("l2", self.l2, "the weight of the penalty must be a finite number of at least 0")
+        check_loss("loss", self.loss)
+        number("l2", self.l2, least=0)
+        flag("compiled", self.compiled)
         object.__setattr__(self, "flat", FlatModel(self.model, statistics=not self.compiled))
         object.__setattr__(self, "_gradient_of", torch.compile(self._gradient) if self.compiled else self._gradient)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -30,6 +30,7 @@ def check_rows(algorithm: Algorithm[Any], train: Rows, test: Stacked | None) -> 
     check_kind(algorithm)
     x, y = train.client(0)
     _try(problem, x[:2], y[:2])
+    _check_precision(algorithm, problem)
     classes = problem.known_classes(x[:2]) if isinstance(problem, KnowsClasses) else None
     if classes is None:
         return train
@@ -72,6 +73,20 @@ def check_kind(algorithm: Algorithm[Any]) -> None:
     if not isinstance(problem, MinimisationProblem | MinimaxProblem):
         remedy = "is of no known kind: inherit from fs.MinimisationProblem or fs.MinimaxProblem"
         raise BadInput("problem", type(problem).__name__, remedy)
+
+
+def _check_precision(algorithm: object, problem: object) -> None:
+    """Refuse hyper-parameters that numbers of the problem's type cannot hold."""
+    if not is_dataclass(algorithm) or not isinstance(problem, MinimisationProblem | MinimaxProblem):
+        return
+    start: object = problem.initial()
+    first: object = start[0] if isinstance(start, tuple) and start else start
+    if not isinstance(first, Tensor) or not first.is_floating_point():
+        return  # the check of the problem says what is wrong
+    for each in fields(algorithm):
+        value = getattr(algorithm, each.name)
+        if isinstance(value, float) and torch.finfo(first.dtype).max < abs(value) < float("inf"):
+            raise BadInput(each.name, value, f"is too large for numbers of type {_kind(first)}")
 
 
 def _try(problem: Problem, x: Tensor, y: Tensor) -> None:

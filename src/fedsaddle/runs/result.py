@@ -9,6 +9,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from fedsaddle.algorithms.protocols import Algorithm, mixture_of
+from fedsaddle.arguments import optional, text
+from fedsaddle.arguments import path as checked_path
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.target import main_part
 from fedsaddle.problems.protocols import HasModel
@@ -55,6 +57,8 @@ class Result:
 
     def final(self, measure: str | None = None, statistic: str = "worst") -> float:
         """A figure of the last evaluation, on the test rows where there are any; by default accuracy, or the loss."""
+        optional(text, "measure", measure)
+        text("statistic", statistic)
         measured = main_part(self.summary)
         measure = measure or ("accuracy" if "accuracy" in measured else "loss")
         if measure not in measured:
@@ -67,7 +71,14 @@ class Result:
         """Draw worst, mean and best over the rounds, or one pooled measure over `x`, such as "exchanges"."""
         from fedsaddle.report.plots import pooled, progress
 
-        name = self.summary["algorithm"]
-        if measure is None:
-            return progress(self.history, Path(path), title=name)
-        return pooled({name: self.history}, measure, Path(path), x=x, title=name)
+        name, file = self.summary["algorithm"], checked_path("path", path)
+        optional(text, "measure", measure)
+        text("x", x)
+        if file.is_dir():
+            raise BadInput("path", str(file), "is a folder; name a file in it, such as plot.svg")
+        try:
+            if measure is None:
+                return progress(self.history, file, title=name)
+            return pooled({name: self.history}, measure, file, x=x, title=name)
+        except OSError as reason:
+            raise BadInput("path", str(file), f"cannot be written: {reason.strerror}; name another file") from None

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedsaddle import arguments
 from fedsaddle.algorithms.protocols import Algorithm
-from fedsaddle.arguments import flag, number, whole
+from fedsaddle.arguments import flag, function, number, whole
 from fedsaddle.config.build import MeasureSpec, build_measures
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Lazy, Stacked
@@ -105,9 +106,8 @@ def run(
         lost_replies=number("lost_replies", lost_replies, least=0, below=1),
     )
     taken = build_measures(measures)
-    for key, call in (("watch", watch), ("stop", stop), ("begun", begun), ("extend", extend), ("warn", warn)):
-        if call is not None and not callable(call):
-            raise BadInput(key, call, "must be a function")
+    _check_functions(watch, stop, begun, extend, warn)
+    arguments.optional(arguments.text, "name", name)
     train, test = _rows(data)
     train = check_rows(algorithm, train, test)
     folder = _folder(out, resume)
@@ -121,7 +121,7 @@ def run(
         folder,
         watch,
         stop or (lambda: False),
-        extend,
+        None if extend is None else _checked(extend),
     )
     if folder is not None:
         folder.prepare(resume)
@@ -134,6 +134,26 @@ def run(
     return loop.go()
 
 
+def _check_functions(watch: object, stop: object, begun: object, extend: object, warn: object) -> None:
+    """Validate what the run calls back, and with how many arguments."""
+    for key, call, takes in (("watch", watch, 2), ("stop", stop, 0), ("begun", begun, 0), ("extend", extend, 1)):
+        if call is not None:
+            function(key, call, takes)
+    function("warn", warn, 1)
+
+
+def _checked(extend: Callable[[Result], Record]) -> Callable[[Result], Record]:
+    """The same function, refused where it gives no dictionary."""
+
+    def extended(result: Result) -> Record:
+        found: object = extend(result)
+        if not isinstance(found, dict):
+            raise BadInput("extend", type(found).__name__, "must give a dictionary for the summary")
+        return found
+
+    return extended
+
+
 def _rows(data: object) -> tuple[Rows, Stacked | None]:
     """Training rows and test rows."""
     if isinstance(data, FederatedData):
@@ -144,11 +164,10 @@ def _rows(data: object) -> tuple[Rows, Stacked | None]:
 
 
 def _folder(out: object, resume: object) -> RunFolder | None:
-    if out is not None and not isinstance(out, str | Path):
-        raise BadInput("out", out, "give the path of a folder")
-    if flag("resume", resume) and out is None:
+    path = arguments.optional(arguments.path, "out", out)
+    if flag("resume", resume) and path is None:
         raise BadInput("resume", True, "say with `out` which folder to resume")
-    return None if out is None else RunFolder(Path(out))
+    return None if path is None else RunFolder(path)
 
 
 def _engine(

@@ -124,14 +124,22 @@ def start(how: Hyperparameters, clients: Clients) -> StageState:
 
 def window(how: Hyperparameters, stage: int) -> int:
     """I_s."""
-    return ceil(at(how.local_steps, stage))
+    return _length("local_steps", how.local_steps, stage)
 
 
 def stage_rounds(how: Hyperparameters, stage: int) -> int:
     """R_s: given, or as many as the stage's T_0 steps need."""
     if how.stage_steps is not None:
-        return ceil(at(how.stage_steps, stage) / window(how, stage))
-    return STAGE_ROUNDS if how.stage_rounds is None else ceil(at(how.stage_rounds, stage))
+        return ceil(_length("stage_steps", how.stage_steps, stage) / window(how, stage))
+    return STAGE_ROUNDS if how.stage_rounds is None else _length("stage_rounds", how.stage_rounds, stage)
+
+
+def _length(key: str, length: int | Schedule, stage: int) -> int:
+    """A length in stage `stage`, rounded up; a schedule may grow too far."""
+    found = at(length, stage)
+    if not 0 < found <= MOST_STEPS:
+        raise BadInput(key, found, f"is its value in stage {stage + 1}; must be above 0 and at most {MOST_STEPS:,}")
+    return ceil(found)
 
 
 def begin(how: Hyperparameters, server: StageState, clients: Clients, rng: np.random.Generator) -> tuple[Ints, Start]:

@@ -118,8 +118,8 @@ class FedX2:
         buffers.check_sharing(self)
         number("tracking", self.tracking, above=0, most=1)
         number("averaging", self.averaging, above=0, most=1)
-        if self.pair_cap is not None and self.pair_cap != math.inf:  # infinity never caps
-            number("pair_cap", self.pair_cap, above=0)
+        if self.pair_cap is not None:
+            number("pair_cap", self.pair_cap, above=0, infinite=True)  # infinity never caps
 
     def start(self, clients: Clients) -> FedX2State:
         """Line 2."""

@@ -5,14 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedsaddle.arguments import whole
 from fedsaddle.errors import BadInput
+
+MOST_UNITS = 10_000_000  # of a layer
+MOST_PIXELS = 10_000  # on a side
+
+
+def check_units(key: str, value: object) -> None:
+    """Validate the width of a layer: inputs, units, channels or scores."""
+    whole(key, value, most=MOST_UNITS)
 
 
 def logistic_regression(inputs: int, classes: int) -> nn.Module:
     """A linear map from features to class scores, starting from zero."""
+    check_units("inputs", inputs)
+    check_units("classes", classes)
     layer = nn.Linear(inputs, classes)
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
@@ -27,13 +39,28 @@ def mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Module:
         hidden: Units of each hidden layer, such as [50, 50].
         outputs: Scores.
     """
-    if min(hidden, default=1) < 1:
-        raise BadInput("hidden", list(hidden), "every layer needs at least one unit")
+    check_units("inputs", inputs)
+    _check_hidden(hidden)
+    check_units("outputs", outputs)
     parts: list[nn.Module] = [nn.Flatten()]
     widths = [inputs, *hidden]
     for a, b in pairwise(widths):
         parts += [nn.Linear(a, b), nn.ReLU()]
     return nn.Sequential(*parts, nn.Linear(widths[-1], outputs))
+
+
+def _check_hidden(hidden: object) -> None:
+    """Validate the widths of hidden layers; there may be none."""
+    row = hidden.ndim == 1 if isinstance(hidden, np.ndarray) else isinstance(hidden, Sequence)
+    if not row or isinstance(hidden, str | bytes):
+        raise BadInput("hidden", hidden, "must be a list of the layers' units, such as [50, 50]")
+    assert isinstance(hidden, Sequence | np.ndarray)
+    for width in hidden:
+        try:
+            check_units("hidden", width)
+        except BadInput as error:
+            remedy = f"every layer needs at least one unit; each {error.remedy}"
+            raise BadInput("hidden", list(hidden), remedy) from None
 
 
 class CharacterGru(nn.Module):
@@ -47,9 +74,8 @@ class CharacterGru(nn.Module):
 
     def __init__(self, characters: int = 86, embedding: int = 50, units: int = 50) -> None:
         super().__init__()
-        for key, value in (("embedding", embedding), ("units", units)):
-            if value < 1:
-                raise BadInput(key, value, "must be at least 1")
+        for key, value in (("characters", characters), ("embedding", embedding), ("units", units)):
+            check_units(key, value)
         self.embed = nn.Embedding(characters, embedding)
         self.gru = nn.GRU(embedding, units, batch_first=True)
         self.read = nn.Linear(units, characters)
@@ -94,6 +120,9 @@ class McMahanCnn(nn.Module):
 
     def __init__(self, channels: int = 1, classes: int = 10, side: int = 28) -> None:
         super().__init__()
+        check_units("channels", channels)
+        check_units("classes", classes)
+        whole("side", side, least=4, most=MOST_PIXELS)
         self.conv1 = nn.Conv2d(channels, 32, 5, padding=2)
         self.conv2 = nn.Conv2d(32, 64, 5, padding=2)
         self.hidden = nn.Linear(64 * (side // 4) ** 2, 512)

@@ -7,7 +7,8 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from fedsaddle.errors import BadInput
+from fedsaddle.arguments import choice
+from fedsaddle.problems.models.papers import check_units
 
 Normalisation = Literal["group", "none", "batch"]
 PLAN = (1, "pool", 2, "pool", 4, 4, "pool", 8, 8, "pool", 8, 8, "pool")  # channels in units of `width`
@@ -37,10 +38,8 @@ class Vgg11(nn.Module):
     ) -> None:
         super().__init__()
         for key, value in (("channels", channels), ("classes", classes), ("width", width)):
-            if value < 1:
-                raise BadInput(key, value, "must be at least 1")
-        if normalisation not in ("group", "none", "batch"):
-            raise BadInput("normalisation", normalisation, "choose one of group, none, batch")
+            check_units(key, value)
+        choice("normalisation", normalisation, ("group", "none", "batch"))
         parts: list[nn.Module] = []
         into = channels
         for step in PLAN:
