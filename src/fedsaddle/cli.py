@@ -67,10 +67,10 @@ def run(
     A CSV or Parquet table with --site and --label trains for the AUROC and compares with FedAvg.
     """
     from fedsaddle.commands.run import run as go
-    from fedsaddle.commands.table_config import TABLES, Own
+    from fedsaddle.commands.table_config import TABLES, TableConfig
 
     table = config if config.suffix.lower() in TABLES else None
-    own = Own.asked(table, site, label, positive=positive, image=image, together=together)
+    own = TableConfig.asked(table, site, label, positive=positive, image=image, together=together)
     changes = [*(set or []), *([f'engine.name="{engine}"'] if engine else [])]
     raise typer.Exit(go(config, changes, out, resume, own))
 
@@ -87,9 +87,9 @@ def init(
 ) -> None:
     """Write a config to start from, with every key explained."""
     from fedsaddle.commands.init import init as go
-    from fedsaddle.commands.table_config import Own
+    from fedsaddle.commands.table_config import TableConfig
 
-    go(path, Own.asked(csv, site, label, positive=positive, image=image, together=together))
+    go(path, TableConfig.asked(csv, site, label, positive=positive, image=image, together=together))
 
 
 @app.command("list")

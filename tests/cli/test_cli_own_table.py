@@ -15,7 +15,7 @@ from cli_command import fedsaddle, no_pictures
 from PIL import Image
 
 from fedsaddle.config.build import build
-from fedsaddle.config.schema import validated
+from fedsaddle.config.schema import validate_config
 
 SITES = {"Central": 120, "North": 80, "Lake": 30, "Hut": 12}
 SHORT = ("--set", "run.rounds=6", "--set", "run.evaluate_every=3")
@@ -88,7 +88,7 @@ def test_plain_pytorch_loads_the_model_and_scores_rows_of_the_file(finished):
     )
     scores = json.loads(said.stdout)
     assert len(scores) == sum(SITES.values())
-    built = build(validated(json.loads((out / "config.json").read_text())))
+    built = build(validate_config(json.loads((out / "config.json").read_text())))
     module = built.algorithm.problem.model
     from safetensors.torch import load_file
 
@@ -142,7 +142,7 @@ def test_the_rarer_label_is_the_positive_one_unless_named(tmp_path):
         config = tmp_path / f"{positive}.toml"
         said = fedsaddle("init", config, "--csv", table, "--site", "hospital", "--label", "outcome", *extra)
         assert said.code == 0, said.err
-        assert build(validated(tomllib.loads(config.read_text()))).data.classes[1] == positive
+        assert build(validate_config(tomllib.loads(config.read_text()))).data.classes[1] == positive
 
 
 @pytest.mark.parametrize(

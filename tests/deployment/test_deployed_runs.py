@@ -11,7 +11,7 @@ import torch
 from in_process import config, deployed, simulated, sites
 
 from fedsaddle.config.build import build
-from fedsaddle.config.schema import Config, validated
+from fedsaddle.config.schema import Config, validate_config
 from fedsaddle.deployment.messages import Answer, Request
 from fedsaddle.deployment.site import SiteService, SiteSettings
 from fedsaddle.deployment.transport import Arrival, InProcess
@@ -134,7 +134,7 @@ def test_a_model_that_no_site_can_measure_has_diverged(tmp_path):
     ids=["measures", "noise"],
 )
 def test_what_only_a_simulation_can_do_is_refused(section, asked, complaint, tmp_path):
-    given = validated(
+    given = validate_config(
         {
             "data": {"name": "file", "path": "rows.csv"},
             "split": {"name": "natural"},
@@ -322,8 +322,8 @@ def test_files_of_the_sites_own(tmp_path):
         "algorithm": {"name": "DRFA", "local_steps": 3, "batch_size": 4},
         "run": {"rounds": 5, "dtype": "float64"},
     }
-    pooled = validated(sections)
-    own = validated({**sections, "data": {k: v for k, v in sections["data"].items() if k != "path"}})
+    pooled = validate_config(sections)
+    own = validate_config({**sections, "data": {k: v for k, v in sections["data"].items() if k != "path"}})
     made = {
         i: SiteService(own, SiteSettings(f"site-{i + 1}", tmp_path / f"site-{i + 1}.csv", tmp_path / f"disk-{i}"))
         for i in range(3)
@@ -340,7 +340,7 @@ def test_another_target_is_another_run(tmp_path):
         (tmp_path / f"site-{i + 1}.csv").write_text("\n".join(["dose,ill,old", *rows]) + "\n")
 
     def given(target: str) -> Config:
-        return validated(
+        return validate_config(
             {
                 "data": {"name": "file", "path": "rows.csv", "target": target, "features": ["dose"], "test_share": 0.0},
                 "split": {"name": "natural"},

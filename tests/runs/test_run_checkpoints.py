@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedsaddle.atomic import write_atomically
 from fedsaddle.errors import BadCheckpoint
-from fedsaddle.runs.checkpoints import FORMAT, Checkpoints, restored
+from fedsaddle.runs.checkpoints import FORMAT, Checkpoints, restore_record
 from fedsaddle.runs.run import run
 
 
@@ -149,7 +149,7 @@ def test_what_is_saved_comes_back(tmp_path):
     found, refused = folder.newest()
     assert refused == []
     assert (found.rounds, found.notes) == (3, {"note": [1.5, None]})
-    back = restored(State(torch.zeros(3)), found.server)
+    back = restore_record(State(torch.zeros(3)), found.server)
     assert torch.equal(back.w, state.w)
     assert (back.rounds, back.mean, back.scale) == (3, None, 0.1 + 0.2)
     assert found.memory.keys() == memory.keys()
@@ -174,7 +174,7 @@ def test_no_checkpoint_yet(tmp_path):
 
 def test_a_state_of_another_version():
     with pytest.raises(BadCheckpoint, match=r"it has \['w'\], expected \['mean', 'rounds', 'scale', 'w'\]"):
-        restored(State(torch.zeros(1)), {"w": torch.zeros(1)})
+        restore_record(State(torch.zeros(1)), {"w": torch.zeros(1)})
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):

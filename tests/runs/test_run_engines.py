@@ -14,7 +14,7 @@ import fedsaddle as fs
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Clients, ClientsState, Remembers, merged
+from fedsaddle.federation.clients import Clients, ClientsState, Remembers, merge_repeats
 from fedsaddle.federation.randomness import ClientKeys
 from fedsaddle.federation.reduction import Reduction
 from fedsaddle.problems.auc import MinimaxAuc
@@ -47,7 +47,7 @@ class Backwards(Clients):
         self.kept |= self.pending
 
     def ask(self, cohort, task, sent, *, weights=None):
-        clients, own_weights = merged(cohort, weights, self.count)
+        clients, own_weights = merge_repeats(cohort, weights, self.count)
         replies = {i: self._one(i, task, sent) for i in reversed(clients.tolist())}
         self.exchange += 1
         reduction = Reduction()

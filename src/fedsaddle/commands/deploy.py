@@ -11,7 +11,7 @@ from fedsaddle.deployment.preflight import require_deployable, require_nvflare
 from fedsaddle.deployment.project import EXAMPLE, FILE, read_project
 from fedsaddle.errors import BadInput, MissingData
 
-OWN_ROWS = """[data]
+SITE_DATA = """[data]
 name = "file"                    # each site reads its own file: `data` under [sites.NAME] of deployment.toml
 target = "label"                 # the column to predict
 test_share = 0.2                 # held out at each site, where it has no test file
@@ -30,7 +30,7 @@ def init(folder: Path, sites: int, server: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     listed = "".join(f'[sites.site-{i}]\ndata = "/path/at/site-{i}/rows.csv"\n\n' for i in range(1, sites + 1))
     text = EXAMPLE.format(
-        name=_plain(folder.resolve().name),
+        name=_slug(folder.resolve().name),
         server=server,
         port=8002,
         admin_port=8003,
@@ -41,7 +41,7 @@ def init(folder: Path, sites: int, server: str) -> None:
     config = folder / "fedsaddle.toml"
     if not config.exists():
         head, _, rest = CONFIG.partition("[data]")
-        run = head + OWN_ROWS + "\n[model]" + rest.partition("[model]")[2]
+        run = head + SITE_DATA + "\n[model]" + rest.partition("[model]")[2]
         write_atomically(config, run.replace("sampled_clients = 10", f"sampled_clients = {sites:<2}").encode())
     print(f"written to {folder}; put in the sites and their paths, then: fedsaddle deploy provision {folder}")
 
@@ -102,6 +102,6 @@ def kit_of(folder: Path, name: str | None) -> Path:
     return kit
 
 
-def _plain(name: str) -> str:
+def _slug(name: str) -> str:
     kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in name.lower()).strip("-")
     return kept[:40] or "trial"

@@ -19,7 +19,7 @@ from fedsaddle.deployment.project import EXAMPLE, FILE, read_project
 from fedsaddle.deployment.site_files import write_site_files
 from fedsaddle.errors import BadInput
 from fedsaddle.report.tables import console, one_run
-from fedsaddle.runs.interruption import stoppable
+from fedsaddle.runs.interruption import terminate_as_interrupt
 from fedsaddle.runs.run import run
 
 CONFIG = """\
@@ -58,7 +58,7 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
     def say(text: str) -> None:
         screen.print(f"{time.monotonic() - clock:5.1f} s  {text}", highlight=False, markup=False, soft_wrap=True)
 
-    with stoppable(), tempfile.TemporaryDirectory(prefix="fedsaddle-") as name, ExitStack() as stack:
+    with terminate_as_interrupt(), tempfile.TemporaryDirectory(prefix="fedsaddle-") as name, ExitStack() as stack:
         folder = Path(name)
         text = CONFIG.format(sites=sites) if config is None else config.read_text()
         write_atomically(folder / "fedsaddle.toml", text.encode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedsaddle.atomic import write_atomically
-from fedsaddle.commands.table_config import Own
+from fedsaddle.commands.table_config import TableConfig
 from fedsaddle.errors import BadInput
 
 EXAMPLE = """\
@@ -48,7 +48,7 @@ name = "vectorised"              # or "serial"
 """
 
 
-def init(path: Path, own: Own | None = None) -> None:
+def init(path: Path, own: TableConfig | None = None) -> None:
     """Write the example config, or one for a table of one's own, but never over another file."""
     if path.exists():
         raise BadInput("path", str(path), "exists already; choose another name")

@@ -12,9 +12,9 @@ from rich.console import Console
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.atomic import write_atomically
 from fedsaddle.commands.model_loader import write_loader
-from fedsaddle.commands.table_config import Own
-from fedsaddle.config.build import Built, build, build_algorithm, precision
-from fedsaddle.config.schema import Config, Named, ProblemSection, changed, read_config
+from fedsaddle.commands.table_config import TableConfig
+from fedsaddle.config.build import Experiment, build, build_algorithm, precision
+from fedsaddle.config.schema import Config, NamedSection, ProblemSection, config_with, read_config
 from fedsaddle.data.describe import describe
 from fedsaddle.errors import BadInput, Diverged
 from fedsaddle.metrics.ranking import Ranking
@@ -22,37 +22,37 @@ from fedsaddle.report import plots, roc
 from fedsaddle.report.progress import Progress
 from fedsaddle.report.tables import console, one_run
 from fedsaddle.runs.folder import Record, RunFolder
-from fedsaddle.runs.interruption import Interruption, stoppable
+from fedsaddle.runs.interruption import Interruption, terminate_as_interrupt
 from fedsaddle.runs.result import Result
-from fedsaddle.runs.resume import same_config
+from fedsaddle.runs.resume import require_same_config
 from fedsaddle.runs.run import run as run_loop
 
 INTERRUPTED = 130
 BASELINE = "FedAvg"  # what a run for the AUROC is compared with
 
 
-def run(path: Path, changes: list[str], out: Path | None, resume: bool, own: Own | None = None) -> int:
+def run(path: Path, changes: list[str], out: Path | None, resume: bool, own: TableConfig | None = None) -> int:
     """Run a config, or the one for a table of one's own; the exit code tells how it ended."""
     text = None if own is None else own.config()
-    config = read_config(path, changes) if text is None else changed(tomllib.loads(text), changes)
+    config = read_config(path, changes) if text is None else config_with(tomllib.loads(text), changes)
     folder = RunFolder(out or Path("runs") / path.stem)
     if config.engine.name == "nvflare":
-        return _deployed(config, path, folder.path, resume, own)
+        return _run_at_sites(config, path, folder.path, resume, own)
     if resume:
-        config = same_config(config, folder)
+        config = require_same_config(config, folder)
     built = build(config)
     with Interruption() as interruption:
         return Simulation(config, built, folder, resume, interruption, table=text).go()
 
 
-def _deployed(config: Config, path: Path, out: Path, resume: bool, own: Own | None) -> int:
+def _run_at_sites(config: Config, path: Path, out: Path, resume: bool, own: TableConfig | None) -> int:
     from fedsaddle.commands.run_deployed import run_deployed
 
     if own is not None:
         remedy = "for a table of your own write a config first, with `fedsaddle init --csv`, and run that"
         raise BadInput("engine.name", "nvflare", remedy)
     try:
-        with stoppable():
+        with terminate_as_interrupt():
             return run_deployed(config, path, out, resume)
     except KeyboardInterrupt:
         Console(stderr=True).print("interrupted; the job was ended, go on with --resume", highlight=False)
@@ -64,7 +64,7 @@ class Simulation:
     """A run on this machine, with the run it is compared with, and what is printed and drawn of both."""
 
     config: Config
-    built: Built
+    built: Experiment
     folder: RunFolder
     resume: bool
     interruption: Interruption
@@ -91,7 +91,7 @@ class Simulation:
             return INTERRUPTED
         return 0
 
-    def _run(self, config: Config, built: Built, folder: RunFolder, progress: Progress, aloud: bool) -> Result:
+    def _run(self, config: Config, built: Experiment, folder: RunFolder, progress: Progress, aloud: bool) -> Result:
         """The run that was asked for, or the one it is compared with."""
         settings, about = config.run, describe(built.data)
 
@@ -132,7 +132,7 @@ class Simulation:
         if ours is None:
             return {}
         found = {self.config.algorithm.name: ours}
-        if _compares(self.config):
+        if _has_baseline(self.config):
             theirs = self._compare(result)
             if theirs is None:
                 return {}
@@ -188,7 +188,7 @@ class Simulation:
         return "training" if self.built.data.test is None else "test"
 
 
-def _compares(config: Config) -> bool:
+def _has_baseline(config: Config) -> bool:
     """Whether the run is one for the AUROC, and the comparison is not switched off."""
     return config.run.compare and config.problem.name == "auc"
 
@@ -198,7 +198,7 @@ def _baseline(config: Config, algorithm: Algorithm[Any], rounds: int) -> Config:
     own = {k: getattr(algorithm, k, None) for k in ("sampled_clients", "local_steps", "batch_size")}
     return config.model_copy(
         update={
-            "algorithm": Named(name=BASELINE, **{k: v for k, v in own.items() if isinstance(v, int)}),
+            "algorithm": NamedSection(name=BASELINE, **{k: v for k, v in own.items() if isinstance(v, int)}),
             "problem": ProblemSection(name="supervised", loss="logistic"),
             "run": config.run.model_copy(update={"rounds": rounds, "target": None, "measures": []}),
         }

@@ -18,7 +18,7 @@ from fedsaddle.report import plots
 from fedsaddle.report.progress import Progress
 from fedsaddle.report.tables import console, of_sites, one_run
 from fedsaddle.runs.folder import RunFolder
-from fedsaddle.runs.resume import same_config
+from fedsaddle.runs.resume import require_same_config
 
 
 class RunEnded(FedSaddleError):
@@ -79,7 +79,7 @@ def resumed_name(config: Config, folder: RunFolder) -> str:
     if not folder.deployment.exists():
         where = str(folder.path)
         raise MissingData(f"--out = {where!r}: no deployed run to resume there; leave out --resume to begin one")
-    same_config(config, folder)
+    require_same_config(config, folder)
     return str(json.loads(folder.deployment.read_text())["run"])
 
 

@@ -52,7 +52,7 @@ compare = true                   # FedAvg on cross-entropy, same model, rounds a
 
 
 @dataclass(frozen=True)
-class Own:
+class TableConfig:
     """Which columns of a table are what."""
 
     table: Path
@@ -63,7 +63,7 @@ class Own:
     together: str | None = None
 
     @classmethod
-    def asked(cls, table: Path | None, site: str | None, label: str | None, **others: str | None) -> Own | None:
+    def asked(cls, table: Path | None, site: str | None, label: str | None, **others: str | None) -> TableConfig | None:
         """What the options of the command line ask for; None without a table."""
         if table is None:
             for key, value in {"site": site, "label": label, **others}.items():
@@ -81,23 +81,23 @@ class Own:
     def config(self) -> str:
         """The config as TOML; the table is read, so that what is wrong with it is said now."""
         positive, about = self._positive()
-        lines = [f"path = {said(str(self.table))}", f"target = {said(self.label)}", f"client = {said(self.site)}"]
-        lines += [f"positive = {said(positive):<20} # {about}"]
+        lines = [f"path = {toml_string(str(self.table))}", f"target = {toml_string(self.label)}", f"client = {toml_string(self.site)}"]
+        lines += [f"positive = {toml_string(positive):<20} # {about}"]
         if self.together is not None:
-            lines += [f"together = {said(self.together):<20} # all trained on, or all held out"]
+            lines += [f"together = {toml_string(self.together):<20} # all trained on, or all held out"]
         if self.table.suffix.lower() == ".tsv":
             lines += ['delimiter = "\\t"']
         if self.image is None:
             return TEMPLATE.format(
                 data="\n".join(['name = "file"', *lines]),
-                site=said(self.site),
+                site=toml_string(self.site),
                 model='name = "logistic"                # or "mlp" with hidden = [50, 50]',
                 step=1.0,
             )
-        lines += [f"file = {said(self.image)}", "size = 28                        # pictures are resized to this side"]
+        lines += [f"file = {toml_string(self.image)}", "size = 28                        # pictures are resized to this side"]
         return TEMPLATE.format(
             data="\n".join(['name = "pictures"', *lines]),
-            site=said(self.site),
+            site=toml_string(self.site),
             model='name = "cnn"                     # or "logistic", "mlp", "vgg11", "resnet18"',
             step=0.1,
         )
@@ -126,6 +126,6 @@ class Own:
         return classes[at], f"{counts[at] / counts.sum():.1%} of {counts.sum():,} rows"
 
 
-def said(text: str) -> str:
+def toml_string(text: str) -> str:
     """A string as TOML writes it."""
     return json.dumps(text, ensure_ascii=False)

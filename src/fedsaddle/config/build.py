@@ -14,7 +14,7 @@ from fedsaddle.config.parts import arguments_of
 from fedsaddle.config.problem import NamedModel, build_problem
 from fedsaddle.config.registry import ALGORITHMS, DATASETS, MEASURES, SPLITS, entry, find
 from fedsaddle.config.schema import Config
-from fedsaddle.config.validate import checked
+from fedsaddle.config.validate import check_options
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.noise import Noise
 from fedsaddle.data.store import Stacked
@@ -26,7 +26,7 @@ MeasureSpec = str | Mapping[str, Any] | Measure  # a name, a table with a name a
 
 
 @dataclass(frozen=True)
-class Built:
+class Experiment:
     """A config turned into objects."""
 
     data: FederatedData
@@ -35,14 +35,14 @@ class Built:
     measures: tuple[Measure, ...] = ()
 
 
-def build(config: Config) -> Built:
+def build(config: Config) -> Experiment:
     """Load the data, make the model, the problem and the algorithm; nothing is written."""
     with within("run"):
         measures = build_measures(config.run.measures, "run.measures")
     data = build_data(config)
     with precision(config.run.dtype):
         algorithm, model = build_algorithm(config, data)
-        return Built(cast(data, config.run.dtype), algorithm, model, measures)
+        return Experiment(cast(data, config.run.dtype), algorithm, model, measures)
 
 
 def build_data(config: Config) -> FederatedData:
@@ -50,24 +50,24 @@ def build_data(config: Config) -> FederatedData:
     make_data = find(DATASETS, "data.name", config.data.name)
     make_split = find(SPLITS, "split.name", config.split.name)
     with within("split"):
-        rule = make_split(**checked("split", make_split, config.split.options()))
+        rule = make_split(**check_options("split", make_split, config.split.options()))
     options = config.data.options()
     if "path" in options:
         options["path"] = str(options["path"])
     with within("data"):
-        dataset = make_data(**checked("data", make_data, options))
+        dataset = make_data(**check_options("data", make_data, options))
     with within("split"):
         data = federate(dataset, rule, config.run.seed, config.data.test_share, config.data.stratify)
     with within("noise"):
         data = Noise(**config.noise.model_dump()).apply(data, config.run.seed)
-    if _centralised(config):
+    if _is_centralised(config):
         data = data.in_one_place()
     with within("data"):
         share = config.data.positives_per_batch
         return data if share is None else data.balanced(share)
 
 
-def _centralised(config: Config) -> bool:
+def _is_centralised(config: Config) -> bool:
     """Whether the algorithm wants all rows at one client; an unknown algorithm is named later."""
     known = ALGORITHMS.get(config.algorithm.name)
     bound = {} if known is None else known.fixed
@@ -133,7 +133,7 @@ def _measure(given: MeasureSpec, key: str) -> Measure:
     if not isinstance(table.get("name"), str):
         raise BadInput("measures", given, f"write a name or a table with one, of {', '.join(MEASURES)}")
     make = find(MEASURES, key, table.pop("name"))
-    options = checked(f"{key}.{make.name}", make, table)
+    options = check_options(f"{key}.{make.name}", make, table)
     with within(f"{key}.{make.name}"):
         measure: Measure = make(**options)
     return measure
@@ -169,8 +169,8 @@ def load(
         raise BadInput("options", options, 'give a dictionary, such as {"images": True}')
     if noise is not None and not isinstance(noise, Noise):
         raise BadInput("noise", noise, "give fs.Noise(...)")
-    rule = make_split(**checked("split", make_split, split_options))
-    data = federate(make_data(**checked("options", make_data, options or {})), rule, seed, test_share, stratify)
+    rule = make_split(**check_options("split", make_split, split_options))
+    data = federate(make_data(**check_options("options", make_data, options or {})), rule, seed, test_share, stratify)
     return data if noise is None else noise.apply(data, seed)
 
 

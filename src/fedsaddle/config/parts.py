@@ -20,7 +20,7 @@ from fedsaddle.config.registry import (
     Entry,
     find,
 )
-from fedsaddle.config.validate import checked
+from fedsaddle.config.validate import check_options
 from fedsaddle.errors import BadInput, within
 from fedsaddle.numerics.projections import Projection
 from fedsaddle.numerics.regularisers import Regulariser
@@ -48,7 +48,7 @@ def arguments_of(
     options = {key: _tuples(value) for key, value in given.items()}
     for key in options.keys() & inspect.signature(make).parameters.keys():
         options[key] = _part(f"{section}.{key}", hints.get(key), options[key])
-    return checked(section, make, options, built)
+    return check_options(section, make, options, built)
 
 
 def _part(key: str, hint: Any, value: Any) -> Any:

@@ -12,7 +12,7 @@ from torch import nn
 
 from fedsaddle.config.parts import arguments_of
 from fedsaddle.config.registry import ALGORITHMS, MODELS, PROBLEMS, RISKS, entry, find
-from fedsaddle.config.schema import Config, Named
+from fedsaddle.config.schema import Config, NamedSection
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.errors import BadInput, within
 from fedsaddle.problems.facts import DataFacts
@@ -26,7 +26,7 @@ FACTS = ("facts", "model_for")  # what `from_data` is given beside the options
 class NamedModel:
     """The model that a config names: called with a number of scores, it makes it; then it knows its arguments."""
 
-    section: Named
+    section: NamedSection
     facts: DataFacts
     arguments: dict[str, Any] = field(default_factory=dict)
 

@@ -8,18 +8,18 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedsaddle.config.validate import plain
+from fedsaddle.config.validate import to_bad_input
 from fedsaddle.errors import BadInput, MissingData, within
 from fedsaddle.metrics.target import Target
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
-_NAMED = ConfigDict(extra="allow", strict=True)
+_OPEN = ConfigDict(extra="allow", strict=True)
 
 
-class Named(BaseModel):
+class NamedSection(BaseModel):
     """A section that names a thing; its other keys are that thing's own."""
 
-    model_config = _NAMED
+    model_config = _OPEN
     name: str
 
     def options(self) -> dict[str, Any]:
@@ -27,7 +27,7 @@ class Named(BaseModel):
         return dict(self.model_extra or {})
 
 
-class DataSection(Named):
+class DataSection(NamedSection):
     """Which rows."""
 
     test_share: float = Field(0.2, ge=0, lt=1)
@@ -35,7 +35,7 @@ class DataSection(Named):
     positives_per_batch: float | None = Field(None, gt=0, lt=1)
 
 
-class ProblemSection(Named):
+class ProblemSection(NamedSection):
     """Which objective; the other keys are that problem's own: `loss` and `l2` of the supervised one, ..."""
 
     name: str = "supervised"
@@ -82,9 +82,9 @@ class Config(BaseModel):
 
     model_config = _STRICT
     data: DataSection
-    split: Named
-    model: Named
-    algorithm: Named
+    split: NamedSection
+    model: NamedSection
+    algorithm: NamedSection
     problem: ProblemSection = ProblemSection()
     noise: NoiseSection = NoiseSection()
     run: RunSection = RunSection()
@@ -101,17 +101,17 @@ def read_config(path: Path, changes: list[str] | None = None) -> Config:
         raise BadInput("config", str(path), f"cannot be read: {error.strerror}; name a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput("config", str(path), f"is not valid TOML: {error}") from None
-    return changed(content, changes)
+    return config_with(content, changes)
 
 
-def changed(content: dict[str, Any], changes: list[str] | None = None) -> Config:
+def config_with(content: dict[str, Any], changes: list[str] | None = None) -> Config:
     """A dictionary with `a.b=c` changes as a config."""
     for change in changes or []:
         apply_change(content, change)
-    return validated(content)
+    return validate_config(content)
 
 
-def validated(content: dict[str, Any]) -> Config:
+def validate_config(content: dict[str, Any]) -> Config:
     """A dictionary as a config, or one plain complaint."""
     try:
         config = Config(**content)
@@ -120,7 +120,7 @@ def validated(content: dict[str, Any]) -> Config:
         section = Config.model_fields.get(str(first["loc"][0]))
         kind = section.annotation if section is not None and len(first["loc"]) > 1 else Config
         known = kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else {}
-        raise plain("", first, known) from None
+        raise to_bad_input("", first, known) from None
     if config.run.target is not None:
         with within("run"):
             Target.parse(config.run.target)

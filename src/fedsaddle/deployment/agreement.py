@@ -20,20 +20,20 @@ from fedsaddle.atomic import write_json
 from fedsaddle.config.build import build_algorithm, cast, precision
 from fedsaddle.config.schema import Config
 from fedsaddle.data.federated import FederatedData
-from fedsaddle.data.files.shared_encoding import agree
+from fedsaddle.data.files.shared_encoding import merge_facts
 from fedsaddle.data.store import Stacked
 from fedsaddle.deployment.courier import Courier
 from fedsaddle.errors import BadCheckpoint
 from fedsaddle.runs.folder import RunFolder
 
 Facts = dict[str, Any]  # what a site tells of its rows, or what follows from all of them; plain JSON
-OWN = {"path", "test_path", "test_share"}  # keys of [data] that are each site's own affair
+SITE_KEYS = {"path", "test_path", "test_share"}  # keys of [data] that are each site's own affair
 
 
 def digests(config: Config) -> dict[str, str]:
     """Section -> digest of all that shapes a task."""
     sections: dict[str, Any] = {
-        "data": {k: v for k, v in config.data.model_dump(mode="json").items() if k not in OWN},
+        "data": {k: v for k, v in config.data.model_dump(mode="json").items() if k not in SITE_KEYS},
         "model": config.model.model_dump(mode="json"),
         "problem": config.problem.model_dump(mode="json"),
         "algorithm": config.algorithm.model_dump(mode="json"),
@@ -59,7 +59,7 @@ def agree_on_encoding(courier: Courier, config: Config, run: str, folder: RunFol
     facts = [replies[i] for i in range(len(names))]
     options = config.data.options()
     task, target = str(options.get("task", "auto")), str(options.get("target", "y"))
-    encoding = agree(facts, names, task, options.get("positive"), target)
+    encoding = merge_facts(facts, names, task, options.get("positive"), target)
     folder.path.mkdir(parents=True, exist_ok=True)
     folder.write_config(config.model_dump(mode="json"))  # before: the encoding is for this config and no other
     write_json(path, {"names": names, "told": facts, "agreed": encoding})

@@ -18,7 +18,7 @@ from fedsaddle.deployment.transport import Arrival, Transport
 from fedsaddle.errors import BadMessage, Diverged, NobodyAnswered, TooFewAnswered
 from fedsaddle.federation.wire import Kinds, Message, pack, unpack
 
-MOST_REST = 16  # rounds
+MAX_REST = 16  # rounds
 
 log = logging.getLogger("fedsaddle.server")
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class Attendance:
         client = fault.client
         self.left_out.setdefault(client, Counter())[str(fault)] += 1
         self.in_a_row[client] += 1
-        self.rests_until[client] = round + min(2 ** (self.in_a_row[client] - 1), MOST_REST)
+        self.rests_until[client] = round + min(2 ** (self.in_a_row[client] - 1), MAX_REST)
 
     def rests(self, client: int, round: int) -> bool:
         """Whether it is left alone in this round."""

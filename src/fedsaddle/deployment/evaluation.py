@@ -19,7 +19,7 @@ from fedsaddle.deployment.messages import Fault, FaultKind
 from fedsaddle.deployment.remote_clients import RemoteClients
 from fedsaddle.errors import BadMessage, TooFewAnswered
 from fedsaddle.metrics.evaluation import Measured, evaluate
-from fedsaddle.metrics.histograms import ScoreHistogram, merged, sigmoid_edges
+from fedsaddle.metrics.histograms import ScoreHistogram, merge_histograms, sigmoid_edges
 from fedsaddle.problems.protocols import Problem, Ranks
 from fedsaddle.runs.evaluation import Solution
 
@@ -99,14 +99,14 @@ class RemoteEvaluator:
                 {"w": at.model, "dual": at.dual, "part": part},
                 fingerprint=self.clients.fingerprint,
                 round=at.rounds,
-                check=lambda client, answer, told: proper(client, told, names),
+                check=lambda client, answer, told: check_measurements(client, told, names),
             )
         return self._told[part]
 
 
-def proper(client: int, told: Any, names: Set[str]) -> dict[str, Any] | Fault:
+def check_measurements(client: int, told: Any, names: Set[str]) -> dict[str, Any] | Fault:
     """What was told if it holds means of these names and can be used, else BadMessage or a fault."""
-    if not isinstance(told, dict) or not _whole(told.get("rows")):
+    if not isinstance(told, dict) or not _is_count(told.get("rows")):
         raise BadMessage("told no number of rows")
     if not told["rows"]:
         return told
@@ -116,7 +116,7 @@ def proper(client: int, told: Any, names: Set[str]) -> dict[str, Any] | Fault:
     for name, value in means.items():
         if not math.isfinite(value):
             return Fault(FaultKind.NOT_FINITE, client, name)
-    if "scores" in told and not _counts(told["scores"]):
+    if "scores" in told and not _is_histogram(told["scores"]):
         raise BadMessage(f"told score counts that are not twice {BINS} whole numbers")
     return told
 
@@ -128,7 +128,7 @@ def pooled_figures(sites: Sequence[ScoreHistogram]) -> dict[str, float]:
     """
     if not sites:
         return {}
-    together = merged(sites)
+    together = merge_histograms(sites)
     figures = {
         "auroc": together.auroc(),
         "partial_auroc_30": together.partial_auroc(0.3),
@@ -150,10 +150,10 @@ def pooled_figures(sites: Sequence[ScoreHistogram]) -> dict[str, float]:
     return found
 
 
-def _counts(scores: Any) -> bool:
+def _is_histogram(scores: Any) -> bool:
     both = isinstance(scores, list) and len(scores) == 2
-    return both and all(isinstance(s, list) and len(s) == BINS and all(map(_whole, s)) for s in scores)
+    return both and all(isinstance(s, list) and len(s) == BINS and all(map(_is_count, s)) for s in scores)
 
 
-def _whole(n: Any) -> bool:
+def _is_count(n: Any) -> bool:
     return isinstance(n, int) and not isinstance(n, bool) and n >= 0

@@ -14,7 +14,7 @@ from fedsaddle.deployment.messages import Fault, FaultKind
 from fedsaddle.engines.memory import Memory
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.federation.clients import Task
-from fedsaddle.federation.records import Seen, seen
+from fedsaddle.federation.records import Visibility, visibility
 
 
 def placeholder_rows(x: Tensor, y: Tensor) -> Stacked:
@@ -53,7 +53,7 @@ def _outline(sent: Any) -> list[Any]:
     ]
 
 
-def fault(client: int, reply: Any, proper: Any) -> Fault | None:
+def reply_fault(client: int, reply: Any, proper: Any) -> Fault | None:
     """What is wrong with a client's reply, beside a proper one; None if nothing is."""
 
     def wrong(detail: str) -> Fault:
@@ -61,7 +61,7 @@ def fault(client: int, reply: Any, proper: Any) -> Fault | None:
 
     if type(reply) is not type(proper):
         return wrong(f"a {type(reply).__name__}, not a {type(proper).__name__}")
-    for name, how in seen(type(proper)).items():
+    for name, how in visibility(type(proper)).items():
         value, like = getattr(reply, name), getattr(proper, name)
         if (value is None) != (like is None):
             return wrong(f"{'no' if value is None else 'an unasked'} {name!r}")
@@ -69,7 +69,7 @@ def fault(client: int, reply: Any, proper: Any) -> Fault | None:
             continue
         if not isinstance(value, Tensor) or value.dtype != like.dtype:
             return wrong(f"a {name!r} of another type")
-        free = 2 if how is Seen.POOLED else 0  # pooled rows may be many or few
+        free = 2 if how is Visibility.POOLED else 0  # pooled rows may be many or few
         if value.ndim != like.ndim or value.shape[:1] != like.shape[:1] or value.shape[free:] != like.shape[free:]:
             return wrong(f"a {name!r} of shape {tuple(value.shape)}, not {tuple(like.shape)}")
         if not bool(torch.isfinite(value).all()):

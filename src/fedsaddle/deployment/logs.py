@@ -11,7 +11,7 @@ FILE = "log.txt"
 
 
 @contextmanager
-def logged(log: logging.Logger, folder: Path) -> Iterator[None]:
+def log_to_folder(log: logging.Logger, folder: Path) -> Iterator[None]:
     """Let a logger write to the folder's log as well."""
     folder.mkdir(parents=True, exist_ok=True)
     handler = logging.FileHandler(folder / FILE, encoding="utf-8", delay=True)

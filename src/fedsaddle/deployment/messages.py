@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 from fedsaddle.errors import BadMessage, Refused
 
 PROTOCOL = 2  # since 2 an answer's failure has a kind and a detail
-MOST_DETAIL = 200  # characters of a site's own text that are shown
+MAX_DETAIL = 200  # characters of a site's own text that are shown
 
 
 class FaultKind(Enum):
@@ -63,13 +63,13 @@ class Fault:
         return _TEXT[self.kind].format(self.detail)
 
 
-class Facts(BaseModel):
+class MessagePart(BaseModel):
     """A part of a message: strict, and never changed."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
 
-class Typed(Facts):
+class TypedMessage(MessagePart):
     """A whole message, with the number of the protocol beside it."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _complaint(reason: ValidationError) -> str:
     return f"a message whose {where} is {first['input']!r:.40}"
 
 
-class Ask(Typed):
+class Ask(TypedMessage):
     """Server to sites: run a task of your algorithm."""
 
     run: str
@@ -111,7 +111,7 @@ class Ask(Typed):
     keep: dict[str, list[str]]  # client -> versions that may still be needed
 
 
-class Request(Typed):
+class Request(TypedMessage):
     """Server to sites: something other than a task, such as facts about the rows or the measures of a model."""
 
     do: str
@@ -120,7 +120,7 @@ class Request(Typed):
     nonce: str
 
 
-class Failure(Facts):
+class Failure(MessagePart):
     """Why a site could not answer. It names no data."""
 
     kind: Literal["refused", "failed"]  # who refuses will not change its mind
@@ -134,10 +134,10 @@ class Failure(Facts):
 
     def fault(self, client: int) -> Fault:
         """As the server counts it."""
-        return Fault(FaultKind(self.kind), client, f"{self.detail:.{MOST_DETAIL}}")
+        return Fault(FaultKind(self.kind), client, f"{self.detail:.{MAX_DETAIL}}")
 
 
-class Answer(Typed):
+class Answer(TypedMessage):
     """Site to server: what became of an ask or a request."""
 
     nonce: str

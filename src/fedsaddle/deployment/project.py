@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedsaddle.atomic import write_json
-from fedsaddle.config.validate import plain
+from fedsaddle.config.validate import to_bad_input
 from fedsaddle.deployment.courier import Patience
 from fedsaddle.errors import BadInput, MissingData
 
@@ -119,7 +119,7 @@ def read_project(folder: Path) -> Project:
     try:
         project = Project(**content)
     except ValidationError as error:
-        raise plain("", error.errors()[0], Deployment.model_fields) from None
+        raise to_bad_input("", error.errors()[0], Deployment.model_fields) from None
     for key, name in (("deployment.name", project.deployment.name), *(("sites", name) for name in project.names)):
         if not _NAME.fullmatch(name):
             raise BadInput(key, name, "use small letters, digits and '-'")

@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from fedsaddle.deployment.courier import Attendance, Courier
-from fedsaddle.deployment.expected_replies import ExpectedReplies, fault
+from fedsaddle.deployment.expected_replies import ExpectedReplies, reply_fault
 from fedsaddle.deployment.messages import Answer, Ask, Fault
-from fedsaddle.federation.clients import ClientsState, Ints, R, Task, merged
-from fedsaddle.federation.records import Seen, seen, tensors
+from fedsaddle.federation.clients import ClientsState, Ints, R, Task, merge_repeats
+from fedsaddle.federation.records import Visibility, tensors, visibility
 from fedsaddle.federation.reduction import Reduction
 from fedsaddle.federation.wire import Message, kinds_of
 
@@ -114,7 +114,7 @@ class RemoteClients:
 
     def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
         """Send, wait, check, and reduce in cohort order."""
-        clients, summed_weights = merged(cohort, weights, self.count)
+        clients, summed_weights = merge_repeats(cohort, weights, self.count)
         exchange, self.exchange = self.exchange, self.exchange + 1
         good = self._collect(clients.tolist(), task, sent, exchange)
         reduction = Reduction()
@@ -140,12 +140,12 @@ class RemoteClients:
             return Message(ask.to_dict(), sent)
 
         def check(client: int, answer: Answer, reply: Any) -> tuple[Answer, Any] | Fault:
-            return fault(client, reply, reply if proper is None else proper) or (answer, reply)
+            return reply_fault(client, reply, reply if proper is None else proper) or (answer, reply)
 
         where = f"round {self.round + 1}, exchange {exchange + 1}"
         least = self.courier.least(len(clients))
         good = self.courier.collect(clients, least, make_message, kinds, check, where, self.round)
-        return good if proper is not None else _alike(good)
+        return good if proper is not None else _drop_odd_shapes(good)
 
     def settings(self) -> dict[str, Any]:
         """Sums are taken in cohort order, whatever carries the replies."""
@@ -169,11 +169,11 @@ class RemoteClients:
         return {"sites": self.attendance.to_dict()}
 
 
-def _alike(good: dict[int, tuple[Answer, Any]]) -> dict[int, tuple[Answer, Any]]:
+def _drop_odd_shapes(good: dict[int, tuple[Answer, Any]]) -> dict[int, tuple[Answer, Any]]:
     """Those whose averaged fields have the shapes that most have; where no dry run tells what is right."""
     shapes = {}
     for i, (_, reply) in good.items():
-        how = seen(type(reply))
-        shapes[i] = str([(n, v.dtype, tuple(v.shape)) for n, v in tensors(reply) if how[n] is Seen.AVERAGED])
+        how = visibility(type(reply))
+        shapes[i] = str([(n, v.dtype, tuple(v.shape)) for n, v in tensors(reply) if how[n] is Visibility.AVERAGED])
     usual = Counter(shapes.values()).most_common(1)[0][0]
     return {i: both for i, both in good.items() if shapes[i] == usual}

@@ -13,7 +13,7 @@ from fedsaddle.deployment.agreement import Facts, agree_on_encoding, build_from,
 from fedsaddle.deployment.courier import Courier, Patience
 from fedsaddle.deployment.evaluation import RemoteEvaluator
 from fedsaddle.deployment.expected_replies import ExpectedReplies, placeholder_rows
-from fedsaddle.deployment.logs import logged
+from fedsaddle.deployment.logs import log_to_folder
 from fedsaddle.deployment.preflight import require_deployable
 from fedsaddle.deployment.remote_clients import RemoteClients
 from fedsaddle.deployment.transport import Transport
@@ -23,7 +23,7 @@ from fedsaddle.runs.fingerprint import remote_fingerprint, shared_fingerprint
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.loop import Loop, Settings, Watch
 from fedsaddle.runs.result import Result
-from fedsaddle.runs.resume import same_config
+from fedsaddle.runs.resume import require_same_config
 
 log = logging.getLogger("fedsaddle.server")
 
@@ -41,7 +41,7 @@ class DeployedRun:
     def go(self, transport: Transport, watch: Watch | None = None) -> Result:
         """Agree, then run; goes on from the newest checkpoint in the folder, if there is one."""
         require_deployable(self.config)
-        with logged(log, self.out):
+        with log_to_folder(log, self.out):
             try:
                 return self._go(transport, watch)
             except FedSaddleError as reason:
@@ -51,7 +51,7 @@ class DeployedRun:
     def _go(self, transport: Transport, watch: Watch | None) -> Result:
         folder = RunFolder(self.out)
         if folder.config.exists():
-            same_config(self.config, folder)
+            require_same_config(self.config, folder)
         courier = Courier(transport, self.names, self.patience)
         facts, encoding = agree_on_encoding(courier, self.config, self.name, folder)
         resumes = folder.holds_run

@@ -14,17 +14,17 @@ import torch
 from fedsaddle.atomic import write_json
 from fedsaddle.config.build import cast_rows
 from fedsaddle.config.schema import Config, read_config
-from fedsaddle.data.files.shared_encoding import encode, facts
+from fedsaddle.data.files.shared_encoding import encode, site_facts
 from fedsaddle.data.files.site_file import RawRows, read_site
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Table
 from fedsaddle.deployment.agreement import build_from, difference, digests
 from fedsaddle.deployment.evaluation import measure_site
-from fedsaddle.deployment.logs import logged
+from fedsaddle.deployment.logs import log_to_folder
 from fedsaddle.deployment.messages import Answer, Request
 from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS, RUNS
 from fedsaddle.deployment.site_memory import OnDisk, safe_name
-from fedsaddle.deployment.site_worker import OwnRows, SiteWorker, failed
+from fedsaddle.deployment.site_worker import OwnRows, SiteWorker, failure_answer
 from fedsaddle.errors import BadMessage, Refused
 from fedsaddle.federation.wire import Message, about, pack, unpack
 from fedsaddle.runs.fingerprint import shared_fingerprint
@@ -71,7 +71,7 @@ class SiteService:
 
     def answer(self, content: bytes) -> bytes:
         """Answer one message; a failure is told by its kind alone, for its text may speak of data."""
-        with logged(log, self.settings.folder):
+        with log_to_folder(log, self.settings.folder):
             return self._answer(content)
 
     def _answer(self, content: bytes) -> bytes:
@@ -85,12 +85,12 @@ class SiteService:
             record = self._do(request, message.record)
             return pack(Message(Answer(nonce=nonce, version=None, samples=0, failure=None).to_dict(), record))
         except Exception as reason:
-            return failed(nonce, reason)
+            return failure_answer(nonce, reason)
 
     def _do(self, request: Request, payload: dict[str, Any]) -> Any:
         if request.do == "facts":
             self._same_config(payload["config"])
-            return facts(self._rows(), self._standardise)
+            return site_facts(self._rows(), self._standardise)
         if request.do == "agree":
             return self._agree(request, payload)
         if request.do == "measure":

@@ -83,7 +83,7 @@ class SiteWorker:
             nonce = ask.nonce
             return pack(self._run(ask, message.record))
         except Exception as reason:
-            return failed(nonce, reason)
+            return failure_answer(nonce, reason)
 
     def _run(self, ask: Ask, sent: Any) -> Message:
         if (ask.run, ask.fingerprint) != (self.run, self.fingerprint):
@@ -107,7 +107,7 @@ class SiteWorker:
         return Message(Answer(nonce=ask.nonce, version=version, samples=site.samples, failure=None).to_dict(), reply)
 
 
-def failed(nonce: str, reason: Exception) -> bytes:
+def failure_answer(nonce: str, reason: Exception) -> bytes:
     """The answer of a site that could not do it; the whole text goes to the site's own log and nowhere else."""
     if isinstance(reason, FedSaddleError):
         log.error("could not answer: %s", reason)

@@ -22,16 +22,16 @@ from fedsaddle.problems.protocols import HasModel, MinimaxProblem, MinimisationP
 
 CACHE_BYTES = 32 << 20  # models and batches of a chunk that fit the caches of common machines
 BATCH_ROWS = 64  # a usual batch
-MOST_CLIENTS = 64  # more a step gain nothing
+MAX_CLIENTS = 64  # more a step gain nothing
 MEMORY_BYTES = 1 << 30  # rows that a chunk may gather at a time
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 Engine = Serial | Vectorised
-Started = MinimisationProblem | MinimaxProblem  # a problem with a starting point
+Objective = MinimisationProblem | MinimaxProblem  # a problem with a starting point
 
 
 def make_engine(
-    name: str, problem: Started, rows: ClientRows, seed: int, chunk: int | None = None, workers: int | None = None
+    name: str, problem: Objective, rows: ClientRows, seed: int, chunk: int | None = None, workers: int | None = None
 ) -> Engine:
     """The engine of that name; `chunk` and `workers` default to the rule of `settings`."""
     if name == "serial":
@@ -47,12 +47,12 @@ def make_engine(
     keep_freed_memory()
     if chunk is not None and chunk > 1 and _keeps_statistics(problem):
         raise BadInput("engine.chunk", chunk, "BatchNorm takes one client at a time; leave it out, or use nn.GroupNorm")
-    by_rule = settings(problem, rows)
+    by_rule = chunk_and_workers(problem, rows)
     many, threads = (rule if given is None else given for given, rule in zip((chunk, workers), by_rule, strict=True))
     return Vectorised(rows, seed, chunk=many, workers=threads)
 
 
-def settings(problem: Started, rows: ClientRows) -> tuple[int, int]:
+def chunk_and_workers(problem: Objective, rows: ClientRows) -> tuple[int, int]:
     """`(chunk, workers)`.
 
     Convolutions are bound by arithmetic, and BatchNorm takes one client at a time: a worker a core. Everything else
@@ -70,10 +70,10 @@ def settings(problem: Started, rows: ClientRows) -> tuple[int, int]:
     row_bytes = max(1, x[0, 0].numel() * x.element_size())
     by_cache = CACHE_BYTES // (model_bytes + BATCH_ROWS * row_bytes)
     by_memory = MEMORY_BYTES // (row_bytes * int(rows.sizes.max()))
-    return int(max(1, min(by_cache, by_memory, MOST_CLIENTS))), 1
+    return int(max(1, min(by_cache, by_memory, MAX_CLIENTS))), 1
 
 
-def _keeps_statistics(problem: Started) -> bool:
+def _keeps_statistics(problem: Objective) -> bool:
     return isinstance(problem, HasModel) and problem.model is not None and bool(running_statistics(problem.model))
 
 

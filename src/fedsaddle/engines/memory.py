@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedsaddle.errors import BadCheckpoint
 from fedsaddle.federation.clients import Ints, Remembers, Site, Task
-from fedsaddle.federation.records import Laid, marks
+from fedsaddle.federation.records import Layout, field_marks
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Memory:
         if not isinstance(owner, Remembers):
             return None
         known = [self.pending[i] if i in self.pending else self.kept.get(i) for i in site.clients.tolist()]
-        if (whole := _stacked(known)) is not None:
+        if (whole := _stack(known)) is not None:
             return whole
         blank = owner.fresh(site)
         if blank is None or not any(k is not None for k in known):
@@ -55,10 +55,10 @@ class Memory:
             self.pending.update({i: None for i in clients.tolist() if i in self.kept or i in self.pending})
             return
         kind: type[Any] = type(own)
-        laid = marks(kind)  # type: ignore[arg-type]
+        laid = field_marks(kind)  # type: ignore[arg-type]
         for c, i in enumerate(clients.tolist()):
             cut = {
-                f.name: _slice(getattr(own, f.name), c, int(sizes[c]) if laid.get(f.name) is Laid.PER_SAMPLE else None)
+                f.name: _slice(getattr(own, f.name), c, int(sizes[c]) if laid.get(f.name) is Layout.PER_SAMPLE else None)
                 for f in fields(kind)
             }
             self.pending[i] = kind(**cut)
@@ -73,12 +73,12 @@ class Memory:
         self.kept = {i: type(algorithm.fresh(site_of(i)))(**values) for i, values in stored.items()}  # type: ignore[attr-defined]
 
 
-def _stacked(known: list[Any]) -> Any:
+def _stack(known: list[Any]) -> Any:
     """The records of clients that all have one, in one pass; None if there is something to pad or to fill."""
     if any(record is None for record in known):
         return None
     kind: type[Any] = type(known[0])
-    if Laid.PER_SAMPLE in marks(kind).values():  # type: ignore[arg-type]
+    if Layout.PER_SAMPLE in field_marks(kind).values():  # type: ignore[arg-type]
         return None
     columns = {f.name: [getattr(record, f.name) for record in known] for f in fields(kind)}
     if any(v.shape != values[0].shape for values in columns.values() for v in values):

@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from fedsaddle.engines.simulated import Simulated
-from fedsaddle.federation.clients import Ints, R, Task, merged
+from fedsaddle.federation.clients import Ints, R, Task, merge_repeats
 from fedsaddle.federation.reduction import Reduction
 
 
@@ -18,7 +18,7 @@ class Serial(Simulated):
 
     def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
         """Run the task at each client in turn."""
-        clients, own_weights = merged(cohort, weights, self.count)
+        clients, own_weights = merge_repeats(cohort, weights, self.count)
         exchange, self.exchange = self.exchange, self.exchange + 1
         reduction = Reduction()
         for c in range(len(clients)):

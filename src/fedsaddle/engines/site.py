@@ -14,7 +14,7 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch, Ints
 from fedsaddle.federation.randomness import ClientKeys
 
-BALANCING = 128  # added to the stream for the negatives of balanced batches; algorithms use lower streams
+NEGATIVES_STREAM = 128  # added to the stream for the negatives of balanced batches; algorithms use lower streams
 
 
 @dataclass
@@ -80,7 +80,7 @@ class LocalSite:
         if size < 2:
             raise BadInput("batch_size", size, "a batch with positives and negatives has 2 rows or more")
         ups = min(max(round(share * size), 1), size - 1)
-        sides = (self._labelled(step, ups, stream, 1), self._labelled(step, size - ups, stream + BALANCING, 0))
+        sides = (self._labelled(step, ups, stream, 1), self._labelled(step, size - ups, stream + NEGATIVES_STREAM, 0))
         own = torch.from_numpy(self.rows.labelled(self.clients, 1).counts / self._sizes)[:, None]
         parts = (own / ups).expand(-1, ups), ((1 - own) / (size - ups)).expand(-1, size - ups)
         return np.concatenate([rows for rows, _ in sides], 1), torch.cat(parts, 1) * size

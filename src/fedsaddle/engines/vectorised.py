@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from fedsaddle.engines.simulated import Simulated
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Ints, R, Task, merged
+from fedsaddle.federation.clients import Ints, R, Task, merge_repeats
 from fedsaddle.federation.reduction import Reduction
 
 
@@ -42,7 +42,7 @@ class Vectorised(Simulated):
 
     def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
         """Run the task for chunk after chunk and add up the replies in cohort order."""
-        clients, own_weights = merged(cohort, weights, self.count)
+        clients, own_weights = merge_repeats(cohort, weights, self.count)
         exchange, self.exchange = self.exchange, self.exchange + 1
         size = min(self.chunk, -(-len(clients) // self.workers))  # no worker without work
         chunks = [slice(a, a + size) for a in range(0, len(clients), size)]

@@ -158,7 +158,7 @@ class Clients(Protocol):
         return {}
 
 
-def merged(cohort: ArrayLike, weights: ArrayLike | None, count: int) -> tuple[Ints, Floats]:
+def merge_repeats(cohort: ArrayLike, weights: ArrayLike | None, count: int) -> tuple[Ints, Floats]:
     """Each client once, in order of first appearance, with the sum of its weights."""
     asked = np.asarray(cohort, dtype=np.int64)
     if asked.ndim != 1 or not len(asked):

@@ -28,7 +28,7 @@ def _mix(z: Words) -> Words:
     return z ^ (z >> _S31)
 
 
-def hashed(*words: int) -> int:
+def hash_words(*words: int) -> int:
     """One 64-bit word from several."""
     h = np.zeros(1, dtype=np.uint64)
     for word in words:
@@ -45,7 +45,7 @@ class ClientKeys:
     @classmethod
     def of(cls, seed: int, round: int, exchange: int, clients: Ints) -> ClientKeys:
         """Keys that depend on nothing but their arguments."""
-        key = np.uint64(hashed(seed, round, exchange))
+        key = np.uint64(hash_words(seed, round, exchange))
         return cls(_mix(_mix(key + clients.astype(np.uint64) * _GAMMA) + _GAMMA))
 
     def words(self, step: int, size: int, stream: int = 0) -> Words:
@@ -68,4 +68,4 @@ Draw = Callable[[int, int, int, Ints], ClientKeys]  # seed, round, exchange, cli
 
 def server_generator(seed: int, round: int) -> np.random.Generator:
     """The server's generator for one round."""
-    return np.random.Generator(np.random.Philox(key=[hashed(seed, 0x5E12), round]))
+    return np.random.Generator(np.random.Philox(key=[hash_words(seed, 0x5E12), round]))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 
-class Seen(Enum):
+class Visibility(Enum):
     """How the server may see a field of a reply."""
 
     AVERAGED = "averaged"  # only the weighted mean over the clients that answered
@@ -21,38 +21,38 @@ class Seen(Enum):
     PER_CLIENT = "per client"  # each client's own value
 
 
-class Laid(Enum):
+class Layout(Enum):
     """How a field of a client's memory is laid out."""
 
     PER_SAMPLE = "per sample"  # the first axis runs over the client's own rows
 
 
-Averaged = Annotated[Tensor, Seen.AVERAGED]
-Pooled = Annotated[Tensor, Seen.POOLED]
-PerClient = Annotated[Tensor, Seen.PER_CLIENT]
-PerSample = Annotated[Tensor, Laid.PER_SAMPLE]
+Averaged = Annotated[Tensor, Visibility.AVERAGED]
+Pooled = Annotated[Tensor, Visibility.POOLED]
+PerClient = Annotated[Tensor, Visibility.PER_CLIENT]
+PerSample = Annotated[Tensor, Layout.PER_SAMPLE]
 
 
 @cache
-def marks(record: Any) -> dict[str, Seen | Laid]:
+def field_marks(record: Any) -> dict[str, Visibility | Layout]:
     """The mark of every marked field: `{"final": Seen.AVERAGED, ...}`."""
-    found: dict[str, Seen | Laid] = {}
+    found: dict[str, Visibility | Layout] = {}
     for name, hint in get_type_hints(record, include_extras=True).items():
         options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
         for option in options:
             for mark in getattr(option, "__metadata__", ()):
-                if isinstance(mark, Seen | Laid):
+                if isinstance(mark, Visibility | Layout):
                     found[name] = mark
     return found
 
 
-def seen(record: type) -> dict[str, Seen]:
+def visibility(record: type) -> dict[str, Visibility]:
     """How the server may see each field of a reply; every field must say."""
-    marked = marks(record)
-    unsaid = [f.name for f in fields(record) if not isinstance(marked.get(f.name), Seen)]
+    marked = field_marks(record)
+    unsaid = [f.name for f in fields(record) if not isinstance(marked.get(f.name), Visibility)]
     if unsaid:
         raise TypeError(f"{record.__name__}.{unsaid[0]} must be Averaged, Pooled or PerClient")
-    return {name: mark for name, mark in marked.items() if isinstance(mark, Seen)}
+    return {name: mark for name, mark in marked.items() if isinstance(mark, Visibility)}
 
 
 def tensors(record: Any) -> Iterator[tuple[str, Tensor]]:

@@ -21,7 +21,7 @@ from torch import Tensor
 from fedsaddle.errors import BadMessage
 
 MAGIC = b"FSW1"
-MOST_ABOUT = 64 << 20  # bytes of JSON in one message
+MAX_JSON_BYTES = 64 << 20  # bytes of JSON in one message
 _HEAD = struct.Struct("<4sI")
 
 Kinds = Mapping[str, type]
@@ -81,7 +81,7 @@ def _opened(view: memoryview) -> tuple[dict[str, Any], memoryview]:
     if len(view) < _HEAD.size:
         raise BadMessage(f"{len(view)} bytes are no message")
     magic, length = _HEAD.unpack(view[: _HEAD.size])
-    if magic != MAGIC or length > min(MOST_ABOUT, len(view) - _HEAD.size):
+    if magic != MAGIC or length > min(MAX_JSON_BYTES, len(view) - _HEAD.size):
         raise BadMessage("the bytes are no message of this version")
     body = _HEAD.size + length
     try:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from fedsaddle.arguments import number
 from fedsaddle.errors import NobodyAnswered
-from fedsaddle.federation.clients import Clients, ClientsState, Ints, R, Task, merged
+from fedsaddle.federation.clients import Clients, ClientsState, Ints, R, Task, merge_repeats
 from fedsaddle.federation.randomness import ClientKeys
-from fedsaddle.federation.records import Seen, nbytes, seen, tensors
+from fedsaddle.federation.records import Visibility, nbytes, tensors, visibility
 
 
 @dataclass
@@ -90,11 +90,11 @@ class Ledger:
 
 def reply_bytes(reply: Any, answered: int) -> int:
     """What all the clients together sent, given the reduced reply."""
-    how = seen(type(reply))
+    how = visibility(type(reply))
     total = 0
     for name, value in tensors(reply):
         size = value.numel() * value.element_size()
-        total += size * answered if how[name] is Seen.AVERAGED else size
+        total += size * answered if how[name] is Visibility.AVERAGED else size
     return total
 
 
@@ -106,7 +106,7 @@ class Metered(Wrapper):
 
     def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
         """Ask, and note what it cost."""
-        asked, _ = merged(cohort, weights, self.count)
+        asked, _ = merge_repeats(cohort, weights, self.count)
         self.ledger.exchanges += 1
         self.ledger.asked += len(asked)
         self.ledger.bytes_down += nbytes(sent) * len(asked)
@@ -115,7 +115,7 @@ class Metered(Wrapper):
         self.ledger.samples += self.inner.samples - before
         self.ledger.answered += len(clients)
         self.ledger.bytes_up += reply_bytes(reply, len(clients))
-        for name, how in seen(type(reply)).items():
+        for name, how in visibility(type(reply)).items():
             if getattr(reply, name) is not None:
                 self.ledger.fields[f"{type(reply).__name__}.{name}"] = how.value
         return clients, reply
@@ -140,7 +140,7 @@ class Lossy(Wrapper):
 
     def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
         """Ask those whose replies will arrive."""
-        clients, own_weights = merged(cohort, weights, self.count)
+        clients, own_weights = merge_repeats(cohort, weights, self.count)
         keys = ClientKeys.of(self.seed, self._round, self._exchange, clients)
         self._exchange += 1
         arrives: np.ndarray[Any, np.dtype[np.bool_]] = keys.uniforms(stream=99)[:, 0] >= self.share

@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 DRAWS = 1000
-AT_ONCE = 50_000  # rows drawn in one go: arrays that fit the caches
+ROWS_AT_ONCE = 50_000  # rows drawn in one go: arrays that fit the caches
 
 
 def bootstrap_auroc(
@@ -35,13 +35,13 @@ def bootstrap_auroc(
         raise BadInput("scores.shape", s.shape, f"give one score for each of the {positive.size} labels")
     if np.isnan(s).any():
         raise BadInput("scores", "not finite", "a model that diverged has no ROC curve; try a smaller step")
-    ends = checked_offsets(offsets, len(positive))
+    ends = check_offsets(offsets, len(positive))
     if positive.all() or not positive.any():
         raise BadInput("labels", "one class only", "the AUROC needs rows of both classes")
     client = np.searchsorted(ends, np.arange(s.shape[1]), side="right")
     sides = [_Strata.of(np.flatnonzero(side), client) for side in (positive, ~positive)]
     places = [np.unique(row, return_inverse=True)[1] for row in s]  # equal scores share a place
-    rng, found, step = np.random.default_rng([seed, 83]), [], max(1, AT_ONCE // s.shape[1])
+    rng, found, step = np.random.default_rng([seed, 83]), [], max(1, ROWS_AT_ONCE // s.shape[1])
     for first in range(0, draws, step):
         count = min(step, draws - first)
         up, down = (side.draw(rng, count) for side in sides)
@@ -60,7 +60,7 @@ def interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def checked_offsets(offsets: ArrayLike, rows: int, clients: int | None = None) -> Ints:
+def check_offsets(offsets: ArrayLike, rows: int, clients: int | None = None) -> Ints:
     """Where each client's rows begin, from 0 to the number of rows; refuses others."""
     ends = np.asarray(offsets)
     fits = ends.ndim == 1 and len(ends) > 1 and ends.dtype.kind in "iu"

@@ -169,11 +169,11 @@ class ScoreHistogram:
         )
 
 
-def merged(histograms: Iterable[ScoreHistogram]) -> ScoreHistogram:
+def merge_histograms(histograms: Iterable[ScoreHistogram]) -> ScoreHistogram:
     """The histogram of all rows together.
 
     >>> parts = [ScoreHistogram.of([0.1, 0.9], [0, 1], [0.5]), ScoreHistogram.of([0.6], [1], [0.5])]
-    >>> merged(parts).positives
+    >>> merge_histograms(parts).positives
     array([0, 2])
     """
     parts = list(histograms)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsaddle.metrics.bootstrap import DRAWS, bootstrap_auroc, checked_offsets, interval
+from fedsaddle.metrics.bootstrap import DRAWS, bootstrap_auroc, check_offsets, interval
 from fedsaddle.numerics.roc import auroc, average_precision, checked_rows, roc_curve
 
 Floats = NDArray[np.float64]
@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Ranked:
+class RankingFigures:
     """The figures of some rows: those of one client, or of all. Without rows of both classes there is no AUROC."""
 
     name: str
@@ -40,8 +40,8 @@ class Ranking:
     scores: Floats  # (n,), the clients one after the other
     labels: Ints
     offsets: Ints
-    pooled: Ranked
-    clients: tuple[Ranked, ...]
+    pooled: RankingFigures
+    clients: tuple[RankingFigures, ...]
     average_precision: float | None
 
     @property
@@ -57,10 +57,10 @@ class Ranking:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, for JSON."""
         return {
-            "pooled": _said(self.pooled),
+            "pooled": _to_dict(self.pooled),
             "average_precision": self.average_precision,
             "single_class_clients": self.single_class_clients,
-            "clients": [_said(c) for c in self.clients],
+            "clients": [_to_dict(c) for c in self.clients],
         }
 
 
@@ -75,12 +75,12 @@ def rank(
     1.0
     """
     checked_rows(scores, labels)
-    checked_offsets(offsets, len(scores), len(names))
+    check_offsets(offsets, len(scores), len(names))
     clients = []
     for i, name in enumerate(names):
         rows = slice(int(offsets[i]), int(offsets[i + 1]))
-        clients.append(_ranked(name, scores[rows], labels[rows], None, draws, seed))
-    pooled = _ranked("pooled", scores, labels, offsets, draws, seed)
+        clients.append(_figures(name, scores[rows], labels[rows], None, draws, seed))
+    pooled = _figures("pooled", scores, labels, offsets, draws, seed)
     return Ranking(scores, labels, offsets, pooled, tuple(clients), average_precision(scores, labels))
 
 
@@ -94,17 +94,17 @@ def difference(
     return (ours.pooled.auroc - theirs.pooled.auroc, *interval(both[0] - both[1]))
 
 
-def _ranked(name: str, scores: Floats, labels: Ints, offsets: Ints | None, draws: int, seed: int) -> Ranked:
+def _figures(name: str, scores: Floats, labels: Ints, offsets: Ints | None, draws: int, seed: int) -> RankingFigures:
     positives = int((labels > 0).sum())
     negatives, area = len(labels) - positives, auroc(scores, labels)
     if area is None:
-        return Ranked(name, positives, negatives)
+        return RankingFigures(name, positives, negatives)
     spans = [0, len(labels)] if offsets is None else offsets
     low, high = interval(bootstrap_auroc(scores, labels, spans, draws=draws, seed=seed))
-    return Ranked(name, positives, negatives, area, low, high)
+    return RankingFigures(name, positives, negatives, area, low, high)
 
 
-def _said(ranked: Ranked) -> dict[str, Any]:
+def _to_dict(ranked: RankingFigures) -> dict[str, Any]:
     return {
         "name": ranked.name,
         "positives": ranked.positives,

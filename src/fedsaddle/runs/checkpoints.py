@@ -21,7 +21,7 @@ FORMAT = 2
 S = TypeVar("S")
 
 
-def packed(tensors: Mapping[str, Tensor]) -> bytes:
+def to_safetensors(tensors: Mapping[str, Tensor]) -> bytes:
     """Tensors as safetensors, which takes none that share memory: those are copied."""
     seen: set[int] = set()
     apart: dict[str, Tensor] = {}
@@ -58,7 +58,7 @@ class Checkpoints:
         numbers = {k: v for k, v in _fields(server).items() if not isinstance(v, Tensor)}
         for client, record in memory.items():
             tensors |= {f"own.{client}.{k}": v for k, v in _fields(record).items()}
-        content = packed(tensors)
+        content = to_safetensors(tensors)
         stem = self.path / f"{rounds:08d}"
         write_atomically(stem.with_suffix(".safetensors"), content)
         about = {
@@ -111,7 +111,7 @@ class Checkpoints:
         return Checkpoint(rounds, server, memory, notes)
 
 
-def restored(template: S, values: dict[str, Any]) -> S:
+def restore_record(template: S, values: dict[str, Any]) -> S:
     """A record of the template's type with the stored values."""
     known = {f.name for f in fields(template)}  # type: ignore[arg-type]
     if known != set(values):

@@ -74,7 +74,7 @@ class LocalEvaluator:
         if self.measures and not isinstance(self.train, Stacked):
             raise BadInput("measures", self.measures[0].name, "needs all rows in memory; leave it out for lazy rows")
         for measure in self.measures:
-            taken(measure, self._position(at))
+            evaluate_measure(measure, self._position(at))
 
     def row_measures(self, at: Solution) -> list[str]:
         """As measured at the first row."""
@@ -94,7 +94,7 @@ class LocalEvaluator:
     def pool(self, at: Solution) -> dict[str, Any]:
         """The problem's own pooled measures and those that were asked for."""
         figures = self._problems_own(at)
-        found = {measure.name: taken(measure, self._position(at)) for measure in self.measures}
+        found = {measure.name: evaluate_measure(measure, self._position(at)) for measure in self.measures}
         rough = [name for name, figure in found.items() if not figure.reached]
         for name in set(rough) - self._warned:
             self.warn(
@@ -115,7 +115,7 @@ class LocalEvaluator:
         return Position(self.problem, at.model, at.dual, self.train, self.test)
 
 
-def taken(measure: Measure, at: Position) -> Taken:
+def evaluate_measure(measure: Measure, at: Position) -> Taken:
     """What a measure found; a plain number is exact."""
     found = measure(at)
     return found if isinstance(found, Taken) else Taken(float(found))

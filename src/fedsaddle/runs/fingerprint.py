@@ -32,8 +32,8 @@ def _fingerprint(
     algorithm: Algorithm[Any], sizes: Ints, rows: list[str], positives: float | None, seed: int, lost_replies: float
 ) -> str:
     said = {
-        "algorithm": described(algorithm),
-        "start": described(_start(algorithm)),
+        "algorithm": to_plain(algorithm),
+        "start": to_plain(_start(algorithm)),
         "clients": digest(torch.from_numpy(np.ascontiguousarray(sizes, dtype=np.int64))),
         "rows": rows,
         "positives": positives,
@@ -61,17 +61,17 @@ def digest(v: Tensor) -> str:
     return hashlib.sha256(str(v.dtype).encode() + v.detach().contiguous().numpy().tobytes()).hexdigest()
 
 
-def described(thing: Any) -> Any:
+def to_plain(thing: Any) -> Any:
     """A value as plain JSON: dataclasses by name and fields, modules by their text, functions by their name."""
     if isinstance(thing, Tensor):
         return digest(thing)
     if isinstance(thing, nn.Module):
         return repr(thing)
     if is_dataclass(thing) and not isinstance(thing, type):
-        said = {f.name: described(getattr(thing, f.name)) for f in fields(thing) if f.init}
+        said = {f.name: to_plain(getattr(thing, f.name)) for f in fields(thing) if f.init}
         return {"": type(thing).__name__, **said}
     if isinstance(thing, list | tuple):
-        return [described(t) for t in thing]
+        return [to_plain(t) for t in thing]
     if thing is None or isinstance(thing, bool | int | float | str):
         return thing
     return getattr(thing, "__qualname__", type(thing).__qualname__)
@@ -80,8 +80,8 @@ def described(thing: Any) -> Any:
 def shared_fingerprint(algorithm: Algorithm[Any], count: int, seed: int) -> str:
     """What server and sites must agree on before they work together: all that shapes a task, but no rows."""
     said = {
-        "algorithm": described(algorithm),
-        "start": described(_start(algorithm)),
+        "algorithm": to_plain(algorithm),
+        "start": to_plain(_start(algorithm)),
         "clients": count,
         "seed": int(seed),
     }

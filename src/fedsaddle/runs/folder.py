@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedsaddle.atomic import write_atomically, write_json
 from fedsaddle.errors import BadCheckpoint, BadInput, MissingData
-from fedsaddle.runs.checkpoints import Checkpoint, Checkpoints, packed
+from fedsaddle.runs.checkpoints import Checkpoint, Checkpoints, to_safetensors
 
 Record = dict[str, Any]
 
@@ -112,7 +112,7 @@ class RunFolder:
 
     def write_model(self, tensors: Mapping[str, Tensor]) -> None:
         """The model, by the names of its parameters."""
-        write_atomically(self.model, packed(tensors))
+        write_atomically(self.model, to_safetensors(tensors))
 
     def write_summary(self, summary: Record) -> None:
         """The final figures."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-ENDING = {"SIGTERM", "SIGHUP"}  # Windows has no SIGHUP
+TERMINATING = {"SIGTERM", "SIGHUP"}  # Windows has no SIGHUP
 
 
 class Interruption:
@@ -36,7 +36,7 @@ class Interruption:
 
 
 @contextmanager
-def stoppable() -> Iterator[None]:
+def terminate_as_interrupt() -> Iterator[None]:
     """Let a terminate signal and a closed terminal end it as Ctrl-C does, so that what was begun is ended as well."""
 
     def asked(number: int, frame: FrameType | None) -> None:
@@ -44,7 +44,7 @@ def stoppable() -> Iterator[None]:
 
     before = {}
     if threading.current_thread() is threading.main_thread():
-        for number in (s for s in signal.Signals if s.name in ENDING):
+        for number in (s for s in signal.Signals if s.name in TERMINATING):
             if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
                 before[number] = signal.signal(number, asked)
     try:

@@ -16,13 +16,13 @@ from fedsaddle.federation.randomness import server_generator
 from fedsaddle.federation.wrappers import Ledger, Lossy, Metered
 from fedsaddle.metrics.evaluation import Measured
 from fedsaddle.metrics.target import Target
-from fedsaddle.runs.checkpoints import restored
+from fedsaddle.runs.checkpoints import restore_record
 from fedsaddle.runs.evaluation import Evaluator, Solution
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.result import Result
 
-MOST_LISTED = 200  # clients whose own figures are kept in the history
-MOST_EMPTY = 20  # rounds in a row without an answer before giving up
+MAX_LISTED_CLIENTS = 200  # clients whose own figures are kept in the history
+MAX_EMPTY_ROUNDS = 20  # rounds in a row without an answer before giving up
 
 Watch = Callable[[int, Record | None], None]
 
@@ -128,7 +128,7 @@ class Loop:
         except NobodyAnswered as reason:
             server, self.empty_rounds = self.server, self.empty_rounds + 1
             self.clients.begin(self.done)
-            if self.empty_rounds >= MOST_EMPTY:
+            if self.empty_rounds >= MAX_EMPTY_ROUNDS:
                 raise NobodyAnswered(f"{self.empty_rounds} rounds in a row: {reason}") from reason
         except Diverged as reason:
             raise Diverged(reason.client, reason.field, self.done + 1) from None
@@ -157,11 +157,11 @@ class Loop:
         for part in (first, *(others if self.settings.evaluate_train else ())):
             measured = self._measure(part, at)
             record[part] = measured.spread()
-            if len(measured.sizes) <= MOST_LISTED:
-                clients[part] = {k: _listed(v) for k, v in measured.values.items()}
+            if len(measured.sizes) <= MAX_LISTED_CLIENTS:
+                clients[part] = {k: _to_json(v) for k, v in measured.values.items()}
         record |= self.evaluator.pool(at)
         lam = mixture_of(self.algorithm, self.server)
-        if lam is not None and len(lam) <= MOST_LISTED:
+        if lam is not None and len(lam) <= MAX_LISTED_CLIENTS:
             record["mixture"] = lam.tolist()
         self.history.append({**record, "clients": clients})
         return self.history[-1]
@@ -215,7 +215,7 @@ class Loop:
         before, now = checkpoint.notes["engine"], self.engine.settings()
         if before != now:
             raise BadInput("engine", now, f"the run began with {before}; resume with the same")
-        self.server = restored(self.server, checkpoint.server)
+        self.server = restore_record(self.server, checkpoint.server)
         self.done, self.seconds = checkpoint.rounds, checkpoint.notes["seconds"]
         self.empty_rounds = checkpoint.notes["empty_rounds"]
         self.clients.ledger = Ledger(**checkpoint.notes["ledger"])
@@ -255,5 +255,5 @@ class Loop:
         }
 
 
-def _listed(values: np.ndarray[Any, np.dtype[np.float64]]) -> list[float | None]:
+def _to_json(values: np.ndarray[Any, np.dtype[np.float64]]) -> list[float | None]:
     return [None if np.isnan(v) else float(v) for v in values]

@@ -24,7 +24,7 @@ from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.loop import Loop, Settings, Watch
 from fedsaddle.runs.result import Result
 
-MOST_ROUNDS = 1_000_000_000
+MAX_ROUNDS = 1_000_000_000
 
 
 def run(
@@ -96,7 +96,7 @@ def run(
     """
     check_algorithm(algorithm)
     settings = Settings(
-        rounds=whole("rounds", rounds, most=MOST_ROUNDS),
+        rounds=whole("rounds", rounds, most=MAX_ROUNDS),
         seed=whole("seed", seed, least=0, most=2**64 - 1),
         evaluate_every=whole("evaluate_every", evaluate_every),
         evaluate_train=flag("evaluate_train", evaluate_train),

@@ -19,11 +19,11 @@ from fedsaddle.data.files.tables import two_classes
 from fedsaddle.data.table import Array, Table
 from fedsaddle.errors import BadInput
 
-MOST_VALUES = 1000  # different labels or texts that a site may tell
+MAX_VALUES = 1000  # different labels or texts that a site may tell
 Facts = dict[str, Any]
 
 
-def facts(raw: RawRows, standardise: bool) -> Facts:
+def site_facts(raw: RawRows, standardise: bool) -> Facts:
     """What this site tells of its rows."""
     return {
         "rows": len(raw.train),
@@ -38,7 +38,7 @@ def _labels(raw: RawRows) -> Facts:
     if values.dtype.kind == "f":
         return {"kind": "real"}
     found, at = np.unique(values, return_inverse=True)
-    if len(found) > MOST_VALUES:
+    if len(found) > MAX_VALUES:
         return {"kind": "real"}
     counts = np.bincount(at[raw.train], minlength=len(found))
     return {
@@ -52,7 +52,7 @@ def _feature(raw: RawRows, name: str, standardise: bool) -> Facts:
     column = raw.columns[name]
     if column.dtype.kind == "U" and numbers(column, name) is None:
         found = np.unique(column)
-        if len(found) > MOST_VALUES:
+        if len(found) > MAX_VALUES:
             raise BadInput(f"different values of column '{name}'", len(found), "leave it out of `features`")
         return {"name": name, "texts": found.tolist()}
     x = need_numbers(column, name)
@@ -65,7 +65,7 @@ def _feature(raw: RawRows, name: str, standardise: bool) -> Facts:
     return said
 
 
-def agree(
+def merge_facts(
     told: Sequence[Facts],
     names: Sequence[str],
     task: str = "auto",
@@ -86,7 +86,7 @@ def agree(
         index, both = two_classes([str(v) for v in values or ()], positive, target)
         others = sum(counts) - counts[index]
         labels = {"values": values, "classes": list(both), "counts": [others, counts[index]], "positive": index}
-    features = [_agreed([each["features"][k] for each in told], names) for k in range(len(columns[0]))]
+    features = [_merge_feature([each["features"][k] for each in told], names) for k in range(len(columns[0]))]
     return {**labels, "features": features}
 
 
@@ -110,7 +110,7 @@ def _classes(told: Sequence[Facts], names: Sequence[str], task: str) -> tuple[li
     return values, list(total.values())
 
 
-def _agreed(told: Sequence[Facts], names: Sequence[str]) -> Facts:
+def _merge_feature(told: Sequence[Facts], names: Sequence[str]) -> Facts:
     texts = ["texts" in each for each in told]
     if any(texts) and not all(texts):
         odd = names[texts.index(False)]
@@ -138,7 +138,7 @@ def encode(raw: RawRows, agreed: Mapping[str, Any]) -> tuple[Table, Table]:
     """This site's training and test rows, encoded as agreed; the test table may be empty."""
     blocks, names = [], []
     for how in agreed["features"]:
-        block, new = _encoded(raw.columns[how["name"]], how)
+        block, new = _encode_column(raw.columns[how["name"]], how)
         blocks.append(block)
         names += new
     x = blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
@@ -151,7 +151,7 @@ def encode(raw: RawRows, agreed: Mapping[str, Any]) -> tuple[Table, Table]:
     return train, test
 
 
-def _encoded(column: Array, how: Mapping[str, Any]) -> tuple[Array, list[str]]:
+def _encode_column(column: Array, how: Mapping[str, Any]) -> tuple[Array, list[str]]:
     name = how["name"]
     if "texts" in how:
         return one_hot(column.astype(str), np.array(how["texts"])), [f"{name}={text}" for text in how["texts"]]

@@ -16,7 +16,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from fedsaddle.atomic import write_json
-from fedsaddle.config.schema import validated
+from fedsaddle.config.schema import validate_config
 from fedsaddle.deployment.courier import Patience
 from fedsaddle.deployment.nvflare.processes import LOCK, only_writer
 from fedsaddle.deployment.nvflare.supervise import STATUS
@@ -34,7 +34,7 @@ class ServerApp(Controller):  # type: ignore[misc]
 
     def __init__(self, run: str, config: str) -> None:
         super().__init__()
-        self.run, self.config = safe_name(run), validated(json.loads(config))
+        self.run, self.config = safe_name(run), validate_config(json.loads(config))
         self.out: Path | None = None
         self.transport: NVFlareTransport | None = None
 

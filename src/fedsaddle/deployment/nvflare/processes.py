@@ -17,7 +17,7 @@ import psutil
 
 from fedsaddle.deployment.nvflare.provision import set_job_store, site_of
 from fedsaddle.errors import BadInput, MissingData
-from fedsaddle.runs.interruption import stoppable
+from fedsaddle.runs.interruption import terminate_as_interrupt
 
 MARK = "FEDSADDLE_KIT"  # in the environment of every process of a kit
 LOCK = ".lock"  # in a run's folder
@@ -44,7 +44,7 @@ def start(kit: Path, log: Path | None = None, before: tuple[str, ...] = ()) -> s
     """
     line = [*before, *command(kit)]
     kill(kit)
-    _ports_are_free(kit)
+    _check_ports(kit)
     environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "PYTHONUNBUFFERED": "1", MARK: str(kit.resolve())}
     if log is None:
         return subprocess.Popen(line, env=environment, cwd=kit, start_new_session=True)
@@ -55,7 +55,7 @@ def start(kit: Path, log: Path | None = None, before: tuple[str, ...] = ()) -> s
         )  # fmt: skip
 
 
-def _ports_are_free(kit: Path) -> None:
+def _check_ports(kit: Path) -> None:
     """A server whose port is taken would go on without it, and never hear of a site."""
     path = kit / "startup" / "fed_server.json"
     if path.is_file():
@@ -74,7 +74,7 @@ def _ports_are_free(kit: Path) -> None:
 def serve(kit: Path) -> int:
     """Run it in the foreground until it ends or is told to stop; its job processes end with it."""
     process = None
-    with stoppable():
+    with terminate_as_interrupt():
         try:
             process = start(kit)
             return process.wait()
@@ -89,7 +89,7 @@ def serve(kit: Path) -> int:
 def stop(kit: Path, seconds: float = 8.0) -> None:
     """End all processes of the kit: gently at first."""
     for end in (psutil.Process.terminate, psutil.Process.kill):
-        for process in _marked(kit):
+        for process in _processes(kit):
             with suppress(psutil.NoSuchProcess):
                 end(process)
         until = time.monotonic() + seconds
@@ -101,7 +101,7 @@ def stop(kit: Path, seconds: float = 8.0) -> None:
 
 def kill(kit: Path) -> None:
     """End them as a crash would: at once, without a word."""
-    while marked := _marked(kit):
+    while marked := _processes(kit):
         for process in marked:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -110,10 +110,10 @@ def kill(kit: Path) -> None:
 
 def members(kit: Path) -> list[int]:
     """The numbers of the kit's living processes."""
-    return [process.pid for process in _marked(kit)]
+    return [process.pid for process in _processes(kit)]
 
 
-def _marked(kit: Path) -> list[psutil.Process]:
+def _processes(kit: Path) -> list[psutil.Process]:
     """The living processes whose environment names the kit."""
     mark, found = str(kit.resolve()), []
     for process in psutil.process_iter():
@@ -136,7 +136,7 @@ def only_writer(folder: Path, seconds: float = 60.0) -> Iterator[None]:
         until = time.monotonic() + seconds
         while True:
             try:
-                _take(lock)
+                _lock(lock)
                 break
             except OSError:
                 if time.monotonic() > until:
@@ -147,7 +147,7 @@ def only_writer(folder: Path, seconds: float = 60.0) -> Iterator[None]:
 
 if sys.platform == "win32":
 
-    def _take(lock: IO[bytes]) -> None:
+    def _lock(lock: IO[bytes]) -> None:
         """Lock the first byte, or raise OSError where another process has it."""
         import msvcrt
 
@@ -156,7 +156,7 @@ if sys.platform == "win32":
 
 else:
 
-    def _take(lock: IO[bytes]) -> None:
+    def _lock(lock: IO[bytes]) -> None:
         """Lock the file, or raise OSError where another process has it."""
         import fcntl
 

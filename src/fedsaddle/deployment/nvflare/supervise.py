@@ -23,9 +23,9 @@ from fedsaddle.errors import FedSaddleError, TooFewAnswered
 
 APP = "fedsaddle.deployment.nvflare.app"
 STATUS = "fedsaddle.status"  # what a running job is asked
-MOST_LOST = 100  # connections, before giving up
-RETURN, SLOW = 3.0, 120.0  # seconds of silence after which a site that is up is let in again: without and with the job
-SCHEDULING = 30.0  # seconds that NVFlare may take to begin a job, beside the patience for sites
+MAX_LOST_CONNECTIONS = 100  # connections, before giving up
+RETURN_SECONDS, SLOW_SECONDS = 3.0, 120.0  # seconds of silence after which a site that is up is let in again: without and with the job
+SCHEDULING_SECONDS = 30.0  # seconds that NVFlare may take to begin a job, beside the patience for sites
 
 
 class Session(Protocol):
@@ -98,7 +98,7 @@ class Supervisor:
                     outcome = self._once(session, out)
             except ServerLost as reason:  # the job may still run: connect again, and look
                 self.lost_connections += 1
-                if self.lost_connections > MOST_LOST:
+                if self.lost_connections > MAX_LOST_CONNECTIONS:
                     raise JobFailed(f"{reason}, {self.lost_connections} times; look at the server's log") from None
                 self.sleep(self.poll)
                 continue
@@ -154,7 +154,7 @@ class Supervisor:
     def _follow(self, session: Session, job: str) -> str:
         """Pass on the records until the job ends."""
         began, silent, submitted = 0.0, 0.0, self.now()
-        patience = self.project.deployment.patience + SCHEDULING
+        patience = self.project.deployment.patience + SCHEDULING_SECONDS
         while True:
             status = session.status(job)
             if status.startswith("FINISHED"):
@@ -190,8 +190,8 @@ class Supervisor:
         heard = session.sites() if silent else {}
         for name, since in silent.items():
             often = 8 ** self.readmissions[name]
-            if heard.get(name, 0.0) > since + RETURN * often and (
-                heard[name] > since + SLOW * often or not session.runs(job, name)
+            if heard.get(name, 0.0) > since + RETURN_SECONDS * often and (
+                heard[name] > since + SLOW_SECONDS * often or not session.runs(job, name)
             ):
                 self.readmissions[name] += 1
                 self.say(f"{name} is back; the run is submitted again to let it in")
