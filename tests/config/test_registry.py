@@ -310,7 +310,7 @@ def test_what_a_name_fixes_cannot_be_changed(name: str) -> None:
 def test_what_a_name_requires_must_be_given(name: str) -> None:
     required = STANDS_FOR[name][4]
     for key in required:
-        with pytest.raises(BadInput, match=rf"options\.{key} = None: .* needs it, such as ") as caught:
+        with pytest.raises(BadInput, match=rf"options\.{key} = None: .* needs a value, such as ") as caught:
             fs.algorithm(name, problem=problem_for(name))
         assert str(caught.value).startswith(f"options.{key} = None: {name} needs it")
 

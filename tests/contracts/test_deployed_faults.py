@@ -81,7 +81,7 @@ FAULTS = {
     "sends another precision": (wrong_type, "sent a 'final' of another type"),
     "sends another record": (other_record, "sent a LocalLoss, not a LocalModels"),
     "sends a huge reply": (lambda reply: reply + bytes(200_000), "more than the limit of 100,000"),
-    "sends noise": (lambda reply: bytes(100), "no message of this version"),
+    "sends noise": (lambda reply: bytes(100), "not a message of this version"),
     "answers an old ask": (other_nonce, "sent a reply to another ask"),
     "leaves out the facts": (no_facts, "sent a bad message: a message without 'nonce'"),
 }

@@ -120,7 +120,15 @@ def test_bits_are_fair():
 
 
 def test_hashed_depends_on_every_word_and_their_order():
-    found = {hash_words(), hash_words(0), hash_words(0, 0), hash_words(1, 2), hash_words(2, 1), hash_words(1, 2, 0), hash_words(3, 2)}
+    found = {
+        hash_words(),
+        hash_words(0),
+        hash_words(0, 0),
+        hash_words(1, 2),
+        hash_words(2, 1),
+        hash_words(1, 2, 0),
+        hash_words(3, 2),
+    }
     assert len(found) == 7
     assert all(0 <= h < 2**64 for h in found)
 

@@ -99,7 +99,7 @@ def test_more_clients_than_there_are(tmp_path):
 
 
 def test_resume_needs_a_folder():
-    with pytest.raises(BadInput, match="resume = True: say with `out` which folder"):
+    with pytest.raises(BadInput, match="resume = True: name the folder to resume with `out`"):
         run(drfa(), iris(), 2, resume=True)
 
 

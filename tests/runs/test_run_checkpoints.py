@@ -67,7 +67,7 @@ def test_a_damaged_one_is_passed_over(runs, tmp_path, damage):
     run(drfa(), iris(), 8, out=tmp_path / "out", resume=True, checkpoint_every=3, warn=said.append)
     assert len(said) == 1
     assert said[0].startswith("00000005.json ")
-    assert said[0].endswith("; the checkpoint before it is used")
+    assert said[0].endswith("; using the checkpoint before it")
     assert same_end(tmp_path / "out", runs / "whole")
 
 
@@ -76,7 +76,7 @@ def test_none_is_left(runs, tmp_path, damage):
     shutil.copytree(runs / "half", tmp_path / "out")
     for rounds in (3, 5):
         DAMAGE[damage](tmp_path / "out" / "checkpoints" / f"{rounds:08d}")
-    with pytest.raises(BadCheckpoint, match=r"no checkpoint in .* can be used: 00000005.*; 00000003") as caught:
+    with pytest.raises(BadCheckpoint, match=r"no checkpoint in .* is usable: 00000005.*; 00000003") as caught:
         run(drfa(), iris(), 8, out=tmp_path / "out", resume=True)
     assert "\n" not in str(caught.value)
 
@@ -84,7 +84,7 @@ def test_none_is_left(runs, tmp_path, damage):
 def test_a_warning_by_default(runs, tmp_path):
     shutil.copytree(runs / "half", tmp_path / "out")
     flip(tmp_path / "out" / "checkpoints" / "00000005.safetensors")
-    with pytest.warns(UserWarning, match="00000005.* is damaged .*; the checkpoint before it is used"):
+    with pytest.warns(UserWarning, match="00000005.* is damaged .*; using the checkpoint before it"):
         run(drfa(), iris(), 8, out=tmp_path / "out", resume=True)
 
 

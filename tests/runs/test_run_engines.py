@@ -120,7 +120,7 @@ def test_what_is_no_engine(engine, said):
 
 
 def test_an_engine_with_other_clients_is_refused():
-    with pytest.raises(BadInput, match="engine = '5 clients': the data have 4"):
+    with pytest.raises(BadInput, match="engine = '5 clients': the data have 4 clients"):
         run(drfa(), iris(), 2, engine=Backwards(iris(5).train))
-    with pytest.raises(BadInput, match=r"engine\.chunk = 3: is for the vectorised engine"):
+    with pytest.raises(BadInput, match=r"engine\.chunk = 3: is an option of the vectorised engine"):
         run(drfa(), iris(), 2, engine=Backwards(iris().train), chunk=3)

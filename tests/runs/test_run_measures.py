@@ -134,7 +134,7 @@ def test_worst_class_accuracy_of_any_classifier():
         ([{"name": "duality_gap", "most_steps": 0}], "measures.duality_gap.most_steps = 0: must be at least 1"),
         ([{"tolerance": 5}], "write a name or a table with one"),
         ([3], "needs a name and __call__"),
-        (["duality_gap", fs.measures.DualityGap()], "is asked for twice"),
+        (["duality_gap", fs.measures.DualityGap()], "is listed twice"),
         (["worst_class_accuracy"], "does not sort rows into classes"),
     ],
 )

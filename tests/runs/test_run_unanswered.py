@@ -46,7 +46,7 @@ def test_the_round_after_draws_as_if_nothing_had_happened():
 
 def test_twenty_in_a_row_are_too_many(tmp_path):
     late = Silent(fedavg(), lambda n: n > 3)
-    with pytest.raises(NobodyAnswered, match="20 rounds in a row: nobody is at home") as caught:
+    with pytest.raises(NobodyAnswered, match="20 rounds in a row; the last one: nobody is at home") as caught:
         run(late, iris(), 60, out=tmp_path, checkpoint_every=5)
     assert caught.value.exit_code == 3
     assert [r["round"] for r in story(tmp_path)] == list(range(1, 3 + MAX_EMPTY_ROUNDS))

@@ -117,7 +117,7 @@ class Simulation:
             resume=self.resume and folder.holds_run,
             checkpoint_every=settings.checkpoint_every,
             watch=progress,
-            stop=lambda: self.interruption.asked,
+            stop=lambda: self.interruption.requested,
             begun=begun,
             extend=self._rank if aloud else None,
             name=config.algorithm.name,

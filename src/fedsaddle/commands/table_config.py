@@ -81,7 +81,11 @@ class TableConfig:
     def config(self) -> str:
         """The config as TOML; the table is read, so that what is wrong with it is said now."""
         positive, about = self._positive()
-        lines = [f"path = {toml_string(str(self.table))}", f"target = {toml_string(self.label)}", f"client = {toml_string(self.site)}"]
+        lines = [
+            f"path = {toml_string(str(self.table))}",
+            f"target = {toml_string(self.label)}",
+            f"client = {toml_string(self.site)}",
+        ]
         lines += [f"positive = {toml_string(positive):<20} # {about}"]
         if self.together is not None:
             lines += [f"together = {toml_string(self.together):<20} # all trained on, or all held out"]
@@ -94,7 +98,10 @@ class TableConfig:
                 model='name = "logistic"                # or "mlp" with hidden = [50, 50]',
                 step=1.0,
             )
-        lines += [f"file = {toml_string(self.image)}", "size = 28                        # pictures are resized to this side"]
+        lines += [
+            f"file = {toml_string(self.image)}",
+            "size = 28                        # pictures are resized to this side",
+        ]
         return TEMPLATE.format(
             data="\n".join(['name = "pictures"', *lines]),
             site=toml_string(self.site),

@@ -1,4 +1,4 @@
-"""A run as a TOML file: what may stand in it."""
+"""The schema of a config file, and how to read one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OPEN = ConfigDict(extra="allow", strict=True)
 
 
 class NamedSection(BaseModel):
-    """A section that names a thing; its other keys are that thing's own."""
+    """A section with a `name`; its other keys are options of what it names."""
 
     model_config = _OPEN
     name: str
@@ -28,7 +28,7 @@ class NamedSection(BaseModel):
 
 
 class DataSection(NamedSection):
-    """Which rows."""
+    """[data]: the data set and the test split."""
 
     test_share: float = Field(0.2, ge=0, lt=1)
     stratify: bool = False
@@ -36,13 +36,13 @@ class DataSection(NamedSection):
 
 
 class ProblemSection(NamedSection):
-    """Which objective; the other keys are that problem's own: `loss` and `l2` of the supervised one, ..."""
+    """[problem]: the objective, and options such as `loss` and `l2` of the supervised problem."""
 
     name: str = "supervised"
 
 
 class NoiseSection(BaseModel):
-    """What makes the training rows worse."""
+    """[noise]: noise on the training rows."""
 
     model_config = _STRICT
     flipped_labels: float = 0.0
@@ -52,7 +52,7 @@ class NoiseSection(BaseModel):
 
 
 class RunSection(BaseModel):
-    """How long, and what to write."""
+    """[run]: length, seed, evaluation and checkpoints."""
 
     model_config = _STRICT
     rounds: int = Field(100, ge=1)
@@ -68,7 +68,7 @@ class RunSection(BaseModel):
 
 
 class EngineSection(BaseModel):
-    """On what."""
+    """[engine]: where the run is computed."""
 
     model_config = _STRICT
     name: Literal["vectorised", "serial", "nvflare"] = "vectorised"
@@ -78,7 +78,7 @@ class EngineSection(BaseModel):
 
 
 class Config(BaseModel):
-    """The whole file."""
+    """A config file."""
 
     model_config = _STRICT
     data: DataSection
@@ -92,27 +92,27 @@ class Config(BaseModel):
 
 
 def read_config(path: Path, changes: list[str] | None = None) -> Config:
-    """Read a TOML file, apply `a.b=c` changes, validate."""
+    """Read a TOML file, apply `a.b=c` changes and validate it."""
     try:
         content = tomllib.loads(path.read_text())
     except FileNotFoundError:
-        raise MissingData(f"config = {str(path)!r}: there is no such file; `fedsaddle init` writes one") from None
+        raise MissingData(f"config = {str(path)!r}: the file does not exist; `fedsaddle init` writes one") from None
     except OSError as error:
-        raise BadInput("config", str(path), f"cannot be read: {error.strerror}; name a TOML file") from None
+        raise BadInput("config", str(path), f"cannot be read ({error.strerror}); name a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput("config", str(path), f"is not valid TOML: {error}") from None
     return config_with(content, changes)
 
 
 def config_with(content: dict[str, Any], changes: list[str] | None = None) -> Config:
-    """A dictionary with `a.b=c` changes as a config."""
+    """Apply `a.b=c` changes to a dictionary and validate it as a config."""
     for change in changes or []:
         apply_change(content, change)
     return validate_config(content)
 
 
 def validate_config(content: dict[str, Any]) -> Config:
-    """A dictionary as a config, or one plain complaint."""
+    """Validate a dictionary as a config; raise `BadInput` for the first error."""
     try:
         config = Config(**content)
     except ValidationError as error:
@@ -128,7 +128,7 @@ def validate_config(content: dict[str, Any]) -> Config:
 
 
 def apply_change(content: dict[str, Any], change: str) -> None:
-    """`--set algorithm.local_steps=5`: the value is read as TOML, or as a string if it is not."""
+    """Apply `--set algorithm.local_steps=5`; a value that is not valid TOML is a string."""
     path, equals, text = change.partition("=")
     keys = [k.strip() for k in path.split(".")]
     if not equals or not all(keys):

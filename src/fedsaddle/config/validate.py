@@ -1,4 +1,4 @@
-"""Keyword arguments checked against what takes them: unknown keys, missing ones and wrong types, in plain words."""
+"""Check keyword arguments against a signature: unknown keys, missing keys and wrong types."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STRICT = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
 def check_options(
     section: str, target: Callable[..., Any], given: dict[str, Any], built: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """`given`, if it fits the signature of `target`; keys in `built` are supplied by the caller."""
+    """Check `given` against the signature of `target`; the caller supplies the keys in `built`."""
     plain_class = isinstance(target, type) and not is_dataclass(target)
     hints = get_type_hints(vars(target)["__init__"] if plain_class else target)
     fields: dict[str, Any] = {}
@@ -37,7 +37,7 @@ def check_options(
 
 
 def to_bad_input(section: str, error: ErrorDetails, known: Iterable[str], given: Any = None) -> BadInput:
-    """Pydantic's first complaint as one line: key, value, remedy."""
+    """Convert an error of pydantic to `BadInput`: key, value, remedy."""
     path = [str(part) for part in error["loc"] if not str(part).startswith(("function-", "is-instance"))]
     key = ".".join(p for p in [section, *path[:3]] if p and p not in ("int", "float", "str", "none", "bool"))
     if error["type"] == "extra_forbidden":

@@ -59,7 +59,7 @@ class DeployedRun:
         if not resumes:
             folder.begin([])
         for reason in loop.resume():
-            log.warning("%s; the checkpoint before it is used", reason)
+            log.warning("%s; using the checkpoint before it", reason)
         folder.write_config(self.config.model_dump(mode="json"))
         if loop.done:
             log.info("resuming after round %d", loop.done)

@@ -1,4 +1,4 @@
-"""What crosses between server and clients: frozen records of tensors whose fields say how they may be seen."""
+"""Records of tensors that server and clients exchange; the type of a reply's field states what the server may see."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Visibility(Enum):
     """How the server may see a field of a reply."""
 
     AVERAGED = "averaged"  # only the weighted mean over the clients that answered
-    POOLED = "pooled"  # all clients' rows in one heap, without their names
+    POOLED = "pooled"  # the rows of all clients concatenated, without client names
     PER_CLIENT = "per client"  # each client's own value
 
 
 class Layout(Enum):
-    """How a field of a client's memory is laid out."""
+    """The layout of a field of a client's state."""
 
     PER_SAMPLE = "per sample"  # the first axis runs over the client's own rows
 
@@ -35,7 +35,7 @@ PerSample = Annotated[Tensor, Layout.PER_SAMPLE]
 
 @cache
 def field_marks(record: Any) -> dict[str, Visibility | Layout]:
-    """The mark of every marked field: `{"final": Seen.AVERAGED, ...}`."""
+    """The visibility or layout of each annotated field: `{"final": Visibility.AVERAGED, ...}`."""
     found: dict[str, Visibility | Layout] = {}
     for name, hint in get_type_hints(record, include_extras=True).items():
         options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
@@ -47,11 +47,11 @@ def field_marks(record: Any) -> dict[str, Visibility | Layout]:
 
 
 def visibility(record: type) -> dict[str, Visibility]:
-    """How the server may see each field of a reply; every field must say."""
+    """What the server may see of each field of a reply; every field must be annotated."""
     marked = field_marks(record)
-    unsaid = [f.name for f in fields(record) if not isinstance(marked.get(f.name), Visibility)]
-    if unsaid:
-        raise TypeError(f"{record.__name__}.{unsaid[0]} must be Averaged, Pooled or PerClient")
+    missing = [f.name for f in fields(record) if not isinstance(marked.get(f.name), Visibility)]
+    if missing:
+        raise TypeError(f"{record.__name__}.{missing[0]} must be Averaged, Pooled or PerClient")
     return {name: mark for name, mark in marked.items() if isinstance(mark, Visibility)}
 
 
@@ -64,7 +64,7 @@ def tensors(record: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def nbytes(record: Any) -> int:
-    """What the record weighs on a wire: its tensors, and eight bytes for each number."""
+    """The size of a record on the wire: its tensors, and eight bytes for each number."""
     total = 0
     for f in fields(record):
         value = getattr(record, f.name)
@@ -76,7 +76,7 @@ def nbytes(record: Any) -> int:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two records are equal to the bit."""
+    """Whether two records are equal bit for bit."""
     if type(a) is not type(b):
         return False
     for f in fields(a):

@@ -1,4 +1,4 @@
-"""Replies reduced as they stream in: averaged fields cost the server one vector, however many clients answer."""
+"""Streaming reduction of replies: an averaged field takes one vector of memory for any number of clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedsaddle.federation.records import Visibility, tensors, visibility
 
 @dataclass
 class Reduction:
-    """Adds up replies in the order they are given; `answer` is the reduced record."""
+    """A running sum of replies, in the order of `add`; `answer` gives the reduced record."""
 
     clients: list[Ints] = field(default_factory=list)
     kind: type | None = None
@@ -25,11 +25,11 @@ class Reduction:
     lists: dict[str, list[Tensor]] = field(default_factory=dict)
 
     def add(self, clients: Ints, weights: Floats, reply: Any) -> None:
-        """Take the replies of `clients`, stacked along the leading axis."""
+        """Add the replies of `clients`, stacked along the leading axis."""
         self.kind = type(reply)
-        how = visibility(self.kind)
+        visible = visibility(self.kind)
         for name, value in tensors(reply):
-            if how[name] is Visibility.AVERAGED:
+            if visible[name] is Visibility.AVERAGED:
                 part = weighted_sum(weights, value)
                 if not torch.isfinite(part).all():
                     raise Diverged(first_not_finite(clients, value), name)
@@ -42,14 +42,14 @@ class Reduction:
         self.total += float(weights.sum())
 
     def answer(self) -> tuple[Ints, Any]:
-        """Who answered, and the reduced record."""
+        """The clients that answered, and the reduced record."""
         if self.kind is None:
             raise NobodyAnswered("no client answered; wait for more clients, or ask a larger cohort")
-        how = visibility(self.kind)
-        reduced = {name: part / (self.total or 1.0) for name, part in self.sums.items()}  # no weight: the zero sum
+        visible = visibility(self.kind)
+        reduced = {name: part / (self.total or 1.0) for name, part in self.sums.items()}  # total weight 0: the sum is 0
         for name, parts in self.lists.items():
             whole = torch.cat(parts)
-            reduced[name] = whole.flatten(0, 1) if how[name] is Visibility.POOLED else whole
+            reduced[name] = whole.flatten(0, 1) if visible[name] is Visibility.POOLED else whole
         return np.concatenate(self.clients), self.kind(**reduced)
 
 

@@ -1,4 +1,4 @@
-"""Compares the config of a run with the one it began with."""
+"""The check that a run resumes with its original config."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from fedsaddle.config.schema import Config, validate_config
 from fedsaddle.errors import BadCheckpoint
 from fedsaddle.runs.folder import RunFolder
 
-# What does not shape the trajectory may change; the loop itself compares `chunk` and `workers` as they turn out.
+# Keys that do not affect the trajectory. The loop itself compares the resulting `chunk` and `workers`.
 CHANGEABLE = {"run.rounds", "run.target", "run.checkpoint_every", "run.compare", "engine.chunk", "engine.workers"}
 
 
 def require_same_config(config: Config, folder: RunFolder) -> Config:
-    """The config with which to resume the run in `folder`.
+    """Check that `config` can resume the run in `folder`, and return it.
 
     Raises:
-        BadCheckpoint: at the first key that shapes the trajectory and differs from the config that was stored.
-        MissingData: where there is no run.
+        BadCheckpoint: if a key that affects the trajectory differs from the stored config.
+        MissingData: if the folder contains no run.
     """
     stored = folder.read_config()
-    if stored is None:  # the run ended before it could write its config
+    if stored is None:  # the run ended before it wrote its config
         return config
     before = validate_config(stored)
     for section in Config.model_fields:

@@ -24,7 +24,10 @@ from fedsaddle.errors import FedSaddleError, TooFewAnswered
 APP = "fedsaddle.deployment.nvflare.app"
 STATUS = "fedsaddle.status"  # what a running job is asked
 MAX_LOST_CONNECTIONS = 100  # connections, before giving up
-RETURN_SECONDS, SLOW_SECONDS = 3.0, 120.0  # seconds of silence after which a site that is up is let in again: without and with the job
+RETURN_SECONDS, SLOW_SECONDS = (
+    3.0,
+    120.0,
+)  # seconds of silence after which a site that is up is let in again: without and with the job
 SCHEDULING_SECONDS = 30.0  # seconds that NVFlare may take to begin a job, beside the patience for sites
 
 
