@@ -82,7 +82,7 @@ FAULTS = {
     "sends another record": (other_record, "sent a LocalLoss, not a LocalModels"),
     "sends a huge reply": (lambda reply: reply + bytes(200_000), "more than the limit of 100,000"),
     "sends noise": (lambda reply: bytes(100), "not a message of this version"),
-    "answers an old ask": (other_nonce, "sent a reply to another ask"),
+    "answers an old ask": (other_nonce, "sent a reply to another request"),
     "leaves out the facts": (no_facts, "sent a bad message: a message without 'nonce'"),
 }
 
@@ -198,7 +198,7 @@ def test_a_site_cannot_choose_a_fault_that_is_for_the_server_to_find():
 
 ASK = Ask(run="r", fingerprint="f", nonce="n", round=0, exchange=0, task="t", starts={"0": "v"}, keep={}).to_dict()
 BAD_ASKS = {
-    "another protocol": ({"protocol": 1}, "a message of protocol 1; this version speaks 2"),
+    "another protocol": ({"protocol": 1}, "a message of protocol 1; this version uses 2"),
     "a key too many": ({"more": 1}, "a message with an unknown 'more'"),
     "text for a number": ({"round": "0"}, "a message whose 'round' is '0'"),
     "true for a number": ({"round": True}, "a message whose 'round' is True"),
@@ -330,7 +330,7 @@ def test_a_site_refuses_a_run_it_is_not_configured_for():
     made = sites(drfa, rows)
     other = deployed(lambda: replace(drfa(), primal_step=0.7), rows, patience=0, minimum=6,
                      transport=InProcess({i: s.answer for i, s in made.items()}))  # fmt: skip
-    with pytest.raises(TooFewAnswered, match="refused: configured for run 'trial' with fingerprint"):
+    with pytest.raises(TooFewAnswered, match="refused: this site is configured for run 'trial' with fingerprint"):
         play(drfa(), other, 1)
 
 
@@ -395,5 +395,5 @@ def test_damaged_memory_is_not_used(tmp_path, harm):
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "x" * 200, "a..b"])
 def test_versions_cannot_name_other_files(tmp_path, name):
-    with pytest.raises(BadMessage, match="cannot be the name of a file"):
+    with pytest.raises(BadMessage, match="is not a valid file name"):
         OnDisk(tmp_path).read(name, {})

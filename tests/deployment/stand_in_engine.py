@@ -81,7 +81,7 @@ class Session:
     def sites(self) -> dict[str, float]:
         return dict.fromkeys(read_project(self.folder).names, 0.0)
 
-    def tell(self, job: str, topic: str, data: dict[str, Any]) -> dict[str, Any]:
+    def query(self, job: str, topic: str, data: dict[str, Any]) -> dict[str, Any]:
         path = self.out / "metrics.jsonl"
         lines = path.read_text().splitlines() if path.exists() else []
         return {"records": [json.loads(line) for line in lines[data["seen"] :]]}

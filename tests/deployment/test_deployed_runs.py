@@ -82,16 +82,16 @@ class Misreports(InProcess):
 
 
 MISREPORTS = {
-    "nothing": (lambda told: None, "told no number of rows"),
-    "a number of rows that is none": (lambda told: told | {"rows": -3}, "told no number of rows"),
-    "no means": (lambda told: {"rows": 3}, "told no means of accuracy, loss"),
-    "other means": (lambda told: told | {"means": {"loss": 1.0}}, "told no means of accuracy, loss"),
+    "nothing": (lambda told: None, "the reply has no number of rows"),
+    "a number of rows that is none": (lambda told: told | {"rows": -3}, "the reply has no number of rows"),
+    "no means": (lambda told: {"rows": 3}, "the reply lacks the means of accuracy, loss"),
+    "other means": (lambda told: told | {"means": {"loss": 1.0}}, "the reply lacks the means of accuracy, loss"),
     "a loss that is NaN": (
         lambda told: told | {"means": {"loss": float("nan"), "accuracy": 1.0}}, "sent a 'loss' that is not finite",
     ),
-    "too few counts": (lambda told: told | {"scores": [[1], [2]]}, "told score counts that are not twice 1000"),
+    "too few counts": (lambda told: told | {"scores": [[1], [2]]}, "score counts are not two lists of 1000"),
     "counts below 0": (
-        lambda told: told | {"scores": [[-1] * 1000, [1] * 1000]}, "told score counts that are not twice 1000",
+        lambda told: told | {"scores": [[-1] * 1000, [1] * 1000]}, "score counts are not two lists of 1000",
     ),
 }  # fmt: skip
 
@@ -128,8 +128,8 @@ def test_a_model_that_no_site_can_measure_has_diverged(tmp_path):
 @pytest.mark.parametrize(
     ("section", "asked", "complaint"),
     [
-        ("run", {"measures": ["duality-gap"]}, r"run.measures = \['duality-gap'\]: need all rows in one place"),
-        ("noise", {"variance": 0.04}, r"noise = \{'variance': 0.04\}: is for simulations"),
+        ("run", {"measures": ["duality-gap"]}, r"run.measures = \['duality-gap'\]: work in simulations only"),
+        ("noise", {"variance": 0.04}, r"noise = \{'variance': 0.04\}: works in simulations only"),
     ],
     ids=["measures", "noise"],
 )
@@ -288,7 +288,7 @@ def test_other_sites_are_another_run(tmp_path):
     made = sites(given, tmp_path)
     deployed(given, made, tmp_path / "out")
     made[0], made[1] = made[1], made[0]
-    with pytest.raises(BadCheckpoint, match="is of sites"):
+    with pytest.raises(BadCheckpoint, match="belongs to the sites"):
         deployed(given, made, tmp_path / "out")
 
 

@@ -27,7 +27,7 @@ LEFT_OUT = {
     "wrong_shape": "of shape",
     "huge": "more than the limit of 1,000,000",
     "noise": "not a message of this version",
-    "stale": "sent a reply to another ask",
+    "stale": "sent a reply to another request",
 }
 
 

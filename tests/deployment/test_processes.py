@@ -120,7 +120,7 @@ def test_a_port_that_is_taken(kit, monkeypatch):
         other.close()
         about = {"service": {"target": f"localhost:{port}"}, "admin_port": admin_port}
         (kit / "startup" / "fed_server.json").write_text(json.dumps({"servers": [about]}))
-        with pytest.raises(BadInput, match=f"port = {port}: address already in use; end what uses it"):
+        with pytest.raises(BadInput, match=f"port = {port}: address already in use; stop the program that uses it"):
             processes.start(kit, kit / "log")
     assert processes.members(kit) == []
     process = processes.start(kit, kit / "log")

@@ -119,7 +119,7 @@ def test_bits_are_fair():
         assert abs(share - 0.5) < 0.02, f"bit {bit}"
 
 
-def test_hashed_depends_on_every_word_and_their_order():
+def test_the_hash_depends_on_every_word_and_their_order():
     found = {
         hash_words(),
         hash_words(0),

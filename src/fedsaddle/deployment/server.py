@@ -1,4 +1,4 @@
-"""The server's part of a deployed run: agree with the sites, then run the loop, whatever carries the messages."""
+"""The server's side of a deployed run: agree with the sites, then run the loop, over any transport."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger("fedsaddle.server")
 
 @dataclass(frozen=True)
 class DeployedRun:
-    """What to run, for whom, and where to write it. Client i is the site `names[i]`, for the whole run."""
+    """The config, sites and folder of a deployed run. Client i is always the site `names[i]`."""
 
     config: Config
     name: str
@@ -39,7 +39,7 @@ class DeployedRun:
     patience: Patience
 
     def go(self, transport: Transport, watch: Watch | None = None) -> Result:
-        """Agree, then run; goes on from the newest checkpoint in the folder, if there is one."""
+        """Agree with the sites and run; continue from the newest checkpoint in the folder, if there is one."""
         require_deployable(self.config)
         with log_to_folder(log, self.out):
             try:
@@ -68,7 +68,7 @@ class DeployedRun:
     def _loop(
         self, courier: Courier, facts: list[Facts], encoding: Facts, folder: RunFolder, watch: Watch | None
     ) -> Loop:
-        """The loop of every run, over sites: they are the clients, and they measure."""
+        """The loop of the run, with the sites as clients and as evaluators."""
         given = self.config.run
         algorithm, data = build_from(self.config, encoding, self.names)
         common = shared_fingerprint(algorithm, len(self.names), given.seed)

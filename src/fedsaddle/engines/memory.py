@@ -67,7 +67,7 @@ class Memory:
         self.pending.clear()
         if stored and not isinstance(algorithm, Remembers):
             raise BadCheckpoint(
-                "the checkpoint holds clients' memory, but this algorithm keeps none; resume with the algorithm that wrote it"
+                "the checkpoint holds clients' memory, but this algorithm keeps none; resume with the same algorithm"
             )
         self.kept = {i: type(algorithm.fresh(site_of(i)))(**values) for i, values in stored.items()}  # type: ignore[attr-defined]
 

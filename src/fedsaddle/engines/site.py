@@ -76,7 +76,7 @@ class LocalSite:
         return rows, real
 
     def _draw_balanced(self, step: int, size: int, stream: int, share: float) -> tuple[Ints, Tensor | None]:
-        """A batch with the given share of positives; the weights make its mean an unbiased estimate of the client's mean."""
+        """A batch with a given share of positives; its weighted mean estimates the mean over the client's rows."""
         if size < 2:
             raise BadInput("batch_size", size, "a balanced batch has at least 2 rows, one positive and one negative")
         ups = min(max(round(share * size), 1), size - 1)

@@ -1,7 +1,8 @@
 """Stateless random draws: each is a function of (seed, round, exchange, client, step), the same on every engine.
 
-A resumed run needs no generator state, and a client's batches do not depend on the other clients of the cohort. Client draws are counters mixed by SplitMix64's finaliser (Steele, Lea, Flood 2014), applied twice,
-for a whole cohort in one numpy expression. Server draws come from numpy's Philox generator keyed by (seed, round).
+A resumed run needs no generator state, and a client's batches do not depend on the other clients of the cohort.
+Client draws are counters mixed by SplitMix64's finaliser (Steele, Lea, Flood 2014), applied twice, for a whole cohort
+in one numpy expression. Server draws come from numpy's Philox generator keyed by (seed, round).
 """
 
 from __future__ import annotations

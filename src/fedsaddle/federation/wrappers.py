@@ -123,7 +123,7 @@ class Metered(Wrapper):
 
 @dataclass
 class Lossy(Wrapper):
-    """Loses each reply with probability `share`; the client of a lost reply does not run, so its state stays the same."""
+    """Loses each reply with probability `share`; the client of a lost reply keeps its old state."""
 
     share: float
     seed: int = 0

@@ -152,7 +152,7 @@ class ScoreHistogram:
             return None
         tp, fp = _from_top(self.positives), _from_top(self.negatives)
         own, before_fp, after_fp = self.positives[::-1], fp[:-1], fp[1:]
-        # Best case: the positives of a bin are tied and rank above its negatives. Worst case: all rank below them, untied.
+        # Best case: a bin's positives are tied and above its negatives. Worst case: they are untied and below them.
         best = own * tp[1:] / np.maximum(tp[1:] + before_fp, 1)
         place = np.arange(1, p + 1)  # rank of each positive among the positives
         worst = place / (place + np.repeat(after_fp, own))

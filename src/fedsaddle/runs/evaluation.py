@@ -49,7 +49,7 @@ class Evaluator(Protocol):
         ...
 
     def pool(self, at: Solution) -> dict[str, Any]:
-        """`{"pooled": {name: figure}}`, with the names of inexact figures under `not_reached`; empty without figures."""
+        """`{"pooled": {name: figure}}`, and the names of inexact figures under `not_reached`; may be empty."""
         ...
 
 

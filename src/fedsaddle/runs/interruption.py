@@ -37,7 +37,7 @@ class Interruption:
 
 @contextmanager
 def terminate_as_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt for a terminate signal or a closed terminal, so that clean-up code runs as after Ctrl-C."""
+    """Raise KeyboardInterrupt for a terminate signal or a closed terminal, so that clean-up code runs."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -77,7 +77,7 @@ class Loop:
             target.check(self.evaluator.pooled_measures(at) if pooled else self.evaluator.row_measures(at))
 
     def go(self) -> Result:
-        """Run until the last round, the target or `stop`. Ctrl-C saves the finished rounds and raises KeyboardInterrupt."""
+        """Run to the last round, the target or `stop`; Ctrl-C saves finished rounds and raises KeyboardInterrupt."""
         try:
             stopped = self._rounds()
         except KeyboardInterrupt:

@@ -67,8 +67,8 @@ def run(
         chunk: clients per step on the vectorised engine; chosen from the model by default.
         workers: threads of the vectorised engine; chosen from the model by default.
         evaluate_every: rounds between evaluations on the test rows.
-        evaluate_train: evaluate on the training rows as well (the last evaluation always does).
-        measures: additional measures for each evaluation, such as "squared_gradient_of_phi" or `fs.measures.DualityGap()`.
+        evaluate_train: evaluate on the training rows as well (the summary always includes them).
+        measures: more measures for each evaluation, such as "squared_gradient_of_phi" or `fs.measures.DualityGap()`.
         target: condition for early stopping, such as "worst accuracy >= 0.5".
         lost_replies: probability that a reply is lost.
         out: folder for metrics, model and checkpoints; None writes nothing.

@@ -60,13 +60,13 @@ def _feature(raw: RawRows, name: str, standardise: bool) -> Facts:
             )
         return {"name": name, "texts": found.tolist()}
     x = need_numbers(column, name)
-    found: Facts = {"name": name, "shape": list(x.shape[1:])}
+    known: Facts = {"name": name, "shape": list(x.shape[1:])}
     if standardise:
         axis = None if x.ndim > 2 else 0
         mean = np.mean(x, axis=axis, dtype=np.float64)
-        found |= {"count": x.size if axis is None else len(x), "mean": np.asarray(mean).tolist()}
-        found["squares"] = np.asarray(np.square(x - mean).sum(axis=axis)).tolist()
-    return found
+        known |= {"count": x.size if axis is None else len(x), "mean": np.asarray(mean).tolist()}
+        known["squares"] = np.asarray(np.square(x - mean).sum(axis=axis)).tolist()
+    return known
 
 
 def merge_facts(
