@@ -77,7 +77,7 @@ def test_afl_takes_one_local_step():
 
 
 def test_drfa_prox_needs_its_regulariser():
-    with pytest.raises(BadInput, match="regulariser = None: DRFA-Prox needs it"):
+    with pytest.raises(BadInput, match="regulariser = None: DRFA-Prox needs a value"):
         fs.algorithm("DRFA-Prox", problem=problem())
 
 
