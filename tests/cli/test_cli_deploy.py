@@ -53,7 +53,7 @@ BAD = {
     "an unknown key": ("minimum = 2", "minimun = 2", "did you mean 'minimum'?"),
     "a name with a blank": ("[sites.site-1]", '[sites."site 1"]', "sites = 'site 1': use lower-case letters"),
     "no TOML": ("[deployment]", "[deployment", "is not valid TOML"),
-    "a site called as the server": ('server = "server.example.org"', 'server = "site-2"', "is the name of a site"),
+    "a site called as the server": ('server = "server.example.org"', 'server = "site-2"', "is also the name of a site"),
 }
 
 

@@ -162,7 +162,9 @@ def test_a_cohort_whose_sites_all_rest_is_a_round_without_answers():
     clients = deployed(drfa, rows, transport=Silent({}))
     for round in range(4):  # in round 2 all of them rest
         clients.begin(round)
-        with pytest.raises(NobodyAnswered, match=rf"round {round + 1}, exchange 1: (none|all 3 sites of the cohort are paused)"):
+        with pytest.raises(
+            NobodyAnswered, match=rf"round {round + 1}, exchange 1: (none|all 3 sites of the cohort are paused)"
+        ):
             clients.ask([0, 1, 2], alg.local_sgd, alg.start(clients))
 
 

@@ -143,8 +143,8 @@ class Courier:
             NobodyAnswered: if `least` is 0 and no client answers.
             TooFewAnswered: if fewer than `least` answer within the patience, or too many refuse.
         """
-        awake = [i for i in clients if not self.attendance.rests(i, round)]
-        asked = awake if len(awake) >= least else list(clients)
+        active = [i for i in clients if not self.attendance.rests(i, round)]
+        asked = active if len(active) >= least else list(clients)
         if not asked:
             raise NobodyAnswered(f"{where}: all {len(clients)} sites of the cohort are paused after earlier faults")
         good: dict[int, T] = {}
@@ -161,9 +161,9 @@ class Courier:
             if not good and all(fault.kind is FaultKind.NOT_FINITE for fault in faults):
                 raise Diverged(faults[0].client, faults[0].detail)
             if least == 0:
-                raise NobodyAnswered(f"{where}: none of the {len(waiting)} sites asked has answered")
-            willing = len(clients) - sum(fault.kind is FaultKind.REFUSED for fault in faults)
-            if self.now() - began >= self.patience.patience or willing < least:
+                raise NobodyAnswered(f"{where}: none of the {len(waiting)} sites answered")
+            available = len(clients) - sum(fault.kind is FaultKind.REFUSED for fault in faults)
+            if self.now() - began >= self.patience.patience or available < least:
                 raise TooFewAnswered(self._error_text(where, len(good), least, faults, self.now() - began))
             asked = list(clients)
             self.sleep(self.patience.pause)

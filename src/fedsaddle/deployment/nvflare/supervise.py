@@ -24,7 +24,7 @@ from fedsaddle.errors import FedSaddleError, TooFewAnswered
 APP = "fedsaddle.deployment.nvflare.app"
 STATUS = "fedsaddle.status"  # the query for new records
 MAX_LOST_CONNECTIONS = 100  # before the run fails
-# How long a site must have been silent to be readmitted once it is up: without the job, and with it.
+# Time after its first missed answer at which a connected site is readmitted: without the job, and with it.
 RETURN_SECONDS, SLOW_SECONDS = 3.0, 120.0
 SCHEDULING_SECONDS = 30.0  # for NVFlare to start a job, in addition to the patience for sites
 
