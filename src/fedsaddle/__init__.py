@@ -56,7 +56,7 @@ _NAMES = {
     "errors": (
         "BadCheckpoint BadInput BadMessage Diverged FedSaddleError MissingData NobodyAnswered Refused TooFewAnswered"
     ),
-    "federation.clients": "Batch Clients ClientsState Remembers Site Task merged",
+    "federation.clients": "Batch Clients ClientsState Remembers Site Task merge_repeats",
     "federation.randomness": "ClientKeys",
     "federation.records": "Averaged PerClient PerSample Pooled",
     "federation.reduction": "Reduction",
@@ -163,7 +163,7 @@ if TYPE_CHECKING:
     from fedsaddle.federation.clients import Remembers as Remembers
     from fedsaddle.federation.clients import Site as Site
     from fedsaddle.federation.clients import Task as Task
-    from fedsaddle.federation.clients import merged as merged
+    from fedsaddle.federation.clients import merge_repeats as merge_repeats
     from fedsaddle.federation.randomness import ClientKeys as ClientKeys
     from fedsaddle.federation.records import Averaged as Averaged
     from fedsaddle.federation.records import PerClient as PerClient

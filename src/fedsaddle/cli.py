@@ -1,4 +1,4 @@
-"""The command `fedsaddle`. Heavy imports wait until a command needs them."""
+"""The command line `fedsaddle`; each command imports its heavy modules itself."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ app = typer.Typer(
 )
 
 OutOption = Annotated[Path | None, typer.Option(help="Folder for the results.", show_default=False)]
-SiteOption = Annotated[str | None, typer.Option(help="Column that names the site.", show_default=False)]
-LabelOption = Annotated[str | None, typer.Option(help="Column with the label, two values.", show_default=False)]
+SiteOption = Annotated[str | None, typer.Option(help="Column with the site.", show_default=False)]
+LabelOption = Annotated[str | None, typer.Option(help="Column with the label (two values).", show_default=False)]
 PositiveOption = Annotated[
     str | None, typer.Option(help="The positive value of the label; by default the rarer one.", show_default=False)
 ]
 ImageOption = Annotated[
-    str | None, typer.Option(help="Column with the path of a picture, relative to the table.", show_default=False)
+    str | None, typer.Option(help="Column with the path of an image, relative to the table.", show_default=False)
 ]
 TogetherOption = Annotated[
     str | None,
@@ -51,8 +51,10 @@ def demo(
 
 @app.command()
 def run(
-    config: Annotated[Path, typer.Argument(help="A TOML file (`fedsaddle init` writes one), or a table of your own.")],
-    set: Annotated[list[str] | None, typer.Option("--set", help="Change a value: algorithm.local_steps=5.")] = None,
+    config: Annotated[Path, typer.Argument(help="A TOML file (`fedsaddle init` writes one), or your own table.")],
+    set: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a value, e.g. algorithm.local_steps=5.")
+    ] = None,
     engine: Annotated[str | None, typer.Option(help="vectorised, serial or nvflare.", show_default=False)] = None,
     out: OutOption = None,
     resume: Annotated[bool, typer.Option(help="Resume from the newest checkpoint in the folder.")] = False,
@@ -67,37 +69,37 @@ def run(
     A CSV or Parquet table with --site and --label trains for the AUROC and compares with FedAvg.
     """
     from fedsaddle.commands.run import run as go
-    from fedsaddle.commands.table_config import TABLES, Own
+    from fedsaddle.commands.table_config import TABLES, TableConfig
 
     table = config if config.suffix.lower() in TABLES else None
-    own = Own.asked(table, site, label, positive=positive, image=image, together=together)
+    own_table = TableConfig.from_options(table, site, label, positive=positive, image=image, together=together)
     changes = [*(set or []), *([f'engine.name="{engine}"'] if engine else [])]
-    raise typer.Exit(go(config, changes, out, resume, own))
+    raise typer.Exit(go(config, changes, out, resume, own_table))
 
 
 @app.command()
 def init(
-    path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("fedsaddle.toml"),
-    csv: Annotated[Path | None, typer.Option(help="A table of your own, to train for the AUROC.")] = None,
+    path: Annotated[Path, typer.Argument(help="File to write.")] = Path("fedsaddle.toml"),
+    csv: Annotated[Path | None, typer.Option(help="Your own table, to train for the AUROC.")] = None,
     site: SiteOption = None,
     label: LabelOption = None,
     positive: PositiveOption = None,
     image: ImageOption = None,
     together: TogetherOption = None,
 ) -> None:
-    """Write a config to start from, with every key explained."""
+    """Write an example config with comments."""
     from fedsaddle.commands.init import init as go
-    from fedsaddle.commands.table_config import Own
+    from fedsaddle.commands.table_config import TableConfig
 
-    go(path, Own.asked(csv, site, label, positive=positive, image=image, together=together))
+    go(path, TableConfig.from_options(csv, site, label, positive=positive, image=image, together=together))
 
 
 @app.command("list")
 def list_(
-    what: Annotated[str, typer.Argument(help=f"One of {', '.join(LISTED)}; by default all.")] = "",
+    what: Annotated[str, typer.Argument(help=f"One of {', '.join(LISTED)}; all by default.")] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """What can be named in a config."""
+    """List the names that a config can use."""
     if what and what not in LISTED:
         raise BadInput("list", what, f"choose one of {', '.join(LISTED)}")
     tables = {what: LISTED[what]} if what else LISTED
@@ -121,10 +123,10 @@ def compare(
     folders: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
     out: Annotated[Path | None, typer.Option(help="Write the comparison plot here.", show_default=False)] = None,
     measure: Annotated[str | None, typer.Option(help="Plot this pooled measure.", show_default=False)] = None,
-    x: Annotated[str, typer.Option(help="Over what: round, exchanges, bytes_up, seconds ...")] = "round",
+    x: Annotated[str, typer.Option(help="The x axis: round, exchanges, bytes_up, seconds ...")] = "round",
     as_json: JsonOption = False,
 ) -> None:
-    """Runs side by side: final figures, cost, and a plot."""
+    """Compare runs: final figures, cost, and a plot."""
     from fedsaddle.commands.compare import compare as go
 
     go(folders, out, as_json, measure, x)
@@ -132,12 +134,12 @@ def compare(
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help="A figure of a paper; by default all are listed.")] = "",
-    quick: Annotated[bool, typer.Option(help="About a minute: fewer seeds and rounds.")] = False,
+    name: Annotated[str, typer.Argument(help="The figure to reproduce; without a name, list all.")] = "",
+    quick: Annotated[bool, typer.Option(help="Use fewer seeds and rounds (about a minute).")] = False,
     as_json: JsonOption = False,
     out: Annotated[Path, typer.Option(help="Folder for plots and figures.")] = Path("reproduced"),
 ) -> None:
-    """Reproduce a figure of a paper, and say which of its claims hold."""
+    """Reproduce a figure of a paper, and report which of its claims hold."""
     from fedsaddle.commands.reproduce import reproduce as go
 
     go(name, quick, as_json, out)
@@ -151,7 +153,7 @@ def doctor() -> None:
     raise typer.Exit(go())
 
 
-deploy = typer.Typer(no_args_is_help=True, help="Run across real sites: kits, processes, and a trial on one machine.")
+deploy = typer.Typer(no_args_is_help=True, help="Run at real sites: set up, start, and try a deployment.")
 app.add_typer(deploy, name="deploy")
 FolderArgument = Annotated[Path, typer.Argument(help="The project's folder.")]
 
@@ -159,10 +161,10 @@ FolderArgument = Annotated[Path, typer.Argument(help="The project's folder.")]
 @deploy.command("init")
 def deploy_init(
     folder: FolderArgument = Path("."),
-    sites: Annotated[int, typer.Option(help="How many sites.")] = 3,
+    sites: Annotated[int, typer.Option(help="Number of sites.")] = 3,
     server: Annotated[str, typer.Option(help="Host name by which sites reach the server.")] = "server.example.org",
 ) -> None:
-    """Write a project: deployment.toml with the sites, and fedsaddle.toml with the run."""
+    """Write deployment.toml with the sites, and fedsaddle.toml with the run."""
     from fedsaddle.commands.deploy import init as go
 
     go(folder, sites, server)
@@ -170,7 +172,7 @@ def deploy_init(
 
 @deploy.command("provision")
 def deploy_provision(folder: FolderArgument = Path(".")) -> None:
-    """Make the start-up kits: certificates, allowed classes, rights."""
+    """Make the start-up kits: certificates, allowed classes, permissions."""
     from fedsaddle.commands.deploy import provision as go
 
     go(folder)
@@ -186,7 +188,7 @@ def deploy_start_server(folder: FolderArgument = Path(".")) -> None:
 
 @deploy.command("start-site")
 def deploy_start_site(
-    name: Annotated[str, typer.Argument(help="The site, as deployment.toml calls it.")],
+    name: Annotated[str, typer.Argument(help="The site's name in deployment.toml.")],
     folder: Annotated[Path, typer.Argument(help="The project's folder, or the site's kit.")] = Path("."),
 ) -> None:
     """Run a site in the foreground."""
@@ -197,7 +199,7 @@ def deploy_start_site(
 
 @deploy.command("flower")
 def deploy_flower(folder: FolderArgument = Path(".")) -> None:
-    """Write what Flower needs: an app that names the installed library, and a folder for each site."""
+    """Write the files for Flower: an app, and a folder and keys for each site."""
     from fedsaddle.commands.deploy import flower as go
 
     go(folder)
@@ -205,13 +207,13 @@ def deploy_flower(folder: FolderArgument = Path(".")) -> None:
 
 @deploy.command("try")
 def deploy_try(
-    sites: Annotated[int, typer.Option(help="How many sites.")] = 4,
+    sites: Annotated[int, typer.Option(help="Number of sites.")] = 4,
     config: Annotated[
         Path | None, typer.Option(help="A config; by default DRFA on digits.", show_default=False)
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("fedsaddle-try"),
 ) -> None:
-    """Run a whole deployment on this machine, with real processes and TLS, and compare it with the simulation."""
+    """Run a whole deployment on this machine, with processes and TLS, and compare it with the simulation."""
     from fedsaddle.commands.deploy_try import deploy_try as go
 
     try:
@@ -230,14 +232,14 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass
 
 
 def main() -> None:
-    """Run the command; what the user can put right is said in one line."""
+    """Run the command; print an error of the user in one line, without a traceback."""
     try:
         app(prog_name="fedsaddle")
     except FedSaddleError as error:

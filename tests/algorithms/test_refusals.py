@@ -72,12 +72,12 @@ def test_a_wrong_word_is_answered_with_the_right_ones(name, key):
 
 def test_afl_takes_one_local_step():
     assert fs.algorithm("AFL", problem=problem()).local_steps == 1
-    with pytest.raises(BadInput, match="local_steps = 5: AFL means local_steps = 1"):
+    with pytest.raises(BadInput, match="local_steps = 5: AFL fixes local_steps = 1"):
         fs.algorithm("AFL", problem=problem(), local_steps=5)
 
 
 def test_drfa_prox_needs_its_regulariser():
-    with pytest.raises(BadInput, match="regulariser = None: DRFA-Prox needs it"):
+    with pytest.raises(BadInput, match="regulariser = None: DRFA-Prox needs a value"):
         fs.algorithm("DRFA-Prox", problem=problem())
 
 

@@ -26,7 +26,7 @@ CASES = [
     ("algorithm.problem=3", "algorithm.problem = 3", "unknown key"),
     ("problem.l1=3", "problem.l1 = 3", "known keys: loss, l2"),
     ("engine.threads=3", "engine.threads = 3", "known keys: name, chunk, workers, compile"),
-    (("algorithm.name=AFL", "algorithm.local_steps=5"), "algorithm.local_steps = 5", "AFL means local_steps = 1"),
+    (("algorithm.name=AFL", "algorithm.local_steps=5"), "algorithm.local_steps = 5", "AFL fixes local_steps = 1"),
     (("algorithm.name=FedAvg", "algorithm.dual_step=0.1"), "algorithm.dual_step = 0.1", "unknown key"),
     (("split.name=natural", "split.clients=3"), "split.clients = 3", "known keys: column"),
     # wrong types
@@ -66,7 +66,7 @@ CASES = [
     ("problem.l2=-1.0", "problem.l2 = -1.0", "at least 0"),
     ("problem.l2=inf", "problem.l2 = inf", "finite"),
     ("problem.name=fair", "problem.name = 'fair'", "class-fair"),
-    ("problem={name='auc'}", "problem.name = 'auc'", "DRFA is for problem.name = supervised"),
+    ("problem={name='auc'}", "problem.name = 'auc'", "does not fit DRFA; use problem.name = supervised"),
     ("algorithm={name='Local SGDA'}", "problem.name = 'supervised'", "class-fair or robust or auc"),
     ("engine.chunk=0", "engine.chunk = 0", "greater than or equal to 1"),
     ("engine.workers=0", "engine.workers = 0", "greater than or equal to 1"),
@@ -263,7 +263,7 @@ def test_a_folder_that_cannot_be(config):
     for out in ("taken", "taken/below"):
         outcome = run(config, out=Path(out))
         assert outcome.code == 2
-        assert outcome.err.startswith(f"error: out = '{out}': cannot be written to ")
+        assert outcome.err.startswith(f"error: out = '{out}': cannot write there ")
         assert outcome.err.count("\n") == 1
     assert Path("taken").read_text() == "mine"
 

@@ -122,9 +122,9 @@ def test_init_spares_what_is_there(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.toml").write_text("mine")
     for path, remedy in (
-        ("mine.toml", "exists already; choose another name"),
-        ("none/a.toml", "its folder does not exist; make it first"),
-        ("mine.toml/a.toml", "its folder does not exist; make it first"),
+        ("mine.toml", "already exists; choose another name"),
+        ("none/a.toml", "its folder does not exist; create it first"),
+        ("mine.toml/a.toml", "its folder does not exist; create it first"),
     ):
         outcome = fedsaddle("init", path)
         assert (outcome.code, outcome.err) == (2, f"error: path = '{path}': {remedy}\n")

@@ -33,7 +33,7 @@ def test_init_keeps_a_config_that_is_there(tmp_path: Path):
     assert (tmp_path / "fedsaddle.toml").read_text() == IRIS
     again = fedsaddle("deploy", "init", tmp_path)
     assert again.code == 2
-    assert "holds a deployment.toml already" in again.err
+    assert "already has a deployment.toml" in again.err
 
 
 def spoilt(tmp_path: Path, old: str, new: str) -> Path:
@@ -45,11 +45,15 @@ def spoilt(tmp_path: Path, old: str, new: str) -> Path:
 
 BAD = {
     "a port that is none": ("port = 8002", "port = 80020", "deployment.port = 80020"),
-    "a minimum above the sites": ("minimum = 2", "minimum = 9", "deployment.minimum = 9: there are 3 sites"),
+    "a minimum above the sites": (
+        "minimum = 2",
+        "minimum = 9",
+        "deployment.minimum = 9: must be at most 3, the number of sites",
+    ),
     "an unknown key": ("minimum = 2", "minimun = 2", "did you mean 'minimum'?"),
-    "a name with a blank": ("[sites.site-1]", '[sites."site 1"]', "sites = 'site 1': use small letters"),
+    "a name with a blank": ("[sites.site-1]", '[sites."site 1"]', "sites = 'site 1': use lower-case letters"),
     "no TOML": ("[deployment]", "[deployment", "is not valid TOML"),
-    "a site called as the server": ('server = "server.example.org"', 'server = "site-2"', "is the name of a site"),
+    "a site called as the server": ('server = "server.example.org"', 'server = "site-2"', "is also the name of a site"),
 }
 
 

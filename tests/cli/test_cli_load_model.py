@@ -61,9 +61,9 @@ def _expected(out: Path) -> list[list[float]]:
     from safetensors.torch import load_file
 
     from fedsaddle.config.build import build
-    from fedsaddle.config.schema import validated
+    from fedsaddle.config.schema import validate_config
 
-    built = build(validated(json.loads((out / "config.json").read_text())))
+    built = build(validate_config(json.loads((out / "config.json").read_text())))
     module = built.algorithm.problem.model
     module.load_state_dict(load_file(out / "model.safetensors"))
     kind = next(module.parameters()).dtype

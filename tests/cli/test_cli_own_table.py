@@ -15,7 +15,7 @@ from cli_command import fedsaddle, no_pictures
 from PIL import Image
 
 from fedsaddle.config.build import build
-from fedsaddle.config.schema import validated
+from fedsaddle.config.schema import validate_config
 
 SITES = {"Central": 120, "North": 80, "Lake": 30, "Hut": 12}
 SHORT = ("--set", "run.rounds=6", "--set", "run.evaluate_every=3")
@@ -88,7 +88,7 @@ def test_plain_pytorch_loads_the_model_and_scores_rows_of_the_file(finished):
     )
     scores = json.loads(said.stdout)
     assert len(scores) == sum(SITES.values())
-    built = build(validated(json.loads((out / "config.json").read_text())))
+    built = build(validate_config(json.loads((out / "config.json").read_text())))
     module = built.algorithm.problem.model
     from safetensors.torch import load_file
 
@@ -142,18 +142,18 @@ def test_the_rarer_label_is_the_positive_one_unless_named(tmp_path):
         config = tmp_path / f"{positive}.toml"
         said = fedsaddle("init", config, "--csv", table, "--site", "hospital", "--label", "outcome", *extra)
         assert said.code == 0, said.err
-        assert build(validated(tomllib.loads(config.read_text()))).data.classes[1] == positive
+        assert build(validate_config(tomllib.loads(config.read_text()))).data.classes[1] == positive
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--site", "hospital"), "--label = None: say which column"),
-        (("--label", "outcome"), "--site = None: say which column"),
+        (("--site", "hospital"), "--label = None: name the column"),
+        (("--label", "outcome"), "--site = None: name the column"),
         (("--site", "clinic", "--label", "outcome"), "--site = 'clinic': there is no such column"),
         (("--site", "hospital", "--label", "outcom"), "did you mean 'outcome'?"),
         (("--site", "hospital", "--label", "age"), "--label = 'age': has "),
-        (("--site", "hospital", "--label", "outcome", "--positive", "ill"), "--positive = 'ill': is no value"),
+        (("--site", "hospital", "--label", "outcome", "--positive", "ill"), "--positive = 'ill': is not a value"),
         (("--site", "hospital", "--label", "outcome", "--image", "file"), "--image = 'file': there is no such column"),
     ],
 )
@@ -174,14 +174,14 @@ def test_no_positives_at_all_and_one_site_only(tmp_path):
     assert "a single class leaves nothing to learn" in said.err
     table.write_text("site,a,y\n" + "".join(f"x,{i},{i % 2}\n" for i in range(20)))
     said = fedsaddle("run", table, "--site", "site", "--label", "y")
-    assert said.err.startswith("error: --site = 'site': holds one value only")
+    assert said.err.startswith("error: --site = 'site': has one value only")
 
 
 def test_the_options_of_a_table_are_refused_for_a_config(tmp_path):
     config = tmp_path / "c.toml"
     assert fedsaddle("init", config).code == 0
     said = fedsaddle("run", config, "--label", "outcome")
-    assert said.err.startswith("error: --label = 'outcome': is for a table of your own")
+    assert said.err.startswith("error: --label = 'outcome': needs your own table")
 
 
 def test_pictures_with_a_table(tmp_path):
@@ -225,7 +225,7 @@ def test_an_interrupted_comparison_can_be_resumed(finished, tmp_path, monkeypatc
         monkeypatch.setattr(command, "run_loop", interrupted)
         first = fedsaddle(*words)
         assert first.code == 130
-        assert "go on with --resume" in first.err
+        assert "continue with --resume" in first.err
         assert not (tmp_path / "out" / "roc.csv").exists()
         monkeypatch.setattr(command, "run_loop", whole)
         second = fedsaddle(*words, "--resume")

@@ -329,7 +329,7 @@ def test_a_huge_step_never_ends_in_a_traceback(config, quick, changes):
 def test_nobody_answers(config, quick):
     outcome = run(config, "run.lost_replies=0.999999", "run.rounds=30", out=Path("out"))
     assert outcome.code == 3
-    assert outcome.err.splitlines()[-1].startswith("error: 20 rounds in a row: all ")
+    assert outcome.err.splitlines()[-1].startswith("error: no reply in 20 rounds in a row; the last one: all ")
     assert len(story(Path("out"))) == 19
     again = run(config, "run.lost_replies=0.999999", "run.rounds=30", out=Path("out"), resume=True)
     assert (again.code, again.err.splitlines()[-1]) == (3, outcome.err.splitlines()[-1])
@@ -397,7 +397,7 @@ def test_a_damaged_checkpoint_is_passed_over(config, quick):
     (warning,) = [line for line in outcome.err.splitlines() if line.startswith("warning")]
     assert "00000004" in warning
     assert "damaged" in warning
-    assert warning.endswith("the checkpoint before it is used")
+    assert warning.endswith("using the checkpoint before it")
     assert same_end(Path("out"), Path("whole"))
 
 
@@ -408,7 +408,7 @@ def test_no_good_checkpoint_is_left(config, quick):
     before = Path("out/metrics.jsonl").read_text()
     outcome = run(config, "run.rounds=9", out=Path("out"), resume=True)
     assert outcome.code == 2
-    assert outcome.err.startswith("error: no checkpoint in out/checkpoints can be used: 00000006.json is damaged")
+    assert outcome.err.startswith("error: no checkpoint in out/checkpoints is usable: 00000006.json is damaged")
     assert outcome.err.count("\n") == 1
     assert Path("out/metrics.jsonl").read_text() == before
 

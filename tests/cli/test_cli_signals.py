@@ -120,7 +120,7 @@ def test_ctrl_c(config):
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     rounds = summary(Path("out"))["rounds"]
-    assert err.splitlines()[-1] == f"interrupted after round {rounds}; go on with --resume"
+    assert err.splitlines()[-1] == f"interrupted after round {rounds}; continue with --resume"
     assert "Traceback" not in err
     assert Path(f"out/checkpoints/{rounds:08d}.json").exists()
     assert [r["round"] for r in story(Path("out"))] == list(range(1, rounds + 1))

@@ -309,7 +309,7 @@ def test_an_algorithm_by_its_name_has_what_the_name_binds(name: str) -> None:
 def test_what_a_name_fixes_cannot_be_changed(name: str) -> None:
     _, _, fixed, _, required = STANDS_FOR[name]
     for key, value in fixed.items():
-        with pytest.raises(BadInput, match=rf"options\.{key} = .*{name} means {key} = ") as caught:
+        with pytest.raises(BadInput, match=rf"options\.{key} = .*{name} fixes {key} = ") as caught:
             fs.algorithm(name, problem=problem_for(name), **(required | {key: value}))
         assert "leave it out" in str(caught.value)
 
@@ -318,9 +318,9 @@ def test_what_a_name_fixes_cannot_be_changed(name: str) -> None:
 def test_what_a_name_requires_must_be_given(name: str) -> None:
     required = STANDS_FOR[name][4]
     for key in required:
-        with pytest.raises(BadInput, match=rf"options\.{key} = None: .* needs it, such as ") as caught:
+        with pytest.raises(BadInput, match=rf"options\.{key} = None: .* needs a value, such as ") as caught:
             fs.algorithm(name, problem=problem_for(name))
-        assert str(caught.value).startswith(f"options.{key} = None: {name} needs it")
+        assert str(caught.value).startswith(f"options.{key} = None: {name} needs a value")
 
 
 @algorithms

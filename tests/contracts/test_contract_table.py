@@ -136,7 +136,7 @@ def test_a_newcomer_that_shows_more_than_means_must_say_so():
 
 
 def test_what_is_required_cannot_be_made_up():
-    with pytest.raises(BadInput, match=r"options.power = None: Newcomer needs it, such as power = 3"):
+    with pytest.raises(BadInput, match=r"options.power = None: Newcomer needs a value, such as power = 3"):
         automatic("Newcomer", replace(MADE_UP, fixed={}, required={"power": "power = 3"}))
 
 

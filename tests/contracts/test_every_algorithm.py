@@ -18,7 +18,7 @@ from fedsaddle.errors import NobodyAnswered
 from fedsaddle.federation.randomness import ClientKeys, server_generator
 from fedsaddle.federation.records import same
 from fedsaddle.federation.wrappers import Lossy, Metered
-from fedsaddle.runs.checkpoints import Checkpoints, restored
+from fedsaddle.runs.checkpoints import Checkpoints, restore_record
 from small import alike, play, relabelled, serial, vectorised
 
 everywhere = pytest.mark.parametrize(("case", "world"), EVERYWHERE)
@@ -115,7 +115,7 @@ def test_resuming_is_not_stopping(case, world, engine, tmp_path):
         state = alg.start(clients)
         if r:
             found, _ = folder.newest()
-            state = restored(state, found.server)
+            state = restore_record(state, found.server)
             clients.memory.restore(alg, lambda i, rows=clients.rows: LocalSite.alone(rows, i), found.memory)
         state = play(alg, clients, 1, state=state, first=r)[-1]
         assert same(state, whole[r + 1])

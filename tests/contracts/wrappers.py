@@ -8,7 +8,7 @@ from dataclasses import fields
 import numpy as np
 import torch
 
-from fedsaddle.federation.records import seen
+from fedsaddle.federation.records import visibility
 
 
 class Passing:
@@ -93,7 +93,7 @@ class Weighing(Passing):
             self.down += weight(message)
             self.up += weight(reply)
             self.samples += counting.drawn
-            how = {f.name: seen(type(reply))[f.name].value for f in fields(reply)}
+            how = {f.name: visibility(type(reply))[f.name].value for f in fields(reply)}
             self.shown |= {f"{type(reply).__name__}.{n}" for n, h in how.items() if h != "averaged"}
             return own, reply
 

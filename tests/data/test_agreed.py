@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsaddle.data.files.shared_encoding import agree, encode, facts
+from fedsaddle.data.files.shared_encoding import encode, merge_facts, site_facts
 from fedsaddle.data.files.site_file import read_site
 from fedsaddle.data.files.tables import from_file
 from fedsaddle.errors import BadInput
@@ -30,12 +30,12 @@ def told(folder: Path, sites=SITES, **options):
     raws = [
         read_site(write(folder / f"{name}.csv", rows), "label", "hospital", **options) for name, rows in sites.items()
     ]
-    return raws, [json.loads(json.dumps(facts(raw, standardise=True))) for raw in raws]
+    return raws, [json.loads(json.dumps(site_facts(raw, standardise=True))) for raw in raws]
 
 
 def test_sites_encode_as_one_pooled_file_would(tmp_path):
     raws, said = told(tmp_path, test_share=0.0)
-    agreed = json.loads(json.dumps(agree(said, tuple(SITES))))
+    agreed = json.loads(json.dumps(merge_facts(said, tuple(SITES))))
     tables = [encode(raw, agreed)[0] for raw in raws]
     pooled = from_file(
         write(tmp_path / "all.csv", [r for rows in SITES.values() for r in rows]), "label", "hospital"
@@ -49,7 +49,7 @@ def test_sites_encode_as_one_pooled_file_would(tmp_path):
 
 def test_one_label_against_the_rest(tmp_path):
     raws, said = told(tmp_path, test_share=0.0)
-    agreed = json.loads(json.dumps(agree(said, tuple(SITES), positive="ill")))
+    agreed = json.loads(json.dumps(merge_facts(said, tuple(SITES), positive="ill")))
     tables = [encode(raw, agreed)[0] for raw in raws]
     rows = [r for rows in SITES.values() for r in rows]
     pooled = from_file(write(tmp_path / "all.csv", rows), "label", "hospital", positive="ill").train
@@ -57,7 +57,7 @@ def test_one_label_against_the_rest(tmp_path):
     assert tables[0].classes == pooled.classes == ("not ill", "ill")
     assert agreed["counts"] == [4, 4]
     with pytest.raises(BadInput, match="positive = 'dead': is no value of column 'label'; there are: ill, sick, well"):
-        agree(said, tuple(SITES), positive="dead", target="label")
+        merge_facts(said, tuple(SITES), positive="dead", target="label")
 
 
 def test_every_class_is_held_out_alike(tmp_path):
@@ -89,7 +89,7 @@ def test_arrays_of_pictures(tmp_path):
     for name, x in parts.items():
         np.savez(tmp_path / f"{name}.npz", x=x, y=np.arange(len(x)) % 3, x_test=x[:2], y_test=np.array([0, 1]))
         raws.append(read_site(tmp_path / f"{name}.npz"))
-    agreed = agree([facts(raw, True) for raw in raws], tuple(parts))
+    agreed = merge_facts([site_facts(raw, True) for raw in raws], tuple(parts))
     (train, test), _ = (encode(raw, agreed) for raw in raws)
     assert train.x.shape == (5, 1, 4, 4)
     assert len(test) == 2
@@ -106,7 +106,7 @@ def test_no_row_is_told(tmp_path):
 def test_held_out_rows(tmp_path):
     raws, said = told(tmp_path, test_share=0.4)
     assert [(s["rows"], s["test_rows"]) for s in said] == [(2, 1), (1, 1), (2, 1)]
-    assert sum(agree(said, tuple(SITES))["counts"]) == 5
+    assert sum(merge_facts(said, tuple(SITES))["counts"]) == 5
     assert not set(raws[0].train) & set(raws[0].test)
 
 
@@ -125,7 +125,7 @@ def test_sites_that_do_not_fit(tmp_path, complaint, spoil):
     _, said = told(tmp_path)
     spoil(said)
     with pytest.raises(BadInput) as reason:
-        agree(said, tuple(SITES))
+        merge_facts(said, tuple(SITES))
     assert str(reason.value).startswith(complaint)
 
 
@@ -133,6 +133,6 @@ def test_regression_targets(tmp_path):
     for name in "ab":
         np.savez(tmp_path / f"{name}.npz", x=np.ones((4, 2)) * np.arange(4)[:, None], y=np.array([0.5, 1.5, 2.0, 3.0]))
     raws = [read_site(tmp_path / f"{name}.npz") for name in "ab"]
-    agreed = agree([facts(raw, False) for raw in raws], "ab")
+    agreed = merge_facts([site_facts(raw, False) for raw in raws], "ab")
     assert agreed["classes"] is None
     assert encode(raws[0], agreed)[0].y.dtype == np.float32

@@ -8,7 +8,7 @@ import torch
 
 import fedsaddle as fs
 from fedsaddle.config.build import build_data
-from fedsaddle.config.schema import validated
+from fedsaddle.config.schema import validate_config
 from fedsaddle.data.federated import federate
 from fedsaddle.data.noise import Noise
 from fedsaddle.data.sets.sklearn_sets import diabetes
@@ -74,13 +74,13 @@ def test_from_a_config():
         "noise": {"flipped_labels": 0.2, "mean": -0.08, "mean_step": 0.01, "variance": 0.04},
     }
     expected = clean(noise=Noise(flipped_labels=0.2, mean=-0.08, mean_step=0.01, variance=0.04))
-    assert torch.equal(build_data(validated(config)).train.x, expected.train.x)
+    assert torch.equal(build_data(validate_config(config)).train.x, expected.train.x)
     config["noise"] = {"flipped_labels": 2.0}
     with pytest.raises(BadInput, match=r"noise\.flipped_labels = 2"):
-        build_data(validated(config))
+        build_data(validate_config(config))
     config["noise"] = {"flipped": 0.2}
     with pytest.raises(BadInput, match=r"noise\.flipped.*did you mean 'flipped_labels'"):
-        validated(config)
+        validate_config(config)
 
 
 @pytest.mark.parametrize("options", [{"flipped_labels": -0.1}, {"variance": -1.0}, {"mean": float("nan")}])

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsaddle.config.build import build
-from fedsaddle.config.schema import Config, validated
+from fedsaddle.config.schema import Config, validate_config
 from fedsaddle.deployment.courier import Patience
 from fedsaddle.deployment.server import DeployedRun
 from fedsaddle.deployment.site import SiteService, SiteSettings
@@ -18,7 +18,7 @@ from fedsaddle.runs.run import run
 def config(
     algorithm: dict[str, Any], data: str = "iris", problem: dict[str, Any] | None = None, **settings: Any
 ) -> Config:
-    return validated(
+    return validate_config(
         {
             "data": {"name": data},
             "split": {"name": "iid", "clients": 4},

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fedsaddle.config.schema import validated
+from fedsaddle.config.schema import validate_config
 from fedsaddle.deployment.project import Project, read_project
 from fedsaddle.deployment.server import DeployedRun
 from fedsaddle.deployment.site import SiteService
@@ -62,7 +62,7 @@ class Session:
         sites = {}
         for i, name in enumerate(project.names):
             sites[i] = SiteService.from_kit(kits / name, name)
-        config = validated(json.loads(told["config"]))
+        config = validate_config(json.loads(told["config"]))
         self.out = kits / project.deployment.server / "fedsaddle" / told["run"]
         deployed = DeployedRun(config, told["run"], project.names, self.out, project.patience)
         outcome: dict[str, Any] = {"code": 0, "message": ""}
@@ -81,7 +81,7 @@ class Session:
     def sites(self) -> dict[str, float]:
         return dict.fromkeys(read_project(self.folder).names, 0.0)
 
-    def tell(self, job: str, topic: str, data: dict[str, Any]) -> dict[str, Any]:
+    def query(self, job: str, topic: str, data: dict[str, Any]) -> dict[str, Any]:
         path = self.out / "metrics.jsonl"
         lines = path.read_text().splitlines() if path.exists() else []
         return {"records": [json.loads(line) for line in lines[data["seen"] :]]}

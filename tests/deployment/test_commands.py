@@ -68,11 +68,11 @@ def test_a_site_has_its_name_from_its_kit_and_not_from_the_folder(federation, tm
     moved = federation.kit("site-2").rename(tmp_path / "elsewhere")
     assert "uid=site-2" in processes.command(moved)
     assert kit_of(moved, "site-2") == moved
-    with pytest.raises(BadInput, match="is that of site 'site-2'"):
+    with pytest.raises(BadInput, match="belongs to site 'site-2'"):
         kit_of(moved, "site-1")
-    with pytest.raises(BadInput, match="is that of site 'site-2'"):
+    with pytest.raises(BadInput, match="belongs to site 'site-2'"):
         kit_of(moved, None)
-    with pytest.raises(BadInput, match="is that of the server"):
+    with pytest.raises(BadInput, match="belongs to the server"):
         kit_of(federation.kit("localhost"), "site-1")
 
 
@@ -98,7 +98,7 @@ def test_a_site_more_gets_a_kit_and_the_others_keep_theirs(federation, capsys):
     assert local(federation, "site-9", "fedsaddle.json")["data"] == str(federation.folder / "rows.csv")
     assert local(federation, "localhost", "fedsaddle.json")["sites"][-1] == "site-9"
     provision_command(federation.folder)
-    assert "their settings were written anew" in capsys.readouterr().out
+    assert "updated their settings" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_kits_are_for_one_address(key, value, federation):
 
 def test_kits_without_a_config(federation):
     (federation.folder / "fedsaddle.toml").unlink()
-    with pytest.raises(MissingData, match="does not exist; write it first"):
+    with pytest.raises(MissingData, match="does not exist; write the config first"):
         provision(read_project(federation.folder), federation.folder)
 
 
@@ -145,7 +145,7 @@ def test_an_app_for_flower_holds_no_code(federation, monkeypatch, capsys):
 
 
 def test_a_folder_that_is_no_kit(tmp_path):
-    with pytest.raises(MissingData, match="there is no start-up kit"):
+    with pytest.raises(MissingData, match="no start-up kit there"):
         processes.command(tmp_path)
 
 
@@ -195,7 +195,7 @@ def test_a_run_that_is_interrupted_ends_its_job(number, federation, monkeypatch,
     before = signal.signal(number, usual)  # whoever started the tests may have it ignored, as nohup does
     try:
         assert run(path, ['engine.name="nvflare"'], federation.folder / "out", resume=False) == 130
-        assert "interrupted; the job was ended, go on with --resume" in capsys.readouterr().err
+        assert "interrupted; the job was aborted. Continue with --resume" in capsys.readouterr().err
         assert ended == ["1"]
         assert signal.getsignal(number) == usual
     finally:
@@ -301,7 +301,7 @@ def test_the_trial_stops_what_it_started_when_it_is_interrupted(tmp_path, monkey
 
 @pytest.mark.parametrize(
     ("sites", "config", "complaint"),
-    [(1, None, "two sites or more"), (3, "", "split of the config makes 2 clients")],
+    [(1, None, "at least two"), (3, "", "split of the config makes 2 clients")],
     ids=["one site", "another number of clients"],
 )
 def test_bad_trials(sites, config, complaint, tmp_path, monkeypatch):

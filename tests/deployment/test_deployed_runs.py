@@ -11,7 +11,7 @@ import torch
 from in_process import config, deployed, simulated, sites
 
 from fedsaddle.config.build import build
-from fedsaddle.config.schema import Config, validated
+from fedsaddle.config.schema import Config, validate_config
 from fedsaddle.deployment.messages import Answer, Request
 from fedsaddle.deployment.site import SiteService, SiteSettings
 from fedsaddle.deployment.transport import Arrival, InProcess
@@ -82,16 +82,18 @@ class Misreports(InProcess):
 
 
 MISREPORTS = {
-    "nothing": (lambda told: None, "told no number of rows"),
-    "a number of rows that is none": (lambda told: told | {"rows": -3}, "told no number of rows"),
-    "no means": (lambda told: {"rows": 3}, "told no means of accuracy, loss"),
-    "other means": (lambda told: told | {"means": {"loss": 1.0}}, "told no means of accuracy, loss"),
+    "nothing": (lambda told: None, "the reply has no number of rows"),
+    "a number of rows that is none": (lambda told: told | {"rows": -3}, "the reply has no number of rows"),
+    "no means": (lambda told: {"rows": 3}, "the reply lacks the means of accuracy, loss"),
+    "other means": (lambda told: told | {"means": {"loss": 1.0}}, "the reply lacks the means of accuracy, loss"),
     "a loss that is NaN": (
         lambda told: told | {"means": {"loss": float("nan"), "accuracy": 1.0}}, "sent a 'loss' that is not finite",
     ),
-    "too few counts": (lambda told: told | {"scores": [[1], [2]]}, "told score counts that are not twice 1000"),
+    "too few counts": (
+        lambda told: told | {"scores": [[1], [2]]}, "the reply's score counts are not two lists of 1000",
+    ),
     "counts below 0": (
-        lambda told: told | {"scores": [[-1] * 1000, [1] * 1000]}, "told score counts that are not twice 1000",
+        lambda told: told | {"scores": [[-1] * 1000, [1] * 1000]}, "the reply's score counts are not two lists of 1000",
     ),
 }  # fmt: skip
 
@@ -128,13 +130,13 @@ def test_a_model_that_no_site_can_measure_has_diverged(tmp_path):
 @pytest.mark.parametrize(
     ("section", "asked", "complaint"),
     [
-        ("run", {"measures": ["duality-gap"]}, r"run.measures = \['duality-gap'\]: need all rows in one place"),
-        ("noise", {"variance": 0.04}, r"noise = \{'variance': 0.04\}: is for simulations"),
+        ("run", {"measures": ["duality-gap"]}, r"run.measures = \['duality-gap'\]: work in simulations only"),
+        ("noise", {"variance": 0.04}, r"noise = \{'variance': 0.04\}: works in simulations only"),
     ],
     ids=["measures", "noise"],
 )
 def test_what_only_a_simulation_can_do_is_refused(section, asked, complaint, tmp_path):
-    given = validated(
+    given = validate_config(
         {
             "data": {"name": "file", "path": "rows.csv"},
             "split": {"name": "natural"},
@@ -288,7 +290,7 @@ def test_other_sites_are_another_run(tmp_path):
     made = sites(given, tmp_path)
     deployed(given, made, tmp_path / "out")
     made[0], made[1] = made[1], made[0]
-    with pytest.raises(BadCheckpoint, match="is of sites"):
+    with pytest.raises(BadCheckpoint, match="belongs to the sites"):
         deployed(given, made, tmp_path / "out")
 
 
@@ -322,8 +324,8 @@ def test_files_of_the_sites_own(tmp_path):
         "algorithm": {"name": "DRFA", "local_steps": 3, "batch_size": 4},
         "run": {"rounds": 5, "dtype": "float64"},
     }
-    pooled = validated(sections)
-    own = validated({**sections, "data": {k: v for k, v in sections["data"].items() if k != "path"}})
+    pooled = validate_config(sections)
+    own = validate_config({**sections, "data": {k: v for k, v in sections["data"].items() if k != "path"}})
     made = {
         i: SiteService(own, SiteSettings(f"site-{i + 1}", tmp_path / f"site-{i + 1}.csv", tmp_path / f"disk-{i}"))
         for i in range(3)
@@ -340,7 +342,7 @@ def test_another_target_is_another_run(tmp_path):
         (tmp_path / f"site-{i + 1}.csv").write_text("\n".join(["dose,ill,old", *rows]) + "\n")
 
     def given(target: str) -> Config:
-        return validated(
+        return validate_config(
             {
                 "data": {"name": "file", "path": "rows.csv", "target": target, "features": ["dose"], "test_share": 0.0},
                 "split": {"name": "natural"},

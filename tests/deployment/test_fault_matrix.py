@@ -26,8 +26,8 @@ LEFT_OUT = {
     "nan": "that is not finite",
     "wrong_shape": "of shape",
     "huge": "more than the limit of 1,000,000",
-    "noise": "no message of this version",
-    "stale": "sent a reply to another ask",
+    "noise": "not a message of this version",
+    "stale": "sent a reply to another request",
 }
 
 

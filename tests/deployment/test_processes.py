@@ -17,7 +17,7 @@ import pytest
 
 from fedsaddle.deployment.nvflare import processes
 from fedsaddle.errors import BadInput
-from fedsaddle.runs.interruption import stoppable
+from fedsaddle.runs.interruption import terminate_as_interrupt
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="expects the exit codes of POSIX signals")
 SLEEPS = "import time; time.sleep(60)"
@@ -120,7 +120,7 @@ def test_a_port_that_is_taken(kit, monkeypatch):
         other.close()
         about = {"service": {"target": f"localhost:{port}"}, "admin_port": admin_port}
         (kit / "startup" / "fed_server.json").write_text(json.dumps({"servers": [about]}))
-        with pytest.raises(BadInput, match=f"port = {port}: address already in use; end what uses it"):
+        with pytest.raises(BadInput, match=f"port = {port}: address already in use; stop the program that uses it"):
             processes.start(kit, kit / "log")
     assert processes.members(kit) == []
     process = processes.start(kit, kit / "log")
@@ -142,7 +142,7 @@ def test_marks_are_found_without_proc(kit, monkeypatch):
 def test_a_system_without_sighup(monkeypatch):
     """Windows has none."""
     monkeypatch.delattr(signal, "SIGHUP")
-    with stoppable():
+    with terminate_as_interrupt():
         pass
 
 

@@ -46,7 +46,7 @@ class Engine:
             return "RUNNING"
         return look
 
-    def tell(self, job, topic, data):
+    def query(self, job, topic, data):
         if self.told is None:
             raise JobGone
         return {**self.told, "records": self.told["records"][data["seen"] :]}
@@ -154,7 +154,7 @@ def test_a_silent_site_that_is(looks, ended, tmp_path):
     said, engine = [], Engine(tmp_path, [*looks, "RUNNING", DONE], [DONE])
     supervisor(engine, said, resubmit=0).go(tmp_path / "out")
     assert engine.aborted == ["1"][:ended]
-    assert said == ["b is back; the run is submitted again to let it in"][:ended]
+    assert said == ["b is back; submitting the run again to readmit it"][:ended]
     assert len(engine.jobs) == 1 + ended, "and that is no failure"
 
 
@@ -167,7 +167,7 @@ def test_a_site_that_falls_silent_again_is_let_in_after_longer(tmp_path):
 def test_a_job_that_cannot_begin(tmp_path):
     """The engine still believes in a site that was killed, and waits for it."""
     engine = Engine(tmp_path, ["SUBMITTED"] * 100)
-    with pytest.raises(TooFewAnswered, match="fewer than 2 sites could begin within 40 s"):
+    with pytest.raises(TooFewAnswered, match="fewer than 2 sites started within 40 s"):
         supervisor(engine).go(tmp_path / "out")
     assert engine.aborted == ["1"]
 

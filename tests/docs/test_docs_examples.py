@@ -28,7 +28,7 @@ import pytest
 import fedsaddle as fs
 from fedsaddle.cli import main
 from fedsaddle.config.build import build
-from fedsaddle.config.schema import validated
+from fedsaddle.config.schema import validate_config
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
@@ -104,7 +104,7 @@ def test_the_examples_run(page, tmp_path, monkeypatch, capsys):
         elif block.mark == "prints":
             assert shape(printed) == shape(block.body), f"line {block.line}: it printed\n{printed}"
         elif block.mark == "config":
-            build(validated({**BASE, **tomllib.loads(block.body)}))
+            build(validate_config({**BASE, **tomllib.loads(block.body)}))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

@@ -12,7 +12,7 @@ from torch import nn
 
 from fedsaddle import FedAvg
 from fedsaddle.data.store import Lazy
-from fedsaddle.engines.choose import BATCH_ROWS, CACHE_BYTES, MEMORY_BYTES, make_engine, settings
+from fedsaddle.engines.choose import BATCH_ROWS, CACHE_BYTES, MEMORY_BYTES, chunk_and_workers, make_engine
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import BadInput
@@ -36,7 +36,7 @@ def test_by_name():
     assert isinstance(make_engine("serial", problem(), rows, 3), Serial)
     fast = make_engine("vectorised", problem(), rows, 3)
     assert isinstance(fast, Vectorised)
-    assert (fast.chunk, fast.workers, fast.seed) == (*settings(problem(), rows), 3)
+    assert (fast.chunk, fast.workers, fast.seed) == (*chunk_and_workers(problem(), rows), 3)
     given = make_engine("vectorised", problem(), rows, 3, chunk=2, workers=2)
     assert (given.chunk, given.workers) == (2, 2)
     with pytest.raises(BadInput, match="engine = 'quick': choose one of serial, vectorised"):
@@ -57,15 +57,15 @@ def test_the_serial_engine_has_neither_chunk_nor_workers(option):
 
 
 def test_small_models_share_a_large_chunk():
-    assert settings(problem(), classes()) == (64, 1)
+    assert chunk_and_workers(problem(), classes()) == (64, 1)
 
 
 def test_a_chunk_of_models_fits_the_cache():
     batch = BATCH_ROWS * 4 * 8  # rows of four numbers in float64
     of_ten = (CACHE_BYTES // 10 - batch) // 8
-    assert settings(of_dimension(of_ten), classes())[0] == 10
-    assert settings(of_dimension(of_ten // 2, of_ten // 2), classes())[0] == 10
-    assert settings(of_dimension(CACHE_BYTES), classes())[0] == 1
+    assert chunk_and_workers(of_dimension(of_ten), classes())[0] == 10
+    assert chunk_and_workers(of_dimension(of_ten // 2, of_ten // 2), classes())[0] == 10
+    assert chunk_and_workers(of_dimension(CACHE_BYTES), classes())[0] == 1
 
 
 def test_a_chunk_of_rows_fits_the_memory():
@@ -75,7 +75,7 @@ def test_a_chunk_of_rows_fits_the_memory():
         return torch.zeros(1, 4).expand(huge, 4), torch.zeros(1, dtype=torch.int64).expand(huge)
 
     rows = Lazy(np.array([huge, huge]), load)
-    assert settings(problem(), rows)[0] == 3
+    assert chunk_and_workers(problem(), rows)[0] == 3
 
 
 @pytest.mark.parametrize("sizes", [(2, 3), (3, 2), (1, 3, 2)], ids=str)
@@ -86,12 +86,12 @@ def test_the_largest_client_decides_how_many_fit_the_memory(sizes):
     def load(i):
         return torch.zeros(1, 4).expand(sizes[i] * part, 4), torch.zeros(1, dtype=torch.int64).expand(sizes[i] * part)
 
-    assert settings(problem(), Lazy(np.array(sizes) * part, load))[0] == 3
+    assert chunk_and_workers(problem(), Lazy(np.array(sizes) * part, load))[0] == 3
 
 
 def test_convolutions_run_one_client_a_core():
     images = Supervised(seeded(lambda: McMahanCnn(1, 2, side=4)))
-    assert settings(images, classes()) == (1, os.cpu_count())
+    assert chunk_and_workers(images, classes()) == (1, os.cpu_count())
 
 
 def test_the_rule_gives_an_engine_that_works():

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedsaddle.errors import BadInput, NobodyAnswered
-from fedsaddle.federation.clients import merged
+from fedsaddle.federation.clients import merge_repeats
 from fedsaddle.federation.records import Averaged, PerClient
 from fedsaddle.federation.wrappers import Lossy, Metered
 from small import classes, serial, vectorised
@@ -38,22 +38,22 @@ HELLO = Question(torch.zeros(2))
 
 
 def test_different_clients_stay_as_they_are():
-    clients, weights = merged([4, 0, 2], None, 5)
+    clients, weights = merge_repeats([4, 0, 2], None, 5)
     assert clients.tolist() == [4, 0, 2]
     assert weights.tolist() == [1, 1, 1]
 
 
 def test_repeats_are_counted_in_order_of_first_appearance():
-    clients, weights = merged([3, 1, 3, 0, 1, 3], None, 5)
+    clients, weights = merge_repeats([3, 1, 3, 0, 1, 3], None, 5)
     assert clients.tolist() == [3, 1, 0]
     assert weights.tolist() == [3, 2, 1]
-    _, weights = merged([3, 1, 3], [0.5, 2.0, 0.25], 5)
+    _, weights = merge_repeats([3, 1, 3], [0.5, 2.0, 0.25], 5)
     assert weights.tolist() == [0.75, 2.0]
 
 
 def test_merging_leaves_its_arguments_alone():
     cohort, given = np.array([2, 2, 1]), np.array([1.0, 2.0, 3.0])
-    merged(cohort, given, 5)
+    merge_repeats(cohort, given, 5)
     assert cohort.tolist() == [2, 2, 1]
     assert given.tolist() == [1, 2, 3]
 
@@ -61,13 +61,13 @@ def test_merging_leaves_its_arguments_alone():
 @pytest.mark.parametrize(("cohort", "named"), [([], "cohort"), ([[1, 2]], "cohort"), ([0, 5], "5"), ([-1, 2], "-1")])
 def test_a_cohort_that_cannot_be(cohort, named):
     with pytest.raises(BadInput, match="cohort") as caught:
-        merged(cohort, None, 5)
+        merge_repeats(cohort, None, 5)
     assert named in str(caught.value)
 
 
 def test_one_weight_for_each():
     with pytest.raises(BadInput, match=r"weights = \(2,\): give one weight for each of the 3"):
-        merged([1, 2, 3], [1.0, 2.0], 5)
+        merge_repeats([1, 2, 3], [1.0, 2.0], 5)
 
 
 @engines

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from fedsaddle.federation.randomness import ClientKeys, hashed, server_generator
+from fedsaddle.federation.randomness import ClientKeys, hash_words, server_generator
 
 
 def words(seed=1, round=2, exchange=0, client=3, step=4, stream=0):
@@ -119,8 +119,16 @@ def test_bits_are_fair():
         assert abs(share - 0.5) < 0.02, f"bit {bit}"
 
 
-def test_hashed_depends_on_every_word_and_their_order():
-    found = {hashed(), hashed(0), hashed(0, 0), hashed(1, 2), hashed(2, 1), hashed(1, 2, 0), hashed(3, 2)}
+def test_the_hash_depends_on_every_word_and_their_order():
+    found = {
+        hash_words(),
+        hash_words(0),
+        hash_words(0, 0),
+        hash_words(1, 2),
+        hash_words(2, 1),
+        hash_words(1, 2, 0),
+        hash_words(3, 2),
+    }
     assert len(found) == 7
     assert all(0 <= h < 2**64 for h in found)
 

@@ -8,16 +8,16 @@ from torch import Tensor
 from fedsaddle.errors import BadInput, Diverged, FedSaddleError, NobodyAnswered
 from fedsaddle.federation.records import (
     Averaged,
-    Laid,
+    Layout,
     PerClient,
     PerSample,
     Pooled,
-    Seen,
-    marks,
+    Visibility,
+    field_marks,
     nbytes,
     same,
-    seen,
     tensors,
+    visibility,
 )
 from fedsaddle.federation.wrappers import reply_bytes
 
@@ -63,21 +63,21 @@ def reply() -> Reply:
 
 
 def test_marks():
-    assert marks(Reply) == {
-        "mean": Seen.AVERAGED,
-        "heap": Seen.POOLED,
-        "each": Seen.PER_CLIENT,
-        "maybe": Seen.AVERAGED,
-        "perhaps": Seen.PER_CLIENT,
+    assert field_marks(Reply) == {
+        "mean": Visibility.AVERAGED,
+        "heap": Visibility.POOLED,
+        "each": Visibility.PER_CLIENT,
+        "maybe": Visibility.AVERAGED,
+        "perhaps": Visibility.PER_CLIENT,
     }
-    assert marks(Diary) == {"marks": Laid.PER_SAMPLE}
-    assert seen(Reply) == marks(Reply)
+    assert field_marks(Diary) == {"marks": Layout.PER_SAMPLE}
+    assert visibility(Reply) == field_marks(Reply)
 
 
 @pytest.mark.parametrize("record", [Diary, Sent])
 def test_a_reply_must_say_how_each_field_is_seen(record):
     with pytest.raises(TypeError, match=r"\.(drift|w) must be Averaged, Pooled or PerClient"):
-        seen(record)
+        visibility(record)
 
 
 def test_a_mark_of_layout_is_not_a_mark_of_sight():
@@ -86,7 +86,7 @@ def test_a_mark_of_layout_is_not_a_mark_of_sight():
         marks: PerSample
 
     with pytest.raises(TypeError, match=r"Memory\.marks must be"):
-        seen(Memory)
+        visibility(Memory)
 
 
 def test_tensors_in_order():

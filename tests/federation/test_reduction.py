@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedsaddle.errors import Diverged, NobodyAnswered
 from fedsaddle.federation.records import Averaged, PerClient, Pooled
-from fedsaddle.federation.reduction import Reduction, culprit, weighted_sum
+from fedsaddle.federation.reduction import Reduction, first_not_finite, weighted_sum
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def test_a_sum_that_overflows_is_seen():
     reply.vector[:] = 1e308
     with pytest.raises(Diverged, match="'vector' that is not finite"):
         reduce(reply, [])
-    assert culprit(CLIENTS, reply.vector) == 7
+    assert first_not_finite(CLIENTS, reply.vector) == 7
 
 
 def test_nobody():

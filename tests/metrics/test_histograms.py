@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from fedsaddle.errors import BadInput
-from fedsaddle.metrics.histograms import Estimate, ScoreHistogram, merged, sigmoid_edges, uniform_edges
+from fedsaddle.metrics.histograms import Estimate, ScoreHistogram, merge_histograms, sigmoid_edges, uniform_edges
 from fedsaddle.numerics.roc import two_way_partial_auroc
 
 ROWS = st.lists(
@@ -86,7 +86,7 @@ def test_the_bounds_are_reached():
 def test_merging_is_pooling(sites, edges):
     each = [ScoreHistogram.of(*split(rows), edges) for rows in sites]
     pooled = ScoreHistogram.of(*split([row for rows in sites for row in rows]), edges)
-    both = merged(ScoreHistogram.from_dict(json.loads(json.dumps(h.to_dict()))) for h in each)
+    both = merge_histograms(ScoreHistogram.from_dict(json.loads(json.dumps(h.to_dict()))) for h in each)
     for name in ("edges", "positives", "negatives"):
         np.testing.assert_array_equal(getattr(both, name), getattr(pooled, name))
 

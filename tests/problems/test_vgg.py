@@ -6,7 +6,7 @@ from torch import nn
 
 from fedsaddle import FedAvg, FedSgda, models, run
 from fedsaddle.data.store import Stacked
-from fedsaddle.engines.choose import settings
+from fedsaddle.engines.choose import chunk_and_workers
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.problems.auc import MinimaxAuc
@@ -63,7 +63,7 @@ def test_what_cannot_be(key, make):
 
 
 def test_one_client_a_step():
-    assert settings(Supervised(Vgg11(width=2)), pictures())[0] == 1
+    assert chunk_and_workers(Supervised(Vgg11(width=2)), pictures())[0] == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -16,7 +16,7 @@ from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.splits import Iid
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Dataset, Table
-from fedsaddle.engines.choose import make_engine, settings
+from fedsaddle.engines.choose import chunk_and_workers, make_engine
 from fedsaddle.errors import BadInput, Diverged
 from fedsaddle.federation.randomness import server_generator
 from fedsaddle.problems.losses import Square
@@ -99,7 +99,7 @@ def test_more_clients_than_there_are(tmp_path):
 
 
 def test_resume_needs_a_folder():
-    with pytest.raises(BadInput, match="resume = True: say with `out` which folder"):
+    with pytest.raises(BadInput, match="resume = True: name the folder to resume with `out`"):
         run(drfa(), iris(), 2, resume=True)
 
 
@@ -245,11 +245,11 @@ def test_threads_and_chunks_are_a_matter_of_speed():
 
 def test_the_rule_for_chunks():
     rows = iris().train
-    assert settings(problem(), rows)[0] == 64
+    assert chunk_and_workers(problem(), rows)[0] == 64
     wide = Supervised(nn.Linear(4, 300_000))
-    assert settings(wide, rows)[0] == 5  # 6 MB a model, 32 MiB in all
+    assert chunk_and_workers(wide, rows)[0] == 5  # 6 MB a model, 32 MiB in all
     pictures = Supervised(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3)))
-    assert settings(pictures, rows)[0] == 1
+    assert chunk_and_workers(pictures, rows)[0] == 1
 
 
 def test_the_names_of_the_package():

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedsaddle.atomic import write_atomically
 from fedsaddle.errors import BadCheckpoint
-from fedsaddle.runs.checkpoints import FORMAT, Checkpoints, restored
+from fedsaddle.runs.checkpoints import FORMAT, Checkpoints, restore_record
 from fedsaddle.runs.run import run
 
 
@@ -67,7 +67,7 @@ def test_a_damaged_one_is_passed_over(runs, tmp_path, damage):
     run(drfa(), iris(), 8, out=tmp_path / "out", resume=True, checkpoint_every=3, warn=said.append)
     assert len(said) == 1
     assert said[0].startswith("00000005.json ")
-    assert said[0].endswith("; the checkpoint before it is used")
+    assert said[0].endswith("; using the checkpoint before it")
     assert same_end(tmp_path / "out", runs / "whole")
 
 
@@ -76,7 +76,7 @@ def test_none_is_left(runs, tmp_path, damage):
     shutil.copytree(runs / "half", tmp_path / "out")
     for rounds in (3, 5):
         DAMAGE[damage](tmp_path / "out" / "checkpoints" / f"{rounds:08d}")
-    with pytest.raises(BadCheckpoint, match=r"no checkpoint in .* can be used: 00000005.*; 00000003") as caught:
+    with pytest.raises(BadCheckpoint, match=r"no checkpoint in .* is usable: 00000005.*; 00000003") as caught:
         run(drfa(), iris(), 8, out=tmp_path / "out", resume=True)
     assert "\n" not in str(caught.value)
 
@@ -84,7 +84,7 @@ def test_none_is_left(runs, tmp_path, damage):
 def test_a_warning_by_default(runs, tmp_path):
     shutil.copytree(runs / "half", tmp_path / "out")
     flip(tmp_path / "out" / "checkpoints" / "00000005.safetensors")
-    with pytest.warns(UserWarning, match="00000005.* is damaged .*; the checkpoint before it is used"):
+    with pytest.warns(UserWarning, match="00000005.* is damaged .*; using the checkpoint before it"):
         run(drfa(), iris(), 8, out=tmp_path / "out", resume=True)
 
 
@@ -149,7 +149,7 @@ def test_what_is_saved_comes_back(tmp_path):
     found, refused = folder.newest()
     assert refused == []
     assert (found.rounds, found.notes) == (3, {"note": [1.5, None]})
-    back = restored(State(torch.zeros(3)), found.server)
+    back = restore_record(State(torch.zeros(3)), found.server)
     assert torch.equal(back.w, state.w)
     assert (back.rounds, back.mean, back.scale) == (3, None, 0.1 + 0.2)
     assert found.memory.keys() == memory.keys()
@@ -174,7 +174,7 @@ def test_no_checkpoint_yet(tmp_path):
 
 def test_a_state_of_another_version():
     with pytest.raises(BadCheckpoint, match=r"it has \['w'\], expected \['mean', 'rounds', 'scale', 'w'\]"):
-        restored(State(torch.zeros(1)), {"w": torch.zeros(1)})
+        restore_record(State(torch.zeros(1)), {"w": torch.zeros(1)})
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ import fedsaddle as fs
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Clients, ClientsState, Remembers, merged
+from fedsaddle.federation.clients import Clients, ClientsState, Remembers, merge_repeats
 from fedsaddle.federation.randomness import ClientKeys
 from fedsaddle.federation.reduction import Reduction
 from fedsaddle.problems.auc import MinimaxAuc
@@ -47,7 +47,7 @@ class Backwards(Clients):
         self.kept |= self.pending
 
     def ask(self, cohort, task, sent, *, weights=None):
-        clients, own_weights = merged(cohort, weights, self.count)
+        clients, own_weights = merge_repeats(cohort, weights, self.count)
         replies = {i: self._one(i, task, sent) for i in reversed(clients.tolist())}
         self.exchange += 1
         reduction = Reduction()
@@ -120,7 +120,7 @@ def test_what_is_no_engine(engine, said):
 
 
 def test_an_engine_with_other_clients_is_refused():
-    with pytest.raises(BadInput, match="engine = '5 clients': the data have 4"):
+    with pytest.raises(BadInput, match="engine = '5 clients': the data have 4 clients"):
         run(drfa(), iris(), 2, engine=Backwards(iris(5).train))
-    with pytest.raises(BadInput, match=r"engine\.chunk = 3: is for the vectorised engine"):
+    with pytest.raises(BadInput, match=r"engine\.chunk = 3: is an option of the vectorised engine"):
         run(drfa(), iris(), 2, engine=Backwards(iris().train), chunk=3)

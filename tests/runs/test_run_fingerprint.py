@@ -15,7 +15,7 @@ from fedsaddle.numerics.regularisers import KullbackLeibler, Quadratic
 from fedsaddle.problems.losses import Custom, Logistic
 from fedsaddle.problems.models.papers import mlp
 from fedsaddle.problems.supervised import Supervised
-from fedsaddle.runs.fingerprint import described, digest, fingerprint
+from fedsaddle.runs.fingerprint import digest, fingerprint, to_plain
 
 
 def test_equal_for_equal_runs():
@@ -71,9 +71,9 @@ def test_any_algorithm_can_be_described():
     def mine(scores, y):
         return scores[..., 0]
 
-    said = described(replace(problem(), loss=Custom(mine)))
+    said = to_plain(replace(problem(), loss=Custom(mine)))
     assert said[""] == "Supervised"
     assert said["loss"] == {"": "Custom", "function": "test_any_algorithm_can_be_described.<locals>.mine"}
-    assert described((1, None, [True, "a"])) == [1, None, [True, "a"]]
+    assert to_plain((1, None, [True, "a"])) == [1, None, [True, "a"]]
     assert digest(torch.zeros(2)) != digest(torch.zeros(2, dtype=torch.float64))
     assert digest(torch.arange(6).view(2, 3).mT) == digest(torch.arange(6).view(2, 3).mT.contiguous())

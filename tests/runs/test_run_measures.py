@@ -132,9 +132,9 @@ def test_worst_class_accuracy_of_any_classifier():
         (["gradient_of_envelope"], "measures.gradient_of_envelope.smoothing = None: is required"),
         ([{"name": "duality_gap", "steps": 5}], "measures.duality_gap.steps = 5: unknown key"),
         ([{"name": "duality_gap", "most_steps": 0}], "measures.duality_gap.most_steps = 0: must be a whole number"),
-        ([{"tolerance": 5}], "write a name or a table with one"),
+        ([{"tolerance": 5}], "write a name, or a table with a name"),
         ([3], "needs a name and __call__"),
-        (["duality_gap", fs.measures.DualityGap()], "is asked for twice"),
+        (["duality_gap", fs.measures.DualityGap()], "is listed twice"),
         (["worst_class_accuracy"], "does not sort rows into classes"),
     ],
 )
@@ -153,7 +153,7 @@ def test_minimisation_has_no_phi():
 
 def test_lazy_rows_have_no_such_figures():
     lazy = fs.Lazy(np.array([1, 2]), lambda i: ROWS.client(i))
-    with pytest.raises(BadInput, match="leave it out for lazy rows"):
+    with pytest.raises(BadInput, match="leave it out if rows are lazy"):
         run(game(), lazy, 3, measures=["squared_gradient_of_phi"])
 
 

@@ -283,7 +283,7 @@ def test_the_command_lines_handler(tmp_path):
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with Interruption() as interruption:
         signal.raise_signal(signal.SIGTERM)
-        assert interruption.asked
+        assert interruption.requested
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert before == (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM))
@@ -331,7 +331,7 @@ def test_time_and_cost_go_on(tmp_path):
 
 def test_another_engine_is_refused(tmp_path):
     run(drfa(), iris(), 3, out=tmp_path)
-    with pytest.raises(BadInput, match=r"the run began with .*'vectorised'.*; resume with the same"):
+    with pytest.raises(BadInput, match=r"the run started with .*'vectorised'.*; resume with the same"):
         run(drfa(), iris(), 6, out=tmp_path, resume=True, engine="serial")
     with pytest.raises(BadInput, match="resume with the same"):
         run(drfa(), iris(), 6, out=tmp_path, resume=True, chunk=3)
@@ -340,7 +340,7 @@ def test_another_engine_is_refused(tmp_path):
 def test_another_number_of_threads_is_refused(tmp_path):
     """It deals the cohort out in other chunks, whose sums round differently."""
     run(drfa(), iris(), 3, out=tmp_path, workers=1)
-    with pytest.raises(BadInput, match=r"the run began with .*'workers': 1}; resume with the same"):
+    with pytest.raises(BadInput, match=r"the run started with .*'workers': 1}; resume with the same"):
         run(drfa(), iris(), 6, out=tmp_path, resume=True, workers=3)
     resumed = run(drfa(), iris(), 6, out=tmp_path, resume=True, workers=1)
     assert same_result(resumed, run(drfa(), iris(), 6, workers=1))

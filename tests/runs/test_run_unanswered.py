@@ -7,7 +7,7 @@ import torch
 from run_cases import Silent, drfa, fedavg, iris, same_result, story
 
 from fedsaddle.errors import NobodyAnswered
-from fedsaddle.runs.loop import MOST_EMPTY
+from fedsaddle.runs.loop import MAX_EMPTY_ROUNDS
 from fedsaddle.runs.run import run
 
 
@@ -46,15 +46,15 @@ def test_the_round_after_draws_as_if_nothing_had_happened():
 
 def test_twenty_in_a_row_are_too_many(tmp_path):
     late = Silent(fedavg(), lambda n: n > 3)
-    with pytest.raises(NobodyAnswered, match="20 rounds in a row: nobody is at home") as caught:
+    with pytest.raises(NobodyAnswered, match="20 rounds in a row; the last one: nobody is at home") as caught:
         run(late, iris(), 60, out=tmp_path, checkpoint_every=5)
     assert caught.value.exit_code == 3
-    assert [r["round"] for r in story(tmp_path)] == list(range(1, 3 + MOST_EMPTY))
+    assert [r["round"] for r in story(tmp_path)] == list(range(1, 3 + MAX_EMPTY_ROUNDS))
     assert sorted(p.stem for p in (tmp_path / "checkpoints").glob("*.json")) == ["00000015", "00000020"]
 
 
 def test_nineteen_are_not():
-    result = run(Silent(fedavg(), lambda n: n % MOST_EMPTY), iris(), 45)
+    result = run(Silent(fedavg(), lambda n: n % MAX_EMPTY_ROUNDS), iris(), 45)
     assert result.summary["stopped"] == "finished"
     assert result.server.rounds == 2
 
@@ -63,7 +63,7 @@ def test_a_resumed_run_remembers_how_many_there_were(tmp_path):
     run(drfa(), iris(), 16, lost_replies=0.999999, out=tmp_path, checkpoint_every=4)
     with pytest.raises(NobodyAnswered, match="20 rounds in a row"):
         run(drfa(), iris(), 40, lost_replies=0.999999, out=tmp_path, checkpoint_every=4, resume=True)
-    assert len(story(tmp_path)) == MOST_EMPTY - 1
+    assert len(story(tmp_path)) == MAX_EMPTY_ROUNDS - 1
 
 
 def test_lost_replies_are_the_same_on_both_engines():

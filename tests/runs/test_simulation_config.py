@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedsaddle.config.build import build
-from fedsaddle.config.schema import validated
+from fedsaddle.config.schema import validate_config
 from fedsaddle.data.sets.synthetic import nonconvex_pl
 from fedsaddle.errors import BadInput
 from fedsaddle.problems.nonconvex_pl import NonconvexPl
@@ -25,7 +25,7 @@ CONFIG: dict[str, Any] = {
 
 
 def test_the_config_is_the_simulation() -> None:
-    built = build(validated(CONFIG))
+    built = build(validate_config(CONFIG))
     assert built.algorithm.problem == NonconvexPl(3, mu=2.0)
     rows = nonconvex_pl(4, 5, 3)
     assert built.data.test is None
@@ -48,5 +48,5 @@ def test_the_config_is_the_simulation() -> None:
 )
 def test_what_does_not_fit(change: dict[str, Any], key: str) -> None:
     with pytest.raises(BadInput) as caught:
-        build(validated({**CONFIG, **change}))
+        build(validate_config({**CONFIG, **change}))
     assert caught.value.key == key

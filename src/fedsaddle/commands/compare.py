@@ -1,4 +1,4 @@
-"""`fedsaddle compare`."""
+"""`fedsaddle compare`: print and plot finished runs side by side."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def compare(folders: list[Path], out: Path | None, as_json: bool, measure: str |
     """Print finished runs side by side and plot them.
 
     Args:
-        folders: of the runs.
-        out: the plot's file; None: no plot.
+        folders: the folders of the runs.
+        out: the file of the plot; None for no plot.
         as_json: print the summaries as JSON instead of a table.
-        measure: a pooled measure to plot; None: the worst client, the mean and the standard deviation.
+        measure: a pooled measure to plot; None plots the worst client, the mean and the standard deviation.
         x: the cost on the x axis of a pooled measure.
 
     Raises:
-        MissingData: if a folder has no finished run.
+        MissingData: if a folder contains no finished run.
         BadInput: if the runs have different measures and not all of them an AUROC, or a summary is damaged.
     """
     summaries: dict[str, dict[str, Any]] = {}

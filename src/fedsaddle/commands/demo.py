@@ -1,4 +1,4 @@
-"""`fedsaddle demo`."""
+"""`fedsaddle demo`: compare four algorithms on simulated sites."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def demo(out: Path, rounds: int) -> None:
 
     Args:
         out: folder for comparison.png, sites.png and results.json.
-        rounds: of every run, at least 2.
+        rounds: rounds of each run, at least 2.
 
     Raises:
-        BadInput: for fewer rounds, or if `out` is a file.
+        BadInput: if `rounds` is below 2, or `out` is a file.
     """
     if rounds < 2:
         raise BadInput("rounds", rounds, "must be at least 2")
@@ -64,7 +64,7 @@ def demo(out: Path, rounds: int) -> None:
                 done_before = (k * SEEDS + seed) * rounds
                 data = load("scanned-digits", split="natural", column="site", seed=seed)
                 algorithm = make(_problem())
-                watch = _shifted(progress, done_before)
+                watch = _watch_after(progress, done_before)
                 seeds.append(run(algorithm, data, rounds, seed=seed, watch=watch).history)
             histories[name] = mean_history(seeds)
     screen.print(_table(histories))
@@ -79,13 +79,13 @@ def _problem() -> Supervised:
     return Supervised(logistic_regression(64, 10))
 
 
-def _shifted(progress: Progress, done_before: int) -> Callable[[int, dict[str, Any] | None], None]:
-    """A watcher that counts its rounds after those of earlier runs."""
+def _watch_after(progress: Progress, done_before: int) -> Callable[[int, dict[str, Any] | None], None]:
+    """A `watch` function that adds the rounds of earlier runs."""
     return lambda done, record: progress(done_before + done, record)
 
 
 def mean_history(histories: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The mean over seeds of every statistic and of every site's accuracy, record by record."""
+    """Average every statistic and every site's accuracy over the seeds, record by record."""
     means = []
     for records in zip(*histories, strict=True):
         statistics = {s: float(np.mean([r["test"]["accuracy"][s] for r in records])) for s in STATISTICS}

@@ -1,4 +1,4 @@
-"""`fedsaddle deploy ...`: from a config to runs across sites."""
+"""`fedsaddle deploy ...`: set up and start a deployment."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fedsaddle.deployment.preflight import require_deployable, require_nvflare
 from fedsaddle.deployment.project import EXAMPLE, FILE, read_project
 from fedsaddle.errors import BadInput, MissingData
 
-OWN_ROWS = """[data]
+SITE_DATA = """[data]
 name = "file"                    # each site reads its own file: `data` under [sites.NAME] of deployment.toml
 target = "label"                 # the column to predict
-test_share = 0.2                 # held out at each site, where it has no test file
+test_share = 0.2                 # held out at each site without a test file
 
 [split]
 name = "natural"                 # for a simulation of the same sites; not used when deployed
@@ -22,15 +22,15 @@ name = "natural"                 # for a simulation of the same sites; not used 
 
 
 def init(folder: Path, sites: int, server: str) -> None:
-    """Write a project: deployment.toml, and fedsaddle.toml where there is none."""
+    """Write deployment.toml and, if there is none, fedsaddle.toml."""
     if sites < 2:
-        raise BadInput("--sites", sites, "a federation has two sites or more")
+        raise BadInput("--sites", sites, "a federation needs at least two sites")
     if (folder / FILE).exists():
-        raise BadInput("folder", str(folder), f"holds a {FILE} already; choose another folder")
+        raise BadInput("folder", str(folder), f"already has a {FILE}; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     listed = "".join(f'[sites.site-{i}]\ndata = "/path/at/site-{i}/rows.csv"\n\n' for i in range(1, sites + 1))
     text = EXAMPLE.format(
-        name=_plain(folder.resolve().name),
+        name=_slug(folder.resolve().name),
         server=server,
         port=8002,
         admin_port=8003,
@@ -41,13 +41,13 @@ def init(folder: Path, sites: int, server: str) -> None:
     config = folder / "fedsaddle.toml"
     if not config.exists():
         head, _, rest = CONFIG.partition("[data]")
-        run = head + OWN_ROWS + "\n[model]" + rest.partition("[model]")[2]
+        run = head + SITE_DATA + "\n[model]" + rest.partition("[model]")[2]
         write_atomically(config, run.replace("sampled_clients = 10", f"sampled_clients = {sites:<2}").encode())
-    print(f"written to {folder}; put in the sites and their paths, then: fedsaddle deploy provision {folder}")
+    print(f"written to {folder}; fill in the sites and their paths, then run: fedsaddle deploy provision {folder}")
 
 
 def provision(folder: Path) -> None:
-    """Make the start-up kits."""
+    """Make the start-up kits that do not exist yet."""
     require_nvflare()
     from fedsaddle.deployment.nvflare.provision import KITS
     from fedsaddle.deployment.nvflare.provision import provision as make
@@ -58,11 +58,11 @@ def provision(folder: Path) -> None:
     for kit in new:
         print(f"made {kit}")
     if not new:
-        print(f"all kits are in {folder / KITS} already; their settings were written anew")
+        print(f"all kits already exist in {folder / KITS}; updated their settings")
 
 
 def flower(folder: Path) -> None:
-    """Write Flower's app and the sites' folders, and keys where there are none."""
+    """Write Flower's app, the sites' folders and the missing keys."""
     from fedsaddle.deployment.flower.files import write_flower
     from fedsaddle.deployment.flower.keys import KEYS, write_keys
 
@@ -71,8 +71,8 @@ def flower(folder: Path) -> None:
     app, d = write_flower(project, folder), project.deployment
     keys = app.parent / KEYS
     if not write_keys(keys, d.server, project.names, d.certificate_days) and not keys.is_dir():
-        print("no certificates made: install Flower first, pip install 'fedsaddle[flower]', or use your own")
-    print(f"written to {app.parent}; start SuperLink and SuperNodes, then: flwr run {app} NAME-OF-SUPERLINK")
+        print("no certificates made: install Flower first (pip install 'fedsaddle[flower]'), or use your own")
+    print(f"written to {app.parent}; start SuperLink and SuperNodes, then run: flwr run {app} NAME-OF-SUPERLINK")
 
 
 def start(kit: Path) -> int:
@@ -84,24 +84,24 @@ def start(kit: Path) -> int:
 
 
 def kit_of(folder: Path, name: str | None) -> Path:
-    """The kit of a site, or of the server: in a project's folder, or the folder itself where it is a kit."""
+    """The kit of a site or, without a name, of the server; `folder` is a project or the kit itself."""
     if (folder / "startup").is_dir():
         from fedsaddle.deployment.nvflare.provision import site_of
 
         owner = site_of(folder)
         if owner != name:
             whose = "the server" if owner is None else f"site {owner!r}"
-            raise BadInput("kit", str(folder), f"is that of {whose}; name the one that belongs to it")
+            raise BadInput("kit", str(folder), f"belongs to {whose}; use the matching kit")
         return folder
     project = read_project(folder)
     if name is not None and name not in project.sites:
         raise BadInput("site", name, f"choose one of {', '.join(project.names)}")
     kit = folder / "kits" / (name or project.deployment.server)
     if not kit.is_dir():
-        raise MissingData(f"{kit} does not exist; make it with: fedsaddle deploy provision {folder}")
+        raise MissingData(f"{kit} does not exist; run: fedsaddle deploy provision {folder}")
     return kit
 
 
-def _plain(name: str) -> str:
+def _slug(name: str) -> str:
     kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in name.lower()).strip("-")
     return kept[:40] or "trial"

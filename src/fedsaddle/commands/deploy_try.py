@@ -1,4 +1,4 @@
-"""`fedsaddle deploy try`: a whole deployment on one machine, with real processes and TLS, beside the simulation."""
+"""`fedsaddle deploy try`: run a whole deployment on one machine and compare it with the simulation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedsaddle.deployment.project import EXAMPLE, FILE, read_project
 from fedsaddle.deployment.site_files import write_site_files
 from fedsaddle.errors import BadInput
 from fedsaddle.report.tables import console, one_run
-from fedsaddle.runs.interruption import stoppable
+from fedsaddle.runs.interruption import terminate_as_interrupt
 from fedsaddle.runs.run import run
 
 CONFIG = """\
@@ -44,10 +44,10 @@ evaluate_every = 5
 
 
 def deploy_try(sites: int, config: Path | None, out: Path) -> int:
-    """Split data, provision, start, run, stop; 0 if the models are equal to the bit."""
+    """Split the data, provision, start, run and stop; the exit code is 0 if the models agree to 1e-12, else 1."""
     require_nvflare()
     if sites < 2:
-        raise BadInput("--sites", sites, "a federation has two sites or more")
+        raise BadInput("--sites", sites, "a federation needs at least two sites")
     if out.exists() and any(out.iterdir()):
         raise BadInput("--out", str(out), "is not empty; choose another folder")
     from fedsaddle.deployment.nvflare import processes
@@ -58,7 +58,7 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
     def say(text: str) -> None:
         screen.print(f"{time.monotonic() - clock:5.1f} s  {text}", highlight=False, markup=False, soft_wrap=True)
 
-    with stoppable(), tempfile.TemporaryDirectory(prefix="fedsaddle-") as name, ExitStack() as stack:
+    with terminate_as_interrupt(), tempfile.TemporaryDirectory(prefix="fedsaddle-") as name, ExitStack() as stack:
         folder = Path(name)
         text = CONFIG.format(sites=sites) if config is None else config.read_text()
         write_atomically(folder / "fedsaddle.toml", text.encode())
@@ -66,7 +66,9 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
         require_deployable(settings)
         built = build(settings)
         if built.data.count != sites:
-            raise BadInput("--sites", sites, f"the split of the config makes {built.data.count} clients")
+            raise BadInput(
+                "--sites", sites, f"the split of the config makes {built.data.count} clients; use that number"
+            )
         files = write_site_files(built.data, folder / "data")
         listed = "".join(f'[sites.{file.stem}]\ndata = "{file.as_posix()}"\n' for file in files)
         port, admin_port = free_ports(2)
@@ -75,9 +77,9 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
         )
         write_atomically(folder / FILE, project_text.encode())
         project = read_project(folder)
-        say(f"{settings.data.name} dealt out to {sites} files, one a site")
+        say(f"{settings.data.name} split into {sites} files, one per site")
         kits = {kit.name: kit for kit in provision(project, folder)}
-        say("start-up kits with certificates made")
+        say("start-up kits with certificates written")
         for participant in ("localhost", *project.names):
             kit = folder / KITS / participant
             stack.callback(processes.start(kit, kit / "process.log").wait)
@@ -94,15 +96,15 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
     simulated.summary["algorithm"] = f"{settings.algorithm.name}, simulated"
     screen.print(one_run(simulated.summary))
     deployed = load_file(out / "model.safetensors")
-    apart = max(float((v - deployed[k]).abs().max()) for k, v in simulated.state_dict().items())
-    screen.print(f"largest difference of the models: {apart:.1e}", highlight=False)
-    return 0 if apart <= 1e-12 else 1
+    difference = max(float((v - deployed[k]).abs().max()) for k, v in simulated.state_dict().items())
+    screen.print(f"largest difference of the models: {difference:.1e}", highlight=False)
+    return 0 if difference <= 1e-12 else 1
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at."""
+    """Ports that are not in use."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]

@@ -1,4 +1,4 @@
-"""`fedsaddle doctor`."""
+"""`fedsaddle doctor`: check the installation."""
 
 from __future__ import annotations
 

@@ -1,22 +1,22 @@
-"""`fedsaddle init`."""
+"""`fedsaddle init`: write a config."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from fedsaddle.atomic import write_atomically
-from fedsaddle.commands.table_config import Own
+from fedsaddle.commands.table_config import TableConfig
 from fedsaddle.errors import BadInput
 
 EXAMPLE = """\
-# fedsaddle run THIS-FILE        (fedsaddle list shows every name that can stand here)
+# fedsaddle run THIS-FILE        (fedsaddle list shows all names)
 
 [data]
 name = "digits"                  # or "file": path = "mine.csv", target = "label", client = "hospital"
-test_share = 0.2                 # held out at each client, where the data have no test set of their own
+test_share = 0.2                 # held out at each client, if the data have no test set
 
 [split]
-name = "by-class"                # who holds which rows; "natural" with column = "hospital" for your own sites
+name = "by-class"                # how to partition the rows; "natural" with column = "hospital" for your own sites
 clients = 10
 
 [model]
@@ -28,7 +28,7 @@ l2 = 0.0
 
 [algorithm]
 name = "DRFA"                    # or "FedAvg", "q-FedAvg", "AFL", "DRFA-Prox", "DRFA-GA"
-sampled_clients = 10             # m, clients a round
+sampled_clients = 10             # m, clients per round
 local_steps = 10                 # tau
 batch_size = 50
 primal_step = 0.1                # eta
@@ -48,11 +48,11 @@ name = "vectorised"              # or "serial"
 """
 
 
-def init(path: Path, own: Own | None = None) -> None:
-    """Write the example config, or one for a table of one's own, but never over another file."""
+def init(path: Path, table: TableConfig | None = None) -> None:
+    """Write the example config, or one for your own table; never overwrite a file."""
     if path.exists():
-        raise BadInput("path", str(path), "exists already; choose another name")
+        raise BadInput("path", str(path), "already exists; choose another name")
     if not path.parent.is_dir():
-        raise BadInput("path", str(path), "its folder does not exist; make it first")
-    write_atomically(path, (EXAMPLE if own is None else own.config()).encode())
+        raise BadInput("path", str(path), "its folder does not exist; create it first")
+    write_atomically(path, (EXAMPLE if table is None else table.to_toml()).encode())
     print(f"written to {path}; run it with: fedsaddle run {path}")

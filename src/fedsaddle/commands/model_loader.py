@@ -1,4 +1,4 @@
-"""A few lines of Python that load the trained model again, written beside it."""
+"""Write load_model.py, which loads the trained model in plain PyTorch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedsaddle.config.problem import NamedModel
 from fedsaddle.config.registry import MODELS, entry
 from fedsaddle.data.federated import FederatedData
 
-WITHOUT_ARGUMENTS = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Identity)  # layers that are made without any
+WITHOUT_ARGUMENTS = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Identity)  # layers without constructor arguments
 HEAD = '"""The trained model in plain PyTorch{needs}: `model(rows)` gives the scores."""\n\n'
 LOAD = """\
 model.load_state_dict(load_file(Path(__file__).with_name("model.safetensors")))
@@ -23,7 +23,7 @@ model.eval().requires_grad_(False)
 ENCODED = '''
 
 def encoded(row: dict) -> torch.Tensor:
-    """A row of the file, {column: cell}, as the model wants it; `model(encoded(row))` is its score."""
+    """Encode a row of the file, {column: cell}, for the model; `model(encoded(row))` is its score."""
     return torch.tensor([
         [
             (float(row[f["column"]]) - f["mean"]) / f["std"] if f["category"] is None
@@ -35,7 +35,7 @@ def encoded(row: dict) -> torch.Tensor:
 
 
 def write_loader(model: NamedModel, data: FederatedData, module: nn.Module, out: Path) -> None:
-    """load_model.py, and for rows of a table features.json."""
+    """Write load_model.py and, for tables, features.json."""
     tabular = bool(data.encoding) and data.train.x.ndim == 2
     if data.encoding:
         write_json(out / "features.json", [asdict(feature) for feature in data.encoding])
@@ -43,11 +43,11 @@ def write_loader(model: NamedModel, data: FederatedData, module: nn.Module, out:
     write_atomically(out / "load_model.py", source.encode())
 
 
-def loader_source(module: nn.Module, made_by: str, arguments: dict[str, Any], tabular: bool) -> str:
-    """The text of load_model.py. `made_by` ("module:name") is named where torch alone cannot say what the model is."""
+def loader_source(module: nn.Module, target: str, arguments: dict[str, Any], tabular: bool) -> str:
+    """The source of load_model.py; it imports `target` ("module:name") if the model needs more than plain layers."""
     code, extra, needs = as_code(module), "", ""
     if code is None:
-        place, _, name = made_by.partition(":")
+        place, _, name = target.partition(":")
         needs = f", with the class {name} of FedSaddle"
         extra = f"from {place} import {name}\n"
         code = f"{name}({', '.join(f'{k}={v!r}' for k, v in arguments.items())})"
@@ -63,7 +63,7 @@ def loader_source(module: nn.Module, made_by: str, arguments: dict[str, Any], ta
 
 
 def as_code(module: nn.Module) -> str | None:
-    """The expression that makes a chain of plain layers; None for any other module."""
+    """The Python expression for a chain of plain layers; None for any other module."""
     if type(module) is nn.Sequential:
         parts = [as_code(part) for part in module]
         return None if None in parts else f"nn.Sequential({', '.join(part for part in parts if part)})"

@@ -1,4 +1,4 @@
-"""`fedsaddle reproduce`."""
+"""`fedsaddle reproduce`: rerun the figures of the papers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def reproduce(name: str, quick: bool, as_json: bool, out: Path) -> None:
 
 
 def run_figure(figure: Figure, title: str, workers: int | None = None) -> Runs:
-    """Run every line with every seed, on `workers` processes; None: one for each core, at most 8."""
+    """Run every line with every seed on `workers` processes; None means one per core, at most 8."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

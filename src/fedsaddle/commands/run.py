@@ -1,4 +1,4 @@
-"""`fedsaddle run`."""
+"""`fedsaddle run`: run a config, or train on your own table."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rich.console import Console
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.atomic import write_atomically
 from fedsaddle.commands.model_loader import write_loader
-from fedsaddle.commands.table_config import Own
-from fedsaddle.config.build import Built, build, build_algorithm, precision
-from fedsaddle.config.schema import Config, Named, ProblemSection, changed, read_config
+from fedsaddle.commands.table_config import TableConfig
+from fedsaddle.config.build import Experiment, build, build_algorithm, precision
+from fedsaddle.config.schema import Config, NamedSection, ProblemSection, config_with, read_config
 from fedsaddle.data.describe import describe
 from fedsaddle.errors import BadInput, Diverged
 from fedsaddle.metrics.ranking import Ranking
@@ -22,62 +22,62 @@ from fedsaddle.report import plots, roc
 from fedsaddle.report.progress import Progress
 from fedsaddle.report.tables import console, one_run
 from fedsaddle.runs.folder import Record, RunFolder
-from fedsaddle.runs.interruption import Interruption, stoppable
+from fedsaddle.runs.interruption import Interruption, terminate_as_interrupt
 from fedsaddle.runs.result import Result
-from fedsaddle.runs.resume import same_config
+from fedsaddle.runs.resume import require_same_config
 from fedsaddle.runs.run import run as run_loop
 
 INTERRUPTED = 130
-BASELINE = "FedAvg"  # what a run for the AUROC is compared with
+BASELINE = "FedAvg"  # the comparison of a run for the AUROC
 
 
-def run(path: Path, changes: list[str], out: Path | None, resume: bool, own: Own | None = None) -> int:
-    """Run a config, or the one for a table of one's own; the exit code tells how it ended."""
-    text = None if own is None else own.config()
-    config = read_config(path, changes) if text is None else changed(tomllib.loads(text), changes)
+def run(path: Path, changes: list[str], out: Path | None, resume: bool, table: TableConfig | None = None) -> int:
+    """Run a config, or a generated one for your own table; return the exit code."""
+    text = None if table is None else table.to_toml()
+    config = read_config(path, changes) if text is None else config_with(tomllib.loads(text), changes)
     folder = RunFolder(out or Path("runs") / path.stem)
     if config.engine.name == "nvflare":
-        return _deployed(config, path, folder.path, resume, own)
+        return _run_at_sites(config, path, folder.path, resume, table)
     if resume:
-        config = same_config(config, folder)
+        config = require_same_config(config, folder)
     built = build(config)
     with Interruption() as interruption:
-        return Simulation(config, built, folder, resume, interruption, table=text).go()
+        return Simulation(config, built, folder, resume, interruption, table_config=text).go()
 
 
-def _deployed(config: Config, path: Path, out: Path, resume: bool, own: Own | None) -> int:
+def _run_at_sites(config: Config, path: Path, out: Path, resume: bool, table: TableConfig | None) -> int:
     from fedsaddle.commands.run_deployed import run_deployed
 
-    if own is not None:
-        remedy = "for a table of your own write a config first, with `fedsaddle init --csv`, and run that"
+    if table is not None:
+        remedy = "write a config for your table first, with `fedsaddle init --csv`, and run that"
         raise BadInput("engine.name", "nvflare", remedy)
     try:
-        with stoppable():
+        with terminate_as_interrupt():
             return run_deployed(config, path, out, resume)
     except KeyboardInterrupt:
-        Console(stderr=True).print("interrupted; the job was ended, go on with --resume", highlight=False)
+        Console(stderr=True).print("interrupted; the job was aborted. Continue with --resume", highlight=False)
         return INTERRUPTED
 
 
 @dataclass
 class Simulation:
-    """A run on this machine, with the run it is compared with, and what is printed and drawn of both."""
+    """A simulated run with its baseline, tables and plots."""
 
     config: Config
-    built: Built
+    built: Experiment
     folder: RunFolder
     resume: bool
     interruption: Interruption
-    table: str | None = None  # the config that was made for a table of one's own
+    table_config: str | None = None  # the generated config for your own table
     errors: Console = field(default_factory=lambda: Console(stderr=True))
     rankings: dict[str, Ranking] = field(default_factory=dict)
-    cut_off: bool = False  # whether the run to compare with was interrupted
+    baseline_interrupted: bool = False
 
     def go(self) -> int:
-        """Run, compare, write, draw and print; the exit code."""
+        """Run, compare, write, plot and print; return the exit code."""
         name = self.config.algorithm.name
         with Progress(self.errors, self.config.run.rounds, name) as progress:
-            result = self._run(self.config, self.built, self.folder, progress, aloud=True)
+            result = self._run(self.config, self.built, self.folder, progress, main=True)
         self._write(result)
         self._draw(result)
         screen = console()
@@ -85,18 +85,18 @@ class Simulation:
         if self.rankings:
             screen.print(roc.table(self.rankings, self._part))
         screen.print(f"written to {self.folder.path}", highlight=False, markup=False, soft_wrap=True)
-        if result.summary["stopped"] == "interrupted" or self.cut_off:
-            said = f"interrupted after round {result.summary['rounds']}; go on with --resume"
-            self.errors.print(said, highlight=False)
+        if result.summary["stopped"] == "interrupted" or self.baseline_interrupted:
+            text = f"interrupted after round {result.summary['rounds']}; continue with --resume"
+            self.errors.print(text, highlight=False)
             return INTERRUPTED
         return 0
 
-    def _run(self, config: Config, built: Built, folder: RunFolder, progress: Progress, aloud: bool) -> Result:
-        """The run that was asked for, or the one it is compared with."""
+    def _run(self, config: Config, built: Experiment, folder: RunFolder, progress: Progress, main: bool) -> Result:
+        """Run the config (`main`) or its baseline."""
         settings, about = config.run, describe(built.data)
 
         def begun() -> None:
-            if aloud:
+            if main:
                 progress.say(about.headline())
             folder.write_config(config.model_dump(mode="json"), about.to_dict())
 
@@ -117,22 +117,22 @@ class Simulation:
             resume=self.resume and folder.holds_run,
             checkpoint_every=settings.checkpoint_every,
             watch=progress,
-            stop=lambda: self.interruption.asked,
+            stop=lambda: self.interruption.requested,
             begun=begun,
-            extend=self._rank if aloud else None,
+            extend=self._rank if main else None,
             name=config.algorithm.name,
             warn=progress.warn,
         )
 
     def _rank(self, result: Result) -> Record:
-        """The ranking of our model and, in a run for the AUROC, of the baseline's: for the summary."""
+        """Rank the rows by our model and, in a run for the AUROC, by the baseline; return the summary entry."""
         if result.summary["stopped"] == "interrupted":
             return {}
         ours = roc.ranking_of(result.algorithm.problem, result.model, self.built.data, self.config.run.seed)
         if ours is None:
             return {}
         found = {self.config.algorithm.name: ours}
-        if _compares(self.config):
+        if _has_baseline(self.config):
             theirs = self._compare(result)
             if theirs is None:
                 return {}
@@ -141,27 +141,27 @@ class Simulation:
         return {"roc": roc.write(found, self._part, self.folder.path)}
 
     def _compare(self, result: Result) -> dict[str, Ranking] | None:
-        """FedAvg on the same rows: nothing if it diverged, None if it was interrupted."""
+        """Run FedAvg on the same rows; empty if it diverged, None if it was interrupted."""
         other = _baseline(self.config, self.built.algorithm, result.summary["rounds"])
         with precision(self.config.run.dtype):
             algorithm, model = build_algorithm(other, self.built.data)
         plain = replace(self.built, algorithm=algorithm, model=model, measures=())
         try:
             with Progress(self.errors, other.run.rounds, f"{BASELINE}, to compare") as progress:
-                theirs = self._run(other, plain, self.folder.baseline, progress, aloud=False)
+                theirs = self._run(other, plain, self.folder.baseline, progress, main=False)
         except Diverged as reason:
-            said = f"warning: {BASELINE} diverged ({reason}); there is no comparison"
-            self.errors.print(said, highlight=False, soft_wrap=True)
+            text = f"warning: {BASELINE} diverged ({reason}); there is no comparison"
+            self.errors.print(text, highlight=False, soft_wrap=True)
             return {}
         if theirs.summary["stopped"] == "interrupted":
-            self.cut_off = True
+            self.baseline_interrupted = True
             return None
         ranking = roc.ranking_of(algorithm.problem, theirs.model, self.built.data, self.config.run.seed)
         return {} if ranking is None else {BASELINE: ranking}
 
     def _write(self, result: Result) -> None:
-        if self.table is not None:
-            write_atomically(self.folder.table_config, self.table.encode())
+        if self.table_config is not None:
+            write_atomically(self.folder.table_config, self.table_config.encode())
         if result.has_module:
             write_loader(self.built.model, self.built.data, result.module(), self.folder.path)
 
@@ -184,21 +184,21 @@ class Simulation:
 
     @property
     def _part(self) -> str:
-        """Which rows are measured."""
+        """The rows of the evaluation."""
         return "training" if self.built.data.test is None else "test"
 
 
-def _compares(config: Config) -> bool:
-    """Whether the run is one for the AUROC, and the comparison is not switched off."""
+def _has_baseline(config: Config) -> bool:
+    """Whether the run optimises the AUROC and `run.compare` is on."""
     return config.run.compare and config.problem.name == "auc"
 
 
 def _baseline(config: Config, algorithm: Algorithm[Any], rounds: int) -> Config:
-    """FedAvg on cross-entropy: the same rounds, clients, local steps, batches and start, and its own step."""
-    own = {k: getattr(algorithm, k, None) for k in ("sampled_clients", "local_steps", "batch_size")}
+    """FedAvg on cross-entropy, with the same rounds, clients, local steps, batches and start, and its default step."""
+    common = {k: getattr(algorithm, k, None) for k in ("sampled_clients", "local_steps", "batch_size")}
     return config.model_copy(
         update={
-            "algorithm": Named(name=BASELINE, **{k: v for k, v in own.items() if isinstance(v, int)}),
+            "algorithm": NamedSection(name=BASELINE, **{k: v for k, v in common.items() if isinstance(v, int)}),
             "problem": ProblemSection(name="supervised", loss="logistic"),
             "run": config.run.model_copy(update={"rounds": rounds, "target": None, "measures": []}),
         }

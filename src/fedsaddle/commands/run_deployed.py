@@ -1,4 +1,4 @@
-"""`fedsaddle run --engine nvflare`: the same folder and the same table as a simulation, from sites."""
+"""`fedsaddle run --engine nvflare`: run a config at the sites of a deployment."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fedsaddle.report import plots
 from fedsaddle.report.progress import Progress
 from fedsaddle.report.tables import console, of_sites, one_run
 from fedsaddle.runs.folder import RunFolder
-from fedsaddle.runs.resume import same_config
+from fedsaddle.runs.resume import require_same_config
 
 
 class RunEnded(FedSaddleError):
-    """A run that the server ended with an error."""
+    """The server ended the run with an error."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ class RunEnded(FedSaddleError):
 
 
 def run_deployed(config: Config, path: Path, out: Path, resume: bool) -> int:
-    """Submit the run of a config to the deployment whose project lies beside it, and stay with it to its end."""
+    """Submit a config to the deployment in its folder and follow the run to its end."""
     require_nvflare()
     require_deployable(config)
     from fedsaddle.deployment.nvflare.provision import KITS
@@ -42,14 +42,14 @@ def run_deployed(config: Config, path: Path, out: Path, resume: bool) -> int:
     def connect() -> NVFlareSession:
         return NVFlareSession(project.admin, path.parent / KITS / project.admin, project.deployment.patience)
 
-    connect()  # there is a kit, or a complaint before anything is written
+    connect()  # fail before anything is written if there is no kit
     folder = RunFolder(out)
     name = resumed_name(config, folder) if resume else new_name(config, folder)
     with Progress(errors, config.run.rounds, config.algorithm.name) as progress:
         progress.say(f"run {name} at {len(project.names)} sites: {', '.join(project.names)}")
 
         def on_record(record: dict[str, Any]) -> None:
-            if supervisor.records_seen == 1:  # the server sends all
+            if supervisor.records_seen == 1:  # the server sends all records
                 folder.begin([])
             folder.append(record)
             progress(record["round"], record)
@@ -63,28 +63,28 @@ def run_deployed(config: Config, path: Path, out: Path, resume: bool) -> int:
 
 
 def new_name(config: Config, folder: RunFolder) -> str:
-    """The name under which server and sites will know the run; it and the config are noted in the run's folder."""
+    """Choose a name for the run at server and sites; write it and the config to the run's folder."""
     if folder.deployment.exists() or folder.holds_run:
         raise BadInput("out", str(folder.path), "holds a run already; resume it, or choose another folder")
     folder.path.mkdir(parents=True, exist_ok=True)
-    plain = "".join(c if c.isascii() and c.isalnum() else "-" for c in folder.path.name.lower()).strip("-") or "run"
-    name = f"{plain[:40]}-{secrets.token_hex(3)}"
+    slug = "".join(c if c.isascii() and c.isalnum() else "-" for c in folder.path.name.lower()).strip("-") or "run"
+    name = f"{slug[:40]}-{secrets.token_hex(3)}"
     folder.write_config(config.model_dump(mode="json"))
     write_json(folder.deployment, {"run": name})
     return name
 
 
 def resumed_name(config: Config, folder: RunFolder) -> str:
-    """The name of the run in that folder, which must have begun with the same config."""
+    """The name of the run in that folder; raise if its config differs."""
     if not folder.deployment.exists():
         where = str(folder.path)
-        raise MissingData(f"--out = {where!r}: no deployed run to resume there; leave out --resume to begin one")
-    same_config(config, folder)
+        raise MissingData(f"--out = {where!r}: no deployed run to resume there; leave out --resume to start one")
+    require_same_config(config, folder)
     return str(json.loads(folder.deployment.read_text())["run"])
 
 
 def finish(config: Config, project: Project, folder: RunFolder) -> None:
-    """Tables and plots, as after a simulation."""
+    """Print the tables and write the plots."""
     summary, history, name = folder.read_summary(), folder.history(), config.algorithm.name
     plots.progress(history, folder.picture("progress"), name)
     plots.clients({name: history}, project.names, folder.picture("clients"))

@@ -1,4 +1,4 @@
-"""From a config to the objects it stands for; and data by name."""
+"""Build the data, model, problem, algorithm and measures of a config; load data and algorithms by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedsaddle.config.parts import arguments_of
 from fedsaddle.config.problem import NamedModel, build_problem
 from fedsaddle.config.registry import ALGORITHMS, DATASETS, MEASURES, SPLITS, entry, find
 from fedsaddle.config.schema import Config
-from fedsaddle.config.validate import checked
+from fedsaddle.config.validate import check_options
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.noise import Noise
 from fedsaddle.data.store import Stacked
@@ -26,8 +26,8 @@ MeasureSpec = str | Mapping[str, Any] | Measure  # a name, a table with a name a
 
 
 @dataclass(frozen=True)
-class Built:
-    """A config turned into objects."""
+class Experiment:
+    """The objects that a config describes."""
 
     data: FederatedData
     algorithm: Algorithm[Any]
@@ -35,47 +35,47 @@ class Built:
     measures: tuple[Measure, ...] = ()
 
 
-def build(config: Config) -> Built:
-    """Load the data, make the model, the problem and the algorithm; nothing is written."""
+def build(config: Config) -> Experiment:
+    """Build the data, the model, the problem and the algorithm; write nothing."""
     with within("run"):
         measures = build_measures(config.run.measures, "run.measures")
     data = build_data(config)
     with precision(config.run.dtype):
         algorithm, model = build_algorithm(config, data)
-        return Built(cast(data, config.run.dtype), algorithm, model, measures)
+        return Experiment(cast(data, config.run.dtype), algorithm, model, measures)
 
 
 def build_data(config: Config) -> FederatedData:
-    """The rows, dealt out."""
+    """Load the rows and partition them between the clients."""
     make_data = find(DATASETS, "data.name", config.data.name)
     make_split = find(SPLITS, "split.name", config.split.name)
     with within("split"):
-        rule = make_split(**checked("split", make_split, config.split.options()))
+        rule = make_split(**check_options("split", make_split, config.split.options()))
     options = config.data.options()
     if "path" in options:
         options["path"] = str(options["path"])
     with within("data"):
-        dataset = make_data(**checked("data", make_data, options))
+        dataset = make_data(**check_options("data", make_data, options))
     with within("split"):
         data = federate(dataset, rule, config.run.seed, config.data.test_share, config.data.stratify)
     with within("noise"):
         data = Noise(**config.noise.model_dump()).apply(data, config.run.seed)
-    if _centralised(config):
+    if _is_centralised(config):
         data = data.in_one_place()
     with within("data"):
         share = config.data.positives_per_batch
         return data if share is None else data.balanced(share)
 
 
-def _centralised(config: Config) -> bool:
-    """Whether the algorithm wants all rows at one client; an unknown algorithm is named later."""
+def _is_centralised(config: Config) -> bool:
+    """Whether the algorithm runs on all rows in one place; an unknown algorithm is reported later."""
     known = ALGORITHMS.get(config.algorithm.name)
     bound = {} if known is None else known.fixed
     return bool({**config.algorithm.options(), **bound}.get("centralised", False))
 
 
 def build_algorithm(config: Config, data: FederatedData) -> tuple[Algorithm[Any], NamedModel]:
-    """Model, problem and algorithm."""
+    """Build the model, the problem and the algorithm."""
     name = config.algorithm.name
     known = entry(ALGORITHMS, "algorithm.name", name)
     torch.manual_seed(config.run.seed)
@@ -89,15 +89,15 @@ def build_algorithm(config: Config, data: FederatedData) -> tuple[Algorithm[Any]
 
 
 def algorithm(name: str, *, problem: Problem, **options: Any) -> Algorithm[Any]:
-    """An algorithm by its name, with the arguments that the name stands for: AFL is DRFA with one local step.
+    """An algorithm by name, with the arguments that the name fixes: AFL is DRFA with one local step.
 
     Args:
         name: one of `fedsaddle list algorithms`.
-        problem: what is solved.
-        **options: the algorithm's own arguments, as objects or as a config writes them.
+        problem: the problem to solve.
+        **options: arguments of the algorithm, as objects or in the form of a config.
 
     Raises:
-        BadInput: for a name or an option that is not known, or a value that cannot be.
+        BadInput: if a name or an option is unknown, or a value is invalid.
 
     Example:
         >>> import fedsaddle as fs
@@ -108,32 +108,32 @@ def algorithm(name: str, *, problem: Problem, **options: Any) -> Algorithm[Any]:
     known = entry(ALGORITHMS, "name", name)
     make = known.load()
     given = known.bind("options", name, options)
-    made: Algorithm[Any] = make(problem=problem, **arguments_of("options", make, given, built=("problem",)))
-    return made
+    found: Algorithm[Any] = make(problem=problem, **arguments_of("options", make, given, built=("problem",)))
+    return found
 
 
 def build_measures(given: Sequence[MeasureSpec], key: str = "measures") -> tuple[Measure, ...]:
-    """The measures of a run, each name once; complaints name `key`."""
+    """Build the measures of a run, each name once; errors name `key`."""
     if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
         raise BadInput("measures", given, f"give a list of measures: {', '.join(MEASURES)}")
     found = tuple(_measure(one, key) for one in given)
     names = [measure.name for measure in found]
     for name in names:
         if names.count(name) > 1:
-            raise BadInput("measures", name, "is asked for twice; keep one")
+            raise BadInput("measures", name, "is listed twice; keep one")
     return found
 
 
 def _measure(given: MeasureSpec, key: str) -> Measure:
     if not isinstance(given, str | Mapping):
         if isinstance(given, type) or not isinstance(given, Measure) or not callable(given):
-            raise BadInput("measures", given, "a measure of your own needs a name and __call__(position)")
+            raise BadInput("measures", given, "your own measure needs a name and __call__(position)")
         return given
     table = {"name": given} if isinstance(given, str) else dict(given)
     if not isinstance(table.get("name"), str):
-        raise BadInput("measures", given, f"write a name or a table with one, of {', '.join(MEASURES)}")
+        raise BadInput("measures", given, f"write a name, or a table with a name; names are {', '.join(MEASURES)}")
     make = find(MEASURES, key, table.pop("name"))
-    options = checked(f"{key}.{make.name}", make, table)
+    options = check_options(f"{key}.{make.name}", make, table)
     with within(f"{key}.{make.name}"):
         measure: Measure = make(**options)
     return measure
@@ -143,21 +143,21 @@ def load(
     name: str, *, split: str = "iid", seed: int = 0, test_share: float = 0.2, options: dict[str, Any] | None = None,
     noise: Noise | None = None, stratify: bool = False, **split_options: Any,
 ) -> FederatedData:  # fmt: skip
-    """A data set by name, dealt out to clients.
+    """A data set by name, partitioned between clients.
 
     Args:
         name: the data set, one of `fedsaddle list datasets`.
-        split: who holds which rows, one of `fedsaddle list splits`.
+        split: how to partition the rows, one of `fedsaddle list splits`.
         seed: keys the split, the held-out rows and the noise.
-        test_share: the share of each client's rows that is held out, where the data have no test set of their own.
-        options: go to the loader, such as `{"images": True}`.
-        noise: makes the training rows worse.
-        stratify: hold out test rows class by class.
-        **split_options: go to the split: `clients`, `alpha`, `column` ...
+        test_share: the share of each client's rows to hold out, if the data set has no test set.
+        options: arguments of the loader, such as `{"images": True}`.
+        noise: noise to add to the training rows.
+        stratify: hold out the same share of each class.
+        **split_options: arguments of the split: `clients`, `alpha`, `column` ...
 
     Raises:
-        BadInput: for a name or an option that is not known, or a value that cannot be.
-        MissingData: where the files of a public data set are not on this machine, with the way to get them.
+        BadInput: if a name or an option is unknown, or a value is invalid.
+        MissingData: if the files of a public data set are not on this machine; explains how to get them.
 
     Example:
         >>> import fedsaddle as fs
@@ -169,14 +169,14 @@ def load(
         raise BadInput("options", options, 'give a dictionary, such as {"images": True}')
     if noise is not None and not isinstance(noise, Noise):
         raise BadInput("noise", noise, "give fs.Noise(...)")
-    rule = make_split(**checked("split", make_split, split_options))
-    data = federate(make_data(**checked("options", make_data, options or {})), rule, seed, test_share, stratify)
+    rule = make_split(**check_options("split", make_split, split_options))
+    data = federate(make_data(**check_options("options", make_data, options or {})), rule, seed, test_share, stratify)
     return data if noise is None else noise.apply(data, seed)
 
 
 @contextmanager
 def precision(name: str) -> Iterator[None]:
-    """The default dtype while models are made."""
+    """Set torch's default dtype while models are built."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, name))
     try:
@@ -186,13 +186,13 @@ def precision(name: str) -> Iterator[None]:
 
 
 def cast(data: FederatedData, dtype: str) -> FederatedData:
-    """Features (and real targets) in the precision of the run."""
+    """Cast features and real targets to the precision of the run."""
     test = None if data.test is None else cast_rows(data.test, dtype)
     return replace(data, train=cast_rows(data.train, dtype), test=test)
 
 
 def cast_rows(rows: Stacked, dtype: str) -> Stacked:
-    """The same of some clients' rows."""
+    """Cast features and real targets of some rows."""
     kind = getattr(torch, dtype)
     x, y = (t.to(kind) if t.is_floating_point() else t for t in (rows.x, rows.y))
     return replace(rows, x=x, y=y)

@@ -1,4 +1,4 @@
-"""Options of a config as arguments: checked against what takes them, with named parts made into objects."""
+"""Options of a config as arguments: checked against the signature, with named parts built as objects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedsaddle.config.registry import (
     Entry,
     find,
 )
-from fedsaddle.config.validate import checked
+from fedsaddle.config.validate import check_options
 from fedsaddle.errors import BadInput, within
 from fedsaddle.numerics.projections import Projection
 from fedsaddle.numerics.regularisers import Regulariser
@@ -28,7 +28,7 @@ from fedsaddle.numerics.schedules import Schedule
 from fedsaddle.problems.losses import Loss
 from fedsaddle.problems.pair_losses import MarginLoss, PairLoss
 
-# The kinds of objects that a config names, and the table that holds their names.
+# The types of objects that a config can name, and the registry of their names.
 NAMED_KINDS: dict[type, Mapping[str, Entry]] = {
     Regulariser: REGULARISERS,
     Projection: PROJECTIONS,
@@ -43,20 +43,20 @@ NAMED_KINDS: dict[type, Mapping[str, Entry]] = {
 def arguments_of(
     section: str, make: Callable[..., Any], given: Mapping[str, Any], built: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """The options of a section as arguments of `make`; those in `built` are supplied by the caller."""
+    """The options of a section as arguments of `make`; the caller supplies those in `built`."""
     hints = get_type_hints(vars(make)["__init__"] if isinstance(make, type) and not is_dataclass(make) else make)
     options = {key: _tuples(value) for key, value in given.items()}
     for key in options.keys() & inspect.signature(make).parameters.keys():
         options[key] = _part(f"{section}.{key}", hints.get(key), options[key])
-    return checked(section, make, options, built)
+    return check_options(section, make, options, built)
 
 
 def _part(key: str, hint: Any, value: Any) -> Any:
-    """The object that a table (or, where nothing else is text, a name) stands for; any other value as it is."""
+    """Build the object that a table (or, for losses, a name) describes; return any other value unchanged."""
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     table = next((NAMED_KINDS[kind] for kind in kinds if kind in NAMED_KINDS), None)
     if value is None or isinstance(value, tuple(kind for kind in kinds if kind in NAMED_KINDS)):
-        return value  # an object already
+        return value  # already an object
     if ScorePrivacy in kinds:
         if isinstance(value, ScorePrivacy):
             return value
@@ -68,7 +68,7 @@ def _part(key: str, hint: Any, value: Any) -> Any:
     if isinstance(value, str) and table in (LOSSES, PAIR_LOSSES):
         value = {"name": value}
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        raise BadInput(key, value, f"write a table with a name, one of {', '.join(table)}")
+        raise BadInput(key, value, f"write a table with a name: one of {', '.join(table)}")
     named = f"{key}.name" if table not in (LOSSES, PAIR_LOSSES) else key
     make = find(table, named, value["name"])
     return _make(key, make, {k: v for k, v in value.items() if k != "name"})
@@ -80,7 +80,7 @@ def _make(key: str, make: Callable[..., Any], options: Mapping[str, Any]) -> Any
 
 
 def _tuples(value: Any) -> Any:
-    """Lists of lists, such as the stages of a schedule, as lists of tuples."""
+    """Convert lists of lists, such as the stages of a schedule, to lists of tuples."""
     if isinstance(value, list) and value and all(isinstance(part, list) for part in value):
         return [tuple(part) for part in value]
     return value

@@ -1,4 +1,4 @@
-"""From the [problem] and [model] sections of a config to the problem they stand for."""
+"""Build the problem and the model from the [problem] and [model] sections of a config."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from torch import nn
 
 from fedsaddle.config.parts import arguments_of
 from fedsaddle.config.registry import ALGORITHMS, MODELS, PROBLEMS, RISKS, entry, find
-from fedsaddle.config.schema import Config, Named
+from fedsaddle.config.schema import Config, NamedSection
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.errors import BadInput, within
 from fedsaddle.problems.facts import DataFacts
 from fedsaddle.problems.models.warm_start import trained_tensors, warm_started
 from fedsaddle.problems.protocols import Problem
 
-FACTS = ("facts", "model_for")  # what `from_data` is given beside the options
+FACTS = ("facts", "model_for")  # arguments of `from_data` that are not options
 
 
 @dataclass
 class NamedModel:
-    """The model that a config names: called with a number of scores, it makes it; then it knows its arguments."""
+    """Builds the model that a config names, for a given number of scores, and keeps its arguments."""
 
-    section: Named
+    section: NamedSection
     facts: DataFacts
     arguments: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, scores: int) -> nn.Module:
-        """The model, perhaps with the weights of another run."""
+        """Build the model; with `start_from`, load the weights of an earlier run."""
         known = entry(MODELS, "model.name", self.section.name)
         module, _, name = known.shapes.partition(":")
         shapes: dict[str, int] = getattr(import_module(module), name)(self.facts, scores)
@@ -44,20 +44,20 @@ class NamedModel:
 
 
 def build_problem(config: Config, data: FederatedData) -> tuple[Problem, NamedModel]:
-    """The problem, on a model with the shapes that the data ask for."""
+    """Build the problem, on a model whose shapes fit the data."""
     name, algorithm = config.problem.name, config.algorithm.name
     known = entry(PROBLEMS, "problem.name", name)
     kind = entry(ALGORITHMS, "algorithm.name", algorithm).kind
     if known.kind != kind:
         fits = [other for other, e in PROBLEMS.items() if e.kind == kind]
-        raise BadInput("problem.name", name, f"{algorithm} is for problem.name = {' or '.join(fits)}")
+        raise BadInput("problem.name", name, f"does not fit {algorithm}; use problem.name = {' or '.join(fits)}")
     model = NamedModel(config.model, facts_of(data, config.model.name))
     if known.kind == "pairwise":
         return _pairwise(config, model), model
     make, options = known.load().from_data, config.problem.options()
     if config.engine.compile:
         if "compiled" not in inspect.signature(make).parameters:
-            raise BadInput("engine.compile", True, "is for problem.name = supervised; leave it out")
+            raise BadInput("engine.compile", True, "works with problem.name = supervised only; leave it out")
         options["compiled"] = True
     with within("problem"):
         problem: Problem = make(model.facts, model, **arguments_of("problem", make, options, built=FACTS))
@@ -65,7 +65,7 @@ def build_problem(config: Config, data: FederatedData) -> tuple[Problem, NamedMo
 
 
 def _pairwise(config: Config, model: NamedModel) -> Problem:
-    """A pairwise risk is named by the measure that it stands for."""
+    """Build a pairwise risk, which is named after the measure that it optimises."""
     options = config.problem.options()
     risk = options.pop("risk", "auc")
     make = find(RISKS, "problem.risk", risk)
@@ -82,7 +82,7 @@ def _pairwise(config: Config, model: NamedModel) -> Problem:
 
 
 def facts_of(data: FederatedData, model: str = "") -> DataFacts:
-    """What the problem may know of the data."""
+    """The facts about the data that a problem may use."""
     y = data.train.y
     counts = torch.bincount(y, minlength=len(data.classes)).tolist() if data.classes and y.ndim == 1 else ()
     text = not data.train.x.is_floating_point()

@@ -1,7 +1,7 @@
-"""Everything that can be named in a config, as plain tables: reading them imports nothing heavy.
+"""The names that a config can use, as plain tables; importing this module imports nothing heavy.
 
-Algorithms name themselves: a file of `algorithms/` has a literal table `NAMED`, which is read here as text. A variant
-of an algorithm is an entry of its own that binds arguments, such as AFL, which is DRFA with one local step.
+A file of `algorithms/` lists its algorithms in a literal table `NAMED`, which is read here as text. A variant of an
+algorithm is a separate entry with fixed arguments: AFL is DRFA with one local step.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ KINDS = ("minimisation", "minimax", "pairwise")  # of problems
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One name: what it stands for, and the arguments that it binds. Bound values are written as in a config."""
+    """One name: the class or function, and the arguments that it fixes, in the form of a config."""
 
-    target: str = field(kw_only=False)  # where it is defined, "module:name"
+    target: str = field(kw_only=False)  # the class or function, "module:name"
     about: str = field(kw_only=False)
     source: str = field(default="", kw_only=False)  # the paper, or for data the source and the licence
-    kind: str = ""  # of the problem that it is or solves: one of KINDS
-    fixed: Mapping[str, Any] = field(default_factory=dict)  # arguments that the name stands for
+    kind: str = ""  # of the problem, or of the problem that the algorithm solves: one of KINDS
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # arguments that the name fixes
     defaults: Mapping[str, Any] = field(default_factory=dict)  # arguments that a user may change
     required: Mapping[str, str] = field(default_factory=dict)  # arguments that must be given -> an example
-    shapes: str = ""  # of a model: what finds its shapes in the data, "module:name"
+    shapes: str = ""  # of a model: the function that takes its shapes from the data, "module:name"
 
     def load(self) -> Any:
-        """The class or function itself."""
+        """Import the class or function."""
         module, _, attribute = self.target.partition(":")
         return getattr(import_module(module), attribute)
 
     def bind(self, key: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments given and bound, together; complaints begin with `key`."""
+        """Merge the given and the fixed arguments; errors begin with `key`."""
         for argument, value in self.fixed.items():
             if argument in given:
-                remedy = f"{name} means {argument} = {value!r}; leave it out, or choose another name"
+                remedy = f"{name} fixes {argument} = {value!r}; leave it out, or choose another name"
                 raise BadInput(f"{key}.{argument}", given[argument], remedy)
         for argument, example in self.required.items():
             if argument not in given:
-                raise BadInput(f"{key}.{argument}", None, f"{name} needs it, such as {example}")
+                raise BadInput(f"{key}.{argument}", None, f"{name} needs a value, such as {example}")
         return {**self.defaults, **given, **self.fixed}
 
 
@@ -57,10 +57,10 @@ def _named_algorithms() -> dict[str, Entry]:
         _, marker, rest = path.read_text(encoding="utf-8").partition("\nNAMED = ")
         if marker:
             module = ".".join(("fedsaddle", *path.relative_to(package).with_suffix("").parts))
-            for name, said in ast.literal_eval(rest.partition("\n}\n")[0] + "\n}").items():
+            for name, values in ast.literal_eval(rest.partition("\n}\n")[0] + "\n}").items():
                 if name in found:
                     raise ValueError(f"two files name an algorithm {name!r}: {found[name].target} and {module}")
-                found[name] = Entry(f"{module}:{said.pop('class')}", said.pop("about"), **said)
+                found[name] = Entry(f"{module}:{values.pop('class')}", values.pop("about"), **values)
     return dict(sorted(found.items(), key=lambda item: item[0].lower()))
 
 
@@ -77,7 +77,7 @@ PROBLEMS: dict[str, Entry] = {
     "supervised": Entry(
         f"{_PROBLEM}.supervised:Supervised", "mean loss of each client; choose a loss", kind="minimisation"
     ),
-    "class-fair": Entry(f"{_PROBLEM}.fair:ClassFair", "min-max: the worst mixture of classes", kind="minimax"),
+    "class-fair": Entry(f"{_PROBLEM}.fair:ClassFair", "min-max: the worst-case mixture of classes", kind="minimax"),
     "robust": Entry(
         f"{_PROBLEM}.robust:RobustTraining", "min-max: a shared perturbation of the features", kind="minimax"
     ),
@@ -158,7 +158,7 @@ _ALGORITHMS = "fedsaddle.algorithms"
 ESTIMATORS: dict[str, Entry] = {
     "minibatch": Entry(f"{_ALGORITHMS}.estimators:MiniBatch", "the mean of the sampled clients' gradients"),
     "storm": Entry(f"{_ALGORITHMS}.estimators:Storm", "recursive, with weight alpha"),
-    "spider": Entry(f"{_ALGORITHMS}.estimators:Spider", "differences, anew every period rounds"),
+    "spider": Entry(f"{_ALGORITHMS}.estimators:Spider", "recursive differences, recomputed every period rounds"),
 }
 
 _SKLEARN = "fedsaddle.data.sets.sklearn_sets"
@@ -167,7 +167,7 @@ _UCI = "UCI, shipped with scikit-learn; CC BY 4.0"
 DATASETS: dict[str, Entry] = {
     "digits": Entry(f"{_SKLEARN}:digits", "1,797 handwritten digits, 8x8 pixels, 10 classes", _UCI),
     "scanned-digits": Entry(
-        f"{_SKLEARN}:scanned_digits", "the digits from 10 sites, one of which scans them upside down; column site", _UCI
+        f"{_SKLEARN}:scanned_digits", "the digits at 10 sites, one of which scans them upside down; column site", _UCI
     ),
     "breast-cancer": Entry(f"{_SKLEARN}:breast_cancer", "569 tumours, 30 features, 2 classes", _UCI),
     "wine": Entry(f"{_SKLEARN}:wine", "178 wines, 13 features, 3 classes", _UCI),
@@ -184,12 +184,12 @@ DATASETS: dict[str, Entry] = {
     ),
     "cifar10": Entry(
         "fedsaddle.data.sets.cifar:cifar10",
-        "50,000 + 10,000 colour pictures, 32x32 pixels, 10 classes; a part of them will do",
+        "50,000 + 10,000 colour pictures, 32x32 pixels, 10 classes; works with a part of the files",
         "www.cs.toronto.edu/~kriz/cifar.html; no licence stated",
     ),
     "cifar100": Entry(
         "fedsaddle.data.sets.cifar:cifar100",
-        "50,000 + 10,000 colour pictures, 32x32 pixels, 100 fine or 20 coarse classes; a part of them will do",
+        "50,000 + 10,000 colour pictures, 32x32 pixels, 100 fine or 20 coarse classes; works with a part of the files",
         "www.cs.toronto.edu/~kriz/cifar.html; no licence stated",
     ),
     "pneumoniamnist": Entry(
@@ -215,7 +215,7 @@ DATASETS: dict[str, Entry] = {
     "nonconvex-pl": Entry(
         "fedsaddle.data.sets.synthetic:nonconvex_pl_table",
         "FedSGDA's simulation: 500 clients of 100 rows (a, b, c) in 100 dimensions; column client",
-        "made up by a seed",
+        "generated from a seed",
     ),
     "file": Entry(
         "fedsaddle.data.files.tables:from_file",
@@ -230,8 +230,8 @@ DATASETS: dict[str, Entry] = {
 }
 
 SPLITS: dict[str, Entry] = {
-    "iid": Entry("fedsaddle.data.splits:Iid", "rows dealt out at random, as evenly as possible"),
-    "by-class": Entry("fedsaddle.data.splits:ByClass", "one class per client, or a few"),
+    "iid": Entry("fedsaddle.data.splits:Iid", "rows assigned at random, as evenly as possible"),
+    "by-class": Entry("fedsaddle.data.splits:ByClass", "one or a few classes per client"),
     "dirichlet": Entry("fedsaddle.data.splits:Dirichlet", "shares of each class drawn from Dirichlet(alpha)"),
     "imbalanced": Entry(
         "fedsaddle.data.splits:Imbalanced",
@@ -252,8 +252,8 @@ MEASURES: dict[str, Entry] = {
 }
 
 ENGINES: dict[str, Entry] = {
-    "vectorised": Entry("fedsaddle.engines.vectorised:Vectorised", "a chunk of the cohort in one step; the default"),
-    "serial": Entry("fedsaddle.engines.serial:Serial", "one client after the other; slow and obvious, the oracle"),
+    "vectorised": Entry("fedsaddle.engines.vectorised:Vectorised", "many clients in one step; the default"),
+    "serial": Entry("fedsaddle.engines.serial:Serial", "one client after the other; the slow reference"),
     "nvflare": Entry("fedsaddle.deployment.remote_clients:RemoteClients", "real sites; see `fedsaddle deploy`"),
 }
 
@@ -272,7 +272,7 @@ LISTED = {
 
 
 def entry(table: Mapping[str, Entry], key: str, name: object) -> Entry:
-    """The entry of that name, or an error that names the nearest."""
+    """Look up an entry; the error for an unknown name suggests the nearest one."""
     if not isinstance(name, str):
         raise BadInput(key, name, f"give a name, one of {', '.join(table)}")
     if name in table:
@@ -283,5 +283,5 @@ def entry(table: Mapping[str, Entry], key: str, name: object) -> Entry:
 
 
 def find(table: Mapping[str, Entry], key: str, name: object) -> Any:
-    """The thing itself."""
+    """Look up an entry and import its class or function."""
     return entry(table, key, name).load()

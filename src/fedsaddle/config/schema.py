@@ -1,4 +1,4 @@
-"""A run as a TOML file: what may stand in it."""
+"""The schema of a config file, and how to read one."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedsaddle.config.validate import plain
+from fedsaddle.config.validate import to_bad_input
 from fedsaddle.errors import BadInput, MissingData, within
 from fedsaddle.metrics.target import Target
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
-_NAMED = ConfigDict(extra="allow", strict=True)
+_OPEN = ConfigDict(extra="allow", strict=True)
 
 
-class Named(BaseModel):
-    """A section that names a thing; its other keys are that thing's own."""
+class NamedSection(BaseModel):
+    """A section with a `name`; its other keys are options of what it names."""
 
-    model_config = _NAMED
+    model_config = _OPEN
     name: str  # of `fedsaddle list`
 
     def options(self) -> dict[str, Any]:
@@ -27,8 +27,8 @@ class Named(BaseModel):
         return dict(self.model_extra or {})
 
 
-class DataSection(Named):
-    """Which rows."""
+class DataSection(NamedSection):
+    """[data]: the data set and the test split."""
 
     # share of each client's rows held out for the test, where the data have no official test rows; 0: the run is
     # measured on its training rows
@@ -39,14 +39,14 @@ class DataSection(Named):
     positives_per_batch: float | None = Field(None, gt=0, lt=1)
 
 
-class ProblemSection(Named):
-    """Which objective; the other keys are that problem's own: `loss` and `l2` of the supervised one, ..."""
+class ProblemSection(NamedSection):
+    """[problem]: the objective, and options such as `loss` and `l2` of the supervised problem."""
 
     name: str = "supervised"
 
 
 class NoiseSection(BaseModel):
-    """What makes the training rows worse."""
+    """[noise]: noise on the training rows."""
 
     model_config = _STRICT
     flipped_labels: float = 0.0  # share of the rows of every class that get another class
@@ -56,7 +56,7 @@ class NoiseSection(BaseModel):
 
 
 class RunSection(BaseModel):
-    """How long, and what to write."""
+    """[run]: length, seed, evaluation and checkpoints."""
 
     model_config = _STRICT
     rounds: int = Field(100, ge=1)  # how many; may change when resuming
@@ -72,7 +72,7 @@ class RunSection(BaseModel):
 
 
 class EngineSection(BaseModel):
-    """On what."""
+    """[engine]: where the run is computed."""
 
     model_config = _STRICT
     name: Literal["vectorised", "serial", "nvflare"] = "vectorised"  # `nvflare`: real sites
@@ -82,13 +82,13 @@ class EngineSection(BaseModel):
 
 
 class Config(BaseModel):
-    """The whole file."""
+    """A config file."""
 
     model_config = _STRICT
     data: DataSection
-    split: Named
-    model: Named
-    algorithm: Named
+    split: NamedSection
+    model: NamedSection
+    algorithm: NamedSection
     problem: ProblemSection = ProblemSection()
     noise: NoiseSection = NoiseSection()
     run: RunSection = RunSection()
@@ -96,27 +96,27 @@ class Config(BaseModel):
 
 
 def read_config(path: Path, changes: list[str] | None = None) -> Config:
-    """Read a TOML file, apply `a.b=c` changes, validate."""
+    """Read a TOML file, apply `a.b=c` changes and validate it."""
     try:
         content = tomllib.loads(path.read_text())
     except FileNotFoundError:
-        raise MissingData(f"config = {str(path)!r}: there is no such file; `fedsaddle init` writes one") from None
+        raise MissingData(f"config = {str(path)!r}: the file does not exist; `fedsaddle init` writes one") from None
     except OSError as error:
-        raise BadInput("config", str(path), f"cannot be read: {error.strerror}; name a TOML file") from None
+        raise BadInput("config", str(path), f"cannot be read ({error.strerror}); name a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput("config", str(path), f"is not valid TOML: {error}") from None
-    return changed(content, changes)
+    return config_with(content, changes)
 
 
-def changed(content: dict[str, Any], changes: list[str] | None = None) -> Config:
-    """A dictionary with `a.b=c` changes as a config."""
+def config_with(content: dict[str, Any], changes: list[str] | None = None) -> Config:
+    """Apply `a.b=c` changes to a dictionary and validate it as a config."""
     for change in changes or []:
         apply_change(content, change)
-    return validated(content)
+    return validate_config(content)
 
 
-def validated(content: dict[str, Any]) -> Config:
-    """A dictionary as a config, or one plain complaint."""
+def validate_config(content: dict[str, Any]) -> Config:
+    """Validate a dictionary as a config; raise `BadInput` for the first error."""
     try:
         config = Config(**content)
     except ValidationError as error:
@@ -124,7 +124,7 @@ def validated(content: dict[str, Any]) -> Config:
         section = Config.model_fields.get(str(first["loc"][0]))
         kind = section.annotation if section is not None and len(first["loc"]) > 1 else Config
         known = kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else {}
-        raise plain("", first, known) from None
+        raise to_bad_input("", first, known) from None
     if config.run.target is not None:
         with within("run"):
             Target.parse(config.run.target)
@@ -132,7 +132,7 @@ def validated(content: dict[str, Any]) -> Config:
 
 
 def apply_change(content: dict[str, Any], change: str) -> None:
-    """`--set algorithm.local_steps=5`: the value is read as TOML, or as a string if it is not."""
+    """Apply `--set algorithm.local_steps=5`; a value that is not valid TOML is a string."""
     path, equals, text = change.partition("=")
     keys = [k.strip() for k in path.split(".")]
     if not equals or not all(keys):

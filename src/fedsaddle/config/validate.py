@@ -1,4 +1,4 @@
-"""Keyword arguments checked against what takes them: unknown keys, missing ones and wrong types, in plain words."""
+"""Check keyword arguments against a signature: unknown keys, missing keys and wrong types."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pydantic_core import ErrorDetails
 
 from fedsaddle.errors import BadInput
 
-_PLAIN = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
+_STRICT = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
 
 
-def checked(
+def check_options(
     section: str, target: Callable[..., Any], given: dict[str, Any], built: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """`given`, if it fits the signature of `target`; keys in `built` are supplied by the caller."""
+    """Check `given` against the signature of `target`; the caller supplies the keys in `built`."""
     plain_class = isinstance(target, type) and not is_dataclass(target)
     hints = get_type_hints(vars(target)["__init__"] if plain_class else target)
     fields: dict[str, Any] = {}
@@ -28,16 +28,16 @@ def checked(
             continue
         kind = hints.get(name, Any)
         fields[name] = (kind, ... if parameter.default is parameter.empty else parameter.default)
-    model = create_model("Options", __config__=_PLAIN, **fields)
+    model = create_model("Options", __config__=_STRICT, **fields)
     try:
         accepted = model(**given)
     except ValidationError as error:
-        raise plain(section, error.errors()[0], fields, given) from None
+        raise to_bad_input(section, error.errors()[0], fields, given) from None
     return {name: getattr(accepted, name) for name in given}
 
 
-def plain(section: str, error: ErrorDetails, known: Iterable[str], given: Any = None) -> BadInput:
-    """Pydantic's first complaint as one line: key, value, remedy."""
+def to_bad_input(section: str, error: ErrorDetails, known: Iterable[str], given: Any = None) -> BadInput:
+    """Convert an error of pydantic to `BadInput`: key, value, remedy."""
     path = [str(part) for part in error["loc"] if not str(part).startswith(("function-", "is-instance"))]
     key = ".".join(p for p in [section, *path[:3]] if p and p not in ("int", "float", "str", "none", "bool"))
     if error["type"] == "extra_forbidden":

@@ -1,8 +1,8 @@
-"""What server and sites agree on before the first round: config, encoding, and so the very same algorithm.
+"""The agreement of server and sites before the first round: the same config, encoding and algorithm.
 
-Digests of the config's sections show that all have the same settings and tell nothing else. Problems take shapes,
-classes and class shares from data that nobody has in one place: placeholder data, zeros with the agreed shapes and
-class counts, give them these. So server and sites build the same algorithm, and so does a simulation with these rows.
+Server and sites compare digests of the config's sections, which reveal nothing else. A problem takes shapes, classes
+and class shares from data, but no participant has all rows. So each builds the algorithm from placeholder data: zeros
+with the shapes and class counts of the shared encoding.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from fedsaddle.atomic import write_json
 from fedsaddle.config.build import build_algorithm, cast, precision
 from fedsaddle.config.schema import Config
 from fedsaddle.data.federated import FederatedData
-from fedsaddle.data.files.shared_encoding import agree
+from fedsaddle.data.files.shared_encoding import merge_facts
 from fedsaddle.data.store import Stacked
 from fedsaddle.deployment.courier import Courier
 from fedsaddle.errors import BadCheckpoint
 from fedsaddle.runs.folder import RunFolder
 
-Facts = dict[str, Any]  # what a site tells of its rows, or what follows from all of them; plain JSON
-OWN = {"path", "test_path", "test_share"}  # keys of [data] that are each site's own affair
+Facts = dict[str, Any]  # the facts of a site, or the shared encoding; plain JSON
+SITE_KEYS = {"path", "test_path", "test_share"}  # keys of [data] that may differ between sites
 
 
 def digests(config: Config) -> dict[str, str]:
-    """Section -> digest of all that shapes a task."""
+    """Section -> digest of the keys that affect a task."""
     sections: dict[str, Any] = {
-        "data": {k: v for k, v in config.data.model_dump(mode="json").items() if k not in OWN},
+        "data": {k: v for k, v in config.data.model_dump(mode="json").items() if k not in SITE_KEYS},
         "model": config.model.model_dump(mode="json"),
         "problem": config.problem.model_dump(mode="json"),
         "algorithm": config.algorithm.model_dump(mode="json"),
@@ -43,25 +43,25 @@ def digests(config: Config) -> dict[str, str]:
 
 
 def difference(own: Mapping[str, str], other: Mapping[str, str]) -> str:
-    """The first section that differs; empty if none does."""
+    """The first section that differs; empty if all are equal."""
     return next((section for section in own if own[section] != other.get(section)), "")
 
 
 def agree_on_encoding(courier: Courier, config: Config, run: str, folder: RunFolder) -> tuple[list[Facts], Facts]:
-    """The facts of all sites and the encoding of rows; a run that goes on keeps what it began with."""
+    """The facts of all sites and the shared encoding; a resumed run uses the stored ones."""
     path, names = folder.agreed, courier.names
     if path.exists():
         stored = json.loads(path.read_text(encoding="utf-8"))
         if tuple(stored["names"]) != names:
-            raise BadCheckpoint(f"{path} is of sites {stored['names']}, not {list(names)}; use another name")
+            raise BadCheckpoint(f"{path} belongs to the sites {stored['names']}, not {list(names)}; start a new run")
         return stored["told"], stored["agreed"]
     replies = courier.request("facts", run, {"config": digests(config)}, everyone=True)
     facts = [replies[i] for i in range(len(names))]
     options = config.data.options()
     task, target = str(options.get("task", "auto")), str(options.get("target", "y"))
-    encoding = agree(facts, names, task, options.get("positive"), target)
+    encoding = merge_facts(facts, names, task, options.get("positive"), target)
     folder.path.mkdir(parents=True, exist_ok=True)
-    folder.write_config(config.model_dump(mode="json"))  # before: the encoding is for this config and no other
+    folder.write_config(config.model_dump(mode="json"))  # first, because the encoding is valid for this config only
     write_json(path, {"names": names, "told": facts, "agreed": encoding})
     return facts, encoding
 
@@ -74,7 +74,7 @@ def row_shape(features: list[Mapping[str, Any]]) -> tuple[int, ...]:
 
 
 def placeholder_data(encoding: Mapping[str, Any], names: tuple[str, ...]) -> FederatedData:
-    """Zeros for features; labels as often as they occur over all sites."""
+    """Features of zeros, and labels with the counts over all sites."""
     shape, classes = row_shape(encoding["features"]), encoding["classes"]
     if classes is None:
         y = torch.zeros(2)
@@ -88,7 +88,7 @@ def placeholder_data(encoding: Mapping[str, Any], names: tuple[str, ...]) -> Fed
 def build_from(
     config: Config, encoding: Mapping[str, Any], names: tuple[str, ...]
 ) -> tuple[Algorithm[Any], FederatedData]:
-    """The algorithm that all build alike, and the placeholder data it was built on."""
+    """Build the algorithm from the shared encoding; return it with its placeholder data."""
     data = placeholder_data(encoding, names)
     if config.data.positives_per_batch is not None:
         data = data.balanced(config.data.positives_per_batch)

@@ -1,6 +1,6 @@
-"""Carries one message to several sites and brings back checked answers; asks again while too few have answered.
+"""Sends a message to several sites and collects checked answers; retries while too few sites answer.
 
-Sites that fail are counted, left out of the round, and rest for a while before they are asked again.
+Sites that fail are counted, left out of the round, and paused for some rounds before they are asked again.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from fedsaddle.deployment.transport import Arrival, Transport
 from fedsaddle.errors import BadMessage, Diverged, NobodyAnswered, TooFewAnswered
 from fedsaddle.federation.wire import Kinds, Message, pack, unpack
 
-MOST_REST = 16  # rounds
+MAX_REST = 16  # rounds
 
 log = logging.getLogger("fedsaddle.server")
 T = TypeVar("T")
-MakeMessage = Callable[[str, list[int]], Message]  # nonce and clients of one attempt -> what they are sent
-Check = Callable[[int, Answer, Any], T | Fault]  # client, answer and record -> what is used of it, or what is wrong
+MakeMessage = Callable[[str, list[int]], Message]  # nonce and clients of one attempt -> the message
+Check = Callable[[int, Answer, Any], T | Fault]  # client, answer and record -> the result, or a fault
 
 
 @dataclass
 class Attendance:
-    """Who answered and who was left out: one line for each client, in the order of their numbers."""
+    """Counts per client: answers, faults and bytes."""
 
     names: tuple[str, ...]
     answered: Counter[int] = field(default_factory=Counter)
@@ -39,24 +39,24 @@ class Attendance:
     rests_until: dict[int, int] = field(default_factory=dict)
 
     def count_answer(self, client: int) -> None:
-        """It answered properly."""
+        """Count a valid answer."""
         self.answered[client] += 1
         self.in_a_row.pop(client, None)
         self.rests_until.pop(client, None)
 
     def count_fault(self, fault: Fault, round: int) -> None:
-        """It did not: left out of this round, and of 1, 3, 7 ... more if that goes on."""
+        """Count a fault and pause the client, twice as long after each fault in a row."""
         client = fault.client
         self.left_out.setdefault(client, Counter())[str(fault)] += 1
         self.in_a_row[client] += 1
-        self.rests_until[client] = round + min(2 ** (self.in_a_row[client] - 1), MOST_REST)
+        self.rests_until[client] = round + min(2 ** (self.in_a_row[client] - 1), MAX_REST)
 
     def rests(self, client: int, round: int) -> bool:
-        """Whether it is left alone in this round."""
+        """Whether the client is paused in this round."""
         return round < self.rests_until.get(client, 0)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: by the sites' names."""
+        """The counts by site name, for JSON."""
         return {
             name: {
                 "answered": self.answered[i],
@@ -68,7 +68,7 @@ class Attendance:
         }
 
     def restore(self, stored: dict[str, Any]) -> None:
-        """Go on from the totals of a checkpoint."""
+        """Restore the counts from a checkpoint."""
         for i, name in enumerate(self.names):
             line = stored.get(name, {})
             self.answered[i] = line.get("answered", 0)
@@ -78,18 +78,18 @@ class Attendance:
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """How long to wait, and for how many."""
+    """How long to wait for answers, and for how many."""
 
     timeout: float = 60.0  # seconds for one exchange
-    minimum: int = 1  # sites of the federation that must be up
-    patience: float = 300.0  # seconds to go on asking while fewer do
-    pause: float = 1.0  # seconds between such attempts
-    most_bytes: int = 1 << 30  # of one reply
+    minimum: int = 1  # sites that must be up
+    patience: float = 300.0  # seconds to retry while fewer answer
+    pause: float = 1.0  # seconds between two attempts
+    most_bytes: int = 1 << 30  # of one reply, at most
 
 
 @dataclass
 class Courier:
-    """The way to the sites: `names[i]` is the site of client i."""
+    """Exchanges messages with the sites; `names[i]` is the site of client i."""
 
     transport: Transport
     names: tuple[str, ...]
@@ -101,7 +101,7 @@ class Courier:
         self.attendance = Attendance(self.names)
 
     def least(self, cohort: int) -> int:
-        """How many of a cohort must answer: as many as it surely holds of the sites that are up; 0: perhaps none."""
+        """How many of a cohort must answer if `minimum` sites are up; may be 0."""
         return max(0, self.patience.minimum - (len(self.names) - cohort))
 
     def request(
@@ -115,7 +115,7 @@ class Courier:
         round: int = 0,
         check: Check[Any] | None = None,
     ) -> dict[int, Any]:
-        """Send a request other than a task to every site; the replies, by client."""
+        """Send a request other than a task to every site; return the replies by client."""
 
         def make_message(nonce: str, clients: list[int]) -> Message:
             return Message(Request(do=do, run=run, fingerprint=fingerprint, nonce=nonce).to_dict(), dict(payload))
@@ -134,16 +134,19 @@ class Courier:
         where: str,
         round: int,
     ) -> dict[int, T]:
-        """What `check` takes from the answers, by client: of at least `least` of them, and never of none.
+        """The results of `check` by client, from at least `least` clients and at least one.
 
-        Clients that fail are counted, named in the log with the fault, and left out. Raises `Diverged` where all
-        replies are not finite, `NobodyAnswered` where nobody must answer and nobody does, and `TooFewAnswered` after
-        the patience, or as soon as too many refuse.
+        Clients that fail are counted, logged with the fault, and left out.
+
+        Raises:
+            Diverged: if no reply is finite.
+            NobodyAnswered: if `least` is 0 and no client answers.
+            TooFewAnswered: if fewer than `least` answer within the patience, or too many refuse.
         """
-        awake = [i for i in clients if not self.attendance.rests(i, round)]
-        asked = awake if len(awake) >= least else list(clients)
+        active = [i for i in clients if not self.attendance.rests(i, round)]
+        asked = active if len(active) >= least else list(clients)
         if not asked:
-            raise NobodyAnswered(f"{where}: all {len(clients)} sites to ask rest after earlier faults")
+            raise NobodyAnswered(f"{where}: all {len(clients)} sites of the cohort are paused after earlier faults")
         good: dict[int, T] = {}
         began = self.now()
         while True:
@@ -158,17 +161,17 @@ class Courier:
             if not good and all(fault.kind is FaultKind.NOT_FINITE for fault in faults):
                 raise Diverged(faults[0].client, faults[0].detail)
             if least == 0:
-                raise NobodyAnswered(f"{where}: none of the {len(waiting)} sites asked has answered")
-            willing = len(clients) - sum(fault.kind is FaultKind.REFUSED for fault in faults)
-            if self.now() - began >= self.patience.patience or willing < least:
-                raise TooFewAnswered(self._complaint(where, len(good), least, faults, self.now() - began))
+                raise NobodyAnswered(f"{where}: none of the {len(waiting)} sites answered")
+            available = len(clients) - sum(fault.kind is FaultKind.REFUSED for fault in faults)
+            if self.now() - began >= self.patience.patience or available < least:
+                raise TooFewAnswered(self._error_text(where, len(good), least, faults, self.now() - began))
             asked = list(clients)
             self.sleep(self.patience.pause)
 
     def _attempt(
         self, clients: list[int], make_message: MakeMessage, kinds: Kinds, check: Check[T], least: int
     ) -> tuple[dict[int, T], list[Fault]]:
-        """The replies of those who answered properly, and a fault for each of the others, in the order asked."""
+        """The valid replies, and a fault for each other client, in the order of `clients`."""
         nonce = secrets.token_hex(8)
         content = pack(make_message(nonce, clients))
         for i in clients:
@@ -177,7 +180,7 @@ class Courier:
         faults = {i: self._silent(i) for i in clients}
         for arrival in self.transport.exchange(clients, content, least, self.patience.timeout):
             client = arrival.client
-            if client not in faults:  # not asked, or heard already
+            if client not in faults:  # not asked, or already answered
                 continue
             found = self._read(arrival, nonce, kinds, check)
             if isinstance(found, Fault):
@@ -188,7 +191,7 @@ class Courier:
         return good, list(faults.values())
 
     def _read(self, arrival: Arrival, nonce: str, kinds: Kinds, check: Check[T]) -> T | Fault:
-        """What is used of one arrival, or what is wrong with it."""
+        """The checked result of one arrival, or its fault."""
         client, content = arrival.client, arrival.content
         if content is None:
             return arrival.fault or self._silent(client)
@@ -210,11 +213,11 @@ class Courier:
     def _silent(self, client: int) -> Fault:
         return Fault(FaultKind.SILENT, client, f"{self.patience.timeout:g} s")
 
-    def _complaint(self, where: str, good: int, least: int, faults: list[Fault], seconds: float) -> str:
-        why = "; ".join(f"{self.names[f.client]} {f}" for f in sorted(faults, key=lambda f: f.client)[:5])
+    def _error_text(self, where: str, good: int, least: int, faults: list[Fault], seconds: float) -> str:
+        reasons = "; ".join(f"{self.names[f.client]} {f}" for f in sorted(faults, key=lambda f: f.client)[:5])
         away = any(fault.kind in (FaultKind.SILENT, FaultKind.NOT_CONNECTED) for fault in faults)
         remedy = "start the missing sites" if away else "see the logs of these sites"
         return (
-            f"{where}: {good} of at least {least} sites answered within {seconds:.0f} s ({why}); "
+            f"{where}: {good} of at least {least} sites answered within {seconds:.0f} s ({reasons}); "
             f"{remedy} and resume, or lower the minimum"
         )

@@ -1,6 +1,6 @@
-"""Evaluation across sites: each measures the model on its own rows, and the server puts the figures together.
+"""Evaluation at the sites: each evaluates the model on its own rows, and the server merges the figures.
 
-A site tells means, and counts of scores between agreed edges; never the figure of a row.
+A site sends means and score histograms, never the figures of single rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedsaddle.deployment.messages import Fault, FaultKind
 from fedsaddle.deployment.remote_clients import RemoteClients
 from fedsaddle.errors import BadMessage, TooFewAnswered
 from fedsaddle.metrics.evaluation import Measured, evaluate
-from fedsaddle.metrics.histograms import ScoreHistogram, merged, sigmoid_edges
+from fedsaddle.metrics.histograms import ScoreHistogram, merge_histograms, sigmoid_edges
 from fedsaddle.problems.protocols import Problem, Ranks
 from fedsaddle.runs.evaluation import Solution
 
@@ -27,108 +27,108 @@ BINS = 1000  # of score histograms
 
 
 def measure_site(problem: Problem, w: Tensor, dual: Tensor | None, own: Stacked | None) -> dict[str, Any]:
-    """The site's half: what it tells of a model."""
+    """Evaluate a model on this site's rows; return the reply to the server."""
     if own is None:
         return {"rows": 0}
     found = evaluate(problem, w, own, dual)
-    told: dict[str, Any] = {"rows": int(found.sizes[0]), "means": {k: float(v[0]) for k, v in found.values.items()}}
+    reply: dict[str, Any] = {"rows": int(found.sizes[0]), "means": {k: float(v[0]) for k, v in found.values.items()}}
     ranking = problem.ranking(w, own.x) if isinstance(problem, Ranks) else None
-    if ranking is not None and math.isfinite(told["means"]["loss"]):
+    if ranking is not None and math.isfinite(reply["means"]["loss"]):
         counts = ScoreHistogram.of(ranking.double().numpy(), own.y.numpy(), sigmoid_edges(BINS))
-        told["scores"] = [counts.positives.tolist(), counts.negatives.tolist()]
-    return told
+        reply["scores"] = [counts.positives.tolist(), counts.negatives.tolist()]
+    return reply
 
 
 @dataclass
 class RemoteEvaluator:
-    """The server's half: asks the sites, once after a round for each part."""
+    """Evaluates at the sites: one request per evaluated round and part."""
 
     problem: Problem
     clients: RemoteClients
-    test_sizes: Ints  # rows that each site has held out
+    test_sizes: Ints  # test rows per site
     _round: int = -1
-    _told: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)  # part -> client -> what it told
+    _replies: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)  # part -> client -> reply
 
     @property
     def parts(self) -> Sequence[str]:
-        """Test rows, where any site has some, and training rows."""
+        """Test rows, if any site has some, and training rows."""
         return ("test", "train") if self.test_sizes.any() else ("train",)
 
     def check(self, at: Solution) -> None:
-        """Nothing beside the problem's own measures is taken at sites."""
+        """Nothing to check: sites evaluate the measures of the problem only."""
 
     def row_measures(self, at: Solution) -> list[str]:
-        """As measured at a placeholder row: the server has no others."""
+        """The measures of the problem, evaluated on a placeholder row; the server has no others."""
         rows = self.clients.expected.rows
         with torch.no_grad():
             return list(self.problem.row_measures(at.model, rows.x[:1], rows.y[:1], at.dual))
 
     def pooled_measures(self, at: Solution) -> list[str]:
-        """Those that the sites' histograms give."""
+        """The figures that follow from the sites' histograms."""
         return list(self.pool(at).get("pooled", {}))
 
     def measure(self, part: str, at: Solution) -> Measured:
-        """Each site's means; a site that did not answer has no rows."""
-        told = {i: one for i, one in self._ask(part, at).items() if one["rows"]}
-        if not told:
-            raise TooFewAnswered(f"none of the sites with {part} rows has answered; start them and resume")
-        names = list(next(iter(told.values()))["means"])
+        """The means of each site; a site that did not answer counts as one without rows."""
+        replies = {i: reply for i, reply in self._ask(part, at).items() if reply["rows"]}
+        if not replies:
+            raise TooFewAnswered(f"no site with {part} rows answered; start these sites and resume")
+        names = list(next(iter(replies.values()))["means"])
         sizes = np.zeros(self.clients.count, dtype=np.int64)
         values = {name: np.full(self.clients.count, np.nan) for name in names}
-        for i, one in told.items():
-            sizes[i] = one["rows"]
+        for i, reply in replies.items():
+            sizes[i] = reply["rows"]
             for name in names:
-                values[name][i] = one["means"][name]
+                values[name][i] = reply["means"][name]
         return Measured(sizes, values)
 
     def pool(self, at: Solution) -> dict[str, Any]:
-        """Figures of all rows together from the sites' histograms, how far off each may be, and their spread."""
-        counts = [one["scores"] for one in self._ask(self.parts[0], at).values() if one.get("scores")]
+        """Pooled figures from the sites' histograms, with error bounds, and their spread over the sites."""
+        counts = [reply["scores"] for reply in self._ask(self.parts[0], at).values() if reply.get("scores")]
         edges = sigmoid_edges(BINS)
         figures = pooled_figures([ScoreHistogram(edges, np.asarray(p), np.asarray(n)) for p, n in counts])
         return {"pooled": figures} if figures else {}
 
     def _ask(self, part: str, at: Solution) -> dict[int, dict[str, Any]]:
         if self._round != at.rounds:
-            self._round, self._told = at.rounds, {}
-        if part not in self._told:
+            self._round, self._replies = at.rounds, {}
+        if part not in self._replies:
             names = set(self.row_measures(at))
-            self._told[part] = self.clients.courier.request(
+            self._replies[part] = self.clients.courier.request(
                 "measure",
                 self.clients.run,
                 {"w": at.model, "dual": at.dual, "part": part},
                 fingerprint=self.clients.fingerprint,
                 round=at.rounds,
-                check=lambda client, answer, told: proper(client, told, names),
+                check=lambda client, answer, reply: check_measurements(client, reply, names),
             )
-        return self._told[part]
+        return self._replies[part]
 
 
-def proper(client: int, told: Any, names: Set[str]) -> dict[str, Any] | Fault:
-    """What was told if it holds means of these names and can be used, else BadMessage or a fault."""
-    if not isinstance(told, dict) or not _whole(told.get("rows")):
-        raise BadMessage("told no number of rows")
-    if not told["rows"]:
-        return told
-    means = told.get("means")
+def check_measurements(client: int, reply: Any, names: Set[str]) -> dict[str, Any] | Fault:
+    """Check that a reply has means of these names; return it or a fault, or raise `BadMessage`."""
+    if not isinstance(reply, dict) or not _is_count(reply.get("rows")):
+        raise BadMessage("the reply has no number of rows")
+    if not reply["rows"]:
+        return reply
+    means = reply.get("means")
     if not isinstance(means, dict) or means.keys() != names or not all(isinstance(v, float) for v in means.values()):
-        raise BadMessage(f"told no means of {', '.join(sorted(names))}")
+        raise BadMessage(f"the reply lacks the means of {', '.join(sorted(names))}")
     for name, value in means.items():
         if not math.isfinite(value):
             return Fault(FaultKind.NOT_FINITE, client, name)
-    if "scores" in told and not _counts(told["scores"]):
-        raise BadMessage(f"told score counts that are not twice {BINS} whole numbers")
-    return told
+    if "scores" in reply and not _is_histogram(reply["scores"]):
+        raise BadMessage(f"the reply's score counts are not two lists of {BINS} whole numbers")
+    return reply
 
 
 def pooled_figures(sites: Sequence[ScoreHistogram]) -> dict[str, float]:
-    """The figures of a simulation by the same names, each with the most it may be off as `NAME_error`.
+    """The pooled figures under the same names as in a simulation, each with its error bound as `NAME_error`.
 
-    `worst_site_auroc`, `best_site_auroc` and `std_site_auroc` are over the sites that have rows of both classes.
+    `worst_site_auroc`, `best_site_auroc` and `std_site_auroc` are over the sites with rows of both classes.
     """
     if not sites:
         return {}
-    together = merged(sites)
+    together = merge_histograms(sites)
     figures = {
         "auroc": together.auroc(),
         "partial_auroc_30": together.partial_auroc(0.3),
@@ -150,10 +150,10 @@ def pooled_figures(sites: Sequence[ScoreHistogram]) -> dict[str, float]:
     return found
 
 
-def _counts(scores: Any) -> bool:
+def _is_histogram(scores: Any) -> bool:
     both = isinstance(scores, list) and len(scores) == 2
-    return both and all(isinstance(s, list) and len(s) == BINS and all(map(_whole, s)) for s in scores)
+    return both and all(isinstance(s, list) and len(s) == BINS and all(map(_is_count, s)) for s in scores)
 
 
-def _whole(n: Any) -> bool:
+def _is_count(n: Any) -> bool:
     return isinstance(n, int) and not isinstance(n, bool) and n >= 0

@@ -1,4 +1,4 @@
-"""What is logged about runs, in a file of our own beside their results: an engine's logs are many, and some vanish."""
+"""A log file in the folder of a run, independent of the log files of NVFlare and Flower."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ FILE = "log.txt"
 
 
 @contextmanager
-def logged(log: logging.Logger, folder: Path) -> Iterator[None]:
-    """Let a logger write to the folder's log as well."""
+def log_to_folder(log: logging.Logger, folder: Path) -> Iterator[None]:
+    """Make a logger also write to the log file in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     handler = logging.FileHandler(folder / FILE, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))

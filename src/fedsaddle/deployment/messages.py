@@ -1,7 +1,7 @@
-"""The facts that travel beside a record, as typed messages, and what can go wrong with them.
+"""The headers of the messages between server and sites, and the faults of replies.
 
-A message is JSON on the wire. It is checked when it is read: every key must be there, with a value of its type, and no
-other; anything else is a `BadMessage`.
+A header is JSON on the wire. The reader checks that it has exactly the expected keys, with values of the right types;
+otherwise it raises `BadMessage`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
 from fedsaddle.errors import BadMessage, Refused
 
-PROTOCOL = 2  # since 2 an answer's failure has a kind and a detail
-MOST_DETAIL = 200  # characters of a site's own text that are shown
+PROTOCOL = 2  # 2: the failure of an answer has a kind and a detail
+MAX_DETAIL = 200  # characters of a site's text to show
 
 
 class FaultKind(Enum):
@@ -39,7 +39,7 @@ _TEXT = {
     FaultKind.FAILED: "failed: {}",
     FaultKind.BAD_MESSAGE: "sent a bad message: {}",
     FaultKind.TOO_LARGE: "sent {}",
-    FaultKind.STALE: "sent a reply to another ask",
+    FaultKind.STALE: "sent a reply to another request",
     FaultKind.WRONG_RECORD: "sent {}",
     FaultKind.NOT_FINITE: "sent a '{}' that is not finite",
 }
@@ -47,9 +47,9 @@ _TEXT = {
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with one client's reply.
+    """A fault of one client's reply.
 
-    The detail is for people to read; of `NOT_FINITE` it is the name of the field.
+    The detail is text for users; for `NOT_FINITE` it is the name of the field.
 
     >>> str(Fault(FaultKind.NOT_FINITE, 2, "loss"))
     "sent a 'loss' that is not finite"
@@ -63,32 +63,32 @@ class Fault:
         return _TEXT[self.kind].format(self.detail)
 
 
-class Facts(BaseModel):
-    """A part of a message: strict, and never changed."""
+class MessagePart(BaseModel):
+    """A part of a message, strictly typed and immutable."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
 
-class Typed(Facts):
-    """A whole message, with the number of the protocol beside it."""
+class TypedMessage(MessagePart):
+    """A message header with the protocol version."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The header with the protocol version, for JSON."""
         return {"protocol": PROTOCOL, **self.model_dump(mode="json")}
 
     @classmethod
     def read(cls, about: dict[str, Any]) -> Self:
-        """The message; raises `BadMessage` with one plain line."""
+        """Validate a header; raise `BadMessage` for the first error."""
         if about.get("protocol") != PROTOCOL:
-            raise BadMessage(f"a message of protocol {about.get('protocol')!r:.40}; this version speaks {PROTOCOL}")
+            raise BadMessage(f"a message of protocol {about.get('protocol')!r:.40}; this version uses {PROTOCOL}")
         try:
             return cls.model_validate({key: value for key, value in about.items() if key != "protocol"})
         except ValidationError as reason:
-            raise BadMessage(_complaint(reason)) from None
+            raise BadMessage(_error_text(reason)) from None
 
 
-def _complaint(reason: ValidationError) -> str:
-    """The first thing that is wrong, in our words."""
+def _error_text(reason: ValidationError) -> str:
+    """The first validation error in one short phrase."""
     first = reason.errors(include_url=False, include_context=False)[0]
     where = f"{'.'.join(map(str, first['loc']))!r:.60}"
     if first["type"] == "missing":
@@ -98,21 +98,21 @@ def _complaint(reason: ValidationError) -> str:
     return f"a message whose {where} is {first['input']!r:.40}"
 
 
-class Ask(Typed):
-    """Server to sites: run a task of your algorithm."""
+class Ask(TypedMessage):
+    """Server to sites: run a task of the algorithm."""
 
     run: str
     fingerprint: str
-    nonce: str  # of this exchange and attempt, never used twice
+    nonce: str  # identifies this attempt; never used twice
     round: NonNegativeInt
     exchange: NonNegativeInt
     task: str
-    starts: dict[str, str]  # client -> the version of its memory to start from; left out: none
-    keep: dict[str, list[str]]  # client -> versions that may still be needed
+    starts: dict[str, str]  # client -> the version of its memory to start from; absent: no memory
+    keep: dict[str, list[str]]  # client -> versions to keep
 
 
-class Request(Typed):
-    """Server to sites: something other than a task, such as facts about the rows or the measures of a model."""
+class Request(TypedMessage):
+    """Server to sites: a request other than a task, such as facts about the rows or the evaluation of a model."""
 
     do: str
     run: str
@@ -120,32 +120,32 @@ class Request(Typed):
     nonce: str
 
 
-class Failure(Facts):
-    """Why a site could not answer. It names no data."""
+class Failure(MessagePart):
+    """Why a site could not answer, without any data."""
 
-    kind: Literal["refused", "failed"]  # who refuses will not change its mind
+    kind: Literal["refused", "failed"]  # a refusal is final; the server does not retry
     detail: str
 
     @classmethod
     def of(cls, reason: Exception) -> Failure:
-        """What a site tells of an error: the text of what it refuses or cannot read, of anything else the type."""
-        told = str(reason) if isinstance(reason, Refused | BadMessage) else type(reason).__name__
-        return cls(kind="refused" if isinstance(reason, Refused) else "failed", detail=told)
+        """The report of an error: the text of `Refused` and `BadMessage`, only the type of any other."""
+        detail = str(reason) if isinstance(reason, Refused | BadMessage) else type(reason).__name__
+        return cls(kind="refused" if isinstance(reason, Refused) else "failed", detail=detail)
 
     def fault(self, client: int) -> Fault:
-        """As the server counts it."""
-        return Fault(FaultKind(self.kind), client, f"{self.detail:.{MOST_DETAIL}}")
+        """The fault that the server counts."""
+        return Fault(FaultKind(self.kind), client, f"{self.detail:.{MAX_DETAIL}}")
 
 
-class Answer(Typed):
-    """Site to server: what became of an ask or a request."""
+class Answer(TypedMessage):
+    """Site to server: the answer to an ask or a request."""
 
     nonce: str
-    version: str | None  # of the memory as the task left it; None: it remembers nothing
+    version: str | None  # of the memory after the task; None: no memory
     samples: NonNegativeInt
     failure: Failure | None
 
     @classmethod
     def failed(cls, nonce: str, reason: Exception) -> Answer:
-        """The answer of a site that could not do it."""
+        """The answer of a site that failed."""
         return cls(nonce=nonce, version=None, samples=0, failure=Failure.of(reason))

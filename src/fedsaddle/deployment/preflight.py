@@ -1,4 +1,4 @@
-"""What a deployment needs beside FedSaddle itself, and what it cannot do."""
+"""Checks before a deployment: NVFlare is installed, and the config uses only what a deployment can do."""
 
 from __future__ import annotations
 
@@ -9,18 +9,24 @@ from fedsaddle.errors import BadInput, MissingData
 
 
 def require_nvflare() -> None:
-    """One line where NVFlare is not installed."""
+    """Raise `MissingData` if NVFlare is not installed."""
     if find_spec("nvflare") is None:
         raise MissingData("NVFlare is not installed: pip install 'fedsaddle[nvflare]'")
 
 
 def require_deployable(config: Config) -> None:
-    """One line where a config asks for what only a simulation can do.
+    """Raise `BadInput` if a config uses a feature that only simulations have.
 
-    Noise is drawn over all rows at once. Those of a named data set had it before they were dealt out to sites.
+    Noise is drawn over all rows at once. For a named data set that happens before the rows are assigned to sites.
     """
     if config.run.measures:
-        raise BadInput("run.measures", config.run.measures, "need all rows in one place; leave them out")
+        raise BadInput(
+            "run.measures",
+            config.run.measures,
+            "work in simulations only, because they need all rows in one place; leave them out",
+        )
     if config.data.name == "file" and config.noise != NoiseSection():
-        asked = {k: v for k, v in config.noise.model_dump().items() if v}
-        raise BadInput("noise", asked, "is for simulations, where all rows are in one place; leave it out")
+        noise = {k: v for k, v in config.noise.model_dump().items() if v}
+        raise BadInput(
+            "noise", noise, "works in simulations only, because it needs all rows in one place; leave it out"
+        )

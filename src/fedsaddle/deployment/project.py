@@ -1,4 +1,4 @@
-"""A deployment as a TOML file: the server, the sites and where each has its rows."""
+"""The schema of deployment.toml: the server, the sites and the paths of their data."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedsaddle.atomic import write_json
-from fedsaddle.config.validate import plain
+from fedsaddle.config.validate import to_bad_input
 from fedsaddle.deployment.courier import Patience
 from fedsaddle.errors import BadInput, MissingData
 
 FILE = "deployment.toml"
-KIT_CONFIG = "local/fedsaddle.toml"  # of a kit: the run's config,
-KIT_SETTINGS = "local/fedsaddle.json"  # where a site has its rows, or what the server must know,
-RUNS = "fedsaddle"  # and the folder of its runs
+KIT_CONFIG = "local/fedsaddle.toml"  # in a kit: the config of the run,
+KIT_SETTINGS = "local/fedsaddle.json"  # the data paths of a site or the settings of the server,
+RUNS = "fedsaddle"  # and the folder of the runs
 _STRICT = ConfigDict(extra="forbid", strict=True)
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,60}[a-z0-9])?")
 
 EXAMPLE = """\
-# fedsaddle deploy provision     makes a start-up kit for the server, each site and the one who submits runs
+# fedsaddle deploy provision     makes a start-up kit for the server, each site and the user who submits runs
 
 [deployment]
 name = "{name}"
 config = "fedsaddle.toml"        # the run; the same file simulates it: fedsaddle run fedsaddle.toml
 server = "{server}"              # the host name by which sites reach the server
 port = {port}                      # sites connect to this port
-admin_port = {admin_port}                # runs are submitted at this one
-minimum = {minimum}                      # sites that must be up for the run to go on
+admin_port = {admin_port}                # users submit runs at this port
+minimum = {minimum}                      # sites that must be up for the run to continue
 timeout = 60.0                   # seconds for one exchange
-grace = 60.0                     # seconds for the slower ones, once the minimum has answered
+grace = 60.0                     # more seconds for slow sites, once the minimum has answered
 patience = 300.0                 # seconds to wait while fewer than the minimum answer
-resubmit = 5                     # times that a run which ended early is submitted again
+resubmit = 5                     # how often to resubmit a run that ended early
 
 # One section for each site. `data` is a path at that site: CSV, Parquet or .npz, as under [data] of the config.
 {sites}"""
 
 
 class Site(BaseModel):
-    """One site."""
+    """[sites.NAME]: the data of one site."""
 
     model_config = _STRICT
     data: str
@@ -50,7 +50,7 @@ class Site(BaseModel):
 
 
 class Deployment(BaseModel):
-    """The server, and how long to wait."""
+    """[deployment]: the server, and how long it waits."""
 
     model_config = _STRICT
     name: str
@@ -69,7 +69,7 @@ class Deployment(BaseModel):
 
 
 class Project(BaseModel):
-    """The whole file, and the folder it lies in."""
+    """A deployment.toml file."""
 
     model_config = _STRICT
     deployment: Deployment
@@ -77,7 +77,7 @@ class Project(BaseModel):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Site names, in the order of the file: that of client i is `names[i]`."""
+        """Site names in the order of the file; client i is `names[i]`."""
         return tuple(self.sites)
 
     @property
@@ -88,12 +88,12 @@ class Project(BaseModel):
 
     @property
     def admin(self) -> str:
-        """Who submits runs."""
+        """The user who submits runs."""
         return f"lead@{self.deployment.name}.local"
 
 
 def write_site_kit(project: Project, name: str, folder: Path, kit: Path) -> None:
-    """Put into a site's kit where it has its rows, and the run's config; `folder` is the project's."""
+    """Write the site's data paths and the config into its kit; `folder` is the project's folder."""
     site = project.sites[name]
     (kit / KIT_SETTINGS).parent.mkdir(parents=True, exist_ok=True)
     write_json(kit / KIT_SETTINGS, {"data": _path(folder, site.data), "test_data": _path(folder, site.test_data)})
@@ -101,32 +101,36 @@ def write_site_kit(project: Project, name: str, folder: Path, kit: Path) -> None
 
 
 def _path(folder: Path, given: str | None) -> str | None:
-    """An absolute path as it stands; a relative one from the project's folder, where that is on this machine."""
+    """An absolute path unchanged; a relative path resolved from the project's folder."""
     if given is None or Path(given).is_absolute():
         return given
     return str((folder / given).resolve())
 
 
 def read_project(folder: Path) -> Project:
-    """The deployment of a folder, or one plain complaint."""
+    """Read the deployment.toml of a folder; raise `BadInput` for the first error."""
     path = folder / FILE
     try:
         content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise MissingData(f"{path}: there is no such file; `fedsaddle deploy init` writes one") from None
+        raise MissingData(f"{path}: the file does not exist; `fedsaddle deploy init` writes one") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise BadInput("deployment", str(path), f"is not valid TOML: {error}") from None
     try:
         project = Project(**content)
     except ValidationError as error:
-        raise plain("", error.errors()[0], Deployment.model_fields) from None
+        raise to_bad_input("", error.errors()[0], Deployment.model_fields) from None
     for key, name in (("deployment.name", project.deployment.name), *(("sites", name) for name in project.names)):
         if not _NAME.fullmatch(name):
-            raise BadInput(key, name, "use small letters, digits and '-'")
+            raise BadInput(key, name, "use lower-case letters, digits and '-'")
     if len(project.sites) < 2:
-        raise BadInput("sites", list(project.names), "a federation has two sites or more")
+        raise BadInput("sites", list(project.names), "add sites; a federation needs at least two")
     if project.deployment.minimum > len(project.sites):
-        raise BadInput("deployment.minimum", project.deployment.minimum, f"there are {len(project.sites)} sites")
+        raise BadInput(
+            "deployment.minimum",
+            project.deployment.minimum,
+            f"must be at most {len(project.sites)}, the number of sites",
+        )
     if project.deployment.server in project.sites:
-        raise BadInput("deployment.server", project.deployment.server, "is the name of a site; name one of them anew")
+        raise BadInput("deployment.server", project.deployment.server, "is also the name of a site; rename one of them")
     return project

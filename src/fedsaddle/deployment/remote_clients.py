@@ -1,8 +1,8 @@
-"""The server's half: `Clients` over any transport.
+"""The server's side of an exchange: `Clients` over any transport.
 
-Replies are checked one by one and added up in cohort order, as the serial engine does, so that a deployed run has the
-bits of a simulated one. Of the clients' memory the server knows the names of versions only; which of them count is
-written into its own checkpoints.
+Replies are checked one by one and reduced in cohort order, as in the serial engine, so a deployed run gives the same
+result as a simulation, bit for bit. The clients' memory stays at the sites. The server knows only version names; its
+checkpoints store which versions are valid.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from fedsaddle.deployment.courier import Attendance, Courier
-from fedsaddle.deployment.expected_replies import ExpectedReplies, fault
+from fedsaddle.deployment.expected_replies import ExpectedReplies, reply_fault
 from fedsaddle.deployment.messages import Answer, Ask, Fault
-from fedsaddle.federation.clients import ClientsState, Ints, R, Task, merged
-from fedsaddle.federation.records import Seen, seen, tensors
+from fedsaddle.federation.clients import ClientsState, Ints, R, Task, merge_repeats
+from fedsaddle.federation.records import Visibility, tensors, visibility
 from fedsaddle.federation.reduction import Reduction
 from fedsaddle.federation.wire import Message, kinds_of
 
-CHECKPOINTS = 2  # as many as a run keeps: the newest may turn out damaged
+CHECKPOINTS = 2  # as many as a run keeps, since the newest may be damaged
 
 
 @dataclass
 class MemoryVersions:
-    """Client -> version of its memory that counts.
+    """Client -> valid version of its memory.
 
-    What a round wrote counts once it is committed; what a checkpoint names is never dropped.
+    Versions of a round become valid when it is committed; versions named in a checkpoint are kept.
     """
 
     kept: dict[int, str] = field(default_factory=dict)
@@ -38,11 +38,11 @@ class MemoryVersions:
     saved: list[dict[int, str]] = field(default_factory=list)
 
     def begin(self) -> None:
-        """Forget an unfinished round."""
+        """Discard the versions of an unfinished round."""
         self.pending.clear()
 
     def commit(self) -> None:
-        """Let what the round wrote count."""
+        """Make the versions of the round valid."""
         for client, version in self.pending.items():
             if version is None:
                 self.kept.pop(client, None)
@@ -51,20 +51,20 @@ class MemoryVersions:
         self.pending.clear()
 
     def write(self, client: int, version: str | None) -> None:
-        """A client's accepted reply named the version it left."""
+        """Note the version that an accepted reply named."""
         self.pending[client] = version
 
     def checkpointed(self) -> None:
-        """What counts now is written down."""
+        """Keep the valid versions: a checkpoint names them."""
         self.saved = [*self.saved, dict(self.kept)][-CHECKPOINTS:]
 
     def starts(self, clients: Iterable[int]) -> dict[str, str]:
-        """The version that each client's task starts from, as an ask names it."""
+        """The version that each client's task starts from, for `Ask.starts`."""
         found = {str(i): self.pending[i] if i in self.pending else self.kept.get(i) for i in clients}
         return {i: version for i, version in found.items() if version is not None}
 
     def needed(self, clients: Iterable[int]) -> dict[str, list[str]]:
-        """The versions that each client must keep, as an ask names them."""
+        """The versions that each client must keep, for `Ask.keep`."""
         found = {str(i): {t[i] for t in (self.kept, *self.saved) if i in t} for i in clients}
         return {i: sorted(versions) for i, versions in found.items() if versions}
 
@@ -73,7 +73,7 @@ class MemoryVersions:
         return {str(i): v for i, v in self.kept.items()}
 
     def restore(self, stored: dict[str, str]) -> None:
-        """Go on from a checkpoint."""
+        """Restore the versions from a checkpoint."""
         self.pending.clear()
         self.kept = {int(i): v for i, v in stored.items()}
         self.saved = [dict(self.kept)]
@@ -81,7 +81,7 @@ class MemoryVersions:
 
 @dataclass
 class RemoteClients:
-    """Asks sites. `sizes` were agreed before the first round."""
+    """Clients at remote sites; `sizes` come from the sites' facts."""
 
     courier: Courier
     sizes: Ints
@@ -100,37 +100,37 @@ class RemoteClients:
 
     @property
     def attendance(self) -> Attendance:
-        """Who answered, and what it cost."""
+        """Answers, faults and bytes per site."""
         return self.courier.attendance
 
     def begin(self, round: int) -> None:
-        """Open a round."""
+        """Begin a round."""
         self.round, self.exchange = round, 0
         self.versions.begin()
 
     def commit(self) -> None:
-        """Close the round."""
+        """End the round."""
         self.versions.commit()
 
     def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
-        """Send, wait, check, and reduce in cohort order."""
-        clients, summed_weights = merged(cohort, weights, self.count)
+        """Send the task, check the replies and reduce them in cohort order."""
+        clients, total_weights = merge_repeats(cohort, weights, self.count)
         exchange, self.exchange = self.exchange, self.exchange + 1
         good = self._collect(clients.tolist(), task, sent, exchange)
         reduction = Reduction()
         for c, i in enumerate(clients.tolist()):
             if i in good:
                 answer, reply = good[i]
-                reduction.add(clients[c : c + 1], summed_weights[c : c + 1], reply)
+                reduction.add(clients[c : c + 1], total_weights[c : c + 1], reply)
                 self.versions.write(i, answer.version)
                 self.samples += answer.samples
                 self.attendance.count_answer(i)
         return reduction.answer()
 
     def _collect(self, clients: list[int], task: Task[R], sent: Any, exchange: int) -> dict[int, tuple[Answer, R]]:
-        """The proper replies of one exchange, by client."""
+        """The valid replies of one exchange, by client."""
         name, kinds = str(getattr(task, "__name__", task)), kinds_of(getattr(task, "__self__", task))
-        proper = self.expected.of(task, sent)
+        expected = self.expected.of(task, sent)
 
         def make_message(nonce: str, asked: list[int]) -> Message:
             ask = Ask(
@@ -140,40 +140,40 @@ class RemoteClients:
             return Message(ask.to_dict(), sent)
 
         def check(client: int, answer: Answer, reply: Any) -> tuple[Answer, Any] | Fault:
-            return fault(client, reply, reply if proper is None else proper) or (answer, reply)
+            return reply_fault(client, reply, reply if expected is None else expected) or (answer, reply)
 
         where = f"round {self.round + 1}, exchange {exchange + 1}"
         least = self.courier.least(len(clients))
         good = self.courier.collect(clients, least, make_message, kinds, check, where, self.round)
-        return good if proper is not None else _alike(good)
+        return good if expected is not None else _drop_odd_shapes(good)
 
     def settings(self) -> dict[str, Any]:
-        """Sums are taken in cohort order, whatever carries the replies."""
+        """The engine's name; the transport does not affect the rounding of sums."""
         return {"name": "remoteclients"}
 
     def state(self) -> ClientsState:
-        """For a checkpoint: which memory counts, and the totals. The memory itself stays at the sites."""
+        """The valid versions and the totals, for a checkpoint."""
         return ClientsState(notes={"versions": self.versions.to_dict(), "sites": self.attendance.to_dict()})
 
     def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: dict[str, Any], algorithm: object) -> None:
-        """Go on from a checkpoint."""
+        """Restore the versions and the totals from a checkpoint."""
         self.versions.restore(notes["versions"])
         self.attendance.restore(notes["sites"])
 
     def checkpointed(self) -> None:
-        """Sites may drop memory that no checkpoint speaks of."""
+        """Let sites delete memory that no checkpoint names."""
         self.versions.checkpointed()
 
     def report(self) -> dict[str, Any]:
-        """Who answered, and what it cost."""
+        """Answers, faults and bytes per site, for the summary."""
         return {"sites": self.attendance.to_dict()}
 
 
-def _alike(good: dict[int, tuple[Answer, Any]]) -> dict[int, tuple[Answer, Any]]:
-    """Those whose averaged fields have the shapes that most have; where no dry run tells what is right."""
+def _drop_odd_shapes(good: dict[int, tuple[Answer, Any]]) -> dict[int, tuple[Answer, Any]]:
+    """Keep the replies whose averaged fields have the most common shapes; for tasks without an expected reply."""
     shapes = {}
     for i, (_, reply) in good.items():
-        how = seen(type(reply))
-        shapes[i] = str([(n, v.dtype, tuple(v.shape)) for n, v in tensors(reply) if how[n] is Seen.AVERAGED])
+        visible = visibility(type(reply))
+        shapes[i] = str([(n, v.dtype, tuple(v.shape)) for n, v in tensors(reply) if visible[n] is Visibility.AVERAGED])
     usual = Counter(shapes.values()).most_common(1)[0][0]
     return {i: both for i, both in good.items() if shapes[i] == usual}

@@ -1,4 +1,4 @@
-"""The server's part of a deployed run: agree with the sites, then run the loop, whatever carries the messages."""
+"""The server's side of a deployed run: agree with the sites, then run the loop, over any transport."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedsaddle.deployment.agreement import Facts, agree_on_encoding, build_from,
 from fedsaddle.deployment.courier import Courier, Patience
 from fedsaddle.deployment.evaluation import RemoteEvaluator
 from fedsaddle.deployment.expected_replies import ExpectedReplies, placeholder_rows
-from fedsaddle.deployment.logs import logged
+from fedsaddle.deployment.logs import log_to_folder
 from fedsaddle.deployment.preflight import require_deployable
 from fedsaddle.deployment.remote_clients import RemoteClients
 from fedsaddle.deployment.transport import Transport
@@ -23,14 +23,14 @@ from fedsaddle.runs.fingerprint import remote_fingerprint, shared_fingerprint
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.loop import Loop, Settings, Watch
 from fedsaddle.runs.result import Result
-from fedsaddle.runs.resume import same_config
+from fedsaddle.runs.resume import require_same_config
 
 log = logging.getLogger("fedsaddle.server")
 
 
 @dataclass(frozen=True)
 class DeployedRun:
-    """What to run, for whom, and where to write it. Client i is the site `names[i]`, for the whole run."""
+    """The config, sites and folder of a deployed run. Client i is always the site `names[i]`."""
 
     config: Config
     name: str
@@ -39,9 +39,9 @@ class DeployedRun:
     patience: Patience
 
     def go(self, transport: Transport, watch: Watch | None = None) -> Result:
-        """Agree, then run; goes on from the newest checkpoint in the folder, if there is one."""
+        """Agree with the sites and run; continue from the newest checkpoint in the folder, if there is one."""
         require_deployable(self.config)
-        with logged(log, self.out):
+        with log_to_folder(log, self.out):
             try:
                 return self._go(transport, watch)
             except FedSaddleError as reason:
@@ -51,7 +51,7 @@ class DeployedRun:
     def _go(self, transport: Transport, watch: Watch | None) -> Result:
         folder = RunFolder(self.out)
         if folder.config.exists():
-            same_config(self.config, folder)
+            require_same_config(self.config, folder)
         courier = Courier(transport, self.names, self.patience)
         facts, encoding = agree_on_encoding(courier, self.config, self.name, folder)
         resumes = folder.holds_run
@@ -59,7 +59,7 @@ class DeployedRun:
         if not resumes:
             folder.begin([])
         for reason in loop.resume():
-            log.warning("%s; the checkpoint before it is used", reason)
+            log.warning("%s; using the checkpoint before it", reason)
         folder.write_config(self.config.model_dump(mode="json"))
         if loop.done:
             log.info("resuming after round %d", loop.done)
@@ -68,7 +68,7 @@ class DeployedRun:
     def _loop(
         self, courier: Courier, facts: list[Facts], encoding: Facts, folder: RunFolder, watch: Watch | None
     ) -> Loop:
-        """The loop of every run, over sites: they are the clients, and they measure."""
+        """The loop of the run, with the sites as clients and as evaluators."""
         given = self.config.run
         algorithm, data = build_from(self.config, encoding, self.names)
         common = shared_fingerprint(algorithm, len(self.names), given.seed)

@@ -1,4 +1,4 @@
-"""A site: its own config, its own rows, its own disk. A message in, a message out, whatever engine carries them."""
+"""A site's service: it answers messages with its own config, rows and memory, over any transport."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import torch
 from fedsaddle.atomic import write_json
 from fedsaddle.config.build import cast_rows
 from fedsaddle.config.schema import Config, read_config
-from fedsaddle.data.files.shared_encoding import encode, facts
+from fedsaddle.data.files.shared_encoding import encode, site_facts
 from fedsaddle.data.files.site_file import RawRows, read_site
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Table
 from fedsaddle.deployment.agreement import build_from, difference, digests
 from fedsaddle.deployment.evaluation import measure_site
-from fedsaddle.deployment.logs import logged
+from fedsaddle.deployment.logs import log_to_folder
 from fedsaddle.deployment.messages import Answer, Request
 from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS, RUNS
 from fedsaddle.deployment.site_memory import OnDisk, safe_name
-from fedsaddle.deployment.site_worker import OwnRows, SiteWorker, failed
+from fedsaddle.deployment.site_worker import OwnRows, SiteWorker, failure_answer
 from fedsaddle.errors import BadMessage, Refused
 from fedsaddle.federation.wire import Message, about, pack, unpack
 from fedsaddle.runs.fingerprint import shared_fingerprint
@@ -35,7 +35,7 @@ log = logging.getLogger("fedsaddle.site")
 
 @dataclass(frozen=True)
 class SiteSettings:
-    """What a site is called, where it has its rows, and a folder for what its client remembers."""
+    """A site's name, the paths of its rows, and the folder of its client's memory."""
 
     name: str
     data: Path
@@ -45,7 +45,7 @@ class SiteSettings:
 
 @dataclass
 class AgreedRun:
-    """A run that the site has agreed to: its worker, and the rows that it measures models on."""
+    """A run that the site has agreed to: its worker, and its training and test rows."""
 
     worker: SiteWorker
     train: Stacked
@@ -54,7 +54,7 @@ class AgreedRun:
 
 @dataclass
 class SiteService:
-    """Answers what the site's own config allows, and nothing else."""
+    """Answers the requests that the site's own config allows."""
 
     config: Config
     settings: SiteSettings
@@ -63,21 +63,21 @@ class SiteService:
 
     @classmethod
     def from_kit(cls, kit: Path, name: str) -> SiteService:
-        """The service of the site whose kit is in that folder: from the two files that `provision` put there."""
+        """The service of the site with that kit, from the two files that `provision` wrote."""
         stored = json.loads((kit / KIT_SETTINGS).read_text(encoding="utf-8"))
         test = stored.get("test_data")
         settings = SiteSettings(name, Path(stored["data"]), kit / RUNS, None if test is None else Path(test))
         return cls(read_config(kit / KIT_CONFIG), settings)
 
     def answer(self, content: bytes) -> bytes:
-        """Answer one message; a failure is told by its kind alone, for its text may speak of data."""
-        with logged(log, self.settings.folder):
+        """Answer one message; a failure is reported by its kind only, because its text may contain data."""
+        with log_to_folder(log, self.settings.folder):
             return self._answer(content)
 
     def _answer(self, content: bytes) -> bytes:
         nonce = ""
         try:
-            if "do" not in about(content):  # a task, whose records are for its algorithm to read
+            if "do" not in about(content):  # a task; only its algorithm can decode the record
                 return self._task(content)
             message = unpack(content, {})
             request = Request.read(message.about)
@@ -85,18 +85,20 @@ class SiteService:
             record = self._do(request, message.record)
             return pack(Message(Answer(nonce=nonce, version=None, samples=0, failure=None).to_dict(), record))
         except Exception as reason:
-            return failed(nonce, reason)
+            return failure_answer(nonce, reason)
 
     def _do(self, request: Request, payload: dict[str, Any]) -> Any:
         if request.do == "facts":
             self._same_config(payload["config"])
-            return facts(self._rows(), self._standardise)
+            return site_facts(self._rows(), self._standardise)
         if request.do == "agree":
             return self._agree(request, payload)
         if request.do == "measure":
             run = self._agreed_run(request.run)
             if request.fingerprint != run.worker.fingerprint:
-                raise Refused(f"agreed on {run.worker.fingerprint}, asked to measure {request.fingerprint}")
+                raise Refused(
+                    f"agreed on fingerprint {run.worker.fingerprint}, but the request has {request.fingerprint}"
+                )
             own = run.train if payload["part"] == "train" else run.test
             return measure_site(run.worker.algorithm.problem, payload["w"], payload["dual"], own)
         raise BadMessage(f"unknown request {request.do!r:.40}")
@@ -104,7 +106,7 @@ class SiteService:
     def _same_config(self, theirs: dict[str, str]) -> None:
         section = difference(digests(self.config), theirs)
         if section:
-            raise Refused(f"this site's [{section}] differs from the run's; put the same config at both")
+            raise Refused(f"this site's [{section}] differs from the run's; use the same config at both")
 
     def _rows(self) -> RawRows:
         if self._raw is None:
@@ -123,7 +125,7 @@ class SiteService:
 
     @property
     def _standardise(self) -> bool:
-        """Rows of a named data set were encoded before they were dealt out to sites."""
+        """Whether to standardise here; rows of a named data set were encoded before they were assigned to sites."""
         return self.config.data.name == "file" and bool(self.config.data.options().get("standardise", True))
 
     def _agree(self, request: Request, payload: dict[str, Any]) -> dict[str, Any]:
@@ -131,7 +133,7 @@ class SiteService:
         prepared = self._prepare(request.run, payload)
         if prepared.worker.fingerprint != request.fingerprint:
             raise Refused(
-                f"built an algorithm with fingerprint {prepared.worker.fingerprint}, "
+                f"the algorithm here has fingerprint {prepared.worker.fingerprint}, "
                 f"the run has {request.fingerprint}; use the same versions of fedsaddle and torch everywhere"
             )
         self._runs[request.run] = prepared
@@ -158,11 +160,11 @@ class SiteService:
         return cast_rows(Stacked(x, y, ends, allow_empty=True, positives=positives), self.config.run.dtype)
 
     def _agreed_run(self, run: str) -> AgreedRun:
-        """The run as agreed; a process that was started anew finds it on its disk."""
+        """The agreed run; a restarted process reads it from its disk."""
         if run not in self._runs:
             path = RunFolder(self._folder(run)).agreed
             if not path.is_file():
-                raise BadMessage(f"has not agreed to run {run!r:.60}")
+                raise BadMessage(f"this site has not agreed to run {run!r:.60}")
             self._runs[run] = self._prepare(run, json.loads(path.read_text(encoding="utf-8")))
         return self._runs[run]
 

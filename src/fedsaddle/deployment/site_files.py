@@ -1,4 +1,4 @@
-"""Deals a data set out to files, one a site: for trying a deployment on one machine."""
+"""Write a data set to one file per site, to try a deployment on one machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedsaddle.data.federated import FederatedData
 
 
 def write_site_files(data: FederatedData, folder: Path) -> list[Path]:
-    """Write each client's rows, encoded, to a .npz file of its own."""
+    """Write the encoded rows of each client to a .npz file."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for i in range(data.count):

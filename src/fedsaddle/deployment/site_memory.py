@@ -1,7 +1,7 @@
-"""What a client remembers, on its own disk: every version in a file of its own, written whole or not at all.
+"""A client's memory on the disk of its site: one file per version, written atomically.
 
-The server says which version a task starts from and which ones may still be needed; so a crash on either side, at any
-moment, leaves the version that the last checkpoint speaks of.
+The server names the version that a task starts from and the versions to keep. So the version of the last checkpoint
+survives a crash of either side at any time.
 """
 
 from __future__ import annotations
@@ -21,45 +21,45 @@ _DIGEST = hashlib.sha256().digest_size
 
 
 class Versions(Protocol):
-    """Where a client's memory lives."""
+    """The store of a client's memory."""
 
     def read(self, version: str, kinds: Kinds) -> Any:
         """The record of that version."""
         ...
 
     def write(self, version: str, record: Any) -> None:
-        """Keep a record under a new version."""
+        """Store a record under a new version."""
         ...
 
     def keep_only(self, versions: set[str]) -> None:
-        """Drop all others."""
+        """Delete all other versions."""
         ...
 
 
 @dataclass
 class InMemory:
-    """Versions in this process, for tests and for runs that need not survive it."""
+    """Versions in this process, for tests and for runs that are not resumed."""
 
     kept: dict[str, bytes] = field(default_factory=dict)
 
     def read(self, version: str, kinds: Kinds) -> Any:
         """The record of that version."""
         if version not in self.kept:
-            raise BadCheckpoint(f"memory {version} is not there")
+            raise BadCheckpoint(f"memory {version} does not exist")
         return unpack(self.kept[version], kinds).record
 
     def write(self, version: str, record: Any) -> None:
-        """Keep a record under a new version."""
+        """Store a record under a new version."""
         self.kept[version] = pack(Message({}, record))
 
     def keep_only(self, versions: set[str]) -> None:
-        """Drop all others."""
+        """Delete all other versions."""
         self.kept = {k: v for k, v in self.kept.items() if k in versions}
 
 
 @dataclass(frozen=True)
 class OnDisk:
-    """Versions as files of one folder, each with its checksum."""
+    """Versions as files in one folder, each with a checksum."""
 
     folder: Path
 
@@ -69,19 +69,19 @@ class OnDisk:
         try:
             content = path.read_bytes()
         except FileNotFoundError:
-            raise BadCheckpoint(f"memory {version} is not there") from None
+            raise BadCheckpoint(f"memory {version} does not exist") from None
         if hashlib.sha256(content[_DIGEST:]).digest() != content[:_DIGEST]:
             raise BadCheckpoint(f"memory {version} is damaged (the checksum differs)")
         return unpack(memoryview(content)[_DIGEST:], kinds).record
 
     def write(self, version: str, record: Any) -> None:
-        """Keep a record under a new version."""
+        """Store a record under a new version."""
         self.folder.mkdir(parents=True, exist_ok=True)
         content = pack(Message({}, record))
         write_atomically(self._path(version), hashlib.sha256(content).digest() + content)
 
     def keep_only(self, versions: set[str]) -> None:
-        """Drop all others."""
+        """Delete all other versions."""
         for path in self.folder.glob("*.memory"):
             if path.stem not in versions:
                 path.unlink(missing_ok=True)
@@ -91,7 +91,7 @@ class OnDisk:
 
 
 def safe_name(name: str) -> str:
-    """A name that came from elsewhere, fit to be a file's."""
+    """Check that a received name is safe as a file name."""
     if not _NAME.fullmatch(name) or ".." in name:
-        raise BadMessage(f"{name!r:.60} cannot be the name of a file")
+        raise BadMessage(f"{name!r:.60} is not a valid file name")
     return name

@@ -1,4 +1,4 @@
-"""The site's half of an exchange: a message in, a message out. It runs tasks of its own algorithm and nothing else."""
+"""The site's side of an exchange: run the requested task of the site's own algorithm and return the reply."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ log = logging.getLogger("fedsaddle.site")
 
 @dataclass(frozen=True)
 class OwnRows:
-    """The rows of a federation of `count` clients of which this site holds one; it knows nothing of the others."""
+    """The rows of one client in a federation of `count` clients; the other clients appear empty."""
 
-    alone: Stacked  # its rows, as a federation of one
+    alone: Stacked  # the rows, as a federation of one client
     client: int
     count: int
 
@@ -41,27 +41,27 @@ class OwnRows:
 
     @cached_property
     def sizes(self) -> Ints:
-        """Its own number of rows; those of others stand as 0."""
+        """Rows per client; 0 for all other clients."""
         sizes = np.zeros(self.count, dtype=np.int64)
         sizes[self.client] = len(self.alone.x)
         return sizes
 
     def labelled(self, clients: Ints, label: int) -> Labelled:
-        """Where its rows of one label are."""
+        """The positions of the rows of one label."""
         return self.alone.labelled(_FIRST, label)
 
     def gather(self, clients: Ints, rows: Ints) -> tuple[Tensor, Tensor]:
-        """Its rows, with an axis of one client."""
+        """Some rows, with a leading axis of one client."""
         return self.alone.gather(_FIRST, rows)
 
     def everything(self, clients: Ints) -> tuple[Tensor, Tensor] | None:
-        """All of them, without a copy."""
+        """All rows, without a copy."""
         return self.alone.everything(_FIRST)
 
 
 @dataclass
 class SiteWorker:
-    """One client at its own site. The algorithm is the site's own, built from its own settings."""
+    """Runs tasks for one client; the site builds the algorithm from its own config."""
 
     algorithm: Any
     rows: ClientRows
@@ -75,7 +75,7 @@ class SiteWorker:
         self.kinds: Kinds = kinds_of(self.algorithm)
 
     def answer(self, content: bytes) -> bytes:
-        """Run what is asked for; a failure is answered by its kind alone, for its text may speak of data."""
+        """Run the requested task; a failure is reported by its kind only, because its text may contain data."""
         nonce = ""
         try:
             message = unpack(content, self.kinds)
@@ -83,13 +83,13 @@ class SiteWorker:
             nonce = ask.nonce
             return pack(self._run(ask, message.record))
         except Exception as reason:
-            return failed(nonce, reason)
+            return failure_answer(nonce, reason)
 
     def _run(self, ask: Ask, sent: Any) -> Message:
         if (ask.run, ask.fingerprint) != (self.run, self.fingerprint):
             raise Refused(
-                f"configured for run {self.run!r} with fingerprint {self.fingerprint}, "
-                f"asked for {ask.run!r} with {ask.fingerprint}"
+                f"this site is configured for run {self.run!r} with fingerprint {self.fingerprint}, "
+                f"not for {ask.run!r} with {ask.fingerprint}"
             )
         task, me = task_of(self.algorithm, ask.task), str(self.client)
         number = np.array([self.client], dtype=np.int64)
@@ -107,8 +107,8 @@ class SiteWorker:
         return Message(Answer(nonce=ask.nonce, version=version, samples=site.samples, failure=None).to_dict(), reply)
 
 
-def failed(nonce: str, reason: Exception) -> bytes:
-    """The answer of a site that could not do it; the whole text goes to the site's own log and nowhere else."""
+def failure_answer(nonce: str, reason: Exception) -> bytes:
+    """Encode the answer to a failed request; the full text goes only to the site's own log."""
     if isinstance(reason, FedSaddleError):
         log.error("could not answer: %s", reason)
     else:
@@ -117,7 +117,7 @@ def failed(nonce: str, reason: Exception) -> bytes:
 
 
 def task_of(algorithm: Any, name: str) -> Task[Any]:
-    """The algorithm's own task of that name: a public method of (own, sent, site)."""
+    """The algorithm's task of that name: a public method with the arguments (own, sent, site)."""
     method = getattr(type(algorithm), name, None) if name.isidentifier() and not name.startswith("_") else None
     if not inspect.isfunction(method) or [*inspect.signature(method).parameters][1:] != ["own", "sent", "site"]:
         raise BadMessage(f"{type(algorithm).__name__} has no task {name!r:.40}")

@@ -1,4 +1,4 @@
-"""What an engine must do to carry exchanges: deliver the same bytes to some sites, and bring back their answers."""
+"""The interface of transports: send the same bytes to some sites and return their answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedsaddle.deployment.messages import Fault
 
 
 class Arrival(NamedTuple):
-    """What came back from one client: bytes, or the fault for which there are none."""
+    """The answer of one client: bytes, or a fault."""
 
     client: int
     content: bytes | None
@@ -18,22 +18,23 @@ class Arrival(NamedTuple):
 
 
 class Transport(Protocol):
-    """Delivers and waits. It vouches for who sent what; it knows nothing of what is said."""
+    """Sends bytes and waits for answers. It authenticates the senders and does not read the content."""
 
     def exchange(self, clients: Sequence[int], content: bytes, least: int, timeout: float) -> list[Arrival]:
-        """Send to the clients and wait: for all of them, or until the time is up.
+        """Send to the clients and wait for all answers or for the timeout.
 
-        Once `least` have answered, it may go on after a grace of its own. A client it says nothing of did not answer.
+        Once `least` clients have answered, a transport may return after a grace period. A client without an arrival
+        did not answer.
         """
         ...
 
 
 @dataclass
 class InProcess:
-    """Sites in this process, one function each: the codec without the network."""
+    """Sites in this process, one function each, without a network."""
 
     sites: Mapping[int, Callable[[bytes], bytes]]
 
     def exchange(self, clients: Sequence[int], content: bytes, least: int, timeout: float) -> list[Arrival]:
-        """Ask one after the other."""
+        """Call the sites one after the other."""
         return [Arrival(i, self.sites[i](content)) for i in clients]

@@ -1,6 +1,6 @@
-"""Which engine, which chunk, how many threads: a rule from the model and the machine, the same every time.
+"""The choice of engine, chunk and workers by a deterministic rule from the model and the machine.
 
-The chunk shapes the rounding of sums, so it must not depend on a stopwatch: a resumed run would drift.
+The chunk affects the rounding of sums. It must not depend on measured times, or a resumed run would differ.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from fedsaddle.errors import BadInput
 from fedsaddle.numerics.flat import running_statistics
 from fedsaddle.problems.protocols import HasModel, MinimaxProblem, MinimisationProblem
 
-CACHE_BYTES = 32 << 20  # models and batches of a chunk that fit the caches of common machines
-BATCH_ROWS = 64  # a usual batch
-MOST_CLIENTS = 64  # more a step gain nothing
-MEMORY_BYTES = 1 << 30  # rows that a chunk may gather at a time
+CACHE_BYTES = 32 << 20  # models and batches of a chunk should fit into the caches of common machines
+BATCH_ROWS = 64  # a typical batch
+MAX_CLIENTS = 64  # per chunk; more are no faster
+MEMORY_BYTES = 1 << 30  # for the rows of a chunk
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 Engine = Serial | Vectorised
-Started = MinimisationProblem | MinimaxProblem  # a problem with a starting point
+Objective = MinimisationProblem | MinimaxProblem  # a problem with a starting point
 
 
 def make_engine(
-    name: str, problem: Started, rows: ClientRows, seed: int, chunk: int | None = None, workers: int | None = None
+    name: str, problem: Objective, rows: ClientRows, seed: int, chunk: int | None = None, workers: int | None = None
 ) -> Engine:
-    """The engine of that name; `chunk` and `workers` default to the rule of `settings`."""
+    """The engine of that name; `chunk` and `workers` default to `chunk_and_workers`."""
     if name == "serial":
         for key, value in (("chunk", chunk), ("workers", workers)):
             if value is not None:
-                raise BadInput(f"engine.{key}", value, "the serial engine has none; leave it out")
+                raise BadInput(f"engine.{key}", value, "the serial engine has no such option; leave it out")
         return Serial(rows, seed)
     if name != "vectorised":
         raise BadInput("engine", name, "choose one of serial, vectorised")
@@ -46,18 +46,20 @@ def make_engine(
             whole(key, value, most=1 << 20)
     keep_freed_memory()
     if chunk is not None and chunk > 1 and _keeps_statistics(problem):
-        raise BadInput("engine.chunk", chunk, "BatchNorm takes one client at a time; leave it out, or use nn.GroupNorm")
-    by_rule = settings(problem, rows)
-    many, threads = (rule if given is None else given for given, rule in zip((chunk, workers), by_rule, strict=True))
-    return Vectorised(rows, seed, chunk=many, workers=threads)
+        raise BadInput(
+            "engine.chunk", chunk, "BatchNorm takes one client at a time; leave chunk out, or use nn.GroupNorm"
+        )
+    by_rule = chunk_and_workers(problem, rows)
+    size, threads = (rule if given is None else given for given, rule in zip((chunk, workers), by_rule, strict=True))
+    return Vectorised(rows, seed, chunk=size, workers=threads)
 
 
-def settings(problem: Started, rows: ClientRows) -> tuple[int, int]:
-    """`(chunk, workers)`.
+def chunk_and_workers(problem: Objective, rows: ClientRows) -> tuple[int, int]:
+    """The default `(chunk, workers)` of the vectorised engine.
 
-    Convolutions are bound by arithmetic, and BatchNorm takes one client at a time: a worker a core. Everything else
-    gains from many clients a step, as long as their models and batches stay in the caches and all their rows in memory;
-    torch's own threads then share out the large products better than several workers would.
+    Convolutions are bound by arithmetic and BatchNorm runs one client at a time: both get one client per chunk and one
+    worker per core. Other models are faster with many clients per step, as long as their models and batches fit into
+    the caches and their rows into memory; torch's own threads then parallelise the large matrix products.
     """
     model = problem.model if isinstance(problem, HasModel) else None
     convolves = model is not None and any(isinstance(part, _CONVOLUTIONS) for part in model.modules())
@@ -70,15 +72,15 @@ def settings(problem: Started, rows: ClientRows) -> tuple[int, int]:
     row_bytes = max(1, x[0, 0].numel() * x.element_size())
     by_cache = CACHE_BYTES // (model_bytes + BATCH_ROWS * row_bytes)
     by_memory = MEMORY_BYTES // (row_bytes * int(rows.sizes.max()))
-    return int(max(1, min(by_cache, by_memory, MOST_CLIENTS))), 1
+    return int(max(1, min(by_cache, by_memory, MAX_CLIENTS))), 1
 
 
-def _keeps_statistics(problem: Started) -> bool:
+def _keeps_statistics(problem: Objective) -> bool:
     return isinstance(problem, HasModel) and problem.model is not None and bool(running_statistics(problem.model))
 
 
 def keep_freed_memory() -> None:
-    """Tell glibc to keep large freed blocks: handing them back and faulting them in again costs up to half the time."""
+    """Make glibc keep large freed blocks; returning them and faulting them in again costs up to half the time."""
     if sys.platform.startswith("linux"):
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # not in every libc
         if mallopt is not None:

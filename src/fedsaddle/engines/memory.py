@@ -1,4 +1,4 @@
-"""What clients remember between rounds, kept only for clients that have something to remember."""
+"""The state that clients keep between rounds, stored only for clients that have some."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from torch import Tensor
 
 from fedsaddle.errors import BadCheckpoint
 from fedsaddle.federation.clients import Ints, Remembers, Site, Task
-from fedsaddle.federation.records import Laid, marks
+from fedsaddle.federation.records import Layout, field_marks
 
 
 @dataclass
 class Memory:
-    """Client number -> record. What a round writes counts only once the round is committed."""
+    """Client number -> record. Writes of a round become valid when the round is committed."""
 
     kept: dict[int, Any] = field(default_factory=dict)
     pending: dict[int, Any] = field(default_factory=dict)
 
     def begin(self) -> None:
-        """Drop what an unfinished round wrote."""
+        """Discard the writes of an unfinished round."""
         self.pending.clear()
 
     def commit(self) -> None:
-        """Let what the round wrote count."""
+        """Make the writes of the round valid."""
         self.kept.update(self.pending)
         for client in [i for i, record in self.pending.items() if record is None]:
             del self.kept[client]
         self.pending.clear()
 
     def read(self, task: Task[Any], site: Site) -> Any:
-        """The memory of the site's clients, stacked; new clients start from the algorithm's `fresh(site)`.
+        """The state of the site's clients, stacked; new clients start from the algorithm's `fresh(site)`.
 
-        It is a copy, which the task may write into.
+        The result is a copy that the task may modify.
         """
         owner = getattr(task, "__self__", None)  # the algorithm whose method the task is
         if not isinstance(owner, Remembers):
             return None
         known = [self.pending[i] if i in self.pending else self.kept.get(i) for i in site.clients.tolist()]
-        if (whole := _stacked(known)) is not None:
+        if (whole := _stack(known)) is not None:
             return whole
         blank = owner.fresh(site)
         if blank is None or not any(k is not None for k in known):
@@ -50,35 +50,34 @@ class Memory:
         return kind(**{f.name: _fill(getattr(blank, f.name), known, f.name) for f in fields(kind)})
 
     def write(self, clients: Ints, sizes: Tensor, own: Any) -> None:
-        """Keep each client's slice; padding of per-sample fields is cut off. None: nothing more to remember."""
+        """Store each client's slice, without the padding of per-sample fields; None deletes the state."""
         if own is None:
             self.pending.update({i: None for i in clients.tolist() if i in self.kept or i in self.pending})
             return
         kind: type[Any] = type(own)
-        laid = marks(kind)  # type: ignore[arg-type]
+        marks = field_marks(kind)  # type: ignore[arg-type]
         for c, i in enumerate(clients.tolist()):
-            cut = {
-                f.name: _slice(getattr(own, f.name), c, int(sizes[c]) if laid.get(f.name) is Laid.PER_SAMPLE else None)
-                for f in fields(kind)
-            }
-            self.pending[i] = kind(**cut)
+            rows = {name: int(sizes[c]) for name, mark in marks.items() if mark is Layout.PER_SAMPLE}
+            self.pending[i] = kind(**{f.name: _slice(getattr(own, f.name), c, rows.get(f.name)) for f in fields(kind)})
 
     def restore(
         self, algorithm: object, site_of: Callable[[int], Site], stored: Mapping[int, Mapping[str, Tensor]]
     ) -> None:
-        """Take over what a checkpoint holds."""
+        """Load the state from a checkpoint."""
         self.pending.clear()
         if stored and not isinstance(algorithm, Remembers):
-            raise BadCheckpoint("the checkpoint holds clients' memory, and this algorithm keeps none")
+            raise BadCheckpoint(
+                "the checkpoint holds clients' memory, but this algorithm keeps none; resume with the same algorithm"
+            )
         self.kept = {i: type(algorithm.fresh(site_of(i)))(**values) for i, values in stored.items()}  # type: ignore[attr-defined]
 
 
-def _stacked(known: list[Any]) -> Any:
-    """The records of clients that all have one, in one pass; None if there is something to pad or to fill."""
+def _stack(known: list[Any]) -> Any:
+    """Stack records of equal shapes; None if a client has no record or a field needs padding."""
     if any(record is None for record in known):
         return None
     kind: type[Any] = type(known[0])
-    if Laid.PER_SAMPLE in marks(kind).values():  # type: ignore[arg-type]
+    if Layout.PER_SAMPLE in field_marks(kind).values():  # type: ignore[arg-type]
         return None
     columns = {f.name: [getattr(record, f.name) for record in known] for f in fields(kind)}
     if any(v.shape != values[0].shape for values in columns.values() for v in values):

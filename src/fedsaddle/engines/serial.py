@@ -1,4 +1,4 @@
-"""The obvious engine: one client after the other. It is the oracle of every other engine."""
+"""The reference engine: one client after the other. Tests compare every other engine with it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from fedsaddle.engines.simulated import Simulated
-from fedsaddle.federation.clients import Ints, R, Task, merged
+from fedsaddle.federation.clients import Ints, R, Task, merge_repeats
 from fedsaddle.federation.reduction import Reduction
 
 
 @dataclass
 class Serial(Simulated):
-    """Asks clients one by one, in this process."""
+    """Runs clients one after the other, in this process."""
 
     def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
-        """Run the task at each client in turn."""
-        clients, own_weights = merged(cohort, weights, self.count)
+        """Run the task at each client in turn and reduce the replies."""
+        clients, total_weights = merge_repeats(cohort, weights, self.count)
         exchange, self.exchange = self.exchange, self.exchange + 1
         reduction = Reduction()
         for c in range(len(clients)):
             one = slice(c, c + 1)
             site = self._site(clients[one], exchange)
             own, reply = task(self.memory.read(task, site), sent, site)
-            self._take(reduction, own_weights[one], site, own, reply)
+            self._add(reduction, total_weights[one], site, own, reply)
         return reduction.answer()

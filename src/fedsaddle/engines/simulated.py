@@ -1,4 +1,4 @@
-"""What both engines of one machine share: the rows of all clients, their draws and what they remember."""
+"""The common part of both simulation engines: the rows, the draws and the state of all clients."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fedsaddle.federation.reduction import Reduction
 
 @dataclass(kw_only=True)
 class Simulated:
-    """All clients in this process."""
+    """Clients whose rows are all in this process."""
 
     rows: ClientRows = field(kw_only=False)
     seed: int = field(default=0, kw_only=False)
-    draw: Draw = ClientKeys.of  # every draw of a client; tests hand in sequences of their own
+    draw: Draw = ClientKeys.of  # keys of all client draws; tests substitute fixed sequences
     memory: Memory = field(default_factory=Memory)
     samples: int = 0
     round: int = 0
@@ -39,12 +39,12 @@ class Simulated:
         return self.rows.sizes
 
     def begin(self, round: int) -> None:
-        """Open a round."""
+        """Begin a round."""
         self.round, self.exchange = round, 0
         self.memory.begin()
 
     def commit(self) -> None:
-        """Close the round."""
+        """End the round."""
         self.memory.commit()
 
     def settings(self) -> dict[str, Any]:
@@ -52,24 +52,24 @@ class Simulated:
         return {"name": type(self).__name__.lower()}
 
     def state(self) -> ClientsState:
-        """What clients remember."""
+        """The clients' state, for a checkpoint."""
         return ClientsState(self.memory.kept)
 
     def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: dict[str, Any], algorithm: object) -> None:
-        """What clients remember, as it was."""
+        """Restore the clients' state from a checkpoint."""
         self.memory.restore(algorithm, lambda i: LocalSite.alone(self.rows, i), records)
 
     def checkpointed(self) -> None:
-        """Memory in this process needs no care."""
+        """Nothing to do: the state is in this process."""
 
     def report(self) -> dict[str, Any]:
-        """Simulated clients have nothing to report."""
+        """Nothing: simulated clients add no entries to the summary."""
         return {}
 
     def _site(self, clients: Ints, exchange: int) -> LocalSite:
         return LocalSite(self.rows, clients, self.draw(self.seed, self.round, exchange, clients))
 
-    def _take(self, reduction: Reduction, weights: Floats, site: LocalSite, own: Any, reply: Any) -> None:
+    def _add(self, reduction: Reduction, weights: Floats, site: LocalSite, own: Any, reply: Any) -> None:
         reduction.add(site.clients, weights, reply)
         self.memory.write(site.clients, site.sizes, own)
         self.samples += site.samples

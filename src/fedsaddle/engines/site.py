@@ -1,4 +1,4 @@
-"""A task's view of the clients it runs for, over rows held in this process."""
+"""A task's view of the clients it runs for, on rows in this process."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch, Ints
 from fedsaddle.federation.randomness import ClientKeys
 
-BALANCING = 128  # added to the stream for the negatives of balanced batches; algorithms use lower streams
+NEGATIVES_STREAM = 128  # offset of the stream that draws the negatives of balanced batches; algorithms use lower ones
 
 
 @dataclass
 class LocalSite:
-    """One client, or a chunk of a cohort: every tensor it gives has a leading axis of clients."""
+    """One client, or a chunk of a cohort; every tensor has a leading axis of clients."""
 
     rows: ClientRows
     clients: Ints
     keys: ClientKeys
-    samples: int = field(default=0)  # drawn so far, over all its clients
+    samples: int = field(default=0)  # processed so far, over all its clients
 
     @classmethod
     def alone(cls, rows: ClientRows, client: int, seed: int = 0) -> LocalSite:
-        """One client outside of any round."""
+        """One client, outside any round."""
         clients = np.array([client], dtype=np.int64)
         return cls(rows, clients, ClientKeys.of(seed, 0, 0, clients))
 
@@ -37,7 +37,7 @@ class LocalSite:
 
     @property
     def sizes(self) -> Tensor:
-        """Their numbers of rows, (C,)."""
+        """Rows per client, (C,)."""
         return torch.from_numpy(self._sizes)
 
     def broadcast(self, v: Tensor) -> Tensor:
@@ -45,12 +45,12 @@ class LocalSite:
         return v.expand(len(self.clients), *v.shape)
 
     def minibatch(self, step: int, size: int, stream: int = 0, label: int | None = None) -> Batch:
-        """Rows drawn uniformly with replacement; among all, or among those of one label."""
+        """Rows drawn uniformly with replacement, from all rows or from those of one label."""
         return self.minibatches(step, [(size, stream, label)])[1][0]
 
     def minibatches(self, step: int, draws: Sequence[tuple[int, int, int | None]]) -> tuple[Tensor, list[Batch]]:
-        """Several, gathered at once."""
-        picks = [self._picked(step, *draw) for draw in draws]
+        """Several minibatches, gathered in one pass."""
+        picks = [self._draw(step, *draw) for draw in draws]
         sizes = [size for size, _, _ in draws]
         self.samples += sum(sizes) * len(self.clients)
         together = picks[0][0] if len(picks) == 1 else np.concatenate([rows for rows, _ in picks], 1)
@@ -61,32 +61,33 @@ class LocalSite:
             for xs, ys, (rows, weight) in parts
         ]
 
-    def _picked(self, step: int, size: int, stream: int, label: int | None) -> tuple[Ints, Tensor | None]:
-        """Numbers of rows within their clients, (C, B), and weights where they do not count alike."""
+    def _draw(self, step: int, size: int, stream: int, label: int | None) -> tuple[Ints, Tensor | None]:
+        """Row numbers within each client, (C, B), and weights if rows have different ones."""
         if label is not None:
-            return self._labelled(step, size, stream, label)
+            return self._draw_labelled(step, size, stream, label)
         if self.rows.positives is not None:
-            return self._balanced(step, size, stream, self.rows.positives)
+            return self._draw_balanced(step, size, stream, self.rows.positives)
         return self.keys.rows(self._sizes, step, size, stream), None
 
-    def _labelled(self, step: int, size: int, stream: int, label: int) -> tuple[Ints, Tensor | None]:
+    def _draw_labelled(self, step: int, size: int, stream: int, label: int) -> tuple[Ints, Tensor | None]:
         found = self.rows.labelled(self.clients, label)
         rows = found.pick(self.keys.rows(np.maximum(found.counts, 1), step, size, stream))
         real = None if found.counts.all() else torch.from_numpy(found.counts > 0)[:, None].expand(-1, size)
         return rows, real
 
-    def _balanced(self, step: int, size: int, stream: int, share: float) -> tuple[Ints, Tensor | None]:
-        """A given share of positives; weights give the mean of the batch the mean over the client's rows again."""
+    def _draw_balanced(self, step: int, size: int, stream: int, share: float) -> tuple[Ints, Tensor | None]:
+        """A batch with a given share of positives; its weighted mean estimates the mean over the client's rows."""
         if size < 2:
-            raise BadInput("batch_size", size, "a batch with positives and negatives has 2 rows or more")
+            raise BadInput("batch_size", size, "a balanced batch has at least 2 rows, one positive and one negative")
         ups = min(max(round(share * size), 1), size - 1)
-        sides = (self._labelled(step, ups, stream, 1), self._labelled(step, size - ups, stream + BALANCING, 0))
+        negatives = self._draw_labelled(step, size - ups, stream + NEGATIVES_STREAM, 0)
+        sides = (self._draw_labelled(step, ups, stream, 1), negatives)
         own = torch.from_numpy(self.rows.labelled(self.clients, 1).counts / self._sizes)[:, None]
         parts = (own / ups).expand(-1, ups), ((1 - own) / (size - ups)).expand(-1, size - ups)
         return np.concatenate([rows for rows, _ in sides], 1), torch.cat(parts, 1) * size
 
     def everything(self) -> Batch:
-        """All rows; shorter clients repeat their last row with weight 0."""
+        """All rows; smaller clients repeat their last row with weight 0."""
         self.samples += int(self._sizes.sum())
         whole = self.rows.everything(self.clients)
         if whole is not None:
@@ -100,7 +101,7 @@ class LocalSite:
         return Batch(x, y, real.to(_dtype(x)))
 
     def labelled(self, label: int) -> Tensor:
-        """How many of their rows have that label, (C,)."""
+        """The number of rows with that label, (C,)."""
         return torch.from_numpy(self.rows.labelled(self.clients, label).counts)
 
     def uniforms(self, step: int, size: int, stream: int = 0) -> Tensor:

@@ -1,8 +1,8 @@
-"""The fast engine: a chunk of the cohort in one step, chunks on every core.
+"""The fast engine: all clients of a chunk take a local step together, and chunks run in parallel.
 
-A chunk is a block of clients whose models live in one `(C, d)` tensor, so that a local step of all of them is a few
-large tensor operations. Chunks run on `workers` threads; their sums are taken in cohort order, so that the result
-depends on `chunk` and `workers` alone, never on timing.
+The models of a chunk are one `(C, d)` tensor, so a local step of all its clients is a few large tensor operations.
+Chunks run on `workers` threads. Their replies are summed in cohort order, so the result depends on `chunk` and
+`workers` only, not on timing.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from numpy.typing import ArrayLike
 from fedsaddle.engines.simulated import Simulated
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Ints, R, Task, merged
+from fedsaddle.federation.clients import Ints, R, Task, merge_repeats
 from fedsaddle.federation.reduction import Reduction
 
 
 @dataclass(kw_only=True)
 class Vectorised(Simulated):
-    """Asks a cohort chunk by chunk. `chunk` clients share one step; `workers` chunks run at a time."""
+    """Runs a cohort in chunks of `chunk` clients; `workers` chunks run at a time."""
 
     chunk: int = 10
     workers: int = 1
 
     def __post_init__(self) -> None:
         if self.chunk < 1:
-            raise BadInput("chunk", self.chunk, "a chunk holds at least one client")
+            raise BadInput("chunk", self.chunk, "use at least one client per chunk")
         if self.workers < 1:
             raise BadInput("workers", self.workers, "use at least one thread")
         self._pool = ThreadPoolExecutor(self.workers, initializer=_one_thread) if self.workers > 1 else None
 
     def settings(self) -> dict[str, Any]:
-        """Chunks and threads shape the rounding of sums."""
+        """The engine's name, chunk and workers: they affect the rounding of sums."""
         return {**super().settings(), "chunk": self.chunk, "workers": self.workers}
 
     def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
-        """Run the task for chunk after chunk and add up the replies in cohort order."""
-        clients, own_weights = merged(cohort, weights, self.count)
+        """Run the task for each chunk and reduce the replies in cohort order."""
+        clients, total_weights = merge_repeats(cohort, weights, self.count)
         exchange, self.exchange = self.exchange, self.exchange + 1
-        size = min(self.chunk, -(-len(clients) // self.workers))  # no worker without work
+        size = min(self.chunk, -(-len(clients) // self.workers))  # so that every worker has a chunk
         chunks = [slice(a, a + size) for a in range(0, len(clients), size)]
         sites = [self._site(clients[s], exchange) for s in chunks]
         reduction = Reduction()
         for s, site, (own, reply) in zip(chunks, sites, self._run(task, sent, sites), strict=True):
-            self._take(reduction, own_weights[s], site, own, reply)
+            self._add(reduction, total_weights[s], site, own, reply)
         return reduction.answer()
 
     def _run(self, task: Task[R], sent: Any, sites: list[LocalSite]) -> Iterator[tuple[Any, R]]:

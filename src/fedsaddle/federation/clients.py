@@ -1,7 +1,7 @@
-"""The one seam: an algorithm asks a cohort, an engine answers.
+"""The interface between algorithms and engines: an algorithm asks a cohort of clients, an engine answers.
 
-Every tensor a client holds has a leading axis of clients, of length 1 when a client stands alone: the same task
-serves one site and a whole cohort. Vectors are flat, `(C, d)`; a number per client is `(C,)`.
+Every tensor of a client has a leading axis of clients, of length 1 for a single client, so the same task runs at one
+site and for a whole cohort. Vectors are flat, `(C, d)`; a number per client is `(C,)`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ Sent = TypeVar("Sent")
 
 
 class Batch(NamedTuple):
-    """Rows of each client: `x (C, B, ...)`, `y (C, B, ...)`, `weight (C, B)` where rows do not count alike or are
-    padding, and `rows (C, B)`, their numbers within the client, where rows were drawn."""
+    """Rows of each client: `x (C, B, ...)` and `y (C, B, ...)`.
+
+    `weight (C, B)` is present if rows have different weights or are padding. `rows (C, B)` holds the row numbers
+    within the client; it is present if rows were drawn.
+    """
 
     x: Tensor
     y: Tensor
@@ -34,16 +37,16 @@ class Batch(NamedTuple):
 
 
 class Site(Protocol):
-    """What a task sees of the clients it runs for: their rows and their randomness, nothing else."""
+    """A task's view of the clients it runs for: their rows and their randomness, nothing else."""
 
     @property
     def clients(self) -> Ints:
-        """Their numbers, (C,)."""
+        """Client numbers, (C,)."""
         ...
 
     @property
     def sizes(self) -> Tensor:
-        """Their numbers of rows, (C,)."""
+        """Rows per client, (C,)."""
         ...
 
     def broadcast(self, v: Tensor) -> Tensor:
@@ -53,28 +56,28 @@ class Site(Protocol):
     def minibatch(self, step: int, size: int, stream: int = 0, label: int | None = None) -> Batch:
         """`size` rows drawn uniformly with replacement, the same on every engine for the same seed.
 
-        With a `label`, only among the rows of that label; a client that has none gets padding of weight 0. Draws of
-        one step that should be independent of each other need different streams.
+        With a `label`, draw only among the rows of that label; a client without such rows gets padding of weight 0.
+        Independent draws within one step need different streams.
         """
         ...
 
     def minibatches(self, step: int, draws: Sequence[tuple[int, int, int | None]]) -> tuple[Tensor, list[Batch]]:
         """Several minibatches, each given by its size, stream and label.
 
-        Their x lie side by side in one tensor, which comes first, so that a model can see all of them in one pass.
+        The first result is one tensor with the x of all minibatches, so that a model can process them in one pass.
         """
         ...
 
     def everything(self) -> Batch:
-        """All rows of each client, padded to the largest with weight 0."""
+        """All rows of each client, padded with weight 0 to the size of the largest client."""
         ...
 
     def labelled(self, label: int) -> Tensor:
-        """How many of their rows have that label, (C,)."""
+        """The number of rows with that label, (C,)."""
         ...
 
     def uniforms(self, step: int, size: int, stream: int = 0) -> Tensor:
-        """`(C, size)` numbers of each client, uniform on [0, 1), in float64: for draws other than of rows."""
+        """`(C, size)` float64 numbers, uniform on [0, 1): for draws of something other than rows."""
         ...
 
 
@@ -83,7 +86,7 @@ Task = Callable[[Any, Any, Site], tuple[Any, R]]
 
 @dataclass(frozen=True)
 class ClientsState:
-    """What a checkpoint holds of the clients: their memory, a record of tensors each, and notes as plain JSON."""
+    """The clients' part of a checkpoint: one record of tensors per client, and notes as plain JSON."""
 
     records: Mapping[int, Any] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
@@ -91,19 +94,19 @@ class ClientsState:
 
 @runtime_checkable
 class Remembers(Protocol):
-    """An algorithm whose clients keep something between exchanges."""
+    """An algorithm whose clients keep state between exchanges."""
 
     def fresh(self, site: Site) -> Any:
-        """The memory of clients that have none yet: a record of tensors, clients' axis in front; None: nothing."""
+        """The initial state of new clients: a record of tensors with a leading axis of clients, or None."""
         ...
 
 
 @runtime_checkable
 class Clients(Protocol):
-    """Whoever can be asked: a simulation, a deployed federation, or a wrapper around one.
+    """The clients of a federation: simulated, deployed, or a wrapper around either.
 
-    An engine of your own inherits from it and has `count`, `sizes`, `begin`, `commit` and `ask`. Where its clients
-    remember something between rounds, it has `state` and `restore` as well.
+    Your own engine inherits from this class and defines `count`, `sizes`, `begin`, `commit` and `ask`. If its clients
+    keep state between rounds, it also defines `state` and `restore`.
     """
 
     @property
@@ -113,53 +116,53 @@ class Clients(Protocol):
 
     @property
     def sizes(self) -> Ints:
-        """Rows per client, agreed once before the first round."""
+        """Rows per client, fixed before the first round."""
         ...
 
     def begin(self, round: int) -> None:
-        """Open a round: its number keys all randomness; memory left by an unfinished round is dropped."""
+        """Begin a round: its number keys all randomness. State of an unfinished round is discarded."""
         ...
 
     def commit(self) -> None:
-        """Close the round: what clients remember of it now counts."""
+        """End the round: the clients' new state becomes valid."""
         ...
 
     def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
-        """Let each client of the cohort run `task(own, sent, site)` and reduce what comes back.
+        """Run `task(own, sent, site)` at each client of the cohort and reduce the replies.
 
-        A client that is drawn twice runs once and counts twice. `weights` (default 1) weigh the averaged fields.
-        Those who do not answer are left out of `clients` and of every reduction.
+        A client that was drawn twice runs once and counts twice. `weights` (default 1) weight the averaged fields.
+        Clients that do not answer are missing from the returned client numbers and from every reduction.
         """
         ...
 
     @property
     def samples(self) -> int:
-        """Samples that clients have worked on since the start; 0 where nobody counts."""
+        """Samples that clients have processed since the start; 0 if the engine does not count them."""
         return 0
 
     def settings(self) -> dict[str, Any]:
-        """What shapes the rounding of a run, as plain JSON: a run resumes with the same only."""
+        """Settings that affect the rounding of a run, as plain JSON; a run resumes only with the same ones."""
         return {"name": type(self).__name__.lower()}
 
     def state(self) -> ClientsState:
-        """What a checkpoint must hold of the clients, once a round is committed."""
+        """The clients' part of a checkpoint, after a committed round."""
         return ClientsState()
 
     def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: dict[str, Any], algorithm: object) -> None:
-        """Go on from a checkpoint: the fields of every client's record, and the notes."""
+        """Restore the clients from a checkpoint: the fields of each client's record, and the notes."""
         return
 
     def checkpointed(self) -> None:
-        """The state was written down."""
+        """Called after a checkpoint was written."""
         return
 
     def report(self) -> dict[str, Any]:
-        """What the summary of a run says of the clients."""
+        """Entries about the clients for the summary of a run."""
         return {}
 
 
-def merged(cohort: ArrayLike, weights: ArrayLike | None, count: int) -> tuple[Ints, Floats]:
-    """Each client once, in order of first appearance, with the sum of its weights."""
+def merge_repeats(cohort: ArrayLike, weights: ArrayLike | None, count: int) -> tuple[Ints, Floats]:
+    """List each client once, in order of first appearance, with the sum of its weights."""
     asked = np.asarray(cohort, dtype=np.int64)
     if asked.ndim != 1 or not len(asked):
         raise BadInput("cohort", cohort, "ask at least one client, as a flat list of numbers")

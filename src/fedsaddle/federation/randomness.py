@@ -1,8 +1,8 @@
-"""Randomness as data: every draw is a function of (seed, round, exchange, client, step), on any engine.
+"""Stateless random draws: each is a function of (seed, round, exchange, client, step), the same on every engine.
 
-Nothing is remembered between draws, so resuming needs no generator state, and a client's batches do not depend on
-who else was asked. Client draws are counters mixed by SplitMix64's finaliser (Steele, Lea, Flood 2014), applied twice,
-for a whole cohort in one numpy expression. Server draws come from numpy's Philox generator keyed by (seed, round).
+A resumed run needs no generator state, and a client's batches do not depend on the other clients of the cohort.
+Client draws are counters mixed by SplitMix64's finaliser (Steele, Lea, Flood 2014), applied twice, for a whole cohort
+in one numpy expression. Server draws come from numpy's Philox generator keyed by (seed, round).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def _mix(z: Words) -> Words:
     return z ^ (z >> _S31)
 
 
-def hashed(*words: int) -> int:
-    """One 64-bit word from several."""
+def hash_words(*words: int) -> int:
+    """Hash several words into one 64-bit word."""
     h = np.zeros(1, dtype=np.uint64)
     for word in words:
         h = _mix(h + np.array([word], dtype=np.uint64) * _GAMMA + _GAMMA)
@@ -38,14 +38,14 @@ def hashed(*words: int) -> int:
 
 @dataclass(frozen=True)
 class ClientKeys:
-    """One key a client for one exchange."""
+    """One key per client for one exchange."""
 
     keys: Words
 
     @classmethod
     def of(cls, seed: int, round: int, exchange: int, clients: Ints) -> ClientKeys:
-        """Keys that depend on nothing but their arguments."""
-        key = np.uint64(hashed(seed, round, exchange))
+        """Keys that depend only on the arguments."""
+        key = np.uint64(hash_words(seed, round, exchange))
         return cls(_mix(_mix(key + clients.astype(np.uint64) * _GAMMA) + _GAMMA))
 
     def words(self, step: int, size: int, stream: int = 0) -> Words:
@@ -63,9 +63,11 @@ class ClientKeys:
         return (self.words(step, size, stream) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-Draw = Callable[[int, int, int, Ints], ClientKeys]  # seed, round, exchange, clients: how an engine draws
+Draw = Callable[
+    [int, int, int, Ints], ClientKeys
+]  # (seed, round, exchange, clients) -> the keys that an engine draws with
 
 
 def server_generator(seed: int, round: int) -> np.random.Generator:
     """The server's generator for one round."""
-    return np.random.Generator(np.random.Philox(key=[hashed(seed, 0x5E12), round]))
+    return np.random.Generator(np.random.Philox(key=[hash_words(seed, 0x5E12), round]))

@@ -1,4 +1,4 @@
-"""What crosses between server and clients: frozen records of tensors whose fields say how they may be seen."""
+"""Records of tensors that server and clients exchange; the type of a reply's field states what the server may see."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ import torch
 from torch import Tensor
 
 
-class Seen(Enum):
+class Visibility(Enum):
     """How the server may see a field of a reply."""
 
     AVERAGED = "averaged"  # only the weighted mean over the clients that answered
-    POOLED = "pooled"  # all clients' rows in one heap, without their names
+    POOLED = "pooled"  # the rows of all clients concatenated, without client names
     PER_CLIENT = "per client"  # each client's own value
 
 
-class Laid(Enum):
-    """How a field of a client's memory is laid out."""
+class Layout(Enum):
+    """The layout of a field of a client's state."""
 
     PER_SAMPLE = "per sample"  # the first axis runs over the client's own rows
 
 
-Averaged = Annotated[Tensor, Seen.AVERAGED]
-Pooled = Annotated[Tensor, Seen.POOLED]
-PerClient = Annotated[Tensor, Seen.PER_CLIENT]
-PerSample = Annotated[Tensor, Laid.PER_SAMPLE]
+Averaged = Annotated[Tensor, Visibility.AVERAGED]
+Pooled = Annotated[Tensor, Visibility.POOLED]
+PerClient = Annotated[Tensor, Visibility.PER_CLIENT]
+PerSample = Annotated[Tensor, Layout.PER_SAMPLE]
 
 
 @cache
-def marks(record: Any) -> dict[str, Seen | Laid]:
-    """The mark of every marked field: `{"final": Seen.AVERAGED, ...}`."""
-    found: dict[str, Seen | Laid] = {}
+def field_marks(record: Any) -> dict[str, Visibility | Layout]:
+    """The visibility or layout of each annotated field: `{"final": Visibility.AVERAGED, ...}`."""
+    found: dict[str, Visibility | Layout] = {}
     for name, hint in get_type_hints(record, include_extras=True).items():
         options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
         for option in options:
             for mark in getattr(option, "__metadata__", ()):
-                if isinstance(mark, Seen | Laid):
+                if isinstance(mark, Visibility | Layout):
                     found[name] = mark
     return found
 
 
-def seen(record: type) -> dict[str, Seen]:
-    """How the server may see each field of a reply; every field must say."""
-    marked = marks(record)
-    unsaid = [f.name for f in fields(record) if not isinstance(marked.get(f.name), Seen)]
-    if unsaid:
-        raise TypeError(f"{record.__name__}.{unsaid[0]} must be Averaged, Pooled or PerClient")
-    return {name: mark for name, mark in marked.items() if isinstance(mark, Seen)}
+def visibility(record: type) -> dict[str, Visibility]:
+    """What the server may see of each field of a reply; every field must be annotated."""
+    marked = field_marks(record)
+    missing = [f.name for f in fields(record) if not isinstance(marked.get(f.name), Visibility)]
+    if missing:
+        raise TypeError(f"{record.__name__}.{missing[0]} must be Averaged, Pooled or PerClient")
+    return {name: mark for name, mark in marked.items() if isinstance(mark, Visibility)}
 
 
 def tensors(record: Any) -> Iterator[tuple[str, Tensor]]:
@@ -64,7 +64,7 @@ def tensors(record: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def nbytes(record: Any) -> int:
-    """What the record weighs on a wire: its tensors, and eight bytes for each number."""
+    """The size of a record on the wire: its tensors, and eight bytes for each number."""
     total = 0
     for f in fields(record):
         value = getattr(record, f.name)
@@ -76,7 +76,7 @@ def nbytes(record: Any) -> int:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two records are equal to the bit."""
+    """Whether two records are equal bit for bit."""
     if type(a) is not type(b):
         return False
     for f in fields(a):

@@ -1,4 +1,4 @@
-"""Replies reduced as they stream in: averaged fields cost the server one vector, however many clients answer."""
+"""Streaming reduction of replies: an averaged field takes one vector of memory for any number of clients."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import Tensor
 
 from fedsaddle.errors import Diverged, NobodyAnswered
 from fedsaddle.federation.clients import Floats, Ints
-from fedsaddle.federation.records import Seen, seen, tensors
+from fedsaddle.federation.records import Visibility, tensors, visibility
 
 
 @dataclass
 class Reduction:
-    """Adds up replies in the order they are given; `answer` is the reduced record."""
+    """A running sum of replies, in the order of `add`; `answer` gives the reduced record."""
 
     clients: list[Ints] = field(default_factory=list)
     kind: type | None = None
@@ -25,31 +25,31 @@ class Reduction:
     lists: dict[str, list[Tensor]] = field(default_factory=dict)
 
     def add(self, clients: Ints, weights: Floats, reply: Any) -> None:
-        """Take the replies of `clients`, stacked along the leading axis."""
+        """Add the replies of `clients`, stacked along the leading axis."""
         self.kind = type(reply)
-        how = seen(self.kind)
+        visible = visibility(self.kind)
         for name, value in tensors(reply):
-            if how[name] is Seen.AVERAGED:
+            if visible[name] is Visibility.AVERAGED:
                 part = weighted_sum(weights, value)
                 if not torch.isfinite(part).all():
-                    raise Diverged(culprit(clients, value), name)
+                    raise Diverged(first_not_finite(clients, value), name)
                 self.sums[name] = self.sums[name].add_(part) if name in self.sums else part
             else:
                 if not torch.isfinite(value).all():
-                    raise Diverged(culprit(clients, value), name)
+                    raise Diverged(first_not_finite(clients, value), name)
                 self.lists.setdefault(name, []).append(value)
         self.clients.append(clients)
         self.total += float(weights.sum())
 
     def answer(self) -> tuple[Ints, Any]:
-        """Who answered, and the reduced record."""
+        """The clients that answered, and the reduced record."""
         if self.kind is None:
             raise NobodyAnswered("no client answered; wait for more clients, or ask a larger cohort")
-        how = seen(self.kind)
-        reduced = {name: part / (self.total or 1.0) for name, part in self.sums.items()}  # no weight: the zero sum
+        visible = visibility(self.kind)
+        reduced = {name: part / (self.total or 1.0) for name, part in self.sums.items()}  # total weight 0: the sum is 0
         for name, parts in self.lists.items():
             whole = torch.cat(parts)
-            reduced[name] = whole.flatten(0, 1) if how[name] is Seen.POOLED else whole
+            reduced[name] = whole.flatten(0, 1) if visible[name] is Visibility.POOLED else whole
         return np.concatenate(self.clients), self.kind(**reduced)
 
 
@@ -61,7 +61,7 @@ def weighted_sum(weights: Floats, value: Tensor) -> Tensor:
     return (w @ value.flatten(1)).view(value.shape[1:]) if value.ndim > 1 else (w * value).sum()
 
 
-def culprit(clients: Ints, value: Tensor) -> int:
+def first_not_finite(clients: Ints, value: Tensor) -> int:
     """The first client whose value is not finite."""
     bad = ~torch.isfinite(value.flatten(1) if value.ndim > 1 else value[:, None]).all(1)
     return int(clients[int(bad.nonzero()[0])]) if bad.any() else int(clients[0])

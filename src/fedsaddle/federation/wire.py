@@ -1,7 +1,7 @@
-"""Messages as bytes: tensors in safetensors, everything else in JSON. No pickle, and no code named by the sender.
+"""The wire format: tensors in safetensors, everything else in JSON, no pickle.
 
-A record travels under its class's name. The receiver looks that name up among the records its own algorithm knows, and
-refuses any other: what arrives can choose between known shapes of data, never what is imported or run.
+A record is sent with its class name. The receiver looks the name up among the records of its own algorithm and refuses
+any other, so a sender can choose between known records but cannot make the receiver import or run code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 from fedsaddle.errors import BadMessage
 
 MAGIC = b"FSW1"
-MOST_ABOUT = 64 << 20  # bytes of JSON in one message
+MAX_JSON_BYTES = 64 << 20  # bytes of JSON in one message
 _HEAD = struct.Struct("<4sI")
 
 Kinds = Mapping[str, type]
@@ -29,7 +29,7 @@ Kinds = Mapping[str, type]
 
 @dataclass(frozen=True)
 class Message:
-    """What crosses: facts about the exchange as plain JSON, and a record."""
+    """One message: header fields as plain JSON, and a record."""
 
     about: dict[str, Any]
     record: Any = None
@@ -41,7 +41,7 @@ def name_of(kind: type) -> str:
 
 
 def kinds_of(thing: Any) -> dict[str, type]:
-    """The records that an algorithm knows: the dataclasses that its modules define or import."""
+    """The records of an algorithm: the dataclasses that its modules define or import."""
     found: dict[str, type] = {}
     for cls in type(thing).__mro__[:-1]:
         for value in list(vars(sys.modules[cls.__module__]).values()):
@@ -51,59 +51,59 @@ def kinds_of(thing: Any) -> dict[str, type]:
 
 
 def pack(message: Message) -> bytes:
-    """The message as bytes."""
+    """Encode a message."""
     arrays: dict[str, Tensor] = {}
-    tree = _plain(message.record, arrays, {}, "record")
-    said = json.dumps({"about": message.about, "record": tree}, separators=(",", ":"), allow_nan=False).encode()
-    return _HEAD.pack(MAGIC, len(said)) + said + save_tensors(arrays)
+    tree = _to_json(message.record, arrays, {}, "record")
+    header = json.dumps({"about": message.about, "record": tree}, separators=(",", ":"), allow_nan=False).encode()
+    return _HEAD.pack(MAGIC, len(header)) + header + save_tensors(arrays)
 
 
 def about(content: bytes | bytearray | memoryview) -> dict[str, Any]:
-    """What is said about the exchange, without the record."""
-    said, _ = _opened(memoryview(content))
-    return said["about"]  # type: ignore[no-any-return]
+    """The header fields of a message; the record is not decoded."""
+    header, _ = _split(memoryview(content))
+    return header["about"]  # type: ignore[no-any-return]
 
 
 def unpack(content: bytes | bytearray | memoryview, kinds: Kinds) -> Message:
-    """The message that the bytes stand for, or BadMessage."""
-    said, body = _opened(memoryview(content))
+    """Decode a message, or raise `BadMessage`."""
+    header, body = _split(memoryview(content))
     try:
-        record = _thing(said["record"], load_tensors(bytes(body)), kinds)
+        record = _from_json(header["record"], load_tensors(bytes(body)), kinds)
     except BadMessage:
         raise
-    except Exception as reason:  # whatever a stranger's bytes may do: they are refused, nothing else happens
+    except Exception as reason:  # any failure on untrusted bytes is a bad message
         raise BadMessage(f"a damaged message ({type(reason).__name__})") from None
-    return Message(said["about"], record)
+    return Message(header["about"], record)
 
 
-def _opened(view: memoryview) -> tuple[dict[str, Any], memoryview]:
-    """The JSON and what comes after it."""
+def _split(view: memoryview) -> tuple[dict[str, Any], memoryview]:
+    """The JSON header, and the bytes after it."""
     if len(view) < _HEAD.size:
-        raise BadMessage(f"{len(view)} bytes are no message")
+        raise BadMessage(f"{len(view)} bytes are too short for a message")
     magic, length = _HEAD.unpack(view[: _HEAD.size])
-    if magic != MAGIC or length > min(MOST_ABOUT, len(view) - _HEAD.size):
-        raise BadMessage("the bytes are no message of this version")
+    if magic != MAGIC or length > min(MAX_JSON_BYTES, len(view) - _HEAD.size):
+        raise BadMessage("the bytes are not a message of this version")
     body = _HEAD.size + length
     try:
-        said = json.loads(bytes(view[_HEAD.size : body]))
+        header = json.loads(bytes(view[_HEAD.size : body]))
     except (ValueError, RecursionError) as reason:
         raise BadMessage(f"a damaged message ({type(reason).__name__})") from None
-    if not isinstance(said, dict) or not isinstance(said.get("about"), dict):
-        raise BadMessage("a damaged message (no facts)")
-    return said, view[body:]
+    if not isinstance(header, dict) or not isinstance(header.get("about"), dict):
+        raise BadMessage("a damaged message (no header)")
+    return header, view[body:]
 
 
-def _plain(value: Any, arrays: dict[str, Tensor], known: dict[int, str], where: str) -> Any:
-    """A value as JSON, its tensors put aside."""
+def _to_json(value: Any, arrays: dict[str, Tensor], known: dict[int, str], where: str) -> Any:
+    """A value as JSON; its tensors go to `arrays`."""
     if isinstance(value, Tensor):
-        return {"tensor": _put_aside(value, arrays, known)}
+        return {"tensor": _add_tensor(value, arrays, known)}
     if is_dataclass(value) and not isinstance(value, type):
-        parts = {f.name: _plain(getattr(value, f.name), arrays, known, f"{where}.{f.name}") for f in fields(value)}
+        parts = {f.name: _to_json(getattr(value, f.name), arrays, known, f"{where}.{f.name}") for f in fields(value)}
         return {"kind": name_of(type(value)), "fields": parts}
     if isinstance(value, dict):
-        return {"dict": [[k, _plain(v, arrays, known, f"{where}[{k!r}]")] for k, v in value.items()]}
+        return {"dict": [[k, _to_json(v, arrays, known, f"{where}[{k!r}]")] for k, v in value.items()]}
     if isinstance(value, list | tuple):
-        parts_of = [_plain(v, arrays, known, f"{where}[{n}]") for n, v in enumerate(value)]
+        parts_of = [_to_json(v, arrays, known, f"{where}[{n}]") for n, v in enumerate(value)]
         return {"tuple" if isinstance(value, tuple) else "list": parts_of}
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": repr(float(value))}
@@ -112,31 +112,31 @@ def _plain(value: Any, arrays: dict[str, Tensor], known: dict[int, str], where: 
     raise TypeError(f"{where} is a {type(value).__name__}; records hold tensors, numbers, strings and records")
 
 
-def _put_aside(value: Tensor, arrays: dict[str, Tensor], known: dict[int, str]) -> str:
-    """The key of a tensor; one tensor that stands in two fields travels once."""
+def _add_tensor(value: Tensor, arrays: dict[str, Tensor], known: dict[int, str]) -> str:
+    """Add a tensor and return its key; a tensor in two fields is sent once."""
     if id(value) not in known:
         known[id(value)] = key = str(len(arrays))
         kept = value.detach().contiguous()
-        taken = {t.untyped_storage().data_ptr() for t in arrays.values()}
-        arrays[key] = kept.clone() if kept.untyped_storage().data_ptr() in taken else kept
+        storages = {t.untyped_storage().data_ptr() for t in arrays.values()}
+        arrays[key] = kept.clone() if kept.untyped_storage().data_ptr() in storages else kept
     return known[id(value)]
 
 
-def _thing(tree: dict[str, Any], arrays: dict[str, Tensor], kinds: Kinds) -> Any:
-    """The value that JSON and tensors stand for."""
+def _from_json(tree: dict[str, Any], arrays: dict[str, Tensor], kinds: Kinds) -> Any:
+    """The value that `_to_json` encoded."""
     if "tensor" in tree:
         return arrays[tree["tensor"]]
     if "kind" in tree:
         kind = kinds.get(tree["kind"])
         if kind is None:
             raise BadMessage(f"a record of an unknown kind {tree['kind']!r}")
-        return kind(**{name: _thing(part, arrays, kinds) for name, part in tree["fields"].items()})
+        return kind(**{name: _from_json(part, arrays, kinds) for name, part in tree["fields"].items()})
     if "dict" in tree:
-        return {k: _thing(v, arrays, kinds) for k, v in tree["dict"]}
+        return {k: _from_json(v, arrays, kinds) for k, v in tree["dict"]}
     if "list" in tree:
-        return [_thing(v, arrays, kinds) for v in tree["list"]]
+        return [_from_json(v, arrays, kinds) for v in tree["list"]]
     if "tuple" in tree:
-        return tuple(_thing(v, arrays, kinds) for v in tree["tuple"])
+        return tuple(_from_json(v, arrays, kinds) for v in tree["tuple"])
     if "float" in tree:
         return float(tree["float"])
     return tree["value"]

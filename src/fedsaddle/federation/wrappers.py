@@ -1,4 +1,4 @@
-"""What may stand between an algorithm and its clients: a meter, and replies that get lost."""
+"""Wrappers around clients: one that counts costs, and one that loses replies."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor
 
 from fedsaddle.arguments import number
 from fedsaddle.errors import NobodyAnswered
-from fedsaddle.federation.clients import Clients, ClientsState, Ints, R, Task, merged
+from fedsaddle.federation.clients import Clients, ClientsState, Ints, R, Task, merge_repeats
 from fedsaddle.federation.randomness import ClientKeys
-from fedsaddle.federation.records import Seen, nbytes, seen, tensors
+from fedsaddle.federation.records import Visibility, nbytes, tensors, visibility
 
 
 @dataclass
 class Wrapper:
-    """Stands in front of other clients, and passes on what it does not change."""
+    """A base that delegates everything to the inner clients."""
 
     inner: Clients
 
@@ -35,35 +35,35 @@ class Wrapper:
 
     @property
     def samples(self) -> int:
-        """Samples that clients have worked on."""
+        """Samples that clients have processed."""
         return self.inner.samples
 
     def begin(self, round: int) -> None:
-        """Open a round."""
+        """Begin a round."""
         self.inner.begin(round)
 
     def commit(self) -> None:
-        """Close the round."""
+        """End the round."""
         self.inner.commit()
 
     def settings(self) -> dict[str, Any]:
-        """What shapes the rounding of a run."""
+        """Settings that affect the rounding of a run."""
         return self.inner.settings()
 
     def state(self) -> ClientsState:
-        """What a checkpoint must hold of the clients."""
+        """The clients' part of a checkpoint."""
         return self.inner.state()
 
     def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: dict[str, Any], algorithm: object) -> None:
-        """Go on from a checkpoint."""
+        """Restore the clients from a checkpoint."""
         self.inner.restore(records, notes, algorithm)
 
     def checkpointed(self) -> None:
-        """A checkpoint was written."""
+        """Called after a checkpoint was written."""
         self.inner.checkpointed()
 
     def report(self) -> dict[str, Any]:
-        """What a summary says of the clients."""
+        """Entries about the clients for the summary."""
         return self.inner.report()
 
 
@@ -84,29 +84,29 @@ class Ledger:
         return asdict(self)
 
     def copy(self) -> Ledger:
-        """The same totals, apart."""
+        """An independent copy."""
         return replace(self, fields=dict(self.fields))
 
 
 def reply_bytes(reply: Any, answered: int) -> int:
-    """What all the clients together sent, given the reduced reply."""
-    how = seen(type(reply))
+    """The bytes that all clients together sent, computed from the reduced reply."""
+    visible = visibility(type(reply))
     total = 0
     for name, value in tensors(reply):
         size = value.numel() * value.element_size()
-        total += size * answered if how[name] is Seen.AVERAGED else size
+        total += size * answered if visible[name] is Visibility.AVERAGED else size
     return total
 
 
 @dataclass
 class Metered(Wrapper):
-    """Passes every ask on and writes it into the ledger."""
+    """Adds the cost of every exchange to a ledger."""
 
     ledger: Ledger = field(default_factory=Ledger)
 
     def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
-        """Ask, and note what it cost."""
-        asked, _ = merged(cohort, weights, self.count)
+        """Ask, and add the cost to the ledger."""
+        asked, _ = merge_repeats(cohort, weights, self.count)
         self.ledger.exchanges += 1
         self.ledger.asked += len(asked)
         self.ledger.bytes_down += nbytes(sent) * len(asked)
@@ -115,15 +115,15 @@ class Metered(Wrapper):
         self.ledger.samples += self.inner.samples - before
         self.ledger.answered += len(clients)
         self.ledger.bytes_up += reply_bytes(reply, len(clients))
-        for name, how in seen(type(reply)).items():
+        for name, visible in visibility(type(reply)).items():
             if getattr(reply, name) is not None:
-                self.ledger.fields[f"{type(reply).__name__}.{name}"] = how.value
+                self.ledger.fields[f"{type(reply).__name__}.{name}"] = visible.value
         return clients, reply
 
 
 @dataclass
 class Lossy(Wrapper):
-    """Each client's reply is lost with probability `share`; a lost reply leaves no trace, not even in its memory."""
+    """Loses each reply with probability `share`; the client of a lost reply keeps its old state."""
 
     share: float
     seed: int = 0
@@ -134,16 +134,16 @@ class Lossy(Wrapper):
         number("share", self.share, least=0, below=1)
 
     def begin(self, round: int) -> None:
-        """Open a round."""
+        """Begin a round."""
         self._round, self._exchange = round, 0
         super().begin(round)
 
     def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
-        """Ask those whose replies will arrive."""
-        clients, own_weights = merged(cohort, weights, self.count)
+        """Ask only the clients whose replies will arrive."""
+        clients, total_weights = merge_repeats(cohort, weights, self.count)
         keys = ClientKeys.of(self.seed, self._round, self._exchange, clients)
         self._exchange += 1
         arrives: np.ndarray[Any, np.dtype[np.bool_]] = keys.uniforms(stream=99)[:, 0] >= self.share
         if not arrives.any():
             raise NobodyAnswered(f"all {len(clients)} replies of the exchange were lost")
-        return self.inner.ask(clients[arrives], task, sent, weights=own_weights[arrives])
+        return self.inner.ask(clients[arrives], task, sent, weights=total_weights[arrives])

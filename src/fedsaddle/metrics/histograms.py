@@ -1,8 +1,8 @@
-"""Score histograms: what sites can share instead of scores, and what the pooled figures then are, within a bound.
+"""Score histograms: sites share counts instead of scores, and pooled figures follow with an error bound.
 
-Each site counts its positives and its negatives between edges that were agreed beforehand. Counts add up, so the sum
-over sites is the histogram of the pooled rows. It leaves open only the order inside a bin: every figure below is the
-middle between the lowest and the highest value that any order could give, and its error is half their distance.
+Each site counts its positives and its negatives between shared edges. The sum over sites is the histogram of the
+pooled rows. Only the order within a bin is unknown: every figure below is the midpoint between the lowest and the
+highest value over all orders, and its error is half their difference.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Ints = NDArray[np.int64]
 
 
 def uniform_edges(low: float, high: float, bins: int = 1000) -> Floats:
-    """Edges of `bins` bins: equal ones from `low` to `high`, the first and the last open at their outer end."""
+    """Edges of `bins` bins of equal width from `low` to `high`; the first and the last bin are unbounded."""
     if number("low", low) >= number("high", high):
-        raise BadInput("low, high", (low, high), "give finite numbers, the lower first")
+        raise BadInput("low, high", (low, high), "give two finite numbers, the lower one first")
     return low + (high - low) * np.arange(1, _bins(bins)) / bins
 
 
 def sigmoid_edges(bins: int = 1000) -> Floats:
-    """Edges that make equal bins of `1 / (1 + exp(-score))`: fine around 0, and no score is out of range."""
+    """Edges of bins with equal width in `1 / (1 + exp(-score))`: narrow around 0, and they cover all scores."""
     share = np.arange(1, _bins(bins)) / bins
     return np.log(share) - np.log1p(-share)
 
@@ -41,14 +41,14 @@ def _bins(bins: int) -> int:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure that is known up to `error`: the exact one lies in [value - error, value + error]."""
+    """A figure with an error bound: the exact value lies in [value - error, value + error]."""
 
     value: float
     error: float
 
     @classmethod
     def between(cls, low: float, high: float) -> Estimate:
-        """The middle of the two, and half their distance."""
+        """The midpoint of a range, with half its width as the error."""
         return cls((low + high) / 2, max(0.0, (high - low) / 2))
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class ScoreHistogram:
     def __post_init__(self) -> None:
         e = self.edges
         if e.ndim != 1 or not len(e) or not np.isfinite(e).all() or not (np.diff(e) > 0).all():
-            raise BadInput("edges", e.ravel()[:5].tolist(), "give one or more numbers, each larger than the last")
+            raise BadInput("edges", e.ravel()[:5].tolist(), "give one or more finite numbers in ascending order")
         for name, counts in (("positives", self.positives), ("negatives", self.negatives)):
             if counts.shape != (len(self.edges) + 1,):
                 raise BadInput(
@@ -82,7 +82,7 @@ class ScoreHistogram:
         if s.shape != positive.shape:
             raise BadInput("labels.shape", positive.shape, f"give one label for each of the {len(s)} scores")
         if np.isnan(s).any():
-            raise BadInput(f"scores[{int(np.argmax(np.isnan(s)))}]", "nan", "a model that diverged has no ROC curve")
+            raise BadInput(f"scores[{int(np.argmax(np.isnan(s)))}]", "nan", "the model diverged; try a smaller step")
         cuts = np.asarray(edges, dtype=np.float64)
         at = np.searchsorted(cuts, s, side="right")
         both = [np.bincount(at[side], minlength=len(cuts) + 1).astype(np.int64) for side in (positive, ~positive)]
@@ -90,7 +90,7 @@ class ScoreHistogram:
 
     def __add__(self, other: ScoreHistogram) -> ScoreHistogram:
         if not np.array_equal(self.edges, other.edges):
-            raise BadInput("edges", len(other.edges), "histograms add up only over the very same edges; agree on them")
+            raise BadInput("edges", len(other.edges), "the edges differ; use the same edges at all sites")
         return ScoreHistogram(self.edges, self.positives + other.positives, self.negatives + other.negatives)
 
     def to_dict(self) -> dict[str, list[Any]]:
@@ -99,7 +99,7 @@ class ScoreHistogram:
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> ScoreHistogram:
-        """What `to_dict` gave."""
+        """Build a histogram from the result of `to_dict`."""
         try:
             edges = np.asarray(given["edges"], dtype=np.float64)
             counts = [np.asarray(given[k]) for k in ("positives", "negatives")]
@@ -112,7 +112,7 @@ class ScoreHistogram:
 
     @property
     def sides(self) -> tuple[int, int]:
-        """How many positives and how many negatives."""
+        """The numbers of positives and of negatives."""
         return int(self.positives.sum()), int(self.negatives.sum())
 
     def roc(self) -> tuple[Floats, Floats]:
@@ -123,14 +123,14 @@ class ScoreHistogram:
         return _from_top(self.negatives) / n, _from_top(self.positives) / p
 
     def auroc(self) -> Estimate | None:
-        """The area under the ROC curve; its error is half the share of pairs that fall into the same bin.
+        """The area under the ROC curve; its error is half the share of pairs in the same bin.
 
-        None where one class is missing.
+        None if a class is missing.
         """
         return self.two_way_partial_auroc(1.0, 0.0)
 
     def partial_auroc(self, max_fpr: float, *, standardise: bool = True) -> Estimate | None:
-        """The area up to a false positive rate: McClish-standardised as `roc_auc_score(max_fpr=...)`, or as it is."""
+        """The area up to a false positive rate, by default McClish-standardised as `roc_auc_score(max_fpr=...)`."""
         area = self._area(max_fpr, 0.0)
         if area is None:
             return None
@@ -138,42 +138,42 @@ class ScoreHistogram:
         return Estimate.between(low, high)
 
     def two_way_partial_auroc(self, max_fpr: float, min_tpr: float) -> Estimate | None:
-        """The area where the false positive rate is at most one and the true positive rate at least the other.
+        """The area with false positive rate <= `max_fpr` and true positive rate >= `min_tpr`.
 
-        As a share of `max_fpr (1 - min_tpr)`: the AUROC of the hardest negatives against the hardest positives.
+        It is divided by `max_fpr (1 - min_tpr)`: the AUROC of the hardest negatives against the hardest positives.
         """
         area = self._area(max_fpr, min_tpr)
         return None if area is None else Estimate.between(*(a / (max_fpr * (1 - min_tpr)) for a in area))
 
     def average_precision(self) -> Estimate | None:
-        """As scikit-learn's `average_precision_score`; None without a positive."""
+        """The average precision, as scikit-learn's `average_precision_score`; None without positives."""
         p = self.sides[0]
         if p == 0:
             return None
         tp, fp = _from_top(self.positives), _from_top(self.negatives)
         own, before_fp, after_fp = self.positives[::-1], fp[:-1], fp[1:]
-        # At best a bin's positives tie, above all its negatives; at worst each comes alone, below them all.
+        # Best case: a bin's positives are tied and above its negatives. Worst case: they are untied and below them.
         best = own * tp[1:] / np.maximum(tp[1:] + before_fp, 1)
-        place = np.arange(1, p + 1)  # of each positive, from the top
+        place = np.arange(1, p + 1)  # rank of each positive among the positives
         worst = place / (place + np.repeat(after_fp, own))
         return Estimate.between(float(worst.sum()) / p, float(best.sum()) / p)
 
     def _area(self, max_fpr: float, min_tpr: float) -> tuple[float, float] | None:
-        """The least and the most area under any curve through the points at the edges."""
+        """The smallest and the largest area under any curve through the points at the edges."""
         if 0 in self.sides:
             return None
         fpr, tpr = self.roc()
         return (
-            under_steps(fpr, tpr[:-1], max_fpr, min_tpr),  # negatives first in every bin: right, then up
-            under_steps(fpr, tpr[1:], max_fpr, min_tpr),  # positives first: up, then right
+            under_steps(fpr, tpr[:-1], max_fpr, min_tpr),  # negatives first in each bin
+            under_steps(fpr, tpr[1:], max_fpr, min_tpr),  # positives first in each bin
         )
 
 
-def merged(histograms: Iterable[ScoreHistogram]) -> ScoreHistogram:
-    """The histogram of all rows together.
+def merge_histograms(histograms: Iterable[ScoreHistogram]) -> ScoreHistogram:
+    """Add histograms with the same edges.
 
     >>> parts = [ScoreHistogram.of([0.1, 0.9], [0, 1], [0.5]), ScoreHistogram.of([0.6], [1], [0.5])]
-    >>> merged(parts).positives
+    >>> merge_histograms(parts).positives
     array([0, 2])
     """
     parts = list(histograms)
@@ -183,5 +183,5 @@ def merged(histograms: Iterable[ScoreHistogram]) -> ScoreHistogram:
 
 
 def _from_top(counts: Ints) -> Ints:
-    """Rows at or above each edge, from none to all."""
+    """Cumulative counts from the highest bin down, starting at 0."""
     return np.concatenate([[0], np.cumsum(counts[::-1])]).astype(np.int64)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedsaddle.atomic import write_atomically, write_json
 from fedsaddle.data.federated import FederatedData
-from fedsaddle.metrics.ranking import Floats, Ranked, Ranking, difference, rank
+from fedsaddle.metrics.ranking import Floats, Ranking, RankingFigures, difference, rank
 from fedsaddle.problems.protocols import Ranks
 from fedsaddle.report.plots import COLOURS, axes_of, label, save
 
@@ -66,7 +66,7 @@ def caption(rankings: Rankings) -> str:
     return "\n".join(sentences)
 
 
-def auroc_text(ranked: Ranked) -> str:
+def auroc_text(ranked: RankingFigures) -> str:
     """An AUROC and its interval, or why there is none."""
     if ranked.auroc is None:
         return "one class only" if ranked.positives + ranked.negatives else "no rows"
@@ -118,7 +118,7 @@ def _difference(rankings: Rankings) -> tuple[float, float, float] | None:
     return difference(*list(rankings.values())[:2]) if len(rankings) > 1 else None
 
 
-def _cells(site: Ranked) -> tuple[str, str, str]:
+def _cells(site: RankingFigures) -> tuple[str, str, str]:
     return escape(site.name), f"{site.positives + site.negatives:,}", f"{site.positives:,}"
 
 

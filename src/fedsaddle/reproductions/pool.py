@@ -22,7 +22,7 @@ from fedsaddle.algorithms.fedx.local_pair import LocalPair
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.config.build import build_algorithm
 from fedsaddle.config.registry import DATASETS, SPLITS, find
-from fedsaddle.config.schema import validated
+from fedsaddle.config.schema import validate_config
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.noise import Noise
 from fedsaddle.data.table import Dataset
@@ -133,7 +133,7 @@ def run_job(job: Job) -> RunCurves:
 def make_algorithm(job: Job, data: FederatedData) -> Algorithm[Any]:
     """The line's algorithm on its problem, with an initial model drawn by the seed."""
     setting, line = job.setting, job.line
-    config = validated(
+    config = validate_config(
         {
             "data": {"name": job.data["name"]},
             "split": {"name": job.data["split"]},

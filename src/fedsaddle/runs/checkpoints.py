@@ -1,4 +1,4 @@
-"""Checkpoints: tensors in safetensors, the rest in JSON beside it, both written whole or not at all."""
+"""Checkpoints of a run: tensors in a safetensors file, the rest in a JSON file, both written atomically."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ FORMAT = 2
 S = TypeVar("S")
 
 
-def packed(tensors: Mapping[str, Tensor]) -> bytes:
-    """Tensors as safetensors, which takes none that share memory: those are copied."""
-    seen: set[int] = set()
-    apart: dict[str, Tensor] = {}
+def to_safetensors(tensors: Mapping[str, Tensor]) -> bytes:
+    """Encode tensors as safetensors; tensors that share memory, which it does not allow, are copied."""
+    storages: set[int] = set()
+    separate: dict[str, Tensor] = {}
     for name, value in tensors.items():
         kept = value.detach().contiguous()
-        where = kept.untyped_storage().data_ptr()
-        apart[name] = kept.clone() if where in seen else kept
-        seen.add(where)
-    return save_tensors(apart)
+        storage = kept.untyped_storage().data_ptr()
+        separate[name] = kept.clone() if storage in storages else kept
+        storages.add(storage)
+    return save_tensors(separate)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run after some rounds: the server's state, what clients remember, and the totals so far."""
+    """A run after some rounds: the server's state, the clients' state, and the totals so far."""
 
     rounds: int
     server: dict[str, Any]
@@ -45,20 +45,20 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints of one run, newest last; foreign and damaged ones are refused."""
+    """The checkpoints of one run; damaged ones and those of other runs are refused."""
 
     path: Path
     fingerprint: str
     keep: int = 2
 
     def save(self, rounds: int, server: Any, memory: Mapping[int, Any], notes: dict[str, Any]) -> None:
-        """Write one more, and drop all but the last `keep`."""
+        """Write a checkpoint, and delete all but the last `keep`."""
         self.path.mkdir(parents=True, exist_ok=True)
         tensors = {f"server.{k}": v for k, v in _fields(server).items() if isinstance(v, Tensor)}
         numbers = {k: v for k, v in _fields(server).items() if not isinstance(v, Tensor)}
         for client, record in memory.items():
             tensors |= {f"own.{client}.{k}": v for k, v in _fields(record).items()}
-        content = packed(tensors)
+        content = to_safetensors(tensors)
         stem = self.path / f"{rounds:08d}"
         write_atomically(stem.with_suffix(".safetensors"), content)
         about = {
@@ -74,7 +74,7 @@ class Checkpoints:
             old.with_suffix(".safetensors").unlink(missing_ok=True)
 
     def newest(self) -> tuple[Checkpoint | None, list[str]]:
-        """The newest good checkpoint and, for each newer one that was refused, the reason."""
+        """The newest valid checkpoint and, for each newer one that was refused, the reason."""
         refused: list[str] = []
         for about in sorted(self.path.glob("*.json"), reverse=True):
             try:
@@ -82,22 +82,22 @@ class Checkpoints:
             except BadCheckpoint as reason:
                 refused.append(str(reason))
         if refused:
-            raise BadCheckpoint(f"no checkpoint in {self.path} can be used: " + "; ".join(refused))
+            raise BadCheckpoint(f"no checkpoint in {self.path} is usable: " + "; ".join(refused))
         return None, refused
 
     def read(self, about: Path) -> Checkpoint:
-        """One checkpoint, checked."""
+        """Read and verify one checkpoint."""
         try:
-            said = json.loads(about.read_text())
+            header = json.loads(about.read_text())
             content = about.with_suffix(".safetensors").read_bytes()
-            if said["format"] != FORMAT:
-                raise BadCheckpoint(f"{about.name} has format {said['format']}, this version reads {FORMAT}")
-            if _checksum(said, content) != said["sha256"]:
+            if header["format"] != FORMAT:
+                raise BadCheckpoint(f"{about.name} has format {header['format']}; this version reads {FORMAT}")
+            if _checksum(header, content) != header["sha256"]:
                 raise BadCheckpoint(f"{about.name} or its .safetensors is damaged (the checksum differs)")
-            if said["fingerprint"] != self.fingerprint:
+            if header["fingerprint"] != self.fingerprint:
                 raise BadCheckpoint(f"{about.name} belongs to another run (other data, model, algorithm or seed)")
             tensors = load_tensors(content)
-            rounds, server, notes = said["rounds"], dict(said["server"]), said["notes"]
+            rounds, server, notes = header["rounds"], dict(header["server"]), header["notes"]
         except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as reason:
             raise BadCheckpoint(f"{about.name} is damaged ({type(reason).__name__}: {reason})") from reason
         memory: dict[int, dict[str, Tensor]] = {}
@@ -111,18 +111,18 @@ class Checkpoints:
         return Checkpoint(rounds, server, memory, notes)
 
 
-def restored(template: S, values: dict[str, Any]) -> S:
-    """A record of the template's type with the stored values."""
+def restore_record(template: S, values: dict[str, Any]) -> S:
+    """Restore a record of the template's type from the stored values."""
     known = {f.name for f in fields(template)}  # type: ignore[arg-type]
     if known != set(values):
-        raise BadCheckpoint(f"a checkpoint of another version: it has {sorted(values)}, expected {sorted(known)}")
+        raise BadCheckpoint(f"the checkpoint is of another version: it has {sorted(values)}, expected {sorted(known)}")
     return replace(template, **values)  # type: ignore[type-var]
 
 
 def _checksum(about: dict[str, Any], content: bytes) -> str:
-    """Of the tensors and of all that is said about them."""
-    said = {k: v for k, v in about.items() if k != "sha256"}
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode() + content).hexdigest()
+    """The SHA-256 of the tensors and of the header without its own checksum."""
+    header = {k: v for k, v in about.items() if k != "sha256"}
+    return hashlib.sha256(json.dumps(header, sort_keys=True).encode() + content).hexdigest()
 
 
 def _fields(record: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Whether an algorithm, its problem and the clients' rows fit together: said in one line before a run begins."""
+"""Checks before a run: whether the algorithm, its problem and the clients' rows fit together."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Rows = Stacked | Lazy
 
 
 def check_rows(algorithm: Algorithm[Any], train: Rows, test: Stacked | None) -> Rows:
-    """The training rows, checked: all of them now, or those of a lazy client when they are fetched."""
+    """Check the training rows: all of them now, or those of a lazy client when they are loaded."""
     problem = algorithm.problem
     check_kind(algorithm)
     x, y = train.client(0)
-    _try(problem, x[:2], y[:2])
+    _evaluate_start(problem, x[:2], y[:2])
     _check_precision(algorithm, problem)
     classes = problem.known_classes(x[:2]) if isinstance(problem, KnowsClasses) else None
     if classes is None:
@@ -50,7 +50,7 @@ def check_rows(algorithm: Algorithm[Any], train: Rows, test: Stacked | None) -> 
 
 
 def check_algorithm(algorithm: object) -> None:
-    """Refuse what is no algorithm."""
+    """Raise `BadInput` unless the object is an algorithm."""
     if isinstance(algorithm, type) or not isinstance(algorithm, Algorithm):
         name = algorithm.__name__ if isinstance(algorithm, type) else type(algorithm).__name__
         remedy = "give an object with a problem and the methods start, round and model, such as fs.Drfa(problem=...)"
@@ -58,20 +58,24 @@ def check_algorithm(algorithm: object) -> None:
 
 
 def check_kind(algorithm: Algorithm[Any]) -> None:
-    """Refuse a problem of another kind than the algorithm says, by the type of its `problem`, that it solves."""
+    """Raise `BadInput` unless the problem is of the kind that the annotation of the algorithm's `problem` asks for."""
     problem = algorithm.problem
     if not isinstance(problem, Problem):
-        raise BadInput("problem", type(problem).__name__, "cannot be measured: it needs the method row_measures")
+        raise BadInput(
+            "problem",
+            type(problem).__name__,
+            "has no method row_measures; add it, so that a run can evaluate the problem",
+        )
     try:
         hint = get_type_hints(type(algorithm)).get("problem")
-    except (NameError, AttributeError, TypeError):  # annotations of the user's own that cannot be looked up say nothing
+    except (NameError, AttributeError, TypeError):  # user annotations that cannot be resolved
         hint = None
     for kind, remedy in REMEDIES.items():
         wanted = hint is kind or (isinstance(hint, type) and kind in hint.__mro__)
         if wanted and not isinstance(problem, kind):
             raise BadInput("problem", type(problem).__name__, f"is not for {type(algorithm).__name__}; {remedy}")
     if not isinstance(problem, MinimisationProblem | MinimaxProblem):
-        remedy = "is of no known kind: inherit from fs.MinimisationProblem or fs.MinimaxProblem"
+        remedy = "is of an unknown kind; inherit from fs.MinimisationProblem or fs.MinimaxProblem"
         raise BadInput("problem", type(problem).__name__, remedy)
 
 
@@ -89,8 +93,8 @@ def _check_precision(algorithm: object, problem: object) -> None:
             raise BadInput(each.name, value, f"is too large for numbers of type {_kind(first)}")
 
 
-def _try(problem: Problem, x: Tensor, y: Tensor) -> None:
-    """The value of the problem at its start on two rows of the first client."""
+def _evaluate_start(problem: Problem, x: Tensor, y: Tensor) -> None:
+    """Evaluate the problem at its starting point on two rows of the first client."""
     batch = Batch(x[None], y[None])
     start: tuple[Tensor, ...] = ()
     try:
@@ -105,7 +109,7 @@ def _try(problem: Problem, x: Tensor, y: Tensor) -> None:
         raise
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as reason:
         if "out of bounds" in str(reason) and isinstance(problem, KnowsClasses):
-            return  # a label; the check of all labels says which
+            return  # a label; the check of all labels names it
         sizes = " and ".join(f"{len(v):,} {_kind(v)} numbers" for v in start)
         first = str(reason).strip().split("\n")[0]
         rows = f"{_kind(x)} rows of shape {tuple(x.shape[1:])} with {_kind(y)} labels"
@@ -125,7 +129,7 @@ def _check_stacked(rows: Stacked, classes: int, key: str) -> None:
 
 
 def _check_labels(y: Tensor, classes: int, owner: Any, key: str) -> None:
-    """Whole numbers from 0 to `classes - 1`."""
+    """Raise `BadInput` unless all labels are whole numbers from 0 to `classes - 1`."""
     wrong = (y < 0) | (y >= classes) | (y != y.round() if y.is_floating_point() else False)
     if bool(wrong.any()):
         at = wrong.nonzero()[0]

@@ -1,4 +1,4 @@
-"""How a run is measured: an evaluator over rows in this process; a deployed run has one that asks the sites."""
+"""Evaluation of a run on rows in this process; `deployment.evaluation` evaluates at the sites."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedsaddle.problems.protocols import PoolsMeasures, Problem
 
 
 class Solution(NamedTuple):
-    """What is measured: the model after some rounds, and the dual that goes with it."""
+    """The model and the dual after some rounds."""
 
     model: Tensor
     dual: Tensor | None
@@ -25,23 +25,23 @@ class Solution(NamedTuple):
 
 
 class Evaluator(Protocol):
-    """Whoever can measure a solution. `part` is "test" or "train"."""
+    """The interface of evaluators. `part` is "test" or "train"."""
 
     @property
     def parts(self) -> Sequence[str]:
-        """The parts that there are, the one that counts first."""
+        """The available parts; the first is the main one."""
         ...
 
     def check(self, at: Solution) -> None:
-        """Refuse, before anything is written, what cannot be measured."""
+        """Raise `BadInput` if something cannot be measured; called before anything is written."""
         ...
 
     def row_measures(self, at: Solution) -> list[str]:
-        """The names of what is measured at each client."""
+        """The names of the measures per client."""
         ...
 
     def pooled_measures(self, at: Solution) -> list[str]:
-        """The names of what is measured over all clients together."""
+        """The names of the measures over all clients together."""
         ...
 
     def measure(self, part: str, at: Solution) -> Measured:
@@ -49,63 +49,63 @@ class Evaluator(Protocol):
         ...
 
     def pool(self, at: Solution) -> dict[str, Any]:
-        """`{"pooled": {name: figure}}`, and under `not_reached` the names of rough figures; empty without any."""
+        """`{"pooled": {name: figure}}`, and the names of inexact figures under `not_reached`; may be empty."""
         ...
 
 
 @dataclass
 class LocalEvaluator:
-    """Measures on rows in this process."""
+    """Evaluates on rows in this process."""
 
     problem: Problem
     train: Stacked | Lazy
     test: Stacked | None
-    measures: tuple[Measure, ...] = ()  # beside those of the problem
+    measures: tuple[Measure, ...] = ()  # in addition to those of the problem
     warn: Callable[[str], None] = lambda text: None
     _warned: set[str] = field(default_factory=set)
 
     @property
     def parts(self) -> Sequence[str]:
-        """Test rows, where there are any, and training rows."""
+        """Test rows, if there are any, and training rows."""
         return ("train",) if self.test is None else ("test", "train")
 
     def check(self, at: Solution) -> None:
-        """Take every measure once."""
+        """Evaluate every measure once."""
         if self.measures and not isinstance(self.train, Stacked):
-            raise BadInput("measures", self.measures[0].name, "needs all rows in memory; leave it out for lazy rows")
+            raise BadInput("measures", self.measures[0].name, "needs all rows in memory; leave it out if rows are lazy")
         for measure in self.measures:
-            taken(measure, self._position(at))
+            evaluate_measure(measure, self._position(at))
 
     def row_measures(self, at: Solution) -> list[str]:
-        """As measured at the first row."""
+        """The measures of the problem, evaluated on one row."""
         x, y = self.train.client(0)
         with torch.no_grad():
             return list(self.problem.row_measures(at.model, x[:1], y[:1], at.dual))
 
     def pooled_measures(self, at: Solution) -> list[str]:
-        """Those of the problem, and those that were asked for."""
-        return [*self._problems_own(at), *(measure.name for measure in self.measures)]
+        """The pooled measures of the problem, and the additional ones."""
+        return [*self._problem_figures(at), *(measure.name for measure in self.measures)]
 
     def measure(self, part: str, at: Solution) -> Measured:
-        """On the test or the training rows."""
+        """Evaluate on the test or the training rows."""
         rows = self.test if part == "test" and self.test is not None else self.train
         return evaluate(self.problem, at.model, rows, at.dual)
 
     def pool(self, at: Solution) -> dict[str, Any]:
-        """The problem's own pooled measures and those that were asked for."""
-        figures = self._problems_own(at)
-        found = {measure.name: taken(measure, self._position(at)) for measure in self.measures}
-        rough = [name for name, figure in found.items() if not figure.reached]
-        for name in set(rough) - self._warned:
+        """The pooled measures of the problem, and the additional ones."""
+        figures = self._problem_figures(at)
+        found = {measure.name: evaluate_measure(measure, self._position(at)) for measure in self.measures}
+        inexact = [name for name, figure in found.items() if not figure.reached]
+        for name in set(inexact) - self._warned:
             self.warn(
-                f"round {at.rounds}: the inner solve of {name} did not reach its tolerance, so that its figures are "
-                "rough; raise most_steps or tolerance"
+                f"round {at.rounds}: the inner solve of {name} did not reach its tolerance, so its figures are "
+                "inexact; raise most_steps or tolerance"
             )
-        self._warned |= set(rough)
+        self._warned |= set(inexact)
         figures |= {name: figure.value for name, figure in found.items()}
-        return ({"pooled": figures} if figures else {}) | ({"not_reached": rough} if rough else {})
+        return ({"pooled": figures} if figures else {}) | ({"not_reached": inexact} if inexact else {})
 
-    def _problems_own(self, at: Solution) -> dict[str, float]:
+    def _problem_figures(self, at: Solution) -> dict[str, float]:
         rows = self.train if self.test is None else self.test
         if not isinstance(self.problem, PoolsMeasures) or not isinstance(rows, Stacked):
             return {}
@@ -115,7 +115,7 @@ class LocalEvaluator:
         return Position(self.problem, at.model, at.dual, self.train, self.test)
 
 
-def taken(measure: Measure, at: Position) -> Taken:
-    """What a measure found; a plain number is exact."""
+def evaluate_measure(measure: Measure, at: Position) -> Taken:
+    """Evaluate a measure; a plain number counts as exact."""
     found = measure(at)
     return found if isinstance(found, Taken) else Taken(float(found))

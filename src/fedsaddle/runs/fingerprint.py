@@ -1,4 +1,4 @@
-"""What makes two runs the same run: algorithm, problem, starting point, data and seed."""
+"""Fingerprints that identify a run: a digest of algorithm, problem, starting point, data and seed."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
 
 
 def fingerprint(algorithm: Algorithm[Any], rows: ClientRows, seed: int, lost_replies: float = 0.0) -> str:
-    """Sixteen hex digits; equal for equal runs, different if anything that shapes the trajectory differs."""
-    return _fingerprint(algorithm, rows.sizes, _sampled(rows), rows.positives, seed, lost_replies)
+    """Sixteen hex digits that differ if anything that affects the trajectory differs."""
+    return _fingerprint(algorithm, rows.sizes, _row_digests(rows), rows.positives, seed, lost_replies)
 
 
 def remote_fingerprint(
     algorithm: Algorithm[Any], sizes: Ints, positives: float | None, seed: int, lost_replies: float
 ) -> str:
-    """The fingerprint of a run whose rows lie at sites, which speak through their sizes only."""
+    """The fingerprint of a deployed run; of the rows it includes the sizes only."""
     return _fingerprint(algorithm, sizes, [], positives, seed, lost_replies)
 
 
 def _fingerprint(
     algorithm: Algorithm[Any], sizes: Ints, rows: list[str], positives: float | None, seed: int, lost_replies: float
 ) -> str:
-    said = {
-        "algorithm": described(algorithm),
-        "start": described(_start(algorithm)),
+    content = {
+        "algorithm": to_plain(algorithm),
+        "start": to_plain(_start(algorithm)),
         "clients": digest(torch.from_numpy(np.ascontiguousarray(sizes, dtype=np.int64))),
         "rows": rows,
         "positives": positives,
         "seed": int(seed),
         "lost_replies": float(lost_replies),
     }
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _start(algorithm: Algorithm[Any]) -> Tensor | tuple[Tensor, Tensor]:
@@ -49,40 +49,40 @@ def _start(algorithm: Algorithm[Any]) -> Tensor | tuple[Tensor, Tensor]:
     return problem.initial()
 
 
-def _sampled(rows: ClientRows) -> list[str]:
-    """A digest of all targets and of some 256 feature rows; lazy rows speak through their sizes only."""
+def _row_digests(rows: ClientRows) -> list[str]:
+    """Digests of all targets and of about 256 feature rows; none for lazy rows."""
     if not isinstance(rows, Stacked):
         return []
     return [digest(rows.y), digest(rows.x[:: max(1, len(rows.x) // 256)])]
 
 
 def digest(v: Tensor) -> str:
-    """The SHA-256 of a tensor's bytes and type."""
+    """The SHA-256 of a tensor's type and bytes."""
     return hashlib.sha256(str(v.dtype).encode() + v.detach().contiguous().numpy().tobytes()).hexdigest()
 
 
-def described(thing: Any) -> Any:
-    """A value as plain JSON: dataclasses by name and fields, modules by their text, functions by their name."""
+def to_plain(thing: Any) -> Any:
+    """A value as plain JSON: dataclasses by name and fields, modules by their `repr`, functions by their name."""
     if isinstance(thing, Tensor):
         return digest(thing)
     if isinstance(thing, nn.Module):
         return repr(thing)
     if is_dataclass(thing) and not isinstance(thing, type):
-        said = {f.name: described(getattr(thing, f.name)) for f in fields(thing) if f.init}
-        return {"": type(thing).__name__, **said}
+        values = {f.name: to_plain(getattr(thing, f.name)) for f in fields(thing) if f.init}
+        return {"": type(thing).__name__, **values}
     if isinstance(thing, list | tuple):
-        return [described(t) for t in thing]
+        return [to_plain(t) for t in thing]
     if thing is None or isinstance(thing, bool | int | float | str):
         return thing
     return getattr(thing, "__qualname__", type(thing).__qualname__)
 
 
 def shared_fingerprint(algorithm: Algorithm[Any], count: int, seed: int) -> str:
-    """What server and sites must agree on before they work together: all that shapes a task, but no rows."""
-    said = {
-        "algorithm": described(algorithm),
-        "start": described(_start(algorithm)),
+    """The fingerprint that server and sites compare before a run: everything that affects a task except the rows."""
+    content = {
+        "algorithm": to_plain(algorithm),
+        "start": to_plain(_start(algorithm)),
         "clients": count,
         "seed": int(seed),
     }
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

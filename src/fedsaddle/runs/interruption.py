@@ -1,4 +1,4 @@
-"""Ctrl-C that keeps the work."""
+"""Handling of Ctrl-C and of terminate signals during a run."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-ENDING = {"SIGTERM", "SIGHUP"}  # Windows has no SIGHUP
+TERMINATING = {"SIGTERM", "SIGHUP"}  # Windows has no SIGHUP
 
 
 class Interruption:
-    """Lets a first Ctrl-C (or a terminate signal) end the run after the round; a second one ends it at once."""
+    """A first Ctrl-C or terminate signal ends the run after the current round; a second one ends it at once."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._ask)
+                self._before[number] = signal.signal(number, self._request)
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
             raise KeyboardInterrupt
-        self.asked = True
+        self.requested = True
 
 
 @contextmanager
-def stoppable() -> Iterator[None]:
-    """Let a terminate signal and a closed terminal end it as Ctrl-C does, so that what was begun is ended as well."""
+def terminate_as_interrupt() -> Iterator[None]:
+    """Raise KeyboardInterrupt for a terminate signal or a closed terminal, so that clean-up code runs."""
 
-    def asked(number: int, frame: FrameType | None) -> None:
+    def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     before = {}
     if threading.current_thread() is threading.main_thread():
-        for number in (s for s in signal.Signals if s.name in ENDING):
-            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
-                before[number] = signal.signal(number, asked)
+        for number in (s for s in signal.Signals if s.name in TERMINATING):
+            if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores it
+                before[number] = signal.signal(number, interrupt)
     try:
         yield
     finally:

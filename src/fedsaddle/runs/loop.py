@@ -1,4 +1,4 @@
-"""Rounds, evaluation, checkpoints, resume and early stop: the same loop for simulated and for deployed runs."""
+"""The loop of simulated and deployed runs: rounds, evaluation, checkpoints, resume and early stopping."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from fedsaddle.federation.randomness import server_generator
 from fedsaddle.federation.wrappers import Ledger, Lossy, Metered
 from fedsaddle.metrics.evaluation import Measured
 from fedsaddle.metrics.target import Target
-from fedsaddle.runs.checkpoints import restored
+from fedsaddle.runs.checkpoints import restore_record
 from fedsaddle.runs.evaluation import Evaluator, Solution
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.result import Result
 
-MOST_LISTED = 200  # clients whose own figures are kept in the history
-MOST_EMPTY = 20  # rounds in a row without an answer before giving up
+MAX_LISTED_CLIENTS = 200  # no per-client figures in the history for more clients
+MAX_EMPTY_ROUNDS = 20  # rounds in a row without a reply, after which the run ends
 
 Watch = Callable[[int, Record | None], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How long a run lasts, how it is measured and what it keeps."""
+    """Length, seed, evaluation and checkpoints of a run."""
 
     rounds: int
     seed: int = 0
@@ -40,24 +40,24 @@ class Settings:
     lost_replies: float = 0.0
 
     def due(self, done: int) -> bool:
-        """Whether there is an evaluation after so many rounds."""
+        """Whether to evaluate after round `done`."""
         return done % self.evaluate_every == 0 or done >= self.rounds
 
 
 @dataclass
 class Loop:
-    """One run and all that changes while it runs."""
+    """One run and its progress."""
 
     algorithm: Algorithm[Any]
     engine: Clients
     evaluator: Evaluator
     settings: Settings
     fingerprint: str
-    name: str  # of the algorithm, in the summary
+    name: str  # the algorithm's name in the summary
     folder: RunFolder | None = None
     watch: Watch | None = None
-    stop: Callable[[], bool] = lambda: False  # asked after each round: True ends the run
-    extend: Callable[[Result], Record] | None = None  # gives more for the summary, at the end
+    stop: Callable[[], bool] = lambda: False  # called after each round; True ends the run
+    extend: Callable[[Result], Record] | None = None  # called at the end; returns more entries for the summary
     done: int = 0
     seconds: float = 0.0
     empty_rounds: int = 0
@@ -69,7 +69,7 @@ class Loop:
         with within("algorithm"):
             self.server = self.algorithm.start(self.clients)
         self._committing = False
-        self._ledger_before: Ledger | None = None  # as it was before a round that is not done
+        self._ledger_before: Ledger | None = None  # at the start of an unfinished round
         at = self._solution()
         self.evaluator.check(at)
         if (target := self.settings.target) is not None:
@@ -77,7 +77,7 @@ class Loop:
             target.check(self.evaluator.pooled_measures(at) if pooled else self.evaluator.row_measures(at))
 
     def go(self) -> Result:
-        """Run to the end, to the target, or until `stop`; Ctrl-C saves the work and goes on to the caller."""
+        """Run to the last round, the target or `stop`; Ctrl-C saves finished rounds and raises KeyboardInterrupt."""
         try:
             stopped = self._rounds()
         except KeyboardInterrupt:
@@ -85,8 +85,8 @@ class Loop:
             raise
         except Diverged as reason:
             if self.folder is not None:
-                said = {"stopped": "diverged", "round": reason.round, "client": reason.client}
-                self.folder.write_summary({"algorithm": self.name, **said})
+                failure = {"stopped": "diverged", "round": reason.round, "client": reason.client}
+                self.folder.write_summary({"algorithm": self.name, **failure})
             raise
         result = Result(self.algorithm, self.server, self.history, self._summary(stopped))
         if self.extend is not None:
@@ -97,7 +97,7 @@ class Loop:
         return result
 
     def _rounds(self) -> str:
-        stopped = self._already()
+        stopped = self._stopped_before()
         while stopped is None:
             self._round()
             record = self._record() if self.settings.due(self.done) else None
@@ -105,13 +105,13 @@ class Loop:
                 self.watch(self.done, record)
             if record is not None and self.folder is not None:
                 self.folder.append(record)
-            stopped = self._ended(record)
+            stopped = self._stop_reason(record)
             if stopped is not None or self.done % self.settings.checkpoint_every == 0:
                 self._save()
         return stopped
 
-    def _ended(self, record: Record | None) -> str | None:
-        """Why the run ends after this round; None: it goes on."""
+    def _stop_reason(self, record: Record | None) -> str | None:
+        """Why the run ends after this round; None if it continues."""
         target = self.settings.target
         if record is not None and target is not None and target.met(record):
             return "target"
@@ -128,8 +128,10 @@ class Loop:
         except NobodyAnswered as reason:
             server, self.empty_rounds = self.server, self.empty_rounds + 1
             self.clients.begin(self.done)
-            if self.empty_rounds >= MOST_EMPTY:
-                raise NobodyAnswered(f"{self.empty_rounds} rounds in a row: {reason}") from reason
+            if self.empty_rounds >= MAX_EMPTY_ROUNDS:
+                raise NobodyAnswered(
+                    f"no reply in {self.empty_rounds} rounds in a row; the last one: {reason}"
+                ) from reason
         except Diverged as reason:
             raise Diverged(reason.client, reason.field, self.done + 1) from None
         self._committing = True
@@ -141,7 +143,7 @@ class Loop:
         self._committing = False
 
     def _record(self) -> Record:
-        """Evaluate; the record is the history's last."""
+        """Evaluate and append the record to the history."""
         ledger, at = self.clients.ledger, self._solution()
         record: Record = {
             "round": self.done,
@@ -157,11 +159,11 @@ class Loop:
         for part in (first, *(others if self.settings.evaluate_train else ())):
             measured = self._measure(part, at)
             record[part] = measured.spread()
-            if len(measured.sizes) <= MOST_LISTED:
-                clients[part] = {k: _listed(v) for k, v in measured.values.items()}
+            if len(measured.sizes) <= MAX_LISTED_CLIENTS:
+                clients[part] = {k: _to_json(v) for k, v in measured.values.items()}
         record |= self.evaluator.pool(at)
         lam = mixture_of(self.algorithm, self.server)
-        if lam is not None and len(lam) <= MOST_LISTED:
+        if lam is not None and len(lam) <= MAX_LISTED_CLIENTS:
             record["mixture"] = lam.tolist()
         self.history.append({**record, "clients": clients})
         return self.history[-1]
@@ -178,7 +180,7 @@ class Loop:
         return measured
 
     def _save(self) -> None:
-        """A checkpoint."""
+        """Write a checkpoint."""
         if self.folder is None:
             return
         kept = self.engine.state()
@@ -193,7 +195,7 @@ class Loop:
         self.engine.checkpointed()
 
     def _save_interrupted(self) -> None:
-        """Keep the rounds that are done: complete an evaluation that was cut off, drop a round that was."""
+        """Save the finished rounds: discard an unfinished round, repeat an unfinished evaluation."""
         if self.folder is None or self._committing or not self.done:
             return
         self.clients.begin(self.done)
@@ -206,7 +208,7 @@ class Loop:
         self._save()
 
     def resume(self) -> list[str]:
-        """Go on from the newest checkpoint of the folder, if there is one; why newer ones were refused."""
+        """Restore the newest checkpoint of the folder, if any; return why newer ones were refused."""
         if self.folder is None:
             return []
         checkpoint, refused = self.folder.resume(self.fingerprint, self.settings.due)
@@ -214,8 +216,8 @@ class Loop:
             return refused
         before, now = checkpoint.notes["engine"], self.engine.settings()
         if before != now:
-            raise BadInput("engine", now, f"the run began with {before}; resume with the same")
-        self.server = restored(self.server, checkpoint.server)
+            raise BadInput("engine", now, f"the run started with {before}; resume with the same")
+        self.server = restore_record(self.server, checkpoint.server)
         self.done, self.seconds = checkpoint.rounds, checkpoint.notes["seconds"]
         self.empty_rounds = checkpoint.notes["empty_rounds"]
         self.clients.ledger = Ledger(**checkpoint.notes["ledger"])
@@ -223,8 +225,8 @@ class Loop:
         self.engine.restore(checkpoint.memory, checkpoint.notes["clients"], self.algorithm)
         return refused
 
-    def _already(self) -> str | None:
-        """Whether a resumed run had reached its end before."""
+    def _stopped_before(self) -> str | None:
+        """Why a resumed run had already ended; None if it continues."""
         target, last = self.settings.target, self.history[-1] if self.history else {"round": None}
         if target is not None and last["round"] == self.done and target.met(last):
             return "target"
@@ -243,8 +245,8 @@ class Loop:
             summary[part] = self._measure(part, at).spread()
         last = self.history[-1] if self.history and self.history[-1]["round"] == self.done else self.evaluator.pool(at)
         summary |= {k: v for k, v in last.items() if k in ("pooled", "not_reached")}
-        if isinstance(self.algorithm, Guarantees) and (said := self.algorithm.guarantee(self.done)):
-            summary["privacy"] = said
+        if isinstance(self.algorithm, Guarantees) and (guarantee := self.algorithm.guarantee(self.done)):
+            summary["privacy"] = guarantee
         return {
             **summary,
             "seconds": round(self.seconds, 3),
@@ -255,5 +257,5 @@ class Loop:
         }
 
 
-def _listed(values: np.ndarray[Any, np.dtype[np.float64]]) -> list[float | None]:
+def _to_json(values: np.ndarray[Any, np.dtype[np.float64]]) -> list[float | None]:
     return [None if np.isnan(v) else float(v) for v in values]

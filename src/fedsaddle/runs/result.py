@@ -1,4 +1,4 @@
-"""What a run leaves: the model, its history and a summary."""
+"""The result of a run: the model, the history and a summary."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Result:
 
     @property
     def model(self) -> Tensor:
-        """The solution as one flat vector."""
+        """The solution as a flat vector."""
         return self.algorithm.model(self.server)
 
     @property
@@ -37,12 +37,12 @@ class Result:
 
     @property
     def has_module(self) -> bool:
-        """Whether the solution is the parameters of a model, and not a plain vector."""
+        """Whether the solution is the parameter vector of a module."""
         problem = self.algorithm.problem
         return isinstance(problem, HasModel) and problem.model is not None
 
     def module(self) -> nn.Module:
-        """The solution as a module of the kind that was trained."""
+        """The trained module."""
         problem = self.algorithm.problem
         if not isinstance(problem, HasModel) or problem.model is None:
             name = type(problem).__name__
@@ -50,25 +50,25 @@ class Result:
         return problem.module(self.model)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The module's state for plain PyTorch; for a problem of plain vectors, the vector as "x"."""
+        """The module's state dict; for a problem without a module, the solution vector as "x"."""
         if not self.has_module:
             return {"x": self.model.contiguous()}
         return {k: v.contiguous() for k, v in self.module().state_dict().items()}
 
     def final(self, measure: str | None = None, statistic: str = "worst") -> float:
-        """A figure of the last evaluation, on the test rows where there are any; by default accuracy, or the loss."""
+        """A figure of the last evaluation, on the test rows if there are any; by default accuracy, else the loss."""
         optional(text, "measure", measure)
         text("statistic", statistic)
         measured = main_part(self.summary)
         measure = measure or ("accuracy" if "accuracy" in measured else "loss")
         if measure not in measured:
-            raise BadInput("measure", measure, f"this problem measures {', '.join(measured)}")
+            raise BadInput("measure", measure, f"choose one of {', '.join(measured)}")
         if statistic not in measured[measure]:
             raise BadInput("statistic", statistic, f"choose one of {', '.join(measured[measure])}")
         return measured[measure][statistic]
 
     def plot(self, path: str | Path, measure: str | None = None, x: str = "round") -> Path:
-        """Draw worst, mean and best over the rounds, or one pooled measure over `x`, such as "exchanges"."""
+        """Plot worst, mean and best over the rounds, or one pooled measure over `x`, such as "exchanges"."""
         from fedsaddle.report.plots import pooled, progress
 
         name, file = self.summary["algorithm"], checked_path("path", path)

@@ -1,4 +1,4 @@
-"""`fs.run`: an algorithm, data and how to run it, checked and put together."""
+"""`fs.run`: run an algorithm on data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.loop import Loop, Settings, Watch
 from fedsaddle.runs.result import Result
 
-MOST_ROUNDS = 1_000_000_000
+MAX_ROUNDS = 1_000_000_000
 
 
 def run(
@@ -54,39 +54,39 @@ def run(
 ) -> Result:
     """Run `algorithm` on `data` for some rounds.
 
-    The same seed gives the same draws on every engine. The trajectory has the same bits for the same engine, chunk and
-    workers on the same machine and torch; between engines, chunks or numbers of threads it differs by rounding.
+    The same seed gives the same draws on every engine. With the same engine, chunk, workers, machine and torch version,
+    the trajectory is the same bit for bit; otherwise it differs by rounding.
 
-    Ctrl-C raises KeyboardInterrupt, as ever, after the rounds that are done were saved to `out`.
+    Ctrl-C saves the finished rounds to `out` and raises KeyboardInterrupt.
 
     Args:
         algorithm: such as `Drfa(problem=...)`.
-        data: what `load` gives, or client rows of your own.
-        rounds: how many.
+        data: the result of `load` or `federate`, or your own `Stacked` or `Lazy` rows.
+        rounds: number of rounds.
         seed: keys every draw.
-        engine: "vectorised", or "serial", the slow and obvious one; or an engine of your own, an `fs.Clients`.
-        chunk: clients a step on the vectorised engine; by default a rule chooses.
-        workers: threads of the vectorised engine; by default a rule chooses.
+        engine: "vectorised"; "serial", the slow reference; or your own engine, an `fs.Clients`.
+        chunk: clients per step on the vectorised engine; chosen from the model by default.
+        workers: threads of the vectorised engine; chosen from the model by default.
         evaluate_every: rounds between evaluations on the test rows.
-        evaluate_train: evaluate on the training rows as well (they are always measured at the end).
-        measures: more figures for each evaluation, such as "squared_gradient_of_phi" or `fs.measures.DualityGap()`.
-        target: stop early, for example "worst accuracy >= 0.5".
-        lost_replies: share of replies lost on the way.
+        evaluate_train: evaluate on the training rows as well (the summary always includes them).
+        measures: more measures for each evaluation, such as "squared_gradient_of_phi" or `fs.measures.DualityGap()`.
+        target: condition for early stopping, such as "worst accuracy >= 0.5".
+        lost_replies: probability that a reply is lost.
         out: folder for metrics, model and checkpoints; None writes nothing.
-        resume: go on from the newest checkpoint in `out`.
+        resume: continue from the newest checkpoint in `out`.
         checkpoint_every: rounds between checkpoints.
-        watch: called after each round with its number and, where it was evaluated, its record.
-        stop: called after each round; True ends the run there, with its work saved.
-        begun: called once all is checked and `out` exists.
-        extend: called with the result at the end; what it gives goes into the summary too.
-        name: the algorithm's name in the summary; by default its class.
-        warn: called with what the user should know but need not stop for.
+        watch: called after each round with its number and its evaluation record, or None.
+        stop: called after each round; True saves and ends the run.
+        begun: called before the first round, when all arguments are checked and `out` exists.
+        extend: called with the result at the end; returns more entries for the summary.
+        name: the algorithm's name in the summary; by default its class name.
+        warn: called with each warning.
 
     Raises:
-        BadInput: for an argument that cannot be, with its name and the remedy.
-        Diverged: where a reply or a loss is not finite.
-        NobodyAnswered: where no client has answered in many rounds in a row.
-        BadCheckpoint: where `out` holds another run, or damaged checkpoints only.
+        BadInput: if an argument is invalid; names it and the remedy.
+        Diverged: if a reply or a loss is not finite.
+        NobodyAnswered: if no client answers in 20 rounds in a row.
+        BadCheckpoint: if `out` contains another run, or only damaged checkpoints.
 
     Example:
         >>> import fedsaddle as fs
@@ -97,7 +97,7 @@ def run(
     """
     check_algorithm(algorithm)
     settings = Settings(
-        rounds=whole("rounds", rounds, most=MOST_ROUNDS),
+        rounds=whole("rounds", rounds, most=MAX_ROUNDS),
         seed=whole("seed", seed, least=0, most=2**64 - 1),
         evaluate_every=whole("evaluate_every", evaluate_every),
         evaluate_train=flag("evaluate_train", evaluate_train),
@@ -105,7 +105,7 @@ def run(
         target=None if target is None else Target.parse(target),
         lost_replies=number("lost_replies", lost_replies, least=0, below=1),
     )
-    taken = build_measures(measures)
+    extra_measures = build_measures(measures)
     _check_functions(watch, stop, begun, extend, warn)
     arguments.optional(arguments.text, "name", name)
     train, test = _rows(data)
@@ -114,7 +114,7 @@ def run(
     loop = Loop(
         algorithm,
         _engine(engine, algorithm, train, settings.seed, chunk, workers),
-        LocalEvaluator(algorithm.problem, train, test, taken, warn),
+        LocalEvaluator(algorithm.problem, train, test, extra_measures, warn),
         settings,
         fingerprint(algorithm, train, settings.seed, settings.lost_replies),
         type(algorithm).__name__ if name is None else name,
@@ -126,7 +126,7 @@ def run(
     if folder is not None:
         folder.prepare(resume)
         for reason in loop.resume() if resume else ():
-            warn(f"{reason}; the checkpoint before it is used")
+            warn(f"{reason}; using the checkpoint before it")
         if not resume:
             folder.begin([])
     if begun is not None:
@@ -160,20 +160,20 @@ def _rows(data: object) -> tuple[Rows, Stacked | None]:
         return data.train, data.test
     if isinstance(data, Stacked | Lazy):
         return data, None
-    raise BadInput("data", type(data).__name__, "give what fs.load or fs.federate gives, fs.Stacked or fs.Lazy")
+    raise BadInput("data", type(data).__name__, "give the result of fs.load or fs.federate, or fs.Stacked or fs.Lazy")
 
 
 def _folder(out: object, resume: object) -> RunFolder | None:
     path = arguments.optional(arguments.path, "out", out)
     if flag("resume", resume) and path is None:
-        raise BadInput("resume", True, "say with `out` which folder to resume")
+        raise BadInput("resume", True, "name the folder to resume with `out`")
     return None if path is None else RunFolder(path)
 
 
 def _engine(
     engine: object, algorithm: Algorithm[Any], train: Rows, seed: int, chunk: int | None, workers: int | None
 ) -> Clients:
-    """An engine by name, or one of the user's own."""
+    """An engine by name, or a user's engine object."""
     problem = algorithm.problem
     assert isinstance(problem, MinimisationProblem | MinimaxProblem)  # checked before
     if isinstance(engine, str):
@@ -183,7 +183,7 @@ def _engine(
         raise BadInput("engine", kind, 'give "vectorised", "serial", or an object that inherits from fs.Clients')
     for key, value in (("chunk", chunk), ("workers", workers)):
         if value is not None:
-            raise BadInput(f"engine.{key}", value, "is for the vectorised engine; leave it out")
+            raise BadInput(f"engine.{key}", value, "is an option of the vectorised engine; leave it out")
     if engine.count != train.count:
-        raise BadInput("engine", f"{engine.count} clients", f"the data have {train.count}")
+        raise BadInput("engine", f"{engine.count} clients", f"the data have {train.count} clients")
     return engine

@@ -1,4 +1,4 @@
-"""Turning raw columns into features: scaling, ordinal codes and one-hot columns."""
+"""Encoding of raw columns as features: scaling, ordinal codes and one-hot columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Scale:
 
     @classmethod
     def fit(cls, x: Array) -> Scale:
-        """Measure `x`; a constant feature keeps the deviation 1, and so becomes 0."""
+        """Compute the moments of `x`; a constant feature gets the standard deviation 1, so it becomes 0."""
         axis = 0 if x.ndim == 2 else None
         with np.errstate(over="ignore", invalid="ignore"):
             mean = np.mean(x, axis=axis, dtype=np.float64)
@@ -30,13 +30,13 @@ class Scale:
 
     @classmethod
     def from_moments(cls, mean: Array, std: Array) -> Scale:
-        """Of a mean and a deviation that were measured before."""
-        # A constant column may show a deviation of rounding errors, which would blow it up.
+        """Build a scale from a known mean and standard deviation."""
+        # Rounding can give a constant column a tiny deviation; dividing by it would amplify the error.
         flat = std <= 1e-12 * np.maximum(np.abs(mean), 1.0)
         return cls(mean, np.where(flat, 1.0, std))
 
     def apply(self, x: Array) -> Floats:
-        """Subtract the mean and divide by the deviation. Overflow gives NaN, which `Table.check` names."""
+        """Subtract the mean and divide by the standard deviation. Overflow gives NaN, which `Table.check` reports."""
         with np.errstate(over="ignore", invalid="ignore"):
             return np.asarray((x - self.mean) / self.std, dtype=np.float32)
 

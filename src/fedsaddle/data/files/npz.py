@@ -1,4 +1,4 @@
-"""Arrays of a NumPy .npz file: x, y, client, and if wanted x_test, y_test, client_test."""
+"""Read a NumPy .npz file with the arrays x, y, client and, optionally, x_test, y_test, client_test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedsaddle.errors import BadInput, MissingData
 def read_npz(path: Path, target: str, client: str | None, standardise: bool, task: Task) -> tuple[Table, Table | None]:
     """The training table, and the test table if the file has `x_test`.
 
-    Rows are standardised feature by feature; those of more than one axis, such as images, as a whole.
+    Each feature is standardised separately; images and other rows with several axes share one mean and deviation.
     """
     arrays = read_arrays(path)
     for name, key in (("x", "x"), (target, "target"), (client, "client")):
@@ -32,17 +32,17 @@ def read_npz(path: Path, target: str, client: str | None, standardise: bool, tas
     if standardise:
         scale = Scale.fit(xs[0])
         xs = [scale.apply(x) for x in xs]
-    labels, classes = targets([_one_each(arrays, f"{target}{end}") for end in ends], target, task)
+    labels, classes = targets([_column(arrays, f"{target}{end}") for end in ends], target, task)
     split_by: list[dict[str, Array]] = [{} for _ in ends]
     if client is not None:
-        ids = client_ids([_one_each(arrays, f"{client}{end}") for end in ends], client)
+        ids = client_ids([_column(arrays, f"{client}{end}") for end in ends], client)
         split_by = [{client: clients} for clients in ids]
     tables = [Table.of(x, y, by, classes) for x, y, by in zip(xs, labels, split_by, strict=True)]
     return tables[0], tables[1] if len(tables) == 2 else None
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
-    """All arrays of the file; objects are refused."""
+    """Read all arrays of the file; Python objects are refused."""
     if not path.is_file():
         raise MissingData(f"{path} does not exist; check the path of the data file")
     try:
@@ -67,8 +67,8 @@ def _features(x: Array, name: str) -> Array:
     return x
 
 
-def _one_each(arrays: dict[str, Array], name: str) -> Array:
-    """An array with one entry per row; a single column counts as such."""
+def _column(arrays: dict[str, Array], name: str) -> Array:
+    """An array with one entry per row; a matrix with one column is accepted."""
     array = arrays[name]
     if array.ndim == 2 and array.shape[1] == 1:
         return array[:, 0]

@@ -1,4 +1,4 @@
-"""One site's own rows, as they stand in its file: nothing is encoded before all sites have agreed how."""
+"""The raw rows of one site's file, before all sites agree on an encoding."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Columns = dict[str, Array]
 
 @dataclass(frozen=True, eq=False)
 class RawRows:
-    """Columns of all rows (a block of features counts as one column), and which rows are for training."""
+    """The columns of all rows (a block of features is one column), and the training and test row numbers."""
 
     features: tuple[str, ...]
     target: str
@@ -41,14 +41,15 @@ def read_site(
     stratify: bool = False,
     together: str | None = None,
 ) -> RawRows:
-    """Read a site's CSV, Parquet or .npz file; a client column is left out, for all its rows are this site's.
+    """Read a site's CSV, Parquet or .npz file; the client column is ignored, since all rows belong to this site.
 
-    Test rows come from `test_path` or from `x_test` of the .npz; else `test_share` of the rows is held out, with
-    `stratify` of each class; rows that are alike in the column `together`, which is no feature, stay together.
+    Test rows come from `test_path` or from `x_test` of the .npz file. Otherwise `test_share` of the rows is held out;
+    with `stratify`, of each class. Rows with the same value in the column `together` stay on the same side of the
+    train/test split; that column is not a feature.
     """
     if path.suffix.lower() == ".npz":
         if together is not None:
-            raise BadInput("together", together, "not for .npz files, which have no such column; leave it out")
+            raise BadInput("together", together, "does not work with .npz files; leave it out")
         arrays = read_arrays(path)
         for name in ("x", target):
             require(name, list(arrays), "target" if name == target else "x")
@@ -60,8 +61,8 @@ def read_site(
 
         def choose(there: Sequence[str]) -> Sequence[str]:
             require(target, there, "target")
-            apart = (target, client, together)
-            wanted = [c for c in there if c not in apart] if features is None else list(features)
+            excluded = (target, client, together)
+            wanted = [c for c in there if c not in excluded] if features is None else list(features)
             listed[:] = [require(c, there, "features") for c in wanted]
             return [target, *listed] if together is None else [target, require(together, there, "together"), *listed]
 
@@ -70,7 +71,9 @@ def read_site(
         test = None if test_path is None else read_columns(test_path, choose, delimiter)
     sizes = {len(values) for values in train.values()}
     if len(sizes) > 1 or sizes == {0}:
-        raise BadInput("path", str(path), f"its columns have {sorted(sizes)} rows; all need the same number, not 0")
+        raise BadInput(
+            "path", str(path), f"the columns have {sorted(sizes)} rows; all need the same number, at least 1"
+        )
     n = sizes.pop()
     groups = None if together is None else train.pop(together)
     if test is None:

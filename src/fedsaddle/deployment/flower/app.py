@@ -1,7 +1,7 @@
-"""The two Flower apps that a run names: they lie in the installed library, so that a run ships no code.
+"""The ServerApp and the ClientApp of a Flower run; they are part of the installed library, so a run ships no code.
 
-`client` reads `kit = "..."` of the node's own config: a folder with `local/fedsaddle.toml` and `local/fedsaddle.json`,
-as `fedsaddle deploy provision` writes them. `server` reads `project`, `run` and `out` of the run's config.
+`client` reads `kit = "..."` from the node's config: a folder with `local/fedsaddle.toml` and `local/fedsaddle.json`, as
+`fedsaddle deploy flower` writes it. `server` reads `project`, `run` and `out` from the run's config.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ server = ServerApp()
 
 @server.main()  # type: ignore[untyped-decorator]
 def main(grid: Any, context: Context) -> None:
-    """Find the sites, then run as on any engine; goes on from the newest checkpoint of that folder."""
+    """Find the sites and run; continue from the newest checkpoint in the folder, if there is one."""
     settings = context.run_config
     folder = Path(str(settings["project"]))
     project = read_project(folder)

@@ -1,4 +1,4 @@
-"""What a run over Flower needs on disk: an app without code, and a folder for each site."""
+"""The files of a Flower run: an app without code, and a folder for each site."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ APP = """\
 [project]
 name = "fedsaddle-run"
 version = "1.0.0"
-description = "Names apps of the installed library; holds no code."
+description = "Names the apps of the installed library; contains no code."
 license = "Apache-2.0"
 dependencies = []
 
@@ -25,13 +25,13 @@ clientapp = "fedsaddle.deployment.flower.app:client"
 
 [tool.flwr.app.config]
 project = {project}
-run = "run-1"                    # another name is another run; the same goes on from its checkpoint
+run = "run-1"                    # a new name starts a new run; the same name resumes
 out = {out}
 """
 
 
 def write_flower(project: Project, folder: Path) -> Path:
-    """The app's folder; the sites' folders lie beside it."""
+    """Write the app and the sites' folders; return the app's folder."""
     flower = folder / "flower"
     for name in project.names:
         write_site_kit(project, name, folder, flower / name)

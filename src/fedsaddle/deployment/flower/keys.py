@@ -1,4 +1,4 @@
-"""Certificates and keys for Flower, which brings no provisioning of its own: a root, the server's, one key a site."""
+"""Certificates and keys for Flower: a root, the server's certificate, and one key pair per site."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEYS = "keys"
 
 
 def write_keys(folder: Path, server: str, sites: Sequence[str], days: int) -> list[Path]:
-    """Make those that are not there yet; without `cryptography`, which Flower brings, none. What was made."""
+    """Write the missing certificates and keys; return the new files (none without `cryptography`, part of Flower)."""
     try:
         from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError:
@@ -32,22 +32,22 @@ def write_keys(folder: Path, server: str, sites: Sequence[str], days: int) -> li
 
 
 def _certificates(folder: Path, server: str, days: int) -> list[Path]:
-    """A root, whose key is thrown away, and the server's certificate for its name."""
+    """Write a root certificate, whose key is discarded, and the server's certificate and key."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    def called(text: str) -> Any:
+    def common_name(text: str) -> Any:
         return x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, text)])
 
     now = datetime.datetime.now(datetime.UTC)
     root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     paths = []
     for who, own, subject in (("ca", root_key, "fedsaddle root"), ("server", key, server)):
-        wanted = (
+        builder = (
             x509.CertificateBuilder()
-            .subject_name(called(subject))
-            .issuer_name(called("fedsaddle root"))
+            .subject_name(common_name(subject))
+            .issuer_name(common_name("fedsaddle root"))
             .public_key(own.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - datetime.timedelta(hours=1))
@@ -55,9 +55,9 @@ def _certificates(folder: Path, server: str, days: int) -> list[Path]:
             .add_extension(x509.BasicConstraints(ca=who == "ca", path_length=None), critical=True)
         )
         if who == "server":
-            wanted = wanted.add_extension(x509.SubjectAlternativeName(_names(server)), critical=False)
+            builder = builder.add_extension(x509.SubjectAlternativeName(_names(server)), critical=False)
         paths.append(folder / f"{who}.crt")
-        signed = wanted.sign(root_key, hashes.SHA256())
+        signed = builder.sign(root_key, hashes.SHA256())
         write_atomically(paths[-1], signed.public_bytes(serialization.Encoding.PEM))
     return [*paths, _private(folder / "server.key", key, "PKCS8")]
 
@@ -72,11 +72,11 @@ def _names(server: str) -> list[Any]:
         return [x509.DNSName(server), *loopback]
 
 
-def _private(path: Path, key: Any, how: str) -> Path:
+def _private(path: Path, key: Any, form: str) -> Path:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    content = key.private_bytes(Encoding.PEM, getattr(PrivateFormat, how), NoEncryption())
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:  # for nobody else's eyes
+    content = key.private_bytes(Encoding.PEM, getattr(PrivateFormat, form), NoEncryption())
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:  # readable by the owner only
         out.write(content)
     return path
 

@@ -1,6 +1,6 @@
-"""Flower as a carrier: one `send_and_receive` of its Message API is one exchange.
+"""The transport over Flower: one exchange is one `send_and_receive` of its Message API.
 
-All that imports Flower is here and in `fedsaddle.deployment.flower.app`; tested with 1.41.
+Only this module and `fedsaddle.deployment.flower.app` import Flower; tested with version 1.41.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WHO = "query.fedsaddle_who"
 
 
 def to_record(content: bytes) -> RecordDict:
-    """Bytes as Flower carries them."""
+    """Wrap bytes in a record of Flower."""
     return RecordDict({RECORD: ConfigRecord({KEY: content})})
 
 
@@ -33,13 +33,13 @@ def content_of(message: Message) -> bytes:
 
 
 class FlowerTransport:
-    """Sends through a grid. Node numbers are Flower's own, and are mapped to clients once."""
+    """Sends through Flower's grid; `nodes[i]` is the node of client i."""
 
     def __init__(self, grid: Any, nodes: Sequence[int]) -> None:
         self.grid, self.nodes = grid, list(nodes)
 
     def exchange(self, clients: Sequence[int], content: bytes, least: int, timeout: float) -> list[Arrival]:
-        """Send to all and wait for all, or until the time is up."""
+        """Send to all clients and wait for all answers or for the timeout."""
         number = {self.nodes[i]: i for i in clients}
         asks = [Message(to_record(content), dst_node_id=node, message_type=TYPE) for node in number]
         arrivals = []
@@ -51,17 +51,17 @@ class FlowerTransport:
 
 
 def arrival(client: int, reply: Message) -> Arrival:
-    """What a site's reply holds."""
+    """Convert a reply to an arrival."""
     if reply.has_error():
         return Arrival(client, None, Fault(FaultKind.FAILED, client, f"Flower's error {reply.error.code}"))
     try:
         return Arrival(client, content_of(reply))
     except (KeyError, TypeError):
-        return Arrival(client, None, Fault(FaultKind.BAD_MESSAGE, client, "no bytes of ours"))
+        return Arrival(client, None, Fault(FaultKind.BAD_MESSAGE, client, "the reply has no content"))
 
 
 def client_app(answer_of: Callable[[Context], Callable[[bytes], bytes]], name: Callable[[Context], str]) -> ClientApp:
-    """The sites' half: it answers messages, and says which site it is."""
+    """The ClientApp of a site: it answers messages and reports its site name."""
     app = ClientApp()
 
     @app.query("fedsaddle")  # type: ignore[untyped-decorator]
@@ -76,11 +76,11 @@ def client_app(answer_of: Callable[[Context], Callable[[bytes], bytes]], name: C
 
 
 def find_nodes(grid: Any, names: Sequence[str], timeout: float) -> dict[str, int]:
-    """Which node is which site; a name that two nodes report is ignored."""
+    """Map site names to nodes: each node reports its own name, and a name that two nodes report is ignored."""
     asks = [Message(to_record(b""), dst_node_id=node, message_type=WHO) for node in grid.get_node_ids()]
     found: dict[str, list[int]] = {}
     for reply in grid.send_and_receive(asks, timeout=timeout) if asks else []:
-        got = arrival(0, reply)
-        if got.content is not None:
-            found.setdefault(got.content.decode(errors="replace"), []).append(reply.metadata.src_node_id)
+        answer = arrival(0, reply)
+        if answer.content is not None:
+            found.setdefault(answer.content.decode(errors="replace"), []).append(reply.metadata.src_node_id)
     return {name: nodes[0] for name, nodes in found.items() if name in names and len(nodes) == 1}

@@ -1,4 +1,4 @@
-"""The two classes that NVFlare runs, and that every site allows: the server's workflow and the sites' executor."""
+"""The two classes that NVFlare runs and every site allows: the server's workflow and the sites' executor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from fedsaddle.atomic import write_json
-from fedsaddle.config.schema import validated
+from fedsaddle.config.schema import validate_config
 from fedsaddle.deployment.courier import Patience
 from fedsaddle.deployment.nvflare.processes import LOCK, only_writer
 from fedsaddle.deployment.nvflare.supervise import STATUS
@@ -30,11 +30,11 @@ from fedsaddle.runs.folder import RunFolder
 
 
 class ServerApp(Controller):  # type: ignore[misc]
-    """Runs the loop inside NVFlare's server, in a folder that outlives the job."""
+    """Runs the loop inside NVFlare's server, in a folder that persists after the job."""
 
     def __init__(self, run: str, config: str) -> None:
         super().__init__()
-        self.run, self.config = safe_name(run), validated(json.loads(config))
+        self.run, self.config = safe_name(run), validate_config(json.loads(config))
         self.out: Path | None = None
         self.transport: NVFlareTransport | None = None
 
@@ -47,10 +47,10 @@ class ServerApp(Controller):  # type: ignore[misc]
 
     def process_result_of_unknown_task(self, client: Any, task_name: str, client_task_id: str, result: Any,
                                        fl_ctx: FLContext) -> None:  # fmt: skip
-        """A reply that came too late is dropped."""
+        """Ignore a late reply."""
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        """Run to the end, or to an error that the user can put right; whatever else happens fails the job."""
+        """Run to the end; a `FedSaddleError` becomes the outcome of the run, any other error fails the job."""
         workspace = fl_ctx.get_workspace()
         kit = Path(workspace.get_root_dir())
         settings = json.loads((kit / KIT_SETTINGS).read_text(encoding="utf-8"))
@@ -77,21 +77,21 @@ class ServerApp(Controller):  # type: ignore[misc]
         write_json(results / "outcome.json", outcome)
 
     def _status(self, topic: str, data: Any, fl_ctx: FLContext, *_: Any, **__: Any) -> dict[str, Any]:
-        """Records that the asker has not seen."""
+        """The records that the caller has not seen, and the silent sites."""
         seen = int((data or {}).get("seen", 0))
         records = [] if self.out is None else RunFolder(self.out).history()
         return {"records": records[seen:], "silent": {} if self.transport is None else self.transport.silent}
 
 
 class SiteApp(Executor):  # type: ignore[misc]
-    """Hands messages to the site's own half; takes no arguments, so that a job can choose nothing."""
+    """Passes messages to the site's service; it has no arguments, so a job cannot configure it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.service: SiteService | None = None
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        """One message in, one out."""
+        """Answer one message."""
         content = shareable.get(KEY)
         if not isinstance(content, bytes):
             return make_reply(ReturnCode.BAD_TASK_DATA)

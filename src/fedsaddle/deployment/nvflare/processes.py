@@ -1,4 +1,4 @@
-"""Starting and stopping a server or a site. All processes of a kit carry its mark, so that none is left behind."""
+"""Start and stop the processes of a server or a site; an environment variable marks all processes of a kit."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ import psutil
 
 from fedsaddle.deployment.nvflare.provision import set_job_store, site_of
 from fedsaddle.errors import BadInput, MissingData
-from fedsaddle.runs.interruption import stoppable
+from fedsaddle.runs.interruption import terminate_as_interrupt
 
 MARK = "FEDSADDLE_KIT"  # in the environment of every process of a kit
 LOCK = ".lock"  # in a run's folder
 
 
 def command(kit: Path) -> list[str]:
-    """What runs the participant of a kit."""
+    """The command line that starts the participant of a kit."""
     side = "server" if (kit / "startup" / "fed_server.json").is_file() else "client"
     if not (kit / "startup" / f"fed_{side}.json").is_file():
-        raise MissingData(f"{kit}: there is no start-up kit; `fedsaddle deploy provision` makes them")
+        raise MissingData(f"{kit}: no start-up kit there; `fedsaddle deploy provision` makes the kits")
     set_job_store(kit)
     (kit / "transfer").mkdir(exist_ok=True)
     who = [f"uid={site_of(kit)}"] if side == "client" else []
@@ -38,13 +38,13 @@ def command(kit: Path) -> list[str]:
 
 
 def start(kit: Path, log: Path | None = None, before: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
-    """Start it in the background; what it says goes to a file, or stays on the terminal. One of a kit at a time.
+    """Start a kit in the background, and stop its earlier processes; output goes to `log` or to the terminal.
 
-    `before` are words that go before the command, such as those that enter a network namespace.
+    `before` is a prefix of the command, such as one that enters a network namespace.
     """
     line = [*before, *command(kit)]
     kill(kit)
-    _ports_are_free(kit)
+    _check_ports(kit)
     environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "PYTHONUNBUFFERED": "1", MARK: str(kit.resolve())}
     if log is None:
         return subprocess.Popen(line, env=environment, cwd=kit, start_new_session=True)
@@ -55,26 +55,27 @@ def start(kit: Path, log: Path | None = None, before: tuple[str, ...] = ()) -> s
         )  # fmt: skip
 
 
-def _ports_are_free(kit: Path) -> None:
-    """A server whose port is taken would go on without it, and never hear of a site."""
+def _check_ports(kit: Path) -> None:
+    """Raise `BadInput` if a port of the server is in use; NVFlare would continue without it and never reach a site."""
     path = kit / "startup" / "fed_server.json"
     if path.is_file():
         server = json.loads(path.read_text())["servers"][0]
         for port in (int(server["service"]["target"].rpartition(":")[2]), int(server["admin_port"])):
             with socket.socket() as trial:
-                if os.name == "posix":  # elsewhere it would let two programs share a port
+                if os.name == "posix":  # on Windows this option lets two programs share a port
                     trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:
                     trial.bind(("", port))
                 except OSError as reason:
-                    remedy = f"{(reason.strerror or 'cannot be used').lower()}; end what uses it, or choose another"
-                    raise BadInput("port", port, f"{remedy} in deployment.toml") from None
+                    remedy = "stop the program that uses it, or choose another in deployment.toml"
+                    cause = (reason.strerror or "cannot be used").lower()
+                    raise BadInput("port", port, f"{cause}; {remedy}") from None
 
 
 def serve(kit: Path) -> int:
-    """Run it in the foreground until it ends or is told to stop; its job processes end with it."""
+    """Run a kit in the foreground until it ends or is interrupted; then stop all its processes."""
     process = None
-    with stoppable():
+    with terminate_as_interrupt():
         try:
             process = start(kit)
             return process.wait()
@@ -87,9 +88,9 @@ def serve(kit: Path) -> int:
 
 
 def stop(kit: Path, seconds: float = 8.0) -> None:
-    """End all processes of the kit: gently at first."""
+    """Terminate all processes of the kit, and kill those that remain."""
     for end in (psutil.Process.terminate, psutil.Process.kill):
-        for process in _marked(kit):
+        for process in _processes(kit):
             with suppress(psutil.NoSuchProcess):
                 end(process)
         until = time.monotonic() + seconds
@@ -100,43 +101,43 @@ def stop(kit: Path, seconds: float = 8.0) -> None:
 
 
 def kill(kit: Path) -> None:
-    """End them as a crash would: at once, without a word."""
-    while marked := _marked(kit):
-        for process in marked:
+    """Kill all processes of the kit."""
+    while processes := _processes(kit):
+        for process in processes:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         time.sleep(0.02)
 
 
 def members(kit: Path) -> list[int]:
-    """The numbers of the kit's living processes."""
-    return [process.pid for process in _marked(kit)]
+    """The process IDs of the kit."""
+    return [process.pid for process in _processes(kit)]
 
 
-def _marked(kit: Path) -> list[psutil.Process]:
-    """The living processes whose environment names the kit."""
+def _processes(kit: Path) -> list[psutil.Process]:
+    """The running processes whose environment names the kit."""
     mark, found = str(kit.resolve()), []
     for process in psutil.process_iter():
         try:
             if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
-        except (psutil.Error, OSError):  # it has ended meanwhile, or belongs to another user
+        except (psutil.Error, OSError):  # it has ended, or belongs to another user
             continue
     return found
 
 
 @contextmanager
 def only_writer(folder: Path, seconds: float = 60.0) -> Iterator[None]:
-    """Hold the lock of a run's folder, so that one job at a time writes to it; wait for one that is ending.
+    """Hold the lock of a run's folder, so that one job at a time writes to it; wait for an earlier job to end.
 
-    The operating system drops the lock with the process that holds it, however that ends.
+    The operating system releases the lock when the process ends for any reason.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / LOCK, "a+b") as lock:
         until = time.monotonic() + seconds
         while True:
             try:
-                _take(lock)
+                _lock(lock)
                 break
             except OSError:
                 if time.monotonic() > until:
@@ -147,8 +148,8 @@ def only_writer(folder: Path, seconds: float = 60.0) -> Iterator[None]:
 
 if sys.platform == "win32":
 
-    def _take(lock: IO[bytes]) -> None:
-        """Lock the first byte, or raise OSError where another process has it."""
+    def _lock(lock: IO[bytes]) -> None:
+        """Lock the first byte, or raise OSError if another process holds the lock."""
         import msvcrt
 
         lock.seek(0)
@@ -156,8 +157,8 @@ if sys.platform == "win32":
 
 else:
 
-    def _take(lock: IO[bytes]) -> None:
-        """Lock the file, or raise OSError where another process has it."""
+    def _lock(lock: IO[bytes]) -> None:
+        """Lock the file, or raise OSError if another process holds the lock."""
         import fcntl
 
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,5 +1,7 @@
-"""Start-up kits by NVFlare's own provisioning: mutual TLS, a list of allowed classes, no code from outside, no log
-streaming. A kit holds the private key of one participant: hand it to nobody else."""
+"""Start-up kits from NVFlare's provisioning: mutual TLS, a list of allowed classes, no custom code, no log streaming.
+
+A kit contains the private key of one participant; give it to that participant only.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +39,12 @@ RIGHTS = {
 
 
 def provision(project: Project, folder: Path) -> list[Path]:
-    """Make the kits that are not there yet; those of participants who have one are left alone."""
+    """Make the missing kits and update the settings in all kits; return the new kits."""
     config = folder / project.deployment.config
     if not config.is_file():
-        raise MissingData(f"deployment.config = {project.deployment.config!r}: {config} does not exist; write it first")
+        raise MissingData(
+            f"deployment.config = {project.deployment.config!r}: {config} does not exist; write the config first"
+        )
     kits = folder / KITS
     _check_address(project, kits)
     made = _run_provisioning(project, folder)
@@ -58,7 +62,7 @@ def provision(project: Project, folder: Path) -> list[Path]:
 
 
 def _check_address(project: Project, kits: Path) -> None:
-    """Kits and certificates say where the server is: another address needs new ones."""
+    """Raise `BadInput` if the server's address differs from that in the kits and certificates."""
     d = project.deployment
     for path in kits.glob("*/startup/fed_server.json"):
         was = json.loads(path.read_text())["servers"][0]
@@ -67,28 +71,28 @@ def _check_address(project: Project, kits: Path) -> None:
         settings["server and port"] = (f"{d.server}:{d.port}", target)
         for key, (now, then) in settings.items():
             if now != then:
-                remedy = f"the kits were made for {then!r}; take that, or remove {kits} and {kits.parent / WORK} first"
+                remedy = f"the kits were made for {then!r}; use that, or remove {kits} and {kits.parent / WORK} first"
                 raise BadInput(f"deployment.{key}", now, remedy)
 
 
 def _run_provisioning(project: Project, folder: Path) -> Path:
-    """Run NVFlare's provisioning; the folder of its newest kits."""
+    """Run NVFlare's provisioning; return the folder of its newest kits."""
     from nvflare.lighter.constants import CtxKey
     from nvflare.lighter.prov_utils import prepare_builders
     from nvflare.lighter.provision import prepare_project
     from nvflare.lighter.provisioner import Provisioner
 
-    described = nvflare_project(project)
+    settings = nvflare_project(project)
     with redirect_stdout(StringIO()) as output:
-        provisioner = Provisioner(str(folder / WORK), prepare_builders(described))
-        context = provisioner.provision(prepare_project(described))
+        provisioner = Provisioner(str(folder / WORK), prepare_builders(settings))
+        context = provisioner.provision(prepare_project(settings))
     if context.get(CtxKey.BUILD_ERROR):
         raise BadInput("provision", output.getvalue().strip().splitlines()[-1:], "NVFlare could not make the kits")
     return Path(context[CtxKey.CURRENT_PROD_DIR])
 
 
 def nvflare_project(project: Project) -> dict[str, Any]:
-    """The project as NVFlare wants it."""
+    """The project in NVFlare's format."""
     d, lighter = project.deployment, "nvflare.lighter.impl"
     org = {"org": "fedsaddle"}
     server = {"name": d.server, "type": "server", "fed_learn_port": d.port, "admin_port": d.admin_port,
@@ -110,10 +114,13 @@ def nvflare_project(project: Project) -> dict[str, Any]:
 
 
 def _configure(project: Project, kit: Path, config: Path) -> None:
-    """What a participant may do, and where it has its rows; the run's config lies beside it."""
+    """Write the rights, the data paths or server settings, and the config of the run into a kit."""
     local, d = kit / "local", project.deployment
     default = local / "resources.json.default"
-    if kit.name not in (d.server, *project.sites):  # who submits runs, or a site that is no longer in the project
+    if kit.name not in (
+        d.server,
+        *project.sites,
+    ):  # the user who submits runs, or a site that is no longer in the project
         return
     write_json(local / "authorization.json", RIGHTS)
     resources = json.loads(default.read_text())
@@ -131,14 +138,14 @@ def _configure(project: Project, kit: Path, config: Path) -> None:
 
 
 def _server_settings(project: Project) -> dict[str, Any]:
-    """The sites, and how long to wait for them."""
+    """The sites, and how long the server waits for them."""
     d = project.deployment
     waits = {"timeout": d.timeout, "minimum": d.minimum, "patience": d.patience, "most_bytes": d.most_bytes}
     return {"sites": list(project.names), "grace": d.grace, "patience": waits}
 
 
 def set_job_store(kit: Path) -> None:
-    """Let a server keep its jobs in its own kit, wherever that lies, and not in the machine's temporary folder."""
+    """Make a server store its jobs in its kit instead of the machine's temporary folder."""
     path = kit / "local" / "resources.json"
     resources = json.loads(path.read_text())
     if "snapshot_persistor" in resources:
@@ -151,6 +158,6 @@ def set_job_store(kit: Path) -> None:
 
 
 def site_of(kit: Path) -> str | None:
-    """The name of the site that a kit was made for, wherever it lies; None: it is for the server."""
+    """The name of the site that a kit belongs to; None for the server's kit."""
     path = kit / "startup" / "fed_client.json"
     return str(json.loads(path.read_text())["client"]["fqsn"]) if path.is_file() else None

@@ -1,4 +1,4 @@
-"""What is needed of NVFlare's admin API, with its many exceptions made two."""
+"""The admin session of NVFlare, with its exceptions reduced to `ServerLost` and `JobGone`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ T = TypeVar("T")
 
 
 class NVFlareSession:
-    """One connection of the one who submits runs."""
+    """One connection of the user who submits runs."""
 
     def __init__(self, user: str, kit: Path, patience: float) -> None:
         if not (kit / "startup" / "fed_admin.json").is_file():
-            raise MissingData(f"{kit}: there is no kit for submitting runs; `fedsaddle deploy provision` makes it")
+            raise MissingData(f"{kit}: no kit for submitting runs there; `fedsaddle deploy provision` makes it")
         self.user, self.kit, self.patience = user, kit, patience
         self.session: Session | None = None
 
@@ -47,38 +47,38 @@ class NVFlareSession:
         try:
             if self.session is not None:
                 self.session.close()
-        except Exception:  # it was lost before
+        except Exception:  # the connection was lost before
             self.session = None
 
     def submit(self, job: Path) -> str:
-        """Its number."""
+        """Submit a job; return its ID."""
         try:
-            return str(self._ask(lambda s: s.submit_job(str(job))))
+            return str(self._call(lambda s: s.submit_job(str(job))))
         except InvalidJobDefinition as reason:
             raise Refused(f"the server refused the job: {reason}") from None
 
     def status(self, job: str) -> str:
-        """As NVFlare calls it."""
+        """The status of a job, in NVFlare's terms."""
         try:
-            return str(self._ask(lambda s: s.get_job_meta(job)).get("status", ""))
+            return str(self._call(lambda s: s.get_job_meta(job)).get("status", ""))
         except JobNotFound:
             return "FINISHED:FORGOTTEN"
 
     def sites(self) -> dict[str, float]:
-        """Connected sites, and when each was heard last."""
-        found = self._ask(lambda s: s.get_system_info()).client_info
+        """The connected sites, and the time of each one's last message."""
+        found = self._call(lambda s: s.get_system_info()).client_info
         return {client.name: float(client.last_connect_time or 0.0) for client in found}
 
     def runs(self, job: str, site: str) -> bool:
-        """Whether that site takes part in the job: one that was started anew does not. Yes where it cannot be told."""
-        found = self._ask(lambda s: s.get_client_job_status([site])) or []
+        """Whether a site takes part in the job; a restarted site does not. True if unknown."""
+        found = self._call(lambda s: s.get_client_job_status([site])) or []
         if any(line.get(MetaKey.STATUS) == MetaStatusValue.NO_JOBS for line in found):
             return False
         numbers = [line[MetaKey.JOB_ID] for line in found if MetaKey.JOB_ID in line]
         return not numbers or job in numbers
 
-    def tell(self, job: str, topic: str, data: dict[str, Any]) -> dict[str, Any]:
-        """Ask the running job something."""
+    def query(self, job: str, topic: str, data: dict[str, Any]) -> dict[str, Any]:
+        """Send a query to the running job."""
         if self.session is None:
             raise ServerLost("the server is lost")
         try:
@@ -90,21 +90,21 @@ class NVFlareSession:
             raise JobGone(str(reason)) from None
 
     def abort(self, job: str) -> None:
-        """End the job; one that is gone already is fine."""
+        """Abort the job, if it still runs."""
         try:
-            self._ask(lambda s: s.abort_job(job))
+            self._call(lambda s: s.abort_job(job))
         except Exception:
             return
 
     def results(self, job: str, folder: Path) -> Path:
-        """Download what the job left."""
-        return Path(self._ask(lambda s: s.download_job_result(job, str(folder)))) / "workspace"
+        """Download the results of the job."""
+        return Path(self._call(lambda s: s.download_job_result(job, str(folder)))) / "workspace"
 
-    def _ask(self, question: Callable[[Session], T]) -> T:
+    def _call(self, request: Callable[[Session], T]) -> T:
         if self.session is None:
             raise ServerLost("the server is lost")
         try:
-            return question(self.session)
+            return request(self.session)
         except (InvalidJobDefinition, AuthorizationError, JobNotFound):
             raise
         except Exception as reason:

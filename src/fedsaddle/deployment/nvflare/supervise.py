@@ -1,6 +1,6 @@
-"""Submits a run to NVFlare and stays with it: whatever ends the job early, the run is submitted again and resumes.
+"""Submit a run to NVFlare and supervise it: if the job ends early, submit the run again, and it resumes.
 
-A job is two JSON files and no code.
+A job consists of JSON files and contains no code.
 """
 
 from __future__ import annotations
@@ -22,26 +22,27 @@ from fedsaddle.deployment.project import RUNS, Project
 from fedsaddle.errors import FedSaddleError, TooFewAnswered
 
 APP = "fedsaddle.deployment.nvflare.app"
-STATUS = "fedsaddle.status"  # what a running job is asked
-MOST_LOST = 100  # connections, before giving up
-RETURN, SLOW = 3.0, 120.0  # seconds of silence after which a site that is up is let in again: without and with the job
-SCHEDULING = 30.0  # seconds that NVFlare may take to begin a job, beside the patience for sites
+STATUS = "fedsaddle.status"  # the query for new records
+MAX_LOST_CONNECTIONS = 100  # before the run fails
+# Time after its first missed answer at which a connected site is readmitted: without the job, and with it.
+RETURN_SECONDS, SLOW_SECONDS = 3.0, 120.0
+SCHEDULING_SECONDS = 30.0  # for NVFlare to start a job, in addition to the patience for sites
 
 
 class Session(Protocol):
-    """What the supervisor needs of an engine; any of it may raise `ServerLost`."""
+    """The interface that the supervisor needs; every method may raise `ServerLost`."""
 
     def submit(self, job: Path) -> str: ...  # noqa: D102
     def status(self, job: str) -> str: ...  # noqa: D102
     def sites(self) -> dict[str, float]: ...  # noqa: D102
     def runs(self, job: str, site: str) -> bool: ...  # noqa: D102
-    def tell(self, job: str, topic: str, data: dict[str, Any]) -> dict[str, Any]: ...  # noqa: D102
+    def query(self, job: str, topic: str, data: dict[str, Any]) -> dict[str, Any]: ...  # noqa: D102
     def abort(self, job: str) -> None: ...  # noqa: D102
     def results(self, job: str, folder: Path) -> Path: ...  # noqa: D102
 
 
 def write_job(path: Path, run: str, config: str, minimum: int, poll: float) -> Path:
-    """The job of a run; `config` is its config as JSON, `poll` the seconds between a site's questions for work."""
+    """Write the job of a run; `config` is JSON, `poll` is the interval at which sites ask for tasks, in seconds."""
     app = path / "app" / "config"
     app.mkdir(parents=True, exist_ok=True)
     meta = {"name": run, "resource_spec": {}, "min_clients": minimum, "deploy_map": {"app": ["@ALL"]}}
@@ -60,11 +61,11 @@ class ServerLost(Exception):
 
 
 class JobGone(Exception):
-    """A job that does not answer."""
+    """The job does not answer."""
 
 
 class JobFailed(FedSaddleError):
-    """A run that ended early more often than it may be submitted."""
+    """The run ended early more often than `resubmit` allows."""
 
     exit_code = 3
 
@@ -78,33 +79,33 @@ class Supervisor:
     config: Config
     run: str
     say: Callable[[str], None]
-    on_record: Callable[[dict[str, Any]], None]  # called with each record, once
-    resumed: bool = False  # the run began in an earlier process
+    on_record: Callable[[dict[str, Any]], None]  # called once with each record
+    resumed: bool = False  # whether the run started in an earlier process
     records_seen: int = 0
     resubmitted: int = 0
     poll: float = 1.0
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    job: str | None = None  # that was submitted and has not come to its end
+    job: str | None = None  # submitted, and not yet finished
     lost_connections: int = 0
-    readmitting: bool = False  # the job was ended to let a site back in
-    readmissions: Counter[str] = field(default_factory=Counter)  # how often a job was ended to let a site back in
+    readmitting: bool = False  # whether the job was aborted to readmit a site
+    readmissions: Counter[str] = field(default_factory=Counter)  # how often a job was aborted to readmit a site
 
     def go(self, out: Path) -> dict[str, Any]:
-        """Submit until it comes to its end; the outcome, and the run's files in `out`."""
+        """Submit until the run is finished; copy its files to `out` and return the outcome."""
         while True:
             try:
                 with self.connect() as session:
                     outcome = self._once(session, out)
-            except ServerLost as reason:  # the job may still run: connect again, and look
+            except ServerLost as reason:  # the job may still run: connect again and check
                 self.lost_connections += 1
-                if self.lost_connections > MOST_LOST:
-                    raise JobFailed(f"{reason}, {self.lost_connections} times; look at the server's log") from None
+                if self.lost_connections > MAX_LOST_CONNECTIONS:
+                    raise JobFailed(f"{reason}, {self.lost_connections} times; see the server's log") from None
                 self.sleep(self.poll)
                 continue
             if outcome is not None:
                 return outcome
-            if self.readmitting:  # no failure
+            if self.readmitting:  # not a failure
                 self.readmitting = False
                 continue
             self.resubmitted += 1
@@ -116,7 +117,7 @@ class Supervisor:
             self.say(f"the job ended early; submitting it again ({self.resubmitted} of {most})")
 
     def _once(self, session: Session, out: Path) -> dict[str, Any] | None:
-        """One job: its outcome, or None if it ended early."""
+        """Run one job; return its outcome, or None if it ended early."""
         with tempfile.TemporaryDirectory() as folder:
             job = self.job = self.job or self._submit(session, Path(folder))
             try:
@@ -138,7 +139,7 @@ class Supervisor:
         return session.submit(write_job(folder / self.run, self.run, config, d.minimum, d.poll))
 
     def _wait_for_sites(self, session: Session) -> None:
-        """All of them at first, later the minimum: a run that goes on need not wait for a site that is lost."""
+        """Wait for all sites before the first round, and for the minimum when the run resumes."""
         begun = self.resumed or self.records_seen or self.resubmitted or self.readmissions
         least = self.project.deployment.minimum if begun else len(self.project.names)
         until = self.now() + self.project.deployment.patience
@@ -152,9 +153,9 @@ class Supervisor:
             self.sleep(self.poll)
 
     def _follow(self, session: Session, job: str) -> str:
-        """Pass on the records until the job ends."""
+        """Pass on the records of a job until it ends; return its status."""
         began, silent, submitted = 0.0, 0.0, self.now()
-        patience = self.project.deployment.patience + SCHEDULING
+        patience = self.project.deployment.patience + SCHEDULING_SECONDS
         while True:
             status = session.status(job)
             if status.startswith("FINISHED"):
@@ -163,18 +164,18 @@ class Supervisor:
                 session.abort(job)
                 least = self.project.deployment.minimum
                 raise TooFewAnswered(
-                    f"fewer than {least} sites could begin within {patience:g} s; start the missing ones and resume"
+                    f"fewer than {least} sites started within {patience:g} s; start the missing ones and resume"
                 )
             if status == "RUNNING":
                 submitted = self.now()
                 try:
-                    status_reply = session.tell(job, STATUS, {"seen": self.records_seen})
+                    status_reply = session.query(job, STATUS, {"seen": self.records_seen})
                     began, silent = began or self.now(), 0.0
                     for record in status_reply["records"]:
                         self.records_seen += 1
                         self.on_record(record)
                     self._readmit(session, job, status_reply.get("silent", {}))
-                except JobGone:  # said to run, but nobody is there: the server was started anew
+                except JobGone:  # listed as running, but it does not answer: the server was restarted
                     silent = silent or self.now()
                     if self.now() - silent > (20 if began else 120):
                         session.abort(job)
@@ -182,19 +183,19 @@ class Supervisor:
             self.sleep(self.poll if began else 3 * self.poll)
 
     def _readmit(self, session: Session, job: str, silent: dict[str, float]) -> None:
-        """NVFlare lets no site back into a running job: where a silent one is up again, another job takes over.
+        """Abort the job if a silent site is up again, since NVFlare does not readmit sites to a running job.
 
-        One that is up and still has the job may only be slow, and gets more time. Whoever falls silent again must have
-        been so for longer.
+        A site that is up and still has the job may only be slow, and gets more time. The required silence grows with
+        each readmission of the site.
         """
-        heard = session.sites() if silent else {}
+        last_seen = session.sites() if silent else {}
         for name, since in silent.items():
-            often = 8 ** self.readmissions[name]
-            if heard.get(name, 0.0) > since + RETURN * often and (
-                heard[name] > since + SLOW * often or not session.runs(job, name)
+            factor = 8 ** self.readmissions[name]
+            if last_seen.get(name, 0.0) > since + RETURN_SECONDS * factor and (
+                last_seen[name] > since + SLOW_SECONDS * factor or not session.runs(job, name)
             ):
                 self.readmissions[name] += 1
-                self.say(f"{name} is back; the run is submitted again to let it in")
+                self.say(f"{name} is back; submitting the run again to readmit it")
                 self.readmitting = True
                 session.abort(job)
                 return

@@ -1,4 +1,4 @@
-"""NVFlare as a carrier: one broadcast of its task API is one exchange."""
+"""The transport over NVFlare: one exchange is one broadcast of its task API."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ KEY = "fedsaddle.message"
 
 
 class Aborted(Exception):
-    """The job was told to stop."""
+    """The job was aborted."""
 
 
 class NVFlareTransport:
-    """Sends by `broadcast_and_wait` from inside a controller. NVFlare vouches for names by their certificates."""
+    """Sends by `broadcast_and_wait` from inside a controller; NVFlare authenticates sites by their certificates."""
 
     def __init__(
         self, controller: Controller, names: Sequence[str], context: FLContext, abort: Signal, grace: float
     ) -> None:
         self.controller, self.context, self.abort, self.grace = controller, context, abort, grace
         self.names = list(names)
-        self.silent: dict[str, float] = {}  # sites that did not answer, and since when
+        self.silent: dict[str, float] = {}  # site -> time since which it has not answered
 
     def exchange(self, clients: Sequence[int], content: bytes, least: int, timeout: float) -> list[Arrival]:
-        """One broadcast; those who have not answered when the time is up are left out."""
+        """Broadcast to the clients; those without an answer at the timeout are left out."""
         if self.abort.triggered:
             raise Aborted
         number = {self.names[i]: i for i in clients}
@@ -44,7 +44,7 @@ class NVFlareTransport:
         away = [i for name, i in number.items() if name not in there]
         arrivals = [Arrival(i, None, Fault(FaultKind.NOT_CONNECTED, i)) for i in away]
         if not targets:
-            self._note(number, arrivals)
+            self._update_silent(number, arrivals)
             return arrivals
 
         def received(client_task: ClientTask, fl_ctx: FLContext) -> None:  # NVFlare passes these by name
@@ -64,10 +64,10 @@ class NVFlareTransport:
         )
         if self.abort.triggered:
             raise Aborted
-        self._note(number, arrivals)
+        self._update_silent(number, arrivals)
         return list(arrivals)
 
-    def _note(self, asked: dict[str, int], arrivals: list[Arrival]) -> None:
+    def _update_silent(self, asked: dict[str, int], arrivals: list[Arrival]) -> None:
         answered = {a.client for a in arrivals if a.content is not None}
         for name, i in asked.items():
             if i in answered:
@@ -77,11 +77,11 @@ class NVFlareTransport:
 
 
 def arrival(client: int, result: Any) -> Arrival:
-    """What a site's reply holds."""
+    """Convert a reply to an arrival."""
     if not isinstance(result, Shareable) or result.get_return_code() != ReturnCode.OK:
         code = result.get_return_code() if isinstance(result, Shareable) else "no reply"
         return Arrival(client, None, Fault(FaultKind.FAILED, client, str(code)))
     content = result.get(KEY)
     if not isinstance(content, bytes):
-        return Arrival(client, None, Fault(FaultKind.BAD_MESSAGE, client, "no bytes of ours"))
+        return Arrival(client, None, Fault(FaultKind.BAD_MESSAGE, client, "the reply has no content"))
     return Arrival(client, content)
