@@ -40,7 +40,8 @@ _NAMES = {
     "algorithms.qfedavg": "QFedAvg",
     "algorithms.sgda.local_sgda": "LocalSgda",
     "algorithms.sgda.momentum": "MomentumLocalSgda",
-    "config.build": "algorithm load",
+    "config.build": "algorithm",
+    "config.data": "load",
     "data.describe": "describe",
     "data.federated": "FederatedData federate",
     "data.files.pictures": "pictures",
@@ -130,7 +131,7 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.sgda.local_sgda import LocalSgda as LocalSgda
     from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda as MomentumLocalSgda
     from fedsaddle.config.build import algorithm as algorithm
-    from fedsaddle.config.build import load as load
+    from fedsaddle.config.data import load as load
     from fedsaddle.data import splits as splits
     from fedsaddle.data.describe import describe as describe
     from fedsaddle.data.federated import FederatedData as FederatedData

@@ -15,7 +15,7 @@ from fedsaddle.algorithms.drfa import Drfa
 from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.algorithms.qfedavg import QFedAvg
 from fedsaddle.atomic import write_json
-from fedsaddle.config.build import load
+from fedsaddle.config.data import load
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.spread import STATISTICS
 from fedsaddle.problems.models.papers import logistic_regression

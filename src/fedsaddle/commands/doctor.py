@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fedsaddle import __version__
 from fedsaddle.algorithms.drfa import Drfa
-from fedsaddle.config.build import load
+from fedsaddle.config.data import load
 from fedsaddle.data.sets.locate import search_folders
 from fedsaddle.problems.models.papers import logistic_regression
 from fedsaddle.problems.supervised import Supervised

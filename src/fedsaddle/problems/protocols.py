@@ -8,7 +8,7 @@ its first argument.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.flat import InPlace, shrink_
 from fedsaddle.numerics.projections import Projection
-from fedsaddle.problems.outers import Outer, RatioCaps
-from fedsaddle.problems.pair_losses import PairLoss, Scores, WeightedScores
+
+if TYPE_CHECKING:
+    from fedsaddle.problems.outers import Outer, RatioCaps
+    from fedsaddle.problems.pair_losses import PairLoss, Scores, WeightedScores
 
 Pair = tuple[Tensor, Tensor]
 

@@ -10,7 +10,7 @@ from typing import Any
 from fedsaddle import arguments
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.arguments import flag, function, number, whole
-from fedsaddle.config.build import MeasureSpec, build_measures
+from fedsaddle.config.measures import MeasureSpec, build_measures
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Lazy, Stacked
 from fedsaddle.engines.choose import make_engine

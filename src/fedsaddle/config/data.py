@@ -1,0 +1,76 @@
+"""Load data by name, and the data of a config."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedsaddle.config.registry import ALGORITHMS, DATASETS, SPLITS, find
+from fedsaddle.config.schema import Config
+from fedsaddle.config.validate import check_options
+from fedsaddle.data.federated import FederatedData, federate
+from fedsaddle.data.noise import Noise
+from fedsaddle.errors import BadInput, within
+
+
+def load(
+    name: str, *, split: str = "iid", seed: int = 0, test_share: float = 0.2, options: dict[str, Any] | None = None,
+    noise: Noise | None = None, stratify: bool = False, **split_options: Any,
+) -> FederatedData:  # fmt: skip
+    """A data set by name, partitioned between clients.
+
+    Args:
+        name: the data set, one of `fedsaddle list datasets`.
+        split: how to partition the rows, one of `fedsaddle list splits`.
+        seed: keys the split, the held-out rows and the noise.
+        test_share: the share of each client's rows to hold out, if the data set has no test set.
+        options: arguments of the loader, such as `{"images": True}`.
+        noise: noise to add to the training rows.
+        stratify: hold out the same share of each class.
+        **split_options: arguments of the split: `clients`, `alpha`, `column` ...
+
+    Raises:
+        BadInput: if a name or an option is unknown, or a value is invalid.
+        MissingData: if the files of a public data set are not on this machine; explains how to get them.
+
+    Example:
+        >>> import fedsaddle as fs
+        >>> fs.load("digits", split="dirichlet", clients=20, alpha=0.3).count
+        20
+    """
+    make_data, make_split = find(DATASETS, "name", name), find(SPLITS, "split", split)
+    if options is not None and not isinstance(options, dict):
+        raise BadInput("options", options, 'give a dictionary, such as {"images": True}')
+    if noise is not None and not isinstance(noise, Noise):
+        raise BadInput("noise", noise, "give fs.Noise(...)")
+    rule = make_split(**check_options("split", make_split, split_options))
+    data = federate(make_data(**check_options("options", make_data, options or {})), rule, seed, test_share, stratify)
+    return data if noise is None else noise.apply(data, seed)
+
+
+def build_data(config: Config) -> FederatedData:
+    """Load the rows and partition them between the clients."""
+    make_data = find(DATASETS, "data.name", config.data.name)
+    make_split = find(SPLITS, "split.name", config.split.name)
+    with within("split"):
+        rule = make_split(**check_options("split", make_split, config.split.options()))
+    options = config.data.options()
+    if "path" in options:
+        options["path"] = str(options["path"])
+    with within("data"):
+        dataset = make_data(**check_options("data", make_data, options))
+    with within("split"):
+        data = federate(dataset, rule, config.run.seed, config.data.test_share, config.data.stratify)
+    with within("noise"):
+        data = Noise(**config.noise.model_dump()).apply(data, config.run.seed)
+    if _is_centralised(config):
+        data = data.in_one_place()
+    with within("data"):
+        share = config.data.positives_per_batch
+        return data if share is None else data.balanced(share)
+
+
+def _is_centralised(config: Config) -> bool:
+    """Whether the algorithm runs on all rows in one place; an unknown algorithm is reported later."""
+    known = ALGORITHMS.get(config.algorithm.name)
+    bound = {} if known is None else known.fixed
+    return bool({**config.algorithm.options(), **bound}.get("centralised", False))
