@@ -89,7 +89,9 @@ MISREPORTS = {
     "a loss that is NaN": (
         lambda told: told | {"means": {"loss": float("nan"), "accuracy": 1.0}}, "sent a 'loss' that is not finite",
     ),
-    "too few counts": (lambda told: told | {"scores": [[1], [2]]}, "the reply's score counts are not two lists of 1000"),
+    "too few counts": (
+        lambda told: told | {"scores": [[1], [2]]}, "the reply's score counts are not two lists of 1000",
+    ),
     "counts below 0": (
         lambda told: told | {"scores": [[-1] * 1000, [1] * 1000]}, "the reply's score counts are not two lists of 1000",
     ),
