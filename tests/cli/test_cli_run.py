@@ -223,7 +223,7 @@ def test_a_changed_config_is_refused(done, monkeypatch, change, said):
 def test_a_run_of_a_machine_with_another_rule(config, quick, monkeypatch):
     """What the rule chose there must be said here, and may be."""
     with monkeypatch.context() as there:
-        there.setattr("fedsaddle.engines.choose.MOST_CLIENTS", 3)
+        there.setattr("fedsaddle.engines.choose.MAX_CLIENTS", 3)
         run(config, out=Path("whole"))
         run(config, "run.rounds=3", out=Path("out"))
     outcome = run(config, out=Path("out"), resume=True)
@@ -384,7 +384,7 @@ def test_other_rows_in_the_same_file(tmp_path, monkeypatch, quick):
     assert outcome.code == 2
     assert outcome.err.count("\n") == 1
     assert "belongs to another run (other data, model, algorithm or seed)" in outcome.err
-    assert "no checkpoint in out/checkpoints can be used" in outcome.err
+    assert "no checkpoint in out/checkpoints is usable" in outcome.err
 
 
 def test_a_damaged_checkpoint_is_passed_over(config, quick):

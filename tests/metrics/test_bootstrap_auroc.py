@@ -53,7 +53,7 @@ def test_draws_in_one_go_and_in_pieces(monkeypatch):
     whole = bootstrap_auroc(s, y, [0, 300], draws=50, seed=3)
     assert np.array_equal(whole, bootstrap_auroc(s, y, [0, 300], draws=50, seed=3))
     assert not np.array_equal(whole, bootstrap_auroc(s, y, [0, 300], draws=50, seed=4))
-    monkeypatch.setattr("fedsaddle.metrics.bootstrap.AT_ONCE", 1)
+    monkeypatch.setattr("fedsaddle.metrics.bootstrap.ROWS_AT_ONCE", 1)
     pieces = bootstrap_auroc(s, y, [0, 300], draws=50, seed=3)
     assert pieces.shape == (1, 50)
     assert pieces.std() == pytest.approx(whole.std(), rel=0.6)
