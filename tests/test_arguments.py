@@ -142,7 +142,7 @@ def test_numbers_that_torch_cannot_take_are_too_large(value):
 def test_numbers_of_double_precision_and_infinity_where_they_may_be():
     assert number("step", 1e200, largest=math.inf) == 1e200
     assert number("high", math.inf, infinite=True) == math.inf
-    with pytest.raises(BadInput, match=r"^high = -inf: must be a number above 0$"):
+    with pytest.raises(BadInput, match=r"^high = -inf: must be a positive number$"):
         number("high", -math.inf, above=0, infinite=True)
     with pytest.raises(BadInput, match=r"^high = nan: must be a number$"):
         number("high", math.nan, infinite=True)

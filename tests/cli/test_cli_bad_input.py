@@ -113,8 +113,8 @@ CASES = [
     ("algorithm.projection=ball", "algorithm.projection = 'ball'", "write a table with a name"),
     ("algorithm.projection={name='cube'}", "algorithm.projection.name = 'cube'", "ball, box"),
     ("algorithm.projection={name='ball'}", "algorithm.projection.radius = None", "is required"),
-    ("algorithm.projection={name='ball', radius=0}", "algorithm.projection.radius = 0.0", "number above 0"),
-    ("algorithm.projection={name='ball', radius=inf}", "algorithm.projection.radius = inf", "number above 0"),
+    ("algorithm.projection={name='ball', radius=0}", "algorithm.projection.radius = 0.0", "positive number"),
+    ("algorithm.projection={name='ball', radius=inf}", "algorithm.projection.radius = inf", "positive number"),
     ("algorithm.projection={name='box', low=1, high=0}", "algorithm.projection.low = 1.0", "not exceed high = 0.0"),
     # a model, a loss or a split that does not fit the data
     ("model.name=cnn", "model.name = 'cnn'", "needs pictures; say images = true"),

@@ -223,7 +223,7 @@ def test_a_value_without_test_rows_is_allowed_and_one_without_training_rows_is_n
         (lambda: ByClass(5, 0), "classes_per_client = 0"),
         (lambda: ByClass(2, 2), "clients = 2: .*at least 3 clients"),
         (lambda: ByClass(2000), "clients = 2000: class 'd' has .* rows for 400 clients"),
-        (lambda: Dirichlet(5, 0.0), "alpha = 0.0: must be a finite number above 0"),
+        (lambda: Dirichlet(5, 0.0), "alpha = 0.0: must be a positive number"),
         (lambda: Dirichlet(5, -1.0), "alpha = -1.0"),
         (lambda: Dirichlet(5, float("nan")), "alpha = nan"),
         (lambda: Dirichlet(5, 1.0, min_size=601), "min_size = 601: 3000 rows for 5 clients allow 1 to 600"),
