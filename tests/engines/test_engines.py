@@ -214,3 +214,10 @@ def test_single_precision_runs(engine):
     assert state.lam.dtype == torch.float64
     exact = play(Drfa(problem=problem(), sampled_clients=3, local_steps=2, batch_size=3), Serial(rows), 2)[-1]
     torch.testing.assert_close(state.w.double(), exact.w, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [Serial, Vectorised])
+def test_a_new_engine_stands_before_its_first_draw(kind):
+    engine = kind(classes())
+    assert (engine.seed, engine.round, engine.exchange, engine.samples) == (0, 0, 0, 0)
+    assert kind(classes(), 7).seed == 7

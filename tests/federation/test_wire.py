@@ -166,3 +166,12 @@ def test_flipped_bytes_never_do_worse_than_refusal(seed):
         content[at] ^= int(chance.integers(1, 256))
     with suppress(BadMessage):
         assert isinstance(unpack(bytes(content), KINDS), Message)
+
+
+class Derived(Drfa):
+    """An algorithm outside of the package, in a module that names none of its parent's records."""
+
+
+def test_an_algorithm_knows_the_records_of_its_parents():
+    problem = Supervised(nn.Linear(2, 2))
+    assert set(kinds_of(Drfa(problem=problem))) <= set(kinds_of(Derived(problem=problem)))

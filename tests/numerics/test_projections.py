@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -166,3 +168,13 @@ def test_a_box_without_inside(low, high):
 def test_single_precision_stays():
     w = torch.randn(3, 5, dtype=torch.float32)
     assert all(project(w).dtype == torch.float32 for project in SETS.values())
+
+
+@projections
+def test_a_projection_is_a_value(name):
+    with pytest.raises(FrozenInstanceError):
+        SETS[name].radius = 3.0
+
+
+def test_a_small_ball():
+    assert Ball(0.5)(torch.tensor([3.0, 4.0])).tolist() == pytest.approx([0.3, 0.4])
