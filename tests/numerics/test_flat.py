@@ -277,3 +277,25 @@ def test_shrinking_in_place(keep):
     w = torch.tensor([1.0, -3.0])
     assert shrink_(w, keep) is w
     assert w.tolist() == [keep, -3 * keep]
+
+
+def with_dropout_asleep():
+    return nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout(0.5)).eval()
+
+
+def test_only_batch_norm_is_set_to_training():
+    """Dropout that the user switched off stays off where BatchNorm needs training mode."""
+    flat = FlatModel(seeded(with_dropout_asleep), True)
+    w, x = flat.initial()[None], torch.randn(1, 6, 4)
+    linear, norm = flat.module_with(w[0])[:2].train()
+    torch.testing.assert_close(flat.pullback(w, x).scores[0], norm(linear(x[0])).detach(), rtol=0, atol=1e-12)
+
+
+def test_a_gradient_that_is_written_takes_one_pass():
+    flat, w, x = made("vmap")
+    passes = []
+    flat.module.register_forward_hook(lambda *_: passes.append(1))
+    flat.pushforward(w[:1], x[:1])
+    assert len(passes) == 1
+    flat.pushforward(w[:1], x[:1], watched=2)
+    assert len(passes) == 3, "the watched rows are a pass of their own"
