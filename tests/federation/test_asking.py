@@ -81,6 +81,12 @@ def test_weights_and_repeats_weigh_the_mean(engine):
     assert float(reply.mean) == pytest.approx((5 + 3 * 1 + 5 + 0.5 * 2) / 5.5)
 
 
+@pytest.mark.parametrize("clients", [serial, vectorised, lambda rows: Lossy(serial(rows), 0.0)])
+def test_weights_are_given_by_name(clients):
+    with pytest.raises(TypeError, match="positional"):
+        clients(classes()).ask([0], name, HELLO, [1.0])
+
+
 @pytest.mark.parametrize("share", [-0.1, 1.0, 1.5, float("nan")])
 def test_the_share_of_lost_replies(share):
     with pytest.raises(BadInput, match="share = "):
