@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +14,14 @@ from torch import nn
 
 from fedsaddle import FedAvg
 from fedsaddle.data.store import Lazy
-from fedsaddle.engines.choose import BATCH_ROWS, CACHE_BYTES, MEMORY_BYTES, chunk_and_workers, make_engine
+from fedsaddle.engines.choose import (
+    BATCH_ROWS,
+    CACHE_BYTES,
+    MEMORY_BYTES,
+    chunk_and_workers,
+    keep_freed_memory,
+    make_engine,
+)
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import BadInput
@@ -39,8 +48,9 @@ def test_by_name():
     assert (fast.chunk, fast.workers, fast.seed) == (*chunk_and_workers(problem(), rows), 3)
     given = make_engine("vectorised", problem(), rows, 3, chunk=2, workers=2)
     assert (given.chunk, given.workers) == (2, 2)
-    with pytest.raises(BadInput, match="engine = 'quick': choose one of serial, vectorised"):
-        make_engine("quick", problem(), rows, 3)
+    for other in ("quick", "xla"):
+        with pytest.raises(BadInput, match=f"engine = '{other}': choose one of serial, vectorised"):
+            make_engine(other, problem(), rows, 3)
 
 
 def test_a_chunk_of_zero_is_refused_and_not_replaced_by_the_rule():
@@ -99,3 +109,17 @@ def test_the_rule_gives_an_engine_that_works():
     fast = play(algorithm, make_engine("vectorised", problem(), classes(), 0), 2)[-1]
     slow = play(algorithm, make_engine("serial", problem(), classes(), 0), 2)[-1]
     torch.testing.assert_close(fast.w, slow.w, rtol=0, atol=1e-12)
+
+
+def test_a_machine_that_does_not_say_its_cores_has_one(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert chunk_and_workers(Supervised(seeded(lambda: McMahanCnn(1, 2, side=4))), classes()) == (1, 1)
+
+
+def test_glibc_keeps_freed_blocks(monkeypatch):
+    """M_MMAP_THRESHOLD (-3) up to 1 GiB, and M_TRIM_THRESHOLD (-1) the largest that a C int holds."""
+    told = []
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=lambda *option: told.append(option)))
+    keep_freed_memory()
+    assert told == [(-3, 2**30), (-1, 2**31 - 1)]

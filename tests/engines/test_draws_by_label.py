@@ -98,3 +98,17 @@ def test_impossible_shares_are_refused(share):
 def test_a_batch_of_one_cannot_be_balanced():
     with pytest.raises(BadInput, match="batch_size"):
         site(replace(rows(), positives=0.5)).minibatch(0, 1)
+
+
+def test_the_two_sides_of_a_balanced_batch_have_streams_of_their_own():
+    """Negatives come from the stream 128 higher, above all that algorithms use."""
+    here = site(replace(rows(), positives=0.5), (0,))
+    both = here.minibatch(1, 6, stream=5).rows[0]
+    assert torch.equal(both[:3], here.minibatch(1, 3, stream=5, label=1).rows[0])
+    assert torch.equal(both[3:], here.minibatch(1, 3, stream=5 + 128, label=0).rows[0])
+
+
+@pytest.mark.parametrize(("share", "positives"), [(0.01, 1), (0.3, 1), (0.6, 2), (0.99, 3)])
+def test_a_balanced_batch_has_a_row_of_each_side(share, positives):
+    batch = site(replace(rows(), positives=share), (0,)).minibatch(0, 4)
+    assert int((batch.y[0] == 1).sum()) == positives

@@ -214,3 +214,22 @@ def test_single_precision_runs(engine):
     assert state.lam.dtype == torch.float64
     exact = play(Drfa(problem=problem(), sampled_clients=3, local_steps=2, batch_size=3), Serial(rows), 2)[-1]
     torch.testing.assert_close(state.w.double(), exact.w, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [Serial, Vectorised])
+def test_a_new_engine_stands_before_its_first_draw(kind):
+    engine = kind(classes())
+    assert (engine.seed, engine.round, engine.exchange, engine.samples) == (0, 0, 0, 0)
+    assert kind(classes(), 7).seed == 7
+
+
+def test_several_minibatches_lie_side_by_side():
+    draws = [(2, 0, None), (3, 1, None), (1, 2, 0)]
+    x, batches = site([2, 0]).minibatches(4, draws)
+    assert x.shape == (2, 6, 4)
+    assert torch.equal(x, torch.cat([b.x for b in batches], 1))
+    for (size, stream, label), batch in zip(draws, batches, strict=True):
+        alone = site([2, 0]).minibatch(4, size, stream, label)
+        assert torch.equal(batch.rows, alone.rows)
+        assert torch.equal(batch.x, alone.x)
+        assert torch.equal(batch.y, alone.y)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import FrozenInstanceError, dataclass
 
 import numpy as np
 import pytest
@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from fedsaddle.errors import BadInput, NobodyAnswered
-from fedsaddle.federation.clients import merge_repeats
+from fedsaddle.federation.clients import ClientsState, merge_repeats
 from fedsaddle.federation.records import Averaged, PerClient
-from fedsaddle.federation.wrappers import Lossy, Metered
+from fedsaddle.federation.wrappers import Ledger, Lossy, Metered
 from small import classes, serial, vectorised
 
 engines = pytest.mark.parametrize("engine", [serial, vectorised])
@@ -58,7 +58,9 @@ def test_merging_leaves_its_arguments_alone():
     assert given.tolist() == [1, 2, 3]
 
 
-@pytest.mark.parametrize(("cohort", "named"), [([], "cohort"), ([[1, 2]], "cohort"), ([0, 5], "5"), ([-1, 2], "-1")])
+@pytest.mark.parametrize(
+    ("cohort", "named"), [([], "cohort"), ([[1, 2]], "cohort"), (3, "cohort = 3"), ([0, 5], "5"), ([-1, 2], "-1")]
+)
 def test_a_cohort_that_cannot_be(cohort, named):
     with pytest.raises(BadInput, match="cohort") as caught:
         merge_repeats(cohort, None, 5)
@@ -77,6 +79,12 @@ def test_weights_and_repeats_weigh_the_mean(engine):
     assert who.tolist() == [5, 1, 2]
     assert reply.each.tolist() == [5, 1, 2]
     assert float(reply.mean) == pytest.approx((5 + 3 * 1 + 5 + 0.5 * 2) / 5.5)
+
+
+@pytest.mark.parametrize("clients", [serial, vectorised, lambda rows: Lossy(serial(rows), 0.0)])
+def test_weights_are_given_by_name(clients):
+    with pytest.raises(TypeError, match="positional"):
+        clients(classes()).ask([0], name, HELLO, [1.0])
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, 1.5, float("nan")])
@@ -155,3 +163,26 @@ def test_wrappers_pass_the_round_on():
     outer.commit()
     assert inner.memory.kept == {0: "diary"}
     assert (outer.count, outer.sizes.tolist()) == (6, inner.sizes.tolist())
+
+
+@pytest.mark.parametrize("count", [4, 5, 6])
+def test_it_says_which_clients_there_are(count):
+    with pytest.raises(BadInput, match=f"cohort = 9: clients are numbered 0 to {count - 1}$"):
+        merge_repeats([0, 9], None, count)
+
+
+def test_a_ledger_begins_at_nothing():
+    assert Ledger().to_dict() == {
+        "exchanges": 0, "bytes_down": 0, "bytes_up": 0, "asked": 0, "answered": 0, "samples": 0, "fields": {}
+    }  # fmt: skip
+
+
+def test_before_the_first_round_replies_are_lost_as_in_round_zero():
+    fresh, begun = (Lossy(serial(classes([1] * 50)), 0.5) for _ in range(2))
+    begun.begin(0)
+    assert fresh.ask(range(50), name, HELLO)[0].tolist() == begun.ask(range(50), name, HELLO)[0].tolist()
+
+
+def test_what_a_checkpoint_holds_is_a_value():
+    with pytest.raises(FrozenInstanceError):
+        ClientsState().notes = {"round": 3}

@@ -145,3 +145,33 @@ def test_the_server_draws_by_seed_and_round():
 def test_a_seed_may_be_large():
     assert words(seed=2**63 + 5) != words(seed=5)
     server_generator(2**64 - 1, 0)
+
+
+def test_the_hash_is_split_mix():
+    """The first outputs of SplitMix64 from seed 0, as its authors give them."""
+    assert [hash_words(k) for k in range(3)] == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+
+
+def test_words_rows_and_uniforms_in_plain_integers():
+    """What a seed draws is the same in every release: the construction once more, without numpy."""
+    gamma, all_bits = 0x9E3779B97F4A7C15, 2**64 - 1
+
+    def mix(z):
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & all_bits
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB & all_bits
+        return z ^ (z >> 31)
+
+    def twice(z):
+        return mix((mix(z & all_bits) + gamma) & all_bits)
+
+    seed, round, exchange, client, step, stream = 5, 4, 3, 2, 7, 9
+    h = 0
+    for word in (seed, round, exchange):
+        h = mix((h + word * gamma + gamma) & all_bits)
+    key = twice(h + client * gamma)
+    expected = [twice(key + ((stream << 56) + (step << 32) + place) * gamma) for place in range(4)]
+    keys = ClientKeys.of(seed, round, exchange, np.array([client]))
+    assert keys.words(step, 4, stream)[0].tolist() == expected
+    assert keys.rows(np.array([1000]), step, 4, stream)[0].tolist() == [(w >> 32) * 1000 >> 32 for w in expected]
+    assert keys.uniforms(step, 4, stream)[0].tolist() == [(w >> 11) / 2**53 for w in expected]
+    assert keys.uniforms().tolist() == keys.uniforms(0, 1, 0).tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import time
+from dataclasses import FrozenInstanceError
 from itertools import pairwise
 
 import numpy as np
@@ -159,3 +160,22 @@ def test_examples_in_the_docstrings(module):
     found = doctest.testmod(module, extraglobs={"np": np})
     assert found.failed == 0
     assert found.attempted
+
+
+def test_positives_and_negatives_are_counted():
+    found = rank(np.array([0.9, 0.8, 0.7, 0.2, 0.1]), np.array([1, 1, 0, 2, -1]), np.array([0, 5]), ["a"], draws=5)
+    for ranked in (found.pooled, *found.clients):
+        assert (ranked.positives, ranked.negatives, ranked.single_class) == (3, 2, False)
+
+
+def test_a_model_without_a_figure_has_no_difference():
+    s = np.array([0.1, 0.9, 0.5])
+    both, sick = (rank(s, np.array(y), np.array([0, 3]), ["a"], draws=5) for y in ([0, 1, 1], [1, 1, 1]))
+    assert difference(both, sick) is None
+    assert difference(sick, both) is None
+    assert difference(both, both, draws=5) == (0.0, 0.0, 0.0)
+
+
+def test_a_figure_is_a_value():
+    with pytest.raises(FrozenInstanceError):
+        ranking.RankingFigures("a", 1, 1).auroc = 1.0

@@ -142,3 +142,9 @@ def test_one_client_s_loss_does_not_swallow_another_s():
 def test_one_client_s_infinity_stays_with_it():
     means = client_means(np.array([1.0, np.inf, np.nan, 2.0]), offsets([1, 1, 1, 1]))
     np.testing.assert_array_equal(means, [1.0, np.inf, np.nan, 2.0])
+
+
+def test_of_many_lazy_clients_a_thousand_are_measured():
+    problem = Supervised(logistic_regression(2, 2))
+    many = Lazy(np.full(1002, 1), lambda i: (torch.ones(1, 2), torch.zeros(1, dtype=torch.int64)))
+    assert len(evaluate(problem, problem.initial(), many).sizes) == 1000

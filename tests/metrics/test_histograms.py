@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
@@ -147,3 +148,20 @@ def test_equal_bins_of_the_sigmoid():
 def test_what_cannot_be_is_named(make, key):
     with pytest.raises(BadInput, match=key):
         make()
+
+
+def test_bad_edges_are_shown_by_their_first_five():
+    with pytest.raises(BadInput, match=r"edges = \[6\.0, 5\.0, 4\.0, 3\.0, 2\.0\]:"):
+        ScoreHistogram.of([1.0], [1], [6.0, 5.0, 4.0, 3.0, 2.0, 1.0])
+
+
+def test_labels_of_minus_one_are_negative():
+    found = ScoreHistogram.of([0.2, 0.8, 0.9], [-1, 1, 0], [0.5])
+    assert (found.positives.tolist(), found.negatives.tolist()) == ([0, 1], [1, 1])
+
+
+def test_figures_are_values():
+    with pytest.raises(FrozenInstanceError):
+        Estimate(0.5, 0.1).value = 1.0
+    with pytest.raises(FrozenInstanceError):
+        ScoreHistogram.of([0.2], [1], [0.5]).edges = np.array([0.7])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
@@ -275,3 +275,41 @@ def test_options_that_cannot_be(key, make):
     with pytest.raises(BadInput) as caught:
         make()
     assert caught.value.key == key
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        GradientOfPhi(),
+        GradientOfEnvelope(smoothing=0.1),
+        DualityGap(),
+        DistanceToSaddle(torch.zeros(1)),
+        WorstClassAccuracy(),
+        RobustAccuracy(radius=1.0),
+        Limits(),
+    ],
+    ids=lambda v: type(v).__name__,
+)
+def test_a_measure_is_a_value(value):
+    with pytest.raises(FrozenInstanceError):
+        value.tolerance = 1.0
+
+
+def test_how_long_an_inner_solve_may_take():
+    assert Limits().of(torch.zeros(1).double()) == (2.0**-26, 1000)
+    assert GradientOfPhi().limits == Limits()
+    assert DualityGap(tolerance=0.1, most_steps=1).limits == Limits(0.1, 1)
+
+
+@pytest.mark.parametrize("wrong", [2, 4])
+def test_a_saddle_of_another_shape(wrong):
+    with pytest.raises(BadInput, match=rf"x of shape \({wrong},\)' *: give one of shape \({P},\)"):
+        DistanceToSaddle(torch.zeros(wrong))(at(quadratic(), *point()))
+
+
+def test_the_worst_class_of_more_rows_than_one_block():
+    problem, data = Supervised(deep(3)), classes(sizes=(4096 + 5,))
+    right = (problem.module(problem.initial())(data.x).argmax(-1) == data.y).double()
+    by_class = [float(right[data.y == k].mean()) for k in range(3)]
+    found = WorstClassAccuracy()(Position(problem, problem.initial(), None, data))
+    assert found == pytest.approx(min(by_class), abs=1e-12)

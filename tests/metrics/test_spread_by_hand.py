@@ -54,3 +54,8 @@ def test_the_figures_fit_each_other(clients, higher):
     assert sign * said["bottom10"] <= sign * said["mean"] + 1e-12
     again = spread(values[::-1], sizes[::-1], higher_is_better=higher)
     assert again == pytest.approx(said, abs=1e-12)
+
+
+def test_what_is_better_is_given_by_name():
+    with pytest.raises(TypeError, match="positional"):
+        spread([0.5], [1], True)

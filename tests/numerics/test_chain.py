@@ -135,3 +135,11 @@ def test_a_linear_layer_at_every_position_of_a_sequence(shape):
     together = flat.scores(w, x)
     assert together.shape == alone.shape
     torch.testing.assert_close(together, alone, rtol=0, atol=1e-12)
+
+
+def test_which_rows_it_can_take():
+    vectors, images = Chain.of(nn.Linear(4, 3)), Chain.of(nn.Sequential(nn.Flatten(), nn.Linear(4, 3)))
+    assert vectors.fits(torch.zeros(2, 5, 4))
+    assert not vectors.fits(torch.zeros(2, 5, 2, 2))
+    assert not vectors.fits(torch.zeros(5, 4)), "the clients' axis is missing"
+    assert images.fits(torch.zeros(2, 5, 2, 2))

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fedsaddle.errors import BadInput
-from fedsaddle.numerics.flat import FlatModel
+from fedsaddle.numerics.flat import FlatModel, shrink_
 from fedsaddle.problems.models.papers import CharacterGru, McMahanCnn, mlp
 from small import seeded
 
@@ -245,3 +245,57 @@ def test_statistics_are_a_result_and_not_a_side_effect():
     assert torch.equal(w, before)
     assert flat.settle_(w, statistics) is w
     assert torch.equal(w, torch.cat([before[:, : -flat.tail], statistics], 1))
+
+
+class Refuses:
+    """A chain that must not be asked."""
+
+    def fits(self, x):
+        return True
+
+    def __getattr__(self, name):
+        raise AssertionError(f"the chain's {name} was used")
+
+
+def test_one_client_runs_the_module_itself():
+    """The single-client path is the oracle of the chain, so it must not go through it."""
+    flat, w, x = made("chain")
+    flat.chain = Refuses()
+    flat.scores(w[:1], x[:1])
+    flat.pullback(w[:1], x[:1])
+    flat.pushforward(w[:1], x[:1])
+    flat.descend_(w[:1].clone(), x[:1], torch.ones_like, 0.1)
+    for several in (flat.scores, flat.pullback, flat.pushforward):
+        with pytest.raises(AssertionError, match="the chain's"):
+            several(w, x)
+    with pytest.raises(AssertionError, match="the chain's"):
+        flat.descend_(w, x, torch.ones_like, 0.1)
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.5, 1.0, 2.0])
+def test_shrinking_in_place(keep):
+    w = torch.tensor([1.0, -3.0])
+    assert shrink_(w, keep) is w
+    assert w.tolist() == [keep, -3 * keep]
+
+
+def with_dropout_asleep():
+    return nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout(0.5)).eval()
+
+
+def test_only_batch_norm_is_set_to_training():
+    """Dropout that the user switched off stays off where BatchNorm needs training mode."""
+    flat = FlatModel(seeded(with_dropout_asleep), True)
+    w, x = flat.initial()[None], torch.randn(1, 6, 4)
+    linear, norm = flat.module_with(w[0])[:2].train()
+    torch.testing.assert_close(flat.pullback(w, x).scores[0], norm(linear(x[0])).detach(), rtol=0, atol=1e-12)
+
+
+def test_a_gradient_that_is_written_takes_one_pass():
+    flat, w, x = made("vmap")
+    passes = []
+    flat.module.register_forward_hook(lambda *_: passes.append(1))
+    flat.pushforward(w[:1], x[:1])
+    assert len(passes) == 1
+    flat.pushforward(w[:1], x[:1], watched=2)
+    assert len(passes) == 3, "the watched rows are a pass of their own"

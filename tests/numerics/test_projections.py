@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsaddle.errors import BadInput
-from fedsaddle.numerics.projections import Ball, Box, Everywhere, Simplex, _few_passes
+from fedsaddle.numerics.projections import Ball, Box, Everywhere, Simplex, _few_passes, check_projection
 
 numbers = st.floats(-1e3, 1e3, allow_nan=False, width=64)
 vectors = st.lists(numbers, min_size=1, max_size=12).map(lambda v: torch.tensor(v, dtype=torch.float64))
@@ -166,3 +168,46 @@ def test_a_box_without_inside(low, high):
 def test_single_precision_stays():
     w = torch.randn(3, 5, dtype=torch.float32)
     assert all(project(w).dtype == torch.float32 for project in SETS.values())
+
+
+@projections
+def test_a_projection_is_a_value(name):
+    with pytest.raises(FrozenInstanceError):
+        SETS[name].radius = 3.0
+
+
+def test_a_small_ball():
+    assert Ball(0.5)(torch.tensor([3.0, 4.0])).tolist() == pytest.approx([0.3, 0.4])
+
+
+def halfway(w):
+    return w / 2
+
+
+def flat_ball(w):
+    """The ball of a whole cohort in place of each client's."""
+    return w / w.norm().clamp(min=1)
+
+
+@pytest.mark.parametrize(
+    ("project", "said"),
+    [
+        (3, "project_x = 3: must be a function"),
+        (lambda w: w.tolist(), "gave a list; it must give the nearest point"),
+        (lambda w: w.sum(-1), r"project_x = '\(3,\) torch.float64': changed the shape or type of \(3, 4\)"),
+        (lambda w: w @ torch.zeros(2), r"cannot take points of shape \(3, 4\)"),
+        (flat_ball, "project_x = 'flat_ball': mixes vectors of several clients"),
+        (halfway, "project_x = 'halfway': is not a projection: applied twice"),
+        (Ball(0.5), r"start_x = \[0\.5, 0\.5, 0\.5, 0\.5\]: lies outside of project_x"),
+        (Box(0.0, 0.25), "start_x = .*: lies outside of project_x"),
+        (Box(0.75, 1.0), "start_x = .*: lies outside of project_x"),
+    ],
+)
+def test_what_is_no_projection_of_the_start(project, said):
+    with pytest.raises(BadInput, match=said):
+        check_projection("project_x", project, torch.full((4,), 0.5))
+
+
+@pytest.mark.parametrize("project", [Everywhere(), Ball(1.0), Box(0.0, 0.5), lambda w: w.clamp(min=0)])
+def test_projections_that_hold_the_start(project):
+    check_projection("project_x", project, torch.full((4,), 0.5))

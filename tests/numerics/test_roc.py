@@ -120,3 +120,10 @@ def test_importing_the_curves_does_not_import_scikit_learn():
 
 def test_examples_in_the_docstrings():
     assert doctest.testmod(roc).failed == 0
+
+
+def test_every_score_is_a_point_of_the_curve():
+    """Also those on a straight stretch."""
+    fpr, tpr = roc_curve([0.9, 0.8, 0.7, 0.6, 0.5], [1, 1, 0, 0, 0])
+    assert fpr.tolist() == pytest.approx([0, 0, 0, 1 / 3, 2 / 3, 1])
+    assert tpr.tolist() == [0, 0.5, 1, 1, 1, 1]

@@ -141,8 +141,19 @@ def test_missing_data_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert caught.value.exit_code == 2
 
 
+QUICKEST = {
+    "drfa-fig4",
+    "sgda-fig1",
+    "fedsgda-fig1",
+    "codasca-table4",
+    "fedx-table2",
+}  # one a paper; the others are slow
+
+
 @pytest.mark.data
-@pytest.mark.parametrize("name", list(FIGURES))
+@pytest.mark.parametrize(
+    "name", [name if name in QUICKEST else pytest.param(name, marks=pytest.mark.slow) for name in FIGURES]
+)
 def test_the_real_figures_run(name: str) -> None:
     """Two rounds of every line on the real data, and all claims."""
     figure = find(FIGURES, "reproduce", name).quick()
