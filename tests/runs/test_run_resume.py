@@ -205,6 +205,14 @@ def test_crash_after_crash(tmp_path, monkeypatch):
     assert same_end(tmp_path / "out", tmp_path / "whole")
 
 
+@pytest.fixture
+def ctrl_c():
+    """Ctrl-C as in a script; a shell may have started the tests in the background, where it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupting(at):
     def watch(done, record):
         if done == at:
@@ -213,6 +221,7 @@ def interrupting(at):
     return watch
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_saves_and_goes_on_to_the_caller(tmp_path):
     """In a script the loop around `fs.run` must end as well: nothing is swallowed, and no handler is installed."""
     whole = run(drfa(), iris(), 8, evaluate_every=4)
@@ -224,11 +233,13 @@ def test_ctrl_c_saves_and_goes_on_to_the_caller(tmp_path):
     assert same_result(run(drfa(), iris(), 8, evaluate_every=4, out=tmp_path, resume=True), whole)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_without_a_folder():
     with pytest.raises(KeyboardInterrupt):
         run(drfa(), iris(), 8, watch=interrupting(3))
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_in_the_middle_of_a_round_drops_that_round(tmp_path):
     class Interrupted(Drfa):
         def local_loss(self, own, sent, site):
@@ -249,6 +260,7 @@ def test_ctrl_c_in_the_middle_of_a_round_drops_that_round(tmp_path):
     assert same_result(run(algorithm, iris(), 8, out=tmp_path, resume=True, engine="serial"), whole)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_in_the_middle_of_an_evaluation_completes_it(tmp_path, monkeypatch):
     real, calls = LocalEvaluator.measure, []
 
