@@ -106,6 +106,15 @@ class Drfa:
 
     With a `regulariser` g it is DRFA-Prox (Algorithm 2) for `... + g(λ)`; with `local_steps=1` it is AFL.
 
+    Raises:
+        BadInput: for a hyper-parameter that cannot be, with its name.
+
+    Example:
+        >>> import fedsaddle as fs
+        >>> problem = fs.Supervised(fs.models.logistic_regression(64, 10))
+        >>> fs.Drfa(problem=problem, sampled_clients=5, local_steps=10).dual_step
+        0.008
+
     **Deviations from the paper**: D is drawn with replacement, which makes the mean over D unbiased; where some of D or
     U do not answer, m is the number that did. `weighting="weight"` and `dual_decay=0.9` are what the published
     figures used: D uniform, `w̄ + (N/m) Σ λ_i (w_i - w̄)`, and a γ that shrinks every round.
@@ -198,6 +207,15 @@ class Drfa:
 @dataclass(frozen=True, kw_only=True)
 class DrfaGa:
     """DRFA-GA (Deng, Kamani, Mahdavi 2020, Algorithm 3): `λ ← Π_Λ(λ + γ (f(w̄) + ∇g(λ)))`, all clients, all rows.
+
+    Raises:
+        BadInput: for a hyper-parameter that cannot be, with its name.
+
+    Example:
+        >>> import fedsaddle as fs
+        >>> problem = fs.Supervised(fs.models.logistic_regression(64, 10))
+        >>> fs.DrfaGa(problem=problem, regulariser=fs.regularisers.KullbackLeibler(0.1)).output
+        'last'
 
     **Deviations from the paper**: D is drawn with replacement, as for DRFA; `output="average"` is the mean over the
     iterates after `average_after` rounds (give half of the rounds for the paper's T/2; its sum starts one iterate

@@ -102,6 +102,18 @@ class FedSgda:
 
     The local directions are `∇F_i(x_k, y_k; B) - ∇F_i(x̄, ȳ; B) + u`, and likewise with v in y.
 
+    Raises:
+        BadInput: for a hyper-parameter that cannot be, with its name.
+
+    Example:
+        >>> import fedsaddle as fs, torch
+        >>> game = fs.Minimax(
+        ...     lambda x, y, batch: x @ x / 2 + batch.x @ x * y - y @ y / 2,
+        ...     start_x=torch.ones(3), start_y=torch.zeros(1),
+        ... )
+        >>> fs.FedSgda(problem=game, estimator=fs.Storm(alpha=0.5)).estimator
+        Storm(alpha=0.5)
+
     **Deviations from the paper**: both u and v average over S'_t (its text writes S_t once); the two cohorts are drawn
     uniformly without replacement, independently of each other; the iterates are projected where the problem has
     projections; where some clients do not answer, the averages are over those who did; `output="average"` is the mean

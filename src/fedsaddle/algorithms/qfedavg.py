@@ -51,6 +51,14 @@ class QFedAvg:
     `Δ_k = F_k^q Δw_k`, `h_k = q F_k^{q-1} |Δw_k|² + F_k^q / η`, and `w ← w - Σ Δ_k / Σ h_k`. q = 0 is FedAvg with
     uniform weights.
 
+    Raises:
+        BadInput: for a hyper-parameter that cannot be, with its name.
+
+    Example:
+        >>> import fedsaddle as fs
+        >>> fs.QFedAvg(problem=fs.Supervised(fs.models.logistic_regression(64, 10)), q=1.0).q
+        1.0
+
     **Deviations from the paper**: L is 1/η, as in its experiments; F_k is measured on all of the client's rows and
     kept above 1e-10, so that F_k^{q-1} stays finite; clients are drawn uniformly without replacement, or with
     `sampling="size"` in proportion to their rows with replacement, as the paper's p_k.

@@ -29,6 +29,12 @@ class MinimaxAuc(ByScores):
     Margin form: the coupling is `2α(p(1-p) m + p h[-] - (1-p) h[+])` with α >= 0, for a margin m.
     With `sigmoid`, h is `1 / (1 + exp(-s))` of the model's score s: the squares then cannot blow up, whatever the
     features. Rows are ranked by s in either case.
+
+    Example:
+        >>> import fedsaddle as fs
+        >>> x, y = fs.MinimaxAuc(model=fs.models.logistic_regression(30, 1), positive_share=0.1).initial()
+        >>> len(x), len(y)  # the weights with a and b; α
+        (33, 1)
     """
 
     positive_share: float  # p

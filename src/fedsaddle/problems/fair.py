@@ -26,6 +26,12 @@ class ClassFair(ByScores):
 
     `class_shares` are the classes' shares of all rows, agreed once by counts (default: equal). A client's rows of
     class c then count `y_c / share_c`, so that the mean over all rows is the objective, however classes are spread.
+
+    Example:
+        >>> import fedsaddle as fs
+        >>> fair = fs.ClassFair(model=fs.models.logistic_regression(64, 10), classes=10)
+        >>> len(fair.initial()[1])  # y, a mixture of the classes
+        10
     """
 
     classes: int

@@ -21,7 +21,13 @@ MOST_DIMENSION = 100_000_000
 
 @dataclass(frozen=True)
 class NonconvexPl(MinimaxProblem):
-    """`F(x, y; a, b, c) = Σ_l (1 - exp(-(x_l - a_l)² / 2ν)) + (x-a)'b b'(y-c) - (μ/2)|y-c|²`; a row is (a, b, c)."""
+    """`F(x, y; a, b, c) = Σ_l (1 - exp(-(x_l - a_l)² / 2ν)) + (x-a)'b b'(y-c) - (μ/2)|y-c|²`; a row is (a, b, c).
+
+    Example:
+        >>> import fedsaddle as fs
+        >>> len(fs.NonconvexPl(dimension=5).initial()[0])
+        5
+    """
 
     dimension: int = 100  # p
     mu: float = 1.0

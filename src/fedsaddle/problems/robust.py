@@ -26,7 +26,14 @@ MOST_FEATURES = 1_000_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class RobustTraining(OverModel, MinimaxProblem):
-    """`min_x max_{|y| <= radius} mean loss(h_x(a + y), b)`, y of the shape of one row, in the l2 or l∞ ball."""
+    """`min_x max_{|y| <= radius} mean loss(h_x(a + y), b)`, y of the shape of one row, in the l2 or l∞ ball.
+
+    Example:
+        >>> import fedsaddle as fs
+        >>> robust = fs.RobustTraining(model=fs.models.logistic_regression(64, 10), shape=(64,), radius=0.5)
+        >>> len(robust.initial()[1])
+        64
+    """
 
     allows_statistics: ClassVar[bool] = False
 

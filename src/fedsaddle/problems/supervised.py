@@ -23,6 +23,11 @@ class Supervised(MinimisationProblem):
     """`f_i(w) = mean over rows of loss(model_w(x), y) + (l2 / 2) |w|^2`, for any `nn.Module`.
 
     The module gives the starting vector and the shapes; its own parameters are never changed.
+
+    Example:
+        >>> import fedsaddle as fs
+        >>> fs.Supervised(fs.models.mlp(30, [16], 1), loss=fs.losses.Logistic(), l2=1e-4).dimension
+        513
     """
 
     model: nn.Module

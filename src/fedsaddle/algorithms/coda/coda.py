@@ -75,6 +75,15 @@ class CodaPlus:
     and `stage_rounds` may be schedules over stages, such as `Geometric(0.1, 1 / 3)`; `stage_steps` is the T_0 of the
     paper's experiments, a stage's length in local steps.
 
+    Raises:
+        BadInput: for a hyper-parameter that cannot be, with its name.
+
+    Example:
+        >>> import fedsaddle as fs
+        >>> auc = fs.MinimaxAuc(model=fs.models.mlp(30, [16], 1), positive_share=0.1)
+        >>> fs.CodaPlus(problem=auc, primal_step=fs.schedules.Geometric(0.1, 1 / 3), stage_steps=400).local_steps
+        8
+
     **Deviations from the paper**: `output="average"` is the box's, the mean over steps and clients; "last" is what the
     published code does and the default; "random" is a random round. v and α are projected where the problem has
     projections. A cohort may be drawn, where the paper's clients all take part. The dual may have a step of its own.

@@ -56,6 +56,15 @@ class Codasca:
     rounds; every stage begins with zeros. The mean of the c^k follows from that of the iterates, eq. (6), so that the
     server computes c itself: nothing is sent up but what CODA+ sends and, where there are projections, what they added.
 
+    Raises:
+        BadInput: for a hyper-parameter that cannot be, with its name.
+
+    Example:
+        >>> import fedsaddle as fs
+        >>> auc = fs.MinimaxAuc(model=fs.models.mlp(30, [16], 1), positive_share=0.1)
+        >>> fs.Codasca(problem=auc, local_steps=32, global_step="sqrt").proximal
+        0.002
+
     **Deviations from the paper**: a cohort may be drawn, as in SCAFFOLD (Karimireddy et al. 2020): the others keep
     their c^k, and c moves by m/K of the mean change. `output="random"` is the box's; "last" is what the published code
     does and the default; "average" is the mean of the v_r. Where the problem has projections, the iterates are

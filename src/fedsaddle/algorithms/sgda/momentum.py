@@ -44,6 +44,18 @@ class MomentumLocalSgda:
     the momentum at an average is `momentum_at_sync`: "average" (Algorithm 2), "keep" (the paper's experiments, which
     send models only), or "reset" to zero (Algorithm 5). "Momentum 0.9" in its tables is α β.
 
+    Raises:
+        BadInput: for a hyper-parameter that cannot be, with its name.
+
+    Example:
+        >>> import fedsaddle as fs, torch
+        >>> game = fs.Minimax(
+        ...     lambda x, y, batch: x @ x / 2 + batch.x @ x * y - y @ y / 2,
+        ...     start_x=torch.ones(3), start_y=torch.zeros(1),
+        ... )
+        >>> fs.MomentumLocalSgda(problem=game, momentum_at_sync="keep").primal_beta
+        0.9
+
     **Deviations from the paper**: x and y are projected after every local step where the problem has projections; a
     cohort may be drawn; `y ← Π(y + α η_y d_y)`, which is the box's convex combination where there is no projection.
     """
