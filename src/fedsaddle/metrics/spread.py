@@ -18,7 +18,7 @@ def spread(values: ArrayLike, sizes: ArrayLike, *, higher_is_better: bool) -> di
     v = np.asarray(values, dtype=np.float64)[n > 0]
     n = n[n > 0]
     worst_first = np.sort(v) if higher_is_better else np.sort(v)[::-1]
-    tenth = max(1, int(np.ceil(len(v) / 10)))
+    tenth = int(np.ceil(len(v) / 10))
     return {
         "global": float(v @ n / n.sum()),
         "mean": float(v.mean()),
