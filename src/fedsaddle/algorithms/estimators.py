@@ -94,17 +94,17 @@ class Spider:
             whole("large_cohort", self.large_cohort)
 
     def wants_before(self, t: int) -> bool:
-        """Except where the estimate starts anew."""
+        """Except where the estimate restarts."""
         return t % self.period != 0
 
     def cohort(self, t: int, sampled: int) -> int:
-        """Ŝ where the estimate starts anew, else S."""
+        """Ŝ where the estimate restarts, else S."""
         if t % self.period != 0:
             return sampled
         return sampled**2 if self.large_cohort is None else self.large_cohort
 
     def estimate(self, t: int, given: Estimate) -> Tensor:
-        """`u_{t-1} + mean (∇f_i(z̄_t) - ∇f_i(z̄_{t-1}))`, or the mean anew."""
+        """`u_{t-1} + mean (∇f_i(z̄_t) - ∇f_i(z̄_{t-1}))`, or the mean again."""
         if t % self.period == 0 or given.last is None or given.before is None:
             return given.now
         return given.last + given.now - given.before

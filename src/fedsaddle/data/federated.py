@@ -64,7 +64,7 @@ def federate(
 ) -> FederatedData:
     """Split a data set among clients, and each client's rows into training and test.
 
-    An official test table is dealt out by the same split, and `test_share` is not used. Without one, each
+    An official test table is partitioned by the same split, and `test_share` is not used. Without one, each
     client holds out `test_share` of its own rows at random: at least one if it has two, never all. With `stratify`
     it holds out that share of each of its classes, so that rare positives are in both parts. Rows that the data set
     wants `together`, such as those of a patient, are held out together.

@@ -251,7 +251,7 @@ class Lazy:
         return torch.stack(xs), torch.stack(ys)
 
     def labelled(self, clients: Ints, label: int) -> Labelled:
-        """Found anew for the clients that are asked."""
+        """Looked up again for the clients that are asked."""
         found = [torch.nonzero(self.client(int(i))[1] == label).flatten().numpy() for i in clients]
         counts = np.array([len(f) for f in found], dtype=np.int64)
         return Labelled(np.cumsum(counts) - counts, counts, np.concatenate(found))

@@ -28,7 +28,7 @@ NAMED = {
     },
     "CODA": {
         "class": "Coda",
-        "about": "stages of min-max, dual computed anew",
+        "about": "stages of min-max, dual recomputed",
         "source": "Guo et al. 2020",
         "kind": "minimax",
     },
@@ -151,7 +151,7 @@ class CodaPlus:
 
 @dataclass(frozen=True, kw_only=True)
 class Coda(CodaPlus):
-    """CODA (Guo et al. 2020): CODA+ whose dual is computed anew from the primal at the start of every later stage.
+    """CODA (Guo et al. 2020): CODA+ whose dual is recomputed from the primal at the start of every later stage.
 
     The problem must know its best dual in closed form, such that the mean of the clients' best duals is the best for
     their mean, as in min-max AUC.

@@ -38,7 +38,7 @@ class Imbalanced:
     client gets its own positive and negative classes, in groups as equal as can be, and then loses positives at random
     until they are `imratio` of its training rows. The test rows of a class go to the client that has it, all of them:
     the test set stays as balanced as it was. Without an official test set, a share of every class is held out before
-    any row is dropped. With `disjoint=False` the rows are dealt at random, so that only the imbalance remains.
+    any row is dropped. With `disjoint=False` the rows are assigned at random, so that only the imbalance remains.
 
     Arguments:
         clients: How many clients.
@@ -82,7 +82,7 @@ class Imbalanced:
         )
 
     def assign(self, train: Table, test: Table | None, seed: int) -> tuple[Parts, Parts | None]:
-        """Row numbers per client; the tables are those of `prepare`, which has dealt them out."""
+        """Row numbers per client; the tables are those of `prepare`, which has assigned them."""
         parts = rows_by_code(train.columns[OWNER], self.clients)
         return parts, None if test is None else rows_by_code(test.columns[OWNER], self.clients)
 

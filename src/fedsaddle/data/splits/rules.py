@@ -54,7 +54,7 @@ class ByColumn:
     """Each client holds rows of one value of a column.
 
     Without `clients`, each value is one client. With it, the clients are shared out among the values as
-    evenly as possible (one more to the values with most rows), and a value's rows are dealt evenly and
+    evenly as possible (one more to the values with most rows), and a value's rows are shared evenly and
     at random among its clients. Clients are in the order of the sorted values.
 
     Arguments:

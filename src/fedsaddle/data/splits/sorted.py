@@ -1,4 +1,4 @@
-"""A split by sorted labels, a part of the rows being dealt out at random (Hsu, Qi, Brown 2019)."""
+"""A split by sorted labels, with a part of the rows at random (Hsu, Qi, Brown 2019)."""
 
 from __future__ import annotations
 
