@@ -33,7 +33,13 @@ class DataSection(NamedSection):
     # share of each client's rows held out for the test, where the data have no official test rows; 0: the run is
     # measured on its training rows
     test_share: float = Field(0.2, ge=0, lt=1)
-    stratify: bool = False  # hold out that share of each class of each client, so that rare positives are in both parts
+    # share of each client's rows held out for validation: the run is measured on them as it goes, and its test rows at
+    # the end only; 0: none
+    validation_share: float = Field(0.0, ge=0, lt=1)
+    test_clients: list[str] = []  # clients whose rows are all for the test: nobody trains on them
+    stratify: bool = (
+        False  # hold out these shares of each class of each client, so that rare positives are in all parts
+    )
     # share of the second class in every minibatch, for data of two classes; rows are weighed back, so that the
     # objective stays the same; none: as they come
     positives_per_batch: float | None = Field(None, gt=0, lt=1)

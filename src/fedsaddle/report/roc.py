@@ -28,13 +28,13 @@ Rankings = Mapping[str, Ranking]  # by the model's name, the first one compared 
 
 def ranking_of(problem: object, model: Tensor, data: FederatedData, seed: int) -> Ranking | None:
     """The ranking of the test rows, or of the training rows where there are none; None without two classes."""
-    rows = data.train if data.test is None else data.test
+    rows, names = (data.train, data.names) if data.test is None else (data.test, data.test_names)
     if not isinstance(problem, Ranks) or len(data.classes) != 2 or rows.y.ndim > 1:
         return None
     scores = problem.ranking(model, rows.x)
     if scores is None:
         return None
-    return rank(scores.double().numpy(), rows.y.numpy(), rows.offsets, data.names, seed=seed)
+    return rank(scores.double().numpy(), rows.y.numpy(), rows.offsets, names, seed=seed)
 
 
 def table(rankings: Rankings, part: str) -> Table:

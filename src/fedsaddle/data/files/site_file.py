@@ -78,7 +78,7 @@ def read_site(
     groups = None if together is None else train.pop(together)
     if test is None:
         labels = _classes(train[target], target) if stratify else None
-        kept, held = hold_out([np.arange(n)], test_share, seed, labels, groups)
+        kept, _, held = hold_out([np.arange(n)], test_share, seed, labels, groups)
         return RawRows(names, target, train, kept[0], held[0])
     m = len(test[target])
     both = {name: np.concatenate([values, test[name]]) for name, values in train.items()}
