@@ -16,10 +16,9 @@ from fedsaddle.data.hold_out import HeldOut, check_shares, hold_out
 from fedsaddle.data.splits.partition import Parts
 from fedsaddle.data.splits.protocols import PreparesData, Split
 from fedsaddle.data.store import Ints, Stacked
-from fedsaddle.data.table import Array, Dataset, Encoded, Table
+from fedsaddle.data.encoded import Encoded
+from fedsaddle.data.table import ROW, Array, Dataset, Table
 from fedsaddle.errors import BadInput
-
-ROW = "row of the data set"  # a column
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,22 +126,27 @@ def federate(
     flag("stratify", stratify)
     dataset.check()
     prepared = isinstance(split, PreparesData)
-    if isinstance(split, PreparesData):
+    if isinstance(split, PreparesData):  # it looks at the features of all rows
+        everyone = [np.arange(len(dataset.train))]
+        dataset = dataset.settled(everyone, everyone, ("all rows",))
         dataset = split.prepare(_numbered(dataset), seed, test_share)
     parts, test_parts = split.assign(dataset.train, dataset.test, seed)
     names = split.names(dataset.train)
     order, stay = _order(test_clients, names)
     names, parts = tuple(names[i] for i in order), [parts[i] for i in order]
+    own_test = dataset.test is None or test_parts is None
     if dataset.test is None or test_parts is None:
         held = _held_out(dataset, parts, stay, test_share, validation_share, stratify, seed)
-        test_table, test_parts = dataset.train, held.test
+        test_parts = held.test
     else:
         if stay < len(parts):
             remedy = "these data have test rows of their own; leave it out, or load the rows without a test set"
             raise BadInput("test_clients", list(test_clients), remedy)
         held = _held_out(dataset, parts, stay, 0.0, validation_share, stratify, seed)
-        test_table = dataset.test
     _check_training(held.train[:stay], names, dataset.together, test_clients)
+    dataset = dataset.settled(held.train[:stay], parts[:stay], names[:stay], () if own_test else test_parts)
+    test_table = dataset.train if own_test else dataset.test
+    assert test_table is not None
     train = _part(dataset.train, held.train[:stay], "", prepared, allow_empty=False)
     validation = _part(dataset.train, held.validation[:stay], dataset.together, prepared)
     test = _part(test_table, test_parts, dataset.together, prepared)
@@ -219,7 +223,9 @@ class _Part(NamedTuple):
 
 def _part(table: Table, parts: Parts, together: str, prepared: bool, allow_empty: bool = True) -> _Part:
     at = np.concatenate(parts)
-    numbers = table.columns.get(ROW) if prepared else np.arange(len(table))
+    numbers = table.columns.get(ROW)
+    if numbers is None and not prepared:
+        numbers = np.arange(len(table))
     units = table.columns.get(together)
     stacked = Stacked.of(*_tensors(table), parts, allow_empty)
     return _Part(stacked, None if numbers is None else numbers[at], None if units is None else units[at])
@@ -229,7 +235,7 @@ def _numbered(dataset: Dataset) -> Dataset:
     """The data set with the row numbers in a column, for a split that leaves rows out."""
 
     def numbered(table: Table) -> Table:
-        return replace(table, columns={**table.columns, ROW: np.arange(len(table))})
+        return replace(table, columns={ROW: np.arange(len(table)), **table.columns})
 
     test = None if dataset.test is None else numbered(dataset.test)
     return replace(dataset, train=numbered(dataset.train), test=test)

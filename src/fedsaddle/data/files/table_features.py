@@ -31,14 +31,14 @@ class TableFeatures:
     how: Treatment
     site: str = "site"  # the name of the site column
 
-    def fit(self, train: Parts, names: Sequence[str]) -> tuple[Encoded, ...]:
+    def fit(self, train: Parts, names: Sequence[str]) -> FittedTable:
         """The encoding that the training rows of each site make; `names` are the sites."""
         rows = np.concatenate(train)
         ends = np.concatenate([[0], np.cumsum([len(part) for part in train])]).astype(np.int64)
         found = [feature for column in self.columns for feature in self._fit_column(column, rows, ends)]
         if self.how.site_intercept:
             found += site_features(self.site, names, np.diff(ends))
-        return tuple(found)
+        return FittedTable(tuple(found))
 
     def _fit_column(self, column: RawColumn, rows: Ints, ends: Ints) -> list[Encoded]:
         if column.numbers is None:
@@ -68,7 +68,7 @@ class TableFeatures:
         if sites:
             out[:, first:] = [feature.unknown for feature in sites]
             at = {feature.category: first + k for k, feature in enumerate(sites)}
-            for part, name in zip(clients, names, strict=True):
+            for part, name in zip(clients, names, strict=False):
                 if name in at:
                     out[part, first:] = 0.0
                     out[part, at[name]] = 1.0
@@ -86,6 +86,22 @@ class TableFeatures:
     def treated(self, **changes: object) -> TableFeatures:
         """The same columns with another treatment."""
         return replace(self, how=replace(self.how, **changes))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class FittedTable:
+    """The encoding of a table's columns."""
+
+    encoding: tuple[Encoded, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The features' names."""
+        return tuple(feature.name for feature in self.encoding)
+
+    def apply(self, pending: TableFeatures, clients: Parts, names: Sequence[str]) -> NDArray[np.float32]:
+        """All rows of a table as features."""
+        return pending.encode(self.encoding, clients, names)
 
 
 def _cells(column: RawColumn) -> NDArray[np.float64] | NDArray[np.int32]:
