@@ -70,6 +70,32 @@ class FederatedData:
         name = ("all rows",)
         return replace(self, train=one(self.train), validation=validation, test=test, names=name, test_names=name)
 
+    def with_features(self, keep: Sequence[bool]) -> FederatedData:
+        """The same rows with some of their features, in the same order."""
+        if len(keep) != len(self.encoding) or self.train.x.ndim != 2:
+            raise BadInput("len(keep)", len(keep), f"the rows have {len(self.encoding)} encoded features")
+        if all(keep):
+            return self
+        at = torch.from_numpy(np.flatnonzero(keep))
+
+        def some(rows: Stacked | None) -> Stacked | None:
+            return None if rows is None else replace(rows, x=rows.x.index_select(1, at))
+
+        train = some(self.train)
+        assert train is not None
+        return replace(
+            self,
+            train=train,
+            validation=some(self.validation),
+            test=some(self.test),
+            features=tuple(name for name, kept in zip(self.features, keep, strict=True) if kept),
+            encoding=tuple(feature for feature, kept in zip(self.encoding, keep, strict=True) if kept),
+        )
+
+    def without_test(self) -> FederatedData:
+        """The same data without the test rows."""
+        return replace(self, test=None, test_rows=None, test_units=None, test_names=self.names)
+
     def balanced(self, positives_per_batch: float) -> FederatedData:
         """The same data, drawn with a given share of positives in every minibatch of training rows.
 
