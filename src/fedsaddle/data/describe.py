@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsaddle.atomic import write_atomically
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.splits.client_names import visible_name
 from fedsaddle.data.store import Ints, Stacked
+from fedsaddle.errors import BadInput
+from fedsaddle.shown import visible
 
 SHOWN_CLIENTS = 20
 SHOWN_CLASSES = 3
@@ -69,12 +73,13 @@ class SplitReport:
     def text(self) -> str:
         """A table for the terminal, of the first 20 clients."""
         shown = min(len(self.names), SHOWN_CLIENTS)
-        width = max(6, *(len(name) for name in self.names[:shown]))
+        names = [visible(name) for name in self.names[:shown]]
+        width = max(6, *map(len, names))
         last = "most frequent labels" if self.label_counts is not None else "mean target"
         lines = [self.headline(), "", f"{'client':<{width}}  {'train':>8}  {'test':>8}  {last}"]
         for i in range(shown):
             sizes = f"{self.train_sizes[i]:>8,}  {self.test_sizes[i]:>8,}"
-            lines.append(f"{self.names[i]:<{width}}  {sizes}  {self._labels(i)}")
+            lines.append(f"{names[i]:<{width}}  {sizes}  {self._labels(i)}")
         if shown < len(self.names):
             lines.append(f"... and {len(self.names) - shown:,} more clients")
         return "\n".join(lines)
@@ -83,22 +88,26 @@ class SplitReport:
         """A chart of the label counts per client; the end of the name (.png, .svg, .pdf) sets the format."""
         from fedsaddle.data.split_chart import draw
 
-        figure = draw(self)
-        figure.savefig(path, dpi=150)
-        return Path(path)
+        where, figure, drawn = Path(path), draw(self), io.BytesIO()
+        kind = where.suffix.lstrip(".").lower() or "png"
+        if kind not in figure.canvas.get_supported_filetypes():
+            raise BadInput("path", str(path), "has an unknown picture format; end the name in .png, .svg or .pdf")
+        figure.savefig(drawn, format=kind, dpi=150)
+        write_atomically(where, drawn.getvalue())
+        return where
 
     def headline(self) -> str:
         """The whole split in two lines, or three for two classes."""
         total = f"{self.train_sizes.sum():,} training and {self.test_sizes.sum():,} test rows"
         unlike = "" if self.heterogeneity is None else f"; heterogeneity {self.heterogeneity:.3f} (0 = alike)"
         lines = (
-            f"{self.data}: {len(self.names):,} clients, {total}\n"
+            f"{visible(self.data)}: {len(self.names):,} clients, {total}\n"
             f"largest client / smallest client {self.size_ratio:.1f}{unlike}"
         )
         if self.positive_share is None:
             return lines
         alone = f"{self.single_class_clients:,} clients have a single class"
-        return f"{lines}\n{self.positive_share:.1%} of the training rows are '{self.classes[1]}'; {alone}"
+        return f"{lines}\n{self.positive_share:.1%} of the training rows are '{visible(self.classes[1])}'; {alone}"
 
     def _labels(self, i: int) -> str:
         if self.label_counts is None:
