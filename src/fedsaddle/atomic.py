@@ -2,22 +2,81 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from fedsaddle.errors import CannotWrite
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """The file appears with all of its content, or not at all, even if the power fails."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with open(draft, "wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(draft, path)
+DISK_FAILS = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EIO, errno.EFBIG)
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)  # Windows has the second one only
+_LONGEST = 150  # characters of a file's name in the name of its draft, which must not be too long
+
+
+def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """The file appears with all of its content, or not at all, even if the power fails.
+
+    A symbolic link at that place is replaced, not followed. `mode` are the rights of the file, less those that the user's
+    mask takes away.
+
+    Raises:
+        CannotWrite: if the disk is full or fails; what was there before is still there.
+    """
+    draft = path.with_name(f".{path.name[:_LONGEST]}.{os.getpid()}.tmp")
+    try:
+        with disk_failures(path):
+            draft.unlink(missing_ok=True)  # of an earlier process with this number
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, mode), "wb") as out:
+                out.write(content)
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(draft, path)
+    except BaseException:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
 
 
 def write_json(path: Path, content: Any) -> None:
     """JSON, atomically."""
     write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append a line to a file, whole or not at all; a symbolic link is not followed (OSError with ELOOP).
+
+    Raises:
+        CannotWrite: if the disk is full or fails; the file then ends as before.
+    """
+    with disk_failures(path):
+        number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _NO_LINKS, 0o666)
+        try:
+            before = os.fstat(number).st_size
+            try:
+                _write_all(number, f"{line}\n".encode())
+            except BaseException:
+                with suppress(OSError):
+                    os.ftruncate(number, before)
+                raise
+        finally:
+            os.close(number)
+
+
+def _write_all(number: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(number, content) :]
+
+
+@contextmanager
+def disk_failures(path: Path) -> Iterator[None]:
+    """Turn the errors of a disk that is full or fails into `CannotWrite`."""
+    try:
+        yield
+    except OSError as reason:
+        if reason.errno in DISK_FAILS:
+            raise CannotWrite(path, reason) from reason
+        raise

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fedsaddle import __version__
+from fedsaddle.commands.unexpected import explained, print_traceback
 from fedsaddle.config.registry import LISTED
-from fedsaddle.errors import BadInput, FedSaddleError
+from fedsaddle.errors import BadInput
+from fedsaddle.writable import require_path
 
 app = typer.Typer(
     add_completion=False,
@@ -20,7 +23,16 @@ app = typer.Typer(
     help="Federated learning when the average loss is the wrong objective.",
 )
 
-OutOption = Annotated[Path | None, typer.Option(help="Folder for the results.", show_default=False)]
+
+def _usable(parameter: typer.CallbackParam, path: Any) -> Any:
+    """Refuse paths that no file can have, such as very long ones, whatever the command does with them."""
+    for one in path if isinstance(path, list | tuple) else [path]:
+        if one is not None:
+            require_path(str(parameter.name), Path(one))
+    return path
+
+
+OutOption = Annotated[Path | None, typer.Option(help="Folder for the results.", show_default=False, callback=_usable)]
 SiteOption = Annotated[str | None, typer.Option(help="Column with the site.", show_default=False)]
 LabelOption = Annotated[str | None, typer.Option(help="Column with the label (two values).", show_default=False)]
 PositiveOption = Annotated[
@@ -40,7 +52,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the plots.")] = Path("fedsaddle-demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the plots.", callback=_usable)] = Path("fedsaddle-demo"),
     rounds: Annotated[int, typer.Option(help="Rounds for each algorithm.")] = 100,
 ) -> None:
     """Compare FedAvg, q-FedAvg, AFL and DRFA on real data at simulated sites: a table and plots."""
@@ -51,7 +63,9 @@ def demo(
 
 @app.command()
 def run(
-    config: Annotated[Path, typer.Argument(help="A TOML file (`fedsaddle init` writes one), or your own table.")],
+    config: Annotated[
+        Path, typer.Argument(help="A TOML file (`fedsaddle init` writes one), or your own table.", callback=_usable)
+    ],
     set: Annotated[
         list[str] | None, typer.Option("--set", help="Override a value, e.g. algorithm.local_steps=5.")
     ] = None,
@@ -79,8 +93,8 @@ def run(
 
 @app.command()
 def init(
-    path: Annotated[Path, typer.Argument(help="File to write.")] = Path("fedsaddle.toml"),
-    csv: Annotated[Path | None, typer.Option(help="Your own table, to train for the AUROC.")] = None,
+    path: Annotated[Path, typer.Argument(help="File to write.", callback=_usable)] = Path("fedsaddle.toml"),
+    csv: Annotated[Path | None, typer.Option(help="Your own table, to train for the AUROC.", callback=_usable)] = None,
     site: SiteOption = None,
     label: LabelOption = None,
     positive: PositiveOption = None,
@@ -120,8 +134,10 @@ def list_(
 
 @app.command()
 def compare(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
-    out: Annotated[Path | None, typer.Option(help="Write the comparison plot here.", show_default=False)] = None,
+    folders: Annotated[list[Path], typer.Argument(help="Folders of runs.", callback=_usable)],
+    out: Annotated[
+        Path | None, typer.Option(help="Write the comparison plot here.", show_default=False, callback=_usable)
+    ] = None,
     measure: Annotated[str | None, typer.Option(help="Plot this pooled measure.", show_default=False)] = None,
     x: Annotated[str, typer.Option(help="The x axis: round, exchanges, bytes_up, seconds ...")] = "round",
     as_json: JsonOption = False,
@@ -137,7 +153,7 @@ def reproduce(
     name: Annotated[str, typer.Argument(help="The figure to reproduce; without a name, list all.")] = "",
     quick: Annotated[bool, typer.Option(help="Use fewer seeds and rounds (about a minute).")] = False,
     as_json: JsonOption = False,
-    out: Annotated[Path, typer.Option(help="Folder for plots and figures.")] = Path("reproduced"),
+    out: Annotated[Path, typer.Option(help="Folder for plots and figures.", callback=_usable)] = Path("reproduced"),
 ) -> None:
     """Reproduce a figure of a paper, and report which of its claims hold."""
     from fedsaddle.commands.reproduce import reproduce as go
@@ -155,7 +171,7 @@ def doctor() -> None:
 
 deploy = typer.Typer(no_args_is_help=True, help="Run at real sites: set up, start, and try a deployment.")
 app.add_typer(deploy, name="deploy")
-FolderArgument = Annotated[Path, typer.Argument(help="The project's folder.")]
+FolderArgument = Annotated[Path, typer.Argument(help="The project's folder.", callback=_usable)]
 
 
 @deploy.command("init")
@@ -189,7 +205,9 @@ def deploy_start_server(folder: FolderArgument = Path(".")) -> None:
 @deploy.command("start-site")
 def deploy_start_site(
     name: Annotated[str, typer.Argument(help="The site's name in deployment.toml.")],
-    folder: Annotated[Path, typer.Argument(help="The project's folder, or the site's kit.")] = Path("."),
+    folder: Annotated[Path, typer.Argument(help="The project's folder, or the site's kit.", callback=_usable)] = Path(
+        "."
+    ),
 ) -> None:
     """Run a site in the foreground."""
     from fedsaddle.commands.deploy import kit_of, start
@@ -209,9 +227,9 @@ def deploy_flower(folder: FolderArgument = Path(".")) -> None:
 def deploy_try(
     sites: Annotated[int, typer.Option(help="Number of sites.")] = 4,
     config: Annotated[
-        Path | None, typer.Option(help="A config; by default DRFA on digits.", show_default=False)
+        Path | None, typer.Option(help="A config; by default DRFA on digits.", show_default=False, callback=_usable)
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("fedsaddle-try"),
+    out: Annotated[Path, typer.Option(help="Folder for the results.", callback=_usable)] = Path("fedsaddle-try"),
 ) -> None:
     """Run a whole deployment on this machine, with processes and TLS, and compare it with the simulation."""
     from fedsaddle.commands.deploy_try import deploy_try as go
@@ -239,14 +257,21 @@ def _options(
 
 
 def main() -> None:
-    """Run the command; print an error of the user in one line, without a traceback."""
+    """Run the command; print an error of the user or of the machine in one line, without a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a name that the terminal cannot show is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
     try:
         app(prog_name="fedsaddle")
-    except FedSaddleError as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(error.exit_code)
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)
+    except Exception as error:
+        found = explained(error)
+        if found is None:
+            raise
+        print_traceback(error)
+        typer.echo(f"error: {found[0]}", err=True)
+        sys.exit(found[1])

@@ -5,20 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from fedsaddle.shown import shortened, visible
+
 LONGEST_SHOWN = 400  # characters of a value in a message
+LONGEST_MESSAGE = 4000  # characters of a message
 
 
 class FedSaddleError(Exception):
-    """Anything the user can put right; the command line prints it in one line, without a traceback."""
+    """Anything the user can put right; the command line prints it in one line, without a traceback.
+
+    The message is one line: what cannot be printed in the names it quotes is escaped.
+    """
 
     exit_code = 2
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(shortened(visible(message), LONGEST_MESSAGE))
 
 
 class BadInput(FedSaddleError):
     """A value that cannot be: names the key, the value and the remedy."""
 
     def __init__(self, key: str, value: object, remedy: str) -> None:
-        super().__init__(f"{key} = {_shown(value)}: {remedy}")
+        super().__init__(f"{shortened(key, LONGEST_SHOWN)} = {_shown(value)}: {remedy}")
         self.key, self.value, self.remedy = key, value, remedy
 
 
@@ -29,7 +38,7 @@ def _shown(value: object) -> str:
     except Exception:  # such as a whole number with too many digits
         return f"<{type(value).__name__}>"
     said = " ".join(said.split()) if "\n" in said else said
-    return said if len(said) <= LONGEST_SHOWN else f"{said[: LONGEST_SHOWN // 2]} ... {said[-LONGEST_SHOWN // 2 :]}"
+    return shortened(said, LONGEST_SHOWN)
 
 
 @contextmanager
@@ -52,6 +61,15 @@ class MissingData(FedSaddleError):
 
 class BadCheckpoint(FedSaddleError):
     """A checkpoint that is corrupt, or that belongs to another run."""
+
+
+class CannotWrite(FedSaddleError):
+    """A file that cannot be written because the disk is full or fails; a run can be resumed when there is room."""
+
+    exit_code = 3
+
+    def __init__(self, path: object, reason: OSError) -> None:
+        super().__init__(f"{path}: cannot be written ({reason.strerror}); make room there, then resume the run")
 
 
 class Diverged(FedSaddleError):

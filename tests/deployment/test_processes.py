@@ -18,6 +18,7 @@ import pytest
 from fedsaddle.deployment.nvflare import processes
 from fedsaddle.errors import BadInput
 from fedsaddle.runs.interruption import terminate_as_interrupt
+from fedsaddle.runs.lock import FolderInUse, only_writer
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="expects the exit codes of POSIX signals")
 SLEEPS = "import time; time.sleep(60)"
@@ -149,7 +150,7 @@ def test_a_system_without_sighup(monkeypatch):
 HOLDS = """
 import sys, time
 from pathlib import Path
-from fedsaddle.deployment.nvflare.processes import only_writer
+from fedsaddle.runs.lock import only_writer
 with only_writer(Path(sys.argv[1])):
     print("ready", flush=True)
     time.sleep(60)
@@ -162,10 +163,10 @@ def test_one_job_at_a_time_writes_to_a_folder(tmp_path):
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"ready\n"
-        with pytest.raises(RuntimeError, match="another job writes to"), processes.only_writer(tmp_path, seconds=0.1):
+        with pytest.raises(FolderInUse, match=f"another run .process {holder.pid} on"), only_writer(tmp_path, 0.1):
             pass
     finally:
         holder.kill()
         holder.communicate()
-    with processes.only_writer(tmp_path, seconds=5.0):
+    with only_writer(tmp_path, seconds=5.0):
         pass

@@ -10,6 +10,7 @@ from fedsaddle.errors import BadInput
 from fedsaddle.report import plots
 from fedsaddle.report.tables import console, several_runs
 from fedsaddle.runs.folder import RunFolder
+from fedsaddle.writable import require_folder
 
 
 def compare(folders: list[Path], out: Path | None, as_json: bool, measure: str | None = None, x: str = "round") -> None:
@@ -26,10 +27,13 @@ def compare(folders: list[Path], out: Path | None, as_json: bool, measure: str |
         MissingData: if a folder contains no finished run.
         BadInput: if the runs have different measures and not all of them an AUROC, or a summary is damaged.
     """
+    if out is not None:
+        require_folder("out", out.parent)
     summaries: dict[str, dict[str, Any]] = {}
     histories: dict[str, list[dict[str, Any]]] = {}
     for folder in map(RunFolder, folders):
-        summary, history = folder.read_summary(), folder.history()
+        summary, history = folder.read_finished()
+        _check(folder, summary, history)
         name = folder.path.resolve().name
         name = name if name not in summaries else str(folder.path)
         summaries[name], histories[name] = summary, history
@@ -47,3 +51,24 @@ def compare(folders: list[Path], out: Path | None, as_json: bool, measure: str |
             plots.comparison(histories, out)
         else:
             plots.pooled(histories, measure, out, x=x)
+
+
+def _check(folder: RunFolder, summary: dict[str, Any], history: list[dict[str, Any]]) -> None:
+    """Refuse a run whose files lack figures, or hold something else in their place."""
+    remedy = "lacks figures that a run writes; its {} is damaged or of another version"
+    try:
+        several_runs({"run": summary})
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise BadInput("folders", str(folder.path), remedy.format("summary.json")) from None
+    try:
+        part, measure = plots.main_measure(history)
+        for statistic in ("worst", "mean", "std"):
+            for value in plots.curve(history, statistic, measure, part)[1]:
+                float(value)
+        for record in history:
+            for value in record.get("pooled", {}).values():
+                float(value)
+            for value in (record[unit] for unit in plots.UNITS):
+                float(value)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise BadInput("folders", str(folder.path), remedy.format("metrics.jsonl")) from None

@@ -24,6 +24,8 @@ from fedsaddle.report import plots
 from fedsaddle.report.progress import Progress
 from fedsaddle.report.tables import console
 from fedsaddle.runs.run import run
+from fedsaddle.shown import visible
+from fedsaddle.writable import make_folder, require_folder
 
 SEEDS = 3
 SITES = 10
@@ -43,12 +45,11 @@ def demo(out: Path, rounds: int) -> None:
         rounds: rounds of each run, at least 2.
 
     Raises:
-        BadInput: if `rounds` is below 2, or `out` is a file.
+        BadInput: if `rounds` is below 2, or `out` cannot be written to.
     """
     if rounds < 2:
         raise BadInput("rounds", rounds, "must be at least 2")
-    if out.exists() and not out.is_dir():
-        raise BadInput("out", str(out), "is a file; choose a folder")
+    require_folder("out", out)
     screen, began = console(), time.perf_counter()
     screen.print(
         f"1,797 handwritten digits (scikit-learn) at {SITES} sites, one of which scans them upside down.\n"
@@ -68,11 +69,11 @@ def demo(out: Path, rounds: int) -> None:
                 seeds.append(run(algorithm, data, rounds, seed=seed, watch=watch).history)
             histories[name] = mean_history(seeds)
     screen.print(_table(histories))
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder("out", out)
     plots.comparison(histories, out / "comparison.png", f"{SITES} sites, one of which scans upside down")
     plots.clients(histories, data.names, out / "sites.png")
     write_json(out / "results.json", {name: history[-1] for name, history in histories.items()})
-    screen.print(f"plots in {out} ({time.perf_counter() - began:.0f} s)", highlight=False)
+    screen.print(f"plots in {visible(out)} ({time.perf_counter() - began:.0f} s)", highlight=False, markup=False)
 
 
 def _problem() -> Supervised:

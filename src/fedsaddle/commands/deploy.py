@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from fedsaddle.atomic import write_atomically
@@ -10,6 +11,8 @@ from fedsaddle.config.schema import read_config
 from fedsaddle.deployment.preflight import require_deployable, require_nvflare
 from fedsaddle.deployment.project import EXAMPLE, FILE, read_project
 from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.shown import visible
+from fedsaddle.writable import make_folder, require_folder
 
 SITE_DATA = """[data]
 name = "file"                    # each site reads its own file: `data` under [sites.NAME] of deployment.toml
@@ -25,9 +28,10 @@ def init(folder: Path, sites: int, server: str) -> None:
     """Write deployment.toml and, if there is none, fedsaddle.toml."""
     if sites < 2:
         raise BadInput("--sites", sites, "a federation needs at least two sites")
-    if (folder / FILE).exists():
+    require_folder("folder", folder)
+    if os.path.lexists(folder / FILE):
         raise BadInput("folder", str(folder), f"already has a {FILE}; choose another folder")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder("folder", folder)
     listed = "".join(f'[sites.site-{i}]\ndata = "/path/at/site-{i}/rows.csv"\n\n' for i in range(1, sites + 1))
     text = EXAMPLE.format(
         name=_slug(folder.resolve().name),
@@ -39,11 +43,12 @@ def init(folder: Path, sites: int, server: str) -> None:
     )
     write_atomically(folder / FILE, text.encode())
     config = folder / "fedsaddle.toml"
-    if not config.exists():
+    if not os.path.lexists(config):
         head, _, rest = CONFIG.partition("[data]")
         run = head + SITE_DATA + "\n[model]" + rest.partition("[model]")[2]
         write_atomically(config, run.replace("sampled_clients = 10", f"sampled_clients = {sites:<2}").encode())
-    print(f"written to {folder}; fill in the sites and their paths, then run: fedsaddle deploy provision {folder}")
+    where = visible(folder)
+    print(f"written to {where}; fill in the sites and their paths, then run: fedsaddle deploy provision {where}")
 
 
 def provision(folder: Path) -> None:
@@ -54,11 +59,12 @@ def provision(folder: Path) -> None:
 
     project = read_project(folder)
     require_deployable(read_config(folder / project.deployment.config))
+    require_folder("folder", folder / KITS)
     new = make(project, folder)
     for kit in new:
-        print(f"made {kit}")
+        print(f"made {visible(kit)}")
     if not new:
-        print(f"all kits already exist in {folder / KITS}; updated their settings")
+        print(f"all kits already exist in {visible(folder / KITS)}; updated their settings")
 
 
 def flower(folder: Path) -> None:
@@ -68,11 +74,13 @@ def flower(folder: Path) -> None:
 
     project = read_project(folder)
     require_deployable(read_config(folder / project.deployment.config))
+    require_folder("folder", folder)
     app, d = write_flower(project, folder), project.deployment
     keys = app.parent / KEYS
     if not write_keys(keys, d.server, project.names, d.certificate_days) and not keys.is_dir():
         print("no certificates made: install Flower first (pip install 'fedsaddle[flower]'), or use your own")
-    print(f"written to {app.parent}; start SuperLink and SuperNodes, then run: flwr run {app} NAME-OF-SUPERLINK")
+    where = visible(app.parent)
+    print(f"written to {where}; start SuperLink and SuperNodes, then run: flwr run {visible(app)} NAME-OF-SUPERLINK")
 
 
 def start(kit: Path) -> int:

@@ -21,6 +21,7 @@ from fedsaddle.errors import BadInput
 from fedsaddle.report.tables import console, one_run
 from fedsaddle.runs.interruption import terminate_as_interrupt
 from fedsaddle.runs.run import run
+from fedsaddle.writable import require_folder
 
 CONFIG = """\
 [data]
@@ -48,11 +49,14 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
     require_nvflare()
     if sites < 2:
         raise BadInput("--sites", sites, "a federation needs at least two sites")
+    require_folder("--out", out)
     if out.exists() and any(out.iterdir()):
         raise BadInput("--out", str(out), "is not empty; choose another folder")
     from fedsaddle.deployment.nvflare import processes
     from fedsaddle.deployment.nvflare.provision import KITS, provision
 
+    if config is not None:
+        read_config(config)
     clock, screen = time.monotonic(), console()
 
     def say(text: str) -> None:
@@ -60,8 +64,8 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
 
     with terminate_as_interrupt(), tempfile.TemporaryDirectory(prefix="fedsaddle-") as name, ExitStack() as stack:
         folder = Path(name)
-        text = CONFIG.format(sites=sites) if config is None else config.read_text()
-        write_atomically(folder / "fedsaddle.toml", text.encode())
+        text = CONFIG.format(sites=sites).encode() if config is None else config.read_bytes()
+        write_atomically(folder / "fedsaddle.toml", text)
         settings = read_config(folder / "fedsaddle.toml")
         require_deployable(settings)
         built = build(settings)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from fedsaddle.atomic import write_atomically
 from fedsaddle.commands.table_config import TableConfig
 from fedsaddle.errors import BadInput
+from fedsaddle.shown import visible
+from fedsaddle.writable import require_folder, require_path
 
 EXAMPLE = """\
 # fedsaddle run THIS-FILE        (fedsaddle list shows all names)
@@ -50,9 +53,11 @@ name = "vectorised"              # or "serial"
 
 def init(path: Path, table: TableConfig | None = None) -> None:
     """Write the example config, or one for your own table; never overwrite a file."""
-    if path.exists():
+    require_path("path", path)
+    if os.path.lexists(path):
         raise BadInput("path", str(path), "already exists; choose another name")
     if not path.parent.is_dir():
         raise BadInput("path", str(path), "its folder does not exist; create it first")
+    require_folder("path", path.parent)
     write_atomically(path, (EXAMPLE if table is None else table.to_toml()).encode())
-    print(f"written to {path}; run it with: fedsaddle run {path}")
+    print(f"written to {visible(path)}; run it with: fedsaddle run {visible(path)}")

@@ -12,6 +12,8 @@ import typer
 
 from fedsaddle.config.registry import entry, find
 from fedsaddle.reproductions.names import FIGURES
+from fedsaddle.shown import visible
+from fedsaddle.writable import require_folder
 
 if TYPE_CHECKING:
     from fedsaddle.reproductions.curves import Runs
@@ -26,6 +28,7 @@ def reproduce(name: str, quick: bool, as_json: bool, out: Path) -> None:
         _print_names(as_json)
         return
     entry(FIGURES, "reproduce", name)
+    require_folder("out", out / name)
     from fedsaddle.report.tables import console
     from fedsaddle.reproductions import outcome
 
@@ -42,7 +45,7 @@ def reproduce(name: str, quick: bool, as_json: bool, out: Path) -> None:
     else:
         screen = console()
         screen.print(outcome.table(figure, claims))
-        screen.print(f"written to {out / name}", highlight=False, soft_wrap=True)
+        screen.print(f"written to {visible(out / name)}", highlight=False, markup=False, soft_wrap=True)
 
 
 def run_figure(figure: Figure, title: str, workers: int | None = None) -> Runs:

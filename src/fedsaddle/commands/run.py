@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from fedsaddle.commands.model_loader import write_loader
 from fedsaddle.commands.table_config import TableConfig
 from fedsaddle.config.build import Experiment, build, build_algorithm, precision
 from fedsaddle.config.schema import Config, NamedSection, ProblemSection, config_with, read_config
+from fedsaddle.config.toml_files import parse_toml
 from fedsaddle.data.describe import describe
 from fedsaddle.errors import BadInput, Diverged
 from fedsaddle.metrics.ranking import Ranking
@@ -23,9 +23,12 @@ from fedsaddle.report.progress import Progress
 from fedsaddle.report.tables import console, one_run
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.interruption import Interruption, terminate_as_interrupt
+from fedsaddle.runs.lock import require_unused
 from fedsaddle.runs.result import Result
 from fedsaddle.runs.resume import require_same_config
 from fedsaddle.runs.run import run as run_loop
+from fedsaddle.shown import visible
+from fedsaddle.writable import require_folder
 
 INTERRUPTED = 130
 BASELINE = "FedAvg"  # the comparison of a run for the AUROC
@@ -34,8 +37,10 @@ BASELINE = "FedAvg"  # the comparison of a run for the AUROC
 def run(path: Path, changes: list[str], out: Path | None, resume: bool, table: TableConfig | None = None) -> int:
     """Run a config, or a generated one for your own table; return the exit code."""
     text = None if table is None else table.to_toml()
-    config = read_config(path, changes) if text is None else config_with(tomllib.loads(text), changes)
+    config = read_config(path, changes) if text is None else config_with(parse_toml(text), changes)
     folder = RunFolder(out or Path("runs") / path.stem)
+    require_folder("out", folder.path)
+    require_unused(folder.path)
     if config.engine.name == "nvflare":
         return _run_at_sites(config, path, folder.path, resume, table)
     if resume:
@@ -84,7 +89,7 @@ class Simulation:
         screen.print(one_run(result.summary))
         if self.rankings:
             screen.print(roc.table(self.rankings, self._part))
-        screen.print(f"written to {self.folder.path}", highlight=False, markup=False, soft_wrap=True)
+        screen.print(f"written to {visible(self.folder.path)}", highlight=False, markup=False, soft_wrap=True)
         if result.summary["stopped"] == "interrupted" or self.baseline_interrupted:
             text = f"interrupted after round {result.summary['rounds']}; continue with --resume"
             self.errors.print(text, highlight=False)
@@ -153,7 +158,7 @@ class Simulation:
                 theirs = self._run(other, plain, self.folder.baseline, progress, main=False)
         except Diverged as reason:
             text = f"warning: {BASELINE} diverged ({reason}); there is no comparison"
-            self.errors.print(text, highlight=False, soft_wrap=True)
+            self.errors.print(text, highlight=False, markup=False, soft_wrap=True)
             return {}
         if theirs.summary["stopped"] == "interrupted":
             self.baseline_interrupted = True

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import secrets
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -13,12 +13,19 @@ from fedsaddle.atomic import write_json
 from fedsaddle.config.schema import Config
 from fedsaddle.deployment.preflight import require_deployable, require_nvflare
 from fedsaddle.deployment.project import Project, read_project
-from fedsaddle.errors import BadInput, FedSaddleError, MissingData
+from fedsaddle.errors import BadCheckpoint, BadInput, FedSaddleError, MissingData
 from fedsaddle.report import plots
 from fedsaddle.report.progress import Progress
 from fedsaddle.report.tables import console, of_sites, one_run
 from fedsaddle.runs.folder import RunFolder
+from fedsaddle.runs.lock import only_writer
 from fedsaddle.runs.resume import require_same_config
+from fedsaddle.runs.stored import read_object
+from fedsaddle.shown import visible
+from fedsaddle.writable import make_folder
+
+if TYPE_CHECKING:
+    from fedsaddle.deployment.nvflare.session import NVFlareSession
 
 
 class RunEnded(FedSaddleError):
@@ -35,17 +42,29 @@ def run_deployed(config: Config, path: Path, out: Path, resume: bool) -> int:
     require_deployable(config)
     from fedsaddle.deployment.nvflare.provision import KITS
     from fedsaddle.deployment.nvflare.session import NVFlareSession
-    from fedsaddle.deployment.nvflare.supervise import Supervisor
 
-    project, errors = read_project(path.parent), Console(stderr=True)
+    project = read_project(path.parent)
 
     def connect() -> NVFlareSession:
         return NVFlareSession(project.admin, path.parent / KITS / project.admin, project.deployment.patience)
 
     connect()  # fail before anything is written if there is no kit
     folder = RunFolder(out)
+    make_folder("out", out)
+    folder.refuse_links()
+    with only_writer(out):
+        _follow(config, project, folder, resume, connect)
+    return 0
+
+
+def _follow(
+    config: Config, project: Project, folder: RunFolder, resume: bool, connect: Callable[[], NVFlareSession]
+) -> None:
+    """Run at the sites to the end, then print and plot."""
+    from fedsaddle.deployment.nvflare.supervise import Supervisor
+
     name = resumed_name(config, folder) if resume else new_name(config, folder)
-    with Progress(errors, config.run.rounds, config.algorithm.name) as progress:
+    with Progress(Console(stderr=True), config.run.rounds, config.algorithm.name) as progress:
         progress.say(f"run {name} at {len(project.names)} sites: {', '.join(project.names)}")
 
         def on_record(record: dict[str, Any]) -> None:
@@ -55,18 +74,16 @@ def run_deployed(config: Config, path: Path, out: Path, resume: bool) -> int:
             progress(record["round"], record)
 
         supervisor = Supervisor(project, connect, config, name, progress.say, on_record, resumed=resume)
-        outcome = supervisor.go(out)
+        outcome = supervisor.go(folder.path)
     if outcome["code"]:
         raise RunEnded(outcome["message"], outcome["code"])
     finish(config, project, folder)
-    return 0
 
 
 def new_name(config: Config, folder: RunFolder) -> str:
     """Choose a name for the run at server and sites; write it and the config to the run's folder."""
     if folder.deployment.exists() or folder.holds_run:
         raise BadInput("out", str(folder.path), "holds a run already; resume it, or choose another folder")
-    folder.path.mkdir(parents=True, exist_ok=True)
     slug = "".join(c if c.isascii() and c.isalnum() else "-" for c in folder.path.name.lower()).strip("-") or "run"
     name = f"{slug[:40]}-{secrets.token_hex(3)}"
     folder.write_config(config.model_dump(mode="json"))
@@ -80,16 +97,19 @@ def resumed_name(config: Config, folder: RunFolder) -> str:
         where = str(folder.path)
         raise MissingData(f"--out = {where!r}: no deployed run to resume there; leave out --resume to start one")
     require_same_config(config, folder)
-    return str(json.loads(folder.deployment.read_text())["run"])
+    try:
+        return str(read_object(folder.deployment)["run"])
+    except (ValueError, KeyError) as reason:
+        raise BadCheckpoint(f"{folder.deployment} is damaged ({reason}); choose another --out") from None
 
 
 def finish(config: Config, project: Project, folder: RunFolder) -> None:
     """Print the tables and write the plots."""
-    summary, history, name = folder.read_summary(), folder.history(), config.algorithm.name
+    (summary, history), name = folder.read_finished(), config.algorithm.name
     plots.progress(history, folder.picture("progress"), name)
     plots.clients({name: history}, project.names, folder.picture("clients"))
     plots.mixture(history, project.names, folder.picture("mixture"))
     screen = console()
     screen.print(one_run(summary))
     screen.print(of_sites(summary))
-    screen.print(f"written to {folder.path}", highlight=False, markup=False, soft_wrap=True)
+    screen.print(f"written to {visible(folder.path)}", highlight=False, markup=False, soft_wrap=True)

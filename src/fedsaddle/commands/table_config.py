@@ -142,5 +142,6 @@ class TableConfig:
 
 
 def toml_string(text: str) -> str:
-    """A string in TOML syntax."""
-    return json.dumps(text, ensure_ascii=False)
+    """A string in TOML syntax; what cannot be printed is escaped."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in quoted)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fedsaddle.config.toml_files import DEEPEST, TooDeep, parse_toml, read_toml
 from fedsaddle.config.validate import to_bad_input
 from fedsaddle.errors import BadInput, MissingData, within
 from fedsaddle.metrics.selection import Selection
 from fedsaddle.metrics.target import Target
 
+MAX_ROUNDS = 1_000_000_000
 _STRICT = ConfigDict(extra="forbid", strict=True)
 _OPEN = ConfigDict(extra="allow", strict=True)
 
@@ -66,11 +67,13 @@ class RunSection(BaseModel):
     """[run]: length, seed, evaluation and checkpoints."""
 
     model_config = _STRICT
-    rounds: int = Field(100, ge=1)  # how many; may change when resuming
+    rounds: int = Field(100, ge=1, le=MAX_ROUNDS)  # how many; may change when resuming
     seed: int = Field(0, ge=0, lt=2**64)  # draws the split, the model and everything else
-    evaluate_every: int = Field(1, ge=1)  # rounds between evaluations; the last round is always evaluated
+    evaluate_every: int = Field(
+        1, ge=1, le=MAX_ROUNDS
+    )  # rounds between evaluations; the last round is always evaluated
     evaluate_train: bool = False  # measure the training rows each time, not only at the end
-    checkpoint_every: int = Field(10, ge=1)  # rounds between checkpoints
+    checkpoint_every: int = Field(10, ge=1, le=MAX_ROUNDS)  # rounds between checkpoints
     measures: list[str | dict[str, Any]] = []  # more figures: names, or tables with a name
     target: str | None = None  # stop early: `"worst accuracy >= 0.5"`
     # measure of the validation rows that chooses the round whose model is kept: `"auroc"`, `"worst loss"`; none: the
@@ -87,8 +90,8 @@ class EngineSection(BaseModel):
 
     model_config = _STRICT
     name: Literal["vectorised", "serial", "nvflare"] = "vectorised"  # `nvflare`: real sites
-    chunk: int | None = Field(None, ge=1)  # clients in one step of the vectorised engine; none: by rule
-    workers: int | None = Field(None, ge=1)  # threads of the vectorised engine; none: by rule
+    chunk: int | None = Field(None, ge=1, le=1 << 20)  # clients in one step of the vectorised engine; none: by rule
+    workers: int | None = Field(None, ge=1, le=1 << 20)  # threads of the vectorised engine; none: by rule
     compile: bool = False  # compile the gradient with `torch.compile`; for `problem.name = "supervised"` only
 
 
@@ -109,13 +112,9 @@ class Config(BaseModel):
 def read_config(path: Path, changes: list[str] | None = None) -> Config:
     """Read a TOML file, apply `a.b=c` changes and validate it."""
     try:
-        content = tomllib.loads(path.read_text())
+        content = read_toml("config", path)
     except FileNotFoundError:
         raise MissingData(f"config = {str(path)!r}: the file does not exist; `fedsaddle init` writes one") from None
-    except OSError as error:
-        raise BadInput("config", str(path), f"cannot be read ({error.strerror}); name a TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput("config", str(path), f"is not valid TOML: {error}") from None
     return config_with(content, changes)
 
 
@@ -148,11 +147,13 @@ def apply_change(content: dict[str, Any], change: str) -> None:
     """Apply `--set algorithm.local_steps=5`; a value that is not valid TOML is a string."""
     path, equals, text = change.partition("=")
     keys = [k.strip() for k in path.split(".")]
-    if not equals or not all(keys):
+    if not equals or not all(keys) or len(keys) > DEEPEST:
         raise BadInput("--set", change, "write it like algorithm.local_steps=5")
     try:
-        value = tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
+        value = parse_toml(f"v = {text}")["v"]
+    except TooDeep as error:
+        raise BadInput("--set", change, f"has {error}; write it like algorithm.local_steps=5") from None
+    except ValueError:
         value = text
     for key in keys[:-1]:
         content = content.setdefault(key, {})

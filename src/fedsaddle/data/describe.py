@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsaddle.atomic import write_atomically
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.splits.client_names import visible_name
 from fedsaddle.data.store import Ints, Stacked
+from fedsaddle.errors import BadInput
+from fedsaddle.shown import visible
 
 SHOWN_CLIENTS = 20
 SHOWN_CLASSES = 3
@@ -73,7 +77,8 @@ class SplitReport:
     def text(self) -> str:
         """A table for the terminal, of the first 20 clients."""
         shown = min(len(self.names), SHOWN_CLIENTS)
-        width = max(6, *(len(name) for name in (*self.names[:shown], *self.test_clients)))
+        names = [visible(name) for name in self.names[:shown]]
+        width = max(6, *map(len, (*names, *map(visible, self.test_clients))))
         last = "most frequent labels" if self.label_counts is not None else "mean target"
         sizes = {"train": self.train_sizes, "validation": self.validation_sizes, "test": self.test_sizes}
         there = {part: found for part, found in sizes.items() if found is not None}
@@ -81,21 +86,25 @@ class SplitReport:
         lines = [self.headline(), "", f"{'client':<{width}}  {head}  {last}"]
         for i in range(shown):
             cells = "  ".join(f"{found[i]:>{_width(part)},}" for part, found in there.items())
-            lines.append(f"{self.names[i]:<{width}}  {cells}  {self._labels(i)}")
+            lines.append(f"{names[i]:<{width}}  {cells}  {self._labels(i)}")
         if shown < len(self.names):
             lines.append(f"... and {len(self.names) - shown:,} more clients")
         for name, rows in self.test_clients.items():
             cells = "  ".join(f"{rows if part == 'test' else 0:>{_width(part)},}" for part in there)
-            lines.append(f"{name:<{width}}  {cells}  test only")
+            lines.append(f"{visible(name):<{width}}  {cells}  test only")
         return "\n".join(lines)
 
     def plot(self, path: str | Path) -> Path:
         """A chart of the label counts per client; the end of the name (.png, .svg, .pdf) sets the format."""
         from fedsaddle.data.split_chart import draw
 
-        figure = draw(self)
-        figure.savefig(path, dpi=150)
-        return Path(path)
+        where, figure, drawn = Path(path), draw(self), io.BytesIO()
+        kind = where.suffix.lstrip(".").lower() or "png"
+        if kind not in figure.canvas.get_supported_filetypes():
+            raise BadInput("path", str(path), "has an unknown picture format; end the name in .png, .svg or .pdf")
+        figure.savefig(drawn, format=kind, dpi=150)
+        write_atomically(where, drawn.getvalue())
+        return where
 
     def headline(self) -> str:
         """The whole split in two lines, or three for two classes."""
@@ -104,13 +113,13 @@ class SplitReport:
         total = f"{self.train_sizes.sum():,} training{held} and {tested:,} test rows"
         unlike = "" if self.heterogeneity is None else f"; heterogeneity {self.heterogeneity:.3f} (0 = alike)"
         lines = (
-            f"{self.data}: {len(self.names):,} clients, {total}\n"
+            f"{visible(self.data)}: {len(self.names):,} clients, {total}\n"
             f"largest client / smallest client {self.size_ratio:.1f}{unlike}"
         )
         if self.positive_share is None:
             return lines
         alone = f"{self.single_class_clients:,} clients have a single class"
-        return f"{lines}\n{self.positive_share:.1%} of the training rows are '{self.classes[1]}'; {alone}"
+        return f"{lines}\n{self.positive_share:.1%} of the training rows are '{visible(self.classes[1])}'; {alone}"
 
     def _labels(self, i: int) -> str:
         if self.label_counts is None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
-import tomllib
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedsaddle.atomic import write_json
+from fedsaddle.config.toml_files import read_toml
 from fedsaddle.config.validate import to_bad_input
 from fedsaddle.deployment.courier import Patience
 from fedsaddle.errors import BadInput, MissingData
@@ -111,11 +110,9 @@ def read_project(folder: Path) -> Project:
     """Read the deployment.toml of a folder; raise `BadInput` for the first error."""
     path = folder / FILE
     try:
-        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = read_toml("deployment", path)
     except FileNotFoundError:
         raise MissingData(f"{path}: the file does not exist; `fedsaddle deploy init` writes one") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput("deployment", str(path), f"is not valid TOML: {error}") from None
     try:
         project = Project(**content)
     except ValidationError as error:

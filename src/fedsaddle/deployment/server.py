@@ -22,9 +22,11 @@ from fedsaddle.metrics.selection import Selection
 from fedsaddle.metrics.target import Target
 from fedsaddle.runs.fingerprint import remote_fingerprint, shared_fingerprint
 from fedsaddle.runs.folder import RunFolder
+from fedsaddle.runs.lock import only_writer
 from fedsaddle.runs.loop import Loop, Settings, Watch
 from fedsaddle.runs.result import Result
 from fedsaddle.runs.resume import require_same_config
+from fedsaddle.writable import make_folder
 
 log = logging.getLogger("fedsaddle.server")
 
@@ -39,10 +41,15 @@ class DeployedRun:
     out: Path
     patience: Patience
 
-    def go(self, transport: Transport, watch: Watch | None = None) -> Result:
-        """Agree with the sites and run; continue from the newest checkpoint in the folder, if there is one."""
+    def go(self, transport: Transport, watch: Watch | None = None, wait: float = 0.0) -> Result:
+        """Agree with the sites and run; continue from the newest checkpoint in the folder, if there is one.
+
+        Wait up to `wait` seconds for another process that writes to the folder.
+        """
         require_deployable(self.config)
-        with log_to_folder(log, self.out):
+        make_folder("out", self.out)
+        RunFolder(self.out).refuse_links()
+        with only_writer(self.out, wait), log_to_folder(log, self.out):
             try:
                 return self._go(transport, watch)
             except FedSaddleError as reason:
@@ -60,7 +67,7 @@ class DeployedRun:
         if not resumes:
             folder.begin([])
         for reason in loop.resume():
-            log.warning("%s; using the checkpoint before it", reason)
+            log.warning("%s", reason)
         folder.write_config(self.config.model_dump(mode="json"))
         if loop.done:
             log.info("resuming after round %d", loop.done)

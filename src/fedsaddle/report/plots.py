@@ -13,6 +13,8 @@ from matplotlib.figure import Figure
 from fedsaddle.atomic import write_atomically
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.target import main_part_name, pooled_part
+from fedsaddle.shown import visible
+from fedsaddle.writable import make_folder
 
 UNITS = {
     "round": "round",
@@ -36,7 +38,7 @@ def save(figure: Figure, path: Path) -> Path:
     kind = path.suffix.lstrip(".").lower() or "png"
     if kind not in figure.canvas.get_supported_filetypes():
         raise BadInput("path", str(path), "has an unknown picture format; end the name in .png, .svg or .pdf")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder("path", path.parent)
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, dpi=130)
     write_atomically(path, buffer.getvalue())
@@ -44,8 +46,8 @@ def save(figure: Figure, path: Path) -> Path:
 
 
 def label(name: str) -> str:
-    """A name for matplotlib, with dollar signs escaped: they would start a formula."""
-    return name.replace("$", r"\$")
+    """A name for matplotlib: visible, and with dollar signs escaped, as they would start a formula."""
+    return visible(name).replace("$", r"\$")
 
 
 def axes_of(figure: Figure, rows: int = 1, columns: int = 1) -> list[Axes]:

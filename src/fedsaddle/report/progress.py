@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from fedsaddle.metrics.target import main_part
+from fedsaddle.shown import visible
 
 
 class Progress:
@@ -26,7 +28,7 @@ class Progress:
             transient=True,
             disable=not console.is_terminal,
         )
-        self.task = self.bar.add_task(title, total=rounds, worst="")
+        self.task = self.bar.add_task(escape(visible(title)), total=rounds, worst="")
 
     def __enter__(self) -> Progress:
         self.bar.start()
@@ -49,4 +51,4 @@ class Progress:
 
     def warn(self, message: str) -> None:
         """Print a warning above the bar."""
-        self.console.print(f"warning: {message}", highlight=False, markup=False, soft_wrap=True)
+        self.console.print(f"warning: {visible(message)}", highlight=False, markup=False, soft_wrap=True)

@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from rich.markup import escape
 from rich.table import Table
 from torch import Tensor
 
 from fedsaddle.atomic import write_atomically, write_json
+from fedsaddle.csv_cells import safe_cell
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.metrics.ranking import Floats, Ranking, RankingFigures, difference, rank
 from fedsaddle.problems.protocols import Ranks
 from fedsaddle.report.plots import COLOURS, axes_of, label, save
+from fedsaddle.report.tables import cell
 
 MAX_SITES = 20  # in the terminal's table and in the plot
 MAX_POINTS = 400  # of a curve in roc.json
@@ -43,7 +44,7 @@ def table(rankings: Rankings, part: str) -> Table:
     shown = Table(title=f"AUROC, {part} rows, with 95 % intervals", title_justify="left", caption_justify="left")
     shown.add_column("site")
     for head in ("rows", "positives", *rankings):
-        shown.add_column(escape(head), justify="right")
+        shown.add_column(cell(head), justify="right")
     for i, site in enumerate(first.clients[:MAX_SITES]):
         shown.add_row(*_cells(site), *(auroc_text(r.clients[i]) for r in rankings.values()))
     if len(first.clients) > MAX_SITES:
@@ -61,7 +62,7 @@ def caption(rankings: Rankings) -> str:
     some = f"{single} of {len(first.clients)} sites have a single class and no curve of their own"
     sentences = [some if single else "every site with rows has both classes"]
     if gap := _difference(rankings):
-        one, other = list(rankings)[:2]
+        one, other = map(cell, list(rankings)[:2])
         sentences.append(f"pooled AUROC, {one} minus {other}: {gap[0]:+.4f} [{gap[1]:+.4f}, {gap[2]:+.4f}]")
     return "\n".join(sentences)
 
@@ -78,11 +79,13 @@ def write(rankings: Rankings, part: str, out: Path) -> dict[str, Any]:
     first = next(iter(rankings.values()))
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["site", "rows", "positives", *(f"{n} {k}" for n in rankings for k in ("AUROC", "low", "high"))])
+    rows.writerow(
+        ["site", "rows", "positives", *(safe_cell(f"{n} {k}") for n in rankings for k in ("AUROC", "low", "high"))]
+    )
     for i, site in enumerate((*first.clients, first.pooled)):
         models = [(*r.clients, r.pooled)[i] for r in rankings.values()]
         cells = ["" if v is None else f"{v:.6f}" for m in models for v in (m.auroc, m.low, m.high)]
-        rows.writerow([site.name, site.positives + site.negatives, site.positives, *cells])
+        rows.writerow([safe_cell(site.name), site.positives + site.negatives, site.positives, *cells])
     write_atomically(out / "roc.csv", text.getvalue().encode())
     gap = _difference(rankings)
     content: dict[str, Any] = {
@@ -119,7 +122,7 @@ def _difference(rankings: Rankings) -> tuple[float, float, float] | None:
 
 
 def _cells(site: RankingFigures) -> tuple[str, str, str]:
-    return escape(site.name), f"{site.positives + site.negatives:,}", f"{site.positives:,}"
+    return cell(site.name), f"{site.positives + site.negatives:,}", f"{site.positives:,}"
 
 
 def _points(curve: tuple[Floats, Floats] | None) -> dict[str, list[float]] | None:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from fedsaddle.metrics.spread import STATISTICS
 from fedsaddle.metrics.target import main_part, pooled_part
+from fedsaddle.shown import visible
 
 Summary = Mapping[str, Any]
 
@@ -19,6 +20,11 @@ def console() -> Console:
     """A console on standard output; 120 columns wide where it is not a terminal."""
     console = Console()
     return console if console.is_terminal else Console(width=120)
+
+
+def cell(name: object) -> str:
+    """A name as text of a table: visible, and without the square brackets' meaning."""
+    return escape(visible(name))
 
 
 def megabytes(n: int) -> str:
@@ -34,9 +40,9 @@ def megabytes(n: int) -> str:
 def one_run(summary: Summary) -> Table:
     """The summary of a run: every measure and statistic, and the costs."""
     ledger = summary["ledger"]
-    title = f"{summary['algorithm']}: {summary['rounds']} rounds, {summary['stopped']}"
+    title = f"{cell(summary['algorithm'])}: {summary['rounds']} rounds, {cell(summary['stopped'])}"
     if summary.get("target_round"):
-        title += f" ({summary['target']} in round {summary['target_round']})"
+        title += f" ({cell(summary['target'])} in round {summary['target_round']})"
     cost = (
         f"{ledger['exchanges']:,} exchanges, {megabytes(ledger['bytes_down'])} down, "
         f"{megabytes(ledger['bytes_up'])} up, {ledger['samples']:,} samples, {summary['seconds']:.1f} s"
@@ -52,7 +58,7 @@ def one_run(summary: Summary) -> Table:
         table.add_column(statistic, justify="right")
     for part in ("test", "validation", "train"):
         for measure, values in summary.get(part, {}).items():
-            table.add_row(f"{part} {measure}", *(f"{values[s]:.4f}" for s in STATISTICS))
+            table.add_row(f"{part} {cell(measure)}", *(f"{values[s]:.4f}" for s in STATISTICS))
     return table
 
 
@@ -62,17 +68,18 @@ def _with_errors(pooled: Mapping[str, float]) -> list[str]:
     for name, value in pooled.items():
         if not (name.endswith("_error") and name.removesuffix("_error") in pooled):
             error = pooled.get(f"{name}_error")
-            texts.append(f"{name} {value:.4g}" if error is None else f"{name} {value:.4g} ± {error:.2g}")
+            shown = cell(name)
+            texts.append(f"{shown} {value:.4g}" if error is None else f"{shown} {value:.4g} ± {error:.2g}")
     return texts
 
 
 def of_sites(summary: Summary) -> Table:
     """A deployed run site by site: replies, faults, bytes sent, and the fields that the server sees per site."""
     fields = [name for name, visibility in summary["ledger"]["fields"].items() if visibility != "averaged"]
-    visible = ", ".join(fields) or "nothing"
+    seen = cell(", ".join(fields) or "nothing")
     table = Table(
         title="sites",
-        caption=f"Visible to the server per site: {visible}; at evaluations each site's means and score counts",
+        caption=f"Visible to the server per site: {seen}; at evaluations each site's means and score counts",
         title_justify="left",
         caption_justify="left",
     )
@@ -84,7 +91,7 @@ def of_sites(summary: Summary) -> Table:
         reasons = "; ".join(f"{reason} ({n})" for reason, n in line["left_out"].items())
         counts = [str(line["answered"]), str(sum(line["left_out"].values()))]
         table.add_row(
-            escape(name), *counts, megabytes(line["bytes_down"]), megabytes(line["bytes_up"]), escape(reasons[:100])
+            cell(name), *counts, megabytes(line["bytes_down"]), megabytes(line["bytes_up"]), cell(reasons[:100])
         )
     return table
 
@@ -104,5 +111,5 @@ def several_runs(summaries: Mapping[str, Summary], title: str = "") -> Table:
         cells += [f"{values[s]:.4f}" for s in ("worst", "bottom10", "mean", "std")]
         reached = "" if summary.get("target_round") is None else f"round {summary['target_round']}"
         cost = [f"{ledger['exchanges']:,}", megabytes(ledger["bytes_up"]), f"{summary['seconds']:.1f}"]
-        table.add_row(escape(name), *cells, str(summary["rounds"]), reached, *cost)
+        table.add_row(cell(name), *cells, str(summary["rounds"]), reached, *cost)
     return table

@@ -22,6 +22,7 @@ from fedsaddle.report.plots import COLOURS, axes_of, save
 from fedsaddle.reproductions.claims import Claim
 from fedsaddle.reproductions.curves import Floats, RunCurves, Runs, t_interval
 from fedsaddle.reproductions.figure import Figure, FinalValues, Line, Panel
+from fedsaddle.writable import make_folder
 
 _COSTS = {
     "round": "communication rounds",
@@ -34,7 +35,7 @@ _COSTS = {
 
 def write(name: str, figure: Figure, runs: Runs, claims: list[Claim], seconds: float, folder: Path) -> None:
     """Write results.json and plot.png to `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder("out", folder)
     content = results(name, figure, runs, claims, seconds)
     write_atomically(folder / "results.json", json.dumps(content, ensure_ascii=False).encode())
     draw(figure, runs, folder / "plot.png")

@@ -14,7 +14,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from fedsaddle.atomic import write_atomically, write_json
+from fedsaddle.atomic import disk_failures, write_atomically, write_json
 from fedsaddle.errors import BadCheckpoint
 
 FORMAT = 2
@@ -61,7 +61,8 @@ class Checkpoints:
         selected: Mapping[str, Tensor] | None = None,
     ) -> None:
         """Write a checkpoint, and delete all but the last `keep`."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        with disk_failures(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
         tensors = {f"server.{k}": v for k, v in _fields(server).items() if isinstance(v, Tensor)}
         numbers = {k: v for k, v in _fields(server).items() if not isinstance(v, Tensor)}
         for client, record in memory.items():
@@ -107,7 +108,7 @@ class Checkpoints:
                 raise BadCheckpoint(f"{about.name} belongs to another run (other data, model, algorithm or seed)")
             tensors = load_tensors(content)
             rounds, server, notes = header["rounds"], dict(header["server"]), header["notes"]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as reason:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as reason:
             raise BadCheckpoint(f"{about.name} is damaged ({type(reason).__name__}: {reason})") from reason
         memory: dict[int, dict[str, Tensor]] = {}
         selected: dict[str, Tensor] = {}

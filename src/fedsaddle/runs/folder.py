@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
-from fedsaddle.atomic import write_atomically, write_json
+from fedsaddle.atomic import append_line, write_atomically, write_json
 from fedsaddle.errors import BadCheckpoint, BadInput, MissingData
 from fedsaddle.runs.checkpoints import Checkpoint, Checkpoints, to_safetensors
-
-Record = dict[str, Any]
+from fedsaddle.runs.stored import Record as Record
+from fedsaddle.runs.stored import read_object, read_records
+from fedsaddle.writable import make_folder, require_folder
 
 
 @dataclass(frozen=True)
@@ -82,33 +83,59 @@ class RunFolder:
         return self.metrics.exists()
 
     def prepare(self, resume: bool) -> None:
-        """Raise `BadInput` if the folder contains a run and `resume` is False."""
+        """Raise `BadInput` if the folder cannot be written to, or contains a run and `resume` is False."""
+        require_folder("out", self.path)
+        self.refuse_links()
         if self.holds_run and not resume:
             raise BadInput("out", str(self.path), "holds a run already; resume it, or choose another folder")
 
+    def refuse_links(self) -> None:
+        """Raise `BadInput` if a file of the run is a symbolic link; the folder itself may be one."""
+        folders = [self.path / "checkpoints", self.baseline.path]
+        own = (self.metrics, self.config, self.summary, self.model, self.split, self.table_config, self.agreed)
+        others = (self.deployment, self.path / "log.txt", *folders)
+        inside = (p for folder in folders if folder.is_dir() and not folder.is_symlink() for p in folder.iterdir())
+        for path in (*own, *others, *inside):
+            if path.is_symlink():
+                remedy = (
+                    f"'{path.relative_to(self.path)}' in it is a symbolic link; remove it, or choose another folder"
+                )
+                raise BadInput("out", str(self.path), remedy)
+
     def resume(self, fingerprint: str, due: Callable[[int], bool]) -> tuple[Checkpoint | None, list[str]]:
-        """The newest valid checkpoint, and why newer ones were refused; later records are removed."""
+        """The newest valid checkpoint, and warnings of newer ones and of records that are damaged.
+
+        Records after the checkpoint are removed.
+        """
         found, refused = self.checkpoints(fingerprint).newest()
-        self.begin([r for r in self.history(found.rounds if found else 0) if due(r["round"])])
-        return found, refused
+        warnings = [f"{reason}; using the checkpoint before it" for reason in refused]
+        records, damage = read_records(self.metrics)
+        done = found.rounds if found else 0
+        self.begin([r for r in records if r["round"] <= done and due(r["round"])])
+        return found, [*warnings, *(f"{what}; it is left out" for what in damage)]
 
     def begin(self, records: list[Record]) -> None:
         """Create the folder and write these records."""
+        make_folder("out", self.path)
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
             write_atomically(self.metrics, "".join(json.dumps(record) + "\n" for record in records).encode())
         except OSError as reason:
             remedy = f"cannot write there ({reason.strerror}); choose another folder"
             raise BadInput("out", str(self.path), remedy) from None
 
     def history(self, most_rounds: int | None = None) -> list[Record]:
-        """The records up to `most_rounds`, without an incomplete last line."""
+        """The records up to `most_rounds`, without damaged lines."""
         return read_history(self.metrics, most_rounds)
 
     def append(self, record: Record) -> None:
         """Append a record."""
-        with open(self.metrics, "a") as out:
-            out.write(json.dumps(record) + "\n")
+        try:
+            append_line(self.metrics, json.dumps(record))
+        except OSError as reason:
+            if reason.errno != errno.ELOOP:
+                raise
+            remedy = "'metrics.jsonl' in it has become a symbolic link; remove it, or choose another folder"
+            raise BadInput("out", str(self.path), remedy) from None
 
     def write_model(self, tensors: Mapping[str, Tensor]) -> None:
         """Write the model's state dict."""
@@ -131,33 +158,34 @@ class RunFolder:
                 return None
             raise MissingData(f"--out = {str(self.path)!r}: no run to resume there; leave out --resume to start one")
         try:
-            config: Record = json.loads(self.config.read_text())
-        except (ValueError, OSError) as reason:
+            return read_object(self.config)
+        except ValueError as reason:
             raise BadCheckpoint(f"{self.config} is damaged ({reason}); correct it, or choose another --out") from None
-        return config
 
     def read_summary(self) -> Record:
         """The summary of a finished run."""
-        if not self.summary.exists() or not self.history():
+        if not self.summary.exists() or not self.metrics.exists():
             raise MissingData(f"{str(self.path)!r}: holds no finished run (no summary.json or metrics.jsonl)")
         try:
-            summary: Record = json.loads(self.summary.read_text())
+            summary = read_object(self.summary)
         except ValueError as reason:
             raise BadInput("folders", str(self.path), f"has a damaged summary.json ({reason})") from None
         if "ledger" not in summary:
             raise MissingData(f"{str(self.path)!r}: holds no finished run (it {summary.get('stopped', 'is unknown')})")
         return summary
 
+    def read_finished(self) -> tuple[Record, list[Record]]:
+        """The summary and the records of a finished run; damaged ones are refused."""
+        summary = self.read_summary()
+        records, damage = read_records(self.metrics)
+        if damage:
+            raise BadInput("folders", str(self.path), f"{damage[0]}; mend the line, or resume the run")
+        if not records:
+            raise MissingData(f"{str(self.path)!r}: holds no finished run (no summary.json or metrics.jsonl)")
+        return summary, records
+
 
 def read_history(path: Path, most_rounds: int | None = None) -> list[Record]:
-    """The records of a metrics.jsonl up to `most_rounds`, without an incomplete last line."""
-    records: list[Record] = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            break
-        if most_rounds is not None and record["round"] > most_rounds:
-            break
-        records.append(record)
-    return records
+    """The records of a metrics.jsonl up to `most_rounds`, without damaged lines."""
+    records, _ = read_records(path)
+    return [r for r in records if most_rounds is None or r["round"] <= most_rounds]

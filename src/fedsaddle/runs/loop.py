@@ -233,7 +233,7 @@ class Loop:
         self._save()
 
     def resume(self) -> list[str]:
-        """Restore the newest checkpoint of the folder, if any; return why newer ones were refused."""
+        """Restore the newest checkpoint of the folder, if any; return warnings of what is damaged."""
         if self.folder is None:
             return []
         checkpoint, refused = self.folder.resume(self.fingerprint, self.settings.due)

@@ -11,6 +11,7 @@ from fedsaddle import arguments
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.arguments import flag, function, number, whole
 from fedsaddle.config.measures import MeasureSpec, build_measures
+from fedsaddle.config.schema import MAX_ROUNDS
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Lazy, Stacked
 from fedsaddle.engines.choose import make_engine
@@ -23,10 +24,10 @@ from fedsaddle.runs.compatibility import Rows, check_algorithm, check_rows
 from fedsaddle.runs.evaluation import LocalEvaluator
 from fedsaddle.runs.fingerprint import fingerprint
 from fedsaddle.runs.folder import Record, RunFolder
+from fedsaddle.runs.lock import only_writer, require_unused
 from fedsaddle.runs.loop import Loop, Settings, Watch
 from fedsaddle.runs.result import Result
-
-MAX_ROUNDS = 1_000_000_000
+from fedsaddle.writable import make_folder
 
 
 def run(
@@ -78,7 +79,7 @@ def run(
             "worst loss"; by default the last round. Of equal rounds the earliest.
         patience: evaluations without a better one, after which the run ends.
         lost_replies: probability that a reply is lost.
-        out: folder for metrics, model and checkpoints; None writes nothing.
+        out: folder for metrics, model and checkpoints; None writes nothing. One process at a time may write to it.
         resume: continue from the newest checkpoint in `out`.
         checkpoint_every: rounds between checkpoints.
         watch: called after each round with its number and its evaluation record, or None.
@@ -93,6 +94,7 @@ def run(
         Diverged: if a reply or a loss is not finite.
         NobodyAnswered: if no client answers in 20 rounds in a row.
         BadCheckpoint: if `out` contains another run, or only damaged checkpoints.
+        CannotWrite: if the disk is full or fails; the run can be resumed.
 
     Example:
         >>> import fedsaddle as fs
@@ -119,6 +121,9 @@ def run(
     train, validation, test = _rows(data)
     train = check_rows(algorithm, train, test, validation)
     folder = _folder(out, resume)
+    if folder is not None:
+        folder.prepare(resume)
+        require_unused(folder.path)
     loop = Loop(
         algorithm,
         _engine(engine, algorithm, train, settings.seed, chunk, workers),
@@ -131,12 +136,19 @@ def run(
         stop or (lambda: False),
         None if extend is None else _checked(extend),
     )
-    if folder is not None:
+    if folder is None:
+        return _go(loop, begun)
+    make_folder("out", folder.path)
+    with only_writer(folder.path):
         folder.prepare(resume)
         for reason in loop.resume() if resume else ():
-            warn(f"{reason}; using the checkpoint before it")
+            warn(reason)
         if not resume:
             folder.begin([])
+        return _go(loop, begun)
+
+
+def _go(loop: Loop, begun: Callable[[], None] | None) -> Result:
     if begun is not None:
         begun()
     return loop.go()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from fedsaddle.shown import visible
+
 
 def plain_names(clients: int) -> tuple[str, ...]:
     """Plain names: client 0, client 1, ..."""
@@ -23,8 +25,8 @@ def numbered_names(labels: Sequence[str]) -> tuple[str, ...]:
 
 
 def visible_name(name: str) -> str:
-    """The name; a blank by its own name, and signs in quotes."""
+    """The name in one line; a blank by its own name, and signs in quotes."""
     blanks = {" ": "space", "\n": "newline", "\t": "tab"}
     if name in blanks:
         return blanks[name]
-    return name if any(c.isalnum() for c in name) else repr(name)
+    return visible(name) if any(c.isalnum() for c in name) else repr(name)

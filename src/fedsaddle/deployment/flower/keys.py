@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -76,8 +75,7 @@ def _private(path: Path, key: Any, form: str) -> Path:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     content = key.private_bytes(Encoding.PEM, getattr(PrivateFormat, form), NoEncryption())
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:  # readable by the owner only
-        out.write(content)
+    write_atomically(path, content, mode=0o600)  # readable by the owner only
     return path
 
 

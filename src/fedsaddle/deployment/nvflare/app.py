@@ -18,7 +18,6 @@ from nvflare.apis.signal import Signal
 from fedsaddle.atomic import write_json
 from fedsaddle.config.schema import validate_config
 from fedsaddle.deployment.courier import Patience
-from fedsaddle.deployment.nvflare.processes import LOCK, only_writer
 from fedsaddle.deployment.nvflare.supervise import STATUS
 from fedsaddle.deployment.nvflare.transport import KEY, Aborted, NVFlareTransport
 from fedsaddle.deployment.project import KIT_SETTINGS, RUNS
@@ -27,6 +26,9 @@ from fedsaddle.deployment.site import SiteService
 from fedsaddle.deployment.site_memory import safe_name
 from fedsaddle.errors import FedSaddleError
 from fedsaddle.runs.folder import RunFolder
+from fedsaddle.runs.lock import LOCK, FolderInUse
+
+LAST_JOB = 60.0  # seconds that a job waits for the end of the one before it
 
 
 class ServerApp(Controller):  # type: ignore[misc]
@@ -60,9 +62,11 @@ class ServerApp(Controller):  # type: ignore[misc]
         deployed = DeployedRun(self.config, self.run, names, self.out, Patience(**settings["patience"]))
         outcome: dict[str, Any] = {"code": 0, "message": ""}
         try:
-            with only_writer(self.out):
-                deployed.go(self.transport)
+            deployed.go(self.transport, wait=LAST_JOB)
         except Aborted:
+            return
+        except FolderInUse as reason:  # an earlier job still writes: fail this one, so that it is submitted again
+            self.system_panic(str(reason), fl_ctx)
             return
         except FedSaddleError as reason:
             outcome = {"code": reason.exit_code, "message": str(reason)}

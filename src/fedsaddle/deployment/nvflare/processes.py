@@ -8,10 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 import psutil
 
@@ -20,7 +18,6 @@ from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.runs.interruption import terminate_as_interrupt
 
 MARK = "FEDSADDLE_KIT"  # in the environment of every process of a kit
-LOCK = ".lock"  # in a run's folder
 
 
 def command(kit: Path) -> list[str]:
@@ -124,41 +121,3 @@ def _processes(kit: Path) -> list[psutil.Process]:
         except (psutil.Error, OSError):  # it has ended, or belongs to another user
             continue
     return found
-
-
-@contextmanager
-def only_writer(folder: Path, seconds: float = 60.0) -> Iterator[None]:
-    """Hold the lock of a run's folder, so that one job at a time writes to it; wait for an earlier job to end.
-
-    The operating system releases the lock when the process ends for any reason.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / LOCK, "a+b") as lock:
-        until = time.monotonic() + seconds
-        while True:
-            try:
-                _lock(lock)
-                break
-            except OSError:
-                if time.monotonic() > until:
-                    raise RuntimeError(f"another job writes to {folder}") from None
-                time.sleep(0.5)
-        yield
-
-
-if sys.platform == "win32":
-
-    def _lock(lock: IO[bytes]) -> None:
-        """Lock the first byte, or raise OSError if another process holds the lock."""
-        import msvcrt
-
-        lock.seek(0)
-        msvcrt.locking(lock.fileno(), msvcrt.LK_NBLCK, 1)
-
-else:
-
-    def _lock(lock: IO[bytes]) -> None:
-        """Lock the file, or raise OSError if another process holds the lock."""
-        import fcntl
-
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,59 @@
+"""TOML from files and the command line: one clear error for whatever it holds."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from fedsaddle.errors import BadInput
+
+LARGEST = 10_000_000  # bytes of a file
+DEEPEST = 30  # tables in tables
+
+
+def read_toml(key: str, path: Path) -> dict[str, Any]:
+    """The tables of a TOML file.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        BadInput: if it cannot be read, or is no TOML; names `key` and the path.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise BadInput(key, str(path), f"cannot be read ({why}); name a TOML file") from None
+    if len(content) > LARGEST:
+        raise BadInput(key, str(path), f"has more than {LARGEST // 1_000_000} MB; name a TOML file")
+    try:
+        return parse_toml(content.decode("utf-8"))
+    except ValueError as error:
+        raise BadInput(key, str(path), f"is not valid TOML: {error}") from None
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The tables of a TOML text; a ValueError says what is wrong."""
+    try:
+        content = tomllib.loads(text)
+    except RecursionError:
+        raise TooDeep(f"more than {DEEPEST} levels in each other") from None
+    level: list[Any] = [content]
+    for _ in range(DEEPEST):
+        level = [part for value in level for part in _parts(value)]
+    if level:
+        raise TooDeep(f"more than {DEEPEST} levels in each other")
+    return content
+
+
+class TooDeep(ValueError):
+    """Tables in tables in tables."""
+
+
+def _parts(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
