@@ -42,14 +42,24 @@ def save(figure: Figure, path: Path) -> Path:
     return path
 
 
+def printable(name: str) -> str:
+    r"""A name on one line: line ends, escape codes and other control characters are written out, as `\n`.
+
+    Example:
+        >>> print(printable("North\nWest"))
+        North\nWest
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+
+
 def label(name: str) -> str:
-    """A name for matplotlib, with dollar signs escaped: they would start a formula."""
-    return name.replace("$", r"\$")
+    """A name for matplotlib: printable, and with dollar signs escaped, which would start a formula."""
+    return printable(name).replace("$", r"\$")
 
 
-def axes_of(figure: Figure, rows: int = 1, columns: int = 1) -> list[Axes]:
-    """The axes of a grid of panels, row by row, each with a light grid of lines."""
-    panels: list[Axes] = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+def axes_of(figure: Figure, rows: int = 1, columns: int = 1, heights: Sequence[float] | None = None) -> list[Axes]:
+    """The axes of a grid of panels, row by row, each with a light grid; `heights` of the rows, if not equal."""
+    panels: list[Axes] = figure.subplots(rows, columns, squeeze=False, height_ratios=heights).ravel().tolist()
     for axes in panels:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
