@@ -46,10 +46,10 @@ def pooled_band(ranking: Ranking, *, draws: int = DRAWS, seed: int = 0) -> Band 
             tpr, fpr = (np.concatenate([[0.0], np.cumsum(side) / side.sum()]) for side in (up, down))
             found.append(np.interp(GRID, fpr, tpr))
     scarce = min(float(drawn.effective(side.astype(np.float64))[0]) for side in (positive, ~positive))
-    spread = np.var(found, axis=0) if found else np.zeros_like(GRID)
-    many = np.full_like(GRID, scarce)
-    low, high = wilson(np.interp(GRID, *curve), spread, many, stdtrit(np.maximum(many - 1, 1), 0.975))
-    return Band(GRID, low, high)
+    heights, many = np.stack([np.interp(GRID, *curve), *found]), np.full_like(GRID, scarce)
+    # Around the mean of the draws: a height of 1 with a variance would have no interval.
+    low, high = wilson(heights.mean(0), heights.var(0), many, stdtrit(np.maximum(many - 1, 1), 0.975))
+    return Band(GRID, np.minimum(low, heights[0]), np.maximum(high, heights[0]))
 
 
 def client_band(ranking: Ranking, share: float = 0.8) -> Band | None:

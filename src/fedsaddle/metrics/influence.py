@@ -26,7 +26,7 @@ class Linearised:
 
     values: Floats  # (groups,)
     influence: Floats  # (n,), in the order of the rows; adds up to 0 in each group
-    weight: Floats  # (n,), how many pairs a row is in, up to a factor: rows of equal weight are a plain sample
+    weight: Floats  # (n,), how many pairs (positive, negative) a row is in
     excess: Floats  # (groups,), the part of the variance that the sum of squared influences counts twice
     ranks: Ints  # (n,), of the rows in their group or site; equal scores share one
     slope: float = 1.0  # the figure is shown as slope * value + shift
@@ -106,9 +106,8 @@ def partial_area(rows: Ordered, max_fpr: float) -> Linearised:
         up = (own - area[g]) / positives[g]
         area = np.where(negatives > 0, area, np.nan)
     slope = 0.5 / (1 - max_fpr / 2) if max_fpr < 1 else 1.0
-    plain = np.ones(len(rows.at))
-    influence = rows.rows(up, down) / max_fpr
-    return Linearised(area / max_fpr, influence, plain, np.zeros(rows.groups), rows.ranks, slope, 1 - slope)
+    influence, pairs = rows.rows(up, down) / max_fpr, rows.rows(negatives[g], positives[g])
+    return Linearised(area / max_fpr, influence, pairs, np.zeros(rows.groups), rows.ranks, slope, 1 - slope)
 
 
 def area(rows: Ordered) -> Linearised:
@@ -127,8 +126,10 @@ def average_precision(rows: Ordered) -> Linearised:
         gain, loss = ups / seen, ups * found / seen**2
         down = -(rows.after(loss) + loss) / positives[g]
         up = (precision + rows.after(gain) + gain - value[g]) / positives[g] + down
-        value = np.where(rows.total(rows.downs) > 0, value, np.nan)
-    return Linearised(value, rows.rows(up, down), np.ones(len(rows.at)), np.zeros(rows.groups), rows.ranks)
+        negatives = rows.total(rows.downs)
+        value = np.where(negatives > 0, value, np.nan)
+    pairs = rows.rows(negatives[g], positives[g])
+    return Linearised(value, rows.rows(up, down), pairs, np.zeros(rows.groups), rows.ranks)
 
 
 def within_site_area(rows: Ordered, site_group: Ints, groups: int) -> Linearised:

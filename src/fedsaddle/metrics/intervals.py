@@ -100,8 +100,8 @@ def differences(
 ) -> Bounds:
     """The interval of each group's difference of two models on the same rows, from the paired variance.
 
-    To the variance 1 / 2b³ is added, as if one unit more had been seen on which the models differ, with b as above and
-    b - 1 degrees of freedom. The width is 0 only if both models put all rows of the group in the same order.
+    To the variance 1 / 2b³ + 1 / pairs² is added, as if one unit and one pair more had been seen on which the models
+    differ, with b as above and b - 1 degrees of freedom. The width is 0 only if the `ranks` of both models are the same.
     """
     excess = np.zeros_like(ours.excess) if excess is None else excess
     values, influence = ours.values - theirs.values, ours.influence - theirs.influence
@@ -109,7 +109,8 @@ def differences(
     spread, scarce, _ = _spread(gap, drawn)
     unlike = drawn.total(drawn.per_unit((ours.ranks != theirs.ranks).astype(np.float64))) > 0
     with np.errstate(divide="ignore", invalid="ignore"):
-        error = np.where(unlike, np.sqrt(spread + 0.5 / scarce**3), 0.0)
+        pairs = drawn.total(drawn.per_unit(ours.weight * drawn.positive))
+        error = np.where(unlike, np.sqrt(spread + 0.5 / scarce**3 + 1 / pairs**2), 0.0)
     half = stdtrit(np.maximum(scarce - 1, 1), (1 + level) / 2) * error
     values = np.where(unlike | np.isnan(values), values, 0.0)  # no rounding
     low, high = np.maximum(values - half, -1), np.minimum(values + half, 1)

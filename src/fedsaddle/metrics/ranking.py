@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -164,8 +164,9 @@ def difference(ours: Ranking, theirs: Ranking) -> Difference:
         if not np.array_equal(getattr(ours, key), getattr(theirs, key)):
             raise BadInput(key, "not the same for both", "rank both models on the same rows")
     a, b = (_Rows(r.scores, r.labels > 0, r.offsets, r.units) for r in (ours, theirs))
-    excess = gap_excess(a.within, b.within, a.positive, a.client, a.one_group)
-    within = differences(a.within, b.within, a.drawn(1), excess).of(0)
+    # Two models may rank each of many small clients alike by chance: they are the same only if all rows together are.
+    one, other = (replace(rows.within, ranks=rows.pooled["auroc"].ranks) for rows in (a, b))
+    within = differences(one, other, a.drawn(1), gap_excess(one, other, a.positive, a.client, a.one_group)).of(0)
     auroc, precision, partial = (differences(a.pooled[k], b.pooled[k], a.drawn(1)).of(0) for k in FIGURES)
     by_client = [differences(a.by_client[k], b.by_client[k], a.drawn(len(ours.clients))) for k in FIGURES]
     clients = []

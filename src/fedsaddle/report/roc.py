@@ -125,7 +125,7 @@ def draw(rankings: Rankings, part: str, path: Path) -> Path:
             _draw_sites(axes, ranking)
         pooled = ranking.curve()
         if pooled is not None:
-            axes.plot(*pooled, color=COLOURS[0], lw=2.2, label=f"pooled {auroc_text(ranking.pooled)}")
+            axes.plot(*pooled, color=COLOURS[0], lw=1.4 if many else 2.2, label=f"pooled {auroc_text(ranking.pooled)}")
         axes.set(xlabel="false positive rate", ylabel="true positive rate", title=f"{label(name)}, {part} rows")
         axes.set_aspect("equal")
         axes.legend(frameon=False, fontsize=7, loc="lower right")
@@ -138,7 +138,8 @@ def _draw_sites(axes: Axes, ranking: Ranking) -> None:
         curve = ranking.curve(i)
         if site.auroc is not None and curve is not None:
             text = f"{_short(site.name)} {site.auroc.value:.3f}"
-            axes.plot(*curve, color=COLOURS[1 + i % 7], lw=0.9, alpha=0.8, label=text)
+            style = "-" if i < 7 else "--"
+            axes.plot(*curve, color=COLOURS[1 + i % 7], lw=0.9, ls=style, alpha=0.8, label=text)
 
 
 def _draw_bands(axes: Axes, ranking: Ranking) -> None:
@@ -157,7 +158,14 @@ def _draw_dots(axes: Axes, ranking: Ranking) -> None:
     """The AUROC of each site that has one, sorted, with its interval."""
     found = sorted((site.auroc for site in ranking.clients if site.auroc is not None), key=lambda a: a.value)
     at, values = np.arange(len(found)), [a.value for a in found]
-    axes.hlines(at, [a.low for a in found], [a.high for a in found], color=COLOURS[5], lw=0.6, alpha=0.5)
+    axes.hlines(
+        at,
+        [a.low for a in found],
+        [a.high for a in found],
+        color=COLOURS[5],
+        lw=0.6,
+        alpha=0.5 if len(found) <= 60 else 0.25,
+    )
     axes.plot(values, at, ".", color=COLOURS[0], ms=3)
     if ranking.pooled.auroc is not None:
         axes.axvline(ranking.pooled.auroc.value, color=COLOURS[0], lw=0.8, ls=":")
