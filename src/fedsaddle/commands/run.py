@@ -135,7 +135,7 @@ class Simulation:
         """Rank the rows by our model and, in a run for the AUROC, by the baseline; return the summary entry."""
         if result.summary["stopped"] == "interrupted":
             return {}
-        ours = roc.ranking_of(result.algorithm.problem, result.model, self.built.data, self.config.run.seed)
+        ours = roc.ranking_of(result.algorithm.problem, result.model, self.built.data)
         if ours is None:
             return {}
         found = {self.config.algorithm.name: ours}
@@ -163,7 +163,7 @@ class Simulation:
         if theirs.summary["stopped"] == "interrupted":
             self.baseline_interrupted = True
             return None
-        ranking = roc.ranking_of(algorithm.problem, theirs.model, self.built.data, self.config.run.seed)
+        ranking = roc.ranking_of(algorithm.problem, theirs.model, self.built.data)
         return {} if ranking is None else {BASELINE: ranking}
 
     def _write(self, result: Result) -> None:

@@ -50,9 +50,9 @@ def label(name: str) -> str:
     return visible(name).replace("$", r"\$")
 
 
-def axes_of(figure: Figure, rows: int = 1, columns: int = 1) -> list[Axes]:
-    """The axes of a grid of panels, row by row, each with a light grid of lines."""
-    panels: list[Axes] = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+def axes_of(figure: Figure, rows: int = 1, columns: int = 1, heights: Sequence[float] | None = None) -> list[Axes]:
+    """The axes of a grid of panels, row by row, each with a light grid; `heights` of the rows, if not equal."""
+    panels: list[Axes] = figure.subplots(rows, columns, squeeze=False, height_ratios=heights).ravel().tolist()
     for axes in panels:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
