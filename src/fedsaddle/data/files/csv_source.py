@@ -106,12 +106,12 @@ def _read(path: Path, encoding: str, plan: Plan, delimiter: str | None) -> Loade
     guess = _guess(path, sample, layout)
     numeric = {i for i, name in enumerate(names) if how[name] != "text" and guess.numeric[i]}
     frame = _frame(path, layout, numeric, guess.decimal)
+    if len(frame) == 0:
+        raise BadInput("path", str(path), "needs a line of column names and at least one row")
     again = {i for i in numeric if how[names[i]] == "infer" and frame[i].dtype.kind not in "iuf"}
     if again:  # text further down: read these columns to the letter
         del frame
         frame = _frame(path, layout, numeric - again, guess.decimal)
-    if len(frame) == 0:
-        raise BadInput("path", str(path), "needs a line of column names and at least one row")
     rows = len(frame)
     if guess.decimal == "," and any(how[names[i]] == "infer" and frame[i].dtype.kind == "f" for i in numeric - again):
         notes.append("numbers are read with decimal commas")
@@ -224,7 +224,7 @@ class _Counted:
 
 
 def _frame(path: Path, layout: _Layout, numeric: set[int], decimal: str) -> Any:
-    """All columns by their place: those of numbers inferred, the others as categories of text."""
+    """All columns by their place: those of numbers inferred, the others as text to the letter."""
     import pandas as pd
 
     width = len(layout.header)
@@ -232,7 +232,7 @@ def _frame(path: Path, layout: _Layout, numeric: set[int], decimal: str) -> Any:
     how: dict[str, Any] = {
         "header": None, "index_col": False, "keep_default_na": False, "skipinitialspace": True, "engine": "c",
         "sep": delimiter if delimiter.isascii() else _UNIT_SEPARATOR, "decimal": decimal,
-        "dtype": {i: "category" for i in range(width) if i not in numeric},
+        "dtype": {i: object for i in range(width) if i not in numeric},
         "na_values": dict.fromkeys(numeric, _NUMBER_GAPS),
     }  # fmt: skip
     with _opened(path, layout.encoding) as file, warnings.catch_warnings():
@@ -279,9 +279,12 @@ def _refuse_ragged_rows(path: Path, layout: _Layout) -> None:
 def _cells(name: str, column: Any) -> Cells:
     if column.dtype.kind in "iuf":
         return Cells(numbers=column.to_numpy(dtype=np.float64))
-    texts = [str(t) for t in column.cat.categories]
+    import pandas as pd
+
+    codes, values = pd.factorize(column)
+    texts = [str(t) for t in values]
     longest = max(map(len, texts), default=0)
     if longest > _LONGEST:
         remedy = f"more than {_LONGEST:,} characters in a cell; check the quotes, or cut the text"
         raise BadInput(f"longest cell of column {shown(name)}", longest, remedy)
-    return Cells(codes=column.cat.codes.to_numpy(dtype=np.int32), texts=texts)
+    return Cells(codes=codes.astype(np.int32), texts=texts)

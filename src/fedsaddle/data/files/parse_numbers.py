@@ -69,7 +69,8 @@ def parse_numbers(texts: Sequence[str], comma: bool = False) -> Numbers:
     """
     parts = [_parts(text) for text in texts]
     decimal = _decimal_comma([p.digits for p in parts if p], comma)
-    values = np.array([np.nan if p is None else _value(p, decimal) for p in parts])
+    dots = any("," in p.digits and "." in p.digits or p.digits.count(".") > 1 for p in parts if p)
+    values = np.array([np.nan if p is None else _value(p, decimal, dots) for p in parts], dtype=np.float64)
     good = [p for p, v in zip(parts, values, strict=True) if p and v == v]
     infinite = tuple(t for t, v in zip(texts, values, strict=True) if v != v and INFINITE.fullmatch(t))
     odd = tuple(t for t, v in zip(texts, values, strict=True) if v != v and not INFINITE.fullmatch(t))
@@ -138,11 +139,12 @@ def _decimal_comma(digits: Sequence[str], comma: bool) -> bool:
     return against_comma < against_point
 
 
-def _value(p: _Parts, decimal: bool) -> float:
+def _value(p: _Parts, decimal: bool, dots: bool) -> float:
+    """The number, or NaN; `dots` says that points part thousands in a column with decimal commas."""
     shape = _COMMA if decimal else _POINT
     if not shape.fullmatch(p.digits):
         return np.nan
-    if decimal and p.digits.count(".") == 1 and "," not in p.digits:
+    if decimal and not dots and "." in p.digits:
         return np.nan  # 1.234 beside 1,5: nobody can tell
     digits = p.digits.replace("'", "").replace(" ", "")
     digits = digits.replace(".", "").replace(",", ".") if decimal else digits.replace(",", "")
