@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, TextIO, cast
 import numpy as np
 
 from fedsaddle.data.files.cells_as_read import MISSING, UNKNOWN, Cells, Loaded, Plan
-from fedsaddle.data.files.column_names import shown, tidy_names
+from fedsaddle.data.files.column_names import listed, shown, tidy_names
 from fedsaddle.errors import BadInput
 
 SUFFIXES = (".csv", ".tsv", ".txt")
@@ -30,6 +30,7 @@ _NUMBER_GAPS = sorted(
     {form(m) for m in MISSING | UNKNOWN for form in (str, str.upper, str.title, str.capitalize)}
     | {"NaN", "NaT", "N/a", "Null"}
 )
+_PARTED = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+")
 _GERMAN = re.compile(r"[+-]?[0-9]+,[0-9]+")
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
@@ -113,10 +114,13 @@ def _read(path: Path, encoding: str, plan: Plan, delimiter: str | None) -> Loade
         del frame
         frame = _frame(path, layout, numeric - again, guess.decimal)
     rows = len(frame)
-    if guess.decimal == "," and any(how[names[i]] == "infer" and frame[i].dtype.kind == "f" for i in numeric - again):
-        notes.append("numbers are read with decimal commas")
+    german = [names[i] for i in sorted(numeric - again) if how[names[i]] == "infer" and frame[i].dtype.kind == "f"]
+    if guess.decimal == "," and german:
+        notes.append(f"columns {listed(german)}: a comma is read as a decimal comma (otherwise: --categorical COLUMN)")
     columns = {name: _cells(name, frame.pop(i)) for i, name in enumerate(names) if how[name] != "skip"}
-    return Loaded(columns, rows, notes, comma=layout.delimiter == ";")
+    return Loaded(
+        columns, rows, notes, comma="surely" if guess.decimal == "," else "perhaps" if layout.delimiter == ";" else "no"
+    )
 
 
 def _has_nul(path: Path) -> BadInput:
@@ -179,10 +183,12 @@ def _guess(path: Path, sample: str, layout: _Layout) -> _Guess:
     gaps = set(_NUMBER_GAPS)
     columns = [[t for row in texts if i < len(row) and (t := row[i].strip()) not in gaps] for i in range(width)]
     decimal = "."
-    if layout.delimiter != "," and any(c and all(map(_GERMAN.fullmatch, c)) for c in columns):
-        with_points = any(c and any("." in t for t in c) and all(map(_is_number, c)) for c in columns)
+    if layout.delimiter == ";" and any(c and all(map(_GERMAN.fullmatch, c)) for c in columns):
+        with_points = any(
+            c and any("." in t and not _PARTED.fullmatch(t) for t in c) and all(map(_is_number, c)) for c in columns
+        )
         decimal = "." if with_points else ","
-    changed = [[t.replace(",", ".") for t in c] if decimal == "," else c for c in columns]
+    changed = [[t.replace(".", "_").replace(",", ".") for t in c] if decimal == "," else c for c in columns]
     return _Guess([all(map(_is_number, c)) for c in changed], decimal)
 
 
