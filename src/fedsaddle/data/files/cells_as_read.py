@@ -18,6 +18,8 @@ MISSING_ROLE = MISSING - {"none", "nil", "-", "--", "---", "missing"}  # those m
 
 # How to read a column: as it comes, as text to the letter, or not at all.
 How = Literal["infer", "text", "skip"]
+# Are commas before decimals? "perhaps": cells are parted by ';', "surely": so they are in another column of the file.
+Comma = Literal["no", "perhaps", "surely"]
 Plan = Callable[[Sequence[str]], dict[str, How]]
 
 
@@ -43,7 +45,7 @@ class Loaded:
     columns: dict[str, Cells]
     rows: int
     notes: list[str] = field(default_factory=list)
-    comma: bool = False  # may 1,234 be a decimal comma? (cells are delimited by ';')
+    comma: Comma = "no"
 
 
 def text_cells(codes: Array, texts: Sequence[str], missing: frozenset[str]) -> tuple[NDArray[np.int32], list[str]]:

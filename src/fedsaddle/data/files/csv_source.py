@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, TextIO, cast
 import numpy as np
 
 from fedsaddle.data.files.cells_as_read import MISSING, UNKNOWN, Cells, Loaded, Plan
-from fedsaddle.data.files.column_names import shown, tidy_names
+from fedsaddle.data.files.column_names import listed, shown, tidy_names
 from fedsaddle.errors import BadInput
 
 SUFFIXES = (".csv", ".tsv", ".txt")
@@ -30,6 +30,7 @@ _NUMBER_GAPS = sorted(
     {form(m) for m in MISSING | UNKNOWN for form in (str, str.upper, str.title, str.capitalize)}
     | {"NaN", "NaT", "N/a", "Null"}
 )
+_PARTED = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+")
 _GERMAN = re.compile(r"[+-]?[0-9]+,[0-9]+")
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
@@ -106,17 +107,20 @@ def _read(path: Path, encoding: str, plan: Plan, delimiter: str | None) -> Loade
     guess = _guess(path, sample, layout)
     numeric = {i for i, name in enumerate(names) if how[name] != "text" and guess.numeric[i]}
     frame = _frame(path, layout, numeric, guess.decimal)
+    if len(frame) == 0:
+        raise BadInput("path", str(path), "needs a line of column names and at least one row")
     again = {i for i in numeric if how[names[i]] == "infer" and frame[i].dtype.kind not in "iuf"}
     if again:  # text further down: read these columns to the letter
         del frame
         frame = _frame(path, layout, numeric - again, guess.decimal)
-    if len(frame) == 0:
-        raise BadInput("path", str(path), "needs a line of column names and at least one row")
     rows = len(frame)
-    if guess.decimal == "," and any(how[names[i]] == "infer" and frame[i].dtype.kind == "f" for i in numeric - again):
-        notes.append("numbers are read with decimal commas")
+    german = [names[i] for i in sorted(numeric - again) if how[names[i]] == "infer" and frame[i].dtype.kind == "f"]
+    if guess.decimal == "," and german:
+        notes.append(f"columns {listed(german)}: a comma is read as a decimal comma (otherwise: --categorical COLUMN)")
     columns = {name: _cells(name, frame.pop(i)) for i, name in enumerate(names) if how[name] != "skip"}
-    return Loaded(columns, rows, notes, comma=layout.delimiter == ";")
+    return Loaded(
+        columns, rows, notes, comma="surely" if guess.decimal == "," else "perhaps" if layout.delimiter == ";" else "no"
+    )
 
 
 def _has_nul(path: Path) -> BadInput:
@@ -179,10 +183,12 @@ def _guess(path: Path, sample: str, layout: _Layout) -> _Guess:
     gaps = set(_NUMBER_GAPS)
     columns = [[t for row in texts if i < len(row) and (t := row[i].strip()) not in gaps] for i in range(width)]
     decimal = "."
-    if layout.delimiter != "," and any(c and all(map(_GERMAN.fullmatch, c)) for c in columns):
-        with_points = any(c and any("." in t for t in c) and all(map(_is_number, c)) for c in columns)
+    if layout.delimiter == ";" and any(c and all(map(_GERMAN.fullmatch, c)) for c in columns):
+        with_points = any(
+            c and any("." in t and not _PARTED.fullmatch(t) for t in c) and all(map(_is_number, c)) for c in columns
+        )
         decimal = "." if with_points else ","
-    changed = [[t.replace(",", ".") for t in c] if decimal == "," else c for c in columns]
+    changed = [[t.replace(".", "_").replace(",", ".") for t in c] if decimal == "," else c for c in columns]
     return _Guess([all(map(_is_number, c)) for c in changed], decimal)
 
 
@@ -224,7 +230,7 @@ class _Counted:
 
 
 def _frame(path: Path, layout: _Layout, numeric: set[int], decimal: str) -> Any:
-    """All columns by their place: those of numbers inferred, the others as categories of text."""
+    """All columns by their place: those of numbers inferred, the others as text to the letter."""
     import pandas as pd
 
     width = len(layout.header)
@@ -232,7 +238,7 @@ def _frame(path: Path, layout: _Layout, numeric: set[int], decimal: str) -> Any:
     how: dict[str, Any] = {
         "header": None, "index_col": False, "keep_default_na": False, "skipinitialspace": True, "engine": "c",
         "sep": delimiter if delimiter.isascii() else _UNIT_SEPARATOR, "decimal": decimal,
-        "dtype": {i: "category" for i in range(width) if i not in numeric},
+        "dtype": {i: object for i in range(width) if i not in numeric},
         "na_values": dict.fromkeys(numeric, _NUMBER_GAPS),
     }  # fmt: skip
     with _opened(path, layout.encoding) as file, warnings.catch_warnings():
@@ -279,9 +285,12 @@ def _refuse_ragged_rows(path: Path, layout: _Layout) -> None:
 def _cells(name: str, column: Any) -> Cells:
     if column.dtype.kind in "iuf":
         return Cells(numbers=column.to_numpy(dtype=np.float64))
-    texts = [str(t) for t in column.cat.categories]
+    import pandas as pd
+
+    codes, values = pd.factorize(column)
+    texts = [str(t) for t in values]
     longest = max(map(len, texts), default=0)
     if longest > _LONGEST:
         remedy = f"more than {_LONGEST:,} characters in a cell; check the quotes, or cut the text"
         raise BadInput(f"longest cell of column {shown(name)}", longest, remedy)
-    return Cells(codes=column.cat.codes.to_numpy(dtype=np.int32), texts=texts)
+    return Cells(codes=codes.astype(np.int32), texts=texts)

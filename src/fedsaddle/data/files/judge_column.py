@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsaddle.data.files.cells_as_read import MISSING, UNKNOWN, Cells, text_cells
+from fedsaddle.data.files.cells_as_read import MISSING, UNKNOWN, Cells, Comma, text_cells
 from fedsaddle.data.files.column_names import shown
 from fedsaddle.data.files.parse_dates import Dates, parse_dates
 from fedsaddle.data.files.parse_numbers import Numbers, keep_unit, parse_numbers
@@ -35,7 +35,7 @@ class Wish:
     numeric: bool = False
     categorical: bool = False
     listed: bool = False  # keep it whatever it holds
-    comma: bool = False  # commas are rather decimal ones
+    comma: Comma = "no"
 
 
 @dataclass(frozen=True, eq=False)

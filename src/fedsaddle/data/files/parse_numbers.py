@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsaddle.data.files.cells_as_read import Comma
 from fedsaddle.data.files.column_names import listed
 
 PLAIN = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -61,15 +62,17 @@ class _Parts:
     unit: str
 
 
-def parse_numbers(texts: Sequence[str], comma: bool = False) -> Numbers:
-    """Read distinct texts; with `comma`, a comma is a decimal one where it could also part thousands.
+def parse_numbers(texts: Sequence[str], comma: Comma = "no") -> Numbers:
+    """Read distinct texts; `comma` says what a comma is where it could be a decimal one or part thousands.
 
     >>> parse_numbers(["1,5", "2", ">90"]).values.tolist()
     [1.5, 2.0, 90.0]
     """
     parts = [_parts(text) for text in texts]
-    decimal = _decimal_comma([p.digits for p in parts if p], comma)
-    values = np.array([np.nan if p is None else _value(p, decimal) for p in parts])
+    digits = [p.digits for p in parts if p and not p.digits.isdigit()]
+    decimal = _decimal_comma(digits, comma)
+    dots = comma == "surely" or any(("," in d and "." in d) or d.count(".") > 1 for d in digits)
+    values = np.array([np.nan if p is None else _value(p, decimal, dots) for p in parts], dtype=np.float64)
     good = [p for p, v in zip(parts, values, strict=True) if p and v == v]
     infinite = tuple(t for t, v in zip(texts, values, strict=True) if v != v and INFINITE.fullmatch(t))
     odd = tuple(t for t, v in zip(texts, values, strict=True) if v != v and not INFINITE.fullmatch(t))
@@ -126,23 +129,25 @@ def _is_unit(unit: str, apart: bool) -> bool:
     return apart and bool(re.fullmatch(r"[^\W\d_]{1,12}(?:/[^\W\d_]{1,6})?", unit))
 
 
-def _decimal_comma(digits: Sequence[str], comma: bool) -> bool:
+def _decimal_comma(digits: Sequence[str], comma: Comma) -> bool:
     """Does a comma stand before the decimals of this column?"""
-    odd = [d for d in digits if not d.isdigit()]
-    if not any("," in d or d.count(".") > 1 for d in odd):
+    against_comma = sum(not _COMMA.fullmatch(d) for d in digits)
+    if comma == "surely" and not against_comma:
+        return True  # 150.000 in a file that writes 1,5
+    if not any("," in d or d.count(".") > 1 for d in digits):
         return False
-    against_point = sum(not _POINT.fullmatch(d) for d in odd)
-    against_comma = sum(not _COMMA.fullmatch(d) for d in odd)
+    against_point = sum(not _POINT.fullmatch(d) for d in digits)
     if against_point == against_comma:
-        return comma and any("," in d for d in odd)
+        return comma != "no" and any("," in d for d in digits)
     return against_comma < against_point
 
 
-def _value(p: _Parts, decimal: bool) -> float:
+def _value(p: _Parts, decimal: bool, dots: bool) -> float:
+    """The number, or NaN; `dots` says that points part thousands in a column with decimal commas."""
     shape = _COMMA if decimal else _POINT
     if not shape.fullmatch(p.digits):
         return np.nan
-    if decimal and p.digits.count(".") == 1 and "," not in p.digits:
+    if decimal and not dots and "." in p.digits:
         return np.nan  # 1.234 beside 1,5: nobody can tell
     digits = p.digits.replace("'", "").replace(" ", "")
     digits = digits.replace(".", "").replace(",", ".") if decimal else digits.replace(",", "")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedsaddle.data.files import csv_source
-from fedsaddle.data.files.cells_as_read import How, Loaded, Plan, role_cells
+from fedsaddle.data.files.cells_as_read import Comma, How, Loaded, Plan, role_cells
 from fedsaddle.data.files.column_names import check_lists, require, shown
 from fedsaddle.data.files.excel_source import read_excel
 from fedsaddle.data.files.frame_source import read_frame
@@ -114,7 +114,7 @@ class _Wanted:
         own = [name for name in there if name not in self.drop and name not in self.roles.values()]
         return list(dict.fromkeys([*own, *(name for name in self.optional if name not in self.drop)]))
 
-    def wish(self, name: str, comma: bool) -> Wish:
+    def wish(self, name: str, comma: Comma) -> Wish:
         """What the user says of the column."""
         numeric, categorical = name in self.numeric, name in self.categorical
         listed = numeric or categorical or name in (self.features or ())
