@@ -12,11 +12,15 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from odd_tables import ODD, Odd, text_of, write
+from odd_cells import CELLS, COLUMNS
+from odd_files import BINARY, FORMATS, FRAMES
+from odd_tables import Odd, text_of, write
 
 from fedsaddle.data.files.raw_table import RawColumn, RawTable
 from fedsaddle.data.files.read_table import read_table
 from fedsaddle.errors import BadInput, FedSaddleError
+
+ODD = [*FORMATS, *BINARY, *FRAMES, *CELLS, *COLUMNS]
 
 
 def cells(column: RawColumn) -> list[Any]:
