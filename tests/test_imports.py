@@ -19,6 +19,7 @@ LEAVES = {
     "atomic",
     "csv_cells",
     "errors",
+    "memory_room",
     "shown",
     "writable",
     "__version__",

@@ -20,8 +20,8 @@ _LONGEST = 150  # characters of a file's name in the name of its draft, which mu
 def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
     """The file appears with all of its content, or not at all, even if the power fails.
 
-    A symbolic link at that place is replaced, not followed. `mode` are the rights of the file, less those that the user's
-    mask takes away.
+    A symbolic link at that place is replaced, not followed. `mode` are the rights of the file, less those that the
+    user's mask takes away.
 
     Raises:
         CannotWrite: if the disk is full or fails; what was there before is still there.
@@ -29,7 +29,8 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
     draft = path.with_name(f".{path.name[:_LONGEST]}.{os.getpid()}.tmp")
     try:
         with disk_failures(path):
-            draft.unlink(missing_ok=True)  # of an earlier process with this number
+            with suppress(FileNotFoundError):
+                os.unlink(draft)  # of an earlier process with this number
             with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, mode), "wb") as out:
                 out.write(content)
                 out.flush()
@@ -37,7 +38,7 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
             os.replace(draft, path)
     except BaseException:
         with suppress(OSError):
-            draft.unlink(missing_ok=True)
+            os.unlink(draft)
         raise
 
 

@@ -12,7 +12,7 @@ from run_cases import drfa, iris, same_end
 from torch import Tensor
 
 from fedsaddle.atomic import write_atomically
-from fedsaddle.errors import BadCheckpoint
+from fedsaddle.errors import BadCheckpoint, CannotWrite
 from fedsaddle.runs.checkpoints import FORMAT, Checkpoints, restore_record
 from fedsaddle.runs.run import run
 
@@ -185,6 +185,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(CannotWrite, match=r"a\.json: cannot be written \(No space left on device\); make room"):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]

@@ -183,7 +183,10 @@ def test_a_crash_at_every_write(tmp_path, monkeypatch, where):
                 break
             except Crash:
                 pass
-        run(drfa(), iris(), 7, out=out, resume=True, **options)
+        said = []
+        run(drfa(), iris(), 7, out=out, resume=True, warn=said.append, **options)
+        cut = where == "while a record is written"
+        assert [f"line {at} of {out / 'metrics.jsonl'} is incomplete" in text for text in said] == [True] * cut
         assert same_end(out, tmp_path / "whole"), at
     assert at > 4
     assert same_end(out, tmp_path / "whole")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +77,7 @@ def _other_units(data: FederatedData) -> list[str]:
     return found[:20]
 
 
-def _far(means: NDArray[np.float32], sizes: NDArray[np.int64]) -> list[int]:
+def _far(means: NDArray[Any], sizes: NDArray[np.int64]) -> list[int]:
     """Sites whose mean is far out, beyond the spread of the sites and what chance explains (features have deviation 1)."""
     centre = float(np.median(means))
     spread = 1.4826 * float(np.median(np.abs(means - centre)))

@@ -167,9 +167,7 @@ class Dataset:
         if test is not None and self.pending_test is not None:
             test = with_features(test, self.pending_test, test_clients)
         train_table = with_features(self.train, self.pending, clients)
-        found = replace(
-            self, train=train_table, test=test, encoding=fitted.encoding, pending=None, pending_test=None
-        )
+        found = replace(self, train=train_table, test=test, encoding=fitted.encoding, pending=None, pending_test=None)
         found.check()
         return found
 

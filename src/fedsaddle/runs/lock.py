@@ -47,10 +47,12 @@ def only_writer(folder: Path, seconds: float = 0.0) -> Iterator[None]:
     try:
         yield
     finally:
-        if sys.platform != "win32":  # an open file cannot be removed there
-            with suppress(OSError):
-                path.unlink()
-        os.close(number)
+        try:
+            if sys.platform != "win32":  # an open file cannot be removed there
+                with suppress(OSError):
+                    os.unlink(path)
+        finally:
+            os.close(number)
 
 
 def require_unused(folder: Path) -> None:

@@ -110,9 +110,7 @@ def _for_tables(facts: Facts, aim: str) -> list[Candidate]:
 
     found = [
         Candidate(FEDAVG, "FedAvg", "cross-entropy, no more", local, likelihood(plain), linear, plain),
-        Candidate(
-            BASE, "FedAvg", "cross-entropy with server momentum", momentum, likelihood(bent), linear, bent
-        ),
+        Candidate(BASE, "FedAvg", "cross-entropy with server momentum", momentum, likelihood(bent), linear, bent),
     ]
     if facts.features.get("hinge") and facts.rare >= HINGE_ROWS * facts.width():
         few = {**likelihood(frozenset()), "l2": 10.0 / facts.rows}
@@ -134,9 +132,7 @@ def _for_pictures(facts: Facts, aim: str) -> list[Candidate]:
     steps = (0.03, 0.1, 0.3)
     found = [
         Candidate(FEDAVG, "FedAvg", "cross-entropy", local, likelihood, model, rounds=40, steps=steps),
-        Candidate(
-            BASE_PICTURES, "FedAvg", "with server momentum", momentum, likelihood, model, rounds=40, steps=steps
-        ),
+        Candidate(BASE_PICTURES, "FedAvg", "with server momentum", momentum, likelihood, model, rounds=40, steps=steps),
     ]
     return found + _second_stages(facts, aim, BASE_PICTURES, model, frozenset())
 
@@ -145,7 +141,7 @@ def _second_stages(
     facts: Facts, aim: str, base: str, model: dict[str, Any], without: frozenset[str]
 ) -> list[Candidate]:
     """Trained for the aim itself, from the model of the default."""
-    few = {"rounds": 40, "start": base, "model": model, "without": without}
+    few: dict[str, Any] = {"rounds": 40, "start": base, "model": model, "without": without}
     cohort = {k: v for k, v in _local(facts).items() if k != "batch_size"}
     half = max(8, min(facts.batch, 32))
     if aim == "worst-site":

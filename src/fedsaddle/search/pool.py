@@ -68,7 +68,8 @@ class TrialPool:
         """The outcomes of trials, in order; once `enough()` or `stop()`, those that have not begun are left out."""
         if self._pool is None:
             return self._run_here(trials, enough)
-        waiting, running, found = list(enumerate(trials)), {}, {}
+        waiting, found = list(enumerate(trials)), dict[int, Outcome]()
+        running: dict[Future[Outcome | tuple[str, int]], int] = {}
         try:
             while waiting or running:
                 over = self.stop() or enough()
@@ -152,6 +153,6 @@ def _shared(data: FederatedData) -> FederatedData:
     """The data with tensors in shared memory, so that processes do not copy them."""
     for rows in (data.train, data.validation):
         if rows is not None:
-            rows.x.share_memory_()
-            rows.y.share_memory_()
+            rows.x.share_memory_()  # type: ignore[no-untyped-call]
+            rows.y.share_memory_()  # type: ignore[no-untyped-call]
     return data.without_test()

@@ -186,13 +186,9 @@ class Search:
         others = [c for c in others if c.start is None or c.start in models]
         models |= self._tune(others, models)
         chosen, reason = self._decide(models)
-        return Choice(
-            self.aim.name, chosen, models[FEDAVG], tuple(self.records), reason, time.monotonic() - self.began
-        )
+        return Choice(self.aim.name, chosen, models[FEDAVG], tuple(self.records), reason, time.monotonic() - self.began)
 
-    def _tune(
-        self, listed: Sequence[Candidate], known: dict[str, Model], always: bool = False
-    ) -> dict[str, Model]:
+    def _tune(self, listed: Sequence[Candidate], known: dict[str, Model], always: bool = False) -> dict[str, Model]:
         """The best model of each candidate, by successive halving over its steps."""
 
         def over() -> bool:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import lzma
+import math
+import struct
 import zipfile
+import zlib
 from pathlib import Path
+from typing import IO
 
 import numpy as np
+from numpy.lib import format as npy
 
 from fedsaddle.data.files.array_features import ArrayFeatures
 from fedsaddle.data.files.cells import LARGEST, Task, client_ids, targets
 from fedsaddle.data.files.read_columns import require
 from fedsaddle.data.table import Array, Dataset, Table
 from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.memory_room import available_memory
+
+_ONE_ARRAY = b"\x93NUMPY"  # how a .npy file begins
+_DAMAGED = (
+    ValueError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, OverflowError,
+    KeyError, RecursionError, RuntimeError, MemoryError,
+)  # fmt: skip
 
 
 def read_npz(path: Path, target: str, client: str | None, standardise: bool, task: Task) -> Dataset:
@@ -49,15 +62,55 @@ def read_npz(path: Path, target: str, client: str | None, standardise: bool, tas
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
-    """Read all arrays of the file; Python objects are refused."""
+    """Read all arrays of the file, after a check that each is as large as it says and that all fit into memory.
+
+    Python objects are refused.
+    """
     if not path.is_file():
         raise MissingData(f"{path} does not exist; check the path of the data file")
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return {name: np.asarray(arrays[name]) for name in arrays.files}
-    except (ValueError, zipfile.BadZipFile, EOFError, OSError) as error:
-        remedy = f"cannot be read ({error}); save plain numbers and strings with np.savez"
+        with path.open("rb") as file:
+            if file.read(len(_ONE_ARRAY)) == _ONE_ARRAY:
+                raise ValueError("it holds one array, as a .npy file does")
+            with zipfile.ZipFile(file) as archive:
+                members = [m for m in archive.infolist() if m.filename.endswith(".npy")]
+                _check_memory(members)
+                return {m.filename.removesuffix(".npy"): _read_member(archive, m) for m in members}
+    except _DAMAGED as error:
+        why = str(error).strip() or type(error).__name__
+        remedy = f"cannot be read ({why}); save plain numbers and strings with np.savez"
         raise BadInput("path", str(path), remedy) from error
+
+
+def _check_memory(members: list[zipfile.ZipInfo]) -> None:
+    """Raise ValueError if the unpacked arrays do not fit into memory."""
+    needed, there = sum(member.file_size for member in members), available_memory()
+    if needed > there:
+        raise ValueError(f"unpacked it needs {needed / 1e9:,.1f} GB, and {there / 1e9:,.1f} GB are available")
+
+
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
+    """One array of the file."""
+    name = member.filename.removesuffix(".npy")
+    if member.flag_bits & 1:
+        raise ValueError(f"the array {name!r} is encrypted")
+    with archive.open(member) as file:
+        _check_header(name, file, member.file_size)
+    with archive.open(member) as file:
+        return np.asarray(npy.read_array(file, allow_pickle=False))
+
+
+def _check_header(name: str, file: IO[bytes], size: int) -> None:
+    """Raise ValueError if an array is not of plain numbers or strings, or not as large as its header says."""
+    version = npy.read_magic(file)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"the array {name!r} is of an unknown version or has named fields")
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, _, dtype = read(file)
+    if dtype.hasobject or dtype.names is not None:
+        raise ValueError(f"the array {name!r} holds Python objects or named fields")
+    if min(shape, default=0) < 0 or file.tell() + math.prod(shape) * dtype.itemsize != size:
+        raise ValueError(f"the array {name!r} has {size:,} bytes, which does not fit its shape {shape}")
 
 
 def _features(x: Array, name: str) -> Array:

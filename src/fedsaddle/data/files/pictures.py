@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from fedsaddle.data.table import Array, Dataset, Table
 from fedsaddle.errors import BadInput
 
 MOST_PIXELS = 4096  # of a side
+MOST_DECODED = 89_478_485  # pixels of a file; Pillow's own limit for a warning
 MOST_VALUES = 4_000_000_000  # 16 GB of float32
 
 
@@ -41,7 +44,7 @@ def pictures(
     Args:
         path: A CSV or Parquet table, one row a picture.
         folder: Where the files are; None: the table's own folder.
-        file: The column of file names.
+        file: The column of file names; they must lie in the folder or below it.
         target: The column to predict.
         client: The column of clients.
         size: A side, or [height, width].
@@ -72,7 +75,7 @@ def pictures(
     values = len(names) * shape[0] * shape[1] * (3 if colour else 1)
     if values > MOST_VALUES:
         raise BadInput("size", size, f"{len(names):,} pictures of this size do not fit into memory; use a smaller one")
-    x = np.stack([_read(folder / name, i, file, shape, colour) for i, name in enumerate(names)])
+    x = np.stack([_read(folder, name, i, file, shape, colour) for i, name in enumerate(names)])
     split_by = {client: sites}
     if together is not None:
         split_by[together] = client_ids([columns[together]], together)[0]
@@ -95,18 +98,38 @@ def _shape(size: int | list[int]) -> tuple[int, int]:
     return height, width
 
 
-def _read(path: Path, row: int, column: str, shape: tuple[int, int], colour: bool) -> NDArray[np.float32]:
+def _read(folder: Path, name: str, row: int, column: str, shape: tuple[int, int], colour: bool) -> NDArray[np.float32]:
     from PIL import Image
 
-    where = f"row {row + 1}, column '{column}'"
+    where, path = f"row {row + 1}, column '{column}'", _inside(folder, name, row, column)
     try:
-        with Image.open(path) as picture:
+        if not path.is_file():
+            if path.exists():
+                raise ValueError("it is no file")
+            remedy = f"there is no such file in '{path.parent}'; mend the table, or say where with `folder`"
+            raise BadInput(where, path.name, remedy)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # checked below, before it is decoded
+            picture = Image.open(path)
+        with picture:
+            if picture.width * picture.height > MOST_DECODED:
+                raise ValueError(f"it has {picture.width} x {picture.height} pixels, more than {MOST_DECODED:,}")
+            if picture.format == "EPS":
+                raise ValueError("it is a program in PostScript, which is not run")
             small = picture.convert("RGB" if colour else "L").resize(shape[::-1], Image.Resampling.BILINEAR)
-    except FileNotFoundError:
-        remedy = f"there is no such file in '{path.parent}'; mend the table, or say where with `folder`"
-        raise BadInput(where, path.name, remedy) from None
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as reason:
+    except BadInput:
+        raise
+    except Exception as reason:  # damaged pictures raise whatever their decoder meets
         remedy = f"cannot be read as a picture ({reason}); replace the file, or drop the row"
         raise BadInput(where, path.name, remedy) from None
     pixels: Array = np.asarray(small, dtype=np.float32) / 255
     return pixels.transpose(2, 0, 1) if colour else pixels[None]
+
+
+def _inside(folder: Path, name: str, row: int, column: str) -> Path:
+    """The path of a picture, which must be in the folder: a table may not point to any file of the machine."""
+    path = Path(os.path.abspath(folder / name))
+    if path == Path(os.path.abspath(folder)) or not path.is_relative_to(os.path.abspath(folder)):
+        remedy = f"is outside of '{folder}'; name a file in that folder, or another folder with `folder`"
+        raise BadInput(f"row {row + 1}, column '{column}'", name, remedy)
+    return folder / name

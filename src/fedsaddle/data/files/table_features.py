@@ -60,9 +60,7 @@ class TableFeatures:
             column, last = of[encoding[first].column], first
             while last < len(encoding) and encoding[last].column == column.name and encoding[last].kind != "site":
                 last += 1
-            encode_column(
-                encoding[first:last], out[:, first:last], column.numbers, column.codes, column.categories
-            )
+            encode_column(encoding[first:last], out[:, first:last], column.numbers, column.codes, column.categories)
             first = last
         sites = encoding[first:]
         if sites:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fedsaddle.arguments import whole
 from fedsaddle.errors import BadInput
+from fedsaddle.memory_room import available_memory
 
 MOST_UNITS = 10_000_000  # of a layer
 MOST_PIXELS = 10_000  # on a side
@@ -21,10 +22,19 @@ def check_units(key: str, value: object) -> None:
     whole(key, value, most=MOST_UNITS)
 
 
+def check_weights(key: str, value: object, weights: int) -> None:
+    """Refuse a model that does not fit into memory, before it is made."""
+    if 4 * int(weights) > available_memory():
+        raise BadInput(
+            key, value, f"the model would have {int(weights):.1e} weights, too many for memory; use fewer units"
+        )
+
+
 def logistic_regression(inputs: int, classes: int) -> nn.Module:
     """A linear map from features to class scores, starting from zero."""
     check_units("inputs", inputs)
     check_units("classes", classes)
+    check_weights("inputs", inputs, (inputs + 1) * classes)
     layer = nn.Linear(inputs, classes)
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
@@ -42,6 +52,7 @@ def mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Module:
     check_units("inputs", inputs)
     _check_hidden(hidden)
     check_units("outputs", outputs)
+    check_weights("hidden", list(hidden), sum((int(a) + 1) * int(b) for a, b in pairwise([inputs, *hidden, outputs])))
     parts: list[nn.Module] = [nn.Flatten()]
     widths = [inputs, *hidden]
     for a, b in pairwise(widths):
@@ -76,6 +87,7 @@ class CharacterGru(nn.Module):
         super().__init__()
         for key, value in (("characters", characters), ("embedding", embedding), ("units", units)):
             check_units(key, value)
+        check_weights("units", units, characters * embedding + 3 * units * (embedding + units) + characters * units)
         self.embed = nn.Embedding(characters, embedding)
         self.gru = nn.GRU(embedding, units, batch_first=True)
         self.read = nn.Linear(units, characters)
