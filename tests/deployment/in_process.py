@@ -16,11 +16,15 @@ from fedsaddle.runs.run import run
 
 
 def config(
-    algorithm: dict[str, Any], data: str = "iris", problem: dict[str, Any] | None = None, **settings: Any
+    algorithm: dict[str, Any],
+    data: str = "iris",
+    problem: dict[str, Any] | None = None,
+    held_out: dict[str, Any] | None = None,
+    **settings: Any,
 ) -> Config:
     return validate_config(
         {
-            "data": {"name": data},
+            "data": {"name": data, **(held_out or {})},
             "split": {"name": "iid", "clients": 4},
             "model": {"name": "logistic"},
             "problem": problem or {},
@@ -47,4 +51,5 @@ def deployed(config: Config, made: dict[int, SiteService], out: Path, transport:
 def simulated(config: Config, **options: Any) -> Any:
     built, settings = build(config), config.run
     return run(built.algorithm, built.data, settings.rounds, seed=settings.seed, engine="serial",
-               evaluate_every=settings.evaluate_every, **options)  # fmt: skip
+               evaluate_every=settings.evaluate_every, select=settings.select, patience=settings.patience,
+               target=settings.target, **options)  # fmt: skip
