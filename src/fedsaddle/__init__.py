@@ -62,7 +62,6 @@ _NAMES = {
     "federation.records": "Averaged PerClient PerSample Pooled",
     "federation.reduction": "Reduction",
     "federation.wrappers": "Ledger Lossy Metered Wrapper",
-    "metrics.bootstrap": "bootstrap_auroc",
     "metrics.spread": "spread",
     "problems.auc": "MinimaxAuc",
     "problems.fair": "ClassFair",
@@ -178,7 +177,6 @@ if TYPE_CHECKING:
     from fedsaddle.metrics import histograms as histograms
     from fedsaddle.metrics import measures as measures
     from fedsaddle.metrics import ranking as ranking
-    from fedsaddle.metrics.bootstrap import bootstrap_auroc as bootstrap_auroc
     from fedsaddle.metrics.spread import spread as spread
     from fedsaddle.numerics import projections as projections
     from fedsaddle.numerics import regularisers as regularisers

@@ -27,7 +27,14 @@ SHARED = [
 ]
 DUAL = [("dual_step", 0.0), ("dual_step", -1.0), ("dual_step", NAN), ("dual_step", INFINITY)]
 OWN = {
-    "FedAvg": [("weighting", "sise"), ("output", "first")],
+    "FedAvg": [
+        ("weighting", "sise"),
+        ("output", "first"),
+        ("server_momentum", -0.1),
+        ("server_momentum", 1.0),
+        ("server_momentum", NAN),
+        ("nesterov", 1),
+    ],
     "QFedAvg": [("q", -0.1), ("q", NAN), ("q", INFINITY), ("sampling", "none")],
     "Drfa": [*DUAL, ("weighting", "both"), ("output", "best"), ("dual_decay", 0.0), ("dual_decay", 1.1)],
     "DrfaGa": [*DUAL, ("output", "best"), ("average_after", -1)],

@@ -55,6 +55,7 @@ STANDS_FOR = {  # class, kind, fixed arguments, defaults, and values for what is
     "DRFA-GA": (DrfaGa, "minimisation", {}, {}, {}),
     "DRFA-Prox": (Drfa, "minimisation", {}, {}, {"regulariser": {"name": "kl", "strength": 0.1}}),
     "FedAvg": (FedAvg, "minimisation", {}, {}, {}),
+    "FedAvgM": (FedAvg, "minimisation", {}, {"server_momentum": 0.9, "nesterov": True}, {}),
     "FedSGDA-MB": (FedSgda, "minimax", {}, {}, {}),
     "FedSGDA-SPIDER": (FedSgda, "minimax", {}, {"estimator": {"name": "spider"}}, {}),
     "FedSGDA-STORM": (FedSgda, "minimax", {}, {"estimator": {"name": "storm"}}, {}),
@@ -115,6 +116,7 @@ TARGETS = {
         "power": schedules.Power,
         "geometric": schedules.Geometric,
         "staged": schedules.Staged,
+        "cosine": schedules.Cosine,
     },
     "ESTIMATORS": {
         "minibatch": estimators.MiniBatch,

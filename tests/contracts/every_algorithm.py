@@ -86,6 +86,8 @@ TABLE = [
     Case("FedAvg", FedAvg, LOCAL),
     Case("FedAvg, uniform, all", FedAvg, LOCAL | {"weighting": "uniform", "sampled_clients": None}),
     Case("FedAvg, ball, average", FedAvg, LOCAL | {"projection": Ball(1.0), "output": "average"}),
+    Case("FedAvgM", FedAvg, LOCAL | {"server_momentum": 0.9, "nesterov": True}),
+    Case("FedAvgM, heavy ball, all, projected", FedAvg, LOCAL | {"server_momentum": 0.5, "sampled_clients": None, "projection": Ball(1.0)}),  # noqa: E501
     Case("q-FedAvg", QFedAvg, LOCAL | {"q": 0.5}),
     Case("q-FedAvg, by size, box", QFedAvg, LOCAL | {"q": 2.0, "sampling": "size", "projection": Box(-0.5, 0.5)}),
     Case("AFL", Drfa, DUAL | {"local_steps": 1}, shows=LOSS),

@@ -90,7 +90,7 @@ def test_arrays_of_pictures(tmp_path):
         np.savez(tmp_path / f"{name}.npz", x=x, y=np.arange(len(x)) % 3, x_test=x[:2], y_test=np.array([0, 1]))
         raws.append(read_site(tmp_path / f"{name}.npz"))
     agreed = merge_facts([site_facts(raw, True) for raw in raws], tuple(parts))
-    (train, test), _ = (encode(raw, agreed) for raw in raws)
+    (train, _, test), _ = (encode(raw, agreed) for raw in raws)
     assert train.x.shape == (5, 1, 4, 4)
     assert len(test) == 2
     assert agreed["counts"] == [5, 4, 3], "of training rows"

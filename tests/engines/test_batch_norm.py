@@ -46,6 +46,7 @@ def rows() -> Stacked:
 STEPS = {"local_steps": 3, "batch_size": 4, "primal_step": 0.1, "sampled_clients": 4}
 ALGORITHMS = {
     "FedAvg": lambda: fs.FedAvg(problem=cross_entropy(), **STEPS),
+    "FedAvgM": lambda: fs.algorithm("FedAvgM", problem=cross_entropy(), **STEPS),
     "DRFA": lambda: fs.Drfa(problem=cross_entropy(), **STEPS),
     "q-FedAvg": lambda: fs.QFedAvg(problem=cross_entropy(), q=0.5, **STEPS),
     "Local SGDA": lambda: fs.LocalSgda(problem=auc(), **STEPS),

@@ -75,6 +75,25 @@ def test_qfedavg_at_zero_is_uniform_fedavg(engine, m):
 
 
 @engines
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("output", ["last", "average"])
+def test_fedavgm_without_momentum_is_fedavg_to_the_bit(engine, nesterov, output):
+    a = fs.algorithm("FedAvgM", problem=problem(), server_momentum=0.0, nesterov=nesterov, output=output, **LOCAL)
+    b = FedAvg(problem=problem(), output=output, **LOCAL)
+    for u, v in zip(play(a, engine(classes()), 4), play(b, engine(classes()), 4), strict=True):
+        assert same(u, v)
+        assert u.velocity is None
+
+
+@engines
+def test_the_first_heavy_ball_step_is_fedavg(engine):
+    a = play(FedAvg(problem=problem(), server_momentum=0.9, **LOCAL), engine(classes()), 2)
+    b = play(FedAvg(problem=problem(), **LOCAL), engine(classes()), 2)
+    torch.testing.assert_close(a[1].w, b[1].w, rtol=0, atol=1e-12)
+    assert float((a[2].w - b[2].w).abs().max()) > 1e-3
+
+
+@engines
 def test_weighting_by_size_is_uniform_when_sizes_are_equal(engine):
     rows = classes([5] * 6)
     identical(FedAvg(problem=problem(), **LOCAL), FedAvg(problem=problem(), weighting="uniform", **LOCAL), engine, rows)

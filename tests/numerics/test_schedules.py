@@ -3,7 +3,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from fedsaddle.errors import BadInput
-from fedsaddle.numerics.schedules import Geometric, Power, Staged, at, check_step
+from fedsaddle.numerics.schedules import Cosine, Geometric, Power, Staged, at, check_step
 
 
 def test_a_plain_number_stays():
@@ -28,9 +28,27 @@ def test_a_geometric_row():
     assert [at(Geometric(3, 2), t) for t in range(3)] == [3, 6, 12]
 
 
+def test_half_a_cosine():
+    step = Cosine(0.4, 10, last=0.1)
+    assert at(step, 0) == pytest.approx(0.4)
+    assert at(step, 5) == pytest.approx(0.25), "half way down in the middle"
+    assert at(step, 2) + at(step, 8) == pytest.approx(0.5), "turned about its middle it is itself"
+    values = [at(step, t) for t in range(11)]
+    assert values == sorted(values, reverse=True)
+    assert values[0] - values[1] < values[4] - values[5], "it begins and ends flat"
+    assert [at(step, t) for t in (10, 11, 1000)] == [0.1] * 3
+    assert at(Cosine(0.4, 10), 10) == 0
+    assert at(Cosine(1, 3), 1) == pytest.approx(0.75)
+
+
 @pytest.mark.parametrize(
     ("make", "named"),
     [
+        (lambda: Cosine(0.0, 3), "first = 0.0"),
+        (lambda: Cosine(0.1, 0), "rounds = 0"),
+        (lambda: Cosine(0.1, 2.5), "rounds = 2.5"),
+        (lambda: Cosine(0.1, 3, last=-0.1), "last = -0.1"),
+        (lambda: Cosine(0.1, 3, last=0.2), "last = 0.2"),
         (lambda: Power(0.0, 0.5), "c = 0.0"),
         (lambda: Power(1.0, -0.1), "rho = -0.1"),
         (lambda: Power(1.0, 0.5, at_most=0.0), "at_most = 0.0"),
@@ -53,12 +71,12 @@ def test_what_is_no_schedule(make, named):
 
 
 def test_what_is_a_step():
-    for step in (1e-3, 0.5, 2, Power(0.1, 0.0), Geometric(0.5, 0.9), Staged([(1, 0.5)])):
+    for step in (1e-3, 0.5, 2, Power(0.1, 0.0), Geometric(0.5, 0.9), Staged([(1, 0.5)]), Cosine(0.1, 5)):
         check_step("step", step)
 
 
 @pytest.mark.parametrize(
-    "value", [Power(1.0, 0.5), Staged([(1, 0.5)]), Geometric(1.0, 0.5)], ids=lambda v: type(v).__name__
+    "value", [Power(1.0, 0.5), Staged([(1, 0.5)]), Geometric(1.0, 0.5), Cosine(1.0, 5)], ids=lambda v: type(v).__name__
 )
 def test_a_schedule_is_a_value(value):
     with pytest.raises(FrozenInstanceError):

@@ -34,6 +34,24 @@ def fedavg(world, w, rounds, m, tau, batch, eta, weighting, project=free):
     return models, means
 
 
+def fedavgm(world, w, rounds, m, tau, batch, etas, beta, nesterov, weighting="size", project=free):
+    """v <- beta v + (w - mean); w <- w - v, or with Nesterov's look ahead w <- w - (beta v + (w - mean))."""
+    models, velocities, v = [], [], np.zeros(len(w))
+    for s in range(rounds):
+        rng = world.server(s)
+        S = rng.choice(world.N, m, replace=False) if m < world.N else range(world.N)
+        S = world.answered(S, s, 0)
+        n = {i: world.sizes[i] if weighting == "size" else 1 for i in S}
+        total = sum(n[i] for i in S)
+        finals = {i: local_sgd(world, s, 0, i, w, tau, batch, etas[s], project)[-1] for i in S}
+        delta = w - sum(n[i] / total * finals[i] for i in S)
+        v = beta * v + delta
+        w = project(w - (beta * v + delta)) if nesterov else project(w - v)
+        models.append(w)
+        velocities.append(v)
+    return models, velocities
+
+
 def qfedavg(world, w, rounds, m, tau, batch, eta, q, sampling, project=free):
     """dw_k = (w - w_k) / eta, Delta_k = F_k^q dw_k, h_k = q F_k^(q-1) |dw_k|^2 + F_k^q / eta."""
     models = []

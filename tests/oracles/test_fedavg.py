@@ -3,10 +3,11 @@ import pytest
 from agreement import ENGINES, ROUNDS, ROWS, SEED, agree, library, problem, start
 from argmax import ball, box
 from draws import World
-from fedavg_box import fedavg, qfedavg
+from fedavg_box import fedavg, fedavgm, qfedavg
 
 from fedsaddle import FedAvg, QFedAvg
 from fedsaddle.numerics.projections import Ball, Box
+from fedsaddle.numerics.schedules import Cosine, Staged
 
 engines = pytest.mark.parametrize("engine", ENGINES)
 STEPS = {"tau": 3, "batch": 4, "eta": 0.3}
@@ -57,6 +58,45 @@ def test_fedavg_lost_replies(engine):
     algorithm = FedAvg(problem=problem(), **OURS)
     models, _ = fedavg(World(ROWS, 3, SEED, lost=lost), start(), ROUNDS, ROWS.count, weighting="size", **STEPS)
     agree([s.w for s in library(algorithm, engine, lost)], models)
+
+
+@engines
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("weighting", ["size", "uniform"])
+@pytest.mark.parametrize("m", [4, None])
+def test_fedavgm(engine, nesterov, weighting, m):
+    options = {"server_momentum": 0.7, "nesterov": nesterov, "weighting": weighting}
+    algorithm = FedAvg(problem=problem(l2=0.2), sampled_clients=m, **options, **OURS)
+    world = World(ROWS, 3, SEED, l2=0.2)
+    models, v = fedavgm(
+        world, start(), ROUNDS, m or ROWS.count, 3, 4, [0.3] * ROUNDS, 0.7, nesterov, weighting=weighting
+    )
+    states = library(algorithm, engine)
+    agree([s.w for s in states], models)
+    agree([s.velocity for s in states], v)
+    other, _ = fedavgm(
+        world, start(), ROUNDS, m or ROWS.count, 3, 4, [0.3] * ROUNDS, 0.7, not nesterov, weighting=weighting
+    )
+    assert np.abs(models[-1] - other[-1]).max() > 1e-2
+
+
+@engines
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("schedule", [Cosine(0.5, 4, last=0.1), Staged([(2, 0.4), (1, 0.2)])])
+def test_fedavgm_with_schedules_lost_replies_and_a_projection(engine, nesterov, schedule):
+    def lost(round, exchange):
+        return (round, 2)
+
+    algorithm = FedAvg(
+        problem=problem(), sampled_clients=5, server_momentum=0.9, nesterov=nesterov, projection=Ball(0.8),
+        **(OURS | {"primal_step": schedule}),
+    )  # fmt: skip
+    etas = [schedule.at(s) for s in range(ROUNDS)]
+    world = World(ROWS, 3, SEED, lost=lost)
+    models, v = fedavgm(world, start(), ROUNDS, 5, 3, 4, etas, 0.9, nesterov, project=ball(0.8))
+    states = library(algorithm, engine, lost)
+    agree([s.w for s in states], models)
+    agree([s.velocity for s in states], v)
 
 
 @engines

@@ -80,6 +80,7 @@ class Remembering:
 ALGORITHMS = {
     "FedAvg": fedavg,
     "FedAvg, average": lambda: fedavg(output="average"),
+    "FedAvgM": lambda: fedavg(server_momentum=0.9, nesterov=True),
     "q-FedAvg": lambda: QFedAvg(problem=problem(), local_steps=2, sampled_clients=2),
     "DRFA": drfa,
     "DRFA, average": lambda: drfa(output="average", dual_decay=0.9),

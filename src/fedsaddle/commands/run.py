@@ -117,6 +117,8 @@ class Simulation:
             evaluate_train=settings.evaluate_train,
             measures=built.measures,
             target=settings.target,
+            select=settings.select,
+            patience=settings.patience,
             lost_replies=settings.lost_replies,
             out=folder.path,
             resume=self.resume and folder.holds_run,
@@ -133,7 +135,7 @@ class Simulation:
         """Rank the rows by our model and, in a run for the AUROC, by the baseline; return the summary entry."""
         if result.summary["stopped"] == "interrupted":
             return {}
-        ours = roc.ranking_of(result.algorithm.problem, result.model, self.built.data, self.config.run.seed)
+        ours = roc.ranking_of(result.algorithm.problem, result.model, self.built.data)
         if ours is None:
             return {}
         found = {self.config.algorithm.name: ours}
@@ -161,7 +163,7 @@ class Simulation:
         if theirs.summary["stopped"] == "interrupted":
             self.baseline_interrupted = True
             return None
-        ranking = roc.ranking_of(algorithm.problem, theirs.model, self.built.data, self.config.run.seed)
+        ranking = roc.ranking_of(algorithm.problem, theirs.model, self.built.data)
         return {} if ranking is None else {BASELINE: ranking}
 
     def _write(self, result: Result) -> None:
@@ -174,9 +176,11 @@ class Simulation:
         describe(self.built.data).plot(self.folder.picture("split"))
         if not result.history:  # interrupted before the first evaluation
             return
-        name, names, picture = self.config.algorithm.name, self.built.data.names, self.folder.picture
+        data, name, picture = self.built.data, self.config.algorithm.name, self.folder.picture
+        names = data.names
         plots.progress(result.history, picture("progress"), name)
-        plots.clients({name: result.history}, names, picture("clients"))
+        tested = data.test is not None and data.validation is None  # the part that the history has
+        plots.clients({name: result.history}, data.test_names if tested else names, picture("clients"))
         for measure in self.built.measures:
             plots.pooled({name: result.history}, measure.name, picture(measure.name), title=name)
         plots.mixture(result.history, names, picture("mixture"))
@@ -201,10 +205,13 @@ def _has_baseline(config: Config) -> bool:
 def _baseline(config: Config, algorithm: Algorithm[Any], rounds: int) -> Config:
     """FedAvg on cross-entropy, with the same rounds, clients, local steps, batches and start, and its default step."""
     common = {k: getattr(algorithm, k, None) for k in ("sampled_clients", "local_steps", "batch_size")}
+    alone: dict[str, Any] = {"rounds": rounds, "target": None, "measures": []}
+    if config.run.measures:  # one of them may be what `select` names
+        alone |= {"select": None, "patience": None}
     return config.model_copy(
         update={
             "algorithm": NamedSection(name=BASELINE, **{k: v for k, v in common.items() if isinstance(v, int)}),
             "problem": ProblemSection(name="supervised", loss="logistic"),
-            "run": config.run.model_copy(update={"rounds": rounds, "target": None, "measures": []}),
+            "run": config.run.model_copy(update=alone),
         }
     )

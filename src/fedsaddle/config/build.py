@@ -94,8 +94,8 @@ def precision(name: str) -> Iterator[None]:
 
 def cast(data: FederatedData, dtype: str) -> FederatedData:
     """Cast features and real targets to the precision of the run."""
-    test = None if data.test is None else cast_rows(data.test, dtype)
-    return replace(data, train=cast_rows(data.train, dtype), test=test)
+    validation, test = (None if rows is None else cast_rows(rows, dtype) for rows in (data.validation, data.test))
+    return replace(data, train=cast_rows(data.train, dtype), validation=validation, test=test)
 
 
 def cast_rows(rows: Stacked, dtype: str) -> Stacked:

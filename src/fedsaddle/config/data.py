@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fedsaddle.config.registry import ALGORITHMS, DATASETS, SPLITS, find
@@ -14,7 +15,8 @@ from fedsaddle.errors import BadInput, within
 
 def load(
     name: str, *, split: str = "iid", seed: int = 0, test_share: float = 0.2, options: dict[str, Any] | None = None,
-    noise: Noise | None = None, stratify: bool = False, **split_options: Any,
+    noise: Noise | None = None, stratify: bool = False, validation_share: float = 0.0, test_clients: Sequence[str] = (),
+    **split_options: Any,
 ) -> FederatedData:  # fmt: skip
     """A data set by name, partitioned between clients.
 
@@ -26,6 +28,8 @@ def load(
         options: arguments of the loader, such as `{"images": True}`.
         noise: noise to add to the training rows.
         stratify: hold out the same share of each class.
+        validation_share: the share of each client's rows to hold out for validation, to choose the best round.
+        test_clients: names of clients to test on only.
         **split_options: arguments of the split: `clients`, `alpha`, `column` ...
 
     Raises:
@@ -43,7 +47,8 @@ def load(
     if noise is not None and not isinstance(noise, Noise):
         raise BadInput("noise", noise, "give fs.Noise(...)")
     rule = make_split(**check_options("split", make_split, split_options))
-    data = federate(make_data(**check_options("options", make_data, options or {})), rule, seed, test_share, stratify)
+    dataset = make_data(**check_options("options", make_data, options or {}))
+    data = federate(dataset, rule, seed, test_share, stratify, validation_share, test_clients)
     return data if noise is None else noise.apply(data, seed)
 
 
@@ -59,7 +64,10 @@ def build_data(config: Config) -> FederatedData:
     with within("data"):
         dataset = make_data(**check_options("data", make_data, options))
     with within("split"):
-        data = federate(dataset, rule, config.run.seed, config.data.test_share, config.data.stratify)
+        own = config.data
+        data = federate(
+            dataset, rule, config.run.seed, own.test_share, own.stratify, own.validation_share, own.test_clients
+        )
     with within("noise"):
         data = Noise(**config.noise.model_dump()).apply(data, config.run.seed)
     if _is_centralised(config):

@@ -151,6 +151,7 @@ PROJECTIONS: dict[str, Entry] = {
 SCHEDULES: dict[str, Entry] = {
     "power": Entry("fedsaddle.numerics.schedules:Power", "c / (t + 1)^rho"),
     "geometric": Entry("fedsaddle.numerics.schedules:Geometric", "first * factor^t"),
+    "cosine": Entry("fedsaddle.numerics.schedules:Cosine", "first, down half a cosine over rounds to last"),
     "staged": Entry("fedsaddle.numerics.schedules:Staged", "stages = [[150, 0.02], [75, 0.002]]"),
 }
 

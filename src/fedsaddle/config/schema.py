@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedsaddle.config.toml_files import DEEPEST, TooDeep, parse_toml, read_toml
 from fedsaddle.config.validate import to_bad_input
 from fedsaddle.errors import BadInput, MissingData, within
+from fedsaddle.metrics.selection import Selection
 from fedsaddle.metrics.target import Target
 
 MAX_ROUNDS = 1_000_000_000
@@ -34,7 +35,13 @@ class DataSection(NamedSection):
     # share of each client's rows held out for the test, where the data have no official test rows; 0: the run is
     # measured on its training rows
     test_share: float = Field(0.2, ge=0, lt=1)
-    stratify: bool = False  # hold out that share of each class of each client, so that rare positives are in both parts
+    # share of each client's rows held out for validation: the run is measured on them as it goes, and its test rows at
+    # the end only; 0: none
+    validation_share: float = Field(0.0, ge=0, lt=1)
+    test_clients: list[str] = []  # clients whose rows are all for the test: nobody trains on them
+    stratify: bool = (
+        False  # hold out these shares of each class of each client, so that rare positives are in all parts
+    )
     # share of the second class in every minibatch, for data of two classes; rows are weighed back, so that the
     # objective stays the same; none: as they come
     positives_per_batch: float | None = Field(None, gt=0, lt=1)
@@ -69,6 +76,10 @@ class RunSection(BaseModel):
     checkpoint_every: int = Field(10, ge=1, le=MAX_ROUNDS)  # rounds between checkpoints
     measures: list[str | dict[str, Any]] = []  # more figures: names, or tables with a name
     target: str | None = None  # stop early: `"worst accuracy >= 0.5"`
+    # measure of the validation rows that chooses the round whose model is kept: `"auroc"`, `"worst loss"`; none: the
+    # last round
+    select: str | None = None
+    patience: int | None = Field(None, ge=1)  # stop after so many evaluations without a better one, by `select`
     lost_replies: float = Field(0.0, ge=0, lt=1)  # share of replies lost on the way
     dtype: Literal["float32", "float64"] = "float32"  # of model and features
     compare: bool = True  # with `problem.name = "auc"`: run FedAvg on cross-entropy too and compare
@@ -124,9 +135,11 @@ def validate_config(content: dict[str, Any]) -> Config:
         kind = section.annotation if section is not None and len(first["loc"]) > 1 else Config
         known = kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else {}
         raise to_bad_input("", first, known) from None
-    if config.run.target is not None:
-        with within("run"):
+    with within("run"):
+        if config.run.target is not None:
             Target.parse(config.run.target)
+        if config.run.select is not None:
+            Selection.parse(config.run.select)
     return config
 
 

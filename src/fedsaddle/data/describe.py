@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ class SplitReport:
     target_means: NDArray[np.float64] | None
     heterogeneity: float | None
     size_ratio: float
+    validation_sizes: Ints | None = None  # None: nobody has any
+    test_clients: dict[str, int] = field(default_factory=dict)  # rows of the clients that are for the test only
 
     @property
     def positive_share(self) -> float | None:
@@ -61,7 +63,9 @@ class SplitReport:
             "names": list(self.names),
             "classes": list(self.classes),
             "train_sizes": self.train_sizes.tolist(),
+            "validation_sizes": None if self.validation_sizes is None else self.validation_sizes.tolist(),
             "test_sizes": self.test_sizes.tolist(),
+            "test_clients": self.test_clients,
             "label_counts": None if self.label_counts is None else self.label_counts.tolist(),
             "target_means": None if self.target_means is None else self.target_means.tolist(),
             "heterogeneity": self.heterogeneity,
@@ -74,14 +78,20 @@ class SplitReport:
         """A table for the terminal, of the first 20 clients."""
         shown = min(len(self.names), SHOWN_CLIENTS)
         names = [visible(name) for name in self.names[:shown]]
-        width = max(6, *map(len, names))
+        width = max(6, *map(len, (*names, *map(visible, self.test_clients))))
         last = "most frequent labels" if self.label_counts is not None else "mean target"
-        lines = [self.headline(), "", f"{'client':<{width}}  {'train':>8}  {'test':>8}  {last}"]
+        sizes = {"train": self.train_sizes, "validation": self.validation_sizes, "test": self.test_sizes}
+        there = {part: found for part, found in sizes.items() if found is not None}
+        head = "  ".join(f"{part:>{_width(part)}}" for part in there)
+        lines = [self.headline(), "", f"{'client':<{width}}  {head}  {last}"]
         for i in range(shown):
-            sizes = f"{self.train_sizes[i]:>8,}  {self.test_sizes[i]:>8,}"
-            lines.append(f"{names[i]:<{width}}  {sizes}  {self._labels(i)}")
+            cells = "  ".join(f"{found[i]:>{_width(part)},}" for part, found in there.items())
+            lines.append(f"{names[i]:<{width}}  {cells}  {self._labels(i)}")
         if shown < len(self.names):
             lines.append(f"... and {len(self.names) - shown:,} more clients")
+        for name, rows in self.test_clients.items():
+            cells = "  ".join(f"{rows if part == 'test' else 0:>{_width(part)},}" for part in there)
+            lines.append(f"{visible(name):<{width}}  {cells}  test only")
         return "\n".join(lines)
 
     def plot(self, path: str | Path) -> Path:
@@ -98,7 +108,9 @@ class SplitReport:
 
     def headline(self) -> str:
         """The whole split in two lines, or three for two classes."""
-        total = f"{self.train_sizes.sum():,} training and {self.test_sizes.sum():,} test rows"
+        held = "" if self.validation_sizes is None else f", {self.validation_sizes.sum():,} validation"
+        tested = self.test_sizes.sum() + sum(self.test_clients.values())
+        total = f"{self.train_sizes.sum():,} training{held} and {tested:,} test rows"
         unlike = "" if self.heterogeneity is None else f"; heterogeneity {self.heterogeneity:.3f} (0 = alike)"
         lines = (
             f"{visible(self.data)}: {len(self.names):,} clients, {total}\n"
@@ -120,19 +132,25 @@ class SplitReport:
 def describe(data: FederatedData) -> SplitReport:
     """Measure a split."""
     sizes = data.train.sizes
-    test_sizes = np.zeros(data.count, dtype=np.int64) if data.test is None else data.test.sizes
+    test_sizes = np.zeros(len(data.test_names), dtype=np.int64) if data.test is None else data.test.sizes
     counts = label_counts(data.train, len(data.classes)) if data.classes else None
     return SplitReport(
         data=data.name,
         names=data.names,
         classes=data.classes,
         train_sizes=sizes,
-        test_sizes=test_sizes,
+        test_sizes=test_sizes[: data.count],
         label_counts=counts,
         target_means=None if counts is not None else _means(data.train),
         heterogeneity=None if counts is None else heterogeneity(counts),
         size_ratio=float(sizes.max() / sizes.min()),
+        validation_sizes=None if data.validation is None else data.validation.sizes,
+        test_clients=dict(zip(data.test_names[data.count :], test_sizes[data.count :].tolist(), strict=True)),
     )
+
+
+def _width(part: str) -> int:
+    return max(8, len(part))
 
 
 def label_counts(rows: Stacked, classes: int) -> Ints:

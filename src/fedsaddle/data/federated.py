@@ -1,26 +1,36 @@
-"""The rows of every client, to train on and to test on."""
+"""The rows of every client: to train on, for validation and for the test."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedsaddle.arguments import flag, instance, number, whole
-from fedsaddle.data.hold_out import hold_out
+from fedsaddle.data.hold_out import HeldOut, check_shares, hold_out
+from fedsaddle.data.splits.partition import Parts
 from fedsaddle.data.splits.protocols import PreparesData, Split
-from fedsaddle.data.store import Stacked
-from fedsaddle.data.table import Array, Dataset, Encoded, Table
+from fedsaddle.data.store import Ints, Stacked
+from fedsaddle.data.encoded import Encoded
+from fedsaddle.data.table import ROW, Array, Dataset, Table
 from fedsaddle.errors import BadInput
 
 
 @dataclass(frozen=True, eq=False)
 class FederatedData:
-    """Training and test rows client by client.
+    """Training, validation and test rows client by client.
 
-    A client may have no test rows; `test` is None if nobody has any. `classes` is empty for regression.
+    A client may have no validation or test rows; `validation` and `test` are None if nobody has any. `classes` is empty
+    for regression. The first clients of `test` are those of `train`; clients that are for the test only follow, and
+    `test_names` names all of them.
+
+    The row numbers are those in the data set's training table, or in its test table for rows of an official test set;
+    `validation_units` and `test_units` say of each row to whom it belongs, such as the patient, if the data set does.
     """
 
     name: str
@@ -32,10 +42,21 @@ class FederatedData:
     source: str = ""
     licence: str = ""
     encoding: tuple[Encoded, ...] = ()  # how each feature came from a column of the file
+    validation: Stacked | None = None
+    test_names: tuple[str, ...] = ()  # empty: `names`
+    train_rows: Ints | None = None
+    validation_rows: Ints | None = None
+    test_rows: Ints | None = None
+    validation_units: Array | None = None
+    test_units: Array | None = None
+
+    def __post_init__(self) -> None:
+        if not self.test_names:
+            object.__setattr__(self, "test_names", self.names)
 
     @property
     def count(self) -> int:
-        """Number of clients."""
+        """Number of clients to train on."""
         return self.train.count
 
     def in_one_place(self) -> FederatedData:
@@ -45,7 +66,35 @@ class FederatedData:
             return replace(rows, offsets=np.array([0, len(rows.x)], dtype=np.int64))
 
         test = None if self.test is None else one(self.test)
-        return replace(self, train=one(self.train), test=test, names=("all rows",))
+        validation = None if self.validation is None else one(self.validation)
+        name = ("all rows",)
+        return replace(self, train=one(self.train), validation=validation, test=test, names=name, test_names=name)
+
+    def with_features(self, keep: Sequence[bool]) -> FederatedData:
+        """The same rows with some of their features, in the same order."""
+        if len(keep) != len(self.encoding) or self.train.x.ndim != 2:
+            raise BadInput("len(keep)", len(keep), f"the rows have {len(self.encoding)} encoded features")
+        if all(keep):
+            return self
+        at = torch.from_numpy(np.flatnonzero(keep))
+
+        def some(rows: Stacked | None) -> Stacked | None:
+            return None if rows is None else replace(rows, x=rows.x.index_select(1, at))
+
+        train = some(self.train)
+        assert train is not None
+        return replace(
+            self,
+            train=train,
+            validation=some(self.validation),
+            test=some(self.test),
+            features=tuple(name for name, kept in zip(self.features, keep, strict=True) if kept),
+            encoding=tuple(feature for feature, kept in zip(self.encoding, keep, strict=True) if kept),
+        )
+
+    def without_test(self) -> FederatedData:
+        """The same data without the test rows."""
+        return replace(self, test=None, test_rows=None, test_units=None, test_names=self.names)
 
     def balanced(self, positives_per_batch: float) -> FederatedData:
         """The same data, drawn with a given share of positives in every minibatch of training rows.
@@ -60,21 +109,30 @@ class FederatedData:
 
 
 def federate(
-    dataset: Dataset, split: Split, seed: int = 0, test_share: float = 0.2, stratify: bool = False
+    dataset: Dataset,
+    split: Split,
+    seed: int = 0,
+    test_share: float = 0.2,
+    stratify: bool = False,
+    validation_share: float = 0.0,
+    test_clients: Sequence[str] = (),
 ) -> FederatedData:
-    """Split a data set among clients, and each client's rows into training and test.
+    """Split a data set among clients, and each client's rows into training, validation and test.
 
     An official test table is partitioned by the same split, and `test_share` is not used. Without one, each
     client holds out `test_share` of its own rows at random: at least one if it has two, never all. With `stratify`
-    it holds out that share of each of its classes, so that rare positives are in both parts. Rows that the data set
-    wants `together`, such as those of a patient, are held out together.
+    it holds out that share of each of its classes, rounded up or down at random. Rows that the data set
+    wants `together`, such as those of a patient, are held out together, also if several clients have them.
 
     Arguments:
         dataset: The rows.
         split: Who holds which, such as `Dirichlet(clients=10, alpha=0.3)`.
         seed: Of all that is drawn.
         test_share: From 0 to less than 1.
-        stratify: Whether the share is that of each class.
+        stratify: Whether the shares are those of each class.
+        validation_share: The share of all rows of a client that is held out for validation: to choose the best round
+            and to stop early. Beside an official test table it is a share of the training table's rows.
+        test_clients: Names of clients whose rows are all for the test: nobody trains on them.
 
     Raises:
         BadInput: for arguments of another type or range, and for rows that cannot be split so.
@@ -90,34 +148,123 @@ def federate(
     if isinstance(given, type) or not isinstance(given, Split):
         raise BadInput("split", split, "must be a split, such as Iid(clients=10), with assign and names")
     whole("seed", seed, least=0)
-    number("test_share", test_share, least=0, below=1)
+    check_shares(test_share, validation_share)
     flag("stratify", stratify)
     dataset.check()
-    if isinstance(split, PreparesData):
-        dataset = split.prepare(dataset, seed, test_share)
+    prepared = isinstance(split, PreparesData)
+    if isinstance(split, PreparesData):  # it looks at the features of all rows
+        everyone = [np.arange(len(dataset.train))]
+        dataset = dataset.settled(everyone, everyone, ("all rows",))
+        dataset = split.prepare(_numbered(dataset), seed, test_share)
     parts, test_parts = split.assign(dataset.train, dataset.test, seed)
-    x, y = _tensors(dataset.train)
-    if dataset.test is not None and test_parts is not None:
-        train = Stacked.of(x, y, parts)
-        test = Stacked.of(*_tensors(dataset.test), test_parts, allow_empty=True)
+    names = split.names(dataset.train)
+    order, stay = _order(test_clients, names)
+    names, parts = tuple(names[i] for i in order), [parts[i] for i in order]
+    own_test = dataset.test is None or test_parts is None
+    if dataset.test is None or test_parts is None:
+        held = _held_out(dataset, parts, stay, test_share, validation_share, stratify, seed)
+        test_parts = held.test
     else:
-        if stratify and (not dataset.train.classes or dataset.train.y.ndim > 1):
-            raise BadInput("stratify", True, "needs data with one class a row; leave it out")
-        labels = dataset.train.y if stratify else None
-        together = dataset.train.columns[dataset.together] if dataset.together else None
-        kept, held = hold_out(parts, test_share, seed, labels, together)
-        train, test = Stacked.of(x, y, kept), Stacked.of(x, y, held, allow_empty=True)
+        if stay < len(parts):
+            remedy = "these data have test rows of their own; leave it out, or load the rows without a test set"
+            raise BadInput("test_clients", list(test_clients), remedy)
+        held = _held_out(dataset, parts, stay, 0.0, validation_share, stratify, seed)
+    _check_training(held.train[:stay], names, dataset.together, test_clients)
+    dataset = dataset.settled(held.train[:stay], parts[:stay], names[:stay], () if own_test else test_parts)
+    test_table = dataset.train if own_test else dataset.test
+    assert test_table is not None
+    train = _part(dataset.train, held.train[:stay], "", prepared, allow_empty=False)
+    validation = _part(dataset.train, held.validation[:stay], dataset.together, prepared)
+    test = _part(test_table, test_parts, dataset.together, prepared)
     return FederatedData(
         name=dataset.name,
-        train=train,
-        test=test if len(test.x) else None,
-        names=split.names(dataset.train),
+        train=train.stacked,
+        test=test.stacked if test else None,
+        names=names[:stay],
         classes=dataset.train.classes,
         features=dataset.train.features,
         source=dataset.source,
         licence=dataset.licence,
         encoding=dataset.encoding,
+        validation=validation.stacked if validation else None,
+        test_names=names,
+        train_rows=train.rows,
+        validation_rows=validation.rows if validation else None,
+        test_rows=test.rows if test else None,
+        validation_units=validation.units if validation else None,
+        test_units=test.units if test else None,
     )
+
+
+def _order(test_clients: object, names: tuple[str, ...]) -> tuple[list[int], int]:
+    """The clients' places, those for the test only at the end, and how many are to train on."""
+    if isinstance(test_clients, str) or not isinstance(test_clients, Sequence):
+        raise BadInput("test_clients", test_clients, 'must be a list of names, such as ["lake"]')
+    for name in test_clients:
+        if name not in names:
+            near = get_close_matches(str(name), names, 1)
+            some = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise BadInput("test_clients", name, f"is no client; {hint}the clients are {some}")
+    apart = set(test_clients)
+    stay = [i for i, name in enumerate(names) if name not in apart]
+    if not stay:
+        raise BadInput("test_clients", list(test_clients), "leaves no client to train on; name fewer")
+    return [*stay, *(i for i, name in enumerate(names) if name in apart)], len(stay)
+
+
+def _held_out(
+    dataset: Dataset, parts: Parts, stay: int, test_share: float, validation_share: float, stratify: bool, seed: int
+) -> HeldOut:
+    """The rows of each client in three parts; the clients from `stay` on have test rows only.
+
+    Rows of a patient who was at such a client as well are test rows everywhere.
+    """
+    if stratify and (test_share or validation_share) and (not dataset.train.classes or dataset.train.y.ndim > 1):
+        raise BadInput("stratify", True, "needs data with one class a row; leave it out")
+    labels = dataset.train.y if stratify else None
+    together = dataset.train.columns[dataset.together] if dataset.together else None
+    tested = None if together is None or stay == len(parts) else together[np.concatenate(parts[stay:])]
+    held = hold_out(parts[:stay], test_share, seed, labels, together, validation_share, tested)
+    return held._replace(test=[*held.test, *parts[stay:]])
+
+
+def _check_training(parts: Parts, names: tuple[str, ...], together: str, test_clients: Sequence[str]) -> None:
+    for name, part in zip(names, parts, strict=False):
+        if not len(part) and len(test_clients):
+            remedy = f"leaves {name!r} no rows to train on: each has a {together!r} who is at a test client too"
+            raise BadInput("test_clients", list(test_clients), remedy)
+
+
+class _Part(NamedTuple):
+    """One part of the rows: client by client, with row numbers and units."""
+
+    stacked: Stacked
+    rows: Ints | None
+    units: Array | None
+
+    def __bool__(self) -> bool:
+        return len(self.stacked.x) > 0
+
+
+def _part(table: Table, parts: Parts, together: str, prepared: bool, allow_empty: bool = True) -> _Part:
+    at = np.concatenate(parts)
+    numbers = table.columns.get(ROW)
+    if numbers is None and not prepared:
+        numbers = np.arange(len(table))
+    units = table.columns.get(together)
+    stacked = Stacked.of(*_tensors(table), parts, allow_empty)
+    return _Part(stacked, None if numbers is None else numbers[at], None if units is None else units[at])
+
+
+def _numbered(dataset: Dataset) -> Dataset:
+    """The data set with the row numbers in a column, for a split that leaves rows out."""
+
+    def numbered(table: Table) -> Table:
+        return replace(table, columns={ROW: np.arange(len(table)), **table.columns})
+
+    test = None if dataset.test is None else numbered(dataset.test)
+    return replace(dataset, train=numbered(dataset.train), test=test)
 
 
 def _tensors(table: Table) -> tuple[Tensor, Tensor]:

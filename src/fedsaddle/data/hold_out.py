@@ -1,71 +1,171 @@
-"""Which of its rows each client keeps for the test."""
+"""Which of its rows each client keeps for validation and for the test."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from fedsaddle.arguments import number
 from fedsaddle.data.splits.partition import Parts, generator
+from fedsaddle.data.store import Ints
 from fedsaddle.data.table import Array
+from fedsaddle.errors import BadInput
 
-HOLD_OUT = 3  # a stream of random numbers
+HOLD_OUT, ROUNDING = 3, 8  # streams of random numbers
+TRAIN, VALIDATION, TEST = 0, 1, 2
+
+
+class HeldOut(NamedTuple):
+    """The row numbers of each client to train on, for validation and for the test, in ascending order."""
+
+    train: Parts
+    validation: Parts
+    test: Parts
 
 
 def hold_out(
-    parts: Parts, test_share: float, seed: int, labels: Array | None = None, together: Array | None = None
-) -> tuple[Parts, Parts]:
-    """Part each client's rows into those to train on and those held out: at least one if it has two, never all.
+    parts: Parts,
+    test_share: float,
+    seed: int,
+    labels: Array | None = None,
+    together: Array | None = None,
+    validation_share: float = 0.0,
+    tested: Array | None = None,
+) -> HeldOut:
+    """Part each client's rows into those to train on and those held out; a client always keeps a row to train on.
 
-    With `labels`, that share of each class; rows of a client that are alike in `together` stay together, and count
-    as one row, of the highest of their labels.
+    Both shares are of all rows of a client. Without `labels`, each is rounded, and at least one row where a client has
+    enough. With `labels`, they are those of each class of each client, rounded up or down at random so that the
+    expected share is right however few the rows.
+
+    Rows that are alike in `together` stay together, also if several clients have them: they count as one row, of the
+    highest of their labels, at the client that has the first of them. Rows that are alike to one of `tested`, which
+    are values of `together`, are test rows.
+
+    >>> [part[0].tolist() for part in hold_out([np.arange(5)], 0.2, seed=0, validation_share=0.4)]
+    [[0, 4], [1, 2], [3]]
     """
-    number("test_share", test_share, least=0, below=1)
+    check_shares(test_share, validation_share)
+    rows, client = np.concatenate(parts), _codes([len(part) for part in parts])
+    codes = None if labels is None else np.unique(labels, return_inverse=True)[1][rows]
+    shares = np.array([test_share, validation_share])
     if together is None:
-        return _rows(parts, test_share, seed) if labels is None else _classes(labels, parts, test_share, seed)
-    member = np.zeros(len(together), dtype=np.int64)  # row -> its unit; units are numbered client by client
-    units: Parts = []
-    count = 0
-    for part in parts:
-        found, at = np.unique(together[part], return_inverse=True)
-        member[part] = count + at
-        units.append(count + np.arange(len(found)))
-        count += len(found)
-    highest = None
-    if labels is not None:
-        highest = np.zeros(count, dtype=np.int64)
-        rows = np.concatenate(parts)
-        np.maximum.at(highest, member[rows], np.unique(labels, return_inverse=True)[1][rows])
-    _, held = hold_out(units, test_share, seed, highest)
-    apart = np.zeros(count, dtype=bool)
-    apart[np.concatenate(held)] = True
-    return [part[~apart[member[part]]] for part in parts], [part[apart[member[part]]] for part in parts]
+        side = _sides(client, codes, shares, seed)
+    else:
+        units = Units.of(rows, client, together[rows], codes)
+        side = units.sides(shares, seed, np.array([]) if tested is None else tested)
+    return HeldOut(*(_parts(rows, client, side == part, len(parts)) for part in (TRAIN, VALIDATION, TEST)))
 
 
-def _rows(parts: Parts, test_share: float, seed: int) -> tuple[Parts, Parts]:
-    """Part each client's rows into those to train on and those held out for the test."""
-    sizes = np.array([len(part) for part in parts])
-    counts = np.round(test_share * sizes).astype(np.int64)
-    if test_share > 0:
-        counts = np.minimum(np.maximum(counts, 1), sizes - 1)
-    client = np.repeat(np.arange(len(parts)), sizes)
-    rows = np.concatenate(parts)
-    # Shuffle within each client, and hold out the first rows: in one step, as there may be very many clients.
-    order = np.lexsort((generator(seed, HOLD_OUT).random(len(rows)), client))
-    place = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    held = np.empty(len(rows), dtype=bool)
-    held[order] = place < counts[client]
-    ends, test_ends = np.cumsum(sizes - counts)[:-1], np.cumsum(counts)[:-1]
-    return np.split(rows[~held], ends), np.split(rows[held], test_ends)
+def check_shares(test_share: float, validation_share: float) -> None:
+    """Refuse shares that leave nothing to train on."""
+    number("test_share", test_share, least=0, below=1)
+    number("validation_share", validation_share, least=0, below=1)
+    if test_share + validation_share >= 1:
+        remedy = f"with test_share = {test_share:g} nothing is left to train on; the sum must be below 1"
+        raise BadInput("validation_share", validation_share, remedy)
 
 
-def _classes(labels: Array, parts: Parts, test_share: float, seed: int) -> tuple[Parts, Parts]:
-    """The same within each class of each client."""
-    classes = np.unique(labels)
-    strata = [part[labels[part] == c] for part in parts for c in classes]
-    there = [k for k, rows in enumerate(strata) if len(rows)]
-    halves = _rows([strata[k] for k in there], test_share, seed)
-    ends = np.searchsorted(there, np.arange(len(parts) + 1) * len(classes)).tolist()
-    kept, held = ([np.sort(np.concatenate(half[a:b])) for a, b in pairwise(ends)] for half in halves)
-    return kept, held
+@dataclass(frozen=True)
+class Units:
+    """Rows that stay together: the unit and the client of each row; of each unit its value, home and label."""
+
+    member: Ints  # of each row
+    client: Ints
+    values: Array  # of each unit
+    home: Ints
+    codes: Ints | None
+
+    @classmethod
+    def of(cls, rows: Ints, client: Ints, together: Array, codes: Ints | None) -> Units:
+        """The units of these rows; the home is the client of the row with the lowest number."""
+        values, member = np.unique(together, return_inverse=True)
+        home = np.zeros(len(values), dtype=np.int64)
+        last_first = np.argsort(rows)[::-1]
+        home[member[last_first]] = client[last_first]
+        highest = None
+        if codes is not None:
+            highest = np.zeros(len(values), dtype=np.int64)
+            np.maximum.at(highest, member, codes)
+        return cls(member, client, values, home, highest)
+
+    def sides(self, shares: Array, seed: int, tested: Array) -> Ints:
+        """The part of each row, that of its unit; units of `tested` are for the test."""
+        side = np.full(len(self.values), TEST, dtype=np.int64)
+        free = ~np.isin(self.values, tested)
+        order = np.argsort(self.home, kind="stable")  # client by client
+        order = order[free[order]]
+        side[order] = _sides(self.home[order], None if self.codes is None else self.codes[order], shares, seed)
+        sizes = np.bincount(self.member, minlength=len(self.values))
+        trained = np.bincount(self.client[side[self.member] == TRAIN], minlength=int(self.client.max()) + 1)
+        for bare in np.flatnonzero(trained == 0):  # all that it has may be at home elsewhere
+            own = np.unique(self.member[self.client == bare])
+            own = own[free[own]]
+            if len(own) and not (side[own] == TRAIN).any():
+                side[own[np.argmin(sizes[own])]] = TRAIN  # the smallest, so that the shares change least
+        return side[self.member]
+
+
+def _sides(client: Ints, codes: Ints | None, shares: Array, seed: int) -> Ints:
+    """The part of each row; rows are given client by client, and with `codes` each class has its share."""
+    if not len(client):
+        return client
+    named = client if codes is None else client * (int(codes.max()) + 1) + codes
+    known, stratum = np.unique(named, return_inverse=True)
+    sizes = np.bincount(stratum, minlength=len(known))
+    owner = np.zeros(len(known), dtype=np.int64)
+    owner[stratum] = client
+    if codes is None:
+        counts = _rounded(sizes, shares)
+    else:  # an end is rounded up with the probability of what is behind its point
+        ends = np.cumsum(shares)[:, None] * sizes + generator(seed, ROUNDING).random(len(known))
+        counts = np.diff(np.floor(ends), axis=0, prepend=0).astype(np.int64)
+    counts = _keep_one(counts, sizes, shares, owner)
+    # Shuffle within each stratum, and hold out the first rows: in one step, as there may be very many clients.
+    order = np.lexsort((generator(seed, HOLD_OUT).random(len(stratum)), stratum))
+    place = np.arange(len(stratum)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    at = stratum[order]
+    side = np.empty(len(stratum), dtype=np.int64)
+    held = place < counts.sum(axis=0)[at]
+    side[order] = np.where(place < counts[0][at], TEST, np.where(held, VALIDATION, TRAIN))
+    return side
+
+
+def _rounded(sizes: Ints, shares: Array) -> Ints:
+    """How many rows of each client to hold out for the test and for validation: at least one of each."""
+    ends = np.round(np.cumsum(shares)[:, None] * sizes).astype(np.int64)
+    counts = np.diff(ends, axis=0, prepend=0)
+    return np.maximum(counts, (shares > 0).astype(np.int64)[:, None])
+
+
+def _keep_one(counts: Ints, sizes: Ints, shares: Array, owner: Ints) -> Ints:
+    """Leave every client a row to train on: take back from the part that is most above its share."""
+    counts, there = counts.copy(), np.unique(owner)
+    while True:
+        over, left = counts - shares[:, None] * sizes, sizes - counts.sum(axis=0)
+        bare = there[np.bincount(owner, left)[there] <= 0]
+        too_many = left < 0
+        if not len(bare) and not too_many.any():
+            return counts
+        at = np.union1d(_most_above(over, owner, bare), np.flatnonzero(too_many))
+        counts[np.argmax(over[:, at], axis=0), at] -= 1
+
+
+def _most_above(over: Array, owner: Ints, clients: Ints) -> Ints:
+    """The stratum of each of these clients with a part that is most above its share; `owner` ascends."""
+    order = np.lexsort((-over.max(axis=0), owner))
+    return order[np.searchsorted(owner, clients)]
+
+
+def _codes(sizes: Iterable[int]) -> Ints:
+    counts = np.fromiter(sizes, dtype=np.int64)
+    return np.repeat(np.arange(len(counts)), counts)
+
+
+def _parts(rows: Ints, client: Ints, chosen: Array, count: int) -> Parts:
+    """The chosen rows, client by client."""
+    ends = np.cumsum(np.bincount(client[chosen], minlength=count))
+    return np.split(rows[chosen], ends[:-1])

@@ -19,7 +19,7 @@ FLIP, SHIFT = 6, 7
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """Noise in the training rows; test rows stay as they are.
+    """Noise in the training rows; validation and test rows stay as they are.
 
     Client i, counted from 0, has draws from `N(mean + i mean_step, variance)` added to each of its features, once and
     for all: FedX's pictures in [0, 1] have mean -0.08, step 0.01 and variance 0.04.

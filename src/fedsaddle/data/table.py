@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsaddle.data.encoded import Encoded
 from fedsaddle.errors import BadInput
 
 Array = NDArray[Any]
+ROW = "row of the data set"  # a column: the number of a row in the file, where rows were left out
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,14 +99,30 @@ class Table:
             raise BadInput(f"y{list(at)}", int(self.y[at]), f"the labels of {top + 1} classes run from 0 to {top}")
 
 
-@dataclass(frozen=True)
-class Encoded:
-    """How one feature came from a column: a number less `mean` over `std`, or 1 where the cell is `category`."""
+class FittedFeatures(Protocol):
+    """Features whose statistics are settled."""
 
-    column: str
-    category: str | None = None
-    mean: float = 0.0
-    std: float = 1.0
+    @property
+    def encoding(self) -> tuple[Encoded, ...]:
+        """How each feature came from a column; empty: not from columns."""
+        ...
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The features' names; may be empty."""
+        ...
+
+    def apply(self, pending: Any, clients: Sequence[Array], names: Sequence[str]) -> Array:
+        """The features of all rows; `clients` are all rows of the clients `names`, other rows are of new clients."""
+        ...
+
+
+class PendingFeatures(Protocol):
+    """Features that wait for the split, because their statistics are those of the training rows."""
+
+    def fit(self, train: Sequence[Array], names: Sequence[str]) -> FittedFeatures:
+        """Settle the statistics from the training rows of each of the clients `names`."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +130,8 @@ class Dataset:
     """A named training table, the official test table if there is one, and where they come from.
 
     `encoding` tells for each feature how to make it from the columns of a file, for rows that come later; `together`
-    is the column, such as the patient, whose rows must not be parted between training and test.
+    is the column, such as the patient, whose rows must not be parted between training and test. Where features are
+    `pending`, the tables have none yet: `federate` makes them when it knows the training rows.
     """
 
     name: str
@@ -122,6 +141,35 @@ class Dataset:
     licence: str
     encoding: tuple[Encoded, ...] = ()
     together: str = ""
+    pending: PendingFeatures | None = None  # of the training table
+    pending_test: PendingFeatures | None = None
+    notes: tuple[str, ...] = ()  # what a user should know about the columns, a line each
+
+    def settled(
+        self,
+        train: Sequence[Array],
+        clients: Sequence[Array],
+        names: Sequence[str],
+        test_clients: Sequence[Array] = (),
+    ) -> Dataset:
+        """The data set with its features, from the training rows of the clients `names`.
+
+        `clients` are all their rows in the training table, and `test_clients` those in the test table.
+        """
+        if self.pending is None:
+            return self
+        fitted = self.pending.fit(train, names)
+
+        def with_features(table: Table, pending: PendingFeatures, rows: Sequence[Array]) -> Table:
+            return replace(table, x=fitted.apply(pending, rows, names), features=fitted.names)
+
+        test = self.test
+        if test is not None and self.pending_test is not None:
+            test = with_features(test, self.pending_test, test_clients)
+        train_table = with_features(self.train, self.pending, clients)
+        found = replace(self, train=train_table, test=test, encoding=fitted.encoding, pending=None, pending_test=None)
+        found.check()
+        return found
 
     def check(self) -> None:
         """Check both tables, and that they fit each other."""

@@ -27,7 +27,7 @@ from fedsaddle.errors import BadCheckpoint
 from fedsaddle.runs.folder import RunFolder
 
 Facts = dict[str, Any]  # the facts of a site, or the shared encoding; plain JSON
-SITE_KEYS = {"path", "test_path", "test_share"}  # keys of [data] that may differ between sites
+SITE_KEYS = {"path", "test_path", "test_share", "validation_share"}  # keys of [data] that may differ between sites
 
 
 def digests(config: Config) -> dict[str, str]:

@@ -21,7 +21,7 @@ from fedsaddle.errors import BadMessage, TooFewAnswered
 from fedsaddle.metrics.evaluation import Measured, evaluate
 from fedsaddle.metrics.histograms import ScoreHistogram, merge_histograms, sigmoid_edges
 from fedsaddle.problems.protocols import Problem, Ranks
-from fedsaddle.runs.evaluation import Solution
+from fedsaddle.runs.evaluation import Solution, parts_of, pooled_key
 
 BINS = 1000  # of score histograms
 
@@ -46,13 +46,15 @@ class RemoteEvaluator:
     problem: Problem
     clients: RemoteClients
     test_sizes: Ints  # test rows per site
+    validation_sizes: Ints
     _round: int = -1
+    _last: int = 0  # the last round of the run so far; the best one may be earlier
     _replies: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)  # part -> client -> reply
 
     @property
     def parts(self) -> Sequence[str]:
-        """Test rows, if any site has some, and training rows."""
-        return ("test", "train") if self.test_sizes.any() else ("train",)
+        """Validation rows and test rows, if any site has some, and training rows."""
+        return parts_of(bool(self.validation_sizes.any()), bool(self.test_sizes.any()))
 
     def check(self, at: Solution) -> None:
         """Nothing to check: sites evaluate the measures of the problem only."""
@@ -65,7 +67,8 @@ class RemoteEvaluator:
 
     def pooled_measures(self, at: Solution) -> list[str]:
         """The figures that follow from the sites' histograms."""
-        return list(self.pool(at).get("pooled", {}))
+        first = self.parts[0]
+        return list(self.pool(first, at).get(pooled_key(first), {}))
 
     def measure(self, part: str, at: Solution) -> Measured:
         """The means of each site; a site that did not answer counts as one without rows."""
@@ -81,16 +84,16 @@ class RemoteEvaluator:
                 values[name][i] = reply["means"][name]
         return Measured(sizes, values)
 
-    def pool(self, at: Solution) -> dict[str, Any]:
+    def pool(self, part: str, at: Solution) -> dict[str, Any]:
         """Pooled figures from the sites' histograms, with error bounds, and their spread over the sites."""
-        counts = [reply["scores"] for reply in self._ask(self.parts[0], at).values() if reply.get("scores")]
+        counts = [reply["scores"] for reply in self._ask(part, at).values() if reply.get("scores")]
         edges = sigmoid_edges(BINS)
         figures = pooled_figures([ScoreHistogram(edges, np.asarray(p), np.asarray(n)) for p, n in counts])
-        return {"pooled": figures} if figures else {}
+        return {pooled_key(part): figures} if figures else {}
 
     def _ask(self, part: str, at: Solution) -> dict[int, dict[str, Any]]:
         if self._round != at.rounds:
-            self._round, self._replies = at.rounds, {}
+            self._round, self._replies, self._last = at.rounds, {}, max(self._last, at.rounds)
         if part not in self._replies:
             names = set(self.row_measures(at))
             self._replies[part] = self.clients.courier.request(
@@ -98,7 +101,7 @@ class RemoteEvaluator:
                 self.clients.run,
                 {"w": at.model, "dual": at.dual, "part": part},
                 fingerprint=self.clients.fingerprint,
-                round=at.rounds,
+                round=self._last,
                 check=lambda client, answer, reply: check_measurements(client, reply, names),
             )
         return self._replies[part]

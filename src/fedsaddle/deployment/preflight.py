@@ -25,6 +25,9 @@ def require_deployable(config: Config) -> None:
             config.run.measures,
             "work in simulations only, because they need all rows in one place; leave them out",
         )
+    if config.data.test_clients:
+        remedy = "works in simulations only: every site of a deployment trains; leave it out"
+        raise BadInput("data.test_clients", config.data.test_clients, remedy)
     if config.data.name == "file" and config.noise != NoiseSection():
         noise = {k: v for k, v in config.noise.model_dump().items() if v}
         raise BadInput(

@@ -18,6 +18,7 @@ from fedsaddle.deployment.preflight import require_deployable
 from fedsaddle.deployment.remote_clients import RemoteClients
 from fedsaddle.deployment.transport import Transport
 from fedsaddle.errors import FedSaddleError
+from fedsaddle.metrics.selection import Selection
 from fedsaddle.metrics.target import Target
 from fedsaddle.runs.fingerprint import remote_fingerprint, shared_fingerprint
 from fedsaddle.runs.folder import RunFolder
@@ -81,7 +82,9 @@ class DeployedRun:
         common = shared_fingerprint(algorithm, len(self.names), given.seed)
         payload = {"config": digests(self.config), "names": list(self.names), "agreed": encoding}
         courier.request("agree", self.name, payload, fingerprint=common, everyone=not folder.holds_run)
-        train, test = (np.array([one[k] for one in facts], dtype=np.int64) for k in ("rows", "test_rows"))
+        train, validation, test = (
+            np.array([one.get(k, 0) for one in facts], dtype=np.int64) for k in ("rows", "validation_rows", "test_rows")
+        )
         expected = ExpectedReplies(placeholder_rows(data.train.x, data.train.y))
         clients = RemoteClients(courier, train, self.name, common, expected)
         settings = Settings(
@@ -92,11 +95,13 @@ class DeployedRun:
             checkpoint_every=given.checkpoint_every,
             target=None if given.target is None else Target.parse(given.target),
             lost_replies=given.lost_replies,
+            select=None if given.select is None else Selection.parse(given.select),
+            patience=given.patience,
         )
         return Loop(
             algorithm,
             clients,
-            RemoteEvaluator(algorithm.problem, clients, test),
+            RemoteEvaluator(algorithm.problem, clients, test, validation),
             settings,
             remote_fingerprint(algorithm, train, data.train.positives, given.seed, given.lost_replies),
             self.config.algorithm.name,

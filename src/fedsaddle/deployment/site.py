@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from dataclasses import dataclass, field
@@ -45,11 +46,10 @@ class SiteSettings:
 
 @dataclass
 class AgreedRun:
-    """A run that the site has agreed to: its worker, and its training and test rows."""
+    """A run that the site has agreed to: its worker, and the rows of each part that it has."""
 
     worker: SiteWorker
-    train: Stacked
-    test: Stacked | None
+    rows: dict[str, Stacked]
 
 
 @dataclass
@@ -99,7 +99,7 @@ class SiteService:
                 raise Refused(
                     f"agreed on fingerprint {run.worker.fingerprint}, but the request has {request.fingerprint}"
                 )
-            own = run.train if payload["part"] == "train" else run.test
+            own = run.rows.get(payload["part"])
             return measure_site(run.worker.algorithm.problem, payload["w"], payload["dual"], own)
         raise BadMessage(f"unknown request {request.do!r:.40}")
 
@@ -117,11 +117,18 @@ class SiteService:
                 self.settings.data,
                 test_path=self.settings.test_data,
                 test_share=self.config.data.test_share,
-                seed=self.config.run.seed,
+                seed=self._seed,
                 stratify=self.config.data.stratify,
+                validation_share=self.config.data.validation_share,
                 **options,
             )
         return self._raw
+
+    @property
+    def _seed(self) -> int:
+        """Of the rows that are held out: another one at each site, so that they do not all round their shares alike."""
+        named = f"{self.config.run.seed} {self.settings.name}".encode()
+        return int.from_bytes(hashlib.sha256(named).digest()[:8])
 
     @property
     def _standardise(self) -> bool:
@@ -140,19 +147,20 @@ class SiteService:
         path = RunFolder(self._folder(request.run)).agreed
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, payload)
-        return {"rows": len(prepared.train.x)}
+        return {"rows": len(prepared.rows["train"].x)}
 
     def _prepare(self, run: str, payload: dict[str, Any]) -> AgreedRun:
         names = tuple(payload["names"])
         client = names.index(self.settings.name)
         algorithm, data = build_from(self.config, payload["agreed"], names)
-        train, test = (self._stacked(t, data.train.positives) for t in encode(self._rows(), payload["agreed"]))
+        tables = dict(zip(("train", "validation", "test"), encode(self._rows(), payload["agreed"]), strict=True))
+        parts = {part: self._stacked(table, data.train.positives) for part, table in tables.items()}
         seed = self.config.run.seed
         fingerprint = shared_fingerprint(algorithm, len(names), seed)
         memory = OnDisk(self._folder(run) / "memory")
-        rows = OwnRows(train, client, len(names))
+        rows = OwnRows(parts["train"], client, len(names))
         worker = SiteWorker(algorithm, rows, client, seed, run, fingerprint, memory)
-        return AgreedRun(worker, train, test if len(test.x) else None)
+        return AgreedRun(worker, {part: own for part, own in parts.items() if len(own.x)})
 
     def _stacked(self, table: Table, positives: float | None) -> Stacked:
         x, y = torch.from_numpy(np.ascontiguousarray(table.x)), torch.from_numpy(np.ascontiguousarray(table.y))

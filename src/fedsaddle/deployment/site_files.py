@@ -16,9 +16,10 @@ def write_site_files(data: FederatedData, folder: Path) -> list[Path]:
     for i in range(data.count):
         x, y = data.train.client(i)
         arrays = {"x": x.numpy(), "y": y.numpy()}
-        if data.test is not None:
-            x, y = data.test.client(i)
-            arrays |= {"x_test": x.numpy(), "y_test": y.numpy()}
+        for part, rows in (("test", data.test), ("validation", data.validation)):
+            if rows is not None:
+                x, y = rows.client(i)
+                arrays |= {f"x_{part}": x.numpy(), f"y_{part}": y.numpy()}
         paths.append(folder / f"site-{i + 1}.npz")
         np.savez(paths[-1], **arrays)  # type: ignore[arg-type]
     return paths

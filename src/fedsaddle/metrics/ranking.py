@@ -1,53 +1,108 @@
-"""ROC curves and AUROC of a binary model: pooled over all clients, and per client."""
+"""How well a binary model ranks rows, with 95 % intervals: over all clients' rows, within clients, and by client."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from fedsaddle.metrics.bootstrap import DRAWS, bootstrap_auroc, check_offsets, interval
-from fedsaddle.numerics.roc import auroc, average_precision, checked_rows, roc_curve
+from fedsaddle.errors import BadInput
+from fedsaddle.metrics.influence import FIGURES, Linearised, Ordered, gap_excess, order, within_site_area
+from fedsaddle.metrics.intervals import Bounds, Interval, Sample, bounds, differences, sample
+from fedsaddle.numerics.roc import checked_rows, roc_curve
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+FEW = 5  # a client with fewer rows of a class has no figures of its own
+
 
 @dataclass(frozen=True)
 class RankingFigures:
-    """Counts and AUROC of one client or of all; the AUROC is None if a class is missing."""
+    """Counts and figures of one client or of all. The figures are None where `why_not` says why."""
 
     name: str
     positives: int
     negatives: int
-    auroc: float | None = None
-    low: float | None = None  # bounds of the 95 % interval
-    high: float | None = None
+    auroc: Interval | None = None
+    average_precision: Interval | None = None
+    partial_auroc: Interval | None = None  # up to a false positive rate of .3, on McClish's scale
 
     @property
     def single_class(self) -> bool:
         """Whether a class is missing: the rows count in the pooled figures, but have no curve of their own."""
         return self.positives == 0 or self.negatives == 0
 
+    @property
+    def few(self) -> bool:
+        """Whether a class has fewer than five rows: too few to tell a good ranking from luck."""
+        return min(self.positives, self.negatives) < FEW
+
+    @property
+    def why_not(self) -> str | None:
+        """Why there are no figures, for a table; None if there are."""
+        if self.auroc is not None:
+            return None
+        if not self.positives + self.negatives:
+            return "no rows"
+        if self.single_class:
+            return "one class only"
+        scarce = "positives" if self.positives < FEW else "negatives"
+        return f"fewer than {FEW} {scarce}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, for JSON."""
+        counts = {"name": self.name, "positives": self.positives, "negatives": self.negatives, "few": self.few}
+        return {**counts, **{name: _plain(getattr(self, name)) for name in FIGURES}}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Ours minus theirs on the same rows: of each figure, the difference and its interval; None where one has none."""
+
+    name: str
+    auroc: Interval | None = None
+    average_precision: Interval | None = None
+    partial_auroc: Interval | None = None
+    within_site_auroc: Interval | None = None  # None for a single client
+    clients: tuple[Difference, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, for JSON."""
+        named = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("name", "clients")}
+        found = {"name": self.name, **{name: _plain(figure) for name, figure in named.items()}}
+        return found | ({"clients": [c.to_dict() for c in self.clients]} if self.clients else {})
+
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """The scores of a model and their figures. `pooled` is over all rows, not a mean over clients."""
+    """The scores of a model and their figures. Made by `rank`.
+
+    `pooled` is over all rows together. `within_site_auroc` is the mean of the clients' AUROCs, weighed by their pairs
+    (positive, negative): it does not ask whether the scores of two clients are on one scale.
+    """
 
     scores: Floats  # (n,), the clients one after the other
     labels: Ints
     offsets: Ints
+    units: Ints | None  # (n,), numbers of the patients; None if each row is its own
     pooled: RankingFigures
+    within_site_auroc: Interval | None
     clients: tuple[RankingFigures, ...]
-    average_precision: float | None
 
     @property
     def single_class_clients(self) -> int:
         """The number of clients whose rows are all of one class."""
         return sum(c.single_class for c in self.clients if c.positives + c.negatives)
+
+    @property
+    def few_clients(self) -> int:
+        """The number of clients with both classes, but fewer than five rows of one."""
+        return sum(c.few and not c.single_class for c in self.clients)
 
     def curve(self, client: int | None = None) -> tuple[Floats, Floats] | None:
         """False and true positive rates of one client or of all; None if a class is missing."""
@@ -57,58 +112,146 @@ class Ranking:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, for JSON."""
         return {
-            "pooled": _to_dict(self.pooled),
-            "average_precision": self.average_precision,
+            "pooled": self.pooled.to_dict(),
+            "within_site_auroc": _plain(self.within_site_auroc),
             "single_class_clients": self.single_class_clients,
-            "clients": [_to_dict(c) for c in self.clients],
+            "few_clients": self.few_clients,
+            "clients": [c.to_dict() for c in self.clients],
         }
 
 
 def rank(
-    scores: Floats, labels: Ints, offsets: Ints, names: Sequence[str], *, draws: int = DRAWS, seed: int = 0
+    scores: ArrayLike, labels: ArrayLike, offsets: ArrayLike, names: Sequence[str], *, units: ArrayLike | None = None
 ) -> Ranking:
     """Evaluate scores, where a higher score means more likely positive; client i has the rows from `offsets[i]` on.
 
-    The intervals come from `draws` bootstrap draws. Raises `BadInput` if a score is not finite.
+    Args:
+        scores: (n,), the clients one after the other.
+        labels: (n,), positive above 0.
+        offsets: where the rows of each client begin, and n.
+        names: of the clients.
+        units: (n,), who each row is from, such as patient numbers or names. Rows of one patient are alike, and only
+            patients are taken as drawn independently. Without it, every row is its own.
 
-    >>> rank(np.array([0.9, 0.2, 0.8]), np.array([1, 0, 1]), np.array([0, 2, 3]), ("a", "b")).pooled.auroc
-    1.0
+    Raises:
+        BadInput: if a score is not finite, or lengths do not fit.
+
+    Example:
+        >>> found = rank([0.9, 0.2, 0.8, 0.6], [1, 0, 1, 0], [0, 2, 4], ("a", "b"))
+        >>> print(found.pooled.auroc, found.clients[0].why_not)
+        1.0000 [0.051, 1.000] fewer than 5 positives
     """
-    checked_rows(scores, labels)
-    check_offsets(offsets, len(scores), len(names))
+    s, positive = checked_rows(scores, labels)
+    ends, unit = check_offsets(offsets, len(s), len(names)), _numbers(units, len(s))
+    at = _Rows(s, positive, ends, unit)
+    pooled = RankingFigures("pooled", *at.counts(whole=True)[0], *(at.bounds(f).of(0) for f in at.pooled.values()))
+    by_client = [at.bounds(f) for f in at.by_client.values()]
     clients = []
-    for i, name in enumerate(names):
-        rows = slice(int(offsets[i]), int(offsets[i + 1]))
-        clients.append(_figures(name, scores[rows], labels[rows], None, draws, seed))
-    pooled = _figures("pooled", scores, labels, offsets, draws, seed)
-    return Ranking(scores, labels, offsets, pooled, tuple(clients), average_precision(scores, labels))
+    for i, (name, counts) in enumerate(zip(names, at.counts(whole=False), strict=True)):
+        own = () if min(counts) < FEW else (b.of(i) for b in by_client)
+        clients.append(RankingFigures(name, *counts, *own))
+    within = at.bounds(at.within).of(0)
+    return Ranking(s, np.asarray(labels).ravel(), ends, unit, pooled, within, tuple(clients))
 
 
-def difference(
-    ours: Ranking, theirs: Ranking, *, draws: int = DRAWS, seed: int = 0
-) -> tuple[float, float, float] | None:
-    """The difference of two models' pooled AUROC on the same rows, with its interval."""
-    if ours.pooled.auroc is None or theirs.pooled.auroc is None:
+def difference(ours: Ranking, theirs: Ranking) -> Difference:
+    """Compare two models on the same rows.
+
+    Raises:
+        BadInput: if the labels, clients or units of the two are not the same.
+    """
+    for key in ("labels", "offsets", "units"):
+        if not np.array_equal(getattr(ours, key), getattr(theirs, key)):
+            raise BadInput(key, "not the same for both", "rank both models on the same rows")
+    a, b = (_Rows(r.scores, r.labels > 0, r.offsets, r.units) for r in (ours, theirs))
+    # Two models may rank each of many small clients alike by chance: they are the same only if all rows together are.
+    one, other = (replace(rows.within, ranks=rows.pooled["auroc"].ranks) for rows in (a, b))
+    within = differences(one, other, a.drawn(1), gap_excess(one, other, a.positive, a.client, a.one_group)).of(0)
+    auroc, precision, partial = (differences(a.pooled[k], b.pooled[k], a.drawn(1)).of(0) for k in FIGURES)
+    by_client = [differences(a.by_client[k], b.by_client[k], a.drawn(len(ours.clients))) for k in FIGURES]
+    clients = []
+    for i, client in enumerate(ours.clients):
+        own = (None, None, None) if client.few else (found.of(i) for found in by_client)
+        clients.append(Difference(client.name, *own))
+    return Difference("pooled", auroc, precision, partial, within, tuple(clients))
+
+
+def check_offsets(offsets: ArrayLike, rows: int, clients: int) -> Ints:
+    """Check the row offsets of the clients: ascending whole numbers from 0 to the number of rows."""
+    ends = np.asarray(offsets)
+    fits = ends.ndim == 1 and len(ends) > 1 and ends.dtype.kind in "iu"
+    if not fits or ends[0] != 0 or ends[-1] != rows or (np.diff(ends) < 0).any():
+        raise BadInput("offsets", ends.tolist(), f"must run from 0 up to {rows}, the number of rows, in whole numbers")
+    if len(ends) != clients + 1:
+        raise BadInput("len(offsets)", len(ends), f"{clients} clients need {clients + 1} offsets")
+    return ends.astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """The figures of checked rows with their influences, each worked out once."""
+
+    scores: Floats
+    positive: NDArray[np.bool_]
+    offsets: Ints
+    units: Ints | None
+
+    @cached_property
+    def client(self) -> Ints:
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+    @property
+    def one_group(self) -> Ints:
+        """The group of each client where all clients are one."""
+        return np.zeros(len(self.offsets) - 1, dtype=np.int64)
+
+    @cached_property
+    def pooled(self) -> dict[str, Linearised]:
+        rows = order(self.scores, self.positive, np.zeros(len(self.scores), dtype=np.int64), 1)
+        return {name: figure(rows) for name, figure in FIGURES.items()}
+
+    @cached_property
+    def sites(self) -> Ordered:
+        return order(self.scores, self.positive, self.client, len(self.offsets) - 1)
+
+    @cached_property
+    def by_client(self) -> dict[str, Linearised]:
+        return {name: figure(self.sites) for name, figure in FIGURES.items()}
+
+    @cached_property
+    def within(self) -> Linearised:
+        return within_site_area(self.sites, self.one_group, 1)
+
+    @cached_property
+    def _together(self) -> Sample:
+        return sample(self.positive, np.zeros(len(self.scores), dtype=np.int64), 1, self.units)
+
+    @cached_property
+    def _apart(self) -> Sample:
+        return sample(self.positive, self.client, len(self.offsets) - 1, self.units)
+
+    def drawn(self, groups: int) -> Sample:
+        """The units, of all clients together or of each."""
+        return self._together if groups == 1 else self._apart
+
+    def bounds(self, figure: Linearised) -> Bounds:
+        return bounds(figure, self.drawn(len(figure.values)))
+
+    def counts(self, *, whole: bool) -> list[tuple[int, int]]:
+        ends = self.offsets[[0, -1]] if whole else self.offsets
+        up = np.concatenate([[0], np.cumsum(self.positive)])[ends]
+        return [(int(p), int(n - p)) for p, n in zip(np.diff(up), np.diff(ends), strict=True)]
+
+
+def _numbers(units: ArrayLike | None, rows: int) -> Ints | None:
+    """Whole numbers for the units, whatever names them."""
+    if units is None:
         return None
-    both = bootstrap_auroc([ours.scores, theirs.scores], ours.labels, ours.offsets, draws=draws, seed=seed)
-    return (ours.pooled.auroc - theirs.pooled.auroc, *interval(both[0] - both[1]))
+    given = np.asarray(units)
+    if given.shape != (rows,):
+        raise BadInput("units.shape", given.shape, f"name the unit of each of the {rows} rows")
+    return np.unique(given.astype(str) if given.dtype == object else given, return_inverse=True)[1].astype(np.int64)
 
 
-def _figures(name: str, scores: Floats, labels: Ints, offsets: Ints | None, draws: int, seed: int) -> RankingFigures:
-    positives = int((labels > 0).sum())
-    negatives, area = len(labels) - positives, auroc(scores, labels)
-    if area is None:
-        return RankingFigures(name, positives, negatives)
-    spans = [0, len(labels)] if offsets is None else offsets
-    low, high = interval(bootstrap_auroc(scores, labels, spans, draws=draws, seed=seed))
-    return RankingFigures(name, positives, negatives, area, low, high)
-
-
-def _to_dict(figures: RankingFigures) -> dict[str, Any]:
-    return {
-        "name": figures.name,
-        "positives": figures.positives,
-        "negatives": figures.negatives,
-        "auroc": figures.auroc,
-        "interval": None if figures.auroc is None else [figures.low, figures.high],
-    }
+def _plain(figure: Interval | None) -> Any:
+    return None if figure is None else figure.to_dict()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,10 +55,7 @@ class Target:
 
     def met(self, record: dict[str, Any]) -> bool:
         """Whether one evaluation reaches the bound."""
-        if self.statistic is None:
-            there = record.get("pooled", {})
-        else:
-            there = {k: v[self.statistic] for k, v in main_part(record).items()}
+        there = figures_of(record, self.statistic)
         if self.measure not in there:
             raise BadInput("target", str(self), f"this problem has the metrics {', '.join(there) or 'of clients only'}")
         return bool(_COMPARE[self.sign](there[self.measure], self.bound))
@@ -68,6 +65,24 @@ class Target:
 
 
 def main_part(record: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """The figures that count: on the test rows where there are any."""
-    part: dict[str, dict[str, float]] = record["test"] if "test" in record else record["train"]
+    """The figures that count: on the test rows, else on the validation rows, else on the training rows."""
+    part: dict[str, dict[str, float]] = record[main_part_name(record)]
     return part
+
+
+def main_part_name(record: Mapping[str, Any]) -> str:
+    """Of a record or a summary: "test", "validation" or "train"."""
+    return next((part for part in ("test", "validation") if part in record), "train")
+
+
+def pooled_part(record: Mapping[str, Any]) -> dict[str, float]:
+    """The pooled figures that count: of the test rows where they were measured, else of the validation rows."""
+    found: dict[str, float] = record.get("pooled", record.get("pooled_validation", {}))
+    return found
+
+
+def figures_of(record: dict[str, Any], statistic: str | None) -> dict[str, float]:
+    """By measure: one statistic over the clients, or without one the pooled figures."""
+    if statistic is None:
+        return pooled_part(record)
+    return {measure: figures[statistic] for measure, figures in main_part(record).items()}

@@ -100,6 +100,11 @@ class MinimisationProblem(Problem, Protocol):
         """`w ← w - step ∇f(w; batch)`; with BatchNorm, its statistics are written too."""
         return w.sub_(self.gradient(w, batch), alpha=step)
 
+    @property
+    def tail(self) -> int:
+        """How many entries at the end of w are BatchNorm's running statistics, which no gradient moves."""
+        return 0
+
 
 @runtime_checkable
 class MinimaxProblem(Problem, Protocol):

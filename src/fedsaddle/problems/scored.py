@@ -34,6 +34,11 @@ class OverModel:
             raise BadInput("project_x", name, "would project BatchNorm's statistics too; use nn.GroupNorm")
         check_projection("project_x", self.project_x, self.flat.initial())
 
+    @property
+    def tail(self) -> int:
+        """How many of the model's last entries are BatchNorm's running statistics."""
+        return self.flat.tail
+
     def settle_(self, x: Tensor, statistics: Tensor | None) -> Tensor:
         """Write BatchNorm's statistics into x, after a step."""
         return self.flat.settle_(x, statistics)

@@ -69,6 +69,11 @@ class Supervised(MinimisationProblem):
         """Length d of the flat vector."""
         return self.flat.dimension
 
+    @property
+    def tail(self) -> int:
+        """BatchNorm's running statistics at the end of it."""
+        return self.flat.tail
+
     def initial(self) -> Tensor:
         """The module's present parameters."""
         return self.flat.initial()

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from fedsaddle.atomic import write_atomically
 from fedsaddle.errors import BadInput
+from fedsaddle.metrics.target import main_part_name, pooled_part
 from fedsaddle.shown import visible
 from fedsaddle.writable import make_folder
 
@@ -49,9 +50,9 @@ def label(name: str) -> str:
     return visible(name).replace("$", r"\$")
 
 
-def axes_of(figure: Figure, rows: int = 1, columns: int = 1) -> list[Axes]:
-    """The axes of a grid of panels, row by row, each with a light grid of lines."""
-    panels: list[Axes] = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+def axes_of(figure: Figure, rows: int = 1, columns: int = 1, heights: Sequence[float] | None = None) -> list[Axes]:
+    """The axes of a grid of panels, row by row, each with a light grid; `heights` of the rows, if not equal."""
+    panels: list[Axes] = figure.subplots(rows, columns, squeeze=False, height_ratios=heights).ravel().tolist()
     for axes in panels:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
@@ -60,7 +61,7 @@ def axes_of(figure: Figure, rows: int = 1, columns: int = 1) -> list[Axes]:
 
 def main_measure(history: History) -> tuple[str, str]:
     """The part and the measure to plot: ("test", "accuracy") where there are test rows and accuracies."""
-    part = "test" if "test" in history[-1] else "train"
+    part = main_part_name(history[-1])
     return part, "accuracy" if "accuracy" in history[-1][part] else "loss"
 
 
@@ -75,7 +76,7 @@ def pooled(runs: Mapping[str, History], measure: str, path: Path, *, x: str = "r
 
     Args:
         runs: histories by name.
-        measure: a key of the records' "pooled".
+        measure: a key of the records' "pooled", or "pooled_validation" in a run with validation rows.
         path: the file to write.
         x: the cost on the x axis, a key of `UNITS`.
         title: above the plot.
@@ -89,10 +90,10 @@ def pooled(runs: Mapping[str, History], measure: str, path: Path, *, x: str = "r
     (axes,) = axes_of(figure)
     lowest, highest = float("inf"), 0.0
     for (name, history), colour in zip(runs.items(), COLOURS * 3, strict=False):
-        measures = history[-1].get("pooled", {})
+        measures = pooled_part(history[-1])
         if measure not in measures:
             raise BadInput("measure", measure, f"the run {name!r} has {', '.join(measures) or 'no pooled measure'}")
-        values = [r["pooled"][measure] for r in history]
+        values = [pooled_part(r)[measure] for r in history]
         axes.plot([r[x] for r in history], values, color=colour, label=label(name))
         lowest, highest = min(lowest, *values), max(highest, *values)
     if 0 < lowest < highest / 100:

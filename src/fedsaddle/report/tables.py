@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedsaddle.metrics.spread import STATISTICS
-from fedsaddle.metrics.target import main_part
+from fedsaddle.metrics.target import main_part, pooled_part
 from fedsaddle.shown import visible
 
 Summary = Mapping[str, Any]
@@ -47,13 +47,16 @@ def one_run(summary: Summary) -> Table:
         f"{ledger['exchanges']:,} exchanges, {megabytes(ledger['bytes_down'])} down, "
         f"{megabytes(ledger['bytes_up'])} up, {ledger['samples']:,} samples, {summary['seconds']:.1f} s"
     )
-    if summary.get("pooled"):
-        cost = ", ".join(_with_errors(summary["pooled"])) + "\n" + cost
+    if "selected_round" in summary:
+        title += f", kept round {summary['selected_round']} by {summary['select']}"
+    for key, head in (("pooled_validation", "validation: "), ("pooled", "test: " if "validation" in summary else "")):
+        if summary.get(key):
+            cost = head + ", ".join(_with_errors(summary[key])) + "\n" + cost
     table = Table(title=title, caption=cost, title_justify="left", caption_justify="left")
     table.add_column("")
     for statistic in STATISTICS:
         table.add_column(statistic, justify="right")
-    for part in ("test", "train"):
+    for part in ("test", "validation", "train"):
         for measure, values in summary.get(part, {}).items():
             table.add_row(f"{part} {cell(measure)}", *(f"{values[s]:.4f}" for s in STATISTICS))
     return table
@@ -98,13 +101,13 @@ def several_runs(summaries: Mapping[str, Summary], title: str = "") -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column("run")
     measure = "accuracy" if all("accuracy" in main_part(dict(s)) for s in summaries.values()) else "loss"
-    ranked = all("auroc" in s.get("pooled", {}) for s in summaries.values())
+    ranked = all("auroc" in pooled_part(s) for s in summaries.values())
     heads = [f"worst {measure}", "bottom 10 %", "mean", "std", "rounds", "target", "exchanges", "up", "seconds"]
     for head in ["AUROC", *heads] if ranked else heads:
         table.add_column(head, justify="right")
     for name, summary in summaries.items():
         values, ledger = main_part(dict(summary))[measure], summary["ledger"]
-        cells = [f"{summary['pooled']['auroc']:.4f}"] if ranked else []
+        cells = [f"{pooled_part(summary)['auroc']:.4f}"] if ranked else []
         cells += [f"{values[s]:.4f}" for s in ("worst", "bottom10", "mean", "std")]
         reached = "" if summary.get("target_round") is None else f"round {summary['target_round']}"
         cost = [f"{ledger['exchanges']:,}", megabytes(ledger["bytes_up"]), f"{summary['seconds']:.1f}"]

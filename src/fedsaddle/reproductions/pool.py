@@ -25,6 +25,7 @@ from fedsaddle.config.registry import DATASETS, SPLITS, find
 from fedsaddle.config.schema import validate_config
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.noise import Noise
+from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Dataset
 from fedsaddle.errors import Diverged, FedSaddleError
 from fedsaddle.reproductions.curves import RunCurves
@@ -147,12 +148,23 @@ def make_algorithm(job: Job, data: FederatedData) -> Algorithm[Any]:
 
 
 def first_sources(data: FederatedData, count: int) -> FederatedData:
-    """The first `count` clients with their training rows; the last of them tests on the rows of all later clients."""
-    ends, test = data.train.offsets[: count + 1], data.test
+    """The first `count` clients with their training rows; the last of them has the held-out rows of all later ones."""
+    ends = data.train.offsets[: count + 1]
     train = replace(data.train, x=data.train.x[: ends[-1]], y=data.train.y[: ends[-1]], offsets=ends)
-    if test is not None:
-        test = replace(test, offsets=np.append(test.offsets[:count], test.offsets[-1]))
-    return replace(data, train=train, test=test, names=data.names[:count])
+
+    def held(rows: Stacked | None) -> Stacked | None:
+        return None if rows is None else replace(rows, offsets=np.append(rows.offsets[:count], rows.offsets[-1]))
+
+    numbers, names = data.train_rows, data.names[:count]
+    return replace(
+        data,
+        train=train,
+        validation=held(data.validation),
+        test=held(data.test),
+        names=names,
+        test_names=names,
+        train_rows=None if numbers is None else numbers[: ends[-1]],
+    )
 
 
 def _problem_section(setting: Setting, line: Line) -> dict[str, Any]:

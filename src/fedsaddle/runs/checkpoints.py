@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,12 +35,13 @@ def to_safetensors(tensors: Mapping[str, Tensor]) -> bytes:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run after some rounds: the server's state, the clients' state, and the totals so far."""
+    """A run after some rounds: the server's state, the clients' state, the totals so far, the best model so far."""
 
     rounds: int
     server: dict[str, Any]
     memory: dict[int, dict[str, Tensor]]
     notes: dict[str, Any]
+    selected: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,14 @@ class Checkpoints:
     fingerprint: str
     keep: int = 2
 
-    def save(self, rounds: int, server: Any, memory: Mapping[int, Any], notes: dict[str, Any]) -> None:
+    def save(
+        self,
+        rounds: int,
+        server: Any,
+        memory: Mapping[int, Any],
+        notes: dict[str, Any],
+        selected: Mapping[str, Tensor] | None = None,
+    ) -> None:
         """Write a checkpoint, and delete all but the last `keep`."""
         with disk_failures(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -59,6 +67,7 @@ class Checkpoints:
         numbers = {k: v for k, v in _fields(server).items() if not isinstance(v, Tensor)}
         for client, record in memory.items():
             tensors |= {f"own.{client}.{k}": v for k, v in _fields(record).items()}
+        tensors |= {f"selected.{k}": v for k, v in (selected or {}).items()}
         content = to_safetensors(tensors)
         stem = self.path / f"{rounds:08d}"
         write_atomically(stem.with_suffix(".safetensors"), content)
@@ -102,14 +111,17 @@ class Checkpoints:
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as reason:
             raise BadCheckpoint(f"{about.name} is damaged ({type(reason).__name__}: {reason})") from reason
         memory: dict[int, dict[str, Tensor]] = {}
+        selected: dict[str, Tensor] = {}
         for key, value in tensors.items():
             owner, _, name = key.partition(".")
             if owner == "server":
                 server[name] = value
+            elif owner == "selected":
+                selected[name] = value
             else:
                 client, _, name = name.partition(".")
                 memory.setdefault(int(client), {})[name] = value
-        return Checkpoint(rounds, server, memory, notes)
+        return Checkpoint(rounds, server, memory, notes, selected)
 
 
 def restore_record(template: S, values: dict[str, Any]) -> S:

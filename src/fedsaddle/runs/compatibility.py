@@ -24,7 +24,7 @@ from fedsaddle.problems.protocols import (
 Rows = Stacked | Lazy
 
 
-def check_rows(algorithm: Algorithm[Any], train: Rows, test: Stacked | None) -> Rows:
+def check_rows(algorithm: Algorithm[Any], train: Rows, test: Stacked | None, validation: Stacked | None = None) -> Rows:
     """Check the training rows: all of them now, or those of a lazy client when they are loaded."""
     problem = algorithm.problem
     check_kind(algorithm)
@@ -34,8 +34,9 @@ def check_rows(algorithm: Algorithm[Any], train: Rows, test: Stacked | None) -> 
     classes = problem.known_classes(x[:2]) if isinstance(problem, KnowsClasses) else None
     if classes is None:
         return train
-    if test is not None:
-        _check_stacked(test, classes, "test label")
+    for part, rows in (("test", test), ("validation", validation)):
+        if rows is not None:
+            _check_stacked(rows, classes, f"{part} label")
     if isinstance(train, Stacked):
         _check_stacked(train, classes, "label")
         return train

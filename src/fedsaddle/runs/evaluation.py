@@ -25,11 +25,11 @@ class Solution(NamedTuple):
 
 
 class Evaluator(Protocol):
-    """The interface of evaluators. `part` is "test" or "train"."""
+    """The interface of evaluators. A part is "validation", "test" or "train"."""
 
     @property
     def parts(self) -> Sequence[str]:
-        """The available parts; the first is the main one."""
+        """The available parts, in this order; the first is the one that a run watches."""
         ...
 
     def check(self, at: Solution) -> None:
@@ -48,8 +48,11 @@ class Evaluator(Protocol):
         """Each client's mean of every measure."""
         ...
 
-    def pool(self, at: Solution) -> dict[str, Any]:
-        """`{"pooled": {name: figure}}`, and the names of inexact figures under `not_reached`; may be empty."""
+    def pool(self, part: str, at: Solution) -> dict[str, Any]:
+        """`{"pooled": {name: figure}}`, and the names of inexact figures under `not_reached`; may be empty.
+
+        The figures of validation rows stand under "pooled_validation".
+        """
         ...
 
 
@@ -62,19 +65,20 @@ class LocalEvaluator:
     test: Stacked | None
     measures: tuple[Measure, ...] = ()  # in addition to those of the problem
     warn: Callable[[str], None] = lambda text: None
+    validation: Stacked | None = None
     _warned: set[str] = field(default_factory=set)
 
     @property
     def parts(self) -> Sequence[str]:
-        """Test rows, if there are any, and training rows."""
-        return ("train",) if self.test is None else ("test", "train")
+        """Validation rows and test rows, if there are any, and training rows."""
+        return parts_of(self.validation is not None, self.test is not None)
 
     def check(self, at: Solution) -> None:
         """Evaluate every measure once."""
         if self.measures and not isinstance(self.train, Stacked):
             raise BadInput("measures", self.measures[0].name, "needs all rows in memory; leave it out if rows are lazy")
         for measure in self.measures:
-            evaluate_measure(measure, self._position(at))
+            evaluate_measure(measure, self._position(self.parts[0], at))
 
     def row_measures(self, at: Solution) -> list[str]:
         """The measures of the problem, evaluated on one row."""
@@ -84,17 +88,16 @@ class LocalEvaluator:
 
     def pooled_measures(self, at: Solution) -> list[str]:
         """The pooled measures of the problem, and the additional ones."""
-        return [*self._problem_figures(at), *(measure.name for measure in self.measures)]
+        return [*self._problem_figures(self.parts[0], at), *(measure.name for measure in self.measures)]
 
     def measure(self, part: str, at: Solution) -> Measured:
-        """Evaluate on the test or the training rows."""
-        rows = self.test if part == "test" and self.test is not None else self.train
-        return evaluate(self.problem, at.model, rows, at.dual)
+        """Evaluate on the rows of that part."""
+        return evaluate(self.problem, at.model, self._rows(part), at.dual)
 
-    def pool(self, at: Solution) -> dict[str, Any]:
+    def pool(self, part: str, at: Solution) -> dict[str, Any]:
         """The pooled measures of the problem, and the additional ones."""
-        figures = self._problem_figures(at)
-        found = {measure.name: evaluate_measure(measure, self._position(at)) for measure in self.measures}
+        figures, position = self._problem_figures(part, at), self._position(part, at)
+        found = {measure.name: evaluate_measure(measure, position) for measure in self.measures}
         inexact = [name for name, figure in found.items() if not figure.reached]
         for name in set(inexact) - self._warned:
             self.warn(
@@ -103,16 +106,31 @@ class LocalEvaluator:
             )
         self._warned |= set(inexact)
         figures |= {name: figure.value for name, figure in found.items()}
-        return ({"pooled": figures} if figures else {}) | ({"not_reached": inexact} if inexact else {})
+        return ({pooled_key(part): figures} if figures else {}) | ({"not_reached": inexact} if inexact else {})
 
-    def _problem_figures(self, at: Solution) -> dict[str, float]:
-        rows = self.train if self.test is None else self.test
+    def _rows(self, part: str) -> Stacked | Lazy:
+        held = {"validation": self.validation, "test": self.test}.get(part)
+        return self.train if held is None else held
+
+    def _problem_figures(self, part: str, at: Solution) -> dict[str, float]:
+        rows = self._rows(part)
         if not isinstance(self.problem, PoolsMeasures) or not isinstance(rows, Stacked):
             return {}
         return dict(self.problem.pooled_measures(at.model, at.dual, rows))
 
-    def _position(self, at: Solution) -> Position:
-        return Position(self.problem, at.model, at.dual, self.train, self.test)
+    def _position(self, part: str, at: Solution) -> Position:
+        held = self.validation if part == "validation" else self.test
+        return Position(self.problem, at.model, at.dual, self.train, held)
+
+
+def parts_of(validation: bool, test: bool) -> tuple[str, ...]:
+    """The parts that there are, the one to watch first."""
+    return (*(("validation",) if validation else ()), *(("test",) if test else ()), "train")
+
+
+def pooled_key(part: str) -> str:
+    """Where the pooled figures of a part stand in a record."""
+    return "pooled_validation" if part == "validation" else "pooled"
 
 
 def evaluate_measure(measure: Measure, at: Position) -> Taken:

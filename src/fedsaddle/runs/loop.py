@@ -15,7 +15,9 @@ from fedsaddle.federation.clients import Clients
 from fedsaddle.federation.randomness import server_generator
 from fedsaddle.federation.wrappers import Ledger, Lossy, Metered
 from fedsaddle.metrics.evaluation import Measured
+from fedsaddle.metrics.selection import Selection
 from fedsaddle.metrics.target import Target
+from fedsaddle.runs.best_round import BestRound, require_same_selection
 from fedsaddle.runs.checkpoints import restore_record
 from fedsaddle.runs.evaluation import Evaluator, Solution
 from fedsaddle.runs.folder import Record, RunFolder
@@ -38,6 +40,12 @@ class Settings:
     checkpoint_every: int = 10
     target: Target | None = None
     lost_replies: float = 0.0
+    select: Selection | None = None  # which round's model to keep; None: the last
+    patience: int | None = None  # evaluations without a better one, after which the run ends
+
+    def __post_init__(self) -> None:
+        if self.patience is not None and self.select is None:
+            raise BadInput("patience", self.patience, 'needs a measure to watch, such as select = "auroc"')
 
     def due(self, done: int) -> bool:
         """Whether to evaluate after round `done`."""
@@ -71,10 +79,15 @@ class Loop:
         self._committing = False
         self._ledger_before: Ledger | None = None  # at the start of an unfinished round
         at = self._solution()
+        self.best = None if self.settings.select is None else BestRound(self.settings.select)
+        if self.best is not None and "validation" not in self.evaluator.parts:
+            remedy = "needs validation rows; set data.validation_share = 0.16, or give data with validation_share"
+            raise BadInput("select", str(self.best.selection), remedy)
         self.evaluator.check(at)
-        if (target := self.settings.target) is not None:
-            pooled = target.statistic is None
-            target.check(self.evaluator.pooled_measures(at) if pooled else self.evaluator.row_measures(at))
+        for watched in (self.settings.target, self.settings.select):
+            if watched is not None:
+                pooled = watched.statistic is None
+                watched.check(self.evaluator.pooled_measures(at) if pooled else self.evaluator.row_measures(at))
 
     def go(self) -> Result:
         """Run to the last round, the target or `stop`; Ctrl-C saves finished rounds and raises KeyboardInterrupt."""
@@ -88,7 +101,8 @@ class Loop:
                 failure = {"stopped": "diverged", "round": reason.round, "client": reason.client}
                 self.folder.write_summary({"algorithm": self.name, **failure})
             raise
-        result = Result(self.algorithm, self.server, self.history, self._summary(stopped))
+        kept = None if self.best is None or self.best.best is None else self.best.best.at.model
+        result = Result(self.algorithm, self.server, self.history, self._summary(stopped), kept)
         if self.extend is not None:
             result.summary.update(self.extend(result))
         if self.folder is not None:
@@ -115,9 +129,15 @@ class Loop:
         target = self.settings.target
         if record is not None and target is not None and target.met(record):
             return "target"
+        if record is not None and self._out_of_patience():
+            return "patience"
         if self.done >= self.settings.rounds:
             return "finished"
         return "interrupted" if self.stop() else None
+
+    def _out_of_patience(self) -> bool:
+        patience = self.settings.patience
+        return self.best is not None and patience is not None and self.best.worse_since(self.history) >= patience
 
     def _round(self) -> None:
         began, self._ledger_before = time.perf_counter(), self.clients.ledger.copy()
@@ -156,15 +176,17 @@ class Loop:
         }
         clients: dict[str, Any] = {}
         first, *others = self.evaluator.parts
-        for part in (first, *(others if self.settings.evaluate_train else ())):
+        for part in (first, *(others[-1:] if self.settings.evaluate_train else ())):
             measured = self._measure(part, at)
             record[part] = measured.spread()
             if len(measured.sizes) <= MAX_LISTED_CLIENTS:
                 clients[part] = {k: _to_json(v) for k, v in measured.values.items()}
-        record |= self.evaluator.pool(at)
+        record |= self.evaluator.pool(first, at)
         lam = mixture_of(self.algorithm, self.server)
         if lam is not None and len(lam) <= MAX_LISTED_CLIENTS:
             record["mixture"] = lam.tolist()
+        if self.best is not None:
+            self.best.offer(record, at, self.done % self.settings.evaluate_every == 0)
         self.history.append({**record, "clients": clients})
         return self.history[-1]
 
@@ -191,7 +213,10 @@ class Loop:
             "engine": self.engine.settings(),
             "clients": kept.notes,
         }
-        self.folder.checkpoints(self.fingerprint).save(self.done, self.server, kept.records, notes)
+        selected = None
+        if self.best is not None:
+            notes["selected"], selected = self.best.notes(), self.best.tensors()
+        self.folder.checkpoints(self.fingerprint).save(self.done, self.server, kept.records, notes, selected)
         self.engine.checkpointed()
 
     def _save_interrupted(self) -> None:
@@ -217,6 +242,9 @@ class Loop:
         before, now = checkpoint.notes["engine"], self.engine.settings()
         if before != now:
             raise BadInput("engine", now, f"the run started with {before}; resume with the same")
+        require_same_selection(self.best, checkpoint)
+        if self.best is not None:
+            self.best.restore(checkpoint, self.settings.due)
         self.server = restore_record(self.server, checkpoint.server)
         self.done, self.seconds = checkpoint.rounds, checkpoint.notes["seconds"]
         self.empty_rounds = checkpoint.notes["empty_rounds"]
@@ -230,10 +258,12 @@ class Loop:
         target, last = self.settings.target, self.history[-1] if self.history else {"round": None}
         if target is not None and last["round"] == self.done and target.met(last):
             return "target"
+        if last["round"] == self.done and self._out_of_patience():
+            return "patience"
         return "finished" if self.done >= self.settings.rounds else None
 
     def _summary(self, stopped: str) -> Record:
-        target, at = self.settings.target, self._solution()
+        target, at = self.settings.target, self._chosen()
         summary: Record = {
             "algorithm": self.name,
             "stopped": stopped,
@@ -241,10 +271,11 @@ class Loop:
             "target": None if target is None else str(target),
             "target_round": self.done if stopped == "target" else None,
         }
-        for part in self.evaluator.parts:
-            summary[part] = self._measure(part, at).spread()
-        last = self.history[-1] if self.history and self.history[-1]["round"] == self.done else self.evaluator.pool(at)
-        summary |= {k: v for k, v in last.items() if k in ("pooled", "not_reached")}
+        if self.best is not None:
+            summary["select"] = str(self.best.selection)
+            summary["selected_round"] = at.rounds
+            summary["selected"] = None if self.best.best is None else self.best.best.figure
+        summary |= self._figures(at, stopped)
         if isinstance(self.algorithm, Guarantees) and (guarantee := self.algorithm.guarantee(self.done)):
             summary["privacy"] = guarantee
         return {
@@ -255,6 +286,21 @@ class Loop:
             "fingerprint": self.fingerprint,
             **self.engine.report(),
         }
+
+    def _chosen(self) -> Solution:
+        """The solution of the best round, or of the last."""
+        return self._solution() if self.best is None or self.best.best is None else self.best.best.at
+
+    def _figures(self, at: Solution, stopped: str) -> Record:
+        """The figures of the summary. With validation rows, the test rows are measured here only, when all is done."""
+        first, *others = self.evaluator.parts
+        if first == "validation" and stopped == "interrupted":
+            others = [part for part in others if part != "test"]
+        figures: Record = {part: self._measure(part, at).spread() for part in (first, *others)}
+        known = next((r for r in self.history[::-1] if r["round"] == at.rounds), None)
+        pooled = self.evaluator.pool(first, at) if known is None else known
+        figures |= {k: v for k, v in pooled.items() if k in ("pooled", "pooled_validation", "not_reached")}
+        return figures | (self.evaluator.pool("test", at) if first == "validation" and "test" in others else {})
 
 
 def _to_json(values: np.ndarray[Any, np.dtype[np.float64]]) -> list[float | None]:

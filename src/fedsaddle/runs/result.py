@@ -18,17 +18,18 @@ from fedsaddle.problems.protocols import HasModel
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run."""
+    """A finished run; `server` is its last state, `selected` the model of its best round if it chose one."""
 
     algorithm: Algorithm[Any]
     server: Any
     history: list[dict[str, Any]]
     summary: dict[str, Any]
+    selected: Tensor | None = None
 
     @property
     def model(self) -> Tensor:
-        """The solution as a flat vector."""
-        return self.algorithm.model(self.server)
+        """The solution as a flat vector: of the best round if the run chose one, else of the last."""
+        return self.algorithm.model(self.server) if self.selected is None else self.selected
 
     @property
     def mixture(self) -> Tensor | None:
@@ -56,7 +57,7 @@ class Result:
         return {k: v.contiguous() for k, v in self.module().state_dict().items()}
 
     def final(self, measure: str | None = None, statistic: str = "worst") -> float:
-        """A figure of the last evaluation, on the test rows if there are any; by default accuracy, else the loss."""
+        """A figure of the summary, on the test rows if there are any; by default accuracy, else the loss."""
         optional(text, "measure", measure)
         text("statistic", statistic)
         measured = main_part(self.summary)

@@ -7,7 +7,15 @@ from fedsaddle.errors import BadCheckpoint
 from fedsaddle.runs.folder import RunFolder
 
 # Keys that do not affect the trajectory. The loop itself compares the resulting `chunk` and `workers`.
-CHANGEABLE = {"run.rounds", "run.target", "run.checkpoint_every", "run.compare", "engine.chunk", "engine.workers"}
+CHANGEABLE = {
+    "run.rounds",
+    "run.target",
+    "run.patience",
+    "run.checkpoint_every",
+    "run.compare",
+    "engine.chunk",
+    "engine.workers",
+}
 
 
 def require_same_config(config: Config, folder: RunFolder) -> Config:

@@ -17,6 +17,7 @@ from fedsaddle.data.store import Lazy, Stacked
 from fedsaddle.engines.choose import make_engine
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients
+from fedsaddle.metrics.selection import Selection
 from fedsaddle.metrics.target import Target
 from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
 from fedsaddle.runs.compatibility import Rows, check_algorithm, check_rows
@@ -42,6 +43,8 @@ def run(
     evaluate_train: bool = False,
     measures: Sequence[MeasureSpec] = (),
     target: str | None = None,
+    select: str | None = None,
+    patience: int | None = None,
     lost_replies: float = 0.0,
     out: str | Path | None = None,
     resume: bool = False,
@@ -68,10 +71,13 @@ def run(
         engine: "vectorised"; "serial", the slow reference; or your own engine, an `fs.Clients`.
         chunk: clients per step on the vectorised engine; chosen from the model by default.
         workers: threads of the vectorised engine; chosen from the model by default.
-        evaluate_every: rounds between evaluations on the test rows.
+        evaluate_every: rounds between evaluations: on the validation rows if the data have any, else on the test rows.
         evaluate_train: evaluate on the training rows as well (the summary always includes them).
         measures: more measures for each evaluation, such as "squared_gradient_of_phi" or `fs.measures.DualityGap()`.
         target: condition for early stopping, such as "worst accuracy >= 0.5".
+        select: the measure of the validation rows that chooses the round whose model is kept, such as "auroc" or
+            "worst loss"; by default the last round. Of equal rounds the earliest.
+        patience: evaluations without a better one, after which the run ends.
         lost_replies: probability that a reply is lost.
         out: folder for metrics, model and checkpoints; None writes nothing. One process at a time may write to it.
         resume: continue from the newest checkpoint in `out`.
@@ -106,12 +112,14 @@ def run(
         checkpoint_every=whole("checkpoint_every", checkpoint_every),
         target=None if target is None else Target.parse(target),
         lost_replies=number("lost_replies", lost_replies, least=0, below=1),
+        select=None if select is None else Selection.parse(select),
+        patience=None if patience is None else whole("patience", patience),
     )
     extra_measures = build_measures(measures)
     _check_functions(watch, stop, begun, extend, warn)
     arguments.optional(arguments.text, "name", name)
-    train, test = _rows(data)
-    train = check_rows(algorithm, train, test)
+    train, validation, test = _rows(data)
+    train = check_rows(algorithm, train, test, validation)
     folder = _folder(out, resume)
     if folder is not None:
         folder.prepare(resume)
@@ -119,7 +127,7 @@ def run(
     loop = Loop(
         algorithm,
         _engine(engine, algorithm, train, settings.seed, chunk, workers),
-        LocalEvaluator(algorithm.problem, train, test, extra_measures, warn),
+        LocalEvaluator(algorithm.problem, train, test, extra_measures, warn, validation),
         settings,
         fingerprint(algorithm, train, settings.seed, settings.lost_replies),
         type(algorithm).__name__ if name is None else name,
@@ -166,12 +174,12 @@ def _checked(extend: Callable[[Result], Record]) -> Callable[[Result], Record]:
     return extended
 
 
-def _rows(data: object) -> tuple[Rows, Stacked | None]:
-    """Training rows and test rows."""
+def _rows(data: object) -> tuple[Rows, Stacked | None, Stacked | None]:
+    """Training, validation and test rows."""
     if isinstance(data, FederatedData):
-        return data.train, data.test
+        return data.train, data.validation, data.test
     if isinstance(data, Stacked | Lazy):
-        return data, None
+        return data, None, None
     raise BadInput("data", type(data).__name__, "give the result of fs.load or fs.federate, or fs.Stacked or fs.Lazy")
 
 

@@ -14,10 +14,10 @@ from typing import IO
 import numpy as np
 from numpy.lib import format as npy
 
+from fedsaddle.data.files.array_features import ArrayFeatures
 from fedsaddle.data.files.cells import LARGEST, Task, client_ids, targets
-from fedsaddle.data.files.encode import Scale
 from fedsaddle.data.files.read_columns import require
-from fedsaddle.data.table import Array, Table
+from fedsaddle.data.table import Array, Dataset, Table
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.memory_room import available_memory
 
@@ -28,11 +28,8 @@ _DAMAGED = (
 )  # fmt: skip
 
 
-def read_npz(path: Path, target: str, client: str | None, standardise: bool, task: Task) -> tuple[Table, Table | None]:
-    """The training table, and the test table if the file has `x_test`.
-
-    Each feature is standardised separately; images and other rows with several axes share one mean and deviation.
-    """
+def read_npz(path: Path, target: str, client: str | None, standardise: bool, task: Task) -> Dataset:
+    """The training table, and the test table if the file has `x_test`; features are standardised after the split."""
     arrays = read_arrays(path)
     for name, key in (("x", "x"), (target, "target"), (client, "client")):
         if name is not None:
@@ -43,16 +40,26 @@ def read_npz(path: Path, target: str, client: str | None, standardise: bool, tas
             if name is not None:
                 require(f"{name}_test", list(arrays), "x_test")
     xs = [_features(arrays[f"x{end}"], f"x{end}") for end in ends]
-    if standardise:
-        scale = Scale.fit(xs[0])
-        xs = [scale.apply(x) for x in xs]
     labels, classes = targets([_column(arrays, f"{target}{end}") for end in ends], target, task)
     split_by: list[dict[str, Array]] = [{} for _ in ends]
     if client is not None:
         ids = client_ids([_column(arrays, f"{client}{end}") for end in ends], client)
         split_by = [{client: clients} for clients in ids]
-    tables = [Table.of(x, y, by, classes) for x, y, by in zip(xs, labels, split_by, strict=True)]
-    return tables[0], tables[1] if len(tables) == 2 else None
+    tables = [
+        Table.of(np.empty((len(x), 0), dtype=np.float32), y, by, classes)
+        for x, y, by in zip(xs, labels, split_by, strict=True)
+    ]
+    pending = [ArrayFeatures(x, standardise) for x in xs]
+    both = len(tables) == 2
+    return Dataset(
+        path.stem,
+        tables[0],
+        tables[1] if both else None,
+        path.name,
+        "as its owner says",
+        pending=pending[0],
+        pending_test=pending[1] if both else None,
+    )
 
 
 def read_arrays(path: Path) -> dict[str, Array]:

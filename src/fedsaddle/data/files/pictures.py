@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from fedsaddle.arguments import flag, optional, text, whole
 from fedsaddle.arguments import path as file_path
+from fedsaddle.data.files.array_features import ArrayFeatures
 from fedsaddle.data.files.cells import client_ids, targets
-from fedsaddle.data.files.encode import Scale
 from fedsaddle.data.files.read_columns import read_columns, require
 from fedsaddle.data.files.tables import check_clients, check_positive_value, with_positive
-from fedsaddle.data.table import Array, Dataset, Encoded, Table
+from fedsaddle.data.table import Array, Dataset, Table
 from fedsaddle.errors import BadInput
 
 MOST_PIXELS = 4096  # of a side
@@ -76,15 +76,14 @@ def pictures(
     if values > MOST_VALUES:
         raise BadInput("size", size, f"{len(names):,} pictures of this size do not fit into memory; use a smaller one")
     x = np.stack([_read(folder, name, i, file, shape, colour) for i, name in enumerate(names)])
-    scale = Scale.fit(x) if standardise else Scale(np.zeros(()), np.ones(()))
     split_by = {client: sites}
     if together is not None:
         split_by[together] = client_ids([columns[together]], together)[0]
-    table = Table.of(scale.apply(x), labels, split_by, classes)
+    table = Table.of(np.empty((len(x), 0), dtype=np.float32), labels, split_by, classes)
     if positive is not None:
         table = with_positive(table, positive, target)
-    how = Encoded(file, mean=float(scale.mean), std=float(scale.std))
-    data = Dataset(path.stem, table, None, path.name, "as its owner says", (how,), together or "")
+    pending = ArrayFeatures(x, standardise, file)
+    data = Dataset(path.stem, table, None, path.name, "as its owner says", together=together or "", pending=pending)
     data.check()
     check_clients(data, client)
     return data

@@ -28,6 +28,7 @@ def site_facts(raw: RawRows, standardise: bool) -> Facts:
     return {
         "rows": len(raw.train),
         "test_rows": len(raw.test),
+        "validation_rows": len(raw.validation),
         "target": _labels(raw),
         "features": [_feature(raw, name, standardise) for name in raw.features],
     }
@@ -144,8 +145,8 @@ def _merge_feature(facts: Sequence[Facts], names: Sequence[str]) -> Facts:
     return merged
 
 
-def encode(raw: RawRows, encoding: Mapping[str, Any]) -> tuple[Table, Table]:
-    """Encode this site's training and test rows; the test table may be empty."""
+def encode(raw: RawRows, encoding: Mapping[str, Any]) -> tuple[Table, Table, Table]:
+    """Encode this site's training, validation and test rows; the last two tables may be empty."""
     blocks, names = [], []
     for feature in encoding["features"]:
         block, new = _encode_column(raw.columns[feature["name"]], feature)
@@ -154,11 +155,13 @@ def encode(raw: RawRows, encoding: Mapping[str, Any]) -> tuple[Table, Table]:
     x = blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
     y, classes = _codes(raw, encoding)
     features = names if len(names) == int(np.prod(x.shape[1:])) else []
-    train, test = (Table.of(x[rows], y[rows], None, classes, features) for rows in (raw.train, raw.test))
+    parts = (raw.train, raw.validation, raw.test)
+    train, validation, test = (Table.of(x[rows], y[rows], None, classes, features) for rows in parts)
     train.check()
-    if len(test):
-        test.check()
-    return train, test
+    for held in (validation, test):
+        if len(held):
+            held.check()
+    return train, validation, test
 
 
 def _encode_column(column: Array, feature: Mapping[str, Any]) -> tuple[Array, list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +20,14 @@ Columns = dict[str, Array]
 
 @dataclass(frozen=True, eq=False)
 class RawRows:
-    """The columns of all rows (a block of features is one column), and the training and test row numbers."""
+    """The columns of all rows (a block of features is one column), and the row numbers of each part."""
 
     features: tuple[str, ...]
     target: str
     columns: Columns
     train: Array  # row numbers
     test: Array
+    validation: Array = field(default_factory=lambda: np.array([], dtype=np.int64))
 
 
 def read_site(
@@ -40,12 +41,14 @@ def read_site(
     seed: int = 0,
     stratify: bool = False,
     together: str | None = None,
+    validation_share: float = 0.0,
 ) -> RawRows:
     """Read a site's CSV, Parquet or .npz file; the client column is ignored, since all rows belong to this site.
 
     Test rows come from `test_path` or from `x_test` of the .npz file. Otherwise `test_share` of the rows is held out;
-    with `stratify`, of each class. Rows with the same value in the column `together` stay on the same side of the
-    train/test split; that column is not a feature.
+    with `stratify`, of each class. Validation rows come from `x_validation` of the .npz file, or are held out of the
+    training rows. Rows with the same value in the column `together` stay on the same side of the
+    split; that column is not a feature.
     """
     if path.suffix.lower() == ".npz":
         if together is not None:
@@ -55,9 +58,13 @@ def read_site(
             require(name, list(arrays), "target" if name == target else "x")
         names: tuple[str, ...] = ("x",)
         train = {"x": arrays["x"], target: arrays[target]}
-        test = {k: arrays[f"{k}_test"] for k in train} if "x_test" in arrays else None
+        test, validation = (
+            {k: arrays[f"{k}_{part}"] for k in train} if f"x_{part}" in arrays else None
+            for part in ("test", "validation")
+        )
     else:
         listed: list[str] = []
+        validation = None
 
         def choose(there: Sequence[str]) -> Sequence[str]:
             require(target, there, "target")
@@ -76,13 +83,17 @@ def read_site(
         )
     n = sizes.pop()
     groups = None if together is None else train.pop(together)
-    if test is None:
-        labels = _classes(train[target], target) if stratify else None
-        kept, held = hold_out([np.arange(n)], test_share, seed, labels, groups)
-        return RawRows(names, target, train, kept[0], held[0])
-    m = len(test[target])
-    both = {name: np.concatenate([values, test[name]]) for name, values in train.items()}
-    return RawRows(names, target, both, np.arange(n), np.arange(n, n + m))
+    shares = 0.0 if test is not None else test_share, 0.0 if validation is not None else validation_share
+    labels = _classes(train[target], target) if stratify and any(shares) else None
+    held = hold_out([np.arange(n)], shares[0], seed, labels, groups, shares[1])
+    tables = [train, test, validation]
+    columns = {name: np.concatenate([one[name] for one in tables if one is not None]) for name in train}
+    ends = np.cumsum([0 if one is None else len(one[target]) for one in tables])
+    parts = (
+        (held.test[0] if test is None else np.arange(ends[0], ends[1])),
+        (held.validation[0] if validation is None else np.arange(ends[1], ends[2])),
+    )
+    return RawRows(names, target, columns, held.train[0], *parts)
 
 
 def _classes(values: Array, target: str) -> Array:

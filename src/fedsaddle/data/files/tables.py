@@ -1,4 +1,4 @@
-"""Your own rows: a CSV, Parquet or NumPy .npz file with a target and a client for each row."""
+"""Your own rows: a table with a label and a site for each row, from a file or a pandas DataFrame."""
 
 from __future__ import annotations
 
@@ -6,21 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedsaddle.arguments import choice, flag, optional, text
+from fedsaddle.arguments import choice, flag, optional, text, whole
 from fedsaddle.arguments import path as file_path
-from fedsaddle.data.files.cells import Task, client_ids, is_number, need_numbers, numbers, targets
-from fedsaddle.data.files.encode import Scale, one_hot
+from fedsaddle.data.files.cells import Task, targets
 from fedsaddle.data.files.npz import read_npz
-from fedsaddle.data.files.read_columns import Choose, check_delimiter, read_columns, require
-from fedsaddle.data.table import Array, Dataset, Encoded, Table
+from fedsaddle.data.files.raw_table import RawTable
+from fedsaddle.data.files.read_columns import check_delimiter
+from fedsaddle.data.files.read_table import read_table
+from fedsaddle.data.files.table_features import TableFeatures
+from fedsaddle.data.files.treatment import Treatment
+from fedsaddle.data.table import ROW, Array, Dataset, Table
 from fedsaddle.errors import BadInput
+from fedsaddle.shown import visible
 
-MAX_CATEGORIES = 1000
+if TYPE_CHECKING:
+    import pandas as pd
 
-Columns = dict[str, Array]
+MOST_HINGES = 20
 
 
 def from_file(
@@ -31,32 +37,42 @@ def from_file(
     standardise: bool = True,
     task: Task = "auto",
     test_path: str | Path | None = None,
-    delimiter: str = ",",
+    delimiter: str | None = None,
     positive: str | int | bool | None = None,
     together: str | None = None,
+    numeric: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    optional_columns: Sequence[str] = (),
+    hinges: int = 0,
+    site_intercept: bool = False,
 ) -> Dataset:
     """Read `path`; split it afterwards with `Natural(client)`.
 
-    Without `features`, every column but the target and the client is one. Numbers are used as they are,
-    or standardised with the statistics of all rows of `path`; a column of strings becomes one 0/1 feature
-    per value (a value that only the test file has gives zeros), and can be split by. With `task="auto"`
-    strings, truth values and at most 100 different whole numbers are classes; other numbers are a
-    regression target. A .npz file holds arrays x, y, client, and if wanted x_test, y_test, client_test.
-    `client=None` (or "", in a config) says that there is no client column, for a split such as `Dirichlet`.
-    `positive` is the value of the target that becomes class 1; all others together are class 0. `together` is a column
-    that is no feature, such as the patient: of its rows, none are held out for the test while others are trained on.
+    Missing cells are filled with the median of the training rows, or are a category of their own, and flagged; skewed
+    numbers are logged, all numbers are standardised and cut to ±5 deviations, rare categories are pooled. All of that is
+    settled by `federate`, from training rows only. Columns that identify a row, hold free text or never change are left
+    out: `Dataset.notes` says so. With `task="auto"` strings, truth values and at most 100 different whole numbers are
+    classes; other numbers are a regression target. Rows without a label are left out. A .npz file holds arrays x, y,
+    client, and if wanted x_test, y_test, client_test.
 
     Arguments:
-        path: The file, .csv, .tsv, .txt, .parquet, .pq or .npz.
+        path: The file: .csv, .tsv, .txt (also .gz), .parquet, .pq, .xlsx or .npz.
         target: The column to predict.
-        client: The column of clients, or None.
+        client: The column of clients, or None (in a config "") for a split such as `Dirichlet`.
         features: The columns to use; None: all others.
-        standardise: Whether numbers are scaled to mean 0 and deviation 1.
+        standardise: False: numbers as they are, only filled.
         task: "auto", "classes" or "regression".
         test_path: A second file with the same columns, as the test rows.
-        delimiter: Of a CSV file, one character.
-        positive: The value of the target that is class 1.
-        together: A column whose rows stay on the same side of the train/test split.
+        delimiter: Of a CSV file, one character; None: found from the first lines.
+        positive: The value of the target that is class 1; all others together are class 0.
+        together: A column, such as the patient, that is no feature and whose rows stay in one part of the split.
+        numeric: Columns of numbers; cells that are none become missing.
+        categorical: Columns of categories, also where they look like numbers.
+        drop: Columns to leave out.
+        optional_columns: Columns that may be absent from a file, by agreement; then all their cells are missing.
+        hinges: Hinges of each number column, at its quantiles, so that a linear model can bend.
+        site_intercept: A 0/1 feature for each client, so that a linear model has an intercept for each.
 
     Raises:
         BadInput: for arguments of another type, and for cells, rows and columns that cannot be used, by name.
@@ -65,49 +81,262 @@ def from_file(
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder, "rows.csv")
-    ...     _ = path.write_text("age,hospital,ill\\n30,north,yes\\n40,south,no\\n50,south,yes\\n")
+    ...     _ = path.write_text("age,hospital,ill\\n30,north,yes\\n,south,no\\n50,south,yes\\n")
     ...     data = from_file(path, target="ill", client="hospital")
-    >>> data.train.features, data.train.classes, data.train.y.tolist()
-    (('age',), ('no', 'yes'), [1, 0, 1])
+    >>> data.train.classes, data.train.y.tolist()
+    (('no', 'yes'), [1, 0, 1])
     """
     path, client = file_path("path", path), optional_text("client", client) or None
-    text("target", target)
-    flag("standardise", standardise)
-    choice("task", task, ("auto", "classes", "regression"))
-    optional_text("together", together)
     optional(file_path, "test_path", test_path)
-    check_features(features)
-    check_delimiter(delimiter)
+    if delimiter is not None:
+        check_delimiter(delimiter)
+    columns = ColumnChoice(features, numeric, categorical, drop, optional_columns)
+    roles = Roles(target, client, together)
+    how = Treatment(
+        flag("standardise", standardise),
+        whole("hinges", hinges, least=0, most=MOST_HINGES),
+        flag("site_intercept", site_intercept),
+    )
+    choice("task", task, ("auto", "classes", "regression"))
     check_positive_value(positive)
     if path.suffix.lower() == ".npz":
-        for key, value in (("features", features), ("test_path", test_path), ("together", together)):
-            if value is not None:
-                raise BadInput(key, value, "not for .npz files, which hold the arrays x and x_test; leave it out")
-        train, test = read_npz(path, target, client, standardise, task)
-        encoding: list[Encoded] = []
+        columns.refuse_for_arrays(test_path, together)
+        data = read_npz(path, target, client, standardise, task)
     else:
-        roles = _Roles(target, client, None if features is None else tuple(features), together)
-        raw = [read_columns(path, roles.choose, delimiter, client)]
-        if test_path is not None:
-            raw.append(read_columns(Path(test_path), _like(raw[0]), delimiter, client))
-        (train, *rest), encoding = _tables(raw, roles, standardise, task)
-        test = rest[0] if rest else None
+        sources = [path] if test_path is None else [path, Path(test_path)]
+        data = _dataset(sources, path.stem, path.name, roles, columns, how, task, delimiter)
     if positive is not None:
-        train = with_positive(train, positive, target)
-        test = None if test is None else with_positive(test, positive, target)
-    data = Dataset(path.stem, train, test, path.name, "as its owner says", tuple(encoding), together or "")
+        train = with_positive(data.train, positive, target)
+        data = replace(
+            data, train=train, test=None if data.test is None else with_positive(data.test, positive, target)
+        )
     data.check()
     if client is not None:
         check_clients(data, client)
     return data
 
 
-def check_features(features: object) -> None:
+def from_frame(
+    frame: pd.DataFrame,
+    *,
+    site: str | None,
+    label: str,
+    patient: str | None = None,
+    positive: str | int | bool | None = None,
+    features: Sequence[str] | None = None,
+    numeric: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    hinges: int = 0,
+    site_intercept: bool = False,
+    standardise: bool = True,
+    task: Task = "auto",
+) -> Dataset:
+    """The rows of a pandas DataFrame, treated as those of a file; see `from_file`.
+
+    Arguments:
+        frame: The rows; missing values may be NaN, None or NA.
+        site: The column of sites, or None.
+        label: The column to predict.
+        patient: A column whose rows stay in one part of the split.
+        positive: The value of the label that is class 1.
+        features: The columns to use; None: all others.
+        numeric: Columns of numbers; cells that are none become missing.
+        categorical: Columns of categories, also where they look like numbers.
+        drop: Columns to leave out.
+        hinges: Hinges of each number column.
+        site_intercept: A 0/1 feature for each site.
+        standardise: False: numbers as they are, only filled.
+        task: "auto", "classes" or "regression".
+
+    Raises:
+        BadInput: for arguments of another type, and for cells, rows and columns that cannot be used, by name.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"age": [30, None, 50], "hospital": ["a", "b", "b"], "ill": [True, False, True]})
+    >>> from_frame(frame, site="hospital", label="ill").train.y.tolist()
+    [1, 0, 1]
+    """
+    import pandas as pd
+
+    if not isinstance(frame, pd.DataFrame):
+        raise BadInput("frame", type(frame).__name__, "must be a pandas DataFrame")
+    columns = ColumnChoice(features, numeric, categorical, drop)
+    how = Treatment(
+        flag("standardise", standardise),
+        whole("hinges", hinges, least=0, most=MOST_HINGES),
+        flag("site_intercept", site_intercept),
+    )
+    choice("task", task, ("auto", "classes", "regression"))
+    check_positive_value(positive)
+    roles = Roles(label, site, patient)
+    data = _dataset([frame], "frame", "a pandas DataFrame", roles, columns, how, task, None)
+    if positive is not None:
+        data = replace(data, train=with_positive(data.train, positive, label))
+    data.check()
+    if site is not None:
+        check_clients(data, site)
+    return data
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which column is what."""
+
+    target: str
+    client: str | None
+    together: str | None
+
+    def __post_init__(self) -> None:
+        text("target", self.target)
+        optional_text("client", self.client)
+        optional_text("together", self.together)
+
+    def columns(self) -> dict[str, str]:
+        """Role -> column."""
+        named = {"target": self.target, "client": self.client, "together": self.together}
+        return {role: column for role, column in named.items() if column}
+
+
+@dataclass(frozen=True)
+class ColumnChoice:
+    """Which columns are features, and of which kind, where that is not to be found out."""
+
+    features: Sequence[str] | None = None
+    numeric: Sequence[str] = ()
+    categorical: Sequence[str] = ()
+    drop: Sequence[str] = ()
+    optional_columns: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        check_names("features", self.features)
+        for key in ("numeric", "categorical", "drop", "optional_columns"):
+            check_names(key, getattr(self, key))
+
+    def read(self, source: Any, roles: Roles, delimiter: str | None) -> RawTable:
+        """Read a table."""
+        return read_table(
+            source,
+            roles=roles.columns(),
+            features=self.features,
+            numeric=self.numeric,
+            categorical=self.categorical,
+            drop=self.drop,
+            optional=self.optional_columns,
+            delimiter=delimiter,
+        )
+
+    def like(self, first: RawTable) -> ColumnChoice:
+        """The choice that reads another file as the first one was read."""
+        kinds: dict[bool, list[str]] = {True: [], False: []}
+        for column in first.features:
+            kinds[column.numbers is not None].append(column.name)
+        names = [column.name for column in first.features]
+        return ColumnChoice(names, kinds[True], kinds[False], (), self.optional_columns)
+
+    def refuse_for_arrays(self, test_path: object, together: object) -> None:
+        """Refuse what a .npz file cannot have."""
+        given = {"features": self.features, "test_path": test_path, "together": together}
+        given |= {k: getattr(self, k) or None for k in ("numeric", "categorical", "drop", "optional_columns")}
+        for key, value in given.items():
+            if value is not None:
+                raise BadInput(key, value, "not for .npz files, which hold the arrays x and x_test; leave it out")
+
+
+def _dataset(
+    sources: Sequence[Any],
+    name: str,
+    source: str,
+    roles: Roles,
+    columns: ColumnChoice,
+    how: Treatment,
+    task: Task,
+    delimiter: str | None,
+) -> Dataset:
+    raws = [columns.read(sources[0], roles, delimiter)]
+    notes = [*raws[0].notes]
+    for other in sources[1:]:
+        raws.append(columns.like(raws[0]).read(other, roles, delimiter))
+    kept = [labelled_rows(raw, roles.target) for raw in raws]
+    notes += [note for _, note in kept if note]
+    raws = [raw if rows is None else some_rows(raw, rows) for raw, (rows, _) in zip(raws, kept, strict=True)]
+    labels, classes = targets([raw.roles["target"] for raw in raws], roles.target, task)
+    tables = []
+    for raw, y, (rows, _) in zip(raws, labels, kept, strict=True):
+        by = _split_columns(raw, roles)
+        by[ROW] = np.arange(raw.rows) if rows is None else rows
+        tables.append(Table.of(np.empty((raw.rows, 0), dtype=np.float32), y, by, classes))
+    pending = [TableFeatures(raw.features, how, roles.client or "client") for raw in raws]
+    return Dataset(
+        name,
+        tables[0],
+        tables[1] if len(tables) > 1 else None,
+        source,
+        "as its owner says",
+        together=roles.together or "",
+        pending=pending[0],
+        pending_test=pending[1] if len(pending) > 1 else None,
+        notes=tuple(notes),
+    )
+
+
+def labelled_rows(raw: RawTable, target: str) -> tuple[Array | None, str]:
+    """The rows that have a label, None if all have, and a line for the user."""
+    gaps = raw.roles["target"] == ""
+    if not gaps.any():
+        return None, ""
+    if gaps.all():
+        raise BadInput(f"column {visible(target)!r}", "", "has no label at all; choose another column")
+    rows = np.flatnonzero(~gaps)
+    return rows, f"{int(gaps.sum()):,} rows have no label in column {visible(target)!r} and are left out"
+
+
+def some_rows(raw: RawTable, rows: Array) -> RawTable:
+    """The table with these rows only."""
+    columns = tuple(
+        replace(
+            c,
+            numbers=None if c.numbers is None else c.numbers[rows],
+            codes=None if c.codes is None else c.codes[rows],
+        )
+        for c in raw.features
+    )
+    return replace(raw, features=columns, roles={k: v[rows] for k, v in raw.roles.items()}, rows=len(rows))
+
+
+def _split_columns(raw: RawTable, roles: Roles) -> dict[str, Array]:
+    """What one can split by: category columns, clients and who stays together."""
+    by: dict[str, Array] = {}
+    for column in raw.features:
+        if column.codes is not None:
+            by[column.name] = np.array([*column.categories, ""])[column.codes]
+    if roles.client:
+        sites = raw.roles["client"].astype(str)
+        if (sites == "").any():
+            row = int(np.argmax(sites == ""))
+            raise BadInput(f"row {row + 1}, column {visible(roles.client)!r}", "", "the site is empty; name it")
+        by[roles.client] = sites
+    if roles.together:
+        by[roles.together] = _units(raw.roles["together"].astype(str))
+    return by
+
+
+def _units(cells: Array) -> Array:
+    """Who a row belongs to; a row that does not say is on its own."""
+    empty = np.flatnonzero(cells == "")
+    if not len(empty):
+        return cells
+    codes = np.unique(cells, return_inverse=True)[1]
+    codes[empty] = len(cells) + np.arange(len(empty))
+    return codes
+
+
+def check_names(key: str, names: object) -> None:
     """Refuse what is neither None nor a list of names."""
-    if features is None:
+    if names is None:
         return
-    if not isinstance(features, list | tuple) or not all(isinstance(name, str) for name in features):
-        raise BadInput("features", features, "must be a list of column names, such as ['age', 'sex']")
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise BadInput(key, names, "must be a list of column names, such as ['age', 'sex']")
 
 
 def optional_text(key: str, value: object) -> str | None:
@@ -119,84 +348,6 @@ def check_positive_value(positive: object) -> None:
     """Refuse what can be no value of a target column."""
     if positive is not None and not isinstance(positive, str | Integral):
         raise BadInput("positive", positive, "must be a value of the target: text, a whole number or a truth value")
-
-
-@dataclass(frozen=True)
-class _Roles:
-    """Which column is what."""
-
-    target: str
-    client: str | None
-    features: tuple[str, ...] | None
-    together: str | None
-
-    def choose(self, there: Sequence[str]) -> Sequence[str]:
-        """The columns to read: target, client, who stays together, features."""
-        apart = [require(self.target, there, "target")]
-        if self.client is not None:
-            apart.append(require(self.client, there, "client"))
-        if self.together is not None:
-            apart.append(require(self.together, there, "together"))
-        listed = [c for c in there if c not in apart] if self.features is None else self.features
-        wanted = [require(c, there, "features") for c in listed]
-        if not wanted or self.target in wanted:
-            raise BadInput("features", wanted, f"name at least one column, and not the target '{self.target}'")
-        return list(dict.fromkeys([*apart, *wanted]))
-
-    def listed(self, raw: Columns) -> Sequence[str]:
-        """The feature columns, in order."""
-        return self.features or [c for c in raw if c not in (self.target, self.client, self.together)]
-
-
-def _like(first: Columns) -> Choose:
-    """Chooses in the test file what was read of the training file."""
-    return lambda there: [require(name, there, "column of test_path") for name in first]
-
-
-def _tables(raw: list[Columns], roles: _Roles, standardise: bool, task: Task) -> tuple[list[Table], list[Encoded]]:
-    labels, classes = targets([columns[roles.target] for columns in raw], roles.target, task)
-    blocks: list[list[Array]] = [[] for _ in raw]
-    split_by: list[Columns] = [{} for _ in raw]
-    encoding: list[Encoded] = []
-    for column in roles.listed(raw[0]):
-        values = [columns[column] for columns in raw]
-        first = numbers(values[0], column)
-        if first is None:
-            features, new = _one_hot(values, column)
-            for by, strings in zip(split_by, values, strict=True):
-                by[column] = strings.astype(str)
-        else:
-            others = [need_numbers(v, column) for v in values[1:]]
-            features, new = _scaled([first, *others], standardise, column)
-        for block, feature in zip(blocks, features, strict=True):
-            block.append(feature)
-        encoding += new
-    for named in (roles.client, roles.together):
-        if named is not None:
-            ids = client_ids([columns[named] for columns in raw], named)
-            for by, own in zip(split_by, ids, strict=True):
-                by[named] = own
-    parts = zip(blocks, labels, split_by, strict=True)
-    names = [e.column if e.category is None else f"{e.column}={e.category}" for e in encoding]
-    return [Table.of(np.concatenate(block, axis=1), y, by, classes, names) for block, y, by in parts], encoding
-
-
-def _scaled(values: list[Array], standardise: bool, column: str) -> tuple[list[Array], list[Encoded]]:
-    if standardise:
-        scale = Scale.fit(values[0][:, None])
-        how = Encoded(column, mean=float(scale.mean[0]), std=float(scale.std[0]))
-        return [scale.apply(v[:, None]) for v in values], [how]
-    with np.errstate(over="ignore"):  # Table.check names the cell
-        return [v[:, None].astype(np.float32) for v in values], [Encoded(column)]
-
-
-def _one_hot(values: list[Array], column: str) -> tuple[list[Array], list[Encoded]]:
-    categories = np.unique(values[0])
-    if len(categories) > MAX_CATEGORIES:
-        odd = next((str(c) for c in categories if not is_number(str(c))), "")
-        remedy = f"too many for 0/1 features; leave it out of `features`, or if it holds numbers mend '{odd}'"
-        raise BadInput(f"different values of column '{column}'", len(categories), remedy)
-    return [one_hot(v.astype(str), categories) for v in values], [Encoded(column, str(c)) for c in categories]
 
 
 def with_positive(table: Table, positive: str | int | bool, target: str) -> Table:

@@ -1,0 +1,72 @@
+"""The names of columns: how messages show them, and what to say when one is not there."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from fedsaddle.errors import BadInput
+
+LONGEST_SHOWN = 60  # characters of a name or a cell in a message
+MOST_SHOWN = 20  # names in a list of all columns
+
+
+def shown(name: object) -> str:
+    r"""The name or cell in quotes, on one line and not too long.
+
+    >>> shown("a\nb")
+    "'a\\nb'"
+    """
+    said = str(name)
+    return repr(said if len(said) <= LONGEST_SHOWN else f"{said[: LONGEST_SHOWN - 3]}...")
+
+
+def listed(names: Sequence[str], most: int = MOST_SHOWN) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(map(shown, names[:most])) + more
+
+
+def require(name: str, there: Sequence[str], key: str) -> str:
+    """`name` if it is one of the columns; otherwise an error with the nearest name and the list."""
+    if name in there:
+        return name
+    near = difflib.get_close_matches(name, there, n=1) or [c for c in there if c.casefold() == name.casefold()]
+    hint = f"did you mean {shown(near[0])}? " if near else ""
+    raise BadInput(key, name, f"there is no such column; {hint}the columns are: {listed(there)}")
+
+
+def tidy_names(names: Iterable[object]) -> tuple[list[str], list[str]]:
+    """The stripped names, and notes; a column without a name is called by its place.
+
+    Raises:
+        BadInput: A name stands twice.
+    """
+    notes: list[str] = []
+    tidy = []
+    for place, name in enumerate(names, 1):
+        if isinstance(name, tuple | list | dict):
+            raise BadInput("column name", name, "must be text; flatten the header to one line of names")
+        text = "" if name is None or name != name else str(name).strip()
+        if not text:
+            text = f"column {place}"
+            notes.append(f"column {place} has no name in the first line and is called {shown(text)}")
+        tidy.append(text)
+    twice = [name for name, count in Counter(tidy).items() if count > 1]
+    if twice:
+        raise BadInput("column name", twice[0], "stands twice in the first line; rename one")
+    return tidy, notes
+
+
+def check_lists(lists: dict[str, Sequence[str]], there: Sequence[str], roles: dict[str, str]) -> None:
+    """Refuse names that no column has, and a column that is in two of the lists or has a role besides."""
+    first: dict[str, str] = {}
+    for key, names in lists.items():
+        for name in dict.fromkeys(names):
+            require(name, there, key)
+            if name in first:
+                raise BadInput(key, name, f"is in `{first[name]}` too; choose one")
+            if name in roles:
+                raise BadInput(key, name, f"is the {roles[name]} column, which is no feature; leave it out")
+            first[name] = key

@@ -1,0 +1,296 @@
+"""Reads CSV files as they come: any of the usual delimiters, encodings and line ends, also within gzip."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+import warnings
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO, cast
+
+import numpy as np
+
+from fedsaddle.data.files.cells_as_read import MISSING, UNKNOWN, Cells, Loaded, Plan
+from fedsaddle.data.files.column_names import listed, shown, tidy_names
+from fedsaddle.errors import BadInput
+
+SUFFIXES = (".csv", ".tsv", ".txt")
+_CANDIDATES = ",;\t|"
+_UNIT_SEPARATOR = "\x1f"  # stands for a delimiter that is not ASCII, which pandas' parser cannot have
+_SAMPLE = 1 << 20  # characters from which the delimiter and the kinds of columns are guessed
+_LONGEST = csv.field_size_limit()
+_NUMBER_GAPS = sorted(
+    {form(m) for m in MISSING | UNKNOWN for form in (str, str.upper, str.title, str.capitalize)}
+    | {"NaN", "NaT", "N/a", "Null"}
+)
+_PARTED = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+")
+_GERMAN = re.compile(r"[+-]?[0-9]+,[0-9]+")
+_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How the file is written."""
+
+    encoding: str
+    delimiter: str
+    header: list[str]
+    skip: int  # lines before the rows
+
+
+def read_csv(path: Path, plan: Plan, delimiter: str | None = None) -> Loaded:
+    """Read the columns as the plan says; numbers come as numbers, all else as codes of distinct texts."""
+    if delimiter is not None:
+        check_delimiter(delimiter)
+    *first, last = _encodings(path)
+    for encoding in first:
+        try:
+            return _read(path, encoding, plan, delimiter)
+        except UnicodeDecodeError:
+            continue
+    return _read(path, last, plan, delimiter)
+
+
+def check_delimiter(delimiter: object) -> None:
+    """Refuse what is not one character."""
+    if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n\0':
+        raise BadInput("delimiter", delimiter, "use one character, such as ',' or ';'")
+
+
+def _encodings(path: Path) -> list[str]:
+    with _opened(path, "latin-1") as file:
+        start = file.read(4).encode("latin-1")
+    marked = [name for mark, name in _MARKS.items() if start.startswith(mark)]
+    return marked or ["utf-8", "cp1252", "latin-1"]
+
+
+@contextmanager
+def _opened(path: Path, encoding: str) -> Iterator[TextIO]:
+    """The decoded text; whatever is broken about the bytes is one clear line."""
+    zipped = path.suffix.lower() == ".gz"
+    try:
+        with gzip.open(path) if zipped else path.open("rb") as raw:
+            yield io.TextIOWrapper(cast(BinaryIO, raw), encoding=encoding, newline="")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise BadInput("path", str(path), f"is not a whole gzip file ({error}); copy it again") from error
+    except csv.Error as error:
+        raise _no_csv(path, error) from error
+    except UnicodeDecodeError as error:
+        if encoding in ("utf-8", "cp1252"):
+            raise
+        raise BadInput("path", str(path), f"is not {encoding} text ({error.reason}); save it as UTF-8") from error
+    except OSError as error:
+        raise BadInput("path", str(path), f"cannot be read ({error.strerror or error})") from error
+
+
+def _no_csv(path: Path, reason: object) -> BadInput:
+    return BadInput("path", str(path), f"is not a CSV file ({str(reason).strip()}); check the quotes and the delimiter")
+
+
+def _read(path: Path, encoding: str, plan: Plan, delimiter: str | None) -> Loaded:
+    with _opened(path, encoding) as file:
+        sample = file.read(_SAMPLE)
+    if "\0" in sample:
+        raise _has_nul(path)
+    layout = _layout(path, sample, encoding, delimiter)
+    names, notes = tidy_names(layout.header)
+    if encoding in ("cp1252", "latin-1"):
+        notes.append(f"the file is not UTF-8 and was read as {'Windows-1252' if encoding == 'cp1252' else 'Latin-1'}")
+    how = plan(names)
+    guess = _guess(path, sample, layout)
+    numeric = {i for i, name in enumerate(names) if how[name] != "text" and guess.numeric[i]}
+    frame = _frame(path, layout, numeric, guess.decimal)
+    if len(frame) == 0:
+        raise BadInput("path", str(path), "needs a line of column names and at least one row")
+    again = {i for i in numeric if how[names[i]] == "infer" and frame[i].dtype.kind not in "iuf"}
+    if again:  # text further down: read these columns to the letter
+        del frame
+        frame = _frame(path, layout, numeric - again, guess.decimal)
+    rows = len(frame)
+    german = [names[i] for i in sorted(numeric - again) if how[names[i]] == "infer" and frame[i].dtype.kind == "f"]
+    if guess.decimal == "," and german:
+        notes.append(f"columns {listed(german)}: a comma is read as a decimal comma (otherwise: --categorical COLUMN)")
+    columns = {name: _cells(name, frame.pop(i)) for i, name in enumerate(names) if how[name] != "skip"}
+    return Loaded(
+        columns, rows, notes, comma="surely" if guess.decimal == "," else "perhaps" if layout.delimiter == ";" else "no"
+    )
+
+
+def _has_nul(path: Path) -> BadInput:
+    return BadInput("path", str(path), "holds NUL bytes, so it is not text; save it as UTF-8 CSV")
+
+
+def _layout(path: Path, sample: str, encoding: str, delimiter: str | None) -> _Layout:
+    first, skip = sample.split("\n", 1)[0].strip("\r\ufeff "), 0
+    if re.fullmatch(r"sep=.", first, re.IGNORECASE):  # as Excel writes it
+        delimiter, skip = delimiter or first[-1], 1
+        sample = sample.partition("\n")[2]
+    delimiter = delimiter or _sniff(sample, ("\t" if ".tsv" in path.name.lower() else "") + _CANDIDATES)
+    source = io.StringIO(sample, newline="")
+    read = csv.reader(source, delimiter=delimiter, skipinitialspace=True)
+    try:
+        header = next((row for row in read if "".join(row).strip()), None)
+    except csv.Error as error:
+        raise _no_csv(path, error) from error
+    if header is not None and len(sample) >= _SAMPLE and read.line_num >= sample.count("\n"):
+        raise _no_csv(path, f"the first line has more than {_SAMPLE:,} characters")
+    if header is None:
+        raise BadInput("path", str(path), "is empty; it needs a line of column names and at least one row")
+    return _Layout(encoding, delimiter, header, skip + read.line_num)
+
+
+def _sniff(sample: str, candidates: str) -> str:
+    """The delimiter that gives the most columns, the same number in all lines."""
+    lines = sample.splitlines(keepends=True)
+    whole = "".join(lines[:-1] if len(lines) > 1 and len(sample) >= _SAMPLE else lines)
+    best, score = ",", (False, 1)
+    for delimiter in dict.fromkeys(candidates):
+        read = csv.reader(io.StringIO(whole, newline=""), delimiter=delimiter, skipinitialspace=True)
+        try:
+            widths = [len(row) for row in islice((row for row in read if row), 30)]
+        except csv.Error:
+            continue
+        now = (len(set(widths)) == 1, widths[0]) if widths and widths[0] > 1 else (False, 1)
+        if now > score:
+            best, score = delimiter, now
+    return best
+
+
+@dataclass(frozen=True)
+class _Guess:
+    numeric: list[bool]  # a column a header name
+    decimal: str
+
+
+def _guess(path: Path, sample: str, layout: _Layout) -> _Guess:
+    """Which columns hold numbers, from the first rows."""
+    lines = io.StringIO(sample, newline="").readlines()
+    rows = lines[layout.skip :]
+    if len(sample) >= _SAMPLE and len(rows) > 1:
+        rows = rows[:-1]
+    width = len(layout.header)
+    try:
+        texts = list(islice(csv.reader(rows, delimiter=layout.delimiter, skipinitialspace=True), 1000))
+    except csv.Error as error:
+        raise _no_csv(path, error) from error
+    gaps = set(_NUMBER_GAPS)
+    columns = [[t for row in texts if i < len(row) and (t := row[i].strip()) not in gaps] for i in range(width)]
+    decimal = "."
+    if layout.delimiter == ";" and any(c and all(map(_GERMAN.fullmatch, c)) for c in columns):
+        with_points = any(
+            c and any("." in t and not _PARTED.fullmatch(t) for t in c) and all(map(_is_number, c)) for c in columns
+        )
+        decimal = "." if with_points else ","
+    changed = [[t.replace(".", "_").replace(",", ".") for t in c] if decimal == "," else c for c in columns]
+    return _Guess([all(map(_is_number, c)) for c in changed], decimal)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text
+
+
+class _Counted:
+    """The text as pandas reads it: counts delimiters and quotes, and remembers what went wrong."""
+
+    def __init__(self, path: Path, file: TextIO, delimiter: str) -> None:
+        self.path, self.file, self.delimiter = path, file, delimiter
+        self.delimiters, self.quoted = 0, False
+        self.error: Exception | None = None
+
+    def read(self, size: int = -1) -> str:
+        """The next piece."""
+        try:
+            text = self.file.read(size)
+            if "\0" in text:
+                raise _has_nul(self.path)
+        except Exception as error:
+            self.error = error
+            raise
+        if not self.delimiter.isascii():
+            text = text.replace(self.delimiter, _UNIT_SEPARATOR)
+            self.delimiters += text.count(_UNIT_SEPARATOR)
+        else:
+            self.delimiters += text.count(self.delimiter)
+        self.quoted = self.quoted or '"' in text
+        return text
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.file)
+
+
+def _frame(path: Path, layout: _Layout, numeric: set[int], decimal: str) -> Any:
+    """All columns by their place: those of numbers inferred, the others as text to the letter."""
+    import pandas as pd
+
+    width = len(layout.header)
+    delimiter = layout.delimiter
+    how: dict[str, Any] = {
+        "header": None, "index_col": False, "keep_default_na": False, "skipinitialspace": True, "engine": "c",
+        "sep": delimiter if delimiter.isascii() else _UNIT_SEPARATOR, "decimal": decimal,
+        "dtype": {i: object for i in range(width) if i not in numeric},
+        "na_values": dict.fromkeys(numeric, _NUMBER_GAPS),
+    }  # fmt: skip
+    with _opened(path, layout.encoding) as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # columns of numbers and text are read again
+        for _ in range(layout.skip):
+            file.readline()
+        source = _Counted(path, file, delimiter)
+        try:
+            frame = pd.read_csv(source, **how)
+        except pd.errors.EmptyDataError:
+            return pd.DataFrame()
+        except (pd.errors.ParserError, ValueError, OverflowError) as error:
+            if source.error is not None:
+                raise source.error from None
+            _refuse_ragged_rows(path, layout)
+            raise _no_csv(path, error) from error
+    complete = not source.quoted and source.delimiters == (width - 1) * len(frame)
+    if frame.shape[1] != width or not (complete or _is_full(frame[width - 1])):
+        _refuse_ragged_rows(path, layout)
+    return frame
+
+
+def _is_full(column: Any) -> bool:
+    """No cell is empty; pandas fills up short rows with empty cells."""
+    if column.dtype.kind in "iuf":
+        return bool(column.notna().all())
+    return bool((column.notna() & (column != "")).all())
+
+
+def _refuse_ragged_rows(path: Path, layout: _Layout) -> None:
+    """Name the first row whose number of cells is not that of the first line."""
+    width = len(layout.header)
+    with _opened(path, layout.encoding) as file:
+        for _ in range(layout.skip):
+            file.readline()
+        read = csv.reader(file, delimiter=layout.delimiter, skipinitialspace=True, strict=True)
+        rows = (row for row in read if len(row) > 1 or "".join(row).strip())  # pandas skips blank lines
+        for number, row in enumerate(rows, 1):
+            if len(row) != width:
+                remedy = f"the first line names {width} columns; mend the row, or the delimiter {layout.delimiter!r}"
+                raise BadInput(f"cells in row {number}", len(row), remedy)
+
+
+def _cells(name: str, column: Any) -> Cells:
+    if column.dtype.kind in "iuf":
+        return Cells(numbers=column.to_numpy(dtype=np.float64))
+    import pandas as pd
+
+    codes, values = pd.factorize(column)
+    texts = [str(t) for t in values]
+    longest = max(map(len, texts), default=0)
+    if longest > _LONGEST:
+        remedy = f"more than {_LONGEST:,} characters in a cell; check the quotes, or cut the text"
+        raise BadInput(f"longest cell of column {shown(name)}", longest, remedy)
+    return Cells(codes=codes.astype(np.int32), texts=texts)

@@ -1,0 +1,145 @@
+"""From scores to decisions: probabilities by Platt's method, and thresholds, both from validation rows.
+
+Sites can agree on them by sums: Platt's two numbers need gradients of a log loss in two numbers, a threshold needs counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedsaddle.arguments import number
+from fedsaddle.errors import BadInput
+
+Floats = NDArray[np.float64]
+ITERATIONS = 100
+
+
+@dataclass(frozen=True)
+class Platt:
+    """`probability = 1 / (1 + exp(-(slope score + intercept)))`, with slope >= 0: the order of the rows stays.
+
+    Example:
+        >>> Platt(1.0, 0.0).probability([0.0])
+        array([0.5])
+    """
+
+    slope: float
+    intercept: float
+
+    @classmethod
+    def fit(cls, scores: ArrayLike, labels: ArrayLike) -> Platt:
+        """The two numbers with the least log loss on these rows; targets are Platt's, drawn in from 0 and 1.
+
+        Without rows of both classes: the scores as log odds.
+        """
+        s, positive = np.asarray(scores, dtype=np.float64), np.asarray(labels) > 0
+        if s.shape != positive.shape or s.ndim != 1:
+            raise BadInput("scores.shape", s.shape, f"give one score for each of the {positive.size} labels")
+        if not np.isfinite(s).all():
+            raise BadInput("scores", "not finite", "the model diverged; try a smaller step")
+        up, down = int(positive.sum()), int((~positive).sum())
+        if not up or not down:
+            return cls(1.0, 0.0)
+        target = np.where(positive, (up + 1) / (up + 2), 1 / (down + 2))
+        centre, scale = float(s.mean()), float(s.std()) or 1.0
+        a, b = _newton((s - centre) / scale, target)
+        if a <= 0:  # scores that say nothing, or the contrary: the base rate for all
+            share = float(target.mean())
+            return cls(0.0, float(np.log(share / (1 - share))))
+        return cls(a / scale, b - a * centre / scale)
+
+    def probability(self, scores: ArrayLike) -> Floats:
+        """The probability of the positive class."""
+        odds = self.slope * np.asarray(scores, dtype=np.float64) + self.intercept
+        return np.asarray(1 / (1 + np.exp(-np.clip(odds, -500, 500))))
+
+    def to_dict(self) -> dict[str, float]:
+        """Plain JSON."""
+        return {"slope": self.slope, "intercept": self.intercept}
+
+
+def _newton(z: Floats, target: Floats) -> tuple[float, float]:
+    """Minimise the log loss of `a z + b` against soft targets, with halved steps where a full one is too long."""
+
+    def loss(at: Floats) -> float:
+        odds = at[0] * z + at[1]
+        return float((np.logaddexp(0, odds) - target * odds).mean())
+
+    x = np.stack([z, np.ones_like(z)], axis=1)
+    point, value = np.array([0.0, 0.0]), np.inf
+    for _ in range(ITERATIONS):
+        p = 1 / (1 + np.exp(-(x @ point)))
+        gradient = x.T @ (p - target) / len(z)
+        hessian = (x * (p * (1 - p))[:, None]).T @ x / len(z) + 1e-10 * np.eye(2)
+        step, value, size = np.linalg.solve(hessian, gradient), loss(point), 1.0
+        while loss(point - size * step) > value and size > 1e-8:
+            size /= 2
+        point = point - size * step
+        if np.abs(gradient).max() < 1e-10 or size <= 1e-8:
+            break
+    return float(point[0]), float(point[1])
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Rows with at least this probability are called positive; and why this number."""
+
+    probability: float
+    reason: str
+
+    @classmethod
+    def for_sensitivity(cls, probabilities: ArrayLike, labels: ArrayLike, sensitivity: float) -> Threshold:
+        """The highest threshold that finds that share of the positives."""
+        number("sensitivity", sensitivity, above=0, most=1)
+        p = np.sort(np.asarray(probabilities)[np.asarray(labels) > 0])[::-1]
+        if not len(p):
+            raise BadInput("sensitivity", sensitivity, "there is no positive among the validation rows")
+        found = p[min(len(p) - 1, int(np.ceil(sensitivity * len(p) - 1e-9)) - 1)]
+        return cls(float(found), f"finds {sensitivity:.0%} of the positives among the validation rows")
+
+    @classmethod
+    def for_best_f1(cls, probabilities: ArrayLike, labels: ArrayLike) -> Threshold:
+        """The threshold with the highest F1 on these rows."""
+        p, positive = np.asarray(probabilities, dtype=np.float64), np.asarray(labels) > 0
+        if not positive.any():
+            return cls(0.5, "there is no positive among the validation rows")
+        order = np.argsort(-p, kind="stable")
+        found, cuts = np.cumsum(positive[order]), p[order]
+        last = np.append(np.flatnonzero(np.diff(cuts)), len(cuts) - 1)
+        f1 = 2 * found[last] / (last + 1 + positive.sum())
+        return cls(float(cuts[last[int(np.argmax(f1))]]), "has the best F1 on the validation rows")
+
+    def figures(self, probabilities: ArrayLike, labels: ArrayLike) -> dict[str, float | None]:
+        """What calling rows positive by this threshold means on some rows; None where there is nothing to count."""
+        called, positive = np.asarray(probabilities) >= self.probability, np.asarray(labels) > 0
+        tp, fp = int((called & positive).sum()), int((called & ~positive).sum())
+        fn, tn = int((~called & positive).sum()), int((~called & ~positive).sum())
+        return {
+            "sensitivity": _share(tp, tp + fn),
+            "specificity": _share(tn, tn + fp),
+            "positive_predictive_value": _share(tp, tp + fp),
+            "negative_predictive_value": _share(tn, tn + fn),
+            "f1": _share(2 * tp, 2 * tp + fp + fn),
+            "alarms_per_100": _share(100 * (tp + fp), len(called)),
+        }
+
+
+def calibration_figures(probabilities: ArrayLike, labels: ArrayLike) -> dict[str, float]:
+    """Brier score and log loss."""
+    p, y = np.asarray(probabilities, dtype=np.float64), (np.asarray(labels) > 0).astype(np.float64)
+    inside = np.clip(p, 1e-12, 1 - 1e-12)
+    loss = -(y * np.log(inside) + (1 - y) * np.log1p(-inside))
+    return {"brier_score": float(np.square(p - y).mean()), "log_loss": float(loss.mean())}
+
+
+def to_dict(platt: Platt, threshold: Threshold) -> dict[str, Any]:
+    """Both, for JSON."""
+    return {**platt.to_dict(), "threshold": threshold.probability, "threshold_reason": threshold.reason}
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

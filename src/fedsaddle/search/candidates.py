@@ -1,0 +1,208 @@
+"""The candidates of a search: what each trains, on which features, from where, with the same grid of steps for all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedsaddle.config.schema import Config, validate_config
+from fedsaddle.data.federated import FederatedData
+
+STEPS = (0.03, 0.1, 0.3, 1.0)
+ROUNDS = 100
+LOCAL_STEPS = 8
+MOST_BATCH = 256
+MOST_COHORT = 500  # clients in a round, where there are more
+EVALUATIONS = 25  # of a run
+PATIENCE = 10  # evaluations
+HINGE_ROWS = 2  # rows of the rarer class a feature, from which on hinges are tried
+FEDAVG = "FedAvg"
+BASE = "FedAvgM, site intercepts"
+BASE_PICTURES = "FedAvgM"
+HINGES = "FedAvgM, site intercepts, hinges"
+AVERAGED = "FedAvgM, site intercepts, averaged with hinges"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the candidates depend on, from the training rows."""
+
+    rows: int
+    rare: int  # rows of the rarer class
+    features: Mapping[str, int]  # of each kind
+    pictures: bool
+    clients: int
+    batch: int
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, data: FederatedData) -> Facts:
+        """The facts of a federation with two classes."""
+        counts = torch.bincount(data.train.y, minlength=2)
+        kinds: dict[str, int] = {}
+        for feature in data.encoding:
+            kinds[feature.kind] = kinds.get(feature.kind, 0) + 1
+        pictures = data.train.x.ndim > 2
+        if not data.encoding or pictures:
+            kinds = {"number": int(np.prod(data.train.x.shape[1:]))}
+        large = float(np.quantile(data.train.sizes, 0.9))
+        batch = int(min(MOST_BATCH, max(16, 2 ** np.ceil(np.log2(max(large, 1))))))
+        shape = tuple(data.train.x.shape[1:])
+        return cls(len(data.train.y), int(counts.min()), kinds, pictures, data.count, batch, shape)
+
+    def width(self, without: frozenset[str] = frozenset()) -> int:
+        """Features but those of some kinds."""
+        return sum(n for kind, n in self.features.items() if kind not in without)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to train; its steps are tuned on validation rows."""
+
+    name: str
+    algorithm: str
+    about: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    problem: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
+    without: frozenset[str] = frozenset()  # kinds of features that it leaves out
+    start: str | None = None  # the candidate whose model it starts from
+    rounds: int = ROUNDS
+    steps: tuple[float, ...] = STEPS
+    step_form: str = "cosine"  # or "staged" for algorithms with stages, "constant"
+
+    def config(self, step: float, seed: int) -> Config:
+        """The config of a trial."""
+        forms: dict[str, Any] = {
+            "cosine": {"name": "cosine", "first": step, "rounds": self.rounds, "last": step / 30},
+            "staged": {"name": "geometric", "first": step, "factor": 0.3},
+            "constant": step,
+        }
+        return validate_config(
+            {
+                "data": {"name": "file"},
+                "split": {"name": "natural"},
+                "model": dict(self.model),
+                "problem": dict(self.problem),
+                "algorithm": {"name": self.algorithm, "primal_step": forms[self.step_form], **self.options},
+                "run": {"seed": seed, "rounds": self.rounds},
+            }
+        )
+
+
+def candidates(facts: Facts, aim: str) -> list[Candidate]:
+    """The candidates for such data and such an aim; the first is FedAvg, the second the default."""
+    return _for_pictures(facts, aim) if facts.pictures else _for_tables(facts, aim)
+
+
+def _for_tables(facts: Facts, aim: str) -> list[Candidate]:
+    local = _local(facts)
+    momentum = {**local, "server_momentum": 0.9, "nesterov": True}
+    linear, plain, bent = {"name": "logistic"}, frozenset({"site", "hinge"}), frozenset({"hinge"})
+
+    def likelihood(without: frozenset[str]) -> dict[str, Any]:
+        few = facts.rare < facts.width(without)
+        return {"name": "supervised", "loss": "logistic", "l2": (10.0 if few else 1.0) / facts.rows}
+
+    found = [
+        Candidate(FEDAVG, "FedAvg", "cross-entropy, no more", local, likelihood(plain), linear, plain),
+        Candidate(BASE, "FedAvg", "cross-entropy with server momentum", momentum, likelihood(bent), linear, bent),
+    ]
+    if facts.features.get("hinge") and facts.rare >= HINGE_ROWS * facts.width():
+        few = {**likelihood(frozenset()), "l2": 10.0 / facts.rows}
+        found.append(Candidate(HINGES, "FedAvg", "the same, bent at quartiles", momentum, few, linear))
+    if facts.rare >= facts.width(bent):
+        mlp = {"name": "mlp", "hidden": [32]}
+        found.append(
+            Candidate("FedAvgM, MLP", "FedAvg", "a network of 32 units", momentum, likelihood(bent), mlp, bent)
+        )
+    return found + _second_stages(facts, aim, BASE, linear, bent)
+
+
+def _for_pictures(facts: Facts, aim: str) -> list[Candidate]:
+    local = {**_local(facts), "batch_size": min(facts.batch, 32)}
+    momentum = {**local, "server_momentum": 0.9, "nesterov": True}
+    square = len(facts.shape) == 3 and facts.shape[1] == facts.shape[2] and facts.shape[1] >= 4
+    model = {"name": "cnn"} if square else {"name": "mlp", "hidden": [64]}
+    likelihood = {"name": "supervised", "loss": "logistic", "l2": 0.0}
+    steps = (0.03, 0.1, 0.3)
+    found = [
+        Candidate(FEDAVG, "FedAvg", "cross-entropy", local, likelihood, model, rounds=40, steps=steps),
+        Candidate(BASE_PICTURES, "FedAvg", "with server momentum", momentum, likelihood, model, rounds=40, steps=steps),
+    ]
+    return found + _second_stages(facts, aim, BASE_PICTURES, model, frozenset())
+
+
+def _second_stages(
+    facts: Facts, aim: str, base: str, model: dict[str, Any], without: frozenset[str]
+) -> list[Candidate]:
+    """Trained for the aim itself, from the model of the default."""
+    few: dict[str, Any] = {"rounds": 40, "start": base, "model": model, "without": without}
+    cohort = {k: v for k, v in _local(facts).items() if k != "batch_size"}
+    half = max(8, min(facts.batch, 32))
+    if aim == "worst-site":
+        likelihood = {"name": "supervised", "loss": "logistic", "l2": 1.0 / facts.rows}
+        return [
+            Candidate(
+                f"{base}, then DRFA",
+                "DRFA",
+                "for the worst mixture of sites",
+                {**_local(facts), "dual_step": 1e-3},
+                likelihood,
+                step_form="constant",
+                **few,
+            ),
+            Candidate(
+                f"{base}, then q-FedAvg",
+                "q-FedAvg",
+                "for powers of the losses",
+                {**_local(facts), "q": 0.5},
+                likelihood,
+                step_form="constant",
+                **few,
+            ),
+        ]
+    if aim == "accuracy":
+        return []
+    found = [
+        Candidate(
+            f"{base}, then CODASCA",
+            "CODASCA",
+            "for the AUROC, with control variates",
+            {**_local(facts), "weighting": "size", "stage_rounds": 14},
+            {"name": "auc", "sigmoid": True},
+            step_form="staged",
+            **few,
+        )
+    ]
+    pairs = {**cohort, "batch_size": half, "local_steps": LOCAL_STEPS}
+    if aim == "auroc":
+        found.append(
+            Candidate(
+                f"{base}, then FedX1",
+                "FedX1",
+                "for the AUROC, by pairs across sites",
+                pairs,
+                {"name": "pairwise", "risk": "auc", "loss": "logistic"},
+                **few,
+            )
+        )
+    else:
+        risk = "average-precision" if aim == "average-precision" else "partial-auc"
+        found.append(
+            Candidate(
+                f"{base}, then FedX2", "FedX2", f"for {aim}, by pairs", pairs, {"name": "pairwise", "risk": risk}, **few
+            )
+        )
+    return found
+
+
+def _local(facts: Facts) -> dict[str, Any]:
+    found: dict[str, Any] = {"local_steps": LOCAL_STEPS, "batch_size": facts.batch}
+    if facts.clients > MOST_COHORT:
+        found["sampled_clients"] = MOST_COHORT
+    return found

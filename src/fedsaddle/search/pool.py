@@ -1,0 +1,158 @@
+"""Runs trials on all cores: in worker processes that share the rows, or in this process where that is quicker."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from multiprocessing import active_children, parent_process
+from typing import Any
+
+import torch.multiprocessing
+
+from fedsaddle.data.federated import FederatedData
+from fedsaddle.errors import FedSaddleError
+from fedsaddle.search.trial import Outcome, Trial, run_trial
+
+SMALL = 3_000_000  # numbers in the training rows, below which processes do not pay
+POLL = 0.2  # seconds
+
+Tell = Callable[[Trial, int, float | None], None]
+
+
+class TrialsFailed(FedSaddleError):
+    """A process that ran trials died."""
+
+    exit_code = 3
+
+
+@dataclass
+class TrialPool:
+    """Runs trials on some rows; use it as a context manager."""
+
+    data: FederatedData
+    workers: int | None = None  # None: by the size of the data and the cores
+    tell: Tell = lambda trial, rounds, best: None
+    stop: Callable[[], bool] = lambda: False
+    _pool: ProcessPoolExecutor | None = field(default=None, init=False)
+    _before: set[Any] = field(default_factory=set, init=False)
+
+    def __enter__(self) -> TrialPool:
+        if self.workers is None:
+            numbers = self.data.train.x.numel()
+            self.workers = 1 if numbers < SMALL else max(1, len(os.sched_getaffinity(0)))
+        if self.workers > 1:
+            self._before = set(active_children())
+            context = torch.multiprocessing.get_context("spawn")  # a forked copy of torch's threads may hang
+            self._told, self._stopping = context.Queue(), context.Event()
+            self._pool = ProcessPoolExecutor(
+                self.workers,
+                context,
+                initializer=_begin,
+                initargs=(_shared(self.data), self._told, self._stopping),
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._stopping.set()
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            for process in set(active_children()) - self._before:
+                process.kill()
+
+    def run(self, trials: Sequence[Trial], enough: Callable[[], bool] = lambda: False) -> list[Outcome]:
+        """The outcomes of trials, in order; once `enough()` or `stop()`, those that have not begun are left out."""
+        if self._pool is None:
+            return self._run_here(trials, enough)
+        waiting, found = list(enumerate(trials)), dict[int, Outcome]()
+        running: dict[Future[Outcome | tuple[str, int]], int] = {}
+        try:
+            while waiting or running:
+                over = self.stop() or enough()
+                if self.stop():
+                    self._stopping.set()
+                while waiting and len(running) < (self.workers or 1) and not over:
+                    at, trial = waiting.pop(0)
+                    running[self._pool.submit(_run, trial, at)] = at
+                if over:
+                    waiting = []
+                done, _ = wait(running, timeout=POLL)
+                self._hear(trials)
+                for future in done:
+                    found[running.pop(future)] = _outcome(future)
+        except BrokenProcessPool as reason:
+            raise TrialsFailed("a process that ran a part of the search died; is there enough memory?") from reason
+        return [found[at] for at in sorted(found)]
+
+    def _run_here(self, trials: Sequence[Trial], enough: Callable[[], bool]) -> list[Outcome]:
+        found = []
+        for trial in trials:
+            if self.stop() or enough():
+                break
+            found.append(
+                run_trial(trial, self.data, lambda done, best, t=trial: self.tell(t, done, best), self.stop)  # type: ignore[misc]
+            )
+        return found
+
+    def _hear(self, trials: Sequence[Trial]) -> None:
+        while True:
+            try:
+                at, done, best = self._told.get_nowait()
+            except queue.Empty:
+                return
+            self.tell(trials[at], done, best)
+
+
+_HERE: dict[str, Any] = {}  # of a worker process
+
+
+def _begin(data: FederatedData, told: Any, stopping: Any) -> None:
+    """Start a worker process: it ignores Ctrl-C, which its parent handles, and exits with its parent."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    _HERE.update(data=data, told=told, stopping=stopping)
+    parent = parent_process()
+
+    def follow() -> None:
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def _run(trial: Trial, at: int) -> Outcome | tuple[str, int]:
+    """An outcome, or an error's message and exit code: not every exception can be sent between processes."""
+    try:
+        return run_trial(
+            trial,
+            _HERE["data"],
+            lambda done, best: _HERE["told"].put((at, done, best)),
+            lambda: bool(_HERE["stopping"].is_set()),
+        )
+    except FedSaddleError as error:
+        return str(error), error.exit_code
+
+
+def _outcome(future: Future[Outcome | tuple[str, int]]) -> Outcome:
+    found = future.result()
+    if isinstance(found, Outcome):
+        return found
+    failed = TrialsFailed(found[0])
+    failed.exit_code = found[1]
+    raise failed
+
+
+def _shared(data: FederatedData) -> FederatedData:
+    """The data with tensors in shared memory, so that processes do not copy them."""
+    for rows in (data.train, data.validation):
+        if rows is not None:
+            rows.x.share_memory_()  # type: ignore[no-untyped-call]
+            rows.y.share_memory_()  # type: ignore[no-untyped-call]
+    return data.without_test()

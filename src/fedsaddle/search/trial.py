@@ -1,0 +1,130 @@
+"""One trial of a search: a candidate with a step, run for some rounds in a folder of its own; runs in a process pool."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedsaddle.algorithms.protocols import Algorithm
+from fedsaddle.config.build import build_algorithm
+from fedsaddle.config.schema import Config, NamedSection
+from fedsaddle.data.federated import FederatedData
+from fedsaddle.errors import Diverged
+from fedsaddle.problems.protocols import Ranks
+from fedsaddle.runs.folder import RunFolder
+from fedsaddle.runs.run import run
+from fedsaddle.search.candidates import EVALUATIONS, PATIENCE, Candidate
+
+Floats = NDArray[np.float64]
+Tell = Callable[[int, float | None], None]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate with a step, and how many rounds to run by now."""
+
+    candidate: Candidate
+    step: float
+    rounds: int
+    seed: int
+    select: str
+    folder: Path
+    start: Path | None = None  # the folder of the trial whose model it starts from
+    threads: int = 1
+
+    @property
+    def name(self) -> str:
+        """Of the folder: the candidate and the step."""
+        return f"{re.sub(r'[^a-z0-9]+', '-', self.candidate.name.lower()).strip('-')}-{self.step:g}"
+
+    def config(self) -> Config:
+        """The config of the run."""
+        config = self.candidate.config(self.step, self.seed)
+        if self.start is None:
+            return config
+        model = NamedSection(**{**config.model.model_dump(), "start_from": str(self.start)})
+        return config.model_copy(update={"model": model})
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a trial: the chosen model and its scores of the validation rows, or why there is none."""
+
+    trial: Trial
+    model: Tensor | None = None
+    scores: Floats | None = None  # of the validation rows
+    rounds: int = 0
+    selected_round: int | None = None
+    seconds: float = 0.0
+    failure: str = ""
+
+
+def features_of(data: FederatedData, candidate: Candidate) -> FederatedData:
+    """The data with the features that a candidate uses."""
+    if not data.encoding or data.train.x.ndim > 2:
+        return data
+    return data.with_features([feature.kind not in candidate.without for feature in data.encoding])
+
+
+def run_trial(trial: Trial, data: FederatedData, tell: Tell, stop: Callable[[], bool]) -> Outcome:
+    """Run a trial to its rounds, from where it stopped before; a run that diverges is an outcome too."""
+    torch.set_num_threads(trial.threads)
+    own = features_of(data, trial.candidate)
+    algorithm = build_algorithm(trial.config(), own)[0]
+    folder = RunFolder(trial.folder / trial.name)
+    best: list[float] = []
+
+    def watch(done: int, record: dict[str, Any] | None) -> None:
+        if record is not None and "pooled_validation" in record:
+            best.append(float(record["pooled_validation"].get("auroc", float("nan"))))
+        tell(done, max(best) if best else None)
+
+    try:
+        result = run(
+            algorithm,
+            replace(own, test=None),
+            trial.rounds,
+            seed=trial.seed,
+            workers=1,
+            evaluate_every=max(1, trial.candidate.rounds // EVALUATIONS),
+            select=trial.select,
+            patience=PATIENCE,
+            out=folder.path,
+            resume=folder.holds_run,
+            checkpoint_every=max(1, trial.candidate.rounds // 4),
+            watch=watch,
+            stop=stop,
+            name=trial.candidate.name,
+            warn=lambda text: None,
+        )
+    except Diverged as reason:
+        return Outcome(trial, failure=f"diverged: {reason}")
+    if result.summary["stopped"] == "interrupted":
+        return Outcome(trial, failure="interrupted")
+    scores = scores_of(algorithm, result.model, own)
+    summary = result.summary
+    return Outcome(
+        trial, result.model, scores, summary["rounds"], summary.get("selected_round"), float(summary["seconds"])
+    )
+
+
+def scores_of(algorithm: Algorithm[Any], model: Tensor, data: FederatedData) -> Floats:
+    """The scores of the validation rows."""
+    assert data.validation is not None
+    return ranked(algorithm.problem, model, data.validation.x)
+
+
+def ranked(problem: object, model: Tensor, x: Tensor) -> Floats:
+    """The scores of some rows."""
+    assert isinstance(problem, Ranks)
+    scores = problem.ranking(model, x)
+    assert scores is not None
+    return np.asarray(scores.double().numpy())
