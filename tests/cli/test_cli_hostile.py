@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import socket
 import struct
 import sys
 import zipfile
@@ -14,6 +15,8 @@ import numpy as np
 import pytest
 from cli_command import fedsaddle, run
 from PIL import Image
+
+from fedsaddle.runs.lock import only_writer
 
 LONG = "x" * 5000
 DEEP = "[" * 5000 + "]" * 5000
@@ -434,6 +437,40 @@ def test_formulas_in_site_names(config, quick):
     assert fedsaddle("run", "rows.csv", *options).code == 0
     first = {line.split(",")[0] for line in Path("out/roc.csv").read_text().splitlines()}
     assert {"'=1+1", "'@sum", "-3", "h"} <= first
+
+
+# --- one writer, a full disk
+
+
+def test_another_process_writes_there(config, finished, monkeypatch):
+    """The second one is refused before it loads its data."""
+    monkeypatch.setattr("fedsaddle.commands.run.build", lambda _: pytest.fail("too late"))
+    with only_writer(finished):
+        before = files()
+        who = f"process {os.getpid()} on {socket.gethostname()}"
+        one_line(run(config, out=finished, resume=True), 2, "out = 'out': another run (", who, "wait for its end")
+        assert files() == before
+
+
+def test_a_full_disk(config, quick, monkeypatch):
+    sync, calls = os.fsync, []
+
+    def full(file):
+        calls.append(file)
+        if len(calls) == 8:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(file)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", full)
+        outcome = run(config, out=Path("out"))
+    assert outcome.code == 3
+    assert outcome.out == ""
+    assert "cannot be written (No space left on device); make room there, then resume" in outcome.err.splitlines()[-1]
+    assert not list(Path("out").rglob("*.tmp"))
+    assert run(config, out=Path("out"), resume=True).code == 0
+    assert run(config, out=Path("whole")).code == 0
+    assert Path("out/model.safetensors").read_bytes() == Path("whole/model.safetensors").read_bytes()
 
 
 # --- links
