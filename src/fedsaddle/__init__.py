@@ -55,7 +55,8 @@ _NAMES = {
     "engines.site": "LocalSite",
     "engines.vectorised": "Vectorised",
     "errors": (
-        "BadCheckpoint BadInput BadMessage Diverged FedSaddleError MissingData NobodyAnswered Refused TooFewAnswered"
+        "BadCheckpoint BadInput BadMessage CannotWrite Diverged FedSaddleError MissingData NobodyAnswered "
+        "Refused TooFewAnswered"
     ),
     "federation.clients": "Batch Clients ClientsState Remembers Site Task merge_repeats",
     "federation.randomness": "ClientKeys",
@@ -151,6 +152,7 @@ if TYPE_CHECKING:
     from fedsaddle.errors import BadCheckpoint as BadCheckpoint
     from fedsaddle.errors import BadInput as BadInput
     from fedsaddle.errors import BadMessage as BadMessage
+    from fedsaddle.errors import CannotWrite as CannotWrite
     from fedsaddle.errors import Diverged as Diverged
     from fedsaddle.errors import FedSaddleError as FedSaddleError
     from fedsaddle.errors import MissingData as MissingData

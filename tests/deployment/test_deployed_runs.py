@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 
 import numpy as np
@@ -18,6 +19,7 @@ from fedsaddle.deployment.transport import Arrival, InProcess
 from fedsaddle.errors import BadCheckpoint, BadInput, Diverged, TooFewAnswered
 from fedsaddle.federation.wire import Message, about, pack, unpack
 from fedsaddle.numerics.roc import ranking_measures
+from fedsaddle.runs.lock import FolderInUse, only_writer
 
 AUC = {"data": "breast-cancer", "problem": {"name": "auc"}}
 CASES = {
@@ -292,6 +294,26 @@ def test_other_sites_are_another_run(tmp_path):
     made[0], made[1] = made[1], made[0]
     with pytest.raises(BadCheckpoint, match="belongs to the sites"):
         deployed(given, made, tmp_path / "out")
+
+
+def test_another_server_writes_there(tmp_path):
+    given, out = CASES["DRFA"], tmp_path / "out"
+    made = sites(given, tmp_path)
+    out.mkdir()
+    with only_writer(out), pytest.raises(FolderInUse, match=f"process {os.getpid()} on"):
+        deployed(given, made, out)
+    assert list(out.iterdir()) == []
+    deployed(given, made, out)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"names": []}'])
+def test_a_damaged_agreement(tmp_path, content):
+    given, out = CASES["DRFA"], tmp_path / "out"
+    made = sites(given, tmp_path)
+    deployed(given, made, out)
+    (out / "agreed.json").write_text(content)
+    with pytest.raises(BadCheckpoint, match=r"agreed\.json is damaged \(.*; start a new run"):
+        deployed(given, made, out)
 
 
 def test_a_stranger_cannot_choose_folders(tmp_path):

@@ -25,6 +25,7 @@ from fedsaddle.data.store import Stacked
 from fedsaddle.deployment.courier import Courier
 from fedsaddle.errors import BadCheckpoint
 from fedsaddle.runs.folder import RunFolder
+from fedsaddle.runs.stored import read_object
 
 Facts = dict[str, Any]  # the facts of a site, or the shared encoding; plain JSON
 SITE_KEYS = {"path", "test_path", "test_share", "validation_share"}  # keys of [data] that may differ between sites
@@ -51,10 +52,14 @@ def agree_on_encoding(courier: Courier, config: Config, run: str, folder: RunFol
     """The facts of all sites and the shared encoding; a resumed run uses the stored ones."""
     path, names = folder.agreed, courier.names
     if path.exists():
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        if tuple(stored["names"]) != names:
-            raise BadCheckpoint(f"{path} belongs to the sites {stored['names']}, not {list(names)}; start a new run")
-        return stored["told"], stored["agreed"]
+        try:
+            stored = read_object(path)
+            theirs, told, agreed = stored["names"], stored["told"], stored["agreed"]
+        except (ValueError, KeyError) as reason:
+            raise BadCheckpoint(f"{path} is damaged ({reason}); start a new run") from None
+        if tuple(theirs) != names:
+            raise BadCheckpoint(f"{path} belongs to the sites {theirs}, not {list(names)}; start a new run")
+        return told, agreed
     replies = courier.request("facts", run, {"config": digests(config)}, everyone=True)
     facts = [replies[i] for i in range(len(names))]
     options = config.data.options()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import lzma
 import math
 import struct
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -23,7 +24,7 @@ from fedsaddle.memory_room import available_memory
 _ONE_ARRAY = b"\x93NUMPY"  # how a .npy file begins
 _DAMAGED = (
     ValueError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, OverflowError,
-    KeyError, RecursionError, RuntimeError, MemoryError,
+    KeyError, RecursionError, RuntimeError, MemoryError, SyntaxError, tokenize.TokenError,
 )  # fmt: skip
 
 
