@@ -1,8 +1,7 @@
-"""Write load_model.py, which loads the trained model in plain PyTorch."""
+"""Write load_model.py beside a trained model: plain PyTorch that encodes new rows, scores them and gives probabilities."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +12,51 @@ from fedsaddle.atomic import write_atomically, write_json
 from fedsaddle.config.problem import NamedModel
 from fedsaddle.config.registry import MODELS, entry
 from fedsaddle.data.federated import FederatedData
+from fedsaddle.data.files.cells_as_read import MISSING, UNKNOWN
+from fedsaddle.metrics.calibration import Platt, Threshold
 
 WITHOUT_ARGUMENTS = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Identity)  # layers without constructor arguments
-HEAD = '"""The trained model in plain PyTorch{needs}: `model(rows)` gives the scores."""\n\n'
+HEAD = '"""The trained model in plain PyTorch{needs}: `model(rows)` gives the scores{more}."""\n\n'
 LOAD = """\
 model.load_state_dict(load_file(Path(__file__).with_name("model.safetensors")))
 model.eval().requires_grad_(False)
 """
-ENCODED = '''
+PROBABILITY = '''
+SLOPE, INTERCEPT = {slope!r}, {intercept!r}  # from scores to log odds, fitted on validation rows
+THRESHOLD = {threshold!r}  # {reason}
 
-def encoded(row: dict) -> torch.Tensor:
-    """Encode a row of the file, {column: cell}, for the model; `model(encoded(row))` is its score."""
-    return torch.tensor([
-        [
-            (float(row[f["column"]]) - f["mean"]) / f["std"] if f["category"] is None
-            else float(str(row[f["column"]]) == f["category"])
-            for f in json.loads(Path(__file__).with_name("features.json").read_text())
-        ]
-    ], dtype=next(model.parameters()).dtype)
+
+def probability(scores: torch.Tensor) -> torch.Tensor:
+    """The probability of {positive} for each score."""
+    return torch.sigmoid(SLOPE * scores + INTERCEPT)
 '''
+ENCODED = Path(__file__).with_name("encode_rows.txt")
 
 
-def write_loader(model: NamedModel, data: FederatedData, module: nn.Module, out: Path) -> None:
+def write_loader(
+    model: NamedModel,
+    data: FederatedData,
+    module: nn.Module,
+    out: Path,
+    platt: Platt | None = None,
+    threshold: Threshold | None = None,
+) -> None:
     """Write load_model.py and, for tables, features.json."""
     tabular = bool(data.encoding) and data.train.x.ndim == 2
     if data.encoding:
-        write_json(out / "features.json", [asdict(feature) for feature in data.encoding])
+        write_json(out / "features.json", [feature.to_dict() for feature in data.encoding])
     source = loader_source(module, entry(MODELS, "model.name", model.section.name).target, model.arguments, tabular)
+    if platt is not None and threshold is not None:
+        positive = repr(data.classes[1]) if len(data.classes) == 2 else "the positive class"
+        source += PROBABILITY.format(
+            slope=platt.slope,
+            intercept=platt.intercept,
+            threshold=threshold.probability,
+            reason=threshold.reason,
+            positive=positive.encode("unicode_escape").decode().replace('"""', "'"),
+        )
+        if "\nimport torch\n" not in source:
+            source = source.replace("from safetensors.torch import", "import torch\nfrom safetensors.torch import", 1)
     write_atomically(out / "load_model.py", source.encode())
 
 
@@ -55,11 +72,19 @@ def loader_source(module: nn.Module, target: str, arguments: dict[str, Any], tab
         code += ".double()"
     imports = ["from pathlib import Path", "", "from safetensors.torch import load_file"]
     if tabular:
-        imports = ["import json", *imports[:2], "import torch", *imports[2:]]
+        imports = ["import json", "import math", "import re", "from datetime import datetime, timezone"]
+        imports += ["from pathlib import Path", "", "import torch", "from safetensors.torch import load_file"]
     if "nn." in code:
         imports.append("from torch import nn")
     body = f"\n\nmodel = {code}\n" if not extra else f"\n\n{extra}\nmodel = {code}\n"
-    return HEAD.format(needs=needs) + "\n".join(imports) + body + LOAD + (ENCODED if tabular else "")
+    more = "; `encoded(row)` makes rows of cells" if tabular else ""
+    return HEAD.format(needs=needs, more=more) + "\n".join(imports) + body + LOAD + (_encoding() if tabular else "")
+
+
+def _encoding() -> str:
+    """The functions that encode a row, with the markers of missing cells filled in."""
+    text = ENCODED.read_text(encoding="utf-8")
+    return text.replace("@MISSING@", repr(sorted(MISSING))).replace("@UNKNOWN@", repr(sorted(UNKNOWN)))
 
 
 def as_code(module: nn.Module) -> str | None:

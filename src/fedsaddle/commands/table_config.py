@@ -1,29 +1,40 @@
-"""Generate a config for your own table with a site column and a binary label: training for the AUROC."""
+"""Your own table with a site column and a binary label: the options of the command line, the rows, and a config."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from fedsaddle.data.files.cells import client_ids, targets
-from fedsaddle.data.files.read_columns import read_columns, require
+from fedsaddle.config.registry import ALGORITHMS, entry
+from fedsaddle.data.federated import FederatedData, federate
+from fedsaddle.data.files.pictures import pictures
+from fedsaddle.data.files.tables import from_file, with_positive
+from fedsaddle.data.splits import Natural
+from fedsaddle.data.table import Dataset
 from fedsaddle.errors import BadInput
+from fedsaddle.shown import visible
 
-TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
+TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx")
+TEST_SHARE, VALIDATION_SHARE = 0.2, 0.16
+HINGES = 3
+MOST_VALUES = 30_000_000  # numbers of all rows, with hinges
+POSITIVE = {"1", "1.0", "true", "yes", "y", "positive", "pos", "died", "dead", "case"}  # of two values
 
 TEMPLATE = """\
 # fedsaddle run THIS-FILE        (fedsaddle list shows all names)
-# Trains for the area under the ROC curve, which suits rare positives, and compares with FedAvg.
 
 [data]
 {data}
-test_share = 0.2                 # held out at each site,
-stratify = true                  # the same share of the positives and of the negatives
-
+test_share = {test_share:<20} # held out at each site, looked at once
+validation_share = {validation_share:<14} # held out too, to choose the best round
+stratify = true                  # the same shares of the positives and of the negatives
+{treatment}
 [split]
 name = "natural"                 # one client for each value of the column
 column = {site}
@@ -32,113 +43,194 @@ column = {site}
 {model}
 
 [problem]
-name = "auc"
-sigmoid = true                   # of the scores, so that any step is safe
+{problem}
 
 [algorithm]
-name = "CODASCA"                 # control variates, for heterogeneous sites
-local_steps = 8                  # I, local steps between two exchanges
-batch_size = 32
-primal_step = {{ name = "geometric", first = {step}, factor = 0.5 }}
-stage_rounds = 50                # rounds after which the step is halved
-weighting = "size"               # sites count by their rows, as in the pooled AUC
+{algorithm}
 
 [run]
-rounds = 100
-seed = 0
-evaluate_every = 5
-compare = true                   # FedAvg on cross-entropy, same model, rounds and batches
+rounds = {rounds}
+seed = {seed}
+evaluate_every = 4
+select = "auroc"                 # the best round on validation rows
+patience = 10                    # evaluations without a better one
+compare = true                   # with problem "auc": FedAvg on cross-entropy, same model, rounds and batches
 """
+
+PROBLEMS = {
+    "minimisation": 'name = "supervised"\nloss = "logistic"\nl2 = {l2:.3g}',
+    "minimax": 'name = "auc"\nsigmoid = true                   # of the scores, so that any step is safe',
+    "pairwise": 'name = "pairwise"\nrisk = "auc"\nloss = "logistic"',
+}
+STEPS = {  # of the algorithms whose steps may not follow a cosine
+    "CODA": '{{ name = "geometric", first = {step}, factor = 0.3 }}\nstage_rounds = 30                # then the step falls',
+    "constant": "{step}",
+}
+STEPS |= {name: STEPS["CODA"] for name in ("CODA+", "CODASCA", "NPA")}
 
 
 @dataclass(frozen=True)
 class TableConfig:
-    """A table and the roles of its columns."""
+    """A table, the roles of its columns and what to do with it."""
 
     table: Path
     site: str
     label: str
     positive: str | None = None
     image: str | None = None
-    together: str | None = None
+    patient: str | None = None
+    numeric: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    test_sites: tuple[str, ...] = ()
+    algorithm: str | None = None
+    seed: int = 0
 
     @classmethod
     def from_options(
-        cls, table: Path | None, site: str | None, label: str | None, **others: str | None
+        cls, table: Path | None, site: str | None, label: str | None, **others: Any
     ) -> TableConfig | None:
         """Build it from the options of the command line; None without a table."""
         if table is None:
             for key, value in {"site": site, "label": label, **others}.items():
-                if value is not None:
-                    raise BadInput(
-                        f"--{key}", value, "needs your own table, such as patients.csv; leave it out, or name a table"
-                    )
+                if value:
+                    name = f"--{key.replace('_', '-').removesuffix('s')}"
+                    raise BadInput(name, value, "needs your own table, such as patients.csv; leave it out, or name a table")
             return None
         for key, value in (("site", site), ("label", label)):
             if value is None:
-                remedy = f"name the column of {table.name}, such as --site hospital --label died"
+                remedy = f"name the column of {visible(table.name)}, such as --site hospital --label died"
                 raise BadInput(f"--{key}", None, remedy)
         assert site is not None
         assert label is not None
-        return cls(table, site, label, **others)
+        given = {k: tuple(v) if isinstance(v, list) else v for k, v in others.items() if v is not None}
+        found = cls(table, site, label, **given)
+        if found.algorithm is not None:
+            entry(ALGORITHMS, "--algorithm", found.algorithm)
+        return found
+
+    def dataset(self) -> Dataset:
+        """Read the rows, with the positive label as class 1, and refuse what cannot be learnt from."""
+        roles = {"target": self.label, "client": self.site, "together": self.patient}
+        with options_named({"target": "--label", "client": "--site", "together": "--patient", "file": "--image"}):
+            if self.image is not None:
+                self._refuse_columns()
+                data = pictures(self.table, file=self.image, **roles)  # type: ignore[arg-type]
+            else:
+                data = from_file(
+                    self.table,
+                    **roles,  # type: ignore[arg-type]
+                    task="classes",
+                    numeric=self.numeric,
+                    categorical=self.categorical,
+                    drop=self.drop,
+                    site_intercept=True,
+                )
+        positive = self._positive(data)
+        return replace(data, train=with_positive(data.train, positive, self.label))
+
+    def federated(self, dataset: Dataset, hinges: bool = True) -> FederatedData:
+        """Split the rows by site, class and patient; with test sites, the test rows are theirs."""
+        pending: Any = dataset.pending
+        if hinges and self.image is None and _values(dataset) <= MOST_VALUES:
+            dataset = replace(dataset, pending=pending.treated(hinges=HINGES))
+        shares = (0.0, VALIDATION_SHARE / (1 - TEST_SHARE)) if self.test_sites else (TEST_SHARE, VALIDATION_SHARE)
+        with options_named({"test_clients": "--test-site"}):
+            return federate(
+                dataset, Natural(self.site), self.seed, shares[0], True, shares[1], test_clients=self.test_sites
+            )
 
     def to_toml(self) -> str:
-        """The config as TOML; reads the table, so that errors in it are reported now."""
-        positive, about = self._positive()
-        lines = [
+        """A config with one algorithm, by default FedAvg with momentum; reads the table, so that errors are reported now."""
+        data = self.dataset()
+        name = self.algorithm or "FedAvgM"
+        kind = entry(ALGORITHMS, "--algorithm", name).kind
+        rows = len(data.train)
+        lines = ['name = "file"' if self.image is None else 'name = "pictures"']
+        lines += [
             f"path = {toml_string(str(self.table))}",
             f"target = {toml_string(self.label)}",
             f"client = {toml_string(self.site)}",
+            f"positive = {toml_string(data.train.classes[1]):<20} # {_share(data)}",
         ]
-        lines += [f"positive = {toml_string(positive):<20} # {about}"]
-        if self.together is not None:
-            lines += [
-                f"together = {toml_string(self.together):<20} # rows with the same value stay on one side of the split"
-            ]
-        if self.table.suffix.lower() == ".tsv":
-            lines += ['delimiter = "\\t"']
-        if self.image is None:
-            return TEMPLATE.format(
-                data="\n".join(['name = "file"', *lines]),
-                site=toml_string(self.site),
-                model='name = "logistic"                # or "mlp" with hidden = [50, 50]',
-                step=1.0,
-            )
-        lines += [
-            f"file = {toml_string(self.image)}",
-            "size = 28                        # pictures are resized to this side",
-        ]
+        if self.patient is not None:
+            lines.append(f"together = {toml_string(self.patient):<20} # rows with the same value stay in one part")
+        for key in ("numeric", "categorical", "drop"):
+            if getattr(self, key):
+                lines.append(f"{key} = [{', '.join(map(toml_string, getattr(self, key)))}]")
+        if self.test_sites:
+            lines.append(f"test_clients = [{', '.join(map(toml_string, self.test_sites))}]")
+        if self.image is not None:
+            lines += [f"file = {toml_string(self.image)}", "size = 28                        # pictures are resized"]
+        step = 0.3 if self.image is None and kind == "minimisation" else 0.1
+        rounds = 100 if self.image is None else 40
+        cosine = f'{{ name = "cosine", first = {step}, rounds = {rounds} }}'
+        constant = STEPS["constant"] if name in ("DRFA", "DRFA-Prox", "DRFA-GA", "AFL", "q-FedAvg") else None
+        form = STEPS.get(name, constant)
+        algorithm = [f"name = {toml_string(name)}", "batch_size = 64"]
+        if not name.startswith(("AFL", "NPA")):
+            algorithm.insert(1, "local_steps = 8                  # between two exchanges")
+        if kind != "minimax" or form is not None:
+            algorithm.append(f"primal_step = {cosine if form is None else form.format(step=step)}")
+        if name in ("CODA", "CODA+", "CODASCA", "NPA"):
+            algorithm.append('weighting = "size"               # sites count by their rows, as in the pooled AUROC')
         return TEMPLATE.format(
-            data="\n".join(['name = "pictures"', *lines]),
+            data="\n".join(lines),
+            test_share=0.0 if self.test_sites else TEST_SHARE,
+            validation_share=round(VALIDATION_SHARE / (1 - TEST_SHARE), 3) if self.test_sites else VALIDATION_SHARE,
+            treatment="" if self.image else "site_intercept = true            # a linear model has an intercept for each site\n",
             site=toml_string(self.site),
-            model='name = "cnn"                     # or "logistic", "mlp", "vgg11", "resnet18"',
-            step=0.1,
+            model='name = "logistic"                # or "mlp" with hidden = [32]'
+            if self.image is None
+            else 'name = "cnn"                     # or "logistic", "mlp", "vgg11", "resnet18"',
+            problem=PROBLEMS[kind].format(l2=1 / rows),
+            algorithm="\n".join(algorithm),
+            rounds=rounds,
+            seed=self.seed,
         )
 
-    def _positive(self) -> tuple[str, str]:
-        """The positive label, by default the rarer of two, and its share of the rows."""
+    def _refuse_columns(self) -> None:
+        for key in ("numeric", "categorical", "drop"):
+            if getattr(self, key):
+                raise BadInput(f"--{key}", getattr(self, key), "is for tables without pictures; leave it out")
 
-        def choose(there: Sequence[str]) -> Sequence[str]:
-            wanted = {"site": self.site, "label": self.label, "image": self.image, "together": self.together}
-            return [require(name, there, f"--{key}") for key, name in wanted.items() if name is not None]
-
-        delimiter = "\t" if self.table.suffix.lower() == ".tsv" else ","
-        columns = read_columns(self.table, choose, delimiter, self.site)
-        (labels,), classes = targets([columns[self.label]], self.label, "classes")
-        (sites,) = client_ids([columns[self.site]], self.site)
-        if len(np.unique(sites)) < 2:
-            raise BadInput("--site", self.site, "has one value only; a federation needs at least two sites")
-        counts = np.bincount(labels, minlength=len(classes))
-        some = ", ".join(f"'{c}'" for c in classes[:6]) + (", ..." if len(classes) > 6 else "")
-        if self.positive is None and len(classes) > 2:
-            remedy = f"has {len(classes)} values ({some}), but AUROC needs two; name the positive one with --positive"
+    def _positive(self, data: Dataset) -> str:
+        """The positive label: the one that is named, 1 or yes of two, or else the rarer one."""
+        classes, counts = data.train.classes, np.bincount(data.train.y, minlength=len(data.train.classes))
+        some = ", ".join(repr(visible(c)) for c in classes[:6]) + (", ..." if len(classes) > 6 else "")
+        if self.positive is not None:
+            if self.positive not in classes:
+                raise BadInput(
+                    "--positive", self.positive, f"is no value of column {visible(self.label)!r}; there are: {some}"
+                )
+            return self.positive
+        if len(classes) > 2:
+            remedy = f"has {len(classes)} values ({some}), but two are needed; name the positive one with --positive"
             raise BadInput("--label", self.label, remedy)
-        if self.positive is not None and self.positive not in classes:
-            raise BadInput(
-                "--positive", self.positive, f"is not a value of column '{self.label}'; choose one of {some}"
-            )
-        at = int(counts.argmin()) if self.positive is None else classes.index(self.positive)
-        return classes[at], f"{counts[at] / counts.sum():.1%} of {counts.sum():,} rows"
+        named = [c for c in classes if c.strip().lower() in POSITIVE]
+        return named[0] if len(named) == 1 else classes[int(np.argmin(counts))]
+
+
+@contextmanager
+def options_named(options: dict[str, str]) -> Iterator[None]:
+    """Name the option of the command line in complaints about an argument."""
+    try:
+        yield
+    except BadInput as error:
+        if error.key not in options:
+            raise
+        raise BadInput(options[error.key], error.value, error.remedy) from None
+
+
+def _values(dataset: Dataset) -> int:
+    """Numbers of all rows with hinges, about."""
+    pending: Any = dataset.pending
+    return len(dataset.train) * (HINGES + 2) * len(pending.columns)
+
+
+def _share(data: Dataset) -> str:
+    share = float(np.mean(data.train.y))
+    return f"{share:.1%} of the rows"
 
 
 def toml_string(text: str) -> str:

@@ -37,6 +37,7 @@ class Encoded:
     knot: float = 0.0
     known: tuple[str, ...] = ()
     unknown: float = 0.0
+    written: str = ""  # how the file writes the numbers, where not plainly; see `RawColumn.written`
 
     @property
     def name(self) -> str:

@@ -88,20 +88,20 @@ def _from_text(name: str, cells: Cells, wish: Wish) -> tuple[RawColumn, list[str
         known = [t for t in texts if t.lower() not in UNKNOWN]
         read = _read_values(name, known, wish)
         if read is not None:
-            values, said = read
+            values, said, written = read
             table = dict(zip(known, values.tolist(), strict=True))
             spread = np.array([table.get(t, np.nan) for t in texts] + [np.nan])
-            return RawColumn(name, _finite(name, spread[codes], wish)), said
+            return RawColumn(name, _finite(name, spread[codes], wish), written=written), said
     if {t.lower() for t in texts} <= {"true", "false"}:
         codes, texts = text_cells(codes, [t.lower() for t in texts], frozenset())
     return RawColumn(name, None, codes, tuple(texts)), []
 
 
-def _read_values(name: str, texts: Sequence[str], wish: Wish) -> tuple[NDArray[np.float64], list[str]] | None:
-    """The number of each text and what to say about it, or None where the column holds words."""
+def _read_values(name: str, texts: Sequence[str], wish: Wish) -> tuple[NDArray[np.float64], list[str], str] | None:
+    """The number of each text, what to say about it and how it is written, or None where the column holds words."""
     dates = parse_dates(texts) if texts else None
     if dates is not None:
-        return _dates(name, dates, wish)
+        return *_dates(name, dates, wish), dates.written
     numbers = parse_numbers(texts, wish.comma)
     if not (numbers.likely or (wish.numeric and numbers.counted)):
         if wish.numeric:
@@ -109,7 +109,7 @@ def _read_values(name: str, texts: Sequence[str], wish: Wish) -> tuple[NDArray[n
                 f"column {shown(name)}", _few(texts), f"holds no numbers; --categorical or --drop {shown(name)}"
             )
         return None
-    return _numbers(name, texts, numbers, wish)
+    return *_numbers(name, texts, numbers, wish), "decimal comma" if numbers.decimal_comma else ""
 
 
 def _dates(name: str, dates: Dates, wish: Wish) -> tuple[NDArray[np.float64], list[str]]:

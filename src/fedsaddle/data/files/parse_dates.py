@@ -35,6 +35,12 @@ class Dates:
     odd: tuple[str, ...]
     meaning: str
     problem: str = ""  # the order of day and month, or a year of two digits
+    day_first: bool = True
+
+    @property
+    def written(self) -> str:
+        """How the column is written."""
+        return "hours" if self.meaning == HOURS else "day first" if self.day_first else "month first"
 
     @property
     def likely(self) -> bool:
@@ -55,7 +61,7 @@ def parse_dates(texts: Sequence[str]) -> Dates | None:
     day_first, problem = _order(two)
     values = np.array([np.nan if m is None else _days(m, day_first) for m in found])
     odd = tuple(t for t, v in zip(texts, values, strict=True) if v != v)
-    return Dates(values, odd, DAYS, problem)
+    return Dates(values, odd, DAYS, problem, day_first)
 
 
 def _hours(texts: Sequence[str]) -> Dates | None:

@@ -45,6 +45,7 @@ class Numbers:
     counted: int  # how many texts are numbers; limits such as >90 count neither way
     units: tuple[str, ...]  # more than one: the values cannot be compared
     notes: tuple[str, ...]  # parts of a sentence: "read '>90' as the number"
+    decimal_comma: bool = False
 
     @property
     def likely(self) -> bool:
@@ -78,7 +79,7 @@ def parse_numbers(texts: Sequence[str], comma: Comma = "no") -> Numbers:
     odd = tuple(t for t, v in zip(texts, values, strict=True) if v != v and not INFINITE.fullmatch(t))
     units = tuple(sorted({p.unit for p in good if p.unit}))
     counted = sum(not p.limit for p in good)
-    return Numbers(values, odd, infinite, counted, units, tuple(_notes(good, decimal, units)))
+    return Numbers(values, odd, infinite, counted, units, tuple(_notes(good, decimal, units)), decimal)
 
 
 def keep_unit(numbers: Numbers, texts: Sequence[str]) -> NDArray[np.float64]:

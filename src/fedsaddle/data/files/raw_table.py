@@ -9,6 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+WRITTEN = ("", "decimal comma", "day first", "month first", "hours")
+
+
 @dataclass(frozen=True, eq=False)
 class RawColumn:
     """One feature column before it is encoded. A number column has `numbers`, a category column `codes`.
@@ -22,6 +25,7 @@ class RawColumn:
     numbers: NDArray[np.float64] | None  # (n,), NaN: missing
     codes: NDArray[np.int32] | None = None  # (n,), -1: missing
     categories: tuple[str, ...] = ()  # what the codes name, sorted
+    written: str = ""  # how numbers are written, where not plainly: one of `WRITTEN`
 
     @property
     def kind(self) -> Literal["number", "category", "empty"]:

@@ -44,7 +44,7 @@ class TableFeatures:
         if column.numbers is None:
             return category_features(CategoryFacts.of(column, rows))
         facts = NumberFacts.of(column, rows, ends)
-        draft = treat_numbers(facts, self.how)
+        draft = replace(treat_numbers(facts, self.how), written=column.written)
         counts = count_between(standardised(draft, column.numbers[rows]))
         return number_features(draft, counts, int(facts.missing.sum()), self.how)
 

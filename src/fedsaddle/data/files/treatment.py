@@ -49,10 +49,10 @@ def number_features(draft: Encoded, counts: Ints, missing: int, how: Treatment) 
     if how.standardise:
         number = replace(draft, fill=fill)
     else:
-        number = Encoded(draft.column, fill=fill)
+        number = Encoded(draft.column, fill=fill, written=draft.written)
     found = [number]
     if missing >= LEAST_MISSING:
-        found.append(Encoded(draft.column, "missing"))
+        found.append(Encoded(draft.column, "missing", written=draft.written))
     if how.hinges and (counts > 0).sum() >= LEAST_SHAPES:
         knots = {quantile(counts, (k + 1) / (how.hinges + 1)) for k in range(how.hinges)}
         found += [replace(number, kind="hinge", knot=knot) for knot in sorted(knots)]

@@ -1,0 +1,331 @@
+"""`fedsaddle run patients.csv`: choose among candidates on validation rows, look at the test rows once, write it all."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+
+from fedsaddle.atomic import write_atomically, write_json
+from fedsaddle.commands.leave_one_out import LeftOut, leave_one_site_out
+from fedsaddle.commands.model_loader import write_loader
+from fedsaddle.commands.table_config import TableConfig
+from fedsaddle.config.build import build_algorithm
+from fedsaddle.csv_cells import safe_cell
+from fedsaddle.data.cautions import cautions
+from fedsaddle.data.describe import describe
+from fedsaddle.data.federated import FederatedData
+from fedsaddle.data.store import Stacked
+from fedsaddle.errors import BadCheckpoint, BadInput
+from fedsaddle.metrics.calibration import Platt, Threshold, calibration_figures
+from fedsaddle.metrics.evaluation import evaluate
+from fedsaddle.metrics.ranking import Ranking, difference, rank
+from fedsaddle.report import plots, roc
+from fedsaddle.report.search_progress import SearchProgress
+from fedsaddle.report.tables import choice_table, console
+from fedsaddle.runs.folder import Record, RunFolder
+from fedsaddle.runs.interruption import Interruption
+from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.stored import read_object
+from fedsaddle.search.aims import Rows, aim_of, worst_site
+from fedsaddle.search.candidates import FEDAVG
+from fedsaddle.search.search import Choice, Model, search, write_trials
+from fedsaddle.shown import visible
+from fedsaddle.writable import make_folder, require_folder
+
+Floats = NDArray[np.float64]
+CHOICE = "choice"
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """What a search on a table is asked for."""
+
+    aim: str = "auroc"
+    budget: float | None = 180.0  # seconds
+    sensitivity: float | None = None  # wanted; None: the best F1
+    leave_one_out: bool = False
+
+
+def run_table(table: TableConfig, options: SearchOptions, out: Path | None, resume: bool) -> int:
+    """Search, evaluate, write and print; return the exit code."""
+    folder = RunFolder(out or Path("runs") / table.table.name.removesuffix(".gz").rsplit(".", 1)[0])
+    require_folder("out", folder.path)
+    aim_of(options.aim)
+    settings = _settings(table, options)
+    _check_folder(folder, settings, resume)
+    errors = Console(stderr=True)
+    dataset = table.dataset()
+    data = table.federated(dataset)
+    _require_classes(data)
+    make_folder("out", folder.path)
+    with only_writer(folder.path), Interruption() as interruption:
+        _say(errors, [describe(data).headline()])
+        _say(errors, [f"note: {note}" for note in dataset.notes])
+        _say(errors, [f"warning: {line}" for line in cautions(data)])
+        write_json(folder.path / "search.json", settings)
+        with SearchProgress(errors, options.budget) as progress:
+            choice = search(
+                data,
+                options.aim,
+                seed=table.seed,
+                budget=options.budget,
+                out=folder.path / "trials",
+                tell=progress,
+                stop=lambda: interruption.requested,
+            )
+            left_out = None
+            if options.leave_one_out:
+                left_out = leave_one_site_out(table, dataset, choice, progress.say_step, lambda: interruption.requested)
+        missing = _missing(dataset.pending, data)
+        return Finished(table, options, folder, data, choice, left_out, missing).write_and_print()
+
+
+def _settings(table: TableConfig, options: SearchOptions) -> Record:
+    """What a search can be resumed with."""
+    kept = {k: v for k, v in asdict(table).items() if k != "table"}
+    plain = {k: list(v) if isinstance(v, tuple) else v for k, v in kept.items()}
+    return {"table": str(table.table), **plain, "for": options.aim}
+
+
+def _check_folder(folder: RunFolder, settings: Record, resume: bool) -> None:
+    path = folder.path / "search.json"
+    if not resume:
+        if folder.holds_run or path.exists():
+            raise BadInput("out", str(folder.path), "holds a run already; resume it, or choose another folder")
+        return
+    if not path.exists():
+        raise BadInput("--resume", True, f"there is no search in {visible(folder.path)}; leave out --resume to start one")
+    stored = read_object(path)
+    for key, value in settings.items():
+        if stored.get(key) != value:
+            option = f"--{key.replace('_', '-')}"
+            raise BadCheckpoint(
+                f"{option} = {value!r}: the search in {visible(folder.path)} has {stored.get(key)!r}; "
+                "resume with the same, or choose another --out"
+            )
+
+
+def _require_classes(data: FederatedData) -> None:
+    """Refuse rows on which nothing can be trained or measured."""
+    for part, rows in (("training", data.train), ("validation", data.validation), ("test", data.test)):
+        if rows is None:
+            raise BadInput(f"{part} rows", 0, "the table is too small to hold out rows; collect more")
+        for code, name in enumerate(data.classes):
+            if not bool((rows.y == code).any()):
+                raise BadInput(
+                    f"{part} rows with label {visible(name)!r}",
+                    0,
+                    "training and measuring need rows of both classes in every part; collect more such rows, or name "
+                    "another --label or --positive",
+                )
+
+
+def _say(errors: Console, lines: Sequence[str]) -> None:
+    for line in lines:
+        errors.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _missing(pending: Any, data: FederatedData) -> dict[str, Any]:
+    """The share of cells that were filled, by column: of all rows that are used, and of each site's."""
+    shares = getattr(pending, "missing_shares", None)
+    if shares is None or data.train_rows is None:
+        return {}
+    parts: list[NDArray[np.int64]] = np.split(data.train_rows, data.train.offsets[1:-1])
+    found: dict[str, list[float]] = shares(parts)
+    sizes = data.train.sizes
+    return {
+        column: {
+            "share": float(np.average(own, weights=sizes)),
+            "sites": {name: round(share, 4) for name, share in zip(data.names, own, strict=True) if share},
+        }
+        for column, own in found.items()
+    }
+
+
+@dataclass
+class Finished:
+    """A search that is done: the test rows are looked at here, once."""
+
+    table: TableConfig
+    options: SearchOptions
+    folder: RunFolder
+    data: FederatedData
+    choice: Choice
+    left_out: LeftOut | None
+    missing: dict[str, Any]
+    rankings: dict[str, Ranking] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        validation, model = self.data.validation, self.choice.chosen
+        assert validation is not None
+        self.labels = validation.y.numpy()
+        self.platt = {name: Platt.fit(m.scores, self.labels) for name, m in self._models().items()}
+        p = self.platt[CHOICE].probability(model.scores)
+        wanted = self.options.sensitivity
+        self.threshold = (
+            Threshold.for_best_f1(p, self.labels)
+            if wanted is None
+            else Threshold.for_sensitivity(p, self.labels, wanted)
+        )
+
+    def _models(self) -> dict[str, Model]:
+        return {CHOICE: self.choice.chosen, FEDAVG: self.choice.fedavg}
+
+    def write_and_print(self) -> int:
+        """Evaluate, write the files, draw and print."""
+        out, test = self.folder.path, self.data.test
+        assert test is not None
+        scores = {name: m.rank(_rows(m, "test").x) for name, m in self._models().items()}
+        self.rankings = {
+            name: rank(s, test.y.numpy(), test.offsets, self.data.test_names, units=self.data.test_units)
+            for name, s in scores.items()
+        }
+        summary = self._summary(scores)
+        write_trials(self.choice.trials, out / "trials.csv")
+        write_atomically(out / "predictions.csv", self._predictions(scores[CHOICE]))
+        self._write_model()
+        if self.left_out is not None:
+            self.left_out.write(out)
+            summary["leave_one_site_out"] = self.left_out.summary()
+        trial = self.choice.chosen.trial
+        history = RunFolder(trial.folder / trial.name).history()
+        self.folder.begin(history)
+        self.folder.write_config({**_settings(self.table, self.options), "trial": trial.config().model_dump(mode="json")})
+        self._draw(history)
+        self.folder.write_summary(summary)
+        self._print(summary)
+        return 0
+
+    def _summary(self, scores: dict[str, Floats]) -> Record:
+        chosen, test = self.choice.chosen, self.data.test
+        assert test is not None
+        trial = chosen.trial
+        summary = RunFolder(trial.folder / trial.name).read_summary()
+        labels, problem = test.y.numpy(), chosen.algorithm.problem
+        p = self.platt[CHOICE].probability(scores[CHOICE])
+        roc_entry = roc.write(self._named(), "test", self.folder.path)
+        return {
+            "algorithm": self.choice.name,
+            CHOICE: self.choice.name,
+            "aim": self.options.aim,
+            "reason": self.choice.reason,
+            "stopped": "finished",
+            "rounds": summary["rounds"],
+            "selected_round": summary.get("selected_round"),
+            "step": trial.step,
+            "target": None,
+            "target_round": None,
+            "pooled": {
+                **{name: self._figures(name, scores[name]) for name in self.rankings},
+                "difference": _figures_of_difference(self.rankings),
+            },
+            "probabilities": {**self.platt[CHOICE].to_dict(), **calibration_figures(p, labels)},
+            "threshold": {**asdict(self.threshold), "test": self.threshold.figures(p, labels)},
+            "rows": {
+                part: {"rows": len(rows.y), "positives": int(rows.y.sum())}
+                for part, rows in (("train", self.data.train), ("validation", self.data.validation), ("test", test))
+                if rows is not None
+            },
+            "positive": self.data.classes[1],
+            "missing": self.missing,
+            "test": evaluate(problem, chosen.vector, _rows(chosen, "test")).spread(),
+            "roc": roc_entry,
+            "trials": len(self.choice.trials),
+            "seconds": round(self.choice.seconds, 3),
+            "ledger": summary["ledger"],
+            "engine": summary["engine"],
+            "fingerprint": summary["fingerprint"],
+        }
+
+    def _figures(self, name: str, scores: Floats) -> Record:
+        """Each figure of a model on the test rows, with its interval where it has one."""
+        ranking, test = self.rankings[name], self.data.test
+        assert test is not None
+        found: Record = {
+            key: figure
+            for key, figure in ranking.pooled.to_dict().items()
+            if key in ("auroc", "average_precision", "partial_auroc")
+        }
+        found["within_site_auroc"] = ranking.to_dict()["within_site_auroc"]
+        rows = Rows.of(test.y.numpy(), test.offsets)
+        odds = self.platt[name].slope * scores + self.platt[name].intercept
+        right = (odds > 0) == (rows.labels > 0)
+        found["accuracy"] = {"value": float(right.mean())}
+        found["worst_site_loss"] = {"value": -worst_site(scores, rows, np.ones(len(scores)))}
+        return found
+
+    def _named(self) -> dict[str, Ranking]:
+        """The rankings by the names of the models."""
+        if self.choice.name == FEDAVG:
+            return {FEDAVG: self.rankings[FEDAVG]}
+        return {self.choice.name: self.rankings[CHOICE], FEDAVG: self.rankings[FEDAVG]}
+
+    def _predictions(self, scores: Floats) -> bytes:
+        text = io.StringIO()
+        lines = csv.writer(text, lineterminator="\n")
+        lines.writerow(["row", "part", "site", "label", "score", "probability"])
+        data, chosen = self.data, self.choice.chosen
+        parts = (
+            ("validation", data.validation, data.validation_rows, data.names, chosen.scores),
+            ("test", data.test, data.test_rows, data.test_names, scores),
+        )
+        for part, rows, numbers, names, s in parts:
+            assert rows is not None
+            assert numbers is not None
+            p = self.platt[CHOICE].probability(s)
+            sites = np.repeat(np.arange(rows.count), rows.sizes)
+            safe = [safe_cell(name) for name in names]
+            columns = (numbers.tolist(), sites.tolist(), rows.y.tolist(), s.tolist(), p.tolist())
+            lines.writerows(
+                (row, part, safe[site], label, f"{score:.8g}", f"{probability:.8g}")
+                for row, site, label, score, probability in zip(*columns, strict=True)
+            )
+        return text.getvalue().encode()
+
+    def _write_model(self) -> None:
+        chosen, out = self.choice.chosen, self.folder.path
+        problem: Any = chosen.algorithm.problem
+        module = problem.module(chosen.vector)
+        self.folder.write_model({k: v.contiguous() for k, v in module.state_dict().items()})
+        model = build_algorithm(chosen.trial.config(), chosen.data)[1]
+        write_loader(model, chosen.data, module, out, self.platt[CHOICE], self.threshold)
+        write_atomically(self.folder.table_config, replace(self.table, algorithm=None).to_toml().encode())
+
+    def _draw(self, history: list[Record]) -> None:
+        picture = self.folder.picture
+        describe(self.data).plot(picture("split"))
+        roc.draw(self._named(), "test", picture("roc"))
+        histories = {self.choice.name: history}
+        if self.choice.name != FEDAVG:
+            other = self.choice.fedavg.trial
+            histories[FEDAVG] = RunFolder(other.folder / other.name).history()
+        if all(r.get("pooled_validation", {}).get("auroc") is not None for h in histories.values() for r in h):
+            plots.pooled(histories, "auroc", picture("auroc"), title="AUROC of all sites together, validation rows")
+
+    def _print(self, summary: Record) -> None:
+        screen = console()
+        screen.print(choice_table(summary))
+        screen.print(roc.table(self._named(), "test"))
+        if self.left_out is not None:
+            screen.print(self.left_out.table())
+        screen.print(f"written to {visible(self.folder.path)}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _rows(model: Model, part: str) -> Stacked:
+    rows = model.data.test if part == "test" else model.data.validation
+    assert rows is not None
+    return rows
+
+
+def _figures_of_difference(rankings: dict[str, Ranking]) -> Record:
+    found = json.loads(json.dumps(difference(rankings[CHOICE], rankings[FEDAVG]).to_dict()))
+    return {k: v for k, v in found.items() if k not in ("name", "clients")}

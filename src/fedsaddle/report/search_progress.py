@@ -1,0 +1,54 @@
+"""The progress of a search: candidate, round, best figure so far and the time left; shown on terminals only."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from fedsaddle.search.trial import Trial
+
+
+class SearchProgress:
+    """A bar that a search calls while its trials run; use it as a context manager."""
+
+    def __init__(self, console: Console, budget: float | None) -> None:
+        self.budget, self.began, self.best = budget, time.monotonic(), float("-inf")
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
+            TextColumn("{task.fields[best]}"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self.task = self.bar.add_task("search", total=1, best="", left="")
+
+    def __enter__(self) -> SearchProgress:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, trial: Trial, done: int, best: float | None) -> None:
+        """Show a trial after `done` rounds."""
+        if best is not None:
+            self.best = max(self.best, best)
+        left = "" if self.budget is None else max(0.0, self.budget - (time.monotonic() - self.began))
+        self.bar.update(
+            self.task,
+            description=f"{trial.candidate.name}, step {trial.step:g}",
+            completed=done,
+            total=trial.rounds,
+            best="" if self.best == float("-inf") else f"best validation AUROC {self.best:.4f}",
+            left="" if left == "" else f"at most {left:.0f} s left" if left else "last trials",
+        )
+
+    def say_step(self, text: str, done: int, total: int) -> None:
+        """Show another part of the work."""
+        self.bar.update(self.task, description=text, completed=done, total=total, best="", left="")
