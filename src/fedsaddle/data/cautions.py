@@ -1,4 +1,4 @@
-"""What to say before training: sites with few positives, other units at a site, tiny sites, too little to learn from."""
+"""What to say before training: sites with few positives, other units at a site, tiny sites, few rows."""
 
 from __future__ import annotations
 
@@ -71,14 +71,15 @@ def _other_units(data: FederatedData) -> list[str]:
         for site in _far(means[:, k], sizes[:, 0]):
             name, at = visible(data.encoding[column].column), visible(data.names[site])
             found.append(
-                f"column {name!r} at site {at!r} is far from the other sites (mean {_raw(data, column, means[site, k])}, "
+                f"column {name!r} at site {at!r} is far from the other sites "
+                f"(mean {_raw(data, column, means[site, k])}, "
                 f"elsewhere {_raw(data, column, float(np.median(np.delete(means[:, k], site))))}): other units there?"
             )
     return found[:20]
 
 
 def _far(means: NDArray[Any], sizes: NDArray[np.int64]) -> list[int]:
-    """Sites whose mean is far out, beyond the spread of the sites and what chance explains (features have deviation 1)."""
+    """Sites whose mean is far out, beyond their spread and what chance explains (features have deviation 1)."""
     centre = float(np.median(means))
     spread = 1.4826 * float(np.median(np.abs(means - centre)))
     away = np.abs(means - centre)
