@@ -32,7 +32,7 @@ class NamedModel:
     arguments: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, scores: int) -> nn.Module:
-        """Build the model; with `start_from`, load the weights of an earlier run, but for the head if that is "fresh"."""
+        """Build the model; with `start_from`, load the weights of an earlier run (all but a `fresh` head)."""
         known = entry(MODELS, "model.name", self.section.name)
         module, _, name = known.shapes.partition(":")
         shapes: dict[str, int] = getattr(import_module(module), name)(self.facts, scores)
