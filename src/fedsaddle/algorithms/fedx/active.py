@@ -124,7 +124,8 @@ def _shortened(pull_: Pull, like: Tensor, longest: float) -> Pull:
     def shorter_(into: Tensor, keep: float, gain: float, slope1: Tensor, slope2: Tensor) -> None:
         g = torch.zeros_like(like)
         pull_(g, 0.0, 1.0, slope1, slope2)
-        g *= (longest / g.norm(dim=1, keepdim=True).clamp_min(1e-30)).clamp_max(1.0)
+        norm = g.norm(dim=1, keepdim=True, dtype=torch.float64)  # in single precision a square would overflow first
+        g *= (longest / norm.clamp_min(1e-300)).clamp_max(1.0).to(g.dtype)
         shrink_(into, keep).add_(g, alpha=gain)
 
     return shorter_

@@ -87,7 +87,7 @@ class FedX1:
     buffer_rounds: int = 1  # τ
     sharing: str = "all"  # or "sub-sampled": ⌈K B / m⌉ scores a client, the paper's O(K / N)
     privacy: ScorePrivacy | None = None
-    clip: float = 1.0  # the longest that a step's gradient may be; inf is the box
+    clip: float = 0.3  # the longest that a step's gradient may be; inf is the box
 
     def __post_init__(self) -> None:
         buffers.check_sharing(self)
