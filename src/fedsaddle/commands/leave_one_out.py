@@ -24,9 +24,9 @@ from fedsaddle.metrics.calibration import Platt
 from fedsaddle.metrics.ranking import Ranking, difference, rank
 from fedsaddle.report import roc
 from fedsaddle.runs.run import run
-from fedsaddle.search.candidates import FEDAVG
-from fedsaddle.search.search import Choice, Interrupted, Model
-from fedsaddle.search.trial import features_of, ranked
+from fedsaddle.trials.candidates import FEDAVG
+from fedsaddle.trials.search import Choice, Interrupted, Model
+from fedsaddle.trials.trial import features_of, ranked
 
 Floats = NDArray[np.float64]
 FILE = "leave-one-site-out.csv"

@@ -19,6 +19,7 @@ from fedsaddle.arguments import number
 from fedsaddle.atomic import write_atomically, write_json
 from fedsaddle.commands.leave_one_out import LeftOut, leave_one_site_out
 from fedsaddle.commands.model_loader import write_loader
+from fedsaddle.commands.search_progress import SearchProgress
 from fedsaddle.commands.table_config import TableConfig
 from fedsaddle.config.build import build_algorithm
 from fedsaddle.csv_cells import safe_cell
@@ -31,16 +32,15 @@ from fedsaddle.metrics.calibration import Platt, Threshold, calibration_figures
 from fedsaddle.metrics.evaluation import evaluate
 from fedsaddle.metrics.ranking import Ranking, difference, rank
 from fedsaddle.report import plots, roc
-from fedsaddle.report.search_progress import SearchProgress
 from fedsaddle.report.tables import choice_table, console
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.interruption import Interruption
 from fedsaddle.runs.lock import only_writer
 from fedsaddle.runs.stored import read_object
-from fedsaddle.search.aims import Rows, aim_of, worst_site
-from fedsaddle.search.candidates import FEDAVG
-from fedsaddle.search.search import Choice, Model, search, write_trials
 from fedsaddle.shown import visible
+from fedsaddle.trials.aims import Rows, aim_of, worst_site
+from fedsaddle.trials.candidates import FEDAVG
+from fedsaddle.trials.search import Choice, Model, search, write_trials
 from fedsaddle.writable import make_folder, require_folder
 
 Floats = NDArray[np.float64]

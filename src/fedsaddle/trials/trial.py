@@ -22,8 +22,8 @@ from fedsaddle.problems.protocols import Ranks
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.result import Result
 from fedsaddle.runs.run import run
-from fedsaddle.search.aims import Rows, aim_of
-from fedsaddle.search.candidates import EVALUATIONS, PATIENCE, Candidate
+from fedsaddle.trials.aims import Rows, aim_of
+from fedsaddle.trials.candidates import EVALUATIONS, PATIENCE, Candidate
 
 Floats = NDArray[np.float64]
 Tell = Callable[[int, float | None], None]

@@ -28,8 +28,8 @@ from fedsaddle.config.build import build_algorithm
 from fedsaddle.csv_cells import safe_cell
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.errors import BadInput, FedSaddleError
-from fedsaddle.search.aims import Aim, Rows, aim_of
-from fedsaddle.search.candidates import (
+from fedsaddle.trials.aims import Aim, Rows, aim_of
+from fedsaddle.trials.candidates import (
     AVERAGED,
     BASE,
     BASE_PICTURES,
@@ -39,8 +39,8 @@ from fedsaddle.search.candidates import (
     Facts,
     candidates,
 )
-from fedsaddle.search.pool import TrialPool
-from fedsaddle.search.trial import Outcome, Trial, features_of, ranked
+from fedsaddle.trials.pool import TrialPool
+from fedsaddle.trials.trial import Outcome, Trial, features_of, ranked
 
 Floats = NDArray[np.float64]
 
