@@ -53,8 +53,8 @@ def from_file(
     numbers are logged, all numbers are standardised and cut to ±5 deviations, rare categories are pooled. All of that
     is settled by `federate`, from training rows only. Columns that identify a row, hold free text or never change are
     left out: `Dataset.notes` says so. With `task="auto"` strings, truth values and at most 100 different whole numbers
-    are classes; other numbers are a regression target. Rows without a label are left out. A .npz file holds arrays x, y,
-    client, and if wanted x_test, y_test, client_test.
+    are classes; other numbers are a regression target. Rows without a label are left out. A .npz file holds arrays x,
+    y, client, and if wanted x_test, y_test, client_test.
 
     Arguments:
         path: The file: .csv, .tsv, .txt (also .gz), .parquet, .pq, .xlsx or .npz.
