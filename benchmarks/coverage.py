@@ -14,21 +14,21 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from fedsaddle.metrics.ranking import difference, rank
+from fedsaddle.metrics.influence import FIGURES, Linearised, area, gap_excess, order, within_site_area
+from fedsaddle.metrics.intervals import Bounds, Sample, bounds, differences, sample
+from fedsaddle.metrics.ranking import FEW
 
 DESIGNS = ((16, 1, 2), (12, 2, 8), (8, 3, 20), (4, 20, 80), (4, 5, 20))  # sites, positives and negatives of each
 AUROCS = (0.6, 0.7, 0.8, 0.9, 0.95)
 KINDS = ("alike", "shifted", "drawn", "patients")
-FIGURES = ("auroc", "average_precision", "partial_auroc")
 GAPS = (0.0, 0.05)
 CORRELATION, ALIKE_ROWS, PATIENT_ROWS = 0.7, 0.5, 3
 
@@ -42,6 +42,7 @@ class World:
     negatives: int
     auroc: float
     kind: str = "alike"
+    correlation: float = field(default=CORRELATION, repr=False)  # of the two models' scores
 
     def __str__(self) -> str:
         return f"{self.sites} sites of {self.positives}+, {self.negatives}-, {self.kind}"
@@ -65,10 +66,8 @@ class World:
     def truth(self, auroc: float) -> dict[str, float]:
         """The figures of infinitely many rows, as the sites have them."""
         (site, _, label), x, up = self.labels(), np.linspace(12, -9, 20_001), _distance(auroc)
-        shift = self.shifts()[site]
-        tpr = np.mean([ndtr(up + b - x) for b in shift[label > 0]], axis=0)
-        fpr = np.mean([ndtr(b - x) for b in shift[label == 0]], axis=0)
-        share = label.mean()
+        shift, share = self.shifts()[site], label.mean()
+        tpr, fpr = _mean(shift[label > 0] + up, x), _mean(shift[label == 0], x)
         precision = share * tpr / (share * tpr + (1 - share) * fpr)
         area, least = np.trapezoid(np.interp(GRID, fpr, tpr), GRID), 0.3**2 / 2
         return {
@@ -79,20 +78,18 @@ class World:
             "site_auroc": auroc,
         }
 
-    def scores(self, rng: np.random.Generator) -> Iterator[np.ndarray]:
-        """The rows' offsets, patients and labels, our scores, and another model's for each gap."""
-        site, patient, label = self.labels()
+    def trials(self, count: int, rng: np.random.Generator) -> Trials:
+        """So many data sets one after the other, with our scores and another model's for each gap."""
+        site, patient, label = (np.tile(x, count) for x in self.labels())
+        trial = np.repeat(np.arange(count), len(site) // count)
+        site, patient = trial * self.sites + site, trial * (patient.max() + 1) + patient
         if self.kind == "drawn":
             label = (rng.random(len(label)) < label.mean()).astype(np.int64)
-        yield np.concatenate([[0], np.cumsum(np.bincount(site, minlength=self.sites))])
-        yield patient
-        yield label
         ours, other = (self._noise(rng, patient) for _ in range(2))
-        theirs = CORRELATION * ours + np.sqrt(1 - CORRELATION**2) * other
-        shift = self.shifts()[site]
-        yield ours + shift + _distance(self.auroc) * label
-        for gap in GAPS:
-            yield theirs + shift + _distance(self.auroc - gap) * label
+        theirs = self.correlation * ours + np.sqrt(1 - self.correlation**2) * other
+        shift, gaps = self.shifts()[site % self.sites], [_distance(self.auroc - gap) for gap in GAPS]
+        scores = [ours + shift + _distance(self.auroc) * label, *(theirs + shift + d * label for d in gaps)]
+        return Trials(count, self.sites, trial, site, patient, label > 0, scores)
 
     def _noise(self, rng: np.random.Generator, patient: np.ndarray) -> np.ndarray:
         """Rows of one patient have a correlation of `ALIKE_ROWS`."""
@@ -100,35 +97,69 @@ class World:
         return np.sqrt(1 - ALIKE_ROWS) * own + np.sqrt(ALIKE_ROWS) * common if self.kind == "patients" else own
 
 
+@dataclass(frozen=True)
+class Trials:
+    """Data sets one after the other: each is a group, so that all are worked out at once."""
+
+    count: int
+    sites: int  # of a trial
+    trial: np.ndarray  # (n,)
+    site: np.ndarray
+    patient: np.ndarray
+    positive: np.ndarray
+    scores: list[np.ndarray]  # ours, then another model's for each gap
+
+    def figures(self, scores: np.ndarray) -> dict[str, Linearised]:
+        """Every figure, of each trial or of each site."""
+        whole = order(scores, self.positive, self.trial, self.count)
+        apart = order(scores, self.positive, self.site, self.count * self.sites)
+        within = within_site_area(apart, self.trial_of_site, self.count)
+        within = replace(within, ranks=whole.ranks)
+        return {k: f(whole) for k, f in FIGURES.items()} | {"within_site_auroc": within, "site_auroc": area(apart)}
+
+    @property
+    def trial_of_site(self) -> np.ndarray:
+        return np.arange(self.count * self.sites) // self.sites
+
+    def sample_of(self, name: str) -> Sample:
+        """Who was drawn in each trial, or at each site."""
+        if name == "site_auroc":
+            return sample(self.positive, self.site, self.count * self.sites, self.patient)
+        return sample(self.positive, self.trial, self.count, self.patient)
+
+
 GRID = np.linspace(0, 0.3, 3001)
 
 
 def measured(world: World, trials: int, seed: int = 0) -> dict[str, tuple[float, float]]:
     """For each figure, the share of trials whose interval covers the truth, and the mean width."""
-    rng, names = np.random.default_rng([seed, *map(ord, repr(world))]), [str(i) for i in range(world.sites)]
-    truth = world.truth(world.auroc)
-    lower = [world.truth(world.auroc - gap) for gap in GAPS]
-    found: dict[str, list[tuple[bool, float]]] = {}
+    made = world.trials(trials, np.random.default_rng([seed, *map(ord, repr(world))]))
+    truth, (ours, *others) = world.truth(world.auroc), [made.figures(s) for s in made.scores]
+    found = {}
+    for name in ours:
+        if name == "site_auroc" and min(world.positives, world.negatives) < FEW:
+            continue
+        drawn = made.sample_of(name)
+        found[name] = _covered(bounds(ours[name], drawn), truth[name])
+        for gap, theirs in zip(GAPS, others, strict=True):
+            twice = None
+            if name == "within_site_auroc":
+                twice = gap_excess(ours[name], theirs[name], made.positive, made.site, made.trial_of_site)
+            between = differences(ours[name], theirs[name], drawn, twice)
+            found[f"{name} - {gap}"] = _covered(between, truth[name] - world.truth(world.auroc - gap)[name])
+    return found
 
-    def note(name: str, interval: object, true: float) -> None:
-        if interval is not None:
-            inside = interval.low <= true + 1e-12 and true <= interval.high + 1e-12
-            found.setdefault(name, []).append((inside, interval.high - interval.low))
 
-    for _ in range(trials):
-        offsets, patients, labels, ours, *others = world.scores(rng)
-        units = patients if world.kind == "patients" else None
-        model, *rest = (rank(s, labels, offsets, names, units=units) for s in (ours, *others))
-        for key in FIGURES:
-            note(key, getattr(model.pooled, key), truth[key])
-        note("within_site_auroc", model.within_site_auroc, truth["within_site_auroc"])
-        note("site_auroc", model.clients[0].auroc, truth["site_auroc"])
-        for gap, true, theirs in zip(GAPS, lower, rest, strict=True):
-            between = difference(model, theirs)
-            for key in (*FIGURES, "within_site_auroc"):
-                note(f"{key} - {gap}", getattr(between, key), truth[key] - true[key])
-            note(f"site_auroc - {gap}", between.clients[0].auroc, gap)
-    return {key: tuple(np.mean(pairs, axis=0).tolist()) for key, pairs in found.items()}
+def _covered(found: Bounds, truth: float) -> tuple[float, float]:
+    defined = ~np.isnan(found.values)
+    inside = (found.low <= truth + 1e-12) & (truth - 1e-12 <= found.high)
+    return float(inside[defined].mean()), float((found.high - found.low)[defined].mean())
+
+
+def _mean(centres: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The share above each x of normal scores around the centres."""
+    values, counts = np.unique(centres, return_counts=True)
+    return counts @ ndtr(values[:, None] - x) / counts.sum()
 
 
 def table(results: dict[World, dict[str, tuple[float, float]]]) -> list[str]:
@@ -159,8 +190,11 @@ def main() -> None:
     """Measure every world on all cores, print the table and write all figures beside the other results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=1000)
-    trials, began = parser.parse_args().trials, time.perf_counter()
-    worlds = [World(*design, auroc, kind) for kind in KINDS for design in DESIGNS for auroc in AUROCS]
+    parser.add_argument("--correlation", type=float, default=CORRELATION)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    given, began = parser.parse_args(), time.perf_counter()
+    trials, common = given.trials, {"correlation": given.correlation}
+    worlds = [World(*design, auroc, kind, **common) for kind in given.kinds for design in DESIGNS for auroc in AUROCS]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         results = dict(zip(worlds, pool.map(partial(measured, trials=trials), worlds), strict=True))
     print("\n".join(table(results)))

@@ -51,6 +51,7 @@ MEANINGS = {  # of keys that algorithms share
     "tracking": "moving average of u",
     "averaging": "moving average of the gradient",
     "pair_cap": "the most that a pair with an old u counts",
+    "clip": "the longest gradient of a step; longer ones are shortened",
     "privacy": "noise on shared scores: `{ bound = 2.0, noise = 4.0 }`",
     "centralised": "all rows in one place",
 }

@@ -36,6 +36,7 @@ MAY_IMPORT = {
     "config": {"algorithms", "data", "metrics", "numerics", "problems"},
     "runs": {"algorithms", "config", "data", "engines", "federation", "metrics", "problems", "report"},
     "deployment": {"algorithms", "config", "data", "engines", "federation", "metrics", "problems", "runs"},
+    "trials": {"algorithms", "config", "data", "metrics", "problems", "runs"},
     "reproductions": {"algorithms", "config", "data", "report", "runs"},
 }
 FILES = sorted(ROOT.rglob("*.py"))

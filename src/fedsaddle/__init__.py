@@ -45,7 +45,7 @@ _NAMES = {
     "data.describe": "describe",
     "data.federated": "FederatedData federate",
     "data.files.pictures": "pictures",
-    "data.files.tables": "from_file",
+    "data.files.tables": "from_file from_frame",
     "data.noise": "Noise",
     "data.sets.synthetic": "nonconvex_pl",
     "data.store": "Lazy Stacked",
@@ -78,6 +78,7 @@ _NAMES = {
     "problems.supervised": "Supervised shares",
     "runs.result": "Result",
     "runs.run": "run",
+    "trials.search": "Choice search",
 }
 # Modules that are public as a whole, by their last name: `fs.losses`.
 _MODULES = (
@@ -138,6 +139,7 @@ if TYPE_CHECKING:
     from fedsaddle.data.federated import federate as federate
     from fedsaddle.data.files.pictures import pictures as pictures
     from fedsaddle.data.files.tables import from_file as from_file
+    from fedsaddle.data.files.tables import from_frame as from_frame
     from fedsaddle.data.noise import Noise as Noise
     from fedsaddle.data.sets import sklearn_sets as sklearn_sets
     from fedsaddle.data.sets.synthetic import nonconvex_pl as nonconvex_pl
@@ -213,6 +215,8 @@ if TYPE_CHECKING:
     from fedsaddle.problems.supervised import shares as shares
     from fedsaddle.runs.result import Result as Result
     from fedsaddle.runs.run import run as run
+    from fedsaddle.trials.search import Choice as Choice
+    from fedsaddle.trials.search import search as search
 
 
 def __getattr__(name: str) -> Any:

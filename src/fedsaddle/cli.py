@@ -41,11 +41,28 @@ PositiveOption = Annotated[
 ImageOption = Annotated[
     str | None, typer.Option(help="Column with the path of an image, relative to the table.", show_default=False)
 ]
-TogetherOption = Annotated[
+PatientOption = Annotated[
     str | None,
     typer.Option(
-        help="Column (e.g. patient ID) whose rows stay on the same side of the train/test split.", show_default=False
+        "--patient",
+        "--together",
+        help="Column (e.g. patient ID) whose rows stay in one part of the split.",
+        show_default=False,
     ),
+]
+NumericOption = Annotated[
+    list[str] | None, typer.Option(help="Column of numbers; cells that are none become missing.", show_default=False)
+]
+CategoricalOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Column of categories, also where it looks like numbers.", show_default=False),
+]
+DropOption = Annotated[list[str] | None, typer.Option(help="Column to leave out.", show_default=False)]
+TestSiteOption = Annotated[
+    list[str] | None, typer.Option(help="Site to test on, and not to train on.", show_default=False)
+]
+AlgorithmOption = Annotated[
+    str | None, typer.Option(help="One algorithm instead of a choice, such as CODASCA.", show_default=False)
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
@@ -75,37 +92,102 @@ def run(
     site: SiteOption = None,
     label: LabelOption = None,
     positive: PositiveOption = None,
+    patient: PatientOption = None,
     image: ImageOption = None,
-    together: TogetherOption = None,
+    numeric: NumericOption = None,
+    categorical: CategoricalOption = None,
+    drop: DropOption = None,
+    aim: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            help="What counts: auroc (default), average-precision, partial-auroc, worst-site or accuracy.",
+            show_default=False,
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Time for the search, such as 90s, 2m or 1h; 3m by default.", show_default=False)
+    ] = None,
+    sensitivity: Annotated[
+        float | None,
+        typer.Option(help="Share of the positives that the threshold has to find.", show_default=False),
+    ] = None,
+    algorithm: AlgorithmOption = None,
+    test_site: TestSiteOption = None,
+    leave_one_site_out: Annotated[
+        bool, typer.Option("--leave-one-site-out", help="Also test each site on a model trained without it.")
+    ] = False,
+    seed: Annotated[int | None, typer.Option(help="Of the split and of all draws.", show_default=False)] = None,
 ) -> None:
     """Run a config: metrics, model, plots and checkpoints go to a folder.
 
-    A CSV or Parquet table with --site and --label trains for the AUROC and compares with FedAvg.
+    A table (CSV, Parquet, Excel) with --site and --label tries several ways to train, chooses on validation rows and
+    compares with FedAvg on test rows.
     """
     from fedsaddle.commands.run import run as go
-    from fedsaddle.commands.table_config import TABLES, TableConfig
+    from fedsaddle.commands.run import run_own_table
+    from fedsaddle.commands.table_config import TableConfig, is_table
 
-    table = config if config.suffix.lower() in TABLES else None
-    own_table = TableConfig.from_options(table, site, label, positive=positive, image=image, together=together)
+    own_table = TableConfig.from_options(
+        config if is_table(config) else None,
+        site,
+        label,
+        positive=positive,
+        patient=patient,
+        image=image,
+        numeric=numeric,
+        categorical=categorical,
+        drop=drop,
+        algorithm=algorithm,
+        test_sites=test_site,
+        seed=seed,
+    )
     changes = [*(set or []), *([f'engine.name="{engine}"'] if engine else [])]
-    raise typer.Exit(go(config, changes, out, resume, own_table))
+    wishes = {"for": aim, "budget": budget, "sensitivity": sensitivity, "leave_one_site_out": leave_one_site_out}
+    if own_table is None or algorithm is not None or changes:
+        refuse_search_options(wishes, "a search on your own table, without --algorithm, --set and --engine")
+        raise typer.Exit(go(config, changes, out, resume, own_table))
+    raise typer.Exit(run_own_table(own_table, wishes, out, resume))
+
+
+def refuse_search_options(wishes: dict[str, Any], what: str) -> None:
+    """Refuse options that have no effect."""
+    for key, value in wishes.items():
+        if value:
+            raise BadInput(f"--{key.replace('_', '-')}", value, f"is for {what}; leave it out")
 
 
 @app.command()
 def init(
     path: Annotated[Path, typer.Argument(help="File to write.", callback=_usable)] = Path("fedsaddle.toml"),
-    csv: Annotated[Path | None, typer.Option(help="Your own table, to train for the AUROC.", callback=_usable)] = None,
+    csv: Annotated[Path | None, typer.Option(help="Your own table.")] = None,
     site: SiteOption = None,
     label: LabelOption = None,
     positive: PositiveOption = None,
+    patient: PatientOption = None,
     image: ImageOption = None,
-    together: TogetherOption = None,
+    numeric: NumericOption = None,
+    categorical: CategoricalOption = None,
+    drop: DropOption = None,
+    algorithm: AlgorithmOption = None,
 ) -> None:
     """Write an example config with comments."""
     from fedsaddle.commands.init import init as go
     from fedsaddle.commands.table_config import TableConfig
 
-    go(path, TableConfig.from_options(csv, site, label, positive=positive, image=image, together=together))
+    table = TableConfig.from_options(
+        csv,
+        site,
+        label,
+        positive=positive,
+        patient=patient,
+        image=image,
+        numeric=numeric,
+        categorical=categorical,
+        drop=drop,
+        algorithm=algorithm,
+    )
+    go(path, table)
 
 
 @app.command("list")

@@ -81,7 +81,7 @@ DRAWS = {"local_steps": 1, "batch_size": B1, "second_batch_size": B2, "primal_st
 def test_fedx1_takes_a_step_along_the_gradient_of_all_pairs(engine, loss):
     """Pairs of all clients count alike, however uneven the clients are."""
     rows, problem = federation(), risks.auc(linear(), loss)
-    after = first_round(FedX1(problem=problem, **DRAWS), engine(rows, draw=Even))
+    after = first_round(FedX1(problem=problem, clip=math.inf, **DRAWS), engine(rows, draw=Even))
     w = problem.initial()
     torch.testing.assert_close(after.w, w - STEP * problem.gradient(w[None], whole(rows))[0], rtol=0, atol=1e-12)
 
@@ -97,7 +97,7 @@ EXACT = {
 @pytest.mark.parametrize("kind", EXACT)
 def test_fedx2_with_exact_u_takes_a_step_along_the_gradient_of_the_risk(engine, kind):
     rows, problem = federation(), EXACT[kind]()
-    algorithm = FedX2(problem=problem, averaging=1.0, pair_cap=math.inf, **DRAWS)
+    algorithm = FedX2(problem=problem, averaging=1.0, pair_cap=math.inf, clip=math.inf, **DRAWS)
     after = first_round(algorithm, engine(rows, draw=Even))
     w = problem.initial()
     torch.testing.assert_close(after.w, w - STEP * problem.gradient(w[None], whole(rows))[0], rtol=0, atol=1e-12)
@@ -119,7 +119,7 @@ def test_one_client_with_a_full_buffer_is_the_centralised_method(kind):
     draws = DRAWS | {"batch_size": ups, "second_batch_size": downs}
     make = FedX1 if kind == "linear" else FedX2
     options = {} if kind == "linear" else {"averaging": 0.3, "tracking": 0.6}
-    caps = {} if kind == "linear" else {"pair_cap": math.inf}
+    caps = {"clip": math.inf} if kind == "linear" else {"pair_cap": math.inf, "clip": math.inf}
     ours = first_round(make(problem=problem, **draws, **options, **caps), Serial(one, draw=Full))
     reference = LocalPair(problem=problem, centralised=True, **draws, **options)
     theirs = first_round(reference, Serial(one, draw=Full))

@@ -66,7 +66,7 @@ def test_the_world_has_clients_with_one_label_only():
 @cases
 @engines
 def test_fedx1(case, engine):
-    algorithm = FedX1(problem=auc(linear()), **options(case))
+    algorithm = FedX1(problem=auc(linear()), clip=math.inf, **options(case))
     states = play(algorithm, ENGINES[engine](ROWS, seed=SEED), ROUNDS, seed=SEED)[1:]
     w = algorithm.problem.initial().numpy().copy()
     box = fedx1(PairWorld(ROWS, 2, SEED), w, ROUNDS, case["m"], K, B, STEP, case["tau"], case["sharing"])
@@ -77,14 +77,15 @@ def test_fedx1(case, engine):
 @engines
 @pytest.mark.parametrize(
     ("gamma", "beta", "temperature", "step", "cap"),
-    [(0.6, 0.3, 20.0, STEP, math.inf), (1.0, 1.0, 2.0, 0.02, None), (0.5, 0.2, 1.0, 0.02, 3.0)],
+    [(0.6, 0.3, 20.0, STEP, math.inf), (1.0, 1.0, 2.0, 0.02, 2.0), (0.5, 0.2, 1.0, 0.02, 3.0)],
 )
 def test_fedx2(case, engine, gamma, beta, temperature, step, cap):
+    limits = {"pair_cap": cap, "clip": math.inf}
     problem = partial_auc(linear(), temperature=temperature)
-    algorithm = FedX2(problem=problem, tracking=gamma, averaging=beta, pair_cap=cap, **options(case, step))
+    algorithm = FedX2(problem=problem, tracking=gamma, averaging=beta, **limits, **options(case, step))
     states = play(algorithm, ENGINES[engine](ROWS, seed=SEED), ROUNDS, seed=SEED)[1:]
     w = problem.initial().numpy().copy()
-    rest = (case["tau"], case["sharing"], gamma, beta, temperature, B[1] / gamma if cap is None else cap)
+    rest = (case["tau"], case["sharing"], gamma, beta, temperature, cap)
     world = PairWorld(ROWS, 2, SEED)
     box = fedx2(world, w, ROUNDS, case["m"], K, B, step, *rest)
     assert world.capped == (cap != math.inf), "infinity is the box as it is printed; else the cap must matter"

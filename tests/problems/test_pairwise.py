@@ -294,6 +294,8 @@ BAD_HYPERPARAMETERS = [
     ("FedX2", "tracking", 0.0),
     ("FedX2", "averaging", 1.1),
     ("FedX2", "averaging", None),
+    ("FedX1", "clip", 0.0),
+    ("FedX2", "clip", None),
     ("FedX2", "pair_cap", 0.0),
     ("FedX2", "pair_cap", math.nan),
     ("Local Pair", "tracking", "0.9"),

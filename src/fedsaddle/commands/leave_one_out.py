@@ -24,10 +24,9 @@ from fedsaddle.metrics.calibration import Platt
 from fedsaddle.metrics.ranking import Ranking, difference, rank
 from fedsaddle.report import roc
 from fedsaddle.runs.run import run
-from fedsaddle.search.aims import aim_of
-from fedsaddle.search.candidates import EVALUATIONS, FEDAVG, PATIENCE
-from fedsaddle.search.search import Choice, Interrupted, Model
-from fedsaddle.search.trial import features_of, ranked
+from fedsaddle.trials.candidates import FEDAVG
+from fedsaddle.trials.search import Choice, Interrupted, Model
+from fedsaddle.trials.trial import features_of, ranked
 
 Floats = NDArray[np.float64]
 FILE = "leave-one-site-out.csv"
@@ -81,7 +80,9 @@ def leave_one_site_out(
     if table.test_sites:
         raise BadInput("--leave-one-site-out", True, "tests every site; leave out --test-site")
     names = np.unique(dataset.train.columns[table.site]).tolist()
-    models = {choice.name: choice.chosen} | ({} if choice.name == FEDAVG else {FEDAVG: choice.fedavg})
+    ours = choice.chosen if choice.chosen.trial.candidate.start is None else choice.default
+    first = ours.trial.candidate.name
+    models = {first: ours} | ({} if first == FEDAVG else {FEDAVG: choice.fedavg})
     parts: list[dict[str, tuple[Floats, Floats]]] = []
     datas: list[FederatedData] = []
     for done, site in enumerate(names):
@@ -90,7 +91,7 @@ def leave_one_site_out(
             raise Interrupted("interrupted; the search is kept. Continue with --resume")
         data = replace(table, test_sites=(site,)).federated(dataset)
         datas.append(data)
-        parts.append({name: _without(data, model, choice.aim) for name, model in models.items()})
+        parts.append({name: _without(data, model) for name, model in models.items()})
     labels = np.concatenate([_test(d)[0] for d in datas])
     sizes = [len(_test(d)[0]) for d in datas]
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -106,8 +107,8 @@ def leave_one_site_out(
         np.concatenate([_test(d)[1] for d in datas]),
         tuple(site for site, n in zip(names, sizes, strict=True) for _ in range(n)),
         labels,
-        rankings[choice.name].scores,
-        np.concatenate([part[choice.name][1] for part in parts]),
+        rankings[first].scores,
+        np.concatenate([part[first][1] for part in parts]),
     )
 
 
@@ -119,7 +120,7 @@ def _test(data: FederatedData) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return data.test.y.numpy()[first:], data.test_rows[first:]
 
 
-def _without(data: FederatedData, model: Model, aim: str) -> tuple[Floats, Floats]:
+def _without(data: FederatedData, model: Model) -> tuple[Floats, Floats]:
     """Scores and probabilities of the site that is left out."""
     candidate, trial = model.trial.candidate, model.trial
     own = features_of(data, candidate)
@@ -130,9 +131,7 @@ def _without(data: FederatedData, model: Model, aim: str) -> tuple[Floats, Float
         own.without_test(),
         candidate.rounds,
         seed=trial.seed,
-        evaluate_every=max(1, candidate.rounds // EVALUATIONS),
-        select=aim_of(aim).select,
-        patience=PATIENCE,
+        evaluate_every=candidate.rounds,
         warn=lambda text: None,
     )
     assert own.validation is not None

@@ -1,4 +1,4 @@
-"""Write load_model.py beside a trained model: plain PyTorch that encodes new rows, scores them and gives probabilities."""
+"""Write load_model.py beside a trained model: plain PyTorch that encodes and scores new rows."""
 
 from __future__ import annotations
 

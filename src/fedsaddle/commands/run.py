@@ -50,6 +50,17 @@ def run(path: Path, changes: list[str], out: Path | None, resume: bool, table: T
         return Simulation(config, built, folder, resume, interruption, table_config=text).go()
 
 
+def run_own_table(table: TableConfig, wishes: dict[str, Any], out: Path | None, resume: bool) -> int:
+    """Search among candidates on your own table; return the exit code."""
+    from fedsaddle.commands.run_table import SearchOptions, run_table, seconds_of
+
+    given = {k: v for k, v in wishes.items() if v is not None}
+    if "budget" in given:
+        given["budget"] = seconds_of(given["budget"])
+    names = {"for": "aim", "leave_one_site_out": "leave_one_out"}
+    return run_table(table, SearchOptions(**{names.get(k, k): v for k, v in given.items()}), out, resume)
+
+
 def _run_at_sites(config: Config, path: Path, out: Path, resume: bool, table: TableConfig | None) -> int:
     from fedsaddle.commands.run_deployed import run_deployed
 

@@ -1,10 +1,11 @@
-"""`fedsaddle run patients.csv`: choose among candidates on validation rows, look at the test rows once, write it all."""
+"""`fedsaddle run patients.csv`: choose on validation rows, look at the test rows once, write it all."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -14,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from fedsaddle.arguments import number
 from fedsaddle.atomic import write_atomically, write_json
 from fedsaddle.commands.leave_one_out import LeftOut, leave_one_site_out
 from fedsaddle.commands.model_loader import write_loader
+from fedsaddle.commands.search_progress import SearchProgress
 from fedsaddle.commands.table_config import TableConfig
 from fedsaddle.config.build import build_algorithm
 from fedsaddle.csv_cells import safe_cell
@@ -29,16 +32,15 @@ from fedsaddle.metrics.calibration import Platt, Threshold, calibration_figures
 from fedsaddle.metrics.evaluation import evaluate
 from fedsaddle.metrics.ranking import Ranking, difference, rank
 from fedsaddle.report import plots, roc
-from fedsaddle.report.search_progress import SearchProgress
 from fedsaddle.report.tables import choice_table, console
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.interruption import Interruption
 from fedsaddle.runs.lock import only_writer
 from fedsaddle.runs.stored import read_object
-from fedsaddle.search.aims import Rows, aim_of, worst_site
-from fedsaddle.search.candidates import FEDAVG
-from fedsaddle.search.search import Choice, Model, search, write_trials
 from fedsaddle.shown import visible
+from fedsaddle.trials.aims import Rows, aim_of, worst_site
+from fedsaddle.trials.candidates import FEDAVG
+from fedsaddle.trials.search import Choice, Model, search, write_trials
 from fedsaddle.writable import make_folder, require_folder
 
 Floats = NDArray[np.float64]
@@ -55,11 +57,26 @@ class SearchOptions:
     leave_one_out: bool = False
 
 
+def seconds_of(text: str) -> float:
+    """A time such as 90s, 2m or 1.5h; a plain number is seconds.
+
+    Example:
+        >>> seconds_of("2m")
+        120.0
+    """
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([smh]?)\s*", text)
+    if found is None or float(found[1]) == 0:
+        raise BadInput("--budget", text, "give a time such as 90s, 2m or 1h")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+
+
 def run_table(table: TableConfig, options: SearchOptions, out: Path | None, resume: bool) -> int:
     """Search, evaluate, write and print; return the exit code."""
     folder = RunFolder(out or Path("runs") / table.table.name.removesuffix(".gz").rsplit(".", 1)[0])
     require_folder("out", folder.path)
     aim_of(options.aim)
+    if options.sensitivity is not None:
+        number("--sensitivity", options.sensitivity, above=0, most=1)
     settings = _settings(table, options)
     _check_folder(folder, settings, resume)
     errors = Console(stderr=True)
@@ -103,7 +120,9 @@ def _check_folder(folder: RunFolder, settings: Record, resume: bool) -> None:
             raise BadInput("out", str(folder.path), "holds a run already; resume it, or choose another folder")
         return
     if not path.exists():
-        raise BadInput("--resume", True, f"there is no search in {visible(folder.path)}; leave out --resume to start one")
+        raise BadInput(
+            "--resume", True, f"there is no search in {visible(folder.path)}; leave out --resume to start one"
+        )
     stored = read_object(path)
     for key, value in settings.items():
         if stored.get(key) != value:
@@ -199,7 +218,9 @@ class Finished:
         trial = self.choice.chosen.trial
         history = RunFolder(trial.folder / trial.name).history()
         self.folder.begin(history)
-        self.folder.write_config({**_settings(self.table, self.options), "trial": trial.config().model_dump(mode="json")})
+        self.folder.write_config(
+            {**_settings(self.table, self.options), "trial": trial.config().model_dump(mode="json")}
+        )
         self._draw(history)
         self.folder.write_summary(summary)
         self._print(summary)

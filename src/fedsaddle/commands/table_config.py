@@ -63,10 +63,10 @@ PROBLEMS = {
     "pairwise": 'name = "pairwise"\nrisk = "auc"\nloss = "logistic"',
 }
 STEPS = {  # of the algorithms whose steps may not follow a cosine
-    "CODA": '{{ name = "geometric", first = {step}, factor = 0.3 }}\nstage_rounds = 30                # then the step falls',
+    "CODA": '{{ name = "geometric", first = {step}, factor = 0.3 }}\nstage_rounds = 30  # then the step falls',
     "constant": "{step}",
 }
-STEPS |= {name: STEPS["CODA"] for name in ("CODA+", "CODASCA", "NPA")}
+STEPS |= dict.fromkeys(("CODA+", "CODASCA", "NPA"), STEPS["CODA"])
 
 
 @dataclass(frozen=True)
@@ -87,15 +87,15 @@ class TableConfig:
     seed: int = 0
 
     @classmethod
-    def from_options(
-        cls, table: Path | None, site: str | None, label: str | None, **others: Any
-    ) -> TableConfig | None:
+    def from_options(cls, table: Path | None, site: str | None, label: str | None, **others: Any) -> TableConfig | None:
         """Build it from the options of the command line; None without a table."""
         if table is None:
             for key, value in {"site": site, "label": label, **others}.items():
                 if value:
                     name = f"--{key.replace('_', '-').removesuffix('s')}"
-                    raise BadInput(name, value, "needs your own table, such as patients.csv; leave it out, or name a table")
+                    raise BadInput(
+                        name, value, "needs your own table, such as patients.csv; leave it out, or name a table"
+                    )
             return None
         for key, value in (("site", site), ("label", label)):
             if value is None:
@@ -103,7 +103,7 @@ class TableConfig:
                 raise BadInput(f"--{key}", None, remedy)
         assert site is not None
         assert label is not None
-        given = {k: tuple(v) if isinstance(v, list) else v for k, v in others.items() if v is not None}
+        given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in others.items() if v is not None}
         found = cls(table, site, label, **given)
         if found.algorithm is not None:
             entry(ALGORITHMS, "--algorithm", found.algorithm)
@@ -141,7 +141,7 @@ class TableConfig:
             )
 
     def to_toml(self) -> str:
-        """A config with one algorithm, by default FedAvg with momentum; reads the table, so that errors are reported now."""
+        """A config with one algorithm, by default FedAvgM; reads the table, so that errors are reported now."""
         data = self.dataset()
         name = self.algorithm or "FedAvgM"
         kind = entry(ALGORITHMS, "--algorithm", name).kind
@@ -178,7 +178,9 @@ class TableConfig:
             data="\n".join(lines),
             test_share=0.0 if self.test_sites else TEST_SHARE,
             validation_share=round(VALIDATION_SHARE / (1 - TEST_SHARE), 3) if self.test_sites else VALIDATION_SHARE,
-            treatment="" if self.image else "site_intercept = true            # a linear model has an intercept for each site\n",
+            treatment=""
+            if self.image
+            else "site_intercept = true            # a linear model has an intercept for each site\n",
             site=toml_string(self.site),
             model='name = "logistic"                # or "mlp" with hidden = [32]'
             if self.image is None
@@ -209,6 +211,11 @@ class TableConfig:
             raise BadInput("--label", self.label, remedy)
         named = [c for c in classes if c.strip().lower() in POSITIVE]
         return named[0] if len(named) == 1 else classes[int(np.argmin(counts))]
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file is a table, by its name; it may be packed with gzip."""
+    return Path(path.name.lower().removesuffix(".gz")).suffix in TABLES
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from fedsaddle.problems.models.warm_start import trained_tensors, warm_started
 from fedsaddle.problems.protocols import Problem
 
 FACTS = ("facts", "model_for")  # arguments of `from_data` that are not options
+START = ("start_from", "head")  # options of every model
 
 
 @dataclass
@@ -31,16 +32,21 @@ class NamedModel:
     arguments: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, scores: int) -> nn.Module:
-        """Build the model; with `start_from`, load the weights of an earlier run."""
+        """Build the model; with `start_from`, load the weights of an earlier run (all but a `fresh` head)."""
         known = entry(MODELS, "model.name", self.section.name)
         module, _, name = known.shapes.partition(":")
         shapes: dict[str, int] = getattr(import_module(module), name)(self.facts, scores)
-        options = {k: v for k, v in self.section.options().items() if k != "start_from"}
-        make, trained = known.load(), self.section.options().get("start_from")
+        given = self.section.options()
+        options = {k: v for k, v in given.items() if k not in START}
+        make, trained, head = known.load(), given.get("start_from"), given.get("head")
         with within("model"):
+            if head is not None and trained is None:
+                raise BadInput("head", head, "is for a model that starts from a trained one; give start_from as well")
             self.arguments = {**shapes, **arguments_of("model", make, options, built=shapes)}
             made: nn.Module = make(**self.arguments)
-            return made if trained is None else warm_started(made, trained_tensors(str(trained)))
+            if trained is None:
+                return made
+            return warm_started(made, trained_tensors(str(trained)), "auto" if head is None else head)
 
 
 def build_problem(config: Config, data: FederatedData) -> tuple[Problem, NamedModel]:

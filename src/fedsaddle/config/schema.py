@@ -39,9 +39,7 @@ class DataSection(NamedSection):
     # the end only; 0: none
     validation_share: float = Field(0.0, ge=0, lt=1)
     test_clients: list[str] = []  # clients whose rows are all for the test: nobody trains on them
-    stratify: bool = (
-        False  # hold out these shares of each class of each client, so that rare positives are in all parts
-    )
+    stratify: bool = False  # hold out these shares of each class of each client, rounded up or down at random
     # share of the second class in every minibatch, for data of two classes; rows are weighed back, so that the
     # objective stays the same; none: as they come
     positives_per_batch: float | None = Field(None, gt=0, lt=1)

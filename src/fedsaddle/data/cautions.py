@@ -1,4 +1,4 @@
-"""What to say before training: sites with few positives, other units at a site, tiny sites, too little to learn from."""
+"""What to say before training: sites with few positives, other units at a site, tiny sites, few rows."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _other_units(seen: SitesSeen) -> list[str]:
 
 
 def _far(means: NDArray[Any], sizes: Ints) -> list[int]:
-    """Sites whose mean is far out, beyond the spread of the sites and what chance explains (features have deviation 1)."""
+    """Sites whose mean is far out, beyond their spread and what chance explains (features have deviation 1)."""
     centre = float(np.median(means))
     spread = 1.4826 * float(np.median(np.abs(means - centre)))
     away = np.abs(means - centre)

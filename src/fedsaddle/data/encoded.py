@@ -1,4 +1,4 @@
-"""How a feature of the model is made from a column of a table: the same for every site, and for rows that come later."""
+"""How a feature of the model is made from a column of a table: the same for every site and for later rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Kind = Literal["number", "hinge", "missing", "category", "other", "site"]
 class Encoded:
     """One feature.
 
-    - number: `(v - mean) / std`, cut to [-clip, clip], where v is the cell, or `fill` where it is missing, or with `log`
+    - number: `(v - mean) / std`, cut to [-clip, clip]; v is the cell, or `fill` where it is missing, or with `log`
       sign(v) log(1 + |v|) of it.
     - hinge: max(0, number - knot).
     - missing: 1 where the cell is missing, else 0.

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from fedsaddle.arguments import flag, instance, number, whole
+from fedsaddle.data.encoded import Encoded
 from fedsaddle.data.hold_out import HeldOut, check_shares, hold_out
 from fedsaddle.data.splits.partition import Parts
 from fedsaddle.data.splits.protocols import PreparesData, Split
 from fedsaddle.data.store import Ints, Stacked
-from fedsaddle.data.encoded import Encoded
 from fedsaddle.data.table import ROW, Array, Dataset, Table
 from fedsaddle.errors import BadInput
 

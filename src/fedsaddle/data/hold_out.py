@@ -46,7 +46,7 @@ def hold_out(
     are values of `together`, are test rows.
 
     >>> [part[0].tolist() for part in hold_out([np.arange(5)], 0.2, seed=0, validation_share=0.4)]
-    [[0, 4], [1, 2], [3]]
+    [[0, 1], [2, 3], [4]]
     """
     check_shares(test_share, validation_share)
     rows, client = np.concatenate(parts), _codes([len(part) for part in parts])

@@ -1,6 +1,6 @@
 """From scores to decisions: probabilities by Platt's method, and thresholds, both from validation rows.
 
-Sites can agree on them by sums: Platt's two numbers need gradients of a log loss in two numbers, a threshold needs counts.
+Sites can agree on them by sums: Platt's method needs gradients in two numbers, a threshold needs counts.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def differences(
     """The interval of each group's difference of two models on the same rows, from the paired variance.
 
     To the variance 1 / 2b³ + 1 / pairs² is added, as if one unit and one pair more had been seen on which the models
-    differ, with b as above and b - 1 degrees of freedom. The width is 0 only if the `ranks` of both models are the same.
+    differ, with b as above and b - 1 degrees of freedom. The width is 0 only if the `ranks` of both are the same.
     """
     excess = np.zeros_like(ours.excess) if excess is None else excess
     values, influence = ours.values - theirs.values, ours.influence - theirs.influence

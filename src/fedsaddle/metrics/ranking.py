@@ -139,7 +139,7 @@ def rank(
     Example:
         >>> found = rank([0.9, 0.2, 0.8, 0.6], [1, 0, 1, 0], [0, 2, 4], ("a", "b"))
         >>> print(found.pooled.auroc, found.clients[0].why_not)
-        1.0000 [0.051, 1.000] fewer than 5 positives
+        1.0000 [0.012, 1.000] fewer than 5 positives
     """
     s, positive = checked_rows(scores, labels)
     ends, unit = check_offsets(offsets, len(s), len(names)), _numbers(units, len(s))

@@ -19,7 +19,7 @@ from fedsaddle.errors import BadInput
 
 
 class RatioCaps(NamedTuple):
-    """Logs of what a pair may be worth beside its sample's mean, and a sample beside the mean of all.
+    """Logs of what a sample may be worth beside the mean of all, and a pair beside its sample's mean.
 
     Beside exact means these are |S2| and |S1|; means that are out of date would let a few pairs be worth far more.
     """
@@ -114,9 +114,9 @@ class Ratio(Plain):
         return -u[..., 0] / (u[..., 1] + self.floor)
 
     def factors(self, u: Tensor, L: Tensor, scale: Tensor | None = None, caps: RatioCaps = NO_CAPS) -> Tensor:
-        """`(-1 / u₂, u₁ / u₂²)`."""
-        below = u[..., 1] + self.floor
-        return torch.stack([-1 / below, u[..., 0] / below.square()], -1).unsqueeze(2).expand_as(L)
+        """`(-1 / u₂, u₁ / u₂²)`; u₂, the mean of ℓ, is at least what this pair alone makes of it."""
+        below = torch.maximum(u[..., None, 1] + self.floor, L[..., 1] * math.exp(-caps.pair))
+        return torch.stack([-1 / below, u[..., None, 0] / below.square()], -1)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -22,7 +23,8 @@ from fedsaddle.problems.scored import in_blocks, pooled_auroc
 class Supervised(MinimisationProblem):
     """`f_i(w) = mean over rows of loss(model_w(x), y) + (l2 / 2) |w|^2`, for any `nn.Module`.
 
-    The module gives the starting vector and the shapes; its own parameters are never changed.
+    The module gives the starting vector and the shapes; its own parameters are never changed. With `l2_biases=False`,
+    parameters with a single axis (biases, scales) have no penalty.
 
     Example:
         >>> import fedsaddle as fs
@@ -34,14 +36,18 @@ class Supervised(MinimisationProblem):
     loss: Loss = field(default_factory=CrossEntropy)
     l2: float = 0.0
     compiled: bool = False  # compile the gradient of a cohort: worth it for long runs of unusual models
+    l2_biases: bool = True  # whether the penalty is on biases too
     flat: FlatModel = field(init=False, repr=False, compare=False)
+    _free: Tensor | None = field(init=False, repr=False, compare=False)  # places of what has no penalty
     _gradient_of: Callable[[Tensor, Batch], tuple[Tensor, Tensor | None]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_loss("loss", self.loss)
         number("l2", self.l2, least=0)
         flag("compiled", self.compiled)
+        flag("l2_biases", self.l2_biases)
         object.__setattr__(self, "flat", FlatModel(self.model, statistics=not self.compiled))
+        object.__setattr__(self, "_free", None if self.l2_biases or not self.l2 else _single_axis(self.flat))
         object.__setattr__(self, "_gradient_of", torch.compile(self._gradient) if self.compiled else self._gradient)
 
     @classmethod
@@ -53,8 +59,14 @@ class Supervised(MinimisationProblem):
         loss: Loss | None = None,
         l2: float = 0.0,
         compiled: bool = False,
+        l2_biases: bool = True,
+        from_base_rate: bool = False,
     ) -> Supervised:
-        """The problem for data of that kind; by default with cross-entropy."""
+        """The problem for data of that kind; by default with cross-entropy.
+
+        With `from_base_rate`, a model with one score starts from the log odds of the second class among all training
+        rows, which are agreed by counts: then sites need not learn it, each at its own pace.
+        """
         loss = CrossEntropy() if loss is None else loss
         name, scores = loss.name, loss.scores(len(facts.classes))
         if bool(facts.classes) == (scores is None):
@@ -62,7 +74,10 @@ class Supervised(MinimisationProblem):
             raise BadInput("problem.loss", name, f"the data are for loss = {fits!r}")
         if scores == 1:
             facts.need_two_classes("problem.loss", name, "; use cross-entropy")
-        return cls(model_for(scores or 1), loss, l2, compiled)
+        model = model_for(scores or 1)
+        if from_base_rate and scores == 1:
+            start_from_base_rate_(model, facts.counts)
+        return cls(model, loss, l2, compiled, l2_biases)
 
     @property
     def dimension(self) -> int:
@@ -82,7 +97,10 @@ class Supervised(MinimisationProblem):
         """Mean loss of each client's batch, with the penalty."""
         values = self.loss.value(self.flat.scores(w, batch.x), batch.y)
         mean = (values * shares(values, batch)).sum(1)
-        return mean + self.l2 / 2 * w.square().sum(-1) if self.l2 else mean
+        if not self.l2:
+            return mean
+        squares = w.square().sum(-1) if self._free is None else w.square().sum(-1) - w[:, self._free].square().sum(-1)
+        return mean + self.l2 / 2 * squares
 
     def gradient(self, w: Tensor, batch: Batch) -> Tensor:
         """Its gradient, through the slope of the loss in the scores."""
@@ -94,14 +112,21 @@ class Supervised(MinimisationProblem):
         if chain is None or len(w) == 1 or self.compiled or not chain.fits(batch.x):
             g, statistics = self._gradient_of(w, batch)
             return self.flat.settle_(w.sub_(g, alpha=step), statistics)
+        free = None if self._free is None else w[:, self._free]
         chain.descend_(w, batch.x, lambda scores: self._slope(scores, batch), step, 1 - step * self.l2)
+        if free is not None:
+            w[:, self._free] += step * self.l2 * free
         return w
 
     def _gradient(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """The gradient, and BatchNorm's new statistics."""
         scores, pull, statistics = self.flat.pullback(w, batch.x)
         g = pull(self._slope(scores, batch))
-        return g.add_(w, alpha=self.l2) if self.l2 else g, statistics
+        if self.l2:
+            g.add_(w, alpha=self.l2)
+            if self._free is not None:
+                g[:, self._free] -= self.l2 * w[:, self._free]
+        return g, statistics
 
     def _slope(self, scores: Tensor, batch: Batch) -> Tensor:
         """Of each client's mean loss in its scores."""
@@ -135,6 +160,25 @@ class Supervised(MinimisationProblem):
     def module(self, w: Tensor) -> nn.Module:
         """A copy of the model that carries the parameters `w`."""
         return self.flat.module_with(w)
+
+
+def start_from_base_rate_(model: nn.Module, counts: Sequence[int]) -> None:
+    """Set the bias of the last linear layer to the log odds of the second class."""
+    last = next((part for part in reversed([*model.modules()]) if isinstance(part, nn.Linear)), None)
+    if last is not None and last.bias is not None and len(counts) == 2 and min(counts) > 0:
+        with torch.no_grad():
+            last.bias.fill_(math.log(counts[1] / counts[0]))
+
+
+def _single_axis(flat: FlatModel) -> Tensor:
+    """The places of parameters with a single axis."""
+    found, first = [], 0
+    for shape in flat.shapes.values():
+        size = shape.numel()
+        if len(shape) < 2:
+            found.append(torch.arange(first, first + size))
+        first += size
+    return torch.cat(found) if found else torch.zeros(0, dtype=torch.int64)
 
 
 def shares(like: Tensor, batch: Batch) -> Tensor | float:

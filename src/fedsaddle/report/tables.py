@@ -62,6 +62,52 @@ def one_run(summary: Summary) -> Table:
     return table
 
 
+FIGURES = {
+    "auroc": "AUROC, pooled",
+    "within_site_auroc": "AUROC, within sites",
+    "average_precision": "average precision",
+    "partial_auroc": "partial AUROC, FPR <= 0.3",
+    "worst_site_loss": "worst site's log loss",
+    "accuracy": "accuracy",
+}
+
+
+def choice_table(summary: Summary) -> Table:
+    """The result of a search on the test rows: the choice, FedAvg tuned alike, and their difference."""
+    threshold, rows = summary["threshold"], summary["rows"]
+    caption = [
+        f"chosen for {summary['aim']}: {cell(summary['choice'])}",
+        cell(summary["reason"]),
+        f"probability >= {threshold['probability']:.3f} ({threshold['reason']}): "
+        + ", ".join(f"{k.replace('_', ' ')} {v:.3g}" for k, v in threshold["test"].items() if v is not None),
+        f"{rows['train']['rows']:,} training, {rows['validation']['rows']:,} validation, {rows['test']['rows']:,} test "
+        f"rows ({rows['test']['positives']:,} positive); {summary['trials']} trials in {summary['seconds']:.0f} s",
+    ]
+    table = Table(
+        title="test rows, with 95 % intervals",
+        caption="\n".join(caption),
+        title_justify="left",
+        caption_justify="left",
+    )
+    table.add_column("")
+    for head in ("the choice", "FedAvg, tuned alike", "difference"):
+        table.add_column(head, justify="right")
+    pooled = summary["pooled"]
+    for key, name in FIGURES.items():
+        cells = [_figure(pooled[side].get(key)) for side in ("choice", "FedAvg")]
+        table.add_row(name, *cells, _figure(pooled["difference"].get(key), sign="+"))
+    return table
+
+
+def _figure(figure: Mapping[str, Any] | None, sign: str = "") -> str:
+    """A figure and its interval."""
+    if figure is None:
+        return ""
+    value = f"{figure['value']:{sign}.4f}"
+    low_high = figure.get("interval")
+    return value if low_high is None else f"{value} [{low_high[0]:{sign}.3f}, {low_high[1]:{sign}.3f}]"
+
+
 def _with_errors(pooled: Mapping[str, float]) -> list[str]:
     """Pooled measures as text, with ± their error bound where they have one."""
     texts = []

@@ -132,6 +132,10 @@ TUNED: dict[str, dict[str, Tuned]] = {
 }
 
 
+UNLIMITED = 1e30  # infinity, as a file of JSON can hold it
+AS_PUBLISHED = {"FedX1": {"clip": UNLIMITED}, "FedX2": {"clip": UNLIMITED, "pair_cap": BATCH / 0.9}}  # as it was tuned
+
+
 def fedx_for(risk: Options) -> str:
     """The algorithm for a risk: FedX1 where f is linear, else FedX2."""
     return "FedX1" if risk["risk"] == "auc" else "FedX2"
@@ -182,6 +186,8 @@ def line(task: str, method: str, tuned: Tuned | None = None, rounds: int = ROUND
         problem, problem_options = "auc", {}
         geometric = {"name": "geometric", "first": η, "factor": 0.1}  # from stage to stage
         options |= {"batch_size": 2 * BATCH, "primal_step": geometric, "stage_rounds": first}
+    elif method == fedx_for(risk):
+        options |= AS_PUBLISHED[method]
     return Line(
         label(task, method),
         algorithm,

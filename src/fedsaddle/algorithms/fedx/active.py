@@ -6,6 +6,7 @@ that came from elsewhere, is in `buffers`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from fedsaddle.algorithms.hyperparameters import MOST_ROWS, check_local, check_problem
 from fedsaddle.arguments import whole
 from fedsaddle.federation.clients import Batch, Site
+from fedsaddle.numerics.flat import shrink_
 from fedsaddle.numerics.schedules import Step, check_step
 from fedsaddle.problems.pair_losses import WeightedScores
 from fedsaddle.problems.protocols import PairwiseProblem
@@ -80,21 +82,29 @@ def draw(how: Pairing, site: Site, k: int, fresh: Sequence[int] = ()) -> tuple[T
     return site.minibatches(k, draws + [(n, FRESH + side, labels[side]) for side, n in enumerate(fresh)])
 
 
+Pull = Callable[[Tensor, float, float, Tensor, Tensor], None]  # into, keep, gain, slope1, slope2
+
+
 class ActiveScores(NamedTuple):
     """One pass of the model over all rows of a step."""
 
     of: list[WeightedScores]  # of each batch
-    pull_: Callable[[Tensor, float, float, Tensor, Tensor], None]  # into, keep, gain, slope1, slope2
+    pull_: Pull
     statistics: Tensor | None  # BatchNorm's
 
 
 def score(
-    risk: PairwiseProblem, w: Tensor, x: Tensor, batches: Sequence[Batch], weights: tuple[Tensor, Tensor]
+    risk: PairwiseProblem,
+    w: Tensor,
+    x: Tensor,
+    batches: Sequence[Batch],
+    weights: tuple[Tensor, Tensor],
+    longest: float = math.inf,
 ) -> ActiveScores:
     """h(w, z) of each batch, in turn of S1 and of S2; only the first two of them have gradients.
 
     `pull_(into, keep, gain, slope1, slope2)` is `into ← keep into + gain (slope1 ∇h(w; z1) + slope2 ∇h(w; z2))`,
-    without a gradient in between; `into` may be `w`.
+    without a gradient in between; `into` may be `w`. A gradient that is longer than `longest` is made as long as that.
     """
     sizes = [z.y.shape[1] for z in batches]
     h, write_, statistics = risk.pushforward(w, x, sum(sizes[2:]))
@@ -105,4 +115,17 @@ def score(
         slope = torch.cat([slope1, slope2], 1)
         write_(slope.view(*slope.shape[:2], *h.shape[2:]), into, keep, gain)
 
-    return ActiveScores(of, pull_, statistics)
+    return ActiveScores(of, pull_ if longest == math.inf else _shortened(pull_, w, longest), statistics)
+
+
+def _shortened(pull_: Pull, like: Tensor, longest: float) -> Pull:
+    """The same with a gradient of at most that norm at each client: its direction stays."""
+
+    def shorter_(into: Tensor, keep: float, gain: float, slope1: Tensor, slope2: Tensor) -> None:
+        g = torch.zeros_like(like)
+        pull_(g, 0.0, 1.0, slope1, slope2)
+        norm = g.norm(dim=1, keepdim=True, dtype=torch.float64)  # in single precision a square would overflow first
+        g *= (longest / norm.clamp_min(1e-300)).clamp_max(1.0).to(g.dtype)
+        shrink_(into, keep).add_(g, alpha=gain)
+
+    return shorter_

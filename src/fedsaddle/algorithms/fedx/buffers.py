@@ -27,7 +27,7 @@ from fedsaddle.algorithms.fedx.active import (
     set_sizes,
 )
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
-from fedsaddle.arguments import choice, instance, whole
+from fedsaddle.arguments import choice, instance, number, whole
 from fedsaddle.errors import BadInput, NobodyAnswered
 from fedsaddle.federation.clients import Batch, Clients, Site, Task
 from fedsaddle.federation.records import Averaged, Pooled
@@ -44,6 +44,8 @@ class SharingScores(Pairing, Protocol):
     def sharing(self) -> str: ...  # noqa: D102
     @property
     def privacy(self) -> ScorePrivacy | None: ...  # noqa: D102
+    @property
+    def clip(self) -> float: ...  # noqa: D102
 
 
 def check_sharing(how: SharingScores) -> None:
@@ -51,6 +53,7 @@ def check_sharing(how: SharingScores) -> None:
     check(how)
     whole("buffer_rounds", how.buffer_rounds)
     choice("sharing", how.sharing, ("all", "sub-sampled"))
+    number("clip", how.clip, above=0, infinite=True)
     if how.privacy is not None:
         instance("privacy", how.privacy, ScorePrivacy, "give fs.ScorePrivacy(bound=2.0, noise=4.0), or None")
 

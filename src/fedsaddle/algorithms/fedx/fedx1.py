@@ -73,7 +73,9 @@ class FedX1:
 
     **Deviations from the paper**: eqs. (4) and (5) rule where line 12 swaps the buffers; in the weights of shared
     scores N counts the clients that have such rows, as the others send none; the server keeps the last τ rounds, so
-    that a client that was away sees what the others see; scores may be sub-sampled, as the text allows, or noised.
+    that a client that was away sees what the others see; scores may be sub-sampled, as the text allows, or noised; a
+    step's gradient that is longer than `clip` is shortened to it (inf is the box): lazy scores stand still for a round,
+    and a client with ω times its share of pairs takes steps ω times as long.
     """
 
     problem: PairwiseProblem
@@ -85,6 +87,7 @@ class FedX1:
     buffer_rounds: int = 1  # τ
     sharing: str = "all"  # or "sub-sampled": ⌈K B / m⌉ scores a client, the paper's O(K / N)
     privacy: ScorePrivacy | None = None
+    clip: float = 0.3  # the longest that a step's gradient may be; inf is the box
 
     def __post_init__(self) -> None:
         buffers.check_sharing(self)
@@ -117,14 +120,14 @@ class FedX1:
         risk, K, η = self.problem, self.local_steps, sent.step
         w = site.broadcast(sent.w).clone(memory_format=torch.contiguous_format)  # the steps write into it
         n1, n2 = set_sizes(self, site, w)
-        ω1, ω2 = n1 / sent.mean1, n2 / sent.mean2
+        ω = (n1 / sent.mean1, n2 / sent.mean2)  # ω1_i and ω2_i
         B1 = lazy_batches(self, site, sent.scores1, FIRST)  # lines 7-8
         B2 = lazy_batches(self, site, sent.scores2, SECOND)  # lines 7-8
         H1, H2 = Shared(self, site, FIRST, n1, sent.cohort), Shared(self, site, SECOND, n2, sent.cohort)  # line 9
         for k in range(K):  # line 10
             x, (z1, z2) = draw(self, site, k)  # line 11
             ξ, ζ = B2[k], B1[k]  # line 12, with the buffers of eqs. (4) and (5)
-            (h1, h2), pull_, statistics = score(risk, w, x, (z1, z2), (ω1, ω2))  # line 13
+            (h1, h2), pull_, statistics = score(risk, w, x, (z1, z2), ω, self.clip)  # line 13
             H1.add(z1, H1.release(k, h1))  # line 14
             H2.add(z2, H2.release(k, h2))  # line 14
             g1, _ = risk.slopes(h1, ξ)  # line 15, eq. (4): ω1_i ω2_ξ ∇₁ℓ(h1, h_ξ)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedsaddle.algorithms.fedx import buffers
-from fedsaddle.algorithms.fedx.active import FIRST, SECOND, draw, rows_per_step, score, set_sizes
+from fedsaddle.algorithms.fedx.active import FIRST, SECOND, draw, score, set_sizes
 from fedsaddle.algorithms.fedx.buffers import (
     Buffer,
     Buffers,
@@ -99,6 +99,8 @@ class FedX2:
       sample, as eq. (9) has it. Where it has none yet, it gets one: sharing a fresh sample marks its u as seen.
     - Where the risk is the log of a mean over S1 (two-way partial AUC), that mean is tracked by the server with γ.
     - A lazy u, which is out of date, may make a pair worth at most `pair_cap` times its sample's mean (inf is the box).
+      By default that is |S2|, which a u that is up to date never exceeds; active pairs, whose u has just seen them, are
+      then not capped at all.
     """
 
     problem: PairwiseProblem
@@ -109,10 +111,11 @@ class FedX2:
     primal_step: Step = 0.03  # η
     tracking: float = 0.9  # γ
     averaging: float = 0.1  # β
-    pair_cap: float | None = None  # ℓ / u is at most this; None: B2 / γ, which pairs of active u never exceed
+    pair_cap: float | None = None  # ℓ / u is at most this; None: |S2|, for lazy pairs alone
     buffer_rounds: int = 1  # τ
     sharing: str = "all"  # or "sub-sampled": ⌈K B / m⌉ scores a client, the paper's O(K / N)
     privacy: ScorePrivacy | None = None
+    clip: float = 0.3  # the longest that a step's gradient may be; inf is the box
 
     def __post_init__(self) -> None:
         buffers.check_sharing(self)
@@ -155,35 +158,38 @@ class FedX2:
         risk, K, η, γ, β = self.problem, self.local_steps, sent.step, self.tracking, self.averaging
         w, G = (site.broadcast(v).clone(memory_format=torch.contiguous_format) for v in (sent.w, sent.G))
         n1, n2 = set_sizes(self, site, w)
-        ω1, ω2 = n1 / sent.mean1, n2 / sent.mean2
+        ω = (n1 / sent.mean1, n2 / sent.mean2)  # ω1_i and ω2_i
         B1 = lazy_batches(self, site, sent.scores1, FIRST, risk.loss.parts)  # lines 7-8; C_i is B1's column of u
         B2 = lazy_batches(self, site, sent.scores2, SECOND)  # lines 7-8
         H1, H2 = Shared(self, site, FIRST, n1, sent.cohort), Shared(self, site, SECOND, n2, sent.cohort)  # line 9
-        scale, caps, growth = w.new_full((1, 1), sent.scale), self._ratio_caps(sent), w.new_zeros(len(w))
+        scale, growth, (active, lazy) = w.new_full((1, 1), sent.scale), w.new_zeros(len(w)), self._ratio_caps(sent)
         for k in range(K):  # line 10
             x, (z1, z2, ẑ1, ẑ2) = draw(self, site, k, fresh=(H1.at(k), H2.at(k)))  # lines 11, 14
             ξ, ζ = B2[k], B1[k]  # line 12, with the buffers of eq. (9)
-            (h1, h2, ĥ1, ĥ2), pull_, statistics = score(risk, w, x, (z1, z2, ẑ1, ẑ2), (ω1, ω2))  # lines 13-14
+            (h1, h2, ĥ1, ĥ2), pull_, statistics = score(risk, w, x, (z1, z2, ẑ1, ẑ2), ω, self.clip)  # lines 13-14
             u = own.update(risk, z1, risk.inner_mean(h1, ξ), γ)  # line 15, eq. (8)
             r1, r2 = H1.release(k, ĥ1), H2.release(k, ĥ2)  # line 14: as they may leave the client
             û = risk.inner_mean(r1, ξ)  # for rows that have no u yet
             H1.add(ẑ1, r1, own.of(ẑ1, û) if self.privacy is None else û)  # line 14
             H2.add(ẑ2, r2)  # line 14
-            g1, _ = risk.slopes(h1, ξ, u, scale, caps)  # line 16, eq. (9): ω1_i ω2_ξ ∇f(u) ∇₁ℓ(h1, h_ξ)
-            _, g2 = risk.slopes(ζ, h2, ζ.u, scale, caps)  # line 16, eq. (9): ω1_ζ ω2_i ∇f(u_ζ) ∇₂ℓ(h_ζ, h2)
+            g1, _ = risk.slopes(h1, ξ, u, scale, active)  # line 16, eq. (9): ω1_i ω2_ξ ∇f(u) ∇₁ℓ(h1, h_ξ)
+            _, g2 = risk.slopes(ζ, h2, ζ.u, scale, lazy)  # line 16, eq. (9): ω1_ζ ω2_i ∇f(u_ζ) ∇₂ℓ(h_ζ, h2)
             pull_(G, 1 - β, β, g1, g2)  # line 17: G ← (1 - β) G + β (g1 ∇h(w; z1) + g2 ∇h(w; z2))
             w = risk.settle_(risk.project_x(w.sub_(G, alpha=η)), statistics)  # line 18: w ← w - η G
             if risk.outer.tracked:
-                growth += (h1.weight * (risk.outer.value(u) - scale).clamp_max(caps.sample).exp()).mean(1) / K
+                growth += (h1.weight * (risk.outer.value(u) - scale).clamp_max(lazy.sample).exp()).mean(1) / K
         return own, Local(w, G, H1.packed(), H2.packed(), growth if risk.outer.tracked else None)  # lines 20, 6
 
-    def _ratio_caps(self, sent: Start) -> RatioCaps:
-        """What a pair can be worth, beside its sample's mean, and a sample beside the mean of all."""
+    def _ratio_caps(self, sent: Start) -> tuple[RatioCaps, RatioCaps]:
+        """Logs of what a sample can be worth beside the mean of all, and a pair beside its sample's mean.
+
+        Of active pairs, whose u has just seen them, and of lazy ones.
+        """
         if self.pair_cap is not None:
-            return RatioCaps(math.log(self.pair_cap), math.log(self.pair_cap))
-        of_batch = (rows_per_step(self, FIRST) / self.tracking, rows_per_step(self, SECOND) / self.tracking)
-        of_all = (sent.clients * sent.mean1, sent.clients * sent.mean2)
-        return RatioCaps(*(math.log(min(both)) for both in zip(of_batch, of_all, strict=True)))
+            both = RatioCaps(math.log(self.pair_cap), math.log(self.pair_cap))
+            return both, both
+        most = RatioCaps(math.log(sent.clients * sent.mean1), math.log(sent.clients * sent.mean2))
+        return most._replace(pair=math.inf), most
 
     def _first_u(self, R1: Buffer, R2: Buffer) -> tuple[Buffers, float]:
         """The first R_1 with a u for each of its scores, and the log of the mean of f."""

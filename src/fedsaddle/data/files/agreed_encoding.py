@@ -14,7 +14,7 @@ import numpy as np
 
 from fedsaddle.data.encoded import Encoded
 from fedsaddle.data.files.array_features import FittedArray
-from fedsaddle.data.files.cells import MAX_AUTO_CLASSES, need_numbers, whole
+from fedsaddle.data.files.cells import MAX_AUTO_CLASSES, need_numbers
 from fedsaddle.data.files.column_facts import CategoryFacts, Ints, NumberFacts
 from fedsaddle.data.files.column_names import shown
 from fedsaddle.data.files.encode import Scale, ordinal

@@ -258,6 +258,8 @@ def _frame(path: Path, layout: _Layout, numeric: set[int], decimal: str) -> Any:
     complete = not source.quoted and source.delimiters == (width - 1) * len(frame)
     if frame.shape[1] != width or not (complete or _is_full(frame[width - 1])):
         _refuse_ragged_rows(path, layout)
+    if frame.shape[1] != width:
+        raise _no_csv(path, f"{frame.shape[1]} cells in a row, {width} names")
     return frame
 
 

@@ -8,7 +8,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-
 WRITTEN = ("", "decimal comma", "day first", "month first", "hours")
 
 

@@ -101,7 +101,7 @@ Column = Annotated[AnyColumn, Field(discriminator="kind")]
 
 
 class ArrayFacts(_Strict):
-    """An array of features: the shape of a row, and mean and sum of squared deviations of each feature or all pixels."""
+    """An array: the shape of a row, and mean and sum of squared deviations of each feature or of all pixels."""
 
     shape: list[Annotated[int, Field(ge=1, le=2**31)]] = Field(min_length=1, max_length=8)
     mean: list[Mean] = []  # empty: not standardised

@@ -50,11 +50,11 @@ def from_file(
     """Read `path`; split it afterwards with `Natural(client)`.
 
     Missing cells are filled with the median of the training rows, or are a category of their own, and flagged; skewed
-    numbers are logged, all numbers are standardised and cut to ±5 deviations, rare categories are pooled. All of that is
-    settled by `federate`, from training rows only. Columns that identify a row, hold free text or never change are left
-    out: `Dataset.notes` says so. With `task="auto"` strings, truth values and at most 100 different whole numbers are
-    classes; other numbers are a regression target. Rows without a label are left out. A .npz file holds arrays x, y,
-    client, and if wanted x_test, y_test, client_test.
+    numbers are logged, all numbers are standardised and cut to ±5 deviations, rare categories are pooled. All of that
+    is settled by `federate`, from training rows only. Columns that identify a row, hold free text or never change are
+    left out: `Dataset.notes` says so. With `task="auto"` strings, truth values and at most 100 different whole numbers
+    are classes; other numbers are a regression target. Rows without a label are left out. A .npz file holds arrays x,
+    y, client, and if wanted x_test, y_test, client_test.
 
     Arguments:
         path: The file: .csv, .tsv, .txt (also .gz), .parquet, .pq, .xlsx or .npz.

@@ -7,7 +7,7 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from fedsaddle.search.trial import Trial
+from fedsaddle.trials.trial import Trial
 
 
 class SearchProgress:

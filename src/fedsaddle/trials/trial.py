@@ -1,4 +1,4 @@
-"""One trial of a search: a candidate with a step, run for some rounds in a folder of its own; runs in a process pool."""
+"""One trial of a search: a candidate with a step, run for some rounds in a folder of its own."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ from fedsaddle.data.federated import FederatedData
 from fedsaddle.errors import Diverged
 from fedsaddle.problems.protocols import Ranks
 from fedsaddle.runs.folder import RunFolder
+from fedsaddle.runs.result import Result
 from fedsaddle.runs.run import run
-from fedsaddle.search.candidates import EVALUATIONS, PATIENCE, Candidate
+from fedsaddle.trials.aims import Rows, aim_of
+from fedsaddle.trials.candidates import EVALUATIONS, PATIENCE, Candidate
 
 Floats = NDArray[np.float64]
 Tell = Callable[[int, float | None], None]
+ROUND_CHANCE = 1.0  # standard errors by which the best round has to be ahead of the last
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Trial:
     step: float
     rounds: int
     seed: int
-    select: str
+    aim: str
     folder: Path
     start: Path | None = None  # the folder of the trial whose model it starts from
     threads: int = 1
@@ -95,8 +98,8 @@ def run_trial(trial: Trial, data: FederatedData, tell: Tell, stop: Callable[[], 
             seed=trial.seed,
             workers=1,
             evaluate_every=max(1, trial.candidate.rounds // EVALUATIONS),
-            select=trial.select,
-            patience=PATIENCE,
+            select=aim_of(trial.aim).select,
+            patience=PATIENCE if own.train.x.ndim > 2 else None,
             out=folder.path,
             resume=folder.holds_run,
             checkpoint_every=max(1, trial.candidate.rounds // 4),
@@ -109,11 +112,27 @@ def run_trial(trial: Trial, data: FederatedData, tell: Tell, stop: Callable[[], 
         return Outcome(trial, failure=f"diverged: {reason}")
     if result.summary["stopped"] == "interrupted":
         return Outcome(trial, failure="interrupted")
-    scores = scores_of(algorithm, result.model, own)
-    summary = result.summary
-    return Outcome(
-        trial, result.model, scores, summary["rounds"], summary.get("selected_round"), float(summary["seconds"])
-    )
+    kept, selected = _round_to_keep(trial, algorithm, result, own)
+    scores = scores_of(algorithm, kept, own)
+    return Outcome(trial, kept, scores, result.summary["rounds"], selected, float(result.summary["seconds"]))
+
+
+def _round_to_keep(
+    trial: Trial, algorithm: Algorithm[Any], result: Result, data: FederatedData
+) -> tuple[Tensor, int | None]:
+    """The model of the best round on validation rows where it is ahead of the last by more than chance, else the last.
+
+    The best of many rounds is partly luck; a run whose steps have decayed is a mean over many batches.
+    """
+    last, best = algorithm.model(result.server), result.model
+    selected = result.summary.get("selected_round")
+    if selected == result.summary["rounds"]:
+        return last, selected
+    assert data.validation is not None
+    rows = Rows.of(data.validation.y.numpy(), data.validation.offsets, data.validation_units)
+    both = [scores_of(algorithm, model, data) for model in (best, last)]
+    gap, error = aim_of(trial.aim).gain(both[0], both[1], rows, trial.seed)
+    return (best, selected) if gap > ROUND_CHANCE * error else (last, result.summary["rounds"])
 
 
 def scores_of(algorithm: Algorithm[Any], model: Tensor, data: FederatedData) -> Floats:

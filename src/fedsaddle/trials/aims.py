@@ -1,4 +1,4 @@
-"""What counts: the figures that a search can aim for, on validation rows, and whether a difference is more than chance."""
+"""What counts: the figures that a search can aim for, and whether a difference is more than chance."""
 
 from __future__ import annotations
 

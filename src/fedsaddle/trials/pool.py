@@ -16,7 +16,7 @@ import torch.multiprocessing
 
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.errors import FedSaddleError
-from fedsaddle.search.trial import Outcome, Trial, run_trial
+from fedsaddle.trials.trial import Outcome, Trial, run_trial
 
 SMALL = 3_000_000  # numbers in the training rows, below which processes do not pay
 POLL = 0.2  # seconds

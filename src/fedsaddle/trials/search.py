@@ -1,7 +1,7 @@
 """`fs.search`: train several candidates, choose on validation rows, and compare with FedAvg tuned alike.
 
-The default is FedAvg with server momentum and an intercept for each site. Any other candidate has to beat it on validation
-rows by more than chance. Test rows are not looked at.
+The default is FedAvg with server momentum and an intercept for each site. Any other candidate has to beat it on
+validation rows by more than chance. Test rows are not looked at.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from fedsaddle.config.build import build_algorithm
 from fedsaddle.csv_cells import safe_cell
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.errors import BadInput, FedSaddleError
-from fedsaddle.search.aims import Aim, Rows, aim_of
-from fedsaddle.search.candidates import (
+from fedsaddle.trials.aims import Aim, Rows, aim_of
+from fedsaddle.trials.candidates import (
     AVERAGED,
     BASE,
     BASE_PICTURES,
@@ -39,8 +39,8 @@ from fedsaddle.search.candidates import (
     Facts,
     candidates,
 )
-from fedsaddle.search.pool import TrialPool
-from fedsaddle.search.trial import Outcome, Trial, features_of, ranked
+from fedsaddle.trials.pool import TrialPool
+from fedsaddle.trials.trial import Outcome, Trial, features_of, ranked
 
 Floats = NDArray[np.float64]
 
@@ -95,6 +95,7 @@ class Choice:
     aim: str
     chosen: Model
     fedavg: Model
+    default: Model
     trials: tuple[TrialRecord, ...]
     reason: str
     seconds: float
@@ -186,7 +187,9 @@ class Search:
         others = [c for c in others if c.start is None or c.start in models]
         models |= self._tune(others, models)
         chosen, reason = self._decide(models)
-        return Choice(self.aim.name, chosen, models[FEDAVG], tuple(self.records), reason, time.monotonic() - self.began)
+        default = models[BASE_PICTURES] if BASE_PICTURES in models else models[BASE]
+        seconds = time.monotonic() - self.began
+        return Choice(self.aim.name, chosen, models[FEDAVG], default, tuple(self.records), reason, seconds)
 
     def _tune(self, listed: Sequence[Candidate], known: dict[str, Model], always: bool = False) -> dict[str, Model]:
         """The best model of each candidate, by successive halving over its steps."""
@@ -197,7 +200,7 @@ class Search:
         def trial(candidate: Candidate, step: float, rounds: int) -> Trial:
             start = None if candidate.start is None else known[candidate.start].trial
             path = None if start is None else start.folder / start.name
-            return Trial(candidate, step, rounds, self.seed, self.aim.select, self.folder, path)
+            return Trial(candidate, step, rounds, self.seed, self.aim.name, self.folder, path)
 
         rung = [trial(c, step, max(1, c.rounds // FIRST_RUNG)) for c in listed for step in c.steps]
         outcomes = self._run(rung, over)
