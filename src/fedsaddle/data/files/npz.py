@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from fedsaddle.data.files.array_features import ArrayFeatures
-from fedsaddle.data.files.cells import LARGEST, Task, client_ids, targets
+from fedsaddle.data.files.cells import LARGEST, Task, client_names, targets
 from fedsaddle.data.files.column_names import require
 from fedsaddle.data.table import Array, Dataset, Table
 from fedsaddle.errors import BadInput, MissingData
@@ -43,8 +43,7 @@ def read_npz(path: Path, target: str, client: str | None, standardise: bool, tas
     labels, classes = targets([row_entries(arrays, f"{target}{end}") for end in ends], target, task)
     split_by: list[dict[str, Array]] = [{} for _ in ends]
     if client is not None:
-        ids = client_ids([row_entries(arrays, f"{client}{end}") for end in ends], client)
-        split_by = [{client: clients} for clients in ids]
+        split_by = [{client: client_names(row_entries(arrays, f"{client}{end}"), client)} for end in ends]
     tables = [
         Table.of(np.empty((len(x), 0), dtype=np.float32), y, by, classes)
         for x, y, by in zip(xs, labels, split_by, strict=True)
