@@ -118,7 +118,9 @@ def test_a_column_that_is_absent_at_one_site(tmp_path):
     paths = site_paths(tmp_path)
     lacking = [",".join(row.split(",")[:2] + row.split(",")[3:]) for row in SITES["a"]]
     write(paths["a"], lacking, "age,sex,ward,hospital,label")
-    with pytest.raises(BadInput, match=r"columns of a = \"no 'dose'\": the file there lacks a column .*optional_columns"):
+    with pytest.raises(
+        BadInput, match=r"columns of a = \"no 'dose'\": the file there lacks a column .*optional_columns"
+    ):
         agree(paths)
     raws, agreed = agree(paths, optional_columns=["dose"])
     sites = SITES | {"a": [",".join(c if k != 2 else "" for k, c in enumerate(r.split(","))) for r in SITES["a"]]}

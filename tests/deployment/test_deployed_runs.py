@@ -467,7 +467,9 @@ def test_a_site_that_says_something_odd_before_the_first_round(tmp_path, do, cha
     own_files(tmp_path)
     given = of_files(tmp_path)
     made = with_own_files(given, tmp_path)
-    with pytest.raises(TooFewAnswered, match=rf"{do}: 4 of at least 5 .*site-2 sent a bad message: {re.escape(reason)}"):
+    with pytest.raises(
+        TooFewAnswered, match=rf"{do}: 4 of at least 5 .*site-2 sent a bad message: {re.escape(reason)}"
+    ):
         deployed(given, made, tmp_path / "out", SaysOdd(made, do, change), patience=0)
     assert not (tmp_path / "out" / "agreed.json").exists()
 

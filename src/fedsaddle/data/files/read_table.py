@@ -117,7 +117,7 @@ class _Wanted:
         for name in self.features or ():
             if name not in self.optional:
                 require(name, there, "features")
-        label = self.roles.get("label")
+        label = self.roles.get("target", self.roles.get("label"))
         if label is not None and label in (*(self.features or ()), *self.optional):
             raise BadInput("features", label, "is the label column, which is no feature; leave it out")
         known = [*there, *(name for name in self.optional if name not in there)]
@@ -178,4 +178,4 @@ def existing(path: Path) -> Path:
         raise MissingData(
             f"{shown(path)} cannot be a file ({getattr(error, 'strerror', error)}); check the path"
         ) from error
-    raise MissingData(f"{shown(path)} does not exist; check the path of the data file")
+    raise MissingData(f"{path} does not exist; check the path of the data file")
