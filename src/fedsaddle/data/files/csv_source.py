@@ -19,6 +19,7 @@ import numpy as np
 
 from fedsaddle.data.files.cells_as_read import MISSING, UNKNOWN, Cells, Loaded, Plan
 from fedsaddle.data.files.column_names import listed, shown, tidy_names
+from fedsaddle.data.table import Array
 from fedsaddle.errors import BadInput
 
 SUFFIXES = (".csv", ".tsv", ".txt")
@@ -117,7 +118,9 @@ def _read(path: Path, encoding: str, plan: Plan, delimiter: str | None) -> Loade
     german = [names[i] for i in sorted(numeric - again) if how[names[i]] == "infer" and frame[i].dtype.kind == "f"]
     if guess.decimal == "," and german:
         notes.append(f"columns {listed(german)}: a comma is read as a decimal comma (otherwise: --categorical COLUMN)")
-    columns = {name: _cells(name, frame.pop(i)) for i, name in enumerate(names) if how[name] != "skip"}
+    places = {i: frame[i].to_numpy() for i, name in enumerate(names) if how[name] != "skip"}
+    del frame
+    columns = {names[i]: _cells(names[i], places.pop(i)) for i in list(places)}
     return Loaded(
         columns, rows, notes, comma="surely" if guess.decimal == "," else "perhaps" if layout.delimiter == ";" else "no"
     )
@@ -139,7 +142,7 @@ def _layout(path: Path, sample: str, encoding: str, delimiter: str | None) -> _L
         header = next((row for row in read if "".join(row).strip()), None)
     except csv.Error as error:
         raise _no_csv(path, error) from error
-    if header is not None and len(sample) >= _SAMPLE and read.line_num >= sample.count("\n"):
+    if header is not None and len(sample) >= _SAMPLE and not source.read(1):
         raise _no_csv(path, f"the first line has more than {_SAMPLE:,} characters")
     if header is None:
         raise BadInput("path", str(path), "is empty; it needs a line of column names and at least one row")
@@ -183,7 +186,9 @@ def _guess(path: Path, sample: str, layout: _Layout) -> _Guess:
     gaps = set(_NUMBER_GAPS)
     columns = [[t for row in texts if i < len(row) and (t := row[i].strip()) not in gaps] for i in range(width)]
     decimal = "."
-    if layout.delimiter == ";" and any(c and all(map(_GERMAN.fullmatch, c)) for c in columns):
+    german = [c for c in columns if c and all(map(_GERMAN.fullmatch, c))]
+    proven = all(any(len(t.partition(",")[2]) != 3 or t.lstrip("+-")[0] == "0" for t in c) for c in german)
+    if german and (layout.delimiter == ";" or (layout.delimiter != "," and proven)):
         with_points = any(
             c and any("." in t and not _PARTED.fullmatch(t) for t in c) and all(map(_is_number, c)) for c in columns
         )
@@ -282,9 +287,9 @@ def _refuse_ragged_rows(path: Path, layout: _Layout) -> None:
                 raise BadInput(f"cells in row {number}", len(row), remedy)
 
 
-def _cells(name: str, column: Any) -> Cells:
+def _cells(name: str, column: Array) -> Cells:
     if column.dtype.kind in "iuf":
-        return Cells(numbers=column.to_numpy(dtype=np.float64))
+        return Cells(numbers=column.astype(np.float64, copy=False))
     import pandas as pd
 
     codes, values = pd.factorize(column)
