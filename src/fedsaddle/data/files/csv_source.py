@@ -31,6 +31,7 @@ _NUMBER_GAPS = sorted(
     {form(m) for m in MISSING | UNKNOWN for form in (str, str.upper, str.title, str.capitalize)}
     | {"NaN", "NaT", "N/a", "Null"}
 )
+_USUAL_GAPS = {"", "NA", "NaN", "nan", "NULL"}
 _PARTED = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+")
 _GERMAN = re.compile(r"[+-]?[0-9]+,[0-9]+")
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
@@ -107,13 +108,13 @@ def _read(path: Path, encoding: str, plan: Plan, delimiter: str | None) -> Loade
     how = plan(names)
     guess = _guess(path, sample, layout)
     numeric = {i for i, name in enumerate(names) if how[name] != "text" and guess.numeric[i]}
-    frame = _frame(path, layout, numeric, guess.decimal)
+    frame = _frame(path, layout, numeric, guess)
     if len(frame) == 0:
         raise BadInput("path", str(path), "needs a line of column names and at least one row")
     again = {i for i in numeric if how[names[i]] == "infer" and frame[i].dtype.kind not in "iuf"}
     if again:  # text further down: read these columns to the letter
         del frame
-        frame = _frame(path, layout, numeric - again, guess.decimal)
+        frame = _frame(path, layout, numeric - again, guess)
     rows = len(frame)
     german = [names[i] for i in sorted(numeric - again) if how[names[i]] == "infer" and frame[i].dtype.kind == "f"]
     if guess.decimal == "," and german:
@@ -170,6 +171,7 @@ def _sniff(sample: str, candidates: str) -> str:
 class _Guess:
     numeric: list[bool]  # a column a header name
     decimal: str
+    gaps: list[str]  # markers of missing numbers that are likely; others make a column text, which is read again
 
 
 def _guess(path: Path, sample: str, layout: _Layout) -> _Guess:
@@ -183,7 +185,10 @@ def _guess(path: Path, sample: str, layout: _Layout) -> _Guess:
         texts = list(islice(csv.reader(rows, delimiter=layout.delimiter, skipinitialspace=True), 1000))
     except csv.Error as error:
         raise _no_csv(path, error) from error
+    if any(len(row) > width for row in texts):  # pandas takes the first row for the width, however long it is
+        _refuse_ragged_rows(path, layout)
     gaps = set(_NUMBER_GAPS)
+    seen = {t for row in texts for t in row if t in gaps}
     columns = [[t for row in texts if i < len(row) and (t := row[i].strip()) not in gaps] for i in range(width)]
     decimal = "."
     german = [c for c in columns if c and all(map(_GERMAN.fullmatch, c))]
@@ -194,7 +199,7 @@ def _guess(path: Path, sample: str, layout: _Layout) -> _Guess:
         )
         decimal = "." if with_points else ","
     changed = [[t.replace(".", "_").replace(",", ".") for t in c] if decimal == "," else c for c in columns]
-    return _Guess([all(map(_is_number, c)) for c in changed], decimal)
+    return _Guess([all(map(_is_number, c)) for c in changed], decimal, sorted(seen | _USUAL_GAPS))
 
 
 def _is_number(text: str) -> bool:
@@ -234,7 +239,7 @@ class _Counted:
         return iter(self.file)
 
 
-def _frame(path: Path, layout: _Layout, numeric: set[int], decimal: str) -> Any:
+def _frame(path: Path, layout: _Layout, numeric: set[int], guess: _Guess) -> Any:
     """All columns by their place: those of numbers inferred, the others as text to the letter."""
     import pandas as pd
 
@@ -242,9 +247,9 @@ def _frame(path: Path, layout: _Layout, numeric: set[int], decimal: str) -> Any:
     delimiter = layout.delimiter
     how: dict[str, Any] = {
         "header": None, "index_col": False, "keep_default_na": False, "skipinitialspace": True, "engine": "c",
-        "sep": delimiter if delimiter.isascii() else _UNIT_SEPARATOR, "decimal": decimal,
+        "sep": delimiter if delimiter.isascii() else _UNIT_SEPARATOR, "decimal": guess.decimal,
         "dtype": {i: object for i in range(width) if i not in numeric},
-        "na_values": dict.fromkeys(numeric, _NUMBER_GAPS),
+        "na_values": dict.fromkeys(numeric, guess.gaps),
     }  # fmt: skip
     with _opened(path, layout.encoding) as file, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # columns of numbers and text are read again
@@ -263,6 +268,8 @@ def _frame(path: Path, layout: _Layout, numeric: set[int], decimal: str) -> Any:
     complete = not source.quoted and source.delimiters == (width - 1) * len(frame)
     if frame.shape[1] != width or not (complete or _is_full(frame[width - 1])):
         _refuse_ragged_rows(path, layout)
+    if frame.shape[1] != width:
+        raise _no_csv(path, f"its rows have {frame.shape[1]} cells below {width} names")
     return frame
 
 
@@ -280,7 +287,7 @@ def _refuse_ragged_rows(path: Path, layout: _Layout) -> None:
         for _ in range(layout.skip):
             file.readline()
         read = csv.reader(file, delimiter=layout.delimiter, skipinitialspace=True, strict=True)
-        rows = (row for row in read if len(row) > 1 or "".join(row).strip())  # pandas skips blank lines
+        rows = (row for row in read if len(row) > 1 or "".join(row).strip(" \t"))  # pandas skips blank lines
         for number, row in enumerate(rows, 1):
             if len(row) != width:
                 remedy = f"the first line names {width} columns; mend the row, or the delimiter {layout.delimiter!r}"
