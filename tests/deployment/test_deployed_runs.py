@@ -252,7 +252,7 @@ def test_rows_never_cross(tmp_path):
     deployed(given, made, tmp_path / "out", Tapped({i: s.answer for i, s in made.items()}))
     wire = b"".join(crossed)
     for site in made.values():
-        for x in site._rows().columns["x"]:
+        for x in site._rows().sources[0].features.x:
             assert x.astype("float64").tobytes() not in wire
             assert x.astype("float32").tobytes() not in wire
 

@@ -223,7 +223,7 @@ class Search:
         return {outcome.trial.candidate.name: self._model(outcome) for outcome in best if outcome is not None}
 
     def _best_step(self, outcomes: Sequence[Outcome]) -> Outcome | None:
-        """The preferred step, unless another is ahead by more than chance; where the budget ended, of the first rung."""
+        """The preferred step, unless another is ahead by more than chance; of the last rung that was run."""
         there = [o for o in outcomes if o.scores is not None]
         there = [o for o in there if o.trial.rounds == max(p.trial.rounds for p in there)]
         if not there:
