@@ -27,7 +27,7 @@ from fedsaddle.trials.candidates import EVALUATIONS, PATIENCE, Candidate
 
 Floats = NDArray[np.float64]
 Tell = Callable[[int, float | None], None]
-ROUND_CHANCE = 1.0  # standard errors by which the best round has to be ahead of the last
+ROUND_CHANCE = 2.0  # standard errors by which the best round has to be ahead of the last
 
 
 @dataclass(frozen=True)
