@@ -131,7 +131,7 @@ def main():
             results.append(result)
             print(f"{result['table']} {result['seed']} {result['chosen']}", flush=True)
     if options.json:
-        options.json.write_text(json.dumps(results, indent=1))
+        options.json.write_text(json.dumps(results, indent=1, default=float))
     key = {"average-precision": "ap", "worst-site": "worst_loss"}.get(options.aim, "auroc")
     print(f"\n{key} of the test rows, mean over {options.seeds} seeds; searched for {options.aim}\n")
     print("| table | choice | FedAvg | pooled | alone | choice - FedAvg | within sites | chosen most often | s |")

@@ -74,7 +74,9 @@ P = np.array([0.9, 0.8, 0.7, 0.6, 0.5, 0.4])
 Y = np.array([1, 0, 1, 0, 1, 0])
 
 
-@pytest.mark.parametrize(("wanted", "cut"), [(0.3, 0.9), (1 / 3, 0.9), (0.34, 0.7), (2 / 3, 0.7), (0.9, 0.5), (1.0, 0.5)])
+@pytest.mark.parametrize(
+    ("wanted", "cut"), [(0.3, 0.9), (1 / 3, 0.9), (0.34, 0.7), (2 / 3, 0.7), (0.9, 0.5), (1.0, 0.5)]
+)
 def test_the_threshold_for_a_sensitivity(wanted, cut):
     found = Threshold.for_sensitivity(P, Y, wanted)
     assert found.probability == cut

@@ -39,7 +39,7 @@ from fedsaddle.trials.candidates import (
     Facts,
     candidates,
 )
-from fedsaddle.trials.pool import TrialPool
+from fedsaddle.trials.pool import LARGE, TrialPool
 from fedsaddle.trials.trial import Outcome, Trial, features_of, ranked
 
 Floats = NDArray[np.float64]
@@ -207,7 +207,8 @@ class Search:
         def trial(candidate: Candidate, step: float, rounds: int) -> Trial:
             start = None if candidate.start is None else known[candidate.start].trial
             path = None if start is None else start.folder / start.name
-            return Trial(candidate, step, rounds, self.seed, self.aim.name, self.folder, path)
+            threads = None if self.data.train.x.numel() > LARGE else 1
+            return Trial(candidate, step, rounds, self.seed, self.aim.name, self.folder, path, threads)
 
         rung = [trial(c, step, max(1, c.rounds // FIRST_RUNG)) for c in listed for step in c.steps]
         outcomes = self._run(rung, over)

@@ -41,7 +41,7 @@ class Trial:
     aim: str
     folder: Path
     start: Path | None = None  # the folder of the trial whose model it starts from
-    threads: int = 1
+    threads: int | None = 1  # of the engine; None: as the engine finds best
 
     @property
     def name(self) -> str:
@@ -79,7 +79,8 @@ def features_of(data: FederatedData, candidate: Candidate) -> FederatedData:
 
 def run_trial(trial: Trial, data: FederatedData, tell: Tell, stop: Callable[[], bool]) -> Outcome:
     """Run a trial to its rounds, from where it stopped before; a run that diverges is an outcome too."""
-    torch.set_num_threads(trial.threads)
+    if trial.threads is not None:
+        torch.set_num_threads(trial.threads)
     own = features_of(data, trial.candidate)
     algorithm = build_algorithm(trial.config(), own)[0]
     folder = RunFolder(trial.folder / trial.name)
@@ -96,7 +97,7 @@ def run_trial(trial: Trial, data: FederatedData, tell: Tell, stop: Callable[[], 
             replace(own, test=None),
             trial.rounds,
             seed=trial.seed,
-            workers=1,
+            workers=trial.threads,
             evaluate_every=max(1, trial.candidate.rounds // EVALUATIONS),
             select=aim_of(trial.aim).select,
             patience=PATIENCE if own.train.x.ndim > 2 else None,

@@ -21,7 +21,7 @@ from fedsaddle.data.files.encode import Scale, ordinal
 from fedsaddle.data.files.judge_column import no_categories
 from fedsaddle.data.files.site_facts import AnyColumn, EmptyColumn, NumberColumn, SiteCounts, SiteFacts
 from fedsaddle.data.files.site_file import SiteRows, Source
-from fedsaddle.data.files.table_features import TableFeatures
+from fedsaddle.data.files.table_features import TableFeatures, in_order
 from fedsaddle.data.files.tables import ColumnChoice, two_classes
 from fedsaddle.data.files.treatment import (
     Treatment,
@@ -125,9 +125,8 @@ class AgreedColumns:
             counts = np.array([one.counts[number] for one in told], dtype=np.int64).sum(axis=0)
             found += number_features(self.drafts[number], counts, int(merged.missing.sum()), self.how)
             number += 1
-        if self.how.site_intercept:
-            found += site_features(site_column, names, sizes)
-        return found
+        sites = site_features(site_column, names, sizes) if self.how.site_intercept else []
+        return [*in_order(found, sites)]
 
     def expected(self, site: int) -> list[int]:
         """How many cells the counts of a site must sum up to, for each draft."""
@@ -231,7 +230,7 @@ def _features(source: Source, agreed: Mapping[str, Any], site: str) -> Array:
     features = source.features
     if not isinstance(features, TableFeatures):
         scale = Scale(np.asarray(agreed["array"]["mean"]), np.asarray(agreed["array"]["std"]))
-        return FittedArray(scale).apply(features, (), ())
+        return FittedArray(scale).apply(features, [np.arange(len(source))], [site])
     encoding = encoding_of(agreed)
     words = {e.column for e in encoding if e.kind in ("category", "other")}
     columns = tuple(
