@@ -395,7 +395,7 @@ def test_the_encoding_makes_the_features_again(tmp_path: Path) -> None:
     age, first = data.encoding[0], data.encoding[2]
     z = np.array([(i * i - age.mean) / age.std for i in range(9)])
     assert data.train.x[:, 0] == pytest.approx(z, abs=1e-6)
-    assert data.train.x[:, 1] == pytest.approx(np.maximum(z - first.knot, 0), abs=1e-6)
+    assert data.train.x[:, 2] == pytest.approx(np.maximum(z - first.knot, 0), abs=1e-6)
     assert [Encoded.from_dict(e.to_dict()) for e in data.encoding] == list(data.encoding)
     plain = settled(from_file(path, standardise=False)).encoding[0]
     assert (plain.mean, plain.std) == (0.0, 1.0)
