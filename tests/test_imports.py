@@ -20,6 +20,7 @@ LEAVES = {
     "csv_cells",
     "errors",
     "memory_room",
+    "processes",
     "shown",
     "writable",
     "__version__",

@@ -19,7 +19,6 @@ from fedsaddle.config.build import build_algorithm
 from fedsaddle.csv_cells import safe_cell
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.table import Dataset
-from fedsaddle.errors import BadInput
 from fedsaddle.metrics.calibration import Platt
 from fedsaddle.metrics.ranking import Ranking, difference, rank
 from fedsaddle.report import roc
@@ -37,7 +36,7 @@ class LeftOut:
     """Scores of all rows by models that have not seen their sites."""
 
     rankings: dict[str, Ranking]  # of the default and of FedAvg
-    rows: NDArray[np.int64]  # numbers in the file
+    rows: NDArray[np.int64]  # in the file, from 0
     sites: tuple[str, ...]  # of each row
     labels: NDArray[np.int64]
     scores: Floats
@@ -65,7 +64,7 @@ class LeftOut:
         for row, site, label, s, p in zip(
             self.rows, self.sites, self.labels, self.scores, self.probabilities, strict=True
         ):
-            lines.writerow([row, safe_cell(site), label, f"{s:.8g}", f"{p:.8g}"])
+            lines.writerow([row + 1, safe_cell(site), label, f"{s:.8g}", f"{p:.8g}"])
         write_atomically(out / FILE, text.getvalue().encode())
 
 
@@ -77,8 +76,6 @@ def leave_one_site_out(
     stop: Callable[[], bool],
 ) -> LeftOut:
     """Train the choice's first stage and FedAvg without each site in turn, with the steps that were chosen."""
-    if table.test_sites:
-        raise BadInput("--leave-one-site-out", True, "tests every site; leave out --test-site")
     names = np.unique(dataset.train.columns[table.site]).tolist()
     ours = choice.chosen if choice.chosen.trial.candidate.start is None else choice.default
     first = ours.trial.candidate.name

@@ -12,7 +12,9 @@ from fedsaddle.atomic import write_atomically, write_json
 from fedsaddle.config.problem import NamedModel
 from fedsaddle.config.registry import MODELS, entry
 from fedsaddle.data.federated import FederatedData
+from fedsaddle.data.files import parse_dates, parse_numbers
 from fedsaddle.data.files.cells_as_read import MISSING, UNKNOWN
+from fedsaddle.data.files.judge_column import LARGEST
 from fedsaddle.metrics.calibration import Platt, Threshold
 
 WITHOUT_ARGUMENTS = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Identity)  # layers without constructor arguments
@@ -82,9 +84,24 @@ def loader_source(module: nn.Module, target: str, arguments: dict[str, Any], tab
 
 
 def _encoding() -> str:
-    """The functions that encode a row, with the markers of missing cells filled in."""
-    text = ENCODED.read_text(encoding="utf-8")
-    return text.replace("@MISSING@", repr(sorted(MISSING))).replace("@UNKNOWN@", repr(sorted(UNKNOWN)))
+    """The functions that encode a row, with what the reader of tables goes by filled in."""
+    found = ENCODED.read_text(encoding="utf-8")
+    for name, value in {
+        "MISSING": sorted(MISSING),
+        "UNKNOWN": sorted(UNKNOWN),
+        "PLAIN": parse_numbers.PLAIN.pattern,
+        "CELL": parse_numbers.CELL.pattern,
+        "POINT": parse_numbers.POINT.pattern,
+        "COMMA": parse_numbers.COMMA.pattern,
+        "SPELLING": parse_numbers.SPELLING,
+        "UNITS": sorted(parse_numbers.UNITS),
+        "DATES": [shape.pattern for shape in parse_dates.SHAPES],
+        "HOUR": parse_dates.HOUR.pattern,
+        "MONTHS": parse_dates.MONTHS,
+        "LARGEST": LARGEST,
+    }.items():
+        found = found.replace(f"@{name}@", ascii(value))
+    return found
 
 
 def as_code(module: nn.Module) -> str | None:

@@ -77,6 +77,8 @@ def run_table(table: TableConfig, options: SearchOptions, out: Path | None, resu
     aim_of(options.aim)
     if options.sensitivity is not None:
         number("--sensitivity", options.sensitivity, above=0, most=1)
+    if options.leave_one_out and table.test_sites:
+        raise BadInput("--leave-one-site-out", True, "tests every site; leave out --test-site")
     settings = _settings(table, options)
     _check_folder(folder, settings, resume)
     errors = Console(stderr=True)
@@ -291,6 +293,7 @@ class Finished:
         return {self.choice.name: self.rankings[CHOICE], FEDAVG: self.rankings[FEDAVG]}
 
     def _predictions(self, scores: Floats) -> bytes:
+        """A line for each held-out row; row 1 is the first below the names, as in messages."""
         text = io.StringIO()
         lines = csv.writer(text, lineterminator="\n")
         lines.writerow(["row", "part", "site", "label", "score", "probability"])
@@ -305,7 +308,7 @@ class Finished:
             p = self.platt[CHOICE].probability(s)
             sites = np.repeat(np.arange(rows.count), rows.sizes)
             safe = [safe_cell(name) for name in names]
-            columns = (numbers.tolist(), sites.tolist(), rows.y.tolist(), s.tolist(), p.tolist())
+            columns = ((numbers + 1).tolist(), sites.tolist(), rows.y.tolist(), s.tolist(), p.tolist())
             lines.writerows(
                 (row, part, safe[site], label, f"{score:.8g}", f"{probability:.8g}")
                 for row, site, label, score, probability in zip(*columns, strict=True)

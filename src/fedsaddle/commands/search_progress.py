@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from fedsaddle.shown import visible
 from fedsaddle.trials.trial import Trial
 
 
@@ -51,4 +53,4 @@ class SearchProgress:
 
     def say_step(self, text: str, done: int, total: int) -> None:
         """Show another part of the work."""
-        self.bar.update(self.task, description=text, completed=done, total=total, best="", left="")
+        self.bar.update(self.task, description=escape(visible(text)), completed=done, total=total, best="", left="")

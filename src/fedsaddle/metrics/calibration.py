@@ -45,8 +45,9 @@ class Platt:
         if not up or not down:
             return cls(1.0, 0.0)
         target = np.where(positive, (up + 1) / (up + 2), 1 / (down + 2))
-        centre, scale = float(s.mean()), float(s.std()) or 1.0
-        a, b = _newton((s - centre) / scale, target)
+        centre, scale = float(s.mean()), float(s.std())
+        alike = scale <= 1e-12 * max(abs(centre), 1e-300)  # but for rounding
+        a, b = (0.0, 0.0) if alike else _newton((s - centre) / scale, target)
         if a <= 0:  # scores that say nothing, or the contrary: the base rate for all
             share = float(target.mean())
             return cls(0.0, float(np.log(share / (1 - share))))
@@ -72,7 +73,7 @@ def _newton(z: Floats, target: Floats) -> tuple[float, float]:
     x = np.stack([z, np.ones_like(z)], axis=1)
     point, value = np.array([0.0, 0.0]), np.inf
     for _ in range(ITERATIONS):
-        p = 1 / (1 + np.exp(-(x @ point)))
+        p = 1 / (1 + np.exp(-np.clip(x @ point, -500, 500)))
         gradient = x.T @ (p - target) / len(z)
         hessian = (x * (p * (1 - p))[:, None]).T @ x / len(z) + 1e-10 * np.eye(2)
         step, value, size = np.linalg.solve(hessian, gradient), loss(point), 1.0
@@ -99,7 +100,7 @@ class Threshold:
         if not len(p):
             raise BadInput("sensitivity", sensitivity, "there is no positive among the validation rows")
         found = p[min(len(p) - 1, int(np.ceil(sensitivity * len(p) - 1e-9)) - 1)]
-        return cls(float(found), f"finds {sensitivity:.0%} of the positives among the validation rows")
+        return cls(float(found), f"finds {100 * sensitivity:g}% of the positives among the validation rows")
 
     @classmethod
     def for_best_f1(cls, probabilities: ArrayLike, labels: ArrayLike) -> Threshold:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from multiprocessing import active_children, get_context, parent_process
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -28,6 +24,7 @@ from fedsaddle.data.noise import Noise
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Dataset
 from fedsaddle.errors import Diverged, FedSaddleError
+from fedsaddle.processes import children_killed, exit_with_parent, interrupts_ignored
 from fedsaddle.reproductions.curves import RunCurves
 from fedsaddle.reproductions.figure import Line, Setting
 from fedsaddle.runs.run import run
@@ -73,22 +70,20 @@ def run_jobs(jobs: Sequence[Job], workers: int, on_finish: Callable[[RunCurves],
             curves.append(run_job(job))
             on_finish(curves[-1])
         return curves
-    before = set(active_children())
-    # Spawned, not forked: a forked copy of torch's threads may hang.
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_exit_with_parent)
-    try:
-        with _interrupts_ignored():
-            futures = [pool.submit(_curves_or_error, job) for job in jobs]
-        for future in as_completed(futures):
-            on_finish(_curves(future.result()))
-        pool.shutdown()
-        return [_curves(future.result()) for future in futures]
-    except BrokenProcessPool as reason:
-        raise JobFailed("a process that ran a part of the figure died; is there enough memory?", 3) from reason
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in set(active_children()) - before:
-            process.kill()
+    with children_killed():
+        # Spawned, not forked: a forked copy of torch's threads may hang.
+        pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=exit_with_parent)
+        try:
+            with interrupts_ignored():
+                futures = [pool.submit(_curves_or_error, job) for job in jobs]
+            for future in as_completed(futures):
+                on_finish(_curves(future.result()))
+            pool.shutdown()
+            return [_curves(future.result()) for future in futures]
+        except BrokenProcessPool as reason:
+            raise JobFailed("a process that ran a part of the figure died; is there enough memory?", 3) from reason
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def run_job(job: Job) -> RunCurves:
@@ -205,28 +200,3 @@ def _curves(outcome: RunCurves | tuple[str, int]) -> RunCurves:
     if isinstance(outcome, RunCurves):
         return outcome
     raise JobFailed(*outcome)
-
-
-def _exit_with_parent() -> None:
-    """Initialise a process: it exits when its parent does."""
-    parent = parent_process()
-
-    def follow() -> None:
-        if parent is not None:
-            parent.join()
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
-
-
-@contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Processes that start in this context ignore Ctrl-C; the parent handles it and kills them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import queue
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
-from multiprocessing import active_children, parent_process
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch.multiprocessing
 
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.errors import FedSaddleError
+from fedsaddle.processes import children_killed, cores, exit_with_parent, interrupts_ignored
 from fedsaddle.trials.trial import Outcome, Trial, run_trial
 
 SMALL = 3_000_000  # numbers in the training rows, below which processes do not pay
@@ -39,14 +38,14 @@ class TrialPool:
     tell: Tell = lambda trial, rounds, best: None
     stop: Callable[[], bool] = lambda: False
     _pool: ProcessPoolExecutor | None = field(default=None, init=False)
-    _before: set[Any] = field(default_factory=set, init=False)
+    _stack: ExitStack = field(default_factory=ExitStack, init=False)
 
     def __enter__(self) -> TrialPool:
         if self.workers is None:
             numbers = self.data.train.x.numel()
-            self.workers = 1 if numbers < SMALL else max(1, len(os.sched_getaffinity(0)))
+            self.workers = 1 if numbers < SMALL else cores()
         if self.workers > 1:
-            self._before = set(active_children())
+            self._stack.enter_context(children_killed())
             context = torch.multiprocessing.get_context("spawn")  # a forked copy of torch's threads may hang
             self._told, self._stopping = context.Queue(), context.Event()
             self._pool = ProcessPoolExecutor(
@@ -61,8 +60,7 @@ class TrialPool:
         if self._pool is not None:
             self._stopping.set()
             self._pool.shutdown(wait=False, cancel_futures=True)
-            for process in set(active_children()) - self._before:
-                process.kill()
+        self._stack.close()
 
     def run(self, trials: Sequence[Trial], enough: Callable[[], bool] = lambda: False) -> list[Outcome]:
         """The outcomes of trials, in order; once `enough()` or `stop()`, those that have not begun are left out."""
@@ -77,25 +75,30 @@ class TrialPool:
                     self._stopping.set()
                 while waiting and len(running) < (self.workers or 1) and not over:
                     at, trial = waiting.pop(0)
-                    running[self._pool.submit(_run, trial, at)] = at
+                    with interrupts_ignored():
+                        running[self._pool.submit(_run, trial, at)] = at
                 if over:
                     waiting = []
                 done, _ = wait(running, timeout=POLL)
                 self._hear(trials)
                 for future in done:
-                    found[running.pop(future)] = _outcome(future)
+                    at = running.pop(future)
+                    found[at] = replace(_outcome(future), trial=trials[at])  # ours, not a copy
         except BrokenProcessPool as reason:
             raise TrialsFailed("a process that ran a part of the search died; is there enough memory?") from reason
         return [found[at] for at in sorted(found)]
 
     def _run_here(self, trials: Sequence[Trial], enough: Callable[[], bool]) -> list[Outcome]:
-        found = []
-        for trial in trials:
-            if self.stop() or enough():
-                break
-            found.append(
-                run_trial(trial, self.data, lambda done, best, t=trial: self.tell(t, done, best), self.stop)  # type: ignore[misc]
-            )
+        found, threads = [], torch.get_num_threads()
+        try:
+            for trial in trials:
+                if self.stop() or enough():
+                    break
+                found.append(
+                    run_trial(trial, self.data, lambda done, best, t=trial: self.tell(t, done, best), self.stop)  # type: ignore[misc]
+                )
+        finally:
+            torch.set_num_threads(threads)
         return found
 
     def _hear(self, trials: Sequence[Trial]) -> None:
@@ -111,20 +114,10 @@ _HERE: dict[str, Any] = {}  # of a worker process
 
 
 def _begin(data: FederatedData, told: Any, stopping: Any) -> None:
-    """Start a worker process: it ignores Ctrl-C, which its parent handles, and exits with its parent."""
-    import signal
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Start a worker process: it exits with its parent."""
     torch.set_num_threads(1)
     _HERE.update(data=data, told=told, stopping=stopping)
-    parent = parent_process()
-
-    def follow() -> None:
-        if parent is not None:
-            parent.join()
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
+    exit_with_parent()
 
 
 def _run(trial: Trial, at: int) -> Outcome | tuple[str, int]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsaddle.algorithms.protocols import Algorithm
-from fedsaddle.arguments import instance, optional, whole
+from fedsaddle.arguments import flag, function, instance, number, optional, whole
 from fedsaddle.arguments import path as file_path
 from fedsaddle.atomic import write_atomically
 from fedsaddle.config.build import build_algorithm
@@ -145,6 +145,13 @@ def search(
     instance("data", data, FederatedData, "must be the result of fs.load or fs.federate")
     goal = aim_of(aim)
     whole("seed", seed, least=0)
+    if budget is not None:
+        number("budget", budget, least=0)
+    optional(whole, "workers", workers)
+    flag("basic", basic)
+    for key, called, takes in (("tell", tell, 3), ("stop", stop, 0)):
+        if called is not None:
+            function(key, called, takes)
     if data.validation is None:
         raise BadInput("data", "no validation rows", "hold some out: fs.federate(..., validation_share=0.16)")
     if len(data.classes) != 2 or data.train.y.ndim > 1:

@@ -21,10 +21,10 @@ _ISO = re.compile(r"(?P<y>[0-9]{4})(?P<by>[-/.])(?P<m>[0-9]{1,2})(?P=by)(?P<d>[0
 _TWO = re.compile(r"(?P<a>[0-9]{1,2})(?P<by>[-/.])(?P<b>[0-9]{1,2})(?P=by)(?P<y>[0-9]{4}|[0-9]{2})" + _CLOCK)
 _WORD = re.compile(r"(?P<d>[0-9]{1,2})[- ./]?\s?(?P<m>[A-Za-z]{3,9})[- ./,]?\s?(?P<y>[0-9]{4})" + _CLOCK)
 _WORD_US = re.compile(r"(?P<m>[A-Za-z]{3,9})\.?\s(?P<d>[0-9]{1,2}),?\s(?P<y>[0-9]{4})" + _CLOCK)
-_HOUR = re.compile(r"(?P<h>[0-9]{1,2}):(?P<min>[0-9]{2})(?::(?P<s>[0-9]{2})(?P<f>\.[0-9]+)?)?")
+HOUR = re.compile(r"(?P<h>[0-9]{1,2}):(?P<min>[0-9]{2})(?::(?P<s>[0-9]{2})(?P<f>\.[0-9]+)?)?")
 _PLAIN = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?)?")
-_SHAPES = (_ISO, _TWO, _WORD, _WORD_US)
-_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+SHAPES = (_ISO, _TWO, _WORD, _WORD_US)
+MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 SAMPLE = 500  # texts that are tried before all are
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -56,11 +56,11 @@ def parse_dates(texts: Sequence[str]) -> Dates | None:
     >>> parse_dates(["1970-01-02", "1970-01-03 12:00"]).values.tolist()
     [1.0, 2.5]
     """
-    if not any(m.fullmatch(t) for t in texts[:: len(texts) // SAMPLE + 1] for m in (*_SHAPES, _HOUR)):
+    if not any(m.fullmatch(t) for t in texts[:: len(texts) // SAMPLE + 1] for m in (*SHAPES, HOUR)):
         return None
     if (plain := _plain_days(texts)) is not None:
         return Dates(plain, (), DAYS)
-    found = [next((m for shape in _SHAPES if (m := shape.fullmatch(t))), None) for t in texts]
+    found = [next((m for shape in SHAPES if (m := shape.fullmatch(t))), None) for t in texts]
     if 2 * sum(m is not None for m in found) < len(texts):
         return _hours(texts)
     two = [m for m in found if m is not None and m.re is _TWO]
@@ -81,7 +81,7 @@ def _plain_days(texts: Sequence[str]) -> NDArray[np.float64] | None:
 
 
 def _hours(texts: Sequence[str]) -> Dates | None:
-    found = [_HOUR.fullmatch(t) for t in texts]
+    found = [HOUR.fullmatch(t) for t in texts]
     if 2 * sum(m is not None for m in found) < len(texts):
         return None
     values = np.array([np.nan if m is None else _hour(m) for m in found])
@@ -113,9 +113,9 @@ def _days(m: re.Match[str], day_first: bool) -> float:
     else:
         day, month = m["d"], m["m"]
     if not month.isdigit():
-        if month[:3].lower() not in _MONTHS:
+        if month[:3].lower() not in MONTHS:
             return np.nan
-        month = str(_MONTHS.index(month[:3].lower()) + 1)
+        month = str(MONTHS.index(month[:3].lower()) + 1)
     hour, half = int(m["h"] or 0), (m["half"] or "").lower()
     if half:
         hour = hour % 12 + (12 if half == "pm" else 0)

@@ -15,22 +15,22 @@ from fedsaddle.data.files.column_names import listed
 
 PLAIN = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 INFINITE = re.compile(r"[+-]?inf(?:inity)?", re.IGNORECASE)
-_CELL = re.compile(
+CELL = re.compile(
     r"(?P<limit>>=|<=|=>|=<|[<>≥≤])?\s*(?P<sign>[+-]?)(?P<coin>[$€£¥])?\s*"
     r"(?P<digits>(?:[0-9]|[.,][0-9])(?:[.,' ]?[0-9])*\.?)(?P<power>[eE][+-]?[0-9]+)?"
     r"(?P<more>\+)?(?P<gap>\s*)(?P<unit>[A-Za-zµμ°%‰$€£¥].{0,15})?"
 )
-_POINT = re.compile(
+POINT = re.compile(
     r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+|[1-9][0-9]{0,2}(?:(?P<by>[,' ])[0-9]{3})(?:(?P=by)[0-9]{3})*(?:\.[0-9]+)?"
 )
-_COMMA = re.compile(
+COMMA = re.compile(
     r"[0-9]+(?:,[0-9]+)?|,[0-9]+|[1-9][0-9]{0,2}(?:(?P<by>[.' ])[0-9]{3})(?:(?P=by)[0-9]{3})*(?:,[0-9]+)?"
 )
 _GERMAN = re.compile(r"[+-]?[0-9]+(?:,[0-9]+)?")
 _PROOF = re.compile(r"[+-]?(?:[0-9]+,(?:[0-9]{1,2}|[0-9]{4,})|0,[0-9]+)")  # no separator of thousands
 _COMMA_NOTE = "read the comma as a decimal comma"
 SAMPLE = 500  # texts that are tried before all are
-_SPELLING = str.maketrans({"−": "-", "’": "'", "\u00a0": " ", "\u202f": " ", "\u2009": " ", "＜": "<", "＞": ">"})
+SPELLING = str.maketrans({"−": "-", "’": "'", "\u00a0": " ", "\u202f": " ", "\u2009": " ", "＜": "<", "＞": ">"})
 _UNITS = (
     "% ‰ $ € £ ¥ usd eur gbp ng ug µg μg mcg mg g kg t lb lbs oz ml dl cl l ul µl nmol umol µmol mmol mol meq iu u miu "
     "mm cm m km in inch inches ft h hr hrs hour hours min mins minutes s sec secs ms d day days wk wks week weeks mo "
@@ -133,7 +133,7 @@ def _parts(text: str) -> _Parts | None:
         sign = text[0] if text[0] in "+-" else ""
         digits, e, power = text[len(sign) :].lower().partition("e")
         return _Parts(text, sign, digits, e + power, False, "")
-    found = _CELL.fullmatch(text.translate(_SPELLING))
+    found = CELL.fullmatch(text.translate(SPELLING))
     if found is None:
         return None
     unit, coin = (found["unit"] or "").strip(), found["coin"] or ""
@@ -152,12 +152,12 @@ def _is_unit(unit: str, apart: bool) -> bool:
 
 def _decimal_comma(digits: Sequence[str], comma: Comma) -> bool:
     """Does a comma stand before the decimals of this column?"""
-    against_comma = sum(not _COMMA.fullmatch(d) for d in digits)
+    against_comma = sum(not COMMA.fullmatch(d) for d in digits)
     if comma == "surely" and not against_comma:
         return True  # 150.000 in a file that writes 1,5
     if not any("," in d or d.count(".") > 1 for d in digits):
         return False
-    against_point = sum(not _POINT.fullmatch(d) for d in digits)
+    against_point = sum(not POINT.fullmatch(d) for d in digits)
     if against_point == against_comma:
         return comma != "no" and any("," in d for d in digits)
     return against_comma < against_point
@@ -165,7 +165,7 @@ def _decimal_comma(digits: Sequence[str], comma: Comma) -> bool:
 
 def _value(p: _Parts, decimal: bool, dots: bool) -> float:
     """The number, or NaN; `dots` says that points part thousands in a column with decimal commas."""
-    shape = _COMMA if decimal else _POINT
+    shape = COMMA if decimal else POINT
     if not shape.fullmatch(p.digits):
         return np.nan
     if decimal and not dots and "." in p.digits:
