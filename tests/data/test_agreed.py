@@ -171,6 +171,19 @@ def test_numbers_here_and_categories_there(tmp_path):
     assert {"old"} <= {feature.get("category") for feature in agreed["features"]}
 
 
+def test_a_file_that_changed_after_the_agreement_is_refused(tmp_path):
+    paths = site_paths(tmp_path)
+    _, agreed = agree(paths)
+    file = SiteFile.of_options(OPTIONS)
+    for rows, head, said in (
+        ([",".join(["old", *row.split(",")[1:]]) for row in SITES["a"]], HEAD, "column 'age' = 'category'"),
+        ([row.partition(",")[2] for row in SITES["a"]], HEAD.partition(",")[2], "column 'age' = None"),
+    ):
+        raw = file.read(write(paths["a"], rows, head), ALL)
+        with pytest.raises(BadInput, match=f"{said}: is no longer what the sites agreed on"):
+            encode(raw, agreed, "a")
+
+
 def test_labels_that_do_not_fit(tmp_path):
     paths = site_paths(tmp_path)
     write(paths["b"], [",".join([*row.split(",")[:-1], "1"]) for row in SITES["b"]])

@@ -85,6 +85,8 @@ class _Maker:
         file = SiteFile.of_options(options)
         columns = AgreedColumns.of(told, names, file.how, file.columns)
         features = columns.encoding(self._counts(columns), names, sizes, file.roles.client or "client")
+        if not features:
+            raise BadInput("features", [], "no column is left to learn from: the training rows have no cell")
         agreed["features"] = [feature.to_dict() for feature in features]
         return agreed, [*columns.notes, *cautions_of_sites(self._seen(agreed, columns, sizes))]
 

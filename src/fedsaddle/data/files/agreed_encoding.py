@@ -233,6 +233,7 @@ def _features(source: Source, agreed: Mapping[str, Any], site: str) -> Array:
         return FittedArray(scale).apply(features, [np.arange(len(source))], [site])
     encoding = encoding_of(agreed)
     words = {e.column for e in encoding if e.kind in ("category", "other")}
+    _check_columns(features, encoding, words)
     columns = tuple(
         replace(c, numbers=None, codes=np.full(len(source), -1, dtype=np.int32))
         if c.name in words and c.kind == "empty" and c.numbers is not None
@@ -240,6 +241,19 @@ def _features(source: Source, agreed: Mapping[str, Any], site: str) -> Array:
         for c in features.columns
     )
     return replace(features, columns=columns).encode(encoding, [np.arange(len(source))], [site])
+
+
+def _check_columns(features: TableFeatures, encoding: Sequence[Encoded], words: set[str]) -> None:
+    """Refuse a file that is not the one that the site told of."""
+    own = {column.name: column.kind for column in features.columns}
+    for feature in encoding:
+        if feature.kind == "site":
+            continue
+        kind = own.get(feature.column)
+        wanted = "category" if feature.column in words else "number" if feature.kind in ("number", "hinge") else kind
+        if kind is None or kind not in (wanted, "empty"):
+            remedy = "is no longer what the sites agreed on; use the same file again, or begin a new run"
+            raise BadInput(f"column {shown(feature.column)}", kind, remedy)
 
 
 def _codes(cells: Array, target: str, agreed: Mapping[str, Any]) -> Array:
