@@ -125,7 +125,10 @@ def _check_folder(folder: RunFolder, settings: Record, resume: bool) -> None:
         raise BadInput(
             "--resume", True, f"there is no search in {visible(folder.path)}; leave out --resume to start one"
         )
-    stored = read_object(path)
+    try:
+        stored = read_object(path)
+    except ValueError as reason:
+        raise BadCheckpoint(f"{visible(path)} cannot be read ({reason}); choose another --out") from None
     for key, value in settings.items():
         if stored.get(key) != value:
             option = f"--{key.replace('_', '-')}"

@@ -24,10 +24,12 @@ from fedsaddle.runs.result import Result
 from fedsaddle.runs.run import run
 from fedsaddle.trials.aims import Rows, aim_of
 from fedsaddle.trials.candidates import EVALUATIONS, PATIENCE, Candidate
+from fedsaddle.trials.kept_outcomes import Kept
 
 Floats = NDArray[np.float64]
 Tell = Callable[[int, float | None], None]
 ROUND_CHANCE = 2.0  # standard errors by which the best round has to be ahead of the last
+INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,18 @@ def run_trial(trial: Trial, data: FederatedData, tell: Tell, stop: Callable[[], 
         torch.set_num_threads(trial.threads)
     own = features_of(data, trial.candidate)
     algorithm = build_algorithm(trial.config(), own)[0]
+    kept = Kept.at(trial.folder / trial.name, trial.rounds, algorithm, own, trial.aim, trial.seed)
+    if (before := kept.read()) is not None:
+        return Outcome(trial, **before)
+    outcome = _run_trial(trial, own, algorithm, tell, stop)
+    if outcome.failure != INTERRUPTED:
+        kept.write(outcome)
+    return outcome
+
+
+def _run_trial(
+    trial: Trial, own: FederatedData, algorithm: Algorithm[Any], tell: Tell, stop: Callable[[], bool]
+) -> Outcome:
     folder = RunFolder(trial.folder / trial.name)
     best: list[float] = []
 
@@ -112,7 +126,7 @@ def run_trial(trial: Trial, data: FederatedData, tell: Tell, stop: Callable[[], 
     except Diverged as reason:
         return Outcome(trial, failure=f"diverged: {reason}")
     if result.summary["stopped"] == "interrupted":
-        return Outcome(trial, failure="interrupted")
+        return Outcome(trial, failure=INTERRUPTED)
     kept, selected = _round_to_keep(trial, algorithm, result, own)
     scores = scores_of(algorithm, kept, own)
     return Outcome(trial, kept, scores, result.summary["rounds"], selected, float(result.summary["seconds"]))
