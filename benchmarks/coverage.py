@@ -15,7 +15,7 @@ import json
 import os
 import time
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -42,6 +42,7 @@ class World:
     negatives: int
     auroc: float
     kind: str = "alike"
+    correlation: float = field(default=CORRELATION, repr=False)  # of the two models' scores
 
     def __str__(self) -> str:
         return f"{self.sites} sites of {self.positives}+, {self.negatives}-, {self.kind}"
@@ -85,7 +86,7 @@ class World:
         if self.kind == "drawn":
             label = (rng.random(len(label)) < label.mean()).astype(np.int64)
         ours, other = (self._noise(rng, patient) for _ in range(2))
-        theirs = CORRELATION * ours + np.sqrt(1 - CORRELATION**2) * other
+        theirs = self.correlation * ours + np.sqrt(1 - self.correlation**2) * other
         shift, gaps = self.shifts()[site % self.sites], [_distance(self.auroc - gap) for gap in GAPS]
         scores = [ours + shift + _distance(self.auroc) * label, *(theirs + shift + d * label for d in gaps)]
         return Trials(count, self.sites, trial, site, patient, label > 0, scores)
@@ -189,8 +190,11 @@ def main() -> None:
     """Measure every world on all cores, print the table and write all figures beside the other results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=1000)
-    trials, began = parser.parse_args().trials, time.perf_counter()
-    worlds = [World(*design, auroc, kind) for kind in KINDS for design in DESIGNS for auroc in AUROCS]
+    parser.add_argument("--correlation", type=float, default=CORRELATION)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    given, began = parser.parse_args(), time.perf_counter()
+    trials, common = given.trials, {"correlation": given.correlation}
+    worlds = [World(*design, auroc, kind, **common) for kind in given.kinds for design in DESIGNS for auroc in AUROCS]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         results = dict(zip(worlds, pool.map(partial(measured, trials=trials), worlds), strict=True))
     print("\n".join(table(results)))

@@ -131,7 +131,7 @@ def main():
             results.append(result)
             print(f"{result['table']} {result['seed']} {result['chosen']}", flush=True)
     if options.json:
-        options.json.write_text(json.dumps(results, indent=1))
+        options.json.write_text(json.dumps(results, indent=1, default=float))
     key = {"average-precision": "ap", "worst-site": "worst_loss"}.get(options.aim, "auroc")
     print(f"\n{key} of the test rows, mean over {options.seeds} seeds; searched for {options.aim}\n")
     print("| table | choice | FedAvg | pooled | alone | choice - FedAvg | within sites | chosen most often | s |")
@@ -145,9 +145,8 @@ def main():
     for what, values in (("choice - FedAvg", gaps), ("choice - pooled", to_pooled)):
         half = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values) if len(values) > 1 else float("nan")
         mean = np.mean(values)
-        print(
-            f"\n{what}: {mean:+.4f} [{mean - half:+.4f}, {mean + half:+.4f}] over {len(values)} tables, least {min(values):+.4f}"
-        )
+        interval = f"[{mean - half:+.4f}, {mean + half:+.4f}]"
+        print(f"\n{what}: {mean:+.4f} {interval} over {len(values)} tables, least {min(values):+.4f}")
 
 
 if __name__ == "__main__":

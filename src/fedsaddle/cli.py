@@ -160,7 +160,7 @@ def refuse_search_options(wishes: dict[str, Any], what: str) -> None:
 @app.command()
 def init(
     path: Annotated[Path, typer.Argument(help="File to write.", callback=_usable)] = Path("fedsaddle.toml"),
-    csv: Annotated[Path | None, typer.Option(help="Your own table.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Your own table.", callback=_usable)] = None,
     site: SiteOption = None,
     label: LabelOption = None,
     positive: PositiveOption = None,

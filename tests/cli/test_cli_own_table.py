@@ -53,23 +53,26 @@ def test_what_one_command_leaves(finished):
     assert (out / "fedavg" / "model.safetensors").exists()
     assert "CODASCA" in said.out
     assert "FedAvg" in said.out
-    assert "pooled AUROC, CODASCA minus FedAvg" in said.out
+    assert "AUROC pooled, CODASCA minus FedAvg" in said.out
 
 
 def test_the_table_by_site(finished):
     _, out, said = finished
     rows = {row["site"]: row for row in csv.DictReader((out / "roc.csv").read_text().splitlines())}
-    assert list(rows) == ["Central", "Hut", "Lake", "North", "pooled"]
+    assert list(rows) == ["Central", "Hut", "Lake", "North", "pooled", "within sites"]
     assert rows["Hut"]["positives"] == "0"
-    assert rows["Hut"]["CODASCA AUROC"] == rows["Hut"]["FedAvg low"] == ""
+    assert rows["Hut"]["CODASCA AUROC"] == rows["Hut"]["FedAvg AUROC low"] == ""
     assert "1 of 4 sites have a single class" in said.out
     assert next(line for line in said.out.splitlines() if "Hut" in line).count("one class only") == 2
     pooled = rows["pooled"]
-    assert int(pooled["rows"]) == sum(int(r["rows"]) for s, r in rows.items() if s != "pooled")
+    assert int(pooled["rows"]) == sum(int(r["rows"]) for s, r in rows.items() if s not in ("pooled", "within sites"))
     for name in ("CODASCA", "FedAvg"):
-        assert float(pooled[f"{name} low"]) <= float(pooled[f"{name} AUROC"]) <= float(pooled[f"{name} high"])
+        for place, key in ((pooled, "AUROC"), (pooled, "average precision"), (rows["within sites"], "AUROC")):
+            low, value, high = (float(place[f"{name} {key}{bound}"]) for bound in (" low", "", " high"))
+            assert low <= value <= high
+            assert low < high
     summary = json.loads((out / "summary.json").read_text())
-    assert summary["roc"]["CODASCA"]["auroc"] == pytest.approx(summary["pooled"]["auroc"])
+    assert summary["roc"]["CODASCA"]["auroc"]["value"] == pytest.approx(summary["pooled"]["auroc"])
     assert summary["roc"]["single_class_clients"] == 1
     assert float(pooled["CODASCA AUROC"]) == pytest.approx(summary["pooled"]["auroc"], abs=1e-6)
     curve = json.loads((out / "roc.json").read_text())["models"]["CODASCA"]["curve"]

@@ -200,7 +200,7 @@ def test_a_site_cannot_choose_a_fault_that_is_for_the_server_to_find():
 
 ASK = Ask(run="r", fingerprint="f", nonce="n", round=0, exchange=0, task="t", starts={"0": "v"}, keep={}).to_dict()
 BAD_ASKS = {
-    "another protocol": ({"protocol": 1}, "a message of protocol 1; this version uses 2"),
+    "another protocol": ({"protocol": 1}, f"a message of protocol 1; this version uses {PROTOCOL}"),
     "a key too many": ({"more": 1}, "a message with an unknown 'more'"),
     "text for a number": ({"round": "0"}, "a message whose 'round' is '0'"),
     "true for a number": ({"round": True}, "a message whose 'round' is True"),

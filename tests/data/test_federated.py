@@ -154,9 +154,9 @@ def test_rows_of_a_patient_stay_together(tmp_path):
     lines = [f"{h},{p},{p},{p % 7 == 0}" for h, p in zip(patient % 3, patient, strict=True)]
     (tmp_path / "t.csv").write_text("hospital,patient,age,ill\n" + "\n".join(lines) + "\n")
     data = from_file(tmp_path / "t.csv", "ill", "hospital", standardise=False, together="patient")
-    assert data.train.features == ("age",), "the patient is no feature"
     for stratify in (False, True):
         made = federate(data, Natural("hospital"), seed=3, test_share=0.25, stratify=stratify)
+        assert made.features == ("age",), "the patient is no feature"
         trained, tested = (set(rows.x[:, 0].tolist()) for rows in (made.train, made.test))
         assert not trained & tested
         assert len(trained | tested) == len(set(patient.tolist()))

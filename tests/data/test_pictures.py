@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from PIL import Image
+from settle import settled
 
 from fedsaddle.data.federated import federate
 from fedsaddle.data.files.pictures import pictures
@@ -27,17 +28,18 @@ def table(tmp_path):
 
 
 def test_grey_rows_of_the_given_size(table):
-    data = pictures(table, size=8, standardise=False, positive="ill")
+    raw = pictures(table, size=8, standardise=False, positive="ill")
+    data = settled(raw)
     assert data.train.x.shape == (6, 1, 8, 8)
     assert data.train.x[:2, 0, 0, 0] == pytest.approx([0, 1], abs=0.01)
     assert data.train.x[2].std() < 1e-6
     assert data.train.y.tolist() == [0, 1, 0, 0, 0, 0]
     assert data.train.classes == ("well", "ill")
-    assert federate(data, Natural("site"), test_share=0).names == ("a", "b")
+    assert federate(raw, Natural("site"), test_share=0).names == ("a", "b")
 
 
 def test_colour_and_two_sides(table):
-    data = pictures(table, size=[4, 6], colour=True)
+    data = settled(pictures(table, size=[4, 6], colour=True))
     assert data.train.x.shape == (6, 3, 4, 6)
     assert abs(data.train.x.mean()) < 1e-5
     assert data.train.x.std() == pytest.approx(1, abs=1e-3)
@@ -68,6 +70,20 @@ def test_what_cannot_be_is_named(table, options, said):
         pictures(table, **options)
 
 
+def test_empty_cells_are_named_and_patients_stay_together(table):
+    lines = table.read_text().splitlines()
+    for column, name in enumerate(("file", "label", "site")):
+        cells = lines[3].split(",")
+        cells[column] = ""
+        table.write_text("\n".join([*lines[:3], ",".join(cells), *lines[4:]]))
+        with pytest.raises(BadInput, match=f"row 3, column '{name}' = '': the cell is empty"):
+            pictures(table)
+    table.write_text("\n".join([f"{lines[0]},patient", *(f"{line},p{i // 2}" for i, line in enumerate(lines[1:]))]))
+    data = federate(pictures(table, size=4, together="patient"), Natural("site"), test_share=0.5)
+    assert data.test is not None
+    assert {row // 2 for row in data.train_rows}.isdisjoint({row // 2 for row in data.test_rows})
+
+
 def test_damaged_and_missing(table, tmp_path):
     whole = (tmp_path / "in" / "2.png").read_bytes()
     (tmp_path / "in" / "2.png").write_bytes(whole[: len(whole) // 2])
@@ -83,6 +99,6 @@ def test_resizing_keeps_left_and_right(tmp_path):
     for name in "ab":
         Image.fromarray(pixels).save(tmp_path / f"{name}.png")
     (tmp_path / "t.csv").write_text("file,label,site\na.png,0,x\nb.png,1,y\n")
-    x = pictures(tmp_path / "t.csv", size=[2, 6], standardise=False).train.x
+    x = settled(pictures(tmp_path / "t.csv", size=[2, 6], standardise=False)).train.x
     assert (x[0, 0, :, :2] < 0.1).all()
     assert (x[0, 0, :, 4:] > 0.9).all()

@@ -252,7 +252,7 @@ def test_rows_never_cross(tmp_path):
     deployed(given, made, tmp_path / "out", Tapped({i: s.answer for i, s in made.items()}))
     wire = b"".join(crossed)
     for site in made.values():
-        for x in site._rows().columns["x"]:
+        for x in site._rows().sources[0].features.x:
             assert x.astype("float64").tobytes() not in wire
             assert x.astype("float32").tobytes() not in wire
 
@@ -326,35 +326,152 @@ def test_a_stranger_cannot_choose_folders(tmp_path):
     assert not (tmp_path / "x").exists()
 
 
-def test_files_of_the_sites_own(tmp_path):
-    """Each site has a CSV file; the run is that of a simulation on one file with all rows and a client column."""
-    chance = np.random.default_rng(3)
-    head, lines = "age,ward,dose,label", []
-    for i in range(3):
-        own = [
-            f"{chance.integers(20, 90)},{chance.choice(['a', 'b', 'c'][: i + 1])},{chance.normal(i):.3f},"
-            f"{chance.choice(['ill', 'well'])}"
-            for _ in range(15 + 5 * i)
-        ]
-        (tmp_path / f"site-{i + 1}.csv").write_text("\n".join([head, *own]) + "\n")
-        lines += [f"{line},site-{i + 1}" for line in own]
-    (tmp_path / "all.csv").write_text("\n".join([f"{head},client", *lines]) + "\n")
-    sections = {
-        "data": {"name": "file", "path": str(tmp_path / "all.csv"), "target": "label", "test_share": 0.0},
-        "split": {"name": "natural"},
-        "model": {"name": "logistic"},
-        "algorithm": {"name": "DRFA", "local_steps": 3, "batch_size": 4},
-        "run": {"rounds": 5, "dtype": "float64"},
-    }
-    pooled = validate_config(sections)
-    own = validate_config({**sections, "data": {k: v for k, v in sections["data"].items() if k != "path"}})
-    made = {
-        i: SiteService(own, SiteSettings(f"site-{i + 1}", tmp_path / f"site-{i + 1}.csv", tmp_path / f"disk-{i}"))
-        for i in range(3)
-    }
+HEAD = "age,ward,dose,label"
+
+
+def own_rows(site: int, rows: int, seed: int = 3) -> list[str]:
+    """Rows with gaps; a site's wards are not those of the others, and its third has the dose in other units."""
+    chance = np.random.default_rng((seed, site))
+    made = []
+    for _ in range(rows):
+        age = "" if chance.random() < 0.3 else str(chance.integers(20, 90))
+        ward = chance.choice(["a", "b", "c", ""][: site + 2])
+        dose = chance.normal(10, 1) * (1000 if site == 4 else 1)
+        made.append(f"{age},{ward},{dose:.3f},{chance.choice(['ill', 'well'])}")
+    return made
+
+
+def own_files(folder, count=5):
+    """The files of each site, and one file with all rows and a client column; the same for the test."""
+    for name, rows, seed in (("rows", 30, 3), ("test", 12, 4)):
+        pooled = []
+        for i in range(count):
+            own = own_rows(i, rows + 5 * i, seed)
+            (folder / f"{name}-{i + 1}.csv").write_text("\n".join([HEAD, *own]) + "\n")
+            pooled += [f"{line},site-{i + 1}" for line in own]
+        (folder / f"{name}.csv").write_text("\n".join([f"{HEAD},client", *pooled]) + "\n")
+
+
+def of_files(folder, **data) -> Config:
+    return validate_config(
+        {
+            "data": {"name": "file", "path": str(folder / "rows.csv"), "target": "label", "test_share": 0.0, **data},
+            "split": {"name": "natural"},
+            "model": {"name": "logistic"},
+            "algorithm": {"name": "DRFA", "local_steps": 3, "batch_size": 4},
+            "run": {"rounds": 5, "dtype": "float64"},
+        }
+    )
+
+
+def with_own_files(config: Config, folder, count=5) -> dict[int, SiteService]:
+    def settings(i: int) -> SiteSettings:
+        name = f"site-{i + 1}"
+        return SiteSettings(name, folder / f"rows-{i + 1}.csv", folder / f"disk-{i}", folder / f"test-{i + 1}.csv")
+
+    return {i: SiteService(config, settings(i)) for i in range(count)}
+
+
+OWN = {
+    "plain": {},
+    "hinges and intercepts": {"hinges": 3, "site_intercept": True},
+    "listed, one positive": {"features": ["dose", "ward"], "positive": "ill"},
+    "as they are": {"standardise": False, "categorical": ["age"]},
+}
+
+
+@pytest.mark.parametrize("data", OWN.values(), ids=OWN)
+def test_files_of_the_sites_own(tmp_path, data):
+    """Each site has CSV files; the run is that of a simulation on one file with all rows, to the bit."""
+    own_files(tmp_path)
+    pooled = of_files(tmp_path, test_path=str(tmp_path / "test.csv"), **data)
+    made = with_own_files(of_files(tmp_path, **data), tmp_path)
     found, expected = deployed(pooled, made, tmp_path / "out"), simulated(pooled)
-    torch.testing.assert_close(found.model, expected.model, rtol=0, atol=1e-5)  # features are single precision
-    assert found.summary["train"]["loss"] == pytest.approx(expected.summary["train"]["loss"], abs=1e-5)
+    assert torch.equal(found.model, expected.model)
+    for part in ("test", "train"):
+        assert found.summary[part]["loss"] == pytest.approx(expected.summary[part]["loss"], abs=1e-9)
+    features = json.loads((tmp_path / "out" / "features.json").read_text())
+    assert features == json.loads(json.dumps([feature.to_dict() for feature in build(pooled).data.encoding]))
+
+
+def test_a_run_on_tables_goes_on_after_its_server_died(tmp_path):
+    own_files(tmp_path)
+    given = of_files(tmp_path, site_intercept=True)
+    whole = deployed(given, with_own_files(given, tmp_path), tmp_path / "whole")
+    made = with_own_files(given, tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        deployed(given, made, tmp_path / "out", Dies(made, 3, 0))
+    found = deployed(given, with_own_files(given, tmp_path), tmp_path / "out")
+    assert torch.equal(found.model, whole.model)
+
+
+def test_the_server_warns_of_sites_that_differ(tmp_path):
+    own_files(tmp_path)
+    (tmp_path / "rows-2.csv").write_text("\n".join([HEAD, *(f"{r.rpartition(',')[0]},ill" for r in own_rows(1, 9))]))
+    given = of_files(tmp_path)
+    deployed(given, with_own_files(given, tmp_path), tmp_path / "out")
+    log = (tmp_path / "out" / "log.txt").read_text()
+    assert re.search(r"column 'dose' at site 'site-5' is far from the other sites \(mean [\d.e+]+, elsewhere \d+", log)
+    assert "site 'site-2' has training rows of one class only" in log
+    assert "site 'site-2' has fewer than 10 training rows" in log
+
+
+@pytest.mark.parametrize("data", [{"features": ["age", "dose"]}, {}], ids=["listed", "not listed"])
+def test_a_site_that_lacks_a_column_is_named(tmp_path, data):
+    own_files(tmp_path)
+    lacking = [line.split(",") for line in (tmp_path / "rows-2.csv").read_text().splitlines()]
+    (tmp_path / "rows-2.csv").write_text("\n".join(",".join([*c[:2], *c[3:]]) for c in lacking) + "\n")
+    (tmp_path / "test-2.csv").write_text((tmp_path / "rows-2.csv").read_text())
+    given = of_files(tmp_path, **data)
+    with pytest.raises((TooFewAnswered, BadInput)) as reason:
+        deployed(given, with_own_files(given, tmp_path), tmp_path / "out", patience=10_000)
+    assert re.search(
+        r"site-2 refused: the file here has no column 'dose'|columns of site-2 = \"no 'dose'\"", str(reason.value)
+    )
+    assert "optional_columns" in str(reason.value)
+    agreed = of_files(tmp_path, optional_columns=["dose"], **data)
+    assert deployed(agreed, with_own_files(agreed, tmp_path), tmp_path / "out").summary["rounds"] == 5
+
+
+class SaysOdd(InProcess):
+    """Site 2 says something else before the first round."""
+
+    def __init__(self, made, do, change):
+        super().__init__({i: site.answer for i, site in made.items()})
+        self.do, self.change = do, change
+
+    def exchange(self, clients, content, least, timeout):
+        arrivals = super().exchange(clients, content, least, timeout)
+        if about(content).get("do") != self.do:
+            return arrivals
+        return [self._odd(a) if a.client == 1 else a for a in arrivals]
+
+    def _odd(self, arrival):
+        message = unpack(arrival.content, {})
+        return Arrival(1, pack(Message(message.about, self.change(message.record))))
+
+
+ODD = {
+    "nothing": ("facts", lambda told: None, "a message whose '' is None"),
+    "text for rows": ("facts", lambda told: told | {"rows": "many"}, "a message whose 'rows' is 'many'"),
+    "no labels": ("facts", lambda told: {k: v for k, v in told.items() if k != "target"}, "a message without 'target'"),
+    "its rows": ("facts", lambda told: told | {"cells": [1.0]}, "a message with an unknown 'cells'"),
+    "another sum": ("counts", lambda told: {"counts": [[1] * 400] * len(told["counts"])}, "counts that do not sum up"),
+    "too few bins": ("counts", lambda told: {"counts": [[1]] * len(told["counts"])}, "a message whose 'counts.0' is"),
+    "too few columns": ("counts", lambda told: {"counts": told["counts"][1:]}, "counts that do not sum up"),
+}
+
+
+@pytest.mark.parametrize(("do", "change", "reason"), ODD.values(), ids=ODD)
+def test_a_site_that_says_something_odd_before_the_first_round(tmp_path, do, change, reason):
+    own_files(tmp_path)
+    given = of_files(tmp_path)
+    made = with_own_files(given, tmp_path)
+    with pytest.raises(
+        TooFewAnswered, match=rf"{do}: 4 of at least 5 .*site-2 sent a bad message: {re.escape(reason)}"
+    ):
+        deployed(given, made, tmp_path / "out", SaysOdd(made, do, change), patience=0)
+    assert not (tmp_path / "out" / "agreed.json").exists()
 
 
 def test_another_target_is_another_run(tmp_path):

@@ -20,7 +20,8 @@ EVERY = every_wrong_call(CALLS)
 NOT_FUZZED = {  # parts that extensions are made from, what runs and loaders give, and readers of files (tests/data)
     "ClientKeys", "ClientsState", "Dataset", "FederatedData", "Ledger", "LocalSite", "Lossy", "Memory", "Metered",
     "Reduction", "Result", "Serial", "Table", "Vectorised", "Wrapper", "cohort_size", "describe",
-    "draw_cohort", "from_file", "merge_repeats", "nonconvex_pl", "pictures", "shares", "spread", "warm_started",
+    "draw_cohort", "from_file", "from_frame", "merge_repeats", "nonconvex_pl", "pictures", "shares", "spread",
+    "warm_started",
 }  # fmt: skip
 MOST_BAD = 0.01  # share of the calls that may end in another exception
 

@@ -68,6 +68,11 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
         write_atomically(folder / "fedsaddle.toml", text)
         settings = read_config(folder / "fedsaddle.toml")
         require_deployable(settings)
+        if settings.data.name == "file":
+            remedy = (
+                "a trial deals out a named data set, such as digits; for files of your own use `fedsaddle deploy init`"
+            )
+            raise BadInput("data.name", "file", remedy)
         built = build(settings)
         if built.data.count != sites:
             raise BadInput(

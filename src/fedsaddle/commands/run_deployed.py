@@ -110,6 +110,8 @@ def finish(config: Config, project: Project, folder: RunFolder) -> None:
     plots.clients({name: history}, project.names, folder.picture("clients"))
     plots.mixture(history, project.names, folder.picture("mixture"))
     screen = console()
+    for note in read_object(folder.agreed).get("notes", ()) if folder.agreed.exists() else ():
+        screen.print(f"note: {visible(note)}", highlight=False, markup=False, soft_wrap=True)
     screen.print(one_run(summary))
     screen.print(of_sites(summary))
     screen.print(f"written to {visible(folder.path)}", highlight=False, markup=False, soft_wrap=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -97,22 +97,18 @@ def signed_log(v: Floats) -> Floats:
 def encode_column(
     features: Sequence[Encoded],
     out: NDArray[np.float32],
+    places: Sequence[int],
     numbers: Floats | None = None,
     codes: NDArray[np.int32] | None = None,
     categories: Sequence[str] = (),
 ) -> None:
-    """Write the features of one column into `out (n, features)`, from its numbers or from its category codes."""
-    for k, feature in enumerate(features):
+    """Write the features of one column into columns of `out (n, d)`, from its numbers or from its category codes."""
+    for k, feature in zip(places, features, strict=True):
         if numbers is not None:
             out[:, k] = feature.number(numbers)
         elif codes is not None:
             of = np.array([feature.text(cell) for cell in (*categories, None)], dtype=np.float32)
             out[:, k] = of[codes]  # code -1, missing, is the last
-
-
-def of_kind(encoding: Sequence[Encoded], test: Callable[[Encoded], bool]) -> tuple[Encoded, ...]:
-    """The features that pass a test, in order."""
-    return tuple(feature for feature in encoding if test(feature))
 
 
 def _plain(value: Any) -> Any:

@@ -17,7 +17,7 @@ from fedsaddle.data.hold_out import HeldOut, check_shares, hold_out
 from fedsaddle.data.splits.partition import Parts
 from fedsaddle.data.splits.protocols import PreparesData, Split
 from fedsaddle.data.store import Ints, Stacked
-from fedsaddle.data.table import ROW, Array, Dataset, Table
+from fedsaddle.data.table import ROW, Array, Dataset, FittedFeatures, PendingFeatures, Table
 from fedsaddle.errors import BadInput
 
 
@@ -76,10 +76,12 @@ class FederatedData:
             raise BadInput("len(keep)", len(keep), f"the rows have {len(self.encoding)} encoded features")
         if all(keep):
             return self
-        at = torch.from_numpy(np.flatnonzero(keep))
+        at, first = torch.from_numpy(np.flatnonzero(keep)), sum(keep)
 
         def some(rows: Stacked | None) -> Stacked | None:
-            return None if rows is None else replace(rows, x=rows.x.index_select(1, at))
+            if rows is None:
+                return None
+            return replace(rows, x=rows.x[:, :first] if all(keep[:first]) else rows.x.index_select(1, at))
 
         train = some(self.train)
         assert train is not None
@@ -153,9 +155,7 @@ def federate(
     dataset.check()
     prepared = isinstance(split, PreparesData)
     if isinstance(split, PreparesData):  # it looks at the features of all rows
-        everyone = [np.arange(len(dataset.train))]
-        dataset = dataset.settled(everyone, everyone, ("all rows",))
-        dataset = split.prepare(_numbered(dataset), seed, test_share)
+        dataset = split.prepare(_numbered(dataset.settled()), seed, test_share)
     parts, test_parts = split.assign(dataset.train, dataset.test, seed)
     names = split.names(dataset.train)
     order, stay = _order(test_clients, names)
@@ -170,22 +170,24 @@ def federate(
             raise BadInput("test_clients", list(test_clients), remedy)
         held = _held_out(dataset, parts, stay, 0.0, validation_share, stratify, seed)
     _check_training(held.train[:stay], names, dataset.together, test_clients)
-    dataset = dataset.settled(held.train[:stay], parts[:stay], names[:stay], () if own_test else test_parts)
-    test_table = dataset.train if own_test else dataset.test
-    assert test_table is not None
-    train = _part(dataset.train, held.train[:stay], "", prepared, allow_empty=False)
-    validation = _part(dataset.train, held.validation[:stay], dataset.together, prepared)
-    test = _part(test_table, test_parts, dataset.together, prepared)
+    fitted = None if dataset.pending is None else dataset.pending.fit(held.train[:stay], names[:stay])
+    own = _Source(dataset.train, fitted, dataset.pending, prepared)
+    official = (
+        own if dataset.test is None or own_test else replace(own, table=dataset.test, pending=dataset.pending_test)
+    )
+    train = own.part(held.train[:stay], names, "", allow_empty=False)
+    validation = own.part(held.validation[:stay], names, dataset.together)
+    test = official.part(test_parts, names, dataset.together)
     return FederatedData(
         name=dataset.name,
         train=train.stacked,
         test=test.stacked if test else None,
         names=names[:stay],
         classes=dataset.train.classes,
-        features=dataset.train.features,
+        features=dataset.train.features if fitted is None else fitted.names,
         source=dataset.source,
         licence=dataset.licence,
-        encoding=dataset.encoding,
+        encoding=dataset.encoding if fitted is None else fitted.encoding,
         validation=validation.stacked if validation else None,
         test_names=names,
         train_rows=train.rows,
@@ -247,14 +249,33 @@ class _Part(NamedTuple):
         return len(self.stacked.x) > 0
 
 
-def _part(table: Table, parts: Parts, together: str, prepared: bool, allow_empty: bool = True) -> _Part:
-    at = np.concatenate(parts)
-    numbers = table.columns.get(ROW)
-    if numbers is None and not prepared:
-        numbers = np.arange(len(table))
-    units = table.columns.get(together)
-    stacked = Stacked.of(*_tensors(table), parts, allow_empty)
-    return _Part(stacked, None if numbers is None else numbers[at], None if units is None else units[at])
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """A table, and its features where they wait for the split."""
+
+    table: Table
+    fitted: FittedFeatures | None
+    pending: PendingFeatures | None
+    prepared: bool  # by the split: row numbers stand in a column, if at all
+
+    def part(self, parts: Parts, names: Sequence[str], together: str, allow_empty: bool = True) -> _Part:
+        """Rows of each client, with row numbers and units."""
+        at, table = np.concatenate(parts), self.table
+        numbers = table.columns.get(ROW)
+        if numbers is None and not self.prepared:
+            numbers = np.arange(len(table))
+        units = table.columns.get(together)
+        stacked = self._stacked(at, parts, names, allow_empty)
+        return _Part(stacked, None if numbers is None else numbers[at], None if units is None else units[at])
+
+    def _stacked(self, at: Ints, parts: Parts, names: Sequence[str], allow_empty: bool) -> Stacked:
+        if self.fitted is None:
+            return Stacked.of(_tensor(self.table.x), _tensor(self.table.y), parts, allow_empty)
+        x, y = self.fitted.apply(self.pending, parts, names[: len(parts)]), self.table.y[at]
+        if len(at):
+            replace(self.table, x=x, y=y, columns={}, features=self.fitted.names).check()
+        ends = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
+        return Stacked(_tensor(x), _tensor(y), ends, allow_empty)
 
 
 def _numbered(dataset: Dataset) -> Dataset:
@@ -265,10 +286,6 @@ def _numbered(dataset: Dataset) -> Dataset:
 
     test = None if dataset.test is None else numbered(dataset.test)
     return replace(dataset, train=numbered(dataset.train), test=test)
-
-
-def _tensors(table: Table) -> tuple[Tensor, Tensor]:
-    return _tensor(table.x), _tensor(table.y)
 
 
 def _tensor(array: Array) -> Tensor:

@@ -112,8 +112,8 @@ class FittedFeatures(Protocol):
         """The features' names; may be empty."""
         ...
 
-    def apply(self, pending: Any, clients: Sequence[Array], names: Sequence[str]) -> Array:
-        """The features of all rows; `clients` are all rows of the clients `names`, other rows are of new clients."""
+    def apply(self, pending: Any, parts: Sequence[Array], names: Sequence[str]) -> Array:
+        """The features of some rows: of the client `names[i]` the rows `parts[i]`, one client after the other."""
         ...
 
 
@@ -145,29 +145,28 @@ class Dataset:
     pending_test: PendingFeatures | None = None
     notes: tuple[str, ...] = ()  # what a user should know about the columns, a line each
 
-    def settled(
-        self,
-        train: Sequence[Array],
-        clients: Sequence[Array],
-        names: Sequence[str],
-        test_clients: Sequence[Array] = (),
-    ) -> Dataset:
-        """The data set with its features, from the training rows of the clients `names`.
-
-        `clients` are all their rows in the training table, and `test_clients` those in the test table.
-        """
+    def settled(self) -> Dataset:
+        """The data set with its features, whose statistics are then those of all training rows, not of one split."""
         if self.pending is None:
             return self
-        fitted = self.pending.fit(train, names)
+        nobody = ("",)
+        fitted = self.pending.fit([np.arange(len(self.train))], nobody)
 
-        def with_features(table: Table, pending: PendingFeatures, rows: Sequence[Array]) -> Table:
-            return replace(table, x=fitted.apply(pending, rows, names), features=fitted.names)
+        def with_features(table: Table, pending: PendingFeatures) -> Table:
+            x = fitted.apply(pending, [np.arange(len(table))], nobody)
+            return replace(table, x=x, features=fitted.names)
 
         test = self.test
         if test is not None and self.pending_test is not None:
-            test = with_features(test, self.pending_test, test_clients)
-        train_table = with_features(self.train, self.pending, clients)
-        found = replace(self, train=train_table, test=test, encoding=fitted.encoding, pending=None, pending_test=None)
+            test = with_features(test, self.pending_test)
+        found = replace(
+            self,
+            train=with_features(self.train, self.pending),
+            test=test,
+            encoding=fitted.encoding,
+            pending=None,
+            pending_test=None,
+        )
         found.check()
         return found
 

@@ -16,18 +16,12 @@ import numpy as np
 import torch
 
 from fedsaddle.algorithms.protocols import Algorithm
-from fedsaddle.atomic import write_json
 from fedsaddle.config.build import build_algorithm, cast, precision
 from fedsaddle.config.schema import Config
 from fedsaddle.data.federated import FederatedData
-from fedsaddle.data.files.shared_encoding import merge_facts
+from fedsaddle.data.files.agreed_encoding import Agreed, encoding_of
 from fedsaddle.data.store import Stacked
-from fedsaddle.deployment.courier import Courier
-from fedsaddle.errors import BadCheckpoint
-from fedsaddle.runs.folder import RunFolder
-from fedsaddle.runs.stored import read_object
 
-Facts = dict[str, Any]  # the facts of a site, or the shared encoding; plain JSON
 SITE_KEYS = {"path", "test_path", "test_share", "validation_share"}  # keys of [data] that may differ between sites
 
 
@@ -48,53 +42,23 @@ def difference(own: Mapping[str, str], other: Mapping[str, str]) -> str:
     return next((section for section in own if own[section] != other.get(section)), "")
 
 
-def agree_on_encoding(courier: Courier, config: Config, run: str, folder: RunFolder) -> tuple[list[Facts], Facts]:
-    """The facts of all sites and the shared encoding; a resumed run uses the stored ones."""
-    path, names = folder.agreed, courier.names
-    if path.exists():
-        try:
-            stored = read_object(path)
-            theirs, told, agreed = stored["names"], stored["told"], stored["agreed"]
-        except (ValueError, KeyError) as reason:
-            raise BadCheckpoint(f"{path} is damaged ({reason}); start a new run") from None
-        if tuple(theirs) != names:
-            raise BadCheckpoint(f"{path} belongs to the sites {theirs}, not {list(names)}; start a new run")
-        return told, agreed
-    replies = courier.request("facts", run, {"config": digests(config)}, everyone=True)
-    facts = [replies[i] for i in range(len(names))]
-    options = config.data.options()
-    task, target = str(options.get("task", "auto")), str(options.get("target", "y"))
-    encoding = merge_facts(facts, names, task, options.get("positive"), target)
-    folder.path.mkdir(parents=True, exist_ok=True)
-    folder.write_config(config.model_dump(mode="json"))  # first, because the encoding is valid for this config only
-    write_json(path, {"names": names, "told": facts, "agreed": encoding})
-    return facts, encoding
-
-
-def row_shape(features: list[Mapping[str, Any]]) -> tuple[int, ...]:
-    """The shape of an encoded row."""
-    if len(features) == 1 and len(features[0].get("shape", ())) > 1:
-        return tuple(features[0]["shape"])
-    return (sum(len(f["texts"]) if "texts" in f else int(np.prod(f["shape"])) for f in features),)
-
-
-def placeholder_data(encoding: Mapping[str, Any], names: tuple[str, ...]) -> FederatedData:
+def placeholder_data(agreed: Agreed, names: tuple[str, ...]) -> FederatedData:
     """Features of zeros, and labels with the counts over all sites."""
-    shape, classes = row_shape(encoding["features"]), encoding["classes"]
+    encoding, classes = encoding_of(agreed), agreed["classes"]
+    shape = (len(encoding),) if encoding else tuple(agreed["array"]["shape"])
     if classes is None:
         y = torch.zeros(2)
     else:
-        y = torch.repeat_interleave(torch.arange(len(classes)), torch.tensor(encoding["counts"]))
+        y = torch.repeat_interleave(torch.arange(len(classes)), torch.tensor(agreed["counts"]))
     x = torch.zeros(1, *shape).expand(len(y), *shape)
     rows = Stacked(x, y, np.array([0, len(y)], dtype=np.int64))
-    return FederatedData("sites", rows, None, names, tuple(map(str, classes or ())), ())
+    features = tuple(feature.name for feature in encoding)
+    return FederatedData("sites", rows, None, names, tuple(classes or ()), features, encoding=encoding)
 
 
-def build_from(
-    config: Config, encoding: Mapping[str, Any], names: tuple[str, ...]
-) -> tuple[Algorithm[Any], FederatedData]:
+def build_from(config: Config, agreed: Agreed, names: tuple[str, ...]) -> tuple[Algorithm[Any], FederatedData]:
     """Build the algorithm from the shared encoding; return it with its placeholder data."""
-    data = placeholder_data(encoding, names)
+    data = placeholder_data(agreed, names)
     if config.data.positives_per_batch is not None:
         data = data.balanced(config.data.positives_per_batch)
     with precision(config.run.dtype):

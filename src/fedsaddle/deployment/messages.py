@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
 from fedsaddle.errors import BadMessage, Refused
 
-PROTOCOL = 2  # 2: the failure of an answer has a kind and a detail
+PROTOCOL = 3  # 3: facts of columns and counts between edges, before the encoding is agreed
 MAX_DETAIL = 200  # characters of a site's text to show
 
 
@@ -84,10 +84,10 @@ class TypedMessage(MessagePart):
         try:
             return cls.model_validate({key: value for key, value in about.items() if key != "protocol"})
         except ValidationError as reason:
-            raise BadMessage(_error_text(reason)) from None
+            raise BadMessage(error_text(reason)) from None
 
 
-def _error_text(reason: ValidationError) -> str:
+def error_text(reason: ValidationError) -> str:
     """The first validation error in one short phrase."""
     first = reason.errors(include_url=False, include_context=False)[0]
     where = f"{'.'.join(map(str, first['loc']))!r:.60}"

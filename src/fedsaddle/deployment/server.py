@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from fedsaddle.config.schema import Config
-from fedsaddle.deployment.agreement import Facts, agree_on_encoding, build_from, digests
+from fedsaddle.deployment.agreement import build_from, digests
+from fedsaddle.deployment.collect_facts import Agreement, agree_on_encoding
 from fedsaddle.deployment.courier import Courier, Patience
 from fedsaddle.deployment.evaluation import RemoteEvaluator
 from fedsaddle.deployment.expected_replies import ExpectedReplies, placeholder_rows
@@ -61,9 +62,11 @@ class DeployedRun:
         if folder.config.exists():
             require_same_config(self.config, folder)
         courier = Courier(transport, self.names, self.patience)
-        facts, encoding = agree_on_encoding(courier, self.config, self.name, folder)
+        agreement = agree_on_encoding(courier, self.config, self.name, folder)
+        for note in agreement.notes if agreement.new else ():
+            log.warning("%s", note)
         resumes = folder.holds_run
-        loop = self._loop(courier, facts, encoding, folder, watch)
+        loop = self._loop(courier, agreement, folder, watch)
         if not resumes:
             folder.begin([])
         for reason in loop.resume():
@@ -73,17 +76,15 @@ class DeployedRun:
             log.info("resuming after round %d", loop.done)
         return loop.go()
 
-    def _loop(
-        self, courier: Courier, facts: list[Facts], encoding: Facts, folder: RunFolder, watch: Watch | None
-    ) -> Loop:
+    def _loop(self, courier: Courier, agreement: Agreement, folder: RunFolder, watch: Watch | None) -> Loop:
         """The loop of the run, with the sites as clients and as evaluators."""
         given = self.config.run
-        algorithm, data = build_from(self.config, encoding, self.names)
+        algorithm, data = build_from(self.config, agreement.encoding, self.names)
         common = shared_fingerprint(algorithm, len(self.names), given.seed)
-        payload = {"config": digests(self.config), "names": list(self.names), "agreed": encoding}
+        payload = {"config": digests(self.config), "names": list(self.names), "agreed": agreement.encoding}
         courier.request("agree", self.name, payload, fingerprint=common, everyone=not folder.holds_run)
         train, validation, test = (
-            np.array([one.get(k, 0) for one in facts], dtype=np.int64) for k in ("rows", "validation_rows", "test_rows")
+            np.array(agreement.sizes[part], dtype=np.int64) for part in ("rows", "validation_rows", "test_rows")
         )
         expected = ExpectedReplies(placeholder_rows(data.train.x, data.train.y))
         clients = RemoteClients(courier, train, self.name, common, expected)

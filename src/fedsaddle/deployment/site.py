@@ -15,8 +15,10 @@ import torch
 from fedsaddle.atomic import write_json
 from fedsaddle.config.build import cast_rows
 from fedsaddle.config.schema import Config, read_config
-from fedsaddle.data.files.shared_encoding import encode, site_facts
-from fedsaddle.data.files.site_file import RawRows, read_site
+from fedsaddle.data.files.agreed_encoding import encode
+from fedsaddle.data.files.column_names import MissingColumn
+from fedsaddle.data.files.site_facts import site_counts, site_facts
+from fedsaddle.data.files.site_file import HeldOutShares, SiteFile, SiteRows
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Table
 from fedsaddle.deployment.agreement import build_from, difference, digests
@@ -58,7 +60,7 @@ class SiteService:
 
     config: Config
     settings: SiteSettings
-    _raw: RawRows | None = None
+    _read: SiteRows | None = None
     _runs: dict[str, AgreedRun] = field(default_factory=dict)
 
     @classmethod
@@ -90,7 +92,10 @@ class SiteService:
     def _do(self, request: Request, payload: dict[str, Any]) -> Any:
         if request.do == "facts":
             self._same_config(payload["config"])
-            return site_facts(self._rows(), self._standardise)
+            return site_facts(self._rows()).model_dump(mode="json")
+        if request.do == "counts":
+            self._same_config(payload["config"])
+            return site_counts(self._rows(), payload["drafts"]).model_dump(mode="json")
         if request.do == "agree":
             return self._agree(request, payload)
         if request.do == "measure":
@@ -108,32 +113,25 @@ class SiteService:
         if section:
             raise Refused(f"this site's [{section}] differs from the run's; use the same config at both")
 
-    def _rows(self) -> RawRows:
-        if self._raw is None:
-            of_file = self.config.data.name == "file"
-            keys = ("target", "client", "features", "delimiter", "together")
-            options = {k: v for k, v in self.config.data.options().items() if k in keys} if of_file else {}
-            self._raw = read_site(
-                self.settings.data,
-                test_path=self.settings.test_data,
-                test_share=self.config.data.test_share,
-                seed=self._seed,
-                stratify=self.config.data.stratify,
-                validation_share=self.config.data.validation_share,
-                **options,
-            )
-        return self._raw
+    def _rows(self) -> SiteRows:
+        if self._read is None:
+            given = self.config.data
+            file = SiteFile.of_options(given.options()) if given.name == "file" else SiteFile.encoded_already()
+            shares = HeldOutShares(given.test_share, given.validation_share, self._seed, given.stratify)
+            try:
+                self._read = file.read(self.settings.data, shares, self.settings.test_data)
+            except MissingColumn as reason:  # a name of the config, so that it may be told
+                remedy = "add it, or list it in optional_columns"
+                raise Refused(f"the file here has no column {reason.value!r} ({reason.key}); {remedy}") from reason
+            for note in self._read.notes:
+                log.info("%s", note)
+        return self._read
 
     @property
     def _seed(self) -> int:
         """Of the rows that are held out: another one at each site, so that they do not all round their shares alike."""
         named = f"{self.config.run.seed} {self.settings.name}".encode()
         return int.from_bytes(hashlib.sha256(named).digest()[:4])
-
-    @property
-    def _standardise(self) -> bool:
-        """Whether to standardise here; rows of a named data set were encoded before they were assigned to sites."""
-        return self.config.data.name == "file" and bool(self.config.data.options().get("standardise", True))
 
     def _agree(self, request: Request, payload: dict[str, Any]) -> dict[str, Any]:
         self._same_config(payload["config"])
@@ -153,7 +151,13 @@ class SiteService:
         names = tuple(payload["names"])
         client = names.index(self.settings.name)
         algorithm, data = build_from(self.config, payload["agreed"], names)
-        tables = dict(zip(("train", "validation", "test"), encode(self._rows(), payload["agreed"]), strict=True))
+        tables = dict(
+            zip(
+                ("train", "validation", "test"),
+                encode(self._rows(), payload["agreed"], self.settings.name),
+                strict=True,
+            )
+        )
         parts = {part: self._stacked(table, data.train.positives) for part, table in tables.items()}
         seed = self.config.run.seed
         fingerprint = shared_fingerprint(algorithm, len(names), seed)

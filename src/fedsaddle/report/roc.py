@@ -129,7 +129,8 @@ def draw(rankings: Rankings, part: str, path: Path) -> Path:
             axes.plot(*pooled, color=COLOURS[0], lw=1.4 if many else 2.2, label=f"pooled {auroc_text(ranking.pooled)}")
         axes.set(xlabel="false positive rate", ylabel="true positive rate", title=f"{label(name)}, {part} rows")
         axes.set_aspect("equal")
-        axes.legend(frameon=False, fontsize=7, loc="lower right")
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(frameon=False, fontsize=7, loc="lower right")
     return save(picture, path)
 
 

@@ -64,6 +64,11 @@ class RunFolder:
         return self.path / "agreed.json"
 
     @property
+    def features(self) -> Path:
+        """How each feature is made from a column of a table."""
+        return self.path / "features.json"
+
+    @property
     def deployment(self) -> Path:
         """The name of a deployed run at server and sites."""
         return self.path / "deployment.json"
@@ -93,7 +98,7 @@ class RunFolder:
         """Raise `BadInput` if a file of the run is a symbolic link; the folder itself may be one."""
         folders = [self.path / "checkpoints", self.baseline.path]
         own = (self.metrics, self.config, self.summary, self.model, self.split, self.table_config, self.agreed)
-        others = (self.deployment, self.path / "log.txt", *folders)
+        others = (self.features, self.deployment, self.path / "log.txt", *folders)
         inside = (p for folder in folders if folder.is_dir() and not folder.is_symlink() for p in folder.iterdir())
         for path in (*own, *others, *inside):
             if path.is_symlink():

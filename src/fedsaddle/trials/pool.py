@@ -17,7 +17,7 @@ from fedsaddle.errors import FedSaddleError
 from fedsaddle.processes import children_killed, cores, exit_with_parent, interrupts_ignored
 from fedsaddle.trials.trial import Outcome, Trial, run_trial
 
-SMALL = 3_000_000  # numbers in the training rows, below which processes do not pay
+SMALL, LARGE = 3_000_000, 30_000_000  # numbers in the training rows; processes pay in between, and fit into memory
 POLL = 0.2  # seconds
 
 Tell = Callable[[Trial, int, float | None], None]
@@ -43,7 +43,7 @@ class TrialPool:
     def __enter__(self) -> TrialPool:
         if self.workers is None:
             numbers = self.data.train.x.numel()
-            self.workers = 1 if numbers < SMALL else cores()
+            self.workers = 1 if not SMALL <= numbers <= LARGE else cores()
         if self.workers > 1:
             self._stack.enter_context(children_killed())
             context = torch.multiprocessing.get_context("spawn")  # a forked copy of torch's threads may hang

@@ -39,7 +39,7 @@ from fedsaddle.trials.candidates import (
     Facts,
     candidates,
 )
-from fedsaddle.trials.pool import TrialPool
+from fedsaddle.trials.pool import LARGE, TrialPool
 from fedsaddle.trials.trial import Outcome, Trial, features_of, ranked
 
 Floats = NDArray[np.float64]
@@ -207,21 +207,17 @@ class Search:
         def trial(candidate: Candidate, step: float, rounds: int) -> Trial:
             start = None if candidate.start is None else known[candidate.start].trial
             path = None if start is None else start.folder / start.name
-            return Trial(candidate, step, rounds, self.seed, self.aim.name, self.folder, path)
+            threads = None if self.data.train.x.numel() > LARGE else 1
+            return Trial(candidate, step, rounds, self.seed, self.aim.name, self.folder, path, threads)
 
         rung = [trial(c, step, max(1, c.rounds // FIRST_RUNG)) for c in listed for step in c.steps]
         outcomes = self._run(rung, over)
         going = []
         for candidate in listed:
             own = [o for o in outcomes if o.trial.candidate is candidate and o.scores is not None]
-            own.sort(key=lambda o: -self._value(o))
+            own.sort(key=lambda o: (o.trial.step != o.trial.candidate.steps[0], -self._value(o)))
             going += own[:KEPT]
         last = self._run([replace(o.trial, rounds=o.trial.candidate.rounds) for o in going], over)
-        best: dict[str, Outcome] = {}
-        for outcome in [*going, *last]:  # where the budget ends the halving, the first rung counts
-            name = outcome.trial.candidate.name
-            if outcome.scores is not None and (name not in best or self._value(outcome) >= self._value(best[name])):
-                best[name] = outcome
         finished = {(o.trial.name, o.trial.rounds) for o in last}
         for outcome in outcomes:
             if (outcome.trial.name, outcome.trial.candidate.rounds) not in finished:
@@ -231,7 +227,23 @@ class Search:
         for candidate in listed:
             if not any(o.trial.candidate is candidate for o in outcomes):
                 self.records.append(TrialRecord(candidate.name, 0.0, 0, None, None, note="not run: budget"))
-        return {name: self._model(outcome) for name, outcome in best.items()}
+        best = [self._best_step([o for o in (*last, *going) if o.trial.candidate is c]) for c in listed]
+        return {outcome.trial.candidate.name: self._model(outcome) for outcome in best if outcome is not None}
+
+    def _best_step(self, outcomes: Sequence[Outcome]) -> Outcome | None:
+        """The preferred step, unless another is ahead by more than chance; of the last rung that was run."""
+        there = [o for o in outcomes if o.scores is not None]
+        there = [o for o in there if o.trial.rounds == max(p.trial.rounds for p in there)]
+        if not there:
+            return None
+        first = min(there, key=lambda o: (o.trial.step != o.trial.candidate.steps[0], -self._value(o)))
+        best, margin = first, 0.0
+        for other in there:
+            if other is not first and first.scores is not None and other.scores is not None:
+                gap, error = self.aim.gain(other.scores, first.scores, self.rows, self.seed)
+                if gap > CHANCE * error and gap > margin:
+                    best, margin = other, gap
+        return best
 
     def _run(self, trials: Sequence[Trial], over: Callable[[], bool]) -> list[Outcome]:
         outcomes = self.pool.run(trials, over)

@@ -28,8 +28,8 @@ from fedsaddle.trials.kept_outcomes import Kept
 
 Floats = NDArray[np.float64]
 Tell = Callable[[int, float | None], None]
+ROUND_CHANCE = 2.0  # standard errors by which the best round has to be ahead of the last
 INTERRUPTED = "interrupted"
-ROUND_CHANCE = 1.0  # standard errors by which the best round has to be ahead of the last
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Trial:
     aim: str
     folder: Path
     start: Path | None = None  # the folder of the trial whose model it starts from
-    threads: int = 1
+    threads: int | None = 1  # of the engine; None: as the engine finds best
 
     @property
     def name(self) -> str:
@@ -81,7 +81,8 @@ def features_of(data: FederatedData, candidate: Candidate) -> FederatedData:
 
 def run_trial(trial: Trial, data: FederatedData, tell: Tell, stop: Callable[[], bool]) -> Outcome:
     """Run a trial to its rounds, from where it stopped before; a run that diverges is an outcome too."""
-    torch.set_num_threads(trial.threads)
+    if trial.threads is not None:
+        torch.set_num_threads(trial.threads)
     own = features_of(data, trial.candidate)
     algorithm = build_algorithm(trial.config(), own)[0]
     kept = Kept.at(trial.folder / trial.name, trial.rounds, algorithm, own, trial.aim, trial.seed)
@@ -110,7 +111,7 @@ def _run_trial(
             replace(own, test=None),
             trial.rounds,
             seed=trial.seed,
-            workers=1,
+            workers=trial.threads,
             evaluate_every=max(1, trial.candidate.rounds // EVALUATIONS),
             select=aim_of(trial.aim).select,
             patience=PATIENCE if own.train.x.ndim > 2 else None,

@@ -48,6 +48,7 @@ class FittedArray:
         """None."""
         return ()
 
-    def apply(self, pending: ArrayFeatures, clients: Sequence[Array], names: Sequence[str]) -> Array:
-        """The rows, standardised."""
-        return self.scale.apply(pending.x)
+    def apply(self, pending: ArrayFeatures, parts: Sequence[Array], names: Sequence[str]) -> Array:
+        """The rows of all parts, standardised."""
+        rows = np.concatenate(parts)
+        return self.scale.apply(pending.x[rows])

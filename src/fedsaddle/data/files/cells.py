@@ -1,4 +1,4 @@
-"""What the cells of a column mean: numbers, client names, classes or a regression target."""
+"""What the entries of a column mean: numbers, client names, classes or a regression target."""
 
 from __future__ import annotations
 
@@ -51,34 +51,20 @@ def is_number(cell: str) -> bool:
     return True
 
 
-def client_ids(columns: Sequence[Array], name: str) -> list[Array]:
-    """Client names of the training and perhaps the test rows.
-
-    They are whole numbers where every cell is written as one ('007' is a name), and else strings.
-    """
-    made = [_ids(column, name) for column in columns]
-    if all(ids.dtype.kind == "i" for ids in made):
-        return made
-    return [column.astype(str) for column in columns]
-
-
-def _ids(column: Array, name: str) -> Array:
-    if column.dtype.kind in "iu" and column.max() <= np.iinfo(np.int64).max:
-        return column.astype(np.int64)
+def client_names(column: Array, name: str) -> Array:
+    """The clients of an array as strings; numbers must be whole, and no name empty."""
+    if column.dtype.kind in "iub":
+        return column.astype(str)
     if column.dtype.kind == "f":
         values = need_numbers(column, name)
         if (values != np.round(values)).any():
             row = int(np.argmax(values != np.round(values)))
             raise BadInput(f"row {row + 1}, column '{name}'", float(values[row]), "use whole numbers or strings")
-        return values.astype(np.int64)
+        return values.astype(np.int64).astype(str)
     text = column.astype(str)
     if (text == "").any():
         raise BadInput(f"row {int(np.argmax(text == '')) + 1}, column '{name}'", "", "the client is empty; name it")
-    try:
-        whole = text.astype(np.int64)
-    except (ValueError, OverflowError):
-        return text
-    return whole if (whole.astype(str) == text).all() else text
+    return text
 
 
 def targets(columns: Sequence[Array], name: str, task: Task) -> tuple[list[Array], tuple[str, ...]]:

@@ -31,6 +31,7 @@ class Shape(NamedTuple):
     mean: float
     std: float
     skew: float
+    flat: bool = False  # all cells are alike
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +63,7 @@ class Moments:
         std = np.sqrt(squares / n)
         # Rounding can give a constant column a tiny deviation; dividing by it would amplify the error.
         if std <= 1e-12 * max(abs(mean), 1.0):
-            return Shape(mean, 1.0, 0.0)
+            return Shape(mean, 1.0, 0.0, flat=True)
         return Shape(mean, float(std), float(cubes / n / std**3))
 
 

@@ -12,6 +12,10 @@ LONGEST_SHOWN = 60  # characters of a name or a cell in a message
 MOST_SHOWN = 20  # names in a list of all columns
 
 
+class MissingColumn(BadInput):
+    """A column that the file does not have."""
+
+
 def shown(name: object) -> str:
     r"""The name or cell in quotes, on one line and not too long.
 
@@ -34,7 +38,7 @@ def require(name: str, there: Sequence[str], key: str) -> str:
         return name
     near = difflib.get_close_matches(name, there, n=1) or [c for c in there if c.casefold() == name.casefold()]
     hint = f"did you mean {shown(near[0])}? " if near else ""
-    raise BadInput(key, name, f"there is no such column; {hint}the columns are: {listed(there)}")
+    raise MissingColumn(key, name, f"there is no such column; {hint}the columns are: {listed(there)}")
 
 
 def tidy_names(names: Iterable[object]) -> tuple[list[str], list[str]]:

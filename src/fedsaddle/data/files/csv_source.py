@@ -19,6 +19,7 @@ import numpy as np
 
 from fedsaddle.data.files.cells_as_read import MISSING, UNKNOWN, Cells, Loaded, Plan
 from fedsaddle.data.files.column_names import listed, shown, tidy_names
+from fedsaddle.data.table import Array
 from fedsaddle.errors import BadInput
 
 SUFFIXES = (".csv", ".tsv", ".txt")
@@ -30,6 +31,7 @@ _NUMBER_GAPS = sorted(
     {form(m) for m in MISSING | UNKNOWN for form in (str, str.upper, str.title, str.capitalize)}
     | {"NaN", "NaT", "N/a", "Null"}
 )
+_USUAL_GAPS = {"", "NA", "NaN", "nan", "NULL"}
 _PARTED = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:\.[0-9]{3})+")
 _GERMAN = re.compile(r"[+-]?[0-9]+,[0-9]+")
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
@@ -106,18 +108,20 @@ def _read(path: Path, encoding: str, plan: Plan, delimiter: str | None) -> Loade
     how = plan(names)
     guess = _guess(path, sample, layout)
     numeric = {i for i, name in enumerate(names) if how[name] != "text" and guess.numeric[i]}
-    frame = _frame(path, layout, numeric, guess.decimal)
+    frame = _frame(path, layout, numeric, guess)
     if len(frame) == 0:
         raise BadInput("path", str(path), "needs a line of column names and at least one row")
     again = {i for i in numeric if how[names[i]] == "infer" and frame[i].dtype.kind not in "iuf"}
     if again:  # text further down: read these columns to the letter
         del frame
-        frame = _frame(path, layout, numeric - again, guess.decimal)
+        frame = _frame(path, layout, numeric - again, guess)
     rows = len(frame)
     german = [names[i] for i in sorted(numeric - again) if how[names[i]] == "infer" and frame[i].dtype.kind == "f"]
     if guess.decimal == "," and german:
         notes.append(f"columns {listed(german)}: a comma is read as a decimal comma (otherwise: --categorical COLUMN)")
-    columns = {name: _cells(name, frame.pop(i)) for i, name in enumerate(names) if how[name] != "skip"}
+    places = {i: frame[i].to_numpy() for i, name in enumerate(names) if how[name] != "skip"}
+    del frame
+    columns = {names[i]: _cells(names[i], places.pop(i)) for i in list(places)}
     return Loaded(
         columns, rows, notes, comma="surely" if guess.decimal == "," else "perhaps" if layout.delimiter == ";" else "no"
     )
@@ -139,7 +143,7 @@ def _layout(path: Path, sample: str, encoding: str, delimiter: str | None) -> _L
         header = next((row for row in read if "".join(row).strip()), None)
     except csv.Error as error:
         raise _no_csv(path, error) from error
-    if header is not None and len(sample) >= _SAMPLE and read.line_num >= sample.count("\n"):
+    if header is not None and len(sample) >= _SAMPLE and not source.read(1):
         raise _no_csv(path, f"the first line has more than {_SAMPLE:,} characters")
     if header is None:
         raise BadInput("path", str(path), "is empty; it needs a line of column names and at least one row")
@@ -167,6 +171,7 @@ def _sniff(sample: str, candidates: str) -> str:
 class _Guess:
     numeric: list[bool]  # a column a header name
     decimal: str
+    gaps: list[str]  # markers of missing numbers that are likely; others make a column text, which is read again
 
 
 def _guess(path: Path, sample: str, layout: _Layout) -> _Guess:
@@ -180,16 +185,21 @@ def _guess(path: Path, sample: str, layout: _Layout) -> _Guess:
         texts = list(islice(csv.reader(rows, delimiter=layout.delimiter, skipinitialspace=True), 1000))
     except csv.Error as error:
         raise _no_csv(path, error) from error
+    if any(len(row) > width for row in texts):  # pandas takes the first row for the width, however long it is
+        _refuse_ragged_rows(path, layout)
     gaps = set(_NUMBER_GAPS)
+    seen = {t for row in texts for t in row if t in gaps}
     columns = [[t for row in texts if i < len(row) and (t := row[i].strip()) not in gaps] for i in range(width)]
     decimal = "."
-    if layout.delimiter == ";" and any(c and all(map(_GERMAN.fullmatch, c)) for c in columns):
+    german = [c for c in columns if c and all(map(_GERMAN.fullmatch, c))]
+    proven = all(any(len(t.partition(",")[2]) != 3 or t.lstrip("+-")[0] == "0" for t in c) for c in german)
+    if german and (layout.delimiter == ";" or (layout.delimiter != "," and proven)):
         with_points = any(
             c and any("." in t and not _PARTED.fullmatch(t) for t in c) and all(map(_is_number, c)) for c in columns
         )
         decimal = "." if with_points else ","
     changed = [[t.replace(".", "_").replace(",", ".") for t in c] if decimal == "," else c for c in columns]
-    return _Guess([all(map(_is_number, c)) for c in changed], decimal)
+    return _Guess([all(map(_is_number, c)) for c in changed], decimal, sorted(seen | _USUAL_GAPS))
 
 
 def _is_number(text: str) -> bool:
@@ -229,7 +239,7 @@ class _Counted:
         return iter(self.file)
 
 
-def _frame(path: Path, layout: _Layout, numeric: set[int], decimal: str) -> Any:
+def _frame(path: Path, layout: _Layout, numeric: set[int], guess: _Guess) -> Any:
     """All columns by their place: those of numbers inferred, the others as text to the letter."""
     import pandas as pd
 
@@ -237,9 +247,9 @@ def _frame(path: Path, layout: _Layout, numeric: set[int], decimal: str) -> Any:
     delimiter = layout.delimiter
     how: dict[str, Any] = {
         "header": None, "index_col": False, "keep_default_na": False, "skipinitialspace": True, "engine": "c",
-        "sep": delimiter if delimiter.isascii() else _UNIT_SEPARATOR, "decimal": decimal,
+        "sep": delimiter if delimiter.isascii() else _UNIT_SEPARATOR, "decimal": guess.decimal,
         "dtype": {i: object for i in range(width) if i not in numeric},
-        "na_values": dict.fromkeys(numeric, _NUMBER_GAPS),
+        "na_values": dict.fromkeys(numeric, guess.gaps),
     }  # fmt: skip
     with _opened(path, layout.encoding) as file, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # columns of numbers and text are read again
@@ -258,6 +268,8 @@ def _frame(path: Path, layout: _Layout, numeric: set[int], decimal: str) -> Any:
     complete = not source.quoted and source.delimiters == (width - 1) * len(frame)
     if frame.shape[1] != width or not (complete or _is_full(frame[width - 1])):
         _refuse_ragged_rows(path, layout)
+    if frame.shape[1] != width:
+        raise _no_csv(path, f"its rows have {frame.shape[1]} cells below {width} names")
     return frame
 
 
@@ -275,16 +287,16 @@ def _refuse_ragged_rows(path: Path, layout: _Layout) -> None:
         for _ in range(layout.skip):
             file.readline()
         read = csv.reader(file, delimiter=layout.delimiter, skipinitialspace=True, strict=True)
-        rows = (row for row in read if len(row) > 1 or "".join(row).strip())  # pandas skips blank lines
+        rows = (row for row in read if len(row) > 1 or "".join(row).strip(" \t"))  # pandas skips blank lines
         for number, row in enumerate(rows, 1):
             if len(row) != width:
                 remedy = f"the first line names {width} columns; mend the row, or the delimiter {layout.delimiter!r}"
                 raise BadInput(f"cells in row {number}", len(row), remedy)
 
 
-def _cells(name: str, column: Any) -> Cells:
+def _cells(name: str, column: Array) -> Cells:
     if column.dtype.kind in "iuf":
-        return Cells(numbers=column.to_numpy(dtype=np.float64))
+        return Cells(numbers=column.astype(np.float64, copy=False))
     import pandas as pd
 
     codes, values = pd.factorize(column)

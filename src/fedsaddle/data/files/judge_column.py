@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ LARGEST = float(np.finfo(np.float32).max)  # rows are stored in single precision
 FEW = 20  # rows below which nothing is called an identifier
 MANY_CATEGORIES = 1000
 LONG_TEXT = 40  # characters, on average
+FORCE = "list it in `features`, --numeric or --categorical to keep it"
 _ID = re.compile(
     r"(?:^|[\W_])(?:id|ids|uuid|guid|mrn|key|index|idx|rowid|row|nr|no|number|record)$|^(?:id|uuid|index|row)(?:[\W_]|$)"
     r"|(?:patient|subject|stay|visit|encounter|record|person|case|admission|study|hadm|sample|unit)id$",
@@ -36,6 +37,7 @@ class Wish:
     categorical: bool = False
     listed: bool = False  # keep it whatever it holds
     comma: Comma = "no"
+    constant: bool = False  # keep it also if it never changes: it may elsewhere
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +63,7 @@ def judge_column(name: str, cells: Cells, wish: Wish) -> Judged:
     why = (
         None
         if wish.listed
-        else _left_out(made, dates=bool(cells.meaning) or any(s.startswith("read as ") for s in said))
+        else _left_out(made, bool(cells.meaning) or any(s.startswith("read as ") for s in said), wish.constant)
     )
     if why is not None:
         return Judged(None, (f"column {shown(name)} is left out: {why}",))
@@ -170,32 +172,36 @@ def _finite(name: str, numbers: NDArray[np.float64], wish: Wish) -> NDArray[np.f
     raise BadInput(f"row {row + 1}, column {shown(name)}", float(numbers[row]), remedy)
 
 
-def _left_out(column: RawColumn, dates: bool) -> str | None:
+def _left_out(column: RawColumn, dates: bool, constant: bool) -> str | None:
     """Why there is nothing to learn from the column, or None."""
-    force = "list it in `features`, --numeric or --categorical to keep it"
     there = ~column.missing
     n = int(there.sum())
     if n == 0:
-        return f"all cells are missing; {force}"
+        return None if constant else f"all cells are missing; {FORCE}"
     if len(there) < 2:
         return None
     if column.numbers is not None:
         values = column.numbers[there]
         if n == len(there) and (values == values[0]).all():
-            return f"it is {values[0]:g} in all rows; {force}"
-        return f"it looks like an identifier; {force}" if not dates and _is_id(column.name, values) else None
+            return None if constant else f"it is {values[0]:g} in all rows; {FORCE}"
+        return f"it looks like an identifier; {FORCE}" if not dates and _is_id(column.name, values) else None
     assert column.codes is not None
+    if len(column.categories) == 1 and n == len(there):
+        return None if constant else f"it is {shown(column.categories[0])} in all rows; {FORCE}"
     counts = np.bincount(column.codes[there], minlength=len(column.categories))
-    different = len(column.categories)
-    if different == 1 and n == len(there):
-        return f"it is {shown(column.categories[0])} in all rows; {force}"
-    length = float(counts @ [len(c) for c in column.categories]) / n
+    return no_categories(column.name, dict(zip(column.categories, counts.tolist(), strict=True)))
+
+
+def no_categories(name: str, counts: Mapping[str, int]) -> str | None:
+    """Why a column of words holds no categories: free text, or an identifier; None if it does."""
+    n, different = sum(counts.values()), len(counts)
+    length = sum(count * len(text) for text, count in counts.items()) / max(n, 1)
     if length > LONG_TEXT and different > 1:
-        return f"it holds free text ({length:.0f} characters on average); {force}"
-    if n >= FEW and (different > 0.9 * n or (different > 0.5 * n and _named_id(column.name))):
-        return f"it looks like an identifier ({different:,} values in {n:,} rows); {force}"
+        return f"it holds free text ({length:.0f} characters on average); {FORCE}"
+    if n >= FEW and (different > 0.9 * n or (different > 0.5 * n and _named_id(name))):
+        return f"it looks like an identifier ({different:,} values in {n:,} rows); {FORCE}"
     if different > MANY_CATEGORIES:
-        return f"it has {different:,} categories; {force}"
+        return f"it has {different:,} categories; {FORCE}"
     return None
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.lib import format as npy
 
 from fedsaddle.data.files.array_features import ArrayFeatures
-from fedsaddle.data.files.cells import LARGEST, Task, client_ids, targets
-from fedsaddle.data.files.read_columns import require
+from fedsaddle.data.files.cells import LARGEST, Task, client_names, targets
+from fedsaddle.data.files.column_names import require
 from fedsaddle.data.table import Array, Dataset, Table
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.memory_room import available_memory
@@ -39,12 +39,11 @@ def read_npz(path: Path, target: str, client: str | None, standardise: bool, tas
         for name in (target, client):
             if name is not None:
                 require(f"{name}_test", list(arrays), "x_test")
-    xs = [_features(arrays[f"x{end}"], f"x{end}") for end in ends]
-    labels, classes = targets([_column(arrays, f"{target}{end}") for end in ends], target, task)
+    xs = [feature_array(arrays[f"x{end}"], f"x{end}") for end in ends]
+    labels, classes = targets([row_entries(arrays, f"{target}{end}") for end in ends], target, task)
     split_by: list[dict[str, Array]] = [{} for _ in ends]
     if client is not None:
-        ids = client_ids([_column(arrays, f"{client}{end}") for end in ends], client)
-        split_by = [{client: clients} for clients in ids]
+        split_by = [{client: client_names(row_entries(arrays, f"{client}{end}"), client)} for end in ends]
     tables = [
         Table.of(np.empty((len(x), 0), dtype=np.float32), y, by, classes)
         for x, y, by in zip(xs, labels, split_by, strict=True)
@@ -114,7 +113,8 @@ def _check_header(name: str, file: IO[bytes], size: int) -> None:
         raise ValueError(f"the array {name!r} has {size:,} bytes, which does not fit its shape {shape}")
 
 
-def _features(x: Array, name: str) -> Array:
+def feature_array(x: Array, name: str) -> Array:
+    """The array, if it is rows of finite numbers."""
     if x.dtype.kind not in "fiub":
         raise BadInput(f"{name}.dtype", str(x.dtype), "must be numbers")
     if x.ndim < 2 or len(x) == 0:
@@ -128,7 +128,7 @@ def _features(x: Array, name: str) -> Array:
     return x
 
 
-def _column(arrays: dict[str, Array], name: str) -> Array:
+def row_entries(arrays: dict[str, Array], name: str) -> Array:
     """An array with one entry per row; a matrix with one column is accepted."""
     array = arrays[name]
     if array.ndim == 2 and array.shape[1] == 1:

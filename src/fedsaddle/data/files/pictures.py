@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,9 @@ from numpy.typing import NDArray
 from fedsaddle.arguments import flag, optional, text, whole
 from fedsaddle.arguments import path as file_path
 from fedsaddle.data.files.array_features import ArrayFeatures
-from fedsaddle.data.files.cells import client_ids, targets
-from fedsaddle.data.files.read_columns import read_columns, require
-from fedsaddle.data.files.tables import check_clients, check_positive_value, with_positive
+from fedsaddle.data.files.cells import targets
+from fedsaddle.data.files.read_table import read_roles
+from fedsaddle.data.files.tables import check_clients, check_positive_value, filled, units, with_positive
 from fedsaddle.data.table import Array, Dataset, Table
 from fedsaddle.errors import BadInput
 
@@ -34,7 +33,7 @@ def pictures(
     colour: bool = False,
     standardise: bool = True,
     positive: str | int | bool | None = None,
-    delimiter: str = ",",
+    delimiter: str | None = None,
     together: str | None = None,
 ) -> Dataset:
     """PNG, JPEG and whatever else Pillow reads, resized to `size` (a side, or [height, width]).
@@ -42,7 +41,7 @@ def pictures(
     Rows are `(1, height, width)`, or `(3, height, width)` with `colour`.
 
     Args:
-        path: A CSV or Parquet table, one row a picture.
+        path: A CSV, Parquet or Excel table, one row a picture.
         folder: Where the files are; None: the table's own folder.
         file: The column of file names; they must lie in the folder or below it.
         target: The column to predict.
@@ -51,7 +50,7 @@ def pictures(
         colour: Three channels in place of one.
         standardise: Pixels / 255, less the mean, over the deviation of all pixels; False: pixels / 255.
         positive: The label that becomes class 1; all others together are class 0.
-        delimiter: Of a CSV file, one character.
+        delimiter: Of a CSV file, one character; None: found from the first lines.
         together: A column (e.g. patient ID) whose pictures stay on the same side of the train/test split.
     """
     path = file_path("path", path)
@@ -64,21 +63,17 @@ def pictures(
     check_positive_value(positive)
     shape = _shape(size)
 
-    def choose(there: Sequence[str]) -> Sequence[str]:
-        wanted = (("file", file), ("target", target), ("client", client), ("together", together))
-        return list(dict.fromkeys(require(name, there, key) for key, name in wanted if name is not None))
-
-    columns = read_columns(path, choose, delimiter, client)
-    (labels,), classes = targets([columns[target]], target, "classes")
-    (sites,) = client_ids([columns[client]], client)
-    names = columns[file].astype(str)
+    roles = {"file": file, "target": target, "client": client} | ({} if together is None else {"together": together})
+    columns = read_roles(path, roles, delimiter)
+    names = filled(columns["file"], file)
+    (labels,), classes = targets([filled(columns["target"], target)], target, "classes")
     values = len(names) * shape[0] * shape[1] * (3 if colour else 1)
     if values > MOST_VALUES:
         raise BadInput("size", size, f"{len(names):,} pictures of this size do not fit into memory; use a smaller one")
     x = np.stack([_read(folder, name, i, file, shape, colour) for i, name in enumerate(names)])
-    split_by = {client: sites}
+    split_by = {client: filled(columns["client"], client)}
     if together is not None:
-        split_by[together] = client_ids([columns[together]], together)[0]
+        split_by[together] = units(columns["together"].astype(str))
     table = Table.of(np.empty((len(x), 0), dtype=np.float32), labels, split_by, classes)
     if positive is not None:
         table = with_positive(table, positive, target)

@@ -50,6 +50,7 @@ class RawTable:
     roles: dict[str, NDArray[Any]]  # role ("label", "site" ...) -> its cells as the file writes them, '' for missing
     rows: int
     notes: tuple[str, ...]  # one line each
+    left_out: tuple[str, ...] = ()  # columns that were not asked for and hold nothing to learn from
 
 
 def empty_column(name: str, rows: int) -> RawColumn:

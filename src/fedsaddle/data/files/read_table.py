@@ -16,6 +16,7 @@ from fedsaddle.data.files.judge_column import Wish, judge_column
 from fedsaddle.data.files.near_duplicates import near_duplicates
 from fedsaddle.data.files.parquet_source import read_parquet
 from fedsaddle.data.files.raw_table import RawColumn, RawTable, empty_column
+from fedsaddle.data.table import Array
 from fedsaddle.errors import BadInput, MissingData
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def read_table(
     drop: Sequence[str] = (),
     optional: Sequence[str] = (),
     delimiter: str | None = None,
+    ignore: Sequence[str] = (),
+    one_of_many: bool = False,
 ) -> RawTable:
     """Read a table as it comes.
 
@@ -49,6 +52,8 @@ def read_table(
         drop: Columns to leave out.
         optional: Feature columns that this file may lack; then all their cells are missing.
         delimiter: What parts the cells of a CSV file; None: found from the first lines.
+        ignore: Columns to leave out where they are there.
+        one_of_many: Whether this is the file of one site; then columns stay that never change here, but may elsewhere.
 
     Raises:
         BadInput: A column is not there, or its cells contradict each other.
@@ -57,11 +62,12 @@ def read_table(
     wanted = _Wanted(
         dict(roles), None if features is None else _names("features", features), _names("numeric", numeric),
         _names("categorical", categorical), _names("drop", drop), _names("optional", optional),
+        _names("ignore", ignore), one_of_many,
     )  # fmt: skip
     loaded = _load(source, wanted.plan, delimiter)
     made = {role: role_cells(loaded.columns[column]) for role, column in roles.items()}
     columns: list[RawColumn] = []
-    notes = list(loaded.notes)
+    notes, left_out = list(loaded.notes), []
     for name in wanted.order(list(loaded.columns)):
         cells = loaded.columns.pop(name, None)  # so that its memory is free again
         if cells is None:
@@ -69,12 +75,26 @@ def read_table(
             notes.append(f"column {shown(name)} is not in the table; all its cells are taken as missing")
             continue
         judged = judge_column(name, cells, wanted.wish(name, loaded.comma))
-        columns += [] if judged.column is None else [judged.column]
+        if judged.column is None:
+            left_out.append(name)
+        else:
+            columns.append(judged.column)
         notes += judged.notes
     if not columns:
         why = f" ({notes[-1]})" if notes else ""
         raise BadInput("features", list(features or ()), f"no column is left to learn from{why}")
-    return RawTable(tuple(columns), made, loaded.rows, (*notes, *near_duplicates(columns)))
+    return RawTable(tuple(columns), made, loaded.rows, (*notes, *near_duplicates(columns)), tuple(left_out))
+
+
+def read_roles(source: Path, roles: Mapping[str, str], delimiter: str | None = None) -> dict[str, Array]:
+    """Read only the columns of roles: their cells as the file writes them, '' where one is missing."""
+
+    def plan(there: Sequence[str]) -> dict[str, How]:
+        named = {require(column, there, role) for role, column in roles.items()}
+        return {name: "text" if name in named else "skip" for name in there}
+
+    loaded = _load(source, plan, delimiter)
+    return {role: role_cells(loaded.columns[column]) for role, column in roles.items()}
 
 
 @dataclass(frozen=True)
@@ -87,6 +107,8 @@ class _Wanted:
     categorical: tuple[str, ...]
     drop: tuple[str, ...]
     optional: tuple[str, ...]
+    ignore: tuple[str, ...]
+    one_of_many: bool
 
     def plan(self, there: Sequence[str]) -> dict[str, How]:
         """How to read each column; refuses names that are not there."""
@@ -95,7 +117,7 @@ class _Wanted:
         for name in self.features or ():
             if name not in self.optional:
                 require(name, there, "features")
-        label = self.roles.get("label")
+        label = self.roles.get("target", self.roles.get("label"))
         if label is not None and label in (*(self.features or ()), *self.optional):
             raise BadInput("features", label, "is the label column, which is no feature; leave it out")
         known = [*there, *(name for name in self.optional if name not in there)]
@@ -111,14 +133,15 @@ class _Wanted:
         """The feature columns in order: as listed, or as in the table with those that are lacking at the end."""
         if self.features is not None:
             return list(dict.fromkeys([*self.features, *self.optional]))
-        own = [name for name in there if name not in self.drop and name not in self.roles.values()]
-        return list(dict.fromkeys([*own, *(name for name in self.optional if name not in self.drop)]))
+        out = {*self.drop, *self.ignore}
+        own = [name for name in there if name not in out and name not in self.roles.values()]
+        return list(dict.fromkeys([*own, *(name for name in self.optional if name not in out)]))
 
     def wish(self, name: str, comma: Comma) -> Wish:
         """What the user says of the column."""
         numeric, categorical = name in self.numeric, name in self.categorical
         listed = numeric or categorical or name in (self.features or ())
-        return Wish(numeric, categorical, listed, comma)
+        return Wish(numeric, categorical, listed, comma, self.one_of_many)
 
 
 def _names(key: str, names: object) -> tuple[str, ...]:
@@ -155,4 +178,4 @@ def existing(path: Path) -> Path:
         raise MissingData(
             f"{shown(path)} cannot be a file ({getattr(error, 'strerror', error)}); check the path"
         ) from error
-    raise MissingData(f"{shown(path)} does not exist; check the path of the data file")
+    raise MissingData(f"{path} does not exist; check the path of the data file")

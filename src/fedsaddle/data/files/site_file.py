@@ -1,99 +1,169 @@
-"""The raw rows of one site's file, before all sites agree on an encoding."""
+"""The rows of one site's file, before all sites agree on an encoding."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
+from fedsaddle.data.files.array_features import ArrayFeatures
 from fedsaddle.data.files.cells import whole
-from fedsaddle.data.files.npz import read_arrays
-from fedsaddle.data.files.read_columns import read_columns, require
+from fedsaddle.data.files.column_names import require
+from fedsaddle.data.files.npz import feature_array, read_arrays, row_entries
+from fedsaddle.data.files.raw_table import RawTable
+from fedsaddle.data.files.table_features import TableFeatures
+from fedsaddle.data.files.tables import ColumnChoice, Roles, labelled_rows, some_rows, treatment, units
+from fedsaddle.data.files.treatment import Treatment
 from fedsaddle.data.hold_out import hold_out
 from fedsaddle.data.table import Array
 from fedsaddle.errors import BadInput
 
-Columns = dict[str, Array]
+Part = Literal["train", "validation", "test"]
 
 
 @dataclass(frozen=True, eq=False)
-class RawRows:
-    """The columns of all rows (a block of features is one column), and the row numbers of each part."""
+class Source:
+    """The rows of one file or array: features that wait for an encoding, and the cells of the label."""
 
-    features: tuple[str, ...]
-    target: str
-    columns: Columns
-    train: Array  # row numbers
-    test: Array
-    validation: Array = field(default_factory=lambda: np.array([], dtype=np.int64))
+    features: TableFeatures | ArrayFeatures
+    labels: Array
+
+    def __len__(self) -> int:
+        return len(self.labels)
 
 
-def read_site(
-    path: Path,
-    target: str = "y",
-    client: str | None = "client",
-    features: Sequence[str] | None = None,
-    test_path: Path | None = None,
-    delimiter: str = ",",
-    test_share: float = 0.2,
-    seed: int = 0,
-    stratify: bool = False,
-    together: str | None = None,
-    validation_share: float = 0.0,
-) -> RawRows:
-    """Read a site's CSV, Parquet or .npz file; the client column is ignored, since all rows belong to this site.
+@dataclass(frozen=True, eq=False)
+class SiteRows:
+    """A site's rows: their sources, and for each part its source and the row numbers in it.
 
-    Test rows come from `test_path` or from `x_test` of the .npz file. Otherwise `test_share` of the rows is held out;
-    with `stratify`, of each class. Validation rows come from `x_validation` of the .npz file, or are held out of the
-    training rows. Rows with the same value in the column `together` stay on the same side of the
-    split; that column is not a feature.
+    Training rows are of the first source. `left_out` are columns of the file that look like identifiers or free text.
     """
-    if path.suffix.lower() == ".npz":
-        if together is not None:
-            raise BadInput("together", together, "does not work with .npz files; leave it out")
-        arrays = read_arrays(path)
-        for name in ("x", target):
-            require(name, list(arrays), "target" if name == target else "x")
-        names: tuple[str, ...] = ("x",)
-        train = {"x": arrays["x"], target: arrays[target]}
-        test, validation = (
-            {k: arrays[f"{k}_{part}"] for k in train} if f"x_{part}" in arrays else None
-            for part in ("test", "validation")
-        )
-    else:
-        listed: list[str] = []
-        validation = None
 
-        def choose(there: Sequence[str]) -> Sequence[str]:
-            require(target, there, "target")
-            excluded = (target, client, together)
-            wanted = [c for c in there if c not in excluded] if features is None else list(features)
-            listed[:] = [require(c, there, "features") for c in wanted]
-            return [target, *listed] if together is None else [target, require(together, there, "together"), *listed]
+    target: str
+    sources: tuple[Source, ...]
+    parts: dict[Part, tuple[int, Array]]
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what the site should know about its columns, a line each
 
-        train = read_columns(path, choose, delimiter)
-        names = tuple(listed)
-        test = None if test_path is None else read_columns(test_path, choose, delimiter)
-    sizes = {len(values) for values in train.values()}
-    if len(sizes) > 1 or sizes == {0}:
-        raise BadInput(
-            "path", str(path), f"the columns have {sorted(sizes)} rows; all need the same number, at least 1"
-        )
-    n = sizes.pop()
-    groups = None if together is None else train.pop(together)
-    shares = 0.0 if test is not None else test_share, 0.0 if validation is not None else validation_share
-    labels = _classes(train[target], target) if stratify and any(shares) else None
-    held = hold_out([np.arange(n)], shares[0], seed, labels, groups, shares[1])
-    tables = [train, test, validation]
-    columns = {name: np.concatenate([one[name] for one in tables if one is not None]) for name in train}
-    ends = np.cumsum([0 if one is None else len(one[target]) for one in tables])
-    parts = (
-        (held.test[0] if test is None else np.arange(ends[0], ends[1])),
-        (held.validation[0] if validation is None else np.arange(ends[1], ends[2])),
+    @property
+    def train(self) -> Array:
+        """The numbers of the training rows."""
+        return self.parts["train"][1]
+
+    def count(self, part: Part) -> int:
+        """How many rows a part has."""
+        return len(self.parts[part][1])
+
+
+@dataclass(frozen=True)
+class HeldOutShares:
+    """Which rows a site holds out where its files do not say so."""
+
+    test: float = 0.2
+    validation: float = 0.0
+    seed: int = 0
+    stratify: bool = False
+
+
+@dataclass(frozen=True)
+class SiteFile:
+    """How a site reads its file: as `from_file` does; the client column is ignored, as all rows are this site's."""
+
+    roles: Roles = field(default_factory=lambda: Roles("y", "client", None))
+    columns: ColumnChoice = field(default_factory=ColumnChoice)
+    how: Treatment = field(default_factory=Treatment)
+    delimiter: str | None = None
+
+    @classmethod
+    def of_options(cls, options: Mapping[str, Any]) -> SiteFile:
+        """As the options of `from_file` say; keys that only a pooled file has are not looked at."""
+        given = {key: value for key, value in options.items() if value is not None}
+        roles = Roles(given.get("target", "y"), given.get("client", "client") or None, given.get("together"))
+        kinds = ("features", "numeric", "categorical", "drop", "optional_columns")
+        columns = ColumnChoice(**{key: given[key] for key in kinds if key in given})
+        wanted = ("standardise", "hinges", "site_intercept")
+        how = treatment(**{key: given[key] for key in wanted if key in given})
+        return cls(roles, columns, how, given.get("delimiter"))
+
+    @classmethod
+    def encoded_already(cls) -> SiteFile:
+        """Of rows of a named data set, which were encoded before they were dealt out to sites."""
+        return cls(how=Treatment(standardise=False))
+
+    def read(self, path: Path, shares: HeldOutShares, test_path: Path | None = None) -> SiteRows:
+        """Read a site's table or .npz file.
+
+        Test rows come from `test_path` or from `x_test` of the .npz file, validation rows from its `x_validation`.
+        Otherwise shares of the rows are held out; with `stratify`, of each class. Rows with the same value in the
+        column `together` stay in one part.
+        """
+        if path.suffix.lower() == ".npz":
+            self.columns.refuse_for_arrays(test_path, self.roles.together)
+            return self._arrays(path, shares)
+        own = Roles(self.roles.target, None, self.roles.together)
+        client = self.roles.client or ""
+        raw = self.columns.read(path, own, self.delimiter, ignore=client)
+        raws = [raw]
+        if test_path is not None:
+            raws.append(self.columns.like(raw).read(test_path, own, self.delimiter, ignore=client))
+        notes = list(raw.notes)
+        kept = []
+        for one in raws:
+            rows, note = labelled_rows(one, self.roles.target)
+            notes += [note] if note else []
+            kept.append(one if rows is None else some_rows(one, rows))
+        together = units(kept[0].roles["together"].astype(str)) if self.roles.together else None
+        sources = tuple(self._source(one) for one in kept)
+        places: dict[Part, int] = {} if test_path is None else {"test": 1}
+        parts = _parts(sources, places, shares, self.roles.target, together)
+        return SiteRows(self.roles.target, sources, parts, raw.left_out, tuple(notes))
+
+    def _source(self, raw: RawTable) -> Source:
+        features = TableFeatures(raw.features, self.how, self.roles.client or "client")
+        return Source(features, raw.roles["target"].astype(str))
+
+    def _arrays(self, path: Path, shares: HeldOutShares) -> SiteRows:
+        arrays, target = read_arrays(path), self.roles.target
+        found: list[Source] = []
+        places: dict[Part, int] = {}
+        named: tuple[tuple[Part, str], ...] = (("train", ""), ("test", "_test"), ("validation", "_validation"))
+        for part, end in named:
+            if end and f"x{end}" not in arrays:
+                continue
+            x = arrays[require(f"x{end}", list(arrays), "x")]
+            labels = row_entries(arrays, require(f"{target}{end}", list(arrays), "target"))
+            if len(x) != len(labels):
+                raise BadInput(f"len({target}{end})", len(labels), f"x{end} has {len(x)} rows; give one entry for each")
+            if len(x):
+                feature_array(x, f"x{end}")
+            elif not end:
+                raise BadInput("path", str(path), "has no rows")
+            places[part] = len(found)
+            found.append(Source(ArrayFeatures(x, self.how.standardise), labels))
+        return SiteRows(target, tuple(found), _parts(found, places, shares, target, None))
+
+
+def _parts(
+    sources: tuple[Source, ...] | list[Source],
+    places: dict[Part, int],
+    shares: HeldOutShares,
+    target: str,
+    together: Array | None,
+) -> dict[Part, tuple[int, Array]]:
+    """The rows of each part: all of its own source, or those held out of the first."""
+    test, validation = (
+        0.0 if part in places else share for part, share in (("test", shares.test), ("validation", shares.validation))
     )
-    return RawRows(names, target, columns, held.train[0], *parts)
+    labels = _classes(sources[0].labels, target) if shares.stratify and (test or validation) else None
+    held = hold_out([np.arange(len(sources[0]))], test, shares.seed, labels, together, validation)
+    found: dict[Part, tuple[int, Array]] = {"train": (0, held.train[0])}
+    for part, own in (("validation", held.validation[0]), ("test", held.test[0])):
+        at = places.get(part)  # type: ignore[call-overload]
+        found[part] = (0, own) if at is None else (at, np.arange(len(sources[at])))  # type: ignore[index]
+    return found
 
 
 def _classes(values: Array, target: str) -> Array:

@@ -21,6 +21,7 @@ from fedsaddle.data.files.treatment import (
 )
 
 Parts = Sequence[Ints]
+BLOCK = 16_384  # rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +37,8 @@ class TableFeatures:
         rows = np.concatenate(train)
         ends = np.concatenate([[0], np.cumsum([len(part) for part in train])]).astype(np.int64)
         found = [feature for column in self.columns for feature in self._fit_column(column, rows, ends)]
-        if self.how.site_intercept:
-            found += site_features(self.site, names, np.diff(ends))
-        return FittedTable(tuple(found))
+        sites = site_features(self.site, names, np.diff(ends)) if self.how.site_intercept else []
+        return FittedTable(in_order(found, sites))
 
     def _fit_column(self, column: RawColumn, rows: Ints, ends: Ints) -> list[Encoded]:
         if column.numbers is None:
@@ -48,29 +48,49 @@ class TableFeatures:
         counts = count_between(standardised(draft, column.numbers[rows]))
         return number_features(draft, counts, int(facts.missing.sum()), self.how)
 
-    def encode(
-        self, encoding: Sequence[Encoded], clients: Parts = (), names: Sequence[str] = ()
-    ) -> NDArray[np.float32]:
-        """All rows as features; `clients` are all rows of each of the sites `names`, other rows are of new sites."""
-        rows = len(next(iter(_cells(c) for c in self.columns)))
-        out = np.empty((rows, len(encoding)), dtype=np.float32)
+    def encode(self, encoding: Sequence[Encoded], parts: Parts, names: Sequence[str]) -> NDArray[np.float32]:
+        """The features of the rows `parts[i]` of the site `names[i]`, site by site; others are new sites."""
+        rows = np.concatenate(parts)
+        out = np.empty((len(rows), len(encoding)), dtype=np.float32)
+        places: dict[str, list[int]] = {}
+        for k, feature in enumerate(encoding):
+            places.setdefault("" if feature.kind == "site" else feature.column, []).append(k)
+        sites = places.pop("", [])
         of = {column.name: column for column in self.columns}
-        first = 0
-        while first < len(encoding) and encoding[first].kind != "site":
-            column, last = of[encoding[first].column], first
-            while last < len(encoding) and encoding[last].column == column.name and encoding[last].kind != "site":
-                last += 1
-            encode_column(encoding[first:last], out[:, first:last], column.numbers, column.codes, column.categories)
-            first = last
-        sites = encoding[first:]
+        for first in range(0, len(rows), BLOCK):  # a block of rows fits into the caches
+            at = rows[first : first + BLOCK]
+            for name, own in places.items():
+                column = of[name]
+                encode_column(
+                    [encoding[k] for k in own],
+                    out[first : first + BLOCK],
+                    own,
+                    None if column.numbers is None else column.numbers[at],
+                    None if column.codes is None else column.codes[at],
+                    column.categories,
+                )
         if sites:
-            out[:, first:] = [feature.unknown for feature in sites]
-            at = {feature.category: first + k for k, feature in enumerate(sites)}
-            for part, name in zip(clients, names, strict=False):
-                if name in at:
-                    out[part, first:] = 0.0
-                    out[part, at[name]] = 1.0
+            self._encode_sites([encoding[k] for k in sites], out, sites, parts, names)
         return out
+
+    def _encode_sites(
+        self,
+        features: Sequence[Encoded],
+        out: NDArray[np.float32],
+        places: Sequence[int],
+        parts: Parts,
+        names: Sequence[str],
+    ) -> None:
+        """Write the features of sites, of one kind for all rows of a site."""
+        known = {feature.category: k for k, feature in zip(places, features, strict=True)}
+        unknown = np.array([feature.unknown for feature in features], dtype=np.float32)
+        block, first = slice(places[0], places[-1] + 1), 0  # they are neighbours
+        for part, name in zip(parts, names, strict=True):
+            own = out[first : first + len(part), block]
+            own[:] = 0.0 if name in known else unknown
+            if name in known:
+                out[first : first + len(part), known[name]] = 1.0
+            first += len(part)
 
     def missing_shares(self, parts: Parts) -> dict[str, list[float]]:
         """Of each column with gaps, the share of missing cells among each site's rows."""
@@ -86,6 +106,12 @@ class TableFeatures:
         return replace(self, how=replace(self.how, **changes))  # type: ignore[arg-type]
 
 
+def in_order(found: Sequence[Encoded], sites: Sequence[Encoded]) -> tuple[Encoded, ...]:
+    """The features of all columns with hinges at the end, so that a model without hinges uses the first ones."""
+    straight, bent = (tuple(f for f in found if (f.kind == "hinge") == hinge) for hinge in (False, True))
+    return (*straight, *sites, *bent)
+
+
 @dataclass(frozen=True)
 class FittedTable:
     """The encoding of a table's columns."""
@@ -97,9 +123,9 @@ class FittedTable:
         """The features' names."""
         return tuple(feature.name for feature in self.encoding)
 
-    def apply(self, pending: TableFeatures, clients: Parts, names: Sequence[str]) -> NDArray[np.float32]:
-        """All rows of a table as features."""
-        return pending.encode(self.encoding, clients, names)
+    def apply(self, pending: TableFeatures, parts: Parts, names: Sequence[str]) -> NDArray[np.float32]:
+        """Some rows of a table as features."""
+        return pending.encode(self.encoding, parts, names)
 
 
 def _cells(column: RawColumn) -> NDArray[np.float64] | NDArray[np.int32]:

@@ -13,9 +13,9 @@ import numpy as np
 from fedsaddle.arguments import choice, flag, optional, text, whole
 from fedsaddle.arguments import path as file_path
 from fedsaddle.data.files.cells import Task, targets
+from fedsaddle.data.files.csv_source import check_delimiter
 from fedsaddle.data.files.npz import read_npz
 from fedsaddle.data.files.raw_table import RawTable
-from fedsaddle.data.files.read_columns import check_delimiter
 from fedsaddle.data.files.read_table import read_table
 from fedsaddle.data.files.table_features import TableFeatures
 from fedsaddle.data.files.treatment import Treatment
@@ -92,11 +92,7 @@ def from_file(
         check_delimiter(delimiter)
     columns = ColumnChoice(features, numeric, categorical, drop, optional_columns)
     roles = Roles(target, client, together)
-    how = Treatment(
-        flag("standardise", standardise),
-        whole("hinges", hinges, least=0, most=MOST_HINGES),
-        flag("site_intercept", site_intercept),
-    )
+    how = treatment(standardise, hinges, site_intercept)
     choice("task", task, ("auto", "classes", "regression"))
     check_positive_value(positive)
     if path.suffix.lower() == ".npz":
@@ -162,11 +158,7 @@ def from_frame(
     if not isinstance(frame, pd.DataFrame):
         raise BadInput("frame", type(frame).__name__, "must be a pandas DataFrame")
     columns = ColumnChoice(features, numeric, categorical, drop)
-    how = Treatment(
-        flag("standardise", standardise),
-        whole("hinges", hinges, least=0, most=MOST_HINGES),
-        flag("site_intercept", site_intercept),
-    )
+    how = treatment(standardise, hinges, site_intercept)
     choice("task", task, ("auto", "classes", "regression"))
     check_positive_value(positive)
     roles = Roles(label, site, patient)
@@ -177,6 +169,15 @@ def from_frame(
     if site is not None:
         check_clients(data, site)
     return data
+
+
+def treatment(standardise: bool = True, hinges: int = 0, site_intercept: bool = False) -> Treatment:
+    """The treatment, after checks of what the user gave."""
+    return Treatment(
+        flag("standardise", standardise),
+        whole("hinges", hinges, least=0, most=MOST_HINGES),
+        flag("site_intercept", site_intercept),
+    )
 
 
 @dataclass(frozen=True)
@@ -213,8 +214,8 @@ class ColumnChoice:
         for key in ("numeric", "categorical", "drop", "optional_columns"):
             check_names(key, getattr(self, key))
 
-    def read(self, source: Any, roles: Roles, delimiter: str | None) -> RawTable:
-        """Read a table."""
+    def read(self, source: Any, roles: Roles, delimiter: str | None, ignore: str | None = None) -> RawTable:
+        """Read a table; `ignore` is the site column, which may or may not be in the file of one site."""
         return read_table(
             source,
             roles=roles.columns(),
@@ -224,6 +225,8 @@ class ColumnChoice:
             drop=self.drop,
             optional=self.optional_columns,
             delimiter=delimiter,
+            ignore=[ignore] if ignore else (),
+            one_of_many=ignore is not None,
         )
 
     def like(self, first: RawTable) -> ColumnChoice:
@@ -311,17 +314,24 @@ def _split_columns(raw: RawTable, roles: Roles) -> dict[str, Array]:
         if column.codes is not None:
             by[column.name] = np.array([*column.categories, ""])[column.codes]
     if roles.client:
-        sites = raw.roles["client"].astype(str)
-        if (sites == "").any():
-            row = int(np.argmax(sites == ""))
-            raise BadInput(f"row {row + 1}, column {visible(roles.client)!r}", "", "the site is empty; name it")
-        by[roles.client] = sites
+        by[roles.client] = filled(raw.roles["client"], roles.client)
     if roles.together:
-        by[roles.together] = _units(raw.roles["together"].astype(str))
+        by[roles.together] = units(raw.roles["together"].astype(str))
     return by
 
 
-def _units(cells: Array) -> Array:
+def filled(cells: Array, column: str) -> Array:
+    """The cells of a role as strings; none may be empty."""
+    made = cells.astype(str)
+    if (made == "").any():
+        row = int(np.argmax(made == ""))
+        raise BadInput(
+            f"row {row + 1}, column {visible(column)!r}", "", "the cell is empty; fill it in, or drop the row"
+        )
+    return made
+
+
+def units(cells: Array) -> Array:
     """Who a row belongs to; a row that does not say is on its own."""
     empty = np.flatnonzero(cells == "")
     if not len(empty):

@@ -1,0 +1,209 @@
+"""What a site says of its rows before the first round, never of a row; checked by whoever receives it.
+
+All facts are of training rows, except the values that labels have. Nothing that arrives is taken on trust: names,
+lengths, signs and sums must fit each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from fedsaddle.data.encoded import Encoded
+from fedsaddle.data.files.array_features import ArrayFeatures
+from fedsaddle.data.files.cells import whole
+from fedsaddle.data.files.column_facts import BINS, CategoryFacts, NumberFacts, count_between
+from fedsaddle.data.files.raw_table import RawColumn
+from fedsaddle.data.files.site_file import SiteRows
+from fedsaddle.data.files.table_features import TableFeatures
+from fedsaddle.data.files.treatment import standardised
+from fedsaddle.data.table import Array
+from fedsaddle.errors import BadInput
+
+MAX_VALUES = 1000  # distinct labels that a site may report
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Name = Annotated[str, Field(max_length=10_000)]
+Mean = Annotated[float, Field(ge=-1e39, le=1e39)]
+Squares = Annotated[float, Field(ge=0, le=1e100)]
+Cubes = Annotated[float, Field(ge=-1e140, le=1e140)]
+Moments = Annotated[tuple[Mean, Squares, Cubes], Field(strict=False)]  # a list, too, as JSON has no tuples
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class LabelFacts(_Strict):
+    """The values of the label and how often training rows have them; nothing of a regression target."""
+
+    kind: Literal["real", "whole", "text"]
+    values: list[Annotated[int, Field(ge=-(2**53), le=2**53)]] | list[Name] = Field([], max_length=MAX_VALUES)
+    counts: list[Count] = []
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if len(self.values) != len(self.counts) or len(set(self.values)) != len(self.values):
+            raise ValueError("a count for each value is needed")
+        if any(isinstance(value, int) != (self.kind == "whole") for value in self.values):
+            raise ValueError("the values are not of the kind")
+        return self
+
+
+class NumberColumn(_Strict):
+    """A column of numbers: cells, missing cells, and mean and sums of squares and cubes of the deviations from it."""
+
+    kind: Literal["number"]
+    name: Name
+    count: Count
+    missing: Count
+    plain: Moments
+    logs: Moments
+    written: Literal["", "decimal comma", "day first", "month first", "hours"] = ""
+
+    @property
+    def rows(self) -> int:
+        """Cells and missing cells."""
+        return self.count + self.missing
+
+
+class CategoryColumn(_Strict):
+    """A column of categories: how often each occurs."""
+
+    kind: Literal["category"]
+    name: Name
+    counts: dict[Name, Annotated[int, Field(ge=1, le=2**53)]]
+    missing: Count
+
+    @property
+    def rows(self) -> int:
+        """Cells and missing cells."""
+        return sum(self.counts.values()) + self.missing
+
+
+class EmptyColumn(_Strict):
+    """A column without a cell, or one that the site does not have, by agreement."""
+
+    kind: Literal["empty"]
+    name: Name
+    missing: Count
+
+    @property
+    def rows(self) -> int:
+        """Missing cells."""
+        return self.missing
+
+
+AnyColumn = NumberColumn | CategoryColumn | EmptyColumn
+Column = Annotated[AnyColumn, Field(discriminator="kind")]
+
+
+class ArrayFacts(_Strict):
+    """An array: the shape of a row, and mean and sum of squared deviations of each feature or of all pixels."""
+
+    shape: list[Annotated[int, Field(ge=1, le=2**31)]] = Field(min_length=1, max_length=8)
+    mean: list[Mean] = []  # empty: not standardised
+    squares: list[Squares] = []
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        wanted = self.shape[0] if len(self.shape) == 1 else 1
+        if len(self.mean) != len(self.squares) or len(self.mean) not in (0, wanted):
+            raise ValueError("the moments do not fit the shape")
+        return self
+
+
+class SiteFacts(_Strict):
+    """All that a site says of its rows: counts, labels, and either columns or an array."""
+
+    rows: Annotated[int, Field(ge=1, le=2**53)]
+    validation_rows: Count
+    test_rows: Count
+    target: LabelFacts
+    columns: list[Column] = []
+    array: ArrayFacts | None = None
+    left_out: list[Name] = []  # columns that look like identifiers or free text here
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        names = [*(column.name for column in self.columns), *self.left_out]
+        if len(set(names)) != len(names):
+            raise ValueError("a column stands twice")
+        if bool(self.columns) == (self.array is not None):
+            raise ValueError("either columns or an array is needed")
+        if any(column.rows != self.rows for column in self.columns):
+            raise ValueError("a column has another number of rows")
+        if self.target.kind != "real" and sum(self.target.counts) != self.rows:
+            raise ValueError("the labels are not as many as the rows")
+        return self
+
+
+class SiteCounts(_Strict):
+    """How many standardised cells of each number column lie in each bin."""
+
+    counts: list[Annotated[list[Count], Field(min_length=BINS, max_length=BINS)]]
+
+
+def site_facts(rows: SiteRows) -> SiteFacts:
+    """The facts about this site's rows."""
+    features = rows.sources[0].features
+    table, array = (features, None) if isinstance(features, TableFeatures) else (None, features)
+    return SiteFacts(
+        rows=rows.count("train"),
+        validation_rows=rows.count("validation"),
+        test_rows=rows.count("test"),
+        target=_labels(rows),
+        columns=[] if table is None else [_column(c, rows.train) for c in table.columns],
+        array=None if array is None else _array(array, rows.train),
+        left_out=list(rows.left_out),
+    )
+
+
+def _labels(rows: SiteRows) -> LabelFacts:
+    """Of the values in the file; test rows of another file may have no others."""
+    own, at = rows.sources[0].labels, rows.train
+    values = whole(own, rows.target)
+    if values.dtype.kind == "f":
+        return LabelFacts(kind="real")
+    found, codes = np.unique(values, return_inverse=True)
+    if len(found) > MAX_VALUES:
+        return LabelFacts(kind="real")
+    kind: Literal["text", "whole"] = "text" if values.dtype.kind == "U" else "whole"
+    counts = np.bincount(codes[at], minlength=len(found))
+    return LabelFacts(kind=kind, values=found.tolist(), counts=counts.tolist())
+
+
+def _column(column: RawColumn, train: Array) -> AnyColumn:
+    kind = column.kind
+    if kind == "empty":
+        return EmptyColumn(kind=kind, name=column.name, missing=len(train))
+    if kind == "category":
+        return CategoryColumn(kind=kind, **CategoryFacts.of(column, train).to_dict())
+    told = NumberFacts.of(column, train, np.array([0, len(train)])).to_dict()
+    return NumberColumn.model_validate({"kind": kind, **told, "written": column.written})
+
+
+def _array(features: ArrayFeatures, train: Array) -> ArrayFacts:
+    x = features.x if len(train) == len(features.x) else features.x[train]
+    shape = list(x.shape[1:])
+    if not features.standardise:
+        return ArrayFacts(shape=shape)
+    axis = 0 if x.ndim == 2 else None
+    mean = np.mean(x, axis=axis, dtype=np.float64)
+    squares = np.square(x - mean).sum(axis=axis)
+    return ArrayFacts(shape=shape, mean=np.atleast_1d(mean).tolist(), squares=np.atleast_1d(squares).tolist())
+
+
+def site_counts(rows: SiteRows, drafts: Sequence[dict[str, Any]]) -> SiteCounts:
+    """Counts of the cells of number columns between edges that all sites share."""
+    features = rows.sources[0].features
+    own = {c.name: c.numbers for c in features.columns} if isinstance(features, TableFeatures) else {}
+    counts = []
+    for draft in map(Encoded.from_dict, drafts):
+        cells = own.get(draft.column)
+        if cells is None:
+            raise BadInput("column", draft.column, "is no number column of this site's file; use the same file again")
+        counts.append(count_between(standardised(draft, cells[rows.train])).tolist())
+    return SiteCounts(counts=counts)

@@ -1,0 +1,147 @@
+"""The exchanges before the first round: sites say facts of their rows, then counts; the server makes the encoding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ValidationError
+
+from fedsaddle.atomic import write_json
+from fedsaddle.config.schema import Config
+from fedsaddle.data.cautions import SitesSeen, cautions_of_sites
+from fedsaddle.data.files.agreed_encoding import Agreed, AgreedColumns, label_counts, merge_arrays, merge_labels
+from fedsaddle.data.files.column_facts import NumberFacts
+from fedsaddle.data.files.site_facts import SiteCounts, SiteFacts
+from fedsaddle.data.files.site_file import SiteFile
+from fedsaddle.deployment.agreement import digests
+from fedsaddle.deployment.courier import Courier
+from fedsaddle.deployment.messages import Answer, error_text
+from fedsaddle.errors import BadCheckpoint, BadInput, BadMessage
+from fedsaddle.runs.folder import RunFolder
+from fedsaddle.runs.stored import read_object
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What server and sites share: rows per part and site, the encoding, and what the user should know."""
+
+    sizes: dict[str, list[int]]  # "rows", "validation_rows", "test_rows" -> of each site
+    encoding: Agreed
+    notes: tuple[str, ...] = ()
+    new: bool = True  # False: read from the folder of a run that goes on
+
+
+def agree_on_encoding(courier: Courier, config: Config, run: str, folder: RunFolder) -> Agreement:
+    """Collect the facts of all sites and make the shared encoding; a resumed run uses the stored one."""
+    path, names = folder.agreed, courier.names
+    if path.exists():
+        try:
+            stored = read_object(path)
+            theirs = stored["names"]
+            found = Agreement(stored["sizes"], stored["agreed"], tuple(stored["notes"]), new=False)
+        except (ValueError, KeyError) as reason:
+            raise BadCheckpoint(f"{path} is damaged ({reason}); start a new run") from None
+        if tuple(theirs) != names:
+            raise BadCheckpoint(f"{path} belongs to the sites {theirs}, not {list(names)}; start a new run")
+        return found
+    told = _ask(courier, "facts", run, {"config": digests(config)}, SiteFacts)
+    encoding, notes = _Maker(courier, config, run, told).make()
+    parts = ("rows", "validation_rows", "test_rows")
+    found = Agreement({part: [getattr(one, part) for one in told] for part in parts}, encoding, tuple(notes))
+    folder.path.mkdir(parents=True, exist_ok=True)
+    folder.write_config(config.model_dump(mode="json"))  # first, because the encoding is valid for this config only
+    facts = [one.model_dump(mode="json") for one in told]
+    write_json(path, {"names": names, "sizes": found.sizes, "agreed": encoding, "notes": notes, "told": facts})
+    if "features" in encoding:
+        write_json(folder.features, encoding["features"])
+    return found
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Makes the encoding from facts; asks the sites for counts, if there are columns of numbers."""
+
+    courier: Courier
+    config: Config
+    run: str
+    told: Sequence[SiteFacts]
+
+    def make(self) -> tuple[Agreed, list[str]]:
+        """The encoding, and lines for the user."""
+        names, told = self.courier.names, self.told
+        options = self.config.data.options() if self.config.data.name == "file" else {}
+        task, target = str(options.get("task", "auto")), str(options.get("target", "y"))
+        agreed = merge_labels(told, names, task, options.get("positive"), target)
+        sizes = np.array([one.rows for one in told], dtype=np.int64)
+        self._same_form()
+        if told[0].array is not None:
+            agreed["array"] = merge_arrays(told, names)
+            return agreed, cautions_of_sites(SitesSeen(names, sizes, agreed["classes"] or (), self._labels(agreed)))
+        file = SiteFile.of_options(options)
+        columns = AgreedColumns.of(told, names, file.how, file.columns)
+        features = columns.encoding(self._counts(columns), names, sizes, file.roles.client or "client")
+        if not features:
+            raise BadInput("features", [], "no column is left to learn from: the training rows have no cell")
+        agreed["features"] = [feature.to_dict() for feature in features]
+        return agreed, [*columns.notes, *cautions_of_sites(self._seen(agreed, columns, sizes))]
+
+    def _same_form(self) -> None:
+        for name, one in zip(self.courier.names, self.told, strict=True):
+            if (one.array is None) != (self.told[0].array is None):
+                form = "a table" if one.array is None else "an .npz file"
+                remedy = f"{self.courier.names[0]} has the other form; all sites need a table, or all .npz files"
+                raise BadInput(f"data of {name}", form, remedy)
+
+    def _counts(self, columns: AgreedColumns) -> list[SiteCounts]:
+        if not columns.drafts:
+            return []
+        payload = {"config": digests(self.config), "drafts": [draft.to_dict() for draft in columns.drafts]}
+
+        def fits(client: int, told: SiteCounts) -> None:
+            if [sum(counts) for counts in told.counts] != columns.expected(client):
+                raise BadMessage("counts that do not sum up to the cells of the columns")
+
+        return _ask(self.courier, "counts", self.run, payload, SiteCounts, fits)
+
+    def _labels(self, agreed: Agreed) -> np.ndarray[Any, Any] | None:
+        """The rows of two classes at each site."""
+        if agreed["classes"] is None or len(agreed["classes"]) != 2:
+            return None
+        counts = label_counts(self.told, agreed["values"])
+        if "positive" not in agreed:
+            return counts
+        own = counts[:, agreed["positive"]]
+        return np.stack([counts.sum(axis=1) - own, own], axis=1)
+
+    def _seen(self, agreed: Agreed, columns: AgreedColumns, sizes: np.ndarray[Any, Any]) -> SitesSeen:
+        facts = [column for column in columns.columns if isinstance(column, NumberFacts)]
+        means = [
+            ((own.logs if draft.log else own.plain).mean - draft.mean) / draft.std
+            for draft, own in zip(columns.drafts, facts, strict=True)
+        ]
+        names, classes = self.courier.names, agreed["classes"] or ()
+        if not facts:
+            return SitesSeen(names, sizes, classes, self._labels(agreed))
+        cells = np.stack([own.count for own in facts], axis=1)
+        return SitesSeen(names, sizes, classes, self._labels(agreed), columns.drafts, np.stack(means, axis=1), cells)
+
+
+def _ask(courier: Courier, do: str, run: str, payload: Mapping[str, Any], model: type[M], fits: Any = None) -> list[M]:
+    """The valid answers of all sites, in order; a malformed one is a fault of its site."""
+
+    def check(client: int, answer: Answer, record: Any) -> M:
+        try:
+            told = model.model_validate(record)
+        except ValidationError as reason:
+            raise BadMessage(error_text(reason)) from None
+        if fits is not None:
+            fits(client, told)
+        return told
+
+    replies = courier.request(do, run, payload, everyone=True, check=check)
+    return [replies[i] for i in range(len(courier.names))]
