@@ -43,7 +43,7 @@ def test_held_out_rows_are_written_once_with_the_numbers_of_the_file(finished):
         assert sum(row["label"] == "1" for row in own) == counts[part]["positives"]
     assert len(rows) + counts["train"]["rows"] == len(file)
     for row in rows:
-        there = file[int(row["row"]) - 1]
+        there = file[int(row["row"])]
         assert row["site"] == there["hospital"]
         assert row["label"] == str(int(there["died"] == "yes"))
         assert 0 < float(row["probability"]) < 1
@@ -53,7 +53,7 @@ def test_load_model_gives_the_probability_of_every_held_out_row(finished):
     out, _ = finished
     made, file = loaded(out), lines(PATIENTS)
     for row in lines(out / "predictions.csv"):
-        score = made.model(made.encoded(file[int(row["row"]) - 1]))
+        score = made.model(made.encoded(file[int(row["row"])]))
         assert score.item() == pytest.approx(float(row["score"]), abs=2e-5)
         assert made.probability(score).item() == pytest.approx(float(row["probability"]), abs=1e-5)
     assert summary(out)["threshold"]["probability"] == made.THRESHOLD
@@ -86,7 +86,7 @@ def test_shares_of_missing_cells_by_column_and_site(finished):
     out, _ = finished
     missing, file = summary(out)["missing"], lines(PATIENTS)
     held = {int(row["row"]) for row in lines(out / "predictions.csv")}
-    train = [row for number, row in enumerate(file, 1) if number not in held]
+    train = [row for number, row in enumerate(file) if number not in held]
     for column in ("lactate", "sex"):
         gaps = [row[column] == "" for row in train]
         assert missing[column]["share"] == pytest.approx(np.mean(gaps))
@@ -114,11 +114,11 @@ def test_rows_that_are_held_out_do_not_touch_features_or_model(finished, tmp_pat
     table = PATIENTS.read_text().splitlines()
     names = table[0].split(",")
     for number in test:
-        cells = table[number].split(",")
+        cells = table[number + 1].split(",")
         for column in ("age", "heart_rate", "creatinine", "lactate"):
             cells[names.index(column)] = "1e6"
         cells[names.index("sex")] = "other"
-        table[number] = ",".join(cells)
+        table[number + 1] = ",".join(cells)
     changed = tmp_path / "patients.csv"
     changed.write_text("\n".join(table) + "\n")
     said = searched(changed, tmp_path / "out")
@@ -142,7 +142,7 @@ def test_rows_without_a_label_are_left_out_and_the_numbers_stay(tmp_path):
     assert "22 rows have no label in column 'died' and are left out" in said.err
     file = lines(path)
     for row in lines(tmp_path / "out" / "predictions.csv"):
-        there = file[int(row["row"]) - 1]
+        there = file[int(row["row"])]
         assert (row["site"], row["label"]) == (there["hospital"], str(int(there["died"] == "yes")))
 
 
@@ -186,9 +186,9 @@ def test_each_site_is_scored_by_a_model_without_it(tmp_path):
     said = searched(table, tmp_path / "out", "--leave-one-site-out", "--budget", "0.001s")
     assert said.code == 0, said.err
     found, file = lines(tmp_path / "out" / "leave-one-site-out.csv"), lines(table)
-    assert sorted(int(row["row"]) for row in found) == list(range(1, len(file) + 1))
+    assert sorted(int(row["row"]) for row in found) == list(range(len(file)))
     for row in found:
-        there = file[int(row["row"]) - 1]
+        there = file[int(row["row"])]
         assert (row["site"], row["label"]) == (there["hospital"], str(int(there["died"] == "yes")))
     left = summary(tmp_path / "out")["leave_one_site_out"]
     y, s = ([float(row[key]) for row in found] for key in ("label", "score"))

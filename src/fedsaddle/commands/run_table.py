@@ -298,7 +298,7 @@ class Finished:
         return {self.choice.name: self.rankings[CHOICE], FEDAVG: self.rankings[FEDAVG]}
 
     def _predictions(self, scores: Floats) -> bytes:
-        """A line for each held-out row; row 1 is the first below the names, as in messages."""
+        """A line for each held-out row; row 0 is the first below the names."""
         text = io.StringIO()
         lines = csv.writer(text, lineterminator="\n")
         lines.writerow(["row", "part", "site", "label", "score", "probability"])
@@ -313,7 +313,7 @@ class Finished:
             p = self.platt[CHOICE].probability(s)
             sites = np.repeat(np.arange(rows.count), rows.sizes)
             safe = [safe_cell(name) for name in names]
-            columns = ((numbers + 1).tolist(), sites.tolist(), rows.y.tolist(), s.tolist(), p.tolist())
+            columns = (numbers.tolist(), sites.tolist(), rows.y.tolist(), s.tolist(), p.tolist())
             lines.writerows(
                 (row, part, safe[site], label, f"{score:.8g}", f"{probability:.8g}")
                 for row, site, label, score, probability in zip(*columns, strict=True)
