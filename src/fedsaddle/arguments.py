@@ -5,7 +5,8 @@ Config files are checked by their schema; these checks are for those who call th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from inspect import signature
 from math import isfinite, isinf, isnan
 from numbers import Integral, Real
@@ -188,6 +189,17 @@ def vector(key: str, value: object) -> Tensor:
     if not torch.isfinite(found).all():
         raise BadInput(key, found[~torch.isfinite(found)][0].item(), "must be finite")
     return found
+
+
+@contextmanager
+def renamed(keys: Mapping[str, str]) -> Iterator[None]:
+    """Complaints about some keys have the names that the caller knows: `renamed({"client": "site"})`."""
+    try:
+        yield
+    except BadInput as error:
+        if error.key not in keys:
+            raise
+        raise BadInput(keys[error.key], error.value, error.remedy) from None
 
 
 def _real(value: object) -> float | None:

@@ -97,7 +97,9 @@ def test_plain_pytorch_loads_the_model_and_scores_rows_of_the_file(finished):
     from safetensors.torch import load_file
 
     module.load_state_dict(load_file(out / "model.safetensors"))
-    ours = np.concatenate([module(rows.x).detach().numpy().ravel() for rows in (built.data.train, built.data.validation, built.data.test)])
+    ours = np.concatenate(
+        [module(rows.x).detach().numpy().ravel() for rows in (built.data.train, built.data.validation, built.data.test)]
+    )
     assert np.sort(scores) == pytest.approx(np.sort(ours), abs=1e-5)
 
 

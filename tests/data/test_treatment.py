@@ -74,7 +74,7 @@ def test_a_constant_column_is_zero():
     (number,), x = fitted(numbers(*[0.1] * 40))
     assert number.std == 1.0
     assert np.abs(x).max() < 1e-6
-    (number, missing), x = fitted(numbers(*[0.1] * 40, *[np.nan] * 20))
+    _, x = fitted(numbers(*[0.1] * 40, *[np.nan] * 20))
     assert x[:, 0] == pytest.approx(x[0, 0], abs=2 * STEP)
     assert x[40:, 1].all()
 

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,13 @@ from wrong_values import BAD, Outcome, Wrong, every_wrong_call, judge
 
 import fedsaddle as fs
 from fedsaddle.errors import FedSaddleError
+from fedsaddle.trials import search
 
 EVERY = every_wrong_call(CALLS)
 NOT_FUZZED = {  # parts that extensions are made from, what runs and loaders give, and readers of files (tests/data)
-    "ClientKeys", "ClientsState", "Dataset", "FederatedData", "Ledger", "LocalSite", "Lossy", "Memory", "Metered",
+    "Choice", "ClientKeys", "ClientsState", "Dataset", "FederatedData", "Ledger", "LocalSite", "Lossy", "Memory", "Metered",
     "Reduction", "Result", "Serial", "Table", "Vectorised", "Wrapper", "cohort_size", "describe",
-    "draw_cohort", "from_file", "from_frame", "merge_repeats", "nonconvex_pl", "pictures", "shares", "spread",
+    "draw_cohort", "from_file", "merge_repeats", "nonconvex_pl", "pictures", "shares", "spread",
     "warm_started",
 }  # fmt: skip
 MOST_BAD = 0.01  # share of the calls that may end in another exception
@@ -28,8 +30,10 @@ MOST_BAD = 0.01  # share of the calls that may end in another exception
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some wrong values are paths that can be written to."""
+    """Some wrong values are paths that can be written to; a search tries one step for a few rounds."""
     monkeypatch.chdir(tmp_path)
+    real = search.candidates
+    monkeypatch.setattr(search, "candidates", lambda *a: [replace(c, rounds=2, steps=(0.1,)) for c in real(*a)])
 
 
 def made_by_users(name: str) -> bool:

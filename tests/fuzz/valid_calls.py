@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
@@ -72,6 +73,16 @@ def three() -> Stacked:
 
 def text() -> Stacked:
     return rows(torch.arange(N * 5).view(N, 5) % 6, torch.arange(1, N * 5 + 1).view(N, 5) % 6)
+
+
+def frame() -> pd.DataFrame:
+    """Two sites, numbers, words, gaps and two classes."""
+    n = np.arange(40)
+    return pd.DataFrame({"site": n % 2, "age": np.where(n % 9, n * 7 % 31, np.nan), "sex": n % 3 > 0, "y": n % 5 < 2})
+
+
+def to_search() -> fs.FederatedData:
+    return fs.federate(fs.from_frame(frame(), site="site", label="y"), splits.Natural("site"), 0, 0.2, True, 0.2)
 
 
 # ---- small problems, and runs of two rounds --------------------------------------------------------------------------
@@ -309,6 +320,11 @@ def data() -> dict[str, Call]:
     return {
         "Stacked": Call(fs.Stacked, stacked, lambda made: run(fs.FedAvg(problem=supervised(), **LOCAL), made)),
         "Lazy": Call(fs.Lazy, lazy, lambda made: run(fs.FedAvg(problem=supervised(), **LOCAL), made)),
+        "from_frame": Call(
+            fs.from_frame,
+            given(frame=frame, site="site", label="y", patient=None, positive=None),
+            lambda made: fs.federate(made, splits.Natural("site")),
+        ),
         "federate": Call(fs.federate, given(dataset=dataset, split=lambda: splits.Iid(3))),
         "load": Call(fs.load, given(name="iris", split="iid", clients=3)),
         "load, Dirichlet": Call(fs.load, given(name="iris", split="dirichlet", clients=3, alpha=1.0, options=None)),
@@ -322,6 +338,7 @@ def runs() -> dict[str, Call]:
     coda = given(name="CODA+", problem=auc, primal_step=0.1, stage_rounds=1, proximal=0.1, **LOCAL)
     return {
         "run": Call(fs.run, fedavg),
+        "search": Call(fs.search, given(data=to_search, aim="auroc", budget=1.0, workers=1, basic=True)),
         "algorithm, DRFA": Call(fs.algorithm, drfa, lambda made: run(made, three())),
         "algorithm, CODA+": Call(fs.algorithm, coda, lambda made: run(made, two())),
         "Result.final": Call(lambda measure=None, statistic="worst": finished().final(measure, statistic), {}),

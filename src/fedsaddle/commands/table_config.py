@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedsaddle.arguments import renamed
 from fedsaddle.config.registry import ALGORITHMS, entry
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.files.pictures import pictures
@@ -124,7 +123,7 @@ class TableConfig:
     def dataset(self) -> Dataset:
         """Read the rows, with the positive label as class 1, and refuse what cannot be learnt from."""
         roles = {"target": self.label, "client": self.site, "together": self.patient}
-        with options_named({"target": "--label", "client": "--site", "together": "--patient", "file": "--image"}):
+        with renamed({"target": "--label", "client": "--site", "together": "--patient", "file": "--image"}):
             if self.image is not None:
                 self._refuse_columns()
                 data = pictures(self.table, file=self.image, **roles)  # type: ignore[arg-type]
@@ -147,7 +146,7 @@ class TableConfig:
         if hinges and self.image is None and _values(dataset) <= MOST_VALUES:
             dataset = replace(dataset, pending=pending.treated(hinges=HINGES))
         shares = (0.0, VALIDATION_SHARE / (1 - TEST_SHARE)) if self.test_sites else (TEST_SHARE, VALIDATION_SHARE)
-        with options_named({"test_clients": "--test-site"}):
+        with renamed({"test_clients": "--test-site"}):
             return federate(
                 dataset, Natural(self.site), self.seed, shares[0], True, shares[1], test_clients=self.test_sites
             )
@@ -228,17 +227,6 @@ class TableConfig:
 def is_table(path: Path) -> bool:
     """Whether a file is a table, by its name; it may be packed with gzip."""
     return Path(path.name.lower().removesuffix(".gz")).suffix in TABLES
-
-
-@contextmanager
-def options_named(options: dict[str, str]) -> Iterator[None]:
-    """Name the option of the command line in complaints about an argument."""
-    try:
-        yield
-    except BadInput as error:
-        if error.key not in options:
-            raise
-        raise BadInput(options[error.key], error.value, error.remedy) from None
 
 
 def _values(dataset: Dataset) -> int:

@@ -44,6 +44,7 @@ class TrialPool:
         if self.workers is None:
             numbers = self.data.train.x.numel()
             self.workers = 1 if not SMALL <= numbers <= LARGE else cores()
+        self.workers = min(self.workers, max(2, cores()))  # more do not pay
         if self.workers > 1:
             self._stack.enter_context(children_killed())
             context = torch.multiprocessing.get_context("spawn")  # a forked copy of torch's threads may hang

@@ -159,7 +159,7 @@ def search(
     folder = optional(file_path, "out", out)
     with ExitStack() as stack:
         place = Path(stack.enter_context(TemporaryDirectory())) if folder is None else folder
-        stopped = stop or (lambda: False)
+        stopped = (lambda: False) if stop is None else (lambda: flag("stop()", stop()))
         pool = stack.enter_context(TrialPool(data, workers, tell or (lambda trial, done, best: None), stopped))
         return Search(data, goal, seed, budget, place, pool, stopped).go(basic)
 

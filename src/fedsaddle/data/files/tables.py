@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedsaddle.arguments import choice, flag, optional, text, whole
+from fedsaddle.arguments import choice, flag, optional, renamed, text, whole
 from fedsaddle.arguments import path as file_path
 from fedsaddle.data.files.cells import Task, targets
 from fedsaddle.data.files.csv_source import check_delimiter
@@ -161,13 +161,14 @@ def from_frame(
     how = treatment(standardise, hinges, site_intercept)
     choice("task", task, ("auto", "classes", "regression"))
     check_positive_value(positive)
-    roles = Roles(label, site, patient)
-    data = _dataset([frame], "frame", "a pandas DataFrame", roles, columns, how, task, None)
+    with renamed({"target": "label", "client": "site", "together": "patient"}):
+        roles = Roles(label, optional_text("site", site) or None, patient)
+        data = _dataset([frame], "frame", "a pandas DataFrame", roles, columns, how, task, None)
     if positive is not None:
         data = replace(data, train=with_positive(data.train, positive, label))
     data.check()
-    if site is not None:
-        check_clients(data, site)
+    if roles.client is not None:
+        check_clients(data, roles.client)
     return data
 
 
