@@ -126,8 +126,8 @@ def test_a_folder_with_a_run_and_other_options(tmp_path):
 def test_ctrl_c_and_resume_end_as_if_nothing_had_been(tmp_path):
     """A process of its own gets SIGINT while its first trials run."""
     script = (
-        "import sys; sys.path.insert(0, sys.argv.pop(1)); from table_runs import short\nfrom fedsaddle.cli import main\n"
-        "with short(80, (0.1, 0.3)): main()"
+        "import sys; sys.path.insert(0, sys.argv.pop(1))\nfrom table_runs import short; from fedsaddle.cli import main\n"
+        "with short(60, (0.1, 0.3)): main()"
     )
     words = ["run", str(PATIENTS), *ROLES, "--budget", "0.001s", "--out"]
     child = subprocess.Popen(
@@ -146,7 +146,7 @@ def test_ctrl_c_and_resume_end_as_if_nothing_had_been(tmp_path):
     assert "interrupted; what is done is kept. Continue with --resume" in err
     assert "Traceback" not in err
     assert not (tmp_path / "a" / "summary.json").exists()
-    with short(80, (0.1, 0.3)):
+    with short(60, (0.1, 0.3)):
         second = fedsaddle(*words, tmp_path / "a", "--resume")
         whole = fedsaddle(*words, tmp_path / "b")
     assert (second.code, whole.code) == (0, 0), second.err

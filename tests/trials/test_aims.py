@@ -84,5 +84,5 @@ def test_rows_of_one_patient_are_drawn_together():
 
 @pytest.mark.parametrize("wrong", ["AUROC", "", None, 3, ["auroc"]])
 def test_an_unknown_aim(wrong):
-    with pytest.raises(BadInput, match=r"--for = .*choose one of auroc, average-precision"):
+    with pytest.raises(BadInput, match=r"aim = .*choose one of auroc, average-precision"):
         aim_of(wrong)

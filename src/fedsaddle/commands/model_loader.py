@@ -74,7 +74,7 @@ def loader_source(module: nn.Module, target: str, arguments: dict[str, Any], tab
         code += ".double()"
     imports = ["from pathlib import Path", "", "from safetensors.torch import load_file"]
     if tabular:
-        imports = ["import json", "import math", "import re", "from datetime import datetime, timezone"]
+        imports = ["import json", "import math", "import re", "from datetime import datetime, timedelta, timezone"]
         imports += ["from pathlib import Path", "", "import torch", "from safetensors.torch import load_file"]
     if "nn." in code:
         imports.append("from torch import nn")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from fedsaddle.arguments import number
+from fedsaddle.arguments import number, renamed
 from fedsaddle.atomic import write_atomically, write_json
 from fedsaddle.commands.leave_one_out import LeftOut, leave_one_site_out
 from fedsaddle.commands.model_loader import write_loader
@@ -75,7 +75,8 @@ def run_table(table: TableConfig, options: SearchOptions, out: Path | None, resu
     """Search, evaluate, write and print; return the exit code."""
     folder = RunFolder(out or Path("runs") / table.table.name.removesuffix(".gz").rsplit(".", 1)[0])
     require_folder("out", folder.path)
-    aim_of(options.aim)
+    with renamed({"aim": "--for"}):
+        aim_of(options.aim)
     if options.sensitivity is not None:
         number("--sensitivity", options.sensitivity, above=0, most=1)
     if options.leave_one_out and table.test_sites:

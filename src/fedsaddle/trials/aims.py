@@ -121,7 +121,7 @@ AIMS = {
 def aim_of(name: object) -> Aim:
     """Look up an aim."""
     if not isinstance(name, str) or name not in AIMS:
-        raise BadInput("--for", name, f"choose one of {', '.join(AIMS)}")
+        raise BadInput("aim", name, f"choose one of {', '.join(AIMS)}")
     return AIMS[name]
 
 
