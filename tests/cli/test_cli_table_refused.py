@@ -126,7 +126,8 @@ def test_a_folder_with_a_run_and_other_options(tmp_path):
 def test_ctrl_c_and_resume_end_as_if_nothing_had_been(tmp_path):
     """A process of its own gets SIGINT while its first trials run."""
     script = (
-        "import sys; sys.path.insert(0, sys.argv.pop(1))\nfrom table_runs import short; from fedsaddle.cli import main\n"
+        "import sys; sys.path.insert(0, sys.argv.pop(1))\n"
+        "from table_runs import short; from fedsaddle.cli import main\n"
         "with short(60, (0.1, 0.3)): main()"
     )
     words = ["run", str(PATIENTS), *ROLES, "--budget", "0.001s", "--out"]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import numpy as np
 import pytest
 from cli_command import fedsaddle
+from PIL import Image
+from rich.console import Console
 from sklearn.metrics import average_precision_score, roc_auc_score
 from table_runs import PATIENTS, ROLES, lines, loaded, searched, short, summary
+
+from fedsaddle.commands.search_progress import SearchProgress
 
 FIGURES = ("auroc", "within_site_auroc", "average_precision", "partial_auroc")
 
@@ -213,3 +218,31 @@ def test_a_finished_search_can_be_compared_with_another(finished):
     said = fedsaddle("compare", out, out, "--json")
     assert said.code == 0, said.err
     assert json.loads(said.out)
+
+
+def test_pictures_are_searched_too(tmp_path):
+    rng, rows = np.random.default_rng(0), ["name,illness,clinic"]
+    for i in range(90):
+        sick = i % 4 == 0
+        pixels = np.clip(rng.normal(90 + 60 * sick, 20, (8, 8)), 0, 255).astype(np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
+        rows.append(f"{i}.png,{int(sick)},{'ABC'[i % 3]}")
+    (tmp_path / "t.csv").write_text("\n".join(rows) + "\n")
+    roles = ("--site", "clinic", "--label", "illness", "--image", "name")
+    said = searched(tmp_path / "t.csv", tmp_path / "out", "--budget", "0.001s", roles=roles)
+    assert said.code == 0, said.err
+    found = summary(tmp_path / "out")
+    assert found["choice"] in ("FedAvgM", "FedAvg")
+    assert found["missing"] == {}
+    assert len(lines(tmp_path / "out" / "predictions.csv")) == sum(
+        found["rows"][p]["rows"] for p in ("validation", "test")
+    )
+
+
+def test_progress_shows_names_as_they_are():
+    screen = io.StringIO()
+    with SearchProgress(Console(file=screen, force_terminal=True, width=120), 60) as progress:
+        progress.say_step("without [/red]\x07[bold]", 1, 3)
+        progress.bar.refresh()
+    assert "without [/red]\\x07[bold]" in screen.getvalue()
+    assert "\x07" not in screen.getvalue()

@@ -18,6 +18,7 @@ from rich.console import Console
 from fedsaddle.arguments import number, renamed
 from fedsaddle.atomic import write_atomically, write_json
 from fedsaddle.commands.leave_one_out import LeftOut, leave_one_site_out
+from fedsaddle.commands.missing_cells import missing_cells
 from fedsaddle.commands.model_loader import write_loader
 from fedsaddle.commands.search_progress import SearchProgress
 from fedsaddle.commands.table_config import TableConfig
@@ -27,7 +28,6 @@ from fedsaddle.data.cautions import cautions
 from fedsaddle.data.describe import describe
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Stacked
-from fedsaddle.data.table import ROW, Dataset
 from fedsaddle.errors import BadCheckpoint, BadInput
 from fedsaddle.metrics.calibration import Platt, Threshold, calibration_figures
 from fedsaddle.metrics.evaluation import evaluate
@@ -106,7 +106,7 @@ def run_table(table: TableConfig, options: SearchOptions, out: Path | None, resu
             left_out = None
             if options.leave_one_out:
                 left_out = leave_one_site_out(table, dataset, choice, progress.say_step, lambda: interruption.requested)
-        missing = _missing(dataset, data)
+        missing = missing_cells(dataset, data)
         return Finished(table, options, folder, data, choice, left_out, missing).write_and_print()
 
 
@@ -158,24 +158,6 @@ def _require_classes(data: FederatedData) -> None:
 def _say(errors: Console, lines: Sequence[str]) -> None:
     for line in lines:
         errors.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _missing(dataset: Dataset, data: FederatedData) -> dict[str, Any]:
-    """The share of cells that were filled, by column: of all rows that are used, and of each site's."""
-    shares, numbers = getattr(dataset.pending, "missing_shares", None), dataset.train.columns.get(ROW)
-    if shares is None or data.train_rows is None:
-        return {}
-    at = data.train_rows if numbers is None else np.searchsorted(numbers, data.train_rows)  # rows may be left out
-    parts: list[NDArray[np.int64]] = np.split(at, data.train.offsets[1:-1])
-    found: dict[str, list[float]] = shares(parts)
-    sizes = data.train.sizes
-    return {
-        column: {
-            "share": float(np.average(own, weights=sizes)),
-            "sites": {name: round(share, 4) for name, share in zip(data.names, own, strict=True) if share},
-        }
-        for column, own in found.items()
-    }
 
 
 @dataclass
