@@ -153,7 +153,7 @@ def run(
 def refuse_search_options(wishes: dict[str, Any], what: str) -> None:
     """Refuse options that have no effect."""
     for key, value in wishes.items():
-        if value:
+        if value is not None and value is not False:
             raise BadInput(f"--{key.replace('_', '-')}", value, f"is for {what}; leave it out")
 
 

@@ -160,15 +160,13 @@ def test_config(config, tmp_path, changes, said, remedy):
 ROWS = "".join(f"{i % 7},{i % 5},h{i % 3},{i % 2}\n" for i in range(60))
 GOOD = "age,dose,hospital,ill\n" + ROWS
 FILES = [
-    ("nan", GOOD.replace("3,3,h0,1", "nan,3,h0,1", 1), (), "row 4, column 'age' = 'nan'", "not a finite number"),
-    ("inf", GOOD.replace("3,3,h0,1", "3,inf,h0,1", 1), (), "row 4, column 'dose' = 'inf'", "not a finite number"),
-    ("gap", GOOD.replace("3,3,h0,1", ",3,h0,1", 1), (), "row 4, column 'age' = ''", "fill it in"),
-    ("label", GOOD.replace("3,3,h0,1", "3,3,h0,?", 1), (), "row 4, column 'ill' = '?'", "fill it in"),
+    ("inf", GOOD.replace("3,3,h0,1", "3,inf,h0,1", 1), (), "row 4, column 'dose' = inf", "--numeric 'dose'"),
+    ("word", GOOD.replace("3,3,h0,1", "3,much,h0,1", 1), (), "column 'dose' = ['much']", "--categorical 'dose'"),
     ("nobody", GOOD.replace("3,3,h0,1", "3,3,,1", 1), (), "row 4, column 'hospital' = ''", "fill it in"),
     ("header", "age,dose,hospital,ill\n", (), "data.path = 'rows.csv'", "at least one row"),
     ("ragged", GOOD + "1,2\n", (), "cells in row 61 = 2", "mend the row"),
     ("alone", GOOD.replace("h1", "h0").replace("h2", "h0"), (), "clients in column 'hospital' = ['h0']", "client"),
-    ("target", GOOD, ("data.target=sick",), "data.target = 'sick'", "the columns are: age, dose, hospital, ill"),
+    ("target", GOOD, ("data.target=sick",), "data.target = 'sick'", "the columns are: 'age', 'dose', 'hospital', 'ill'"),
     ("client", GOOD, ("data.client=hospitals",), "data.client = 'hospitals'", "did you mean 'hospital'?"),
     ("column", GOOD, ("split.column=site",), "split.column = 'site'", "there are: hospital"),
     ("feature", GOOD, ("data.features=['aged']",), "data.features = 'aged'", "did you mean 'age'?"),
@@ -187,6 +185,16 @@ def test_csv(config, tmp_path, text, changes, said, remedy):
         "split={name='natural', column='hospital'}",
     )
     one_line(run(config, *mine, *changes, out=tmp_path / "out"), said, remedy, tmp_path / "out")
+
+
+@pytest.mark.parametrize("row", ["nan,3,h0,1", ",3,h0,1", "3,3,h0,?"])
+def test_gaps_are_filled_and_rows_without_a_label_left_out(config, tmp_path, row):
+    Path("rows.csv").write_text(GOOD.replace("3,3,h0,1", row, 1))
+    mine = (
+        "data={name='file', path='rows.csv', target='ill', client='hospital'}",
+        "split={name='natural', column='hospital'}",
+    )
+    assert run(config, *mine, "run.rounds=1", out=tmp_path / "out").code == 0
 
 
 def test_a_client_with_test_rows_only(config, tmp_path):

@@ -1,4 +1,4 @@
-"""A table with a site column and rare positives: one command gives a model, ROC curves and a comparison."""
+"""A table with a site column and one algorithm: a model, ROC curves and a comparison with FedAvg."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from fedsaddle.config.build import build
 from fedsaddle.config.schema import validate_config
 
 SITES = {"Central": 120, "North": 80, "Lake": 30, "Hut": 12}
-SHORT = ("--set", "run.rounds=6", "--set", "run.evaluate_every=3")
+ROUNDS = ("--set", "run.rounds=6", "--set", "run.evaluate_every=3")
+SHORT = ("--algorithm", "CODASCA", *ROUNDS)
 
 
 def patients(path: Path, labels=("alive", "died"), share: float = 0.15) -> Path:
@@ -96,7 +97,7 @@ def test_plain_pytorch_loads_the_model_and_scores_rows_of_the_file(finished):
     from safetensors.torch import load_file
 
     module.load_state_dict(load_file(out / "model.safetensors"))
-    ours = np.concatenate([module(rows.x).detach().numpy().ravel() for rows in (built.data.train, built.data.test)])
+    ours = np.concatenate([module(rows.x).detach().numpy().ravel() for rows in (built.data.train, built.data.validation, built.data.test)])
     assert np.sort(scores) == pytest.approx(np.sort(ours), abs=1e-5)
 
 
@@ -126,12 +127,14 @@ def test_resuming_a_finished_run_says_the_same(finished):
 def test_init_writes_what_run_ran_and_the_comparison_can_be_switched_off(finished, tmp_path):
     table, out, _ = finished
     config = tmp_path / "mine.toml"
-    said = fedsaddle("init", config, "--csv", table, "--site", "hospital", "--label", "outcome")
+    said = fedsaddle(
+        "init", config, "--csv", table, "--site", "hospital", "--label", "outcome", "--algorithm", "CODASCA"
+    )
     assert said.code == 0, said.err
     assert config.read_text() == (out / "fedsaddle.toml").read_text()
     written = tomllib.loads(config.read_text())
     assert (written["data"]["positive"], written["algorithm"]["name"]) == ("died", "CODASCA")
-    alone = fedsaddle("run", config, "--out", tmp_path / "alone", *SHORT, "--set", "run.compare=false")
+    alone = fedsaddle("run", config, "--out", tmp_path / "alone", *ROUNDS, "--set", "run.compare=false")
     assert alone.code == 0, alone.err
     assert not (tmp_path / "alone" / "fedavg").exists()
     assert "FedAvg" not in alone.out
@@ -156,7 +159,7 @@ def test_the_rarer_label_is_the_positive_one_unless_named(tmp_path):
         (("--site", "clinic", "--label", "outcome"), "--site = 'clinic': there is no such column"),
         (("--site", "hospital", "--label", "outcom"), "did you mean 'outcome'?"),
         (("--site", "hospital", "--label", "age"), "--label = 'age': has "),
-        (("--site", "hospital", "--label", "outcome", "--positive", "ill"), "--positive = 'ill': is not a value"),
+        (("--site", "hospital", "--label", "outcome", "--positive", "ill"), "--positive = 'ill': is no value"),
         (("--site", "hospital", "--label", "outcome", "--image", "file"), "--image = 'file': there is no such column"),
     ],
 )
@@ -175,9 +178,9 @@ def test_no_positives_at_all_and_one_site_only(tmp_path):
     said = fedsaddle("run", table, "--site", "hospital", "--label", "outcome")
     assert (said.code, said.err.count("\n")) == (2, 1)
     assert "a single class leaves nothing to learn" in said.err
-    table.write_text("site,a,y\n" + "".join(f"x,{i},{i % 2}\n" for i in range(20)))
+    table.write_text("site,a,y\n" + "".join(f"x,{i % 7},{i % 2}\n" for i in range(20)))
     said = fedsaddle("run", table, "--site", "site", "--label", "y")
-    assert said.err.startswith("error: --site = 'site': has one value only")
+    assert said.err.startswith("error: clients in column 'site' = ['x']: one client is no federation")
 
 
 def test_the_options_of_a_table_are_refused_for_a_config(tmp_path):

@@ -114,7 +114,8 @@ def test_the_split_and_the_config(digits):
     assert np.array(split["label_counts"]).shape == (10, 10)
     config = json.loads((out / "config.json").read_text())
     assert config["run"]["rounds"] == 5
-    assert config["data"] == {"name": "digits", "test_share": 0.2, "positives_per_batch": None, "stratify": False}
+    shares = {"test_share": 0.2, "validation_share": 0.0, "positives_per_batch": None}
+    assert config["data"] == {"name": "digits", **shares, "stratify": False, "test_clients": []}
     assert config["algorithm"]["local_steps"] == 3
 
 
@@ -365,7 +366,7 @@ def test_a_csv_of_hospitals(tmp_path, monkeypatch):
     drawn = {p.stem for p in Path("out [/x]").glob("*.png")}
     assert drawn == {"split", "progress", "clients", "mixture", "roc", "auroc"}
     assert {k: tuple(v.shape) for k, v in load_file("out [/x]/model.safetensors").items()} == {
-        "1.weight": (1, 4),
+        "1.weight": (1, 3),  # one feature for the two wards
         "1.bias": (1,),
     }
 

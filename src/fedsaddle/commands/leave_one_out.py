@@ -64,7 +64,7 @@ class LeftOut:
         for row, site, label, s, p in zip(
             self.rows, self.sites, self.labels, self.scores, self.probabilities, strict=True
         ):
-            lines.writerow([row + 1, safe_cell(site), label, f"{s:.8g}", f"{p:.8g}"])
+            lines.writerow([row, safe_cell(site), label, f"{s:.8g}", f"{p:.8g}"])
         write_atomically(out / FILE, text.getvalue().encode())
 
 

@@ -27,6 +27,7 @@ from fedsaddle.data.cautions import cautions
 from fedsaddle.data.describe import describe
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Stacked
+from fedsaddle.data.table import ROW, Dataset
 from fedsaddle.errors import BadCheckpoint, BadInput
 from fedsaddle.metrics.calibration import Platt, Threshold, calibration_figures
 from fedsaddle.metrics.evaluation import evaluate
@@ -104,7 +105,7 @@ def run_table(table: TableConfig, options: SearchOptions, out: Path | None, resu
             left_out = None
             if options.leave_one_out:
                 left_out = leave_one_site_out(table, dataset, choice, progress.say_step, lambda: interruption.requested)
-        missing = _missing(dataset.pending, data)
+        missing = _missing(dataset, data)
         return Finished(table, options, folder, data, choice, left_out, missing).write_and_print()
 
 
@@ -158,12 +159,13 @@ def _say(errors: Console, lines: Sequence[str]) -> None:
         errors.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _missing(pending: Any, data: FederatedData) -> dict[str, Any]:
+def _missing(dataset: Dataset, data: FederatedData) -> dict[str, Any]:
     """The share of cells that were filled, by column: of all rows that are used, and of each site's."""
-    shares = getattr(pending, "missing_shares", None)
+    shares, numbers = getattr(dataset.pending, "missing_shares", None), dataset.train.columns.get(ROW)
     if shares is None or data.train_rows is None:
         return {}
-    parts: list[NDArray[np.int64]] = np.split(data.train_rows, data.train.offsets[1:-1])
+    at = data.train_rows if numbers is None else np.searchsorted(numbers, data.train_rows)  # rows may be left out
+    parts: list[NDArray[np.int64]] = np.split(at, data.train.offsets[1:-1])
     found: dict[str, list[float]] = shares(parts)
     sizes = data.train.sizes
     return {
@@ -296,7 +298,7 @@ class Finished:
         return {self.choice.name: self.rankings[CHOICE], FEDAVG: self.rankings[FEDAVG]}
 
     def _predictions(self, scores: Floats) -> bytes:
-        """A line for each held-out row; row 1 is the first below the names, as in messages."""
+        """A line for each held-out row; row 0 is the first below the names."""
         text = io.StringIO()
         lines = csv.writer(text, lineterminator="\n")
         lines.writerow(["row", "part", "site", "label", "score", "probability"])
@@ -311,7 +313,7 @@ class Finished:
             p = self.platt[CHOICE].probability(s)
             sites = np.repeat(np.arange(rows.count), rows.sizes)
             safe = [safe_cell(name) for name in names]
-            columns = ((numbers + 1).tolist(), sites.tolist(), rows.y.tolist(), s.tolist(), p.tolist())
+            columns = (numbers.tolist(), sites.tolist(), rows.y.tolist(), s.tolist(), p.tolist())
             lines.writerows(
                 (row, part, safe[site], label, f"{score:.8g}", f"{probability:.8g}")
                 for row, site, label, score, probability in zip(*columns, strict=True)

@@ -108,9 +108,21 @@ class TableConfig:
         assert label is not None
         given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in others.items() if v is not None}
         found = cls(table, site, label, **given)
+        found.refuse_two_roles()
         if found.algorithm is not None:
             entry(ALGORITHMS, "--algorithm", found.algorithm)
         return found
+
+    def refuse_two_roles(self) -> None:
+        """Refuse a column that is named twice."""
+        roles = {"label": self.label, "site": self.site, "patient": self.patient, "image": self.image}
+        seen: dict[str, str] = {}
+        for role, column in roles.items():
+            if column is not None and column in seen:
+                remedy = f"is --{seen[column]} too; a column has one role, name another"
+                raise BadInput(f"--{role}", column, remedy)
+            if column is not None:
+                seen[column] = role
 
     def dataset(self) -> Dataset:
         """Read the rows, with the positive label as class 1, and refuse what cannot be learnt from."""

@@ -54,7 +54,7 @@ def judge_column(name: str, cells: Cells, wish: Wish) -> Judged:
         return _unreadable(name, cells, wish)
     if cells.numbers is not None:
         numbers = _finite(name, cells.numbers, wish)
-        made = RawColumn(name, numbers)
+        made = RawColumn(name, numbers, written="decimal comma" if wish.comma == "surely" else "")
         said = [f"read as {cells.meaning}{_or(name, 'categorical')}"] if cells.meaning else []
         dropped = int(np.isnan(numbers).sum() - np.isnan(cells.numbers).sum())
         said += [f"{dropped} infinite cells are taken as missing"] if dropped else []

@@ -1,0 +1,215 @@
+"""`fedsaddle run patients.csv`: what a search on a table writes, says and leaves out."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from cli_command import fedsaddle
+from sklearn.metrics import average_precision_score, roc_auc_score
+from table_runs import PATIENTS, ROLES, lines, loaded, searched, short, summary
+
+FIGURES = ("auroc", "within_site_auroc", "average_precision", "partial_auroc")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    out = tmp_path_factory.mktemp("search") / "out"
+    said = searched(PATIENTS, out)
+    assert said.code == 0, said.err
+    return out, said
+
+
+def test_every_file_is_there(finished):
+    out, said = finished
+    names = {p.name for p in out.iterdir()}
+    text = ("features.json", "fedsaddle.toml", "load_model.py", "predictions.csv", "roc.csv", "search.json")
+    assert {*text, "model.safetensors", "roc.json", "summary.json", "trials", "trials.csv", "config.json"} <= names
+    assert ".lock" not in names
+    assert "FedAvg, tuned alike" in said.out
+    assert "note: column 'bilirubin': read '>20' as the bare number" in said.err
+
+
+def test_held_out_rows_are_written_once_with_the_numbers_of_the_file(finished):
+    out, _ = finished
+    rows, file = lines(out / "predictions.csv"), lines(PATIENTS)
+    assert list(rows[0]) == ["row", "part", "site", "label", "score", "probability"]
+    assert len({row["row"] for row in rows}) == len(rows)
+    counts = summary(out)["rows"]
+    for part in ("validation", "test"):
+        own = [row for row in rows if row["part"] == part]
+        assert len(own) == counts[part]["rows"]
+        assert sum(row["label"] == "1" for row in own) == counts[part]["positives"]
+    assert len(rows) + counts["train"]["rows"] == len(file)
+    for row in rows:
+        there = file[int(row["row"])]
+        assert row["site"] == there["hospital"]
+        assert row["label"] == str(int(there["died"] == "yes"))
+        assert 0 < float(row["probability"]) < 1
+
+
+def test_load_model_gives_the_probability_of_every_held_out_row(finished):
+    out, _ = finished
+    made, file = loaded(out), lines(PATIENTS)
+    for row in lines(out / "predictions.csv"):
+        score = made.model(made.encoded(file[int(row["row"])]))
+        assert score.item() == pytest.approx(float(row["score"]), abs=2e-5)
+        assert made.probability(score).item() == pytest.approx(float(row["probability"]), abs=1e-5)
+    assert summary(out)["threshold"]["probability"] == made.THRESHOLD
+
+
+def test_the_summary_has_the_figures_of_the_predictions(finished):
+    out, _ = finished
+    said = summary(out)
+    test = [row for row in lines(out / "predictions.csv") if row["part"] == "test"]
+    y, s = ([float(row[key]) for row in test] for key in ("label", "score"))
+    pooled = said["pooled"]
+    assert pooled["choice"]["auroc"]["value"] == pytest.approx(roc_auc_score(y, s))
+    assert pooled["choice"]["average_precision"]["value"] == pytest.approx(average_precision_score(y, s))
+    assert pooled["choice"]["partial_auroc"]["value"] == pytest.approx(roc_auc_score(y, s, max_fpr=0.3))
+    for figure in FIGURES:
+        for side in ("choice", "FedAvg", "difference"):
+            low, high = pooled[side][figure]["interval"]
+            assert low <= pooled[side][figure]["value"] <= high
+        gap = pooled["choice"][figure]["value"] - pooled["FedAvg"][figure]["value"]
+        assert pooled["difference"][figure]["value"] == pytest.approx(gap)
+    p = np.array([float(row["probability"]) for row in test])
+    assert said["probabilities"]["brier_score"] == pytest.approx(np.mean((p - y) ** 2), abs=1e-6)
+    called, positive = p >= said["threshold"]["probability"], np.array(y) > 0
+    assert said["threshold"]["test"]["specificity"] == pytest.approx(1 - called[~positive].mean())
+    assert said["positive"] == "yes"
+    assert said["choice"] in {row["candidate"] for row in lines(out / "trials.csv")}
+
+
+def test_shares_of_missing_cells_by_column_and_site(finished):
+    out, _ = finished
+    missing, file = summary(out)["missing"], lines(PATIENTS)
+    held = {int(row["row"]) for row in lines(out / "predictions.csv")}
+    train = [row for number, row in enumerate(file) if number not in held]
+    for column in ("lactate", "sex"):
+        gaps = [row[column] == "" for row in train]
+        assert missing[column]["share"] == pytest.approx(np.mean(gaps))
+        for site in {row["hospital"] for row in train}:
+            own = [gap for gap, row in zip(gaps, train, strict=True) if row["hospital"] == site]
+            assert missing[column]["sites"].get(site, 0) == pytest.approx(np.mean(own), abs=1e-4)
+    assert missing["lactate"]["sites"]["H05"] == 1.0
+    assert "admitted" not in missing
+
+
+def test_every_trial_is_in_the_table_of_trials(finished):
+    out, _ = finished
+    trials = lines(out / "trials.csv")
+    assert len(trials) == summary(out)["trials"]
+    names = {row["candidate"] for row in trials if row["rounds"] != "0" and not row["gain"]}
+    folders = [p.name for p in (out / "trials").iterdir()]
+    assert len(folders) == len(names) >= 4
+    assert {"FedAvg", "FedAvgM, site intercepts"} <= names
+
+
+def test_rows_that_are_held_out_do_not_touch_features_or_model(finished, tmp_path):
+    """Other cells in test rows change nothing; in validation rows they change what is chosen at most."""
+    out, _ = finished
+    test = {int(row["row"]) for row in lines(out / "predictions.csv") if row["part"] == "test"}
+    table = PATIENTS.read_text().splitlines()
+    names = table[0].split(",")
+    for number in test:
+        cells = table[number + 1].split(",")
+        for column in ("age", "heart_rate", "creatinine", "lactate"):
+            cells[names.index(column)] = "1e6"
+        cells[names.index("sex")] = "other"
+        table[number + 1] = ",".join(cells)
+    changed = tmp_path / "patients.csv"
+    changed.write_text("\n".join(table) + "\n")
+    said = searched(changed, tmp_path / "out")
+    assert said.code == 0, said.err
+    for name in ("features.json", "model.safetensors", "trials.csv"):
+        ours, theirs = ((folder / name).read_bytes() for folder in (out, tmp_path / "out"))
+        if name == "trials.csv":
+            ours, theirs = ([{**row, "seconds": ""} for row in lines(f / name)] for f in (out, tmp_path / "out"))
+        assert ours == theirs, name
+    assert (out / "predictions.csv").read_text() != (tmp_path / "out" / "predictions.csv").read_text()
+
+
+def test_rows_without_a_label_are_left_out_and_the_numbers_stay(tmp_path):
+    table = PATIENTS.read_text().splitlines()
+    for number in range(5, 200, 9):
+        table[number] = table[number].rsplit(",", 1)[0] + ","
+    path = tmp_path / "p.csv"
+    path.write_text("\n".join(table) + "\n")
+    said = searched(path, tmp_path / "out", "--budget", "0.001s")
+    assert said.code == 0, said.err
+    assert "22 rows have no label in column 'died' and are left out" in said.err
+    file = lines(path)
+    for row in lines(tmp_path / "out" / "predictions.csv"):
+        there = file[int(row["row"])]
+        assert (row["site"], row["label"]) == (there["hospital"], str(int(there["died"] == "yes")))
+
+
+@pytest.mark.parametrize("aim", ["average-precision", "partial-auroc", "worst-site", "accuracy"])
+def test_every_aim(aim, tmp_path):
+    said = searched(PATIENTS, tmp_path / "out", "--for", aim, "--budget", "0.001s")
+    assert said.code == 0, said.err
+    assert summary(tmp_path / "out")["aim"] == aim
+    assert f"chosen for {aim}: " in said.out
+
+
+def test_a_test_site_is_not_trained_on_and_a_sensitivity_is_kept(tmp_path):
+    words = ("--test-site", "H02", "--test-site", "H05", "--sensitivity", ".8", "--budget", "0.001s")
+    said = searched(PATIENTS, tmp_path / "out", *words)
+    assert said.code == 0, said.err
+    rows = lines(tmp_path / "out" / "predictions.csv")
+    file = lines(PATIENTS)
+    assert {row["site"] for row in rows if row["part"] == "test"} == {"H02", "H05"}
+    assert sum(row["part"] == "test" for row in rows) >= sum(row["hospital"] in ("H02", "H05") for row in file)
+    sites = {f["category"] for f in json.loads((tmp_path / "out" / "features.json").read_text()) if f["kind"] == "site"}
+    assert not sites & {"H02", "H05"}
+    assert len(sites) == 10
+    validation = [row for row in rows if row["part"] == "validation" and row["label"] == "1"]
+    cut = summary(tmp_path / "out")["threshold"]["probability"]
+    found = [float(row["probability"]) >= cut - 1e-9 for row in validation]
+    assert np.mean(found) >= 0.8
+    assert "finds 80% of the positives" in said.out
+    made = loaded(tmp_path / "out")  # a new site has the mean intercept
+    known = {f["category"]: f["unknown"] for f in made.FEATURES if f["kind"] == "site"}
+    assert sum(known.values()) == pytest.approx(1)
+    new = made.encoded({**file[0], "hospital": "elsewhere"})[0]
+    assert [v for f, v in zip(made.FEATURES, new.tolist(), strict=True) if f["kind"] == "site"] == pytest.approx(
+        list(known.values()), abs=1e-6
+    )
+
+
+def test_each_site_is_scored_by_a_model_without_it(tmp_path):
+    table = tmp_path / "few.csv"
+    rows = PATIENTS.read_text().splitlines()
+    table.write_text("\n".join([rows[0], *(r for r in rows[1:] if r[:3] in ("H01", "H02", "H03"))]) + "\n")
+    said = searched(table, tmp_path / "out", "--leave-one-site-out", "--budget", "0.001s")
+    assert said.code == 0, said.err
+    found, file = lines(tmp_path / "out" / "leave-one-site-out.csv"), lines(table)
+    assert sorted(int(row["row"]) for row in found) == list(range(len(file)))
+    for row in found:
+        there = file[int(row["row"])]
+        assert (row["site"], row["label"]) == (there["hospital"], str(int(there["died"] == "yes")))
+    left = summary(tmp_path / "out")["leave_one_site_out"]
+    y, s = ([float(row[key]) for row in found] for key in ("label", "score"))
+    first = next(iter(left))
+    assert left[first]["auroc"]["value"] == pytest.approx(roc_auc_score(y, s))
+    assert left["FedAvg"]["auroc"]["value"] != left[first]["auroc"]["value"]
+    assert "AUROC at sites that were not trained on" in said.out
+
+
+def test_resuming_a_finished_search_says_the_same(finished):
+    out, first = finished
+    with short():
+        again = fedsaddle("run", PATIENTS, *ROLES, "--out", out, "--resume")
+    assert again.code == 0, again.err
+    assert [line for line in again.out.splitlines() if "trials in" not in line] == [
+        line for line in first.out.splitlines() if "trials in" not in line
+    ]
+
+
+def test_a_finished_search_can_be_compared_with_another(finished):
+    out, _ = finished
+    said = fedsaddle("compare", out, out, "--json")
+    assert said.code == 0, said.err
+    assert json.loads(said.out)
