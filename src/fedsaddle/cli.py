@@ -106,7 +106,7 @@ def run(
         ),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(help="Time for the search, such as 90s, 2m or 1h; 3m by default.", show_default=False)
+        str | None, typer.Option(help="Time for the search, such as 90s, 5m or 1h; 2m by default.", show_default=False)
     ] = None,
     sensitivity: Annotated[
         float | None,

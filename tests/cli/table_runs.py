@@ -35,7 +35,9 @@ def short(rounds: int = 6, steps: tuple[float, ...] = (0.3,)) -> Iterator[None]:
 def searched(table: Path, out: Path, *words: object, roles: tuple[str, ...] = ROLES) -> Outcome:
     """A short search on a table."""
     with short():
-        return fedsaddle("run", table, *roles, "--out", out, *words)
+        return fedsaddle(
+            "run", table, *roles, "--out", out, *(() if "--budget" in words else ("--budget", "9s")), *words
+        )
 
 
 def lines(path: Path) -> list[dict[str, str]]:

@@ -95,6 +95,7 @@ def test_the_auroc_of_the_validation_rows_chooses(tmp_path):
     areas = [r["pooled_validation"]["auroc"] for r in found.history]
     assert found.summary["selected_round"] == 1 + areas.index(max(areas))
     assert found.summary["selected"] == max(areas)
+    assert found.summary["probabilities"]["slope"] > 0
     for ours, theirs in zip(found.history, exact.history, strict=True):
         near, true = ours["pooled_validation"], theirs["pooled_validation"]
         assert abs(near["auroc"] - true["auroc"]) <= near["auroc_error"] + 1e-12

@@ -3,7 +3,7 @@
 A comment before a fenced block says what is done with it:
 
 - `<!-- run -->`: python that is executed, or commands of `fedsaddle`, one a line; the blocks of a page share one
-  namespace and one empty folder.
+  namespace and one folder, which holds `patients.csv` of tests/data.
 - `<!-- prints -->`: text that the block before has printed; the words must be the same, numbers may differ.
 - `<!-- config -->`: TOML that is built into data, model and algorithm, over BASE where sections are missing.
 - `<!-- excerpt: src/... -->`: lines of that file.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import sys
 import tomllib
 from dataclasses import dataclass
@@ -90,6 +91,7 @@ WITH_EXAMPLES = [page for page in PAGES if any(b.mark in ("run", "config") for b
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=named)
 def test_the_examples_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "tests" / "data" / "patients.csv", tmp_path)
     module = ModuleType("page")  # dataclasses look their annotations up in their module
     monkeypatch.setitem(sys.modules, "page", module)
     printed = ""

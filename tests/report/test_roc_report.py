@@ -14,7 +14,8 @@ from rich.console import Console
 
 from fedsaddle.metrics.ranking import rank
 from fedsaddle.report import roc
-from fedsaddle.report.plots import label, printable
+from fedsaddle.report.plots import label
+from fedsaddle.shown import visible
 
 ODD = "North\n\x1b[31m[red] $1"
 
@@ -57,8 +58,8 @@ def test_names_are_shown_and_not_obeyed():
     text = text_of({"A": ranked(names=[ODD, "b", "c", "d"])})
     assert "North\\n\\x1b[31m[red] $1" in text
     assert "\x1b" not in text
-    assert printable(ODD) == "North\\n\\x1b[31m[red] $1"
-    assert printable("Zürich, 北") == "Zürich, 北"
+    assert visible(ODD) == "North\\n\\x1b[31m[red] $1"
+    assert visible("Zürich, 北") == "Zürich, 北"
     assert label(ODD) == "North\\n\\x1b[31m[red] \\$1"
 
 

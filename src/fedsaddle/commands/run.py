@@ -20,7 +20,7 @@ from fedsaddle.errors import BadInput, Diverged
 from fedsaddle.metrics.ranking import Ranking
 from fedsaddle.report import plots, roc
 from fedsaddle.report.progress import Progress
-from fedsaddle.report.tables import console, one_run
+from fedsaddle.report.tables import console, one_run, ranks_only
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.interruption import Interruption, terminate_as_interrupt
 from fedsaddle.runs.lock import require_unused
@@ -189,9 +189,10 @@ class Simulation:
             return
         data, name, picture = self.built.data, self.config.algorithm.name, self.folder.picture
         names = data.names
-        plots.progress(result.history, picture("progress"), name)
-        tested = data.test is not None and data.validation is None  # the part that the history has
-        plots.clients({name: result.history}, data.test_names if tested else names, picture("clients"))
+        if not ranks_only(result.summary):
+            plots.progress(result.history, picture("progress"), name)
+            tested = data.test is not None and data.validation is None  # the part that the history has
+            plots.clients({name: result.history}, data.test_names if tested else names, picture("clients"))
         for measure in self.built.measures:
             plots.pooled({name: result.history}, measure.name, picture(measure.name), title=name)
         plots.mixture(result.history, names, picture("mixture"))

@@ -53,7 +53,7 @@ class SearchOptions:
     """What a search on a table is asked for."""
 
     aim: str = "auroc"
-    budget: float | None = 180.0  # seconds
+    budget: float | None = 120.0  # seconds
     sensitivity: float | None = None  # wanted; None: the best F1
     leave_one_out: bool = False
 

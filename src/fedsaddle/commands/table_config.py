@@ -57,7 +57,10 @@ compare = true                   # with problem "auc": FedAvg on cross-entropy, 
 """
 
 PROBLEMS = {
-    "minimisation": 'name = "supervised"\nloss = "logistic"\nl2 = {l2:.3g}',
+    "minimisation": (
+        'name = "supervised"\nloss = "logistic"\nl2 = {l2:.3g}\nl2_biases = false\n'
+        "from_base_rate = true            # starts from the log odds of the positives"
+    ),
     "minimax": 'name = "auc"\nsigmoid = true                   # of the scores, so that any step is safe',
     "pairwise": 'name = "pairwise"\nrisk = "auc"\nloss = "logistic"',
 }

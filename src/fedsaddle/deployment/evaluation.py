@@ -18,6 +18,7 @@ from fedsaddle.data.store import Ints, Stacked
 from fedsaddle.deployment.messages import Fault, FaultKind
 from fedsaddle.deployment.remote_clients import RemoteClients
 from fedsaddle.errors import BadMessage, TooFewAnswered
+from fedsaddle.metrics.calibration import Platt
 from fedsaddle.metrics.evaluation import Measured, evaluate
 from fedsaddle.metrics.histograms import ScoreHistogram, merge_histograms, sigmoid_edges
 from fedsaddle.problems.protocols import Problem, Ranks
@@ -90,6 +91,18 @@ class RemoteEvaluator:
         edges = sigmoid_edges(BINS)
         figures = pooled_figures([ScoreHistogram(edges, np.asarray(p), np.asarray(n)) for p, n in counts])
         return {pooled_key(part): figures} if figures else {}
+
+    def probabilities(self) -> dict[str, Any]:
+        """From scores to probabilities, by the histograms of validation rows that the last evaluation has collected."""
+        counts = [reply["scores"] for reply in self._replies.get("validation", {}).values() if reply.get("scores")]
+        if not counts:
+            return {}
+        up, down = (np.sum([np.asarray(both[k], dtype=np.int64) for both in counts], axis=0) for k in (0, 1))
+        share = (np.arange(BINS) + 0.5) / BINS
+        middle = np.log(share) - np.log1p(-share)
+        scores = np.concatenate([np.repeat(middle, up), np.repeat(middle, down)])
+        labels = np.concatenate([np.ones(up.sum(), dtype=np.int64), np.zeros(down.sum(), dtype=np.int64)])
+        return {"probabilities": Platt.fit(scores, labels).to_dict()}
 
     def _ask(self, part: str, at: Solution) -> dict[int, dict[str, Any]]:
         if self._round != at.rounds:

@@ -99,13 +99,15 @@ class DeployedRun:
             select=None if given.select is None else Selection.parse(given.select),
             patience=given.patience,
         )
+        evaluator = RemoteEvaluator(algorithm.problem, clients, test, validation)
         return Loop(
             algorithm,
             clients,
-            RemoteEvaluator(algorithm.problem, clients, test, validation),
+            evaluator,
             settings,
             remote_fingerprint(algorithm, train, data.train.positives, given.seed, given.lost_replies),
             self.config.algorithm.name,
             folder,
             watch,
+            extend=lambda result: evaluator.probabilities(),
         )

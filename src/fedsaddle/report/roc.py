@@ -113,7 +113,8 @@ def draw(rankings: Rankings, part: str, path: Path) -> Path:
     their AUROCs as dots below.
     """
     many = max(len(r.clients) for r in rankings.values()) > MAX_CURVES
-    size, ratios = (6.4, [3, 1]) if many else (4.6, [1])
+    dots = many and any(site.auroc is not None for r in rankings.values() for site in r.clients)
+    size, ratios = (6.4, [3, 1]) if dots else (4.6, [1])
     picture = Figure(figsize=(4.6 * len(rankings) + 1.2, size), layout="constrained")
     panels = axes_of(picture, len(ratios), len(rankings), heights=ratios)
     for column, (name, ranking) in enumerate(rankings.items()):
@@ -121,7 +122,8 @@ def draw(rankings: Rankings, part: str, path: Path) -> Path:
         axes.plot([0, 1], [0, 1], color="#bbbbbb", lw=0.8, ls="--")
         if many:
             _draw_bands(axes, ranking)
-            _draw_dots(panels[len(rankings) + column], ranking)
+            if dots:
+                _draw_dots(panels[len(rankings) + column], ranking)
         else:
             _draw_sites(axes, ranking)
         pooled = ranking.curve()

@@ -52,6 +52,8 @@ def one_run(summary: Summary) -> Table:
     for key, head in (("pooled_validation", "validation: "), ("pooled", "test: " if "validation" in summary else "")):
         if summary.get(key):
             cost = head + ", ".join(_with_errors(summary[key])) + "\n" + cost
+    if ranks_only(summary):  # the value of a min-max or pairwise objective says nothing to a reader
+        return _headline(title, cost)
     table = Table(title=title, caption=cost, title_justify="left", caption_justify="left")
     table.add_column("")
     for statistic in STATISTICS:
@@ -59,6 +61,20 @@ def one_run(summary: Summary) -> Table:
     for part in ("test", "validation", "train"):
         for measure, values in summary.get(part, {}).items():
             table.add_row(f"{part} {cell(measure)}", *(f"{values[s]:.4f}" for s in STATISTICS))
+    return table
+
+
+def ranks_only(summary: Summary) -> bool:
+    """Whether a run is about the order of rows: it has an AUROC, and no measure of clients but its objective."""
+    part: Mapping[str, Any] = next((summary[p] for p in ("test", "validation", "train") if p in summary), {})
+    return "auroc" in summary.get("pooled", {}) and set(part) == {"loss"}
+
+
+def _headline(title: str, text: str) -> Table:
+    """Lines without columns."""
+    table = Table.grid()
+    for line in (title, *text.split("\n")):
+        table.add_row(line)
     return table
 
 

@@ -17,7 +17,7 @@ from fedsaddle.errors import FedSaddleError
 from fedsaddle.processes import children_killed, cores, exit_with_parent, interrupts_ignored
 from fedsaddle.trials.trial import Outcome, Trial, run_trial
 
-SMALL, LARGE = 3_000_000, 30_000_000  # numbers in the training rows; processes pay in between, and fit into memory
+LARGE = 30_000_000  # numbers in the training rows, above which several processes may not fit into memory
 POLL = 0.2  # seconds
 
 Tell = Callable[[Trial, int, float | None], None]
@@ -34,7 +34,7 @@ class TrialPool:
     """Runs trials on some rows; use it as a context manager."""
 
     data: FederatedData
-    workers: int | None = None  # None: by the size of the data and the cores
+    workers: int | None = None  # None: all cores, unless the data are very large
     tell: Tell = lambda trial, rounds, best: None
     stop: Callable[[], bool] = lambda: False
     _pool: ProcessPoolExecutor | None = field(default=None, init=False)
@@ -42,8 +42,7 @@ class TrialPool:
 
     def __enter__(self) -> TrialPool:
         if self.workers is None:
-            numbers = self.data.train.x.numel()
-            self.workers = 1 if not SMALL <= numbers <= LARGE else cores()
+            self.workers = 1 if self.data.train.x.numel() > LARGE else cores()
         self.workers = min(self.workers, max(2, cores()))  # more do not pay
         if self.workers > 1:
             self._stack.enter_context(children_killed())

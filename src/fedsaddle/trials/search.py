@@ -46,6 +46,7 @@ Floats = NDArray[np.float64]
 
 CHANCE = 2.0  # standard errors by which a candidate has to be ahead
 FIRST_RUNG = 4  # the first rung of the halving is this part of the rounds
+SHORT = 10.0  # seconds
 KEPT = 2  # steps that go on to the second rung
 
 Tell = Callable[[Trial, int, float | None], None]
@@ -126,7 +127,7 @@ def search(
         seed: keys every draw.
         budget: seconds after which no other trial begins; FedAvg and the default are always run.
         out: folder for the trials; a search that was stopped goes on from there. None: a temporary one.
-        workers: processes; by default all cores where the data are large enough.
+        workers: processes; by default all cores, for searches that are not short.
         basic: FedAvg and the default only.
         tell: called with a trial, its rounds so far and the best figure.
         stop: called between rounds; True ends the search.
@@ -160,6 +161,8 @@ def search(
     with ExitStack() as stack:
         place = Path(stack.enter_context(TemporaryDirectory())) if folder is None else folder
         stopped = (lambda: False) if stop is None else (lambda: flag("stop()", stop()))
+        if workers is None and (basic or (budget is not None and budget < SHORT)):
+            workers = 1  # starting processes would take longer
         pool = stack.enter_context(TrialPool(data, workers, tell or (lambda trial, done, best: None), stopped))
         return Search(data, goal, seed, budget, place, pool, stopped).go(basic)
 
