@@ -12,8 +12,9 @@ import numpy as np
 from fedsaddle.arguments import renamed
 from fedsaddle.config.registry import ALGORITHMS, entry
 from fedsaddle.data.federated import FederatedData, federate
+from fedsaddle.data.files.column_roles import with_positive
 from fedsaddle.data.files.pictures import pictures
-from fedsaddle.data.files.tables import from_file, with_positive
+from fedsaddle.data.files.tables import from_file
 from fedsaddle.data.splits import Natural
 from fedsaddle.data.table import Dataset
 from fedsaddle.errors import BadInput

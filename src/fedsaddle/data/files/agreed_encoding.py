@@ -17,12 +17,12 @@ from fedsaddle.data.files.array_features import FittedArray
 from fedsaddle.data.files.cells import MAX_AUTO_CLASSES, need_numbers
 from fedsaddle.data.files.column_facts import CategoryFacts, Ints, NumberFacts
 from fedsaddle.data.files.column_names import shown
+from fedsaddle.data.files.column_roles import ColumnChoice, two_classes
 from fedsaddle.data.files.encode import Scale, ordinal
 from fedsaddle.data.files.judge_column import no_categories
 from fedsaddle.data.files.site_facts import AnyColumn, EmptyColumn, NumberColumn, SiteCounts, SiteFacts
 from fedsaddle.data.files.site_file import SiteRows, Source
 from fedsaddle.data.files.table_features import TableFeatures, in_order
-from fedsaddle.data.files.tables import ColumnChoice, two_classes
 from fedsaddle.data.files.treatment import (
     Treatment,
     category_features,

@@ -13,8 +13,9 @@ from fedsaddle.arguments import flag, optional, text, whole
 from fedsaddle.arguments import path as file_path
 from fedsaddle.data.files.array_features import ArrayFeatures
 from fedsaddle.data.files.cells import targets
+from fedsaddle.data.files.column_roles import check_positive_value, filled, units, with_positive
 from fedsaddle.data.files.read_table import read_roles
-from fedsaddle.data.files.tables import check_clients, check_positive_value, filled, units, with_positive
+from fedsaddle.data.files.tables import check_clients
 from fedsaddle.data.table import Array, Dataset, Table
 from fedsaddle.errors import BadInput
 

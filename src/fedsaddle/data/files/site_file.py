@@ -12,10 +12,11 @@ import numpy as np
 from fedsaddle.data.files.array_features import ArrayFeatures
 from fedsaddle.data.files.cells import whole
 from fedsaddle.data.files.column_names import require
+from fedsaddle.data.files.column_roles import ColumnChoice, Roles, labelled_rows, some_rows, units
 from fedsaddle.data.files.npz import feature_array, read_arrays, row_entries
 from fedsaddle.data.files.raw_table import RawTable
 from fedsaddle.data.files.table_features import TableFeatures
-from fedsaddle.data.files.tables import ColumnChoice, Roles, labelled_rows, some_rows, treatment, units
+from fedsaddle.data.files.tables import treatment
 from fedsaddle.data.files.treatment import Treatment
 from fedsaddle.data.hold_out import hold_out
 from fedsaddle.data.table import Array

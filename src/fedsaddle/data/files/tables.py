@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from numbers import Integral
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedsaddle.arguments import choice, flag, optional, renamed, text, whole
+from fedsaddle.arguments import choice, flag, optional, renamed, whole
 from fedsaddle.arguments import path as file_path
 from fedsaddle.data.files.cells import Task, targets
+from fedsaddle.data.files.column_roles import (
+    ColumnChoice,
+    Roles,
+    check_positive_value,
+    filled,
+    labelled_rows,
+    optional_text,
+    some_rows,
+    units,
+    with_positive,
+)
 from fedsaddle.data.files.csv_source import check_delimiter
 from fedsaddle.data.files.npz import read_npz
 from fedsaddle.data.files.raw_table import RawTable
-from fedsaddle.data.files.read_table import read_table
 from fedsaddle.data.files.table_features import TableFeatures
 from fedsaddle.data.files.treatment import Treatment
 from fedsaddle.data.table import ROW, Array, Dataset, Table
 from fedsaddle.errors import BadInput
-from fedsaddle.shown import visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -181,72 +189,6 @@ def treatment(standardise: bool = True, hinges: int = 0, site_intercept: bool = 
     )
 
 
-@dataclass(frozen=True)
-class Roles:
-    """Which column is what."""
-
-    target: str
-    client: str | None
-    together: str | None
-
-    def __post_init__(self) -> None:
-        text("target", self.target)
-        optional_text("client", self.client)
-        optional_text("together", self.together)
-
-    def columns(self) -> dict[str, str]:
-        """Role -> column."""
-        named = {"target": self.target, "client": self.client, "together": self.together}
-        return {role: column for role, column in named.items() if column}
-
-
-@dataclass(frozen=True)
-class ColumnChoice:
-    """Which columns are features, and of which kind, where that is not to be found out."""
-
-    features: Sequence[str] | None = None
-    numeric: Sequence[str] = ()
-    categorical: Sequence[str] = ()
-    drop: Sequence[str] = ()
-    optional_columns: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        check_names("features", self.features)
-        for key in ("numeric", "categorical", "drop", "optional_columns"):
-            check_names(key, getattr(self, key))
-
-    def read(self, source: Any, roles: Roles, delimiter: str | None, ignore: str | None = None) -> RawTable:
-        """Read a table; `ignore` is the site column, which may or may not be in the file of one site."""
-        return read_table(
-            source,
-            roles=roles.columns(),
-            features=self.features,
-            numeric=self.numeric,
-            categorical=self.categorical,
-            drop=self.drop,
-            optional=self.optional_columns,
-            delimiter=delimiter,
-            ignore=[ignore] if ignore else (),
-            one_of_many=ignore is not None,
-        )
-
-    def like(self, first: RawTable) -> ColumnChoice:
-        """The choice that reads another file as the first one was read."""
-        kinds: dict[bool, list[str]] = {True: [], False: []}
-        for column in first.features:
-            kinds[column.numbers is not None].append(column.name)
-        names = [column.name for column in first.features]
-        return ColumnChoice(names, kinds[True], kinds[False], (), self.optional_columns)
-
-    def refuse_for_arrays(self, test_path: object, together: object) -> None:
-        """Refuse what a .npz file cannot have."""
-        given = {"features": self.features, "test_path": test_path, "together": together}
-        given |= {k: getattr(self, k) or None for k in ("numeric", "categorical", "drop", "optional_columns")}
-        for key, value in given.items():
-            if value is not None:
-                raise BadInput(key, value, "not for .npz files, which hold the arrays x and x_test; leave it out")
-
-
 def _dataset(
     sources: Sequence[Any],
     name: str,
@@ -284,30 +226,6 @@ def _dataset(
     )
 
 
-def labelled_rows(raw: RawTable, target: str) -> tuple[Array | None, str]:
-    """The rows that have a label, None if all have, and a line for the user."""
-    gaps = raw.roles["target"] == ""
-    if not gaps.any():
-        return None, ""
-    if gaps.all():
-        raise BadInput(f"column {visible(target)!r}", "", "has no label at all; choose another column")
-    rows = np.flatnonzero(~gaps)
-    return rows, f"{int(gaps.sum()):,} rows have no label in column {visible(target)!r} and are left out"
-
-
-def some_rows(raw: RawTable, rows: Array) -> RawTable:
-    """The table with these rows only."""
-    columns = tuple(
-        replace(
-            c,
-            numbers=None if c.numbers is None else c.numbers[rows],
-            codes=None if c.codes is None else c.codes[rows],
-        )
-        for c in raw.features
-    )
-    return replace(raw, features=columns, roles={k: v[rows] for k, v in raw.roles.items()}, rows=len(rows))
-
-
 def _split_columns(raw: RawTable, roles: Roles) -> dict[str, Array]:
     """What one can split by: category columns, clients and who stays together."""
     by: dict[str, Array] = {}
@@ -319,63 +237,6 @@ def _split_columns(raw: RawTable, roles: Roles) -> dict[str, Array]:
     if roles.together:
         by[roles.together] = units(raw.roles["together"].astype(str))
     return by
-
-
-def filled(cells: Array, column: str) -> Array:
-    """The cells of a role as strings; none may be empty."""
-    made = cells.astype(str)
-    if (made == "").any():
-        row = int(np.argmax(made == ""))
-        raise BadInput(
-            f"row {row + 1}, column {visible(column)!r}", "", "the cell is empty; fill it in, or drop the row"
-        )
-    return made
-
-
-def units(cells: Array) -> Array:
-    """Who a row belongs to; a row that does not say is on its own."""
-    empty = np.flatnonzero(cells == "")
-    if not len(empty):
-        return cells
-    codes = np.unique(cells, return_inverse=True)[1]
-    codes[empty] = len(cells) + np.arange(len(empty))
-    return codes
-
-
-def check_names(key: str, names: object) -> None:
-    """Refuse what is neither None nor a list of names."""
-    if names is None:
-        return
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise BadInput(key, names, "must be a list of column names, such as ['age', 'sex']")
-
-
-def optional_text(key: str, value: object) -> str | None:
-    """None or a name, which may be empty."""
-    return None if value is None else text(key, value, empty=True)
-
-
-def check_positive_value(positive: object) -> None:
-    """Refuse what can be no value of a target column."""
-    if positive is not None and not isinstance(positive, str | Integral):
-        raise BadInput("positive", positive, "must be a value of the target: text, a whole number or a truth value")
-
-
-def with_positive(table: Table, positive: str | int | bool, target: str) -> Table:
-    """Class 1 is the value `positive` of the target, class 0 all others."""
-    index, classes = two_classes(table.classes, positive, target)
-    return replace(table, y=(table.y == index).astype(np.int64), classes=classes)
-
-
-def two_classes(classes: Sequence[str], positive: str | int | bool, target: str) -> tuple[int, tuple[str, str]]:
-    """Which of the classes is the positive one, and the names of the two that are left."""
-    written = [str(positive), str(positive).lower(), str(int(positive))] if isinstance(positive, bool) else [positive]
-    name = next((str(w) for w in written if str(w) in classes), None)
-    if name is None:
-        there = ", ".join(classes[:10]) or "numbers; say task = 'classes'"
-        raise BadInput("positive", positive, f"is no value of column '{target}'; there are: {there}")
-    others = [c for c in classes if c != name]
-    return list(classes).index(name), (others[0] if len(others) == 1 else f"not {name}", name)
 
 
 def check_clients(data: Dataset, client: str) -> None:
