@@ -153,7 +153,7 @@ def _second_stages(
                 f"{base}, then DRFA",
                 "DRFA",
                 "for the worst mixture of sites",
-                {**_local(facts), "dual_step": 1e-3},
+                {**_local(facts), "dual_step": 1e-2, "weighting": "weight"},
                 likelihood,
                 step_form="constant",
                 **few,
