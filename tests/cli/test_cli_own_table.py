@@ -49,7 +49,7 @@ def test_what_one_command_leaves(finished):
     _, out, said = finished
     for name in ("model.safetensors", "load_model.py", "features.json", "fedsaddle.toml", "roc.csv", "roc.json"):
         assert (out / name).stat().st_size > 0
-    for name in ("roc.png", "auroc.png", "progress.png", "split.png"):
+    for name in ("roc.png", "auroc.png", "split.png"):
         assert (out / name).read_bytes().startswith(b"\x89PNG")
     assert (out / "fedavg" / "model.safetensors").exists()
     assert "CODASCA" in said.out
