@@ -138,7 +138,7 @@ def auroc(module: nn.Module, at: tuple[Tensor, Tensor]) -> float:
 def run(name: str, method: str, step: float, seed: int) -> tuple[float, float]:
     """The AUROC of the held-out and of the test rows, in per cent; 0 where a run diverges.
 
-    A warm start takes half of the rounds with cross-entropy, and tunes both halves' common step.
+    A warm start takes half of the rounds with cross-entropy at `WARM_STEP`; only the step of the other half is tuned.
     """
     torch.set_num_threads(1)
     case, rows = CASES[name], rows_of(name, seed)
