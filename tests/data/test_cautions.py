@@ -99,3 +99,22 @@ def test_names_cannot_write_to_the_terminal():
     sites = SitesSeen(["a\x1b[2J", "b\nwarning: all is well"], np.array([3, 4]))
     (line,) = cautions_of_sites(sites)
     assert line == "2 sites (a\\x1b[2J, b\\nwarning: all is well) have fewer than 10 training rows"
+
+
+def test_columns_of_zeros_and_ones_have_no_units():
+    chance = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "site": np.repeat([f"h{i}" for i in range(30)], 40),
+            "rare": (chance.random(1200) < 0.01).astype(int),
+            "often": chance.integers(0, 2, 1200),
+            "dose": chance.normal(5, 1, 1200),
+            "y": chance.integers(0, 2, 1200),
+        }
+    )
+    frame.loc[frame.site == "h3", ["rare", "often"]] = 1
+    frame.loc[frame.site == "h3", "dose"] *= 1000
+    data = fs.federate(fs.from_frame(frame, site="site", label="y"), Natural("site"), stratify=True)
+    lines = [line for line in cautions(data) if "other units" in line]
+    assert len(lines) == 1
+    assert "column 'dose' at site 'h3'" in lines[0]

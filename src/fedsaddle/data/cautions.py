@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -104,7 +105,7 @@ def _other_units(seen: SitesSeen) -> list[str]:
     for k, how in enumerate(seen.numbers):
         cells = seen.sizes if seen.cells is None else seen.cells[:, k]
         there = np.flatnonzero(cells)
-        if len(there) < 3:
+        if len(there) < 3 or _yes_or_no(how):
             continue
         means = seen.means[there, k]
         for i in _far(means, cells[there]):
@@ -114,6 +115,13 @@ def _other_units(seen: SitesSeen) -> list[str]:
                 f"elsewhere {_raw(how, float(np.median(np.delete(means, i))))}): other units there?"
             )
     return found[:MOST_LINES]
+
+
+def _yes_or_no(how: Encoded) -> bool:
+    """Whether a column holds 0 and 1 only, by its moments: it has no units, and is rare at most sites."""
+    one = math.log(2) if how.log else 1.0
+    share = how.mean / one
+    return 0 < share < 1 and math.isclose(how.std**2, one**2 * share * (1 - share), rel_tol=1e-6)
 
 
 def _far(means: NDArray[Any], sizes: Ints) -> list[int]:
