@@ -11,10 +11,24 @@ from typing import Annotated, Any
 import typer
 
 from fedsaddle import __version__
+from fedsaddle.commands.options import (
+    AlgorithmOption,
+    CategoricalOption,
+    DropOption,
+    ImageOption,
+    JsonOption,
+    LabelOption,
+    NumericOption,
+    OutOption,
+    PatientOption,
+    PositiveOption,
+    SiteOption,
+    TestSiteOption,
+    usable,
+)
 from fedsaddle.commands.unexpected import explained, print_traceback
 from fedsaddle.config.registry import LISTED
 from fedsaddle.errors import BadInput
-from fedsaddle.writable import require_path
 
 app = typer.Typer(
     add_completion=False,
@@ -24,52 +38,9 @@ app = typer.Typer(
 )
 
 
-def _usable(parameter: typer.CallbackParam, path: Any) -> Any:
-    """Refuse paths that no file can have, such as very long ones, whatever the command does with them."""
-    for one in path if isinstance(path, list | tuple) else [path]:
-        if one is not None:
-            require_path(str(parameter.name), Path(one))
-    return path
-
-
-OutOption = Annotated[Path | None, typer.Option(help="Folder for the results.", show_default=False, callback=_usable)]
-SiteOption = Annotated[str | None, typer.Option(help="Column with the site.", show_default=False)]
-LabelOption = Annotated[str | None, typer.Option(help="Column with the label (two values).", show_default=False)]
-PositiveOption = Annotated[
-    str | None, typer.Option(help="The positive value of the label; by default the rarer one.", show_default=False)
-]
-ImageOption = Annotated[
-    str | None, typer.Option(help="Column with the path of an image, relative to the table.", show_default=False)
-]
-PatientOption = Annotated[
-    str | None,
-    typer.Option(
-        "--patient",
-        "--together",
-        help="Column (e.g. patient ID) whose rows stay in one part of the split.",
-        show_default=False,
-    ),
-]
-NumericOption = Annotated[
-    list[str] | None, typer.Option(help="Column of numbers; cells that are none become missing.", show_default=False)
-]
-CategoricalOption = Annotated[
-    list[str] | None,
-    typer.Option(help="Column of categories, also where it looks like numbers.", show_default=False),
-]
-DropOption = Annotated[list[str] | None, typer.Option(help="Column to leave out.", show_default=False)]
-TestSiteOption = Annotated[
-    list[str] | None, typer.Option(help="Site to test on, and not to train on.", show_default=False)
-]
-AlgorithmOption = Annotated[
-    str | None, typer.Option(help="One algorithm instead of a choice, such as CODASCA.", show_default=False)
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-
-
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the plots.", callback=_usable)] = Path("fedsaddle-demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the plots.", callback=usable)] = Path("fedsaddle-demo"),
     rounds: Annotated[int, typer.Option(help="Rounds for each algorithm.")] = 100,
 ) -> None:
     """Compare FedAvg, q-FedAvg, AFL and DRFA on real data at simulated sites: a table and plots."""
@@ -81,7 +52,7 @@ def demo(
 @app.command()
 def run(
     config: Annotated[
-        Path, typer.Argument(help="A TOML file (`fedsaddle init` writes one), or your own table.", callback=_usable)
+        Path, typer.Argument(help="A TOML file (`fedsaddle init` writes one), or your own table.", callback=usable)
     ],
     set: Annotated[
         list[str] | None, typer.Option("--set", help="Override a value, e.g. algorithm.local_steps=5.")
@@ -159,8 +130,8 @@ def refuse_search_options(wishes: dict[str, Any], what: str) -> None:
 
 @app.command()
 def init(
-    path: Annotated[Path, typer.Argument(help="File to write.", callback=_usable)] = Path("fedsaddle.toml"),
-    csv: Annotated[Path | None, typer.Option(help="Your own table.", callback=_usable)] = None,
+    path: Annotated[Path, typer.Argument(help="File to write.", callback=usable)] = Path("fedsaddle.toml"),
+    csv: Annotated[Path | None, typer.Option(help="Your own table.", callback=usable)] = None,
     site: SiteOption = None,
     label: LabelOption = None,
     positive: PositiveOption = None,
@@ -216,9 +187,9 @@ def list_(
 
 @app.command()
 def compare(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of runs.", callback=_usable)],
+    folders: Annotated[list[Path], typer.Argument(help="Folders of runs.", callback=usable)],
     out: Annotated[
-        Path | None, typer.Option(help="Write the comparison plot here.", show_default=False, callback=_usable)
+        Path | None, typer.Option(help="Write the comparison plot here.", show_default=False, callback=usable)
     ] = None,
     measure: Annotated[str | None, typer.Option(help="Plot this pooled measure.", show_default=False)] = None,
     x: Annotated[str, typer.Option(help="The x axis: round, exchanges, bytes_up, seconds ...")] = "round",
@@ -235,7 +206,7 @@ def reproduce(
     name: Annotated[str, typer.Argument(help="The figure to reproduce; without a name, list all.")] = "",
     quick: Annotated[bool, typer.Option(help="Use fewer seeds and rounds (about a minute).")] = False,
     as_json: JsonOption = False,
-    out: Annotated[Path, typer.Option(help="Folder for plots and figures.", callback=_usable)] = Path("reproduced"),
+    out: Annotated[Path, typer.Option(help="Folder for plots and figures.", callback=usable)] = Path("reproduced"),
 ) -> None:
     """Reproduce a figure of a paper, and report which of its claims hold."""
     from fedsaddle.commands.reproduce import reproduce as go
@@ -253,7 +224,7 @@ def doctor() -> None:
 
 deploy = typer.Typer(no_args_is_help=True, help="Run at real sites: set up, start, and try a deployment.")
 app.add_typer(deploy, name="deploy")
-FolderArgument = Annotated[Path, typer.Argument(help="The project's folder.", callback=_usable)]
+FolderArgument = Annotated[Path, typer.Argument(help="The project's folder.", callback=usable)]
 
 
 @deploy.command("init")
@@ -287,7 +258,7 @@ def deploy_start_server(folder: FolderArgument = Path(".")) -> None:
 @deploy.command("start-site")
 def deploy_start_site(
     name: Annotated[str, typer.Argument(help="The site's name in deployment.toml.")],
-    folder: Annotated[Path, typer.Argument(help="The project's folder, or the site's kit.", callback=_usable)] = Path(
+    folder: Annotated[Path, typer.Argument(help="The project's folder, or the site's kit.", callback=usable)] = Path(
         "."
     ),
 ) -> None:
@@ -309,9 +280,9 @@ def deploy_flower(folder: FolderArgument = Path(".")) -> None:
 def deploy_try(
     sites: Annotated[int, typer.Option(help="Number of sites.")] = 4,
     config: Annotated[
-        Path | None, typer.Option(help="A config; by default DRFA on digits.", show_default=False, callback=_usable)
+        Path | None, typer.Option(help="A config; by default DRFA on digits.", show_default=False, callback=usable)
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the results.", callback=_usable)] = Path("fedsaddle-try"),
+    out: Annotated[Path, typer.Option(help="Folder for the results.", callback=usable)] = Path("fedsaddle-try"),
 ) -> None:
     """Run a whole deployment on this machine, with processes and TLS, and compare it with the simulation."""
     from fedsaddle.commands.deploy_try import deploy_try as go
