@@ -22,6 +22,7 @@ LEAVES = {
     "memory_room",
     "processes",
     "shown",
+    "stored",
     "writable",
     "__version__",
 }  # modules that anybody may import

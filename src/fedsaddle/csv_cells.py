@@ -19,3 +19,14 @@ def safe_cell(text: str) -> str:
     except ValueError:
         return f"'{text}"
     return text if text == text.strip() else f"'{text}"
+
+
+def plain_cell(cell: str) -> str:
+    """The text of which `safe_cell` made this cell.
+
+    Example:
+        >>> plain_cell("'=1+1"), plain_cell("'s Hertogenbosch")
+        ('=1+1', "'s Hertogenbosch")
+    """
+    rest = cell[1:]
+    return rest if cell.startswith("'") and safe_cell(rest) == cell else cell

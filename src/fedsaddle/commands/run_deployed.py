@@ -20,8 +20,8 @@ from fedsaddle.report.tables import console, of_sites, one_run
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.lock import only_writer
 from fedsaddle.runs.resume import require_same_config
-from fedsaddle.runs.stored import read_object
 from fedsaddle.shown import visible
+from fedsaddle.stored import read_object
 from fedsaddle.writable import make_folder
 
 if TYPE_CHECKING:

@@ -37,8 +37,8 @@ from fedsaddle.report.tables import choice_table, console
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.interruption import Interruption
 from fedsaddle.runs.lock import only_writer
-from fedsaddle.runs.stored import read_object
 from fedsaddle.shown import visible
+from fedsaddle.stored import read_object
 from fedsaddle.trials.aims import Rows, aim_of, worst_site
 from fedsaddle.trials.candidates import FEDAVG
 from fedsaddle.trials.search import Choice, Model, search, write_trials

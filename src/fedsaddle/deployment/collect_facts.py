@@ -21,7 +21,7 @@ from fedsaddle.deployment.courier import Courier
 from fedsaddle.deployment.messages import Answer, error_text
 from fedsaddle.errors import BadCheckpoint, BadInput, BadMessage
 from fedsaddle.runs.folder import RunFolder
-from fedsaddle.runs.stored import read_object
+from fedsaddle.stored import read_object
 
 M = TypeVar("M", bound=BaseModel)
 

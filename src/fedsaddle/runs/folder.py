@@ -13,8 +13,8 @@ from torch import Tensor
 from fedsaddle.atomic import append_line, write_atomically, write_json
 from fedsaddle.errors import BadCheckpoint, BadInput, MissingData
 from fedsaddle.runs.checkpoints import Checkpoint, Checkpoints, to_safetensors
-from fedsaddle.runs.stored import Record as Record
-from fedsaddle.runs.stored import read_object, read_records
+from fedsaddle.stored import Record as Record
+from fedsaddle.stored import read_object, read_records
 from fedsaddle.writable import make_folder, require_folder
 
 

@@ -20,8 +20,8 @@ from fedsaddle.data.federated import FederatedData
 from fedsaddle.errors import BadCheckpoint
 from fedsaddle.runs.checkpoints import to_safetensors
 from fedsaddle.runs.fingerprint import fingerprint
-from fedsaddle.runs.stored import read_object
 from fedsaddle.shown import visible
+from fedsaddle.stored import read_object
 from fedsaddle.writable import make_folder
 
 FIELDS = ("rounds", "selected_round", "seconds", "failure")

@@ -1,0 +1,226 @@
+"""A run as its folder tells it: what a report is made from.
+
+Files may be missing (of an older version, of another kind of run), cut off or damaged: what cannot be read is left out,
+and `damage` says so.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsaddle.csv_cells import plain_cell
+from fedsaddle.errors import MissingData
+from fedsaddle.shown import visible
+from fedsaddle.stored import Record, read_object, read_records
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+PREDICTIONS = "predictions.csv"
+GROUP = "group:"  # begins the name of a column of predictions.csv that holds groups
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """The scores of held-out rows, from predictions.csv, sorted by site.
+
+    `scores` and `probabilities` are by model: "choice" and, where it was compared, "FedAvg".
+    """
+
+    labels: Ints  # 1 for positives
+    offsets: Ints  # (sites + 1,), where the rows of each site begin
+    names: tuple[str, ...]  # of the sites
+    scores: Mapping[str, Floats]
+    probabilities: Mapping[str, Floats] = field(default_factory=dict)
+    units: Ints | None = None  # numbers of patients
+    groups: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)  # by column; "" where the cell is missing
+
+    @property
+    def sites(self) -> Ints:
+        """The number of each row's site."""
+        return np.repeat(np.arange(len(self.names)), np.diff(self.offsets))
+
+    def reordered(self, codes: Ints, names: Sequence[str]) -> HeldOut:
+        """The same rows with other parts in place of the sites, such as groups; a negative code leaves a row out."""
+        kept = np.flatnonzero(codes >= 0)
+        order = kept[np.argsort(codes[kept], kind="stable")]
+        sizes = np.bincount(codes[kept], minlength=len(names))
+        return HeldOut(
+            labels=self.labels[order],
+            offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+            names=tuple(names),
+            scores={name: s[order] for name, s in self.scores.items()},
+            probabilities={name: p[order] for name, p in self.probabilities.items()},
+            units=None if self.units is None else self.units[order],
+            groups={name: g[order] for name, g in self.groups.items()},
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRun:
+    """The files of a run, as far as they can be read; empty where there are none."""
+
+    folder: Path
+    summary: Record
+    history: list[Record]
+    config: Record = field(default_factory=dict)
+    split: Record = field(default_factory=dict)
+    roc: Record = field(default_factory=dict)
+    search: Record = field(default_factory=dict)  # what a search was asked for
+    features: list[Record] = field(default_factory=list)
+    trials: list[dict[str, str]] = field(default_factory=list)
+    test: HeldOut | None = None
+    validation: HeldOut | None = None
+    baseline: list[Record] = field(default_factory=list)  # the history of FedAvg
+    damage: tuple[str, ...] = ()
+
+    @property
+    def is_search(self) -> bool:
+        """Whether candidates were tried on a table."""
+        return bool(self.search) and "choice" in self.summary
+
+    @property
+    def is_deployed(self) -> bool:
+        """Whether the run was at real sites."""
+        return "sites" in self.summary
+
+    @property
+    def name(self) -> str:
+        """What was run, in the words of its summary."""
+        return str(self.summary.get("algorithm") or self.config.get("algorithm", {}).get("name") or "run")
+
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        """The clients that were trained on."""
+        return tuple(map(str, self.split.get("names", ())))
+
+
+def read_run(folder: Path) -> StoredRun:
+    """Read the folder of a run.
+
+    Raises:
+        MissingData: if there is no run in it.
+    """
+    found = _Reader(folder)
+    history = found.records(folder / "metrics.jsonl")
+    summary = found.read("summary.json")
+    if not summary and not history:
+        raise MissingData(f"{visible(folder)!r}: holds no run (no summary.json or metrics.jsonl)")
+    rows = found.predictions()
+    return StoredRun(
+        folder=folder,
+        summary=summary,
+        history=history,
+        config=found.read("config.json"),
+        split=found.read("split.json"),
+        roc=found.read("roc.json"),
+        search=found.read("search.json"),
+        features=found.features(),
+        trials=found.table("trials.csv"),
+        test=_held_out(rows, "test"),
+        validation=_held_out(rows, "validation"),
+        baseline=found.records(folder / "fedavg" / "metrics.jsonl"),
+        damage=tuple(found.damage),
+    )
+
+
+@dataclass
+class _Reader:
+    """Reads files and notes which could not be."""
+
+    folder: Path
+    damage: list[str] = field(default_factory=list)
+
+    def read(self, name: str) -> Record:
+        path = self.folder / name
+        if not path.exists():
+            return {}
+        try:
+            return read_object(path)
+        except ValueError as reason:
+            self.damage.append(f"{name} cannot be read ({reason})")
+            return {}
+
+    def records(self, path: Path) -> list[Record]:
+        records, damage = read_records(path)
+        self.damage += damage
+        return records
+
+    def features(self) -> list[Record]:
+        path = self.folder / "features.json"
+        if not path.exists():
+            return []
+        try:
+            found: Any = json.loads(path.read_text(encoding="utf-8"))
+            return [dict(feature) for feature in found]
+        except (ValueError, TypeError, OSError, RecursionError):
+            self.damage.append("features.json cannot be read")
+            return []
+
+    def table(self, name: str) -> list[dict[str, str]]:
+        path = self.folder / name
+        if not path.exists():
+            return []
+        try:
+            with path.open(encoding="utf-8", newline="") as file:
+                rows = list(csv.reader(file))
+        except (OSError, ValueError, csv.Error) as reason:
+            self.damage.append(f"{name} cannot be read ({reason})")
+            return []
+        whole = [dict(zip(rows[0], row, strict=True)) for row in rows[1:] if len(row) == len(rows[0])] if rows else []
+        if len(whole) < len(rows) - 1:
+            self.damage.append(f"{name} has {len(rows) - 1 - len(whole)} incomplete lines")
+        return whole
+
+    def predictions(self) -> list[dict[str, str]]:
+        rows = self.table(PREDICTIONS)
+        good = []
+        for row in rows:
+            try:
+                numbers = [float(row[key]) for key in ("score", "fedavg_score") if key in row]
+                whole = [int(row[key]) for key in ("label", "unit") if key in row]
+                if np.isfinite(numbers).all() and whole[0] in (0, 1) and "site" in row and "part" in row:
+                    good.append(row)
+            except (KeyError, ValueError):
+                continue
+        if len(good) < len(rows):
+            self.damage.append(f"{PREDICTIONS} has {len(rows) - len(good)} lines that are no predictions")
+        return good
+
+
+def _held_out(lines: list[dict[str, str]], part: str) -> HeldOut | None:
+    """The rows of one part; None without any."""
+    rows = [line for line in lines if line["part"] == part]
+    if not rows:
+        return None
+    names = list(dict.fromkeys(row["site"] for row in rows))
+    place = {name: k for k, name in enumerate(names)}
+    codes = np.array([place[row["site"]] for row in rows], dtype=np.int64)
+
+    def numbers(key: str) -> Floats:
+        return np.array([float(row[key]) for row in rows])
+
+    models = {"choice": "", "FedAvg": "fedavg_"}
+    there = set(rows[0])
+    everything = HeldOut(
+        labels=np.array([int(row["label"]) for row in rows], dtype=np.int64),
+        offsets=np.zeros(1, dtype=np.int64),
+        names=(),
+        scores={m: numbers(f"{head}score") for m, head in models.items() if f"{head}score" in there},
+        probabilities={m: numbers(f"{head}probability") for m, head in models.items() if f"{head}probability" in there},
+        units=np.array([int(row["unit"]) for row in rows], dtype=np.int64) if "unit" in there else None,
+        groups={
+            key.removeprefix(GROUP): np.array([plain_cell(row[key]) for row in rows])
+            for key in rows[0]
+            if key.startswith(GROUP)
+        },
+    )
+    return everything.reordered(codes, [plain_cell(name) for name in names])
