@@ -9,6 +9,7 @@ from fedsaddle.atomic import write_atomically
 from fedsaddle.report.page.parts import Page, Section
 from fedsaddle.report.page.render import render
 from fedsaddle.report.stored_run import StoredRun, read_run
+from fedsaddle.shown import shortened, visible
 
 REPORT = "report.html"
 Maker = Callable[[StoredRun], Section | None]
@@ -21,9 +22,23 @@ def write_report(folder: Path) -> Path:
     Raises:
         MissingData: if there is no run in it.
     """
-    path = folder / REPORT
-    write_atomically(path, render(page_of(read_run(folder))).encode())
+    return write_page(read_run(folder), folder / REPORT)
+
+
+def write_page(run: StoredRun, path: Path) -> Path:
+    """Write the page of a run to a file."""
+    write_atomically(path, render(page_of(run)).encode())
     return path
+
+
+def report_or_warning(folder: Path, warn: Callable[[str], None]) -> Path | None:
+    """Make `report.html`; where that fails, warn in one line: a run must not be lost for its report."""
+    try:
+        return write_report(folder)
+    except Exception as reason:
+        said = visible(shortened(f"{type(reason).__name__}: {reason}", 200))
+        warn(f"{REPORT} could not be made ({said}); all other files of the run are there")
+        return None
 
 
 def page_of(run: StoredRun) -> Page:
