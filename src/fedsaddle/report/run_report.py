@@ -8,12 +8,27 @@ from pathlib import Path
 from fedsaddle.atomic import write_atomically
 from fedsaddle.report.page.parts import Page, Section
 from fedsaddle.report.page.render import render
+from fedsaddle.report.sections.classes import classes
+from fedsaddle.report.sections.clients import clients
+from fedsaddle.report.sections.learning_curves import learning_curves
+from fedsaddle.report.sections.left_sites import left_sites
+from fedsaddle.report.sections.mixture import mixture
+from fedsaddle.report.sections.score_counts import score_counts
+from fedsaddle.report.sections.split import split
 from fedsaddle.report.stored_run import StoredRun, read_run
 from fedsaddle.shown import shortened, visible
 
 REPORT = "report.html"
 Maker = Callable[[StoredRun], Section | None]
-SECTIONS: Sequence[Maker] = ()  # in the order of the page; None where a run has nothing to say there
+SECTIONS: Sequence[Maker] = (
+    score_counts,
+    clients,
+    classes,
+    learning_curves,
+    mixture,
+    split,
+    left_sites,
+)  # in the order of the page; None where a run has nothing to say there
 
 
 def write_report(folder: Path) -> Path:
