@@ -11,7 +11,7 @@ from fedsaddle.metrics.target import main_part_name
 from fedsaddle.report.page.charts import Axis, Bar, ForestRow, bars, forest
 from fedsaddle.report.page.parts import Block, Chart, Section, Table, Text
 from fedsaddle.report.sections.client_names import named, trained_and_tested
-from fedsaddle.report.sections.numbers import axis, cased, count, guarded, is_share, percent, short, wilson
+from fedsaddle.report.sections.numbers import axis, cased, count, guarded, is_share, percent, short, titled, wilson
 from fedsaddle.report.stored_run import StoredRun
 
 LISTED = 200
@@ -112,7 +112,7 @@ def _chart(found: list[Client], measure: str, rows: str) -> Chart:
     worst, best = order[0], order[-1]
     words = f"The worst is {worst.name} with {_value(worst, measure)}; "
     words += f"the best {'of them ' if shown else ''}is {best.name} with {_value(best, measure)}.{shown}"
-    note = f"{cased(measure).capitalize()} on {rows}, worst client first."
+    note = f"{titled(cased(measure))} on {rows}, worst client first."
     if measure == "accuracy":
         wide = sum((i.high - i.low) > 0.2 for c in order if (i := c.interval(measure)) is not None)
         note += " Lines are 95 % intervals (Wilson's) from each client's number of rows, taken as independent."
@@ -125,7 +125,7 @@ def _chart(found: list[Client], measure: str, rows: str) -> Chart:
         values = [Bar(c.name, float(c.figures[measure] or 0.0), _value(c, measure)) for c in order]
         drawn = bars(values, axis(cased(measure), [0.0, *(b.value for b in values)]), key="clients")
     return Chart(
-        f"{cased(measure).capitalize()} of each client",
+        f"{titled(cased(measure))} of each client",
         drawn,
         words,
         _table(order),
@@ -165,7 +165,7 @@ def _deciles(values: list[float], measure: str, clients: int, rows: str) -> Char
     names = ["worst", *(f"{10 * k} % are worse" for k in range(1, 10)), "best"]
     drawn = [Bar(name, value, show(value)) for name, value in zip(names, values, strict=True)]
     return Chart(
-        f"{cased(measure).capitalize()} over {clients:,} clients",
+        f"{titled(cased(measure))} over {clients:,} clients",
         bars(drawn, axis(cased(measure), [0.0, *values], share=is_share(measure)), key="clients"),
         f"Half of the clients have {show(values[5])} or {'more' if is_share(measure) else 'less'}; one tenth has "
         f"{show(values[1])} or worse.",

@@ -19,6 +19,7 @@ from fedsaddle.report.sections.numbers import (
     picked,
     short,
     thinned,
+    titled,
 )
 from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.stored import Record
@@ -38,7 +39,7 @@ def learning_curves(run: StoredRun) -> Section | None:
     blocks: list[Block] = [Text(_about(run))]
     blocks += [chart for measure in _pooled_measures(run.history) if (chart := _pooled(run, measure)) is not None]
     part = main_part_name(run.history[-1])
-    for measure in run.history[-1].get(part, {}):
+    for measure in () if run.is_search else run.history[-1].get(part, {}):
         if not (measure == "loss" and _ranks_only(run.history[-1], part)):
             blocks.append(_over_clients(run, part, measure))
     inexact = sorted({name for record in run.history for name in record.get("not_reached", ())})
@@ -100,16 +101,22 @@ def _pooled(run: StoredRun, measure: str) -> Chart | None:
     y = axis(cased(measure), values, share=is_share(measure), log=log)
     kept = _kept(run, y)
     x = Axis("round", 0, max(max(line.x) for line in lines))
-    words = f"{cased(measure)} goes from {short(ours[1][0])} to {short(ours[1][-1])}" + _extreme(ours, measure)
+    words = f"{titled(cased(measure))} goes from {short(ours[1][0])} to {short(ours[1][-1])}" + _extreme(ours, measure)
     if len(theirs[0]) > 1:
         words += f" FedAvg ends at {short(theirs[1][-1])}."
     return Chart(
-        f"{cased(measure)} of all rows together",
+        _title(measure),
         line_chart([*lines, *kept], x, y, key=f"curve-{measure}"),
         words,
         _table(run.name, ours, theirs, cased(measure)),
         note=f"Measured on {where}." if measure in RANKING else "",
     )
+
+
+def _title(measure: str) -> str:
+    if measure == "worst_site_auroc":
+        return "AUROC of the worst site"
+    return f"{titled(cased(measure))} of all rows together" if measure in RANKING else titled(cased(measure))
 
 
 def _extreme(points: tuple[list[int], list[float]], measure: str) -> str:
@@ -170,7 +177,7 @@ def _over_clients(run: StoredRun, part: str, measure: str) -> Chart:
     y = axis(f"{measure}, {ROWS[part]}", values, share=is_share(measure))
     last = {s: short(v[-1]) for s, v in figures.items()}
     return Chart(
-        f"{cased(measure).capitalize()} of the clients",
+        f"{titled(cased(measure))} of the clients",
         line_chart(
             [*lines, *_kept(run, y)], Axis("round", 0, max(max(line.x) for line in lines)), y, key=f"clients-{measure}"
         ),

@@ -99,8 +99,12 @@ def is_share(measure: str) -> bool:
     return any(word in measure for word in SHARES)
 
 
-def axis(label: str, values: Iterable[Any], *, share: bool = False, log: bool = False) -> Axis:
-    """An axis that holds all values with a little room; from 0 to 1 at most for shares."""
+def axis(
+    label: str, values: Iterable[Any], *, share: bool = False, log: bool = False, percent: bool | None = None
+) -> Axis:
+    """An axis that holds all values with a little room; from 0 to 1 at most for shares, in per cent but for AUROCs."""
+    if percent is None:
+        percent = share and "auroc" not in label.lower()
     there = [float(v) for v in values if v is not None and math.isfinite(v) and (v > 0 or not log)]
     low, high = (min(there), max(there)) if there else (0.0, 1.0)
     if log:
@@ -109,7 +113,7 @@ def axis(label: str, values: Iterable[Any], *, share: bool = False, log: bool = 
     low, high = low - room, high + room
     if share:
         low, high = max(0.0, low), min(1.0, high)
-        return Axis(label, low, high, percent=True)
+        return Axis(label, low, high, percent=percent)
     return Axis(label, max(low, 0.0) if low > -2 * room and min(there, default=0.0) >= 0 else low, high)
 
 
@@ -121,6 +125,16 @@ def picked(length: int, most: int) -> list[int]:
 def thinned(values: Sequence[Any], places: Sequence[int]) -> list[Any]:
     """The values at some places."""
     return [values[k] for k in places]
+
+
+def titled(text: str) -> str:
+    """The text with a capital in front.
+
+    Example:
+        >>> titled("duality gap"), titled("AUROC")
+        ('Duality gap', 'AUROC')
+    """
+    return text[:1].upper() + text[1:]
 
 
 def cased(name: str) -> str:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fedsaddle.metrics.calibration import Platt
-from fedsaddle.metrics.histograms import ScoreHistogram, sigmoid_edges
+from fedsaddle.metrics.histograms import Estimate, ScoreHistogram, sigmoid_edges
 from fedsaddle.report.page.charts import Axis, ForestRow, Line, forest, line_chart
 from fedsaddle.report.page.parts import Block, Chart, Section, Table, Text, ThresholdSlider
-from fedsaddle.report.sections.numbers import MOST_POINTS, count, guarded, percent, picked, short, thinned, wilson
+from fedsaddle.report.sections.numbers import (
+    MOST_POINTS,
+    count,
+    guarded,
+    percent,
+    picked,
+    short,
+    thinned,
+    titled,
+    wilson,
+)
 from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.shown import visible
 
@@ -90,8 +100,7 @@ def _in_words(counts: Counts) -> str:
     assert area is not None  # both classes are there
     words = (
         f"AUROC {short(area.value)}: of 100 pairs of a positive and a negative, the model puts the positive first in "
-        f"about {100 * area.value:.0f}. The bins "
-        f"leave {short(area.value - area.error, 4)} to {short(area.value + area.error, 4)}"
+        f"about {100 * area.value:.0f}. {titled(_bounds(area))}"
     )
     interval = (pooled.get("auroc") or {}).get("interval")
     if interval:
@@ -108,21 +117,29 @@ def _in_words(counts: Counts) -> str:
     if precision is not None:
         share = counts.histogram.sides[0] / sum(counts.histogram.sides)
         words += (
-            f" The average precision is {short(precision.value)} ± {short(precision.error, 4)}; guessing would have "
+            f" The average precision is {short(precision.value)} ({_bounds(precision)}); guessing would have "
             f"{short(share)}."
         )
     return words
 
 
+def _bounds(figure: Estimate) -> str:
+    """What the bins leave of a figure."""
+    if figure.error < 1e-6:
+        return "the bins hide nothing of it"
+    return f"the bins leave {short(figure.value - figure.error, 4)} to {short(figure.value + figure.error, 4)}"
+
+
 def _roc(counts: Counts) -> Chart:
     """The curve through the exact points at the edges; the band is what lies between them."""
     fpr, tpr = counts.histogram.roc()
-    at = picked(len(fpr), 4 * MOST_POINTS)
-    at = sorted({*at, *np.flatnonzero(np.diff(tpr, prepend=0) > 0.005).tolist()})
+    apart = np.concatenate([[True], (np.diff(fpr) > 0) | (np.diff(tpr) > 0)])
+    fpr, tpr = fpr[apart], tpr[apart]
+    at = picked(len(fpr), 2 * MOST_POINTS)
     x, y = thinned(fpr.tolist(), at), thinned(tpr.tolist(), at)
-    low, high = [0.0, *y[:-1]], [*y[1:], 1.0]
+    low, high = _between([0.0, *y[:-1]], y), _between(y, [*y[1:], 1.0])
     lines = [
-        Line("all sites", x, y, "first", low=low, high=high),
+        Line("all sites", _between(x, x), _between(y, y), "first", low=low, high=high),
         Line("guessing", [0.0, 1.0], [0.0, 1.0], "guide"),
     ]
     rows = [[percent(f), percent(t)] for f, t in ((g, float(np.interp(g, x, y))) for g in (0.05, 0.1, 0.2, 0.3, 0.5))]
@@ -141,6 +158,11 @@ def _roc(counts: Counts) -> Chart:
     )
 
 
+def _between(before: Sequence[float], after: Sequence[float]) -> list[float]:
+    """The values before and after each point in turn: a band that has steps at the points."""
+    return [value for both in zip(before, after, strict=True) for value in both]
+
+
 def _precision(counts: Counts) -> Chart:
     tp, fp = (found[::-1].astype(np.float64) for found in counts.above())
     recall = tp / tp[-1]
@@ -151,13 +173,15 @@ def _precision(counts: Counts) -> Chart:
     best, worst = tp / np.maximum(tp + before, 1), np.concatenate([[0.0], tp[:-1]])
     worst = worst / np.maximum(worst + fp, 1)
     at = picked(len(recall), MOST_POINTS)
+    low, high = worst[at].tolist(), best[at].tolist()
+    x, y = thinned(recall.tolist(), at), thinned(precision.tolist(), at)
     line = Line(
         "all sites",
-        thinned(recall.tolist(), at),
-        thinned(precision.tolist(), at),
+        _between(x, x),
+        _between(y, y),
         "first",
-        low=np.minimum(worst, precision)[at].tolist(),
-        high=np.maximum(best, precision)[at].tolist(),
+        low=_between(low, [*low[1:], y[-1]]),
+        high=_between(high, [*high[1:], y[-1]]),
     )
     share = counts.histogram.sides[0] / sum(counts.histogram.sides)
     guess = Line("guessing", [0.0, 1.0], [share, share], "guide")

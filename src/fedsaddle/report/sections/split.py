@@ -102,7 +102,9 @@ def _in_words(split: Split) -> str:
         )
     words = f"{count(len(split.names), 'client')}: {', '.join(parts)}."
     small, large = split.names[int(train.argmin())], split.names[int(train.argmax())]
-    if len(train) > 1:
+    if len(train) > 1 and train.min() == train.max():
+        words += f" Each has {count(int(train.min()), 'training row')}."
+    elif len(train) > 1:
         words += (
             f" The smallest, {small}, has {count(int(train.min()), 'training row')}, the largest, {large}, "
             f"{int(train.max()):,}; half "
