@@ -202,6 +202,17 @@ def compare(
 
 
 @app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run.", callback=usable)],
+    pdf: Annotated[bool, typer.Option("--pdf", help="Write report.pdf too; needs Chromium or Chrome.")] = False,
+) -> None:
+    """Make report.html and MODEL_CARD.md of a run again."""
+    from fedsaddle.commands.report import report as go
+
+    go(folder, pdf)
+
+
+@app.command()
 def reproduce(
     name: Annotated[str, typer.Argument(help="The figure to reproduce; without a name, list all.")] = "",
     quick: Annotated[bool, typer.Option(help="Use fewer seeds and rounds (about a minute).")] = False,

@@ -75,6 +75,7 @@ class StoredRun:
     split: Record = field(default_factory=dict)
     roc: Record = field(default_factory=dict)
     search: Record = field(default_factory=dict)  # what a search was asked for
+    provenance: Record = field(default_factory=dict)  # versions, date, command
     features: list[Record] = field(default_factory=list)
     trials: list[dict[str, str]] = field(default_factory=list)
     test: HeldOut | None = None
@@ -124,6 +125,7 @@ def read_run(folder: Path) -> StoredRun:
         split=found.read("split.json"),
         roc=found.read("roc.json"),
         search=found.read("search.json"),
+        provenance=found.read("provenance.json"),
         features=found.features(),
         trials=found.table("trials.csv"),
         test=_held_out(rows, "test"),
