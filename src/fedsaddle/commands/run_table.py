@@ -37,6 +37,7 @@ from fedsaddle.report.tables import choice_table, console
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.interruption import Interruption
 from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.provenance import write_provenance
 from fedsaddle.shown import visible
 from fedsaddle.stored import read_object
 from fedsaddle.trials.aims import Rows, aim_of, worst_site
@@ -90,8 +91,9 @@ def run_table(table: TableConfig, options: SearchOptions, out: Path | None, resu
     make_folder("out", folder.path)
     with only_writer(folder.path), Interruption() as interruption:
         _say(errors, [describe(data).headline()])
-        _say(errors, [f"note: {note}" for note in dataset.notes])
-        _say(errors, [f"warning: {line}" for line in cautions(data)])
+        notes = {"notes": list(dataset.notes), "cautions": cautions(data)}
+        _say(errors, [f"note: {note}" for note in notes["notes"]])
+        _say(errors, [f"warning: {line}" for line in notes["cautions"]])
         write_json(folder.path / "search.json", settings)
         with SearchProgress(errors, options.budget) as progress:
             choice = search(
@@ -106,8 +108,8 @@ def run_table(table: TableConfig, options: SearchOptions, out: Path | None, resu
             left_out = None
             if options.leave_one_out:
                 left_out = leave_one_site_out(table, dataset, choice, progress.say_step, lambda: interruption.requested)
-        missing = missing_cells(dataset, data)
-        return Finished(table, options, folder, data, choice, left_out, missing).write_and_print()
+        about = {"missing": missing_cells(dataset, data), **notes}
+        return Finished(table, options, folder, data, choice, left_out, about).write_and_print()
 
 
 def _settings(table: TableConfig, options: SearchOptions) -> Record:
@@ -170,7 +172,7 @@ class Finished:
     data: FederatedData
     choice: Choice
     left_out: LeftOut | None
-    missing: dict[str, Any]
+    about: Record  # missing cells, notes and cautions, for the summary
     rankings: dict[str, Ranking] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -213,6 +215,7 @@ class Finished:
         )
         self._draw(history)
         self.folder.write_summary(summary)
+        write_provenance(out, self.table.table)
         self._print(summary)
         return 0
 
@@ -247,7 +250,7 @@ class Finished:
                 if rows is not None
             },
             "positive": self.data.classes[1],
-            "missing": self.missing,
+            **self.about,
             "test": evaluate(problem, chosen.vector, _rows(chosen, "test")).spread(),
             "roc": roc_entry,
             "trials": len(self.choice.trials),
