@@ -42,7 +42,14 @@ def search(**changes: Any) -> StoredRun:
         "summary": summary,
         "history": [],
         "split": {"names": ["H1", "H2", "H3"], "clients": 3},
-        "search": {"table": "patients.csv", "site": "hospital", "label": "died", "drop": ["id"], "seed": 0, "for": "auroc"},
+        "search": {
+            "table": "patients.csv",
+            "site": "hospital",
+            "label": "died",
+            "drop": ["id"],
+            "seed": 0,
+            "for": "auroc",
+        },
         "roc": {"models": {"FedAvgM": {"clients": [{}, {}, {}, {}]}}},
         "trials": [trial],
     }

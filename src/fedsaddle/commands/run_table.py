@@ -211,7 +211,8 @@ class Finished:
         history = RunFolder(trial.folder / trial.name).history()
         self.folder.begin(history)
         self.folder.write_config(
-            {**_settings(self.table, self.options), "trial": trial.config().model_dump(mode="json")}
+            {**_settings(self.table, self.options), "trial": trial.config().model_dump(mode="json")},
+            describe(self.data).to_dict(),
         )
         self._draw(history)
         self.folder.write_summary(summary)
