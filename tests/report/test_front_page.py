@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 
 import pytest
+from stored_by_hand import digits, search
 
 from fedsaddle.report.front_of_clients import front_of_clients, worst_client
 from fedsaddle.report.front_page import front_of_search, interval_text
-from stored_by_hand import digits, search
 
 
 def words(front):

@@ -121,8 +121,8 @@ def _decisions(run: StoredRun) -> str:
     alarms = "" if right is None else f", and of 100 alarms {100 * right:.0f} are right"
     return (
         f"If rows with a probability of at least {100 * threshold.get('probability', 0):.1f} % are called positive, a "
-        f"threshold that {visible(threshold.get('reason', ''))}, {100 * found['sensitivity']:.0f} of 100 positives are found, "
-        f"{found['alarms_per_100']:.1f} of 100 rows raise an alarm{alarms}."
+        f"threshold that {visible(threshold.get('reason', ''))}, {100 * found['sensitivity']:.0f} of 100 positives are "
+        f"found, {found['alarms_per_100']:.1f} of 100 rows raise an alarm{alarms}."
     )
 
 
