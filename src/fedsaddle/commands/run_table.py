@@ -132,7 +132,7 @@ def _check_folder(folder: RunFolder, settings: Record, resume: bool) -> None:
     except ValueError as reason:
         raise BadCheckpoint(f"{visible(path)} cannot be read ({reason}); choose another --out") from None
     for key, value in settings.items():
-        if stored.get(key) != value:
+        if stored.get(key) != value and not (value == [] and key not in stored):  # of a version without it
             option = f"--{key.replace('_', '-')}"
             raise BadCheckpoint(
                 f"{option} = {value!r}: the search in {visible(folder.path)} has {stored.get(key)!r}; "
