@@ -104,7 +104,9 @@ def some_rows(raw: RawTable, rows: Array) -> RawTable:
         return replace(column, numbers=numbers, codes=None if column.codes is None else column.codes[rows])
 
     columns, groups = tuple(map(some, raw.features)), {name: some(c) for name, c in raw.groups.items()}
-    return replace(raw, features=columns, groups=groups, roles={k: v[rows] for k, v in raw.roles.items()}, rows=len(rows))
+    return replace(
+        raw, features=columns, groups=groups, roles={k: v[rows] for k, v in raw.roles.items()}, rows=len(rows)
+    )
 
 
 def filled(cells: Array, column: str) -> Array:
