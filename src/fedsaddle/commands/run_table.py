@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Sequence
@@ -23,7 +21,6 @@ from fedsaddle.commands.model_loader import write_loader
 from fedsaddle.commands.search_progress import SearchProgress
 from fedsaddle.commands.table_config import TableConfig
 from fedsaddle.config.build import build_algorithm
-from fedsaddle.csv_cells import safe_cell
 from fedsaddle.data.cautions import cautions
 from fedsaddle.data.describe import describe
 from fedsaddle.data.federated import FederatedData
@@ -33,6 +30,7 @@ from fedsaddle.metrics.calibration import Platt, Threshold, calibration_figures
 from fedsaddle.metrics.evaluation import evaluate
 from fedsaddle.metrics.ranking import Ranking, difference, rank
 from fedsaddle.report import plots, roc
+from fedsaddle.report.predictions import CHOICE, parts_of, write_predictions
 from fedsaddle.report.tables import choice_table, console
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.interruption import Interruption
@@ -46,7 +44,6 @@ from fedsaddle.trials.search import Choice, Model, search, write_trials
 from fedsaddle.writable import make_folder, require_folder
 
 Floats = NDArray[np.float64]
-CHOICE = "choice"
 
 
 @dataclass(frozen=True)
@@ -134,7 +131,7 @@ def _check_folder(folder: RunFolder, settings: Record, resume: bool) -> None:
     except ValueError as reason:
         raise BadCheckpoint(f"{visible(path)} cannot be read ({reason}); choose another --out") from None
     for key, value in settings.items():
-        if stored.get(key) != value:
+        if stored.get(key) != value and not (value == [] and key not in stored):  # of a version without it
             option = f"--{key.replace('_', '-')}"
             raise BadCheckpoint(
                 f"{option} = {value!r}: the search in {visible(folder.path)} has {stored.get(key)!r}; "
@@ -202,7 +199,8 @@ class Finished:
         }
         summary = self._summary(scores)
         write_trials(self.choice.trials, out / "trials.csv")
-        write_atomically(out / "predictions.csv", self._predictions(scores[CHOICE]))
+        validation = {name: m.scores for name, m in self._models().items()}
+        write_predictions(out, parts_of(self.data, {"validation": validation, "test": scores}), self.platt)
         self._write_model()
         if self.left_out is not None:
             self.left_out.write(out)
@@ -283,29 +281,6 @@ class Finished:
         if self.choice.name == FEDAVG:
             return {FEDAVG: self.rankings[FEDAVG]}
         return {self.choice.name: self.rankings[CHOICE], FEDAVG: self.rankings[FEDAVG]}
-
-    def _predictions(self, scores: Floats) -> bytes:
-        """A line for each held-out row; row 0 is the first below the names."""
-        text = io.StringIO()
-        lines = csv.writer(text, lineterminator="\n")
-        lines.writerow(["row", "part", "site", "label", "score", "probability"])
-        data, chosen = self.data, self.choice.chosen
-        parts = (
-            ("validation", data.validation, data.validation_rows, data.names, chosen.scores),
-            ("test", data.test, data.test_rows, data.test_names, scores),
-        )
-        for part, rows, numbers, names, s in parts:
-            assert rows is not None
-            assert numbers is not None
-            p = self.platt[CHOICE].probability(s)
-            sites = np.repeat(np.arange(rows.count), rows.sizes)
-            safe = [safe_cell(name) for name in names]
-            columns = (numbers.tolist(), sites.tolist(), rows.y.tolist(), s.tolist(), p.tolist())
-            lines.writerows(
-                (row, part, safe[site], label, f"{score:.8g}", f"{probability:.8g}")
-                for row, site, label, score, probability in zip(*columns, strict=True)
-            )
-        return text.getvalue().encode()
 
     def _write_model(self) -> None:
         chosen, out = self.choice.chosen, self.folder.path
