@@ -18,6 +18,7 @@ from fedsaddle.atomic import write_atomically, write_json
 from fedsaddle.commands.leave_one_out import LeftOut, leave_one_site_out
 from fedsaddle.commands.missing_cells import missing_cells
 from fedsaddle.commands.model_loader import write_loader
+from fedsaddle.commands.print_report import print_report
 from fedsaddle.commands.search_progress import SearchProgress
 from fedsaddle.commands.table_config import TableConfig
 from fedsaddle.config.build import build_algorithm
@@ -205,17 +206,19 @@ class Finished:
         if self.left_out is not None:
             self.left_out.write(out)
             summary["leave_one_site_out"] = self.left_out.summary()
-        trial = self.choice.chosen.trial
-        history = RunFolder(trial.folder / trial.name).history()
+        trial, history = self.choice.chosen.trial, _history(self.choice.chosen)
         self.folder.begin(history)
         self.folder.write_config(
             {**_settings(self.table, self.options), "trial": trial.config().model_dump(mode="json")},
             describe(self.data).to_dict(),
         )
+        if self.choice.name != FEDAVG:
+            self.folder.baseline.begin(_history(self.choice.fedavg))
         self._draw(history)
         self.folder.write_summary(summary)
         write_provenance(out, self.table.table)
         self._print(summary)
+        print_report(out, console(), Console(stderr=True))
         return 0
 
     def _summary(self, scores: dict[str, Floats]) -> Record:
@@ -297,8 +300,7 @@ class Finished:
         roc.draw(self._named(), "test", picture("roc"))
         histories = {self.choice.name: history}
         if self.choice.name != FEDAVG:
-            other = self.choice.fedavg.trial
-            histories[FEDAVG] = RunFolder(other.folder / other.name).history()
+            histories[FEDAVG] = _history(self.choice.fedavg)
         if all(r.get("pooled_validation", {}).get("auroc") is not None for h in histories.values() for r in h):
             plots.pooled(histories, "auroc", picture("auroc"), title="AUROC of all sites together, validation rows")
 
@@ -309,6 +311,10 @@ class Finished:
         if self.left_out is not None:
             screen.print(self.left_out.table())
         screen.print(f"written to {visible(self.folder.path)}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _history(model: Model) -> list[Record]:
+    return RunFolder(model.trial.folder / model.trial.name).history()
 
 
 def _rows(model: Model, part: str) -> Stacked:

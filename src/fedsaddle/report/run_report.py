@@ -11,19 +11,33 @@ from fedsaddle.report.front_page import front_of_search
 from fedsaddle.report.model_card import write_card
 from fedsaddle.report.page.parts import Page, Section
 from fedsaddle.report.page.render import render
+from fedsaddle.report.sections.classes import classes
+from fedsaddle.report.sections.clients import clients
 from fedsaddle.report.sections.effects import effects_section
+from fedsaddle.report.sections.learning_curves import learning_curves
+from fedsaddle.report.sections.left_sites import left_sites
 from fedsaddle.report.sections.missing import missing_section
+from fedsaddle.report.sections.mixture import mixture
+from fedsaddle.report.sections.score_counts import score_counts
 from fedsaddle.report.sections.settings import settings_section
+from fedsaddle.report.sections.split import split
 from fedsaddle.report.sections.trials import trials_section
 from fedsaddle.report.stored_run import StoredRun, read_run
-from fedsaddle.shown import visible
+from fedsaddle.shown import shortened, visible
 
 REPORT = "report.html"
 Maker = Callable[[StoredRun], Section | None]
 SECTIONS: Sequence[Maker] = (  # in the order of the page; None where a run has nothing to say there
+    score_counts,
+    clients,
+    classes,
     missing_section,
     effects_section,
+    learning_curves,
+    mixture,
     trials_section,
+    split,
+    left_sites,
     settings_section,
 )
 
@@ -40,6 +54,22 @@ def write_report(folder: Path) -> Path:
     if (folder / "model.safetensors").exists():
         write_card(folder, run, page)
     return path
+
+
+def write_page(run: StoredRun, path: Path) -> Path:
+    """Write the page of a run to a file of its own."""
+    write_atomically(path, render(page_of(run)).encode())
+    return path
+
+
+def report_or_warning(folder: Path, warn: Callable[[str], None]) -> Path | None:
+    """Make `report.html`; where that fails, warn in one line: a run must not be lost for its report."""
+    try:
+        return write_report(folder)
+    except Exception as reason:
+        said = visible(shortened(f"{type(reason).__name__}: {reason}", 200))
+        warn(f"{REPORT} could not be made ({said}); all other files of the run are there")
+        return None
 
 
 def page_of(run: StoredRun) -> Page:

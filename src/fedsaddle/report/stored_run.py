@@ -79,6 +79,7 @@ class StoredRun:
     test: HeldOut | None = None
     validation: HeldOut | None = None
     baseline: list[Record] = field(default_factory=list)  # the history of FedAvg
+    agreed: Record = field(default_factory=dict)  # what the sites of a deployed run told before the first round
     damage: tuple[str, ...] = ()
 
     @property
@@ -128,6 +129,7 @@ def read_run(folder: Path) -> StoredRun:
         test=_held_out(rows, "test"),
         validation=_held_out(rows, "validation"),
         baseline=found.records(folder / "fedavg" / "metrics.jsonl"),
+        agreed=found.read("agreed.json"),
         damage=tuple(found.damage),
     )
 
