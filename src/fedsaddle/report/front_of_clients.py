@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fedsaddle.metrics.target import main_part_name, pooled_part
-from fedsaddle.report.front_page import Front, interval_text
-from fedsaddle.report.page.parts import Figure, Text
+from fedsaddle.report.front_page import Front, answered, interval_text
+from fedsaddle.report.page.parts import Figure
 from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.shown import visible
 
@@ -16,8 +16,13 @@ FEW_ROWS = 30  # of the worst client: below, its figure is uncertain
 
 def front_of_clients(run: StoredRun) -> Front:
     """The front page of any run with an evaluation."""
-    answers = [_asked(run), _how_good(run), _worst(run), _ranked(run), _measures(run), _ended(run)]
-    return Front([Text(words) for words in answers if words], _figures(run), _cautions(run))
+    answers = {
+        "What was run": _asked(run),
+        "How good it is": " ".join(filter(None, (_how_good(run), _ranked(run), _measures(run)))),
+        "For whom it is worst": _worst(run),
+        "How it ended": _ended(run),
+    }
+    return Front(answered(answers), _figures(run), _cautions(run))
 
 
 def _asked(run: StoredRun) -> str:
@@ -124,7 +129,7 @@ def _ended(run: StoredRun) -> str:
     how = run.summary.get("stopped")
     if how in (None, "finished"):
         return "" if how else "The run has not finished, or its summary is lost."
-    return f"How it ended: {visible(how)}."
+    return f"{visible(how)[:1].upper()}{visible(how)[1:]}."
 
 
 def _figures(run: StoredRun) -> list[Figure]:

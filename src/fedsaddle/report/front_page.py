@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,8 +34,19 @@ class Front:
 
 def front_of_search(run: StoredRun) -> Front:
     """The front page of a search on a table."""
-    sentences = [_asked(run), _chosen(run), _how_good(run), _against_fedavg(run), _decisions(run)]
-    return Front([Text(s) for s in sentences if s], _figures(run), cautions_of_search(run))
+    answers = {
+        "What was asked": _asked(run),
+        "What was chosen, and why": _chosen(run),
+        "How good it is": _how_good(run),
+        "Better than plain averaging?": _against_fedavg(run),
+        "As a decision": _decisions(run),
+    }
+    return Front(answered(answers), _figures(run), cautions_of_search(run))
+
+
+def answered(answers: Mapping[str, str]) -> list[Text]:
+    """The answers that there are, below their questions."""
+    return [Text(words, head=head) for head, words in answers.items() if words]
 
 
 def interval_text(figure: Any, sign: str = "", digits: int = 3) -> str:
@@ -109,9 +120,9 @@ def _decisions(run: StoredRun) -> str:
     right = found.get("positive_predictive_value")
     alarms = "" if right is None else f", and of 100 alarms {100 * right:.0f} are right"
     return (
-        f"If rows with a probability of at least {100 * threshold.get('probability', 0):.1f} % are called positive (it "
-        f"{visible(threshold.get('reason', ''))}), {100 * found['sensitivity']:.0f} of 100 positives are found, "
-        f"{found['alarms_per_100']:.1f} of 100 rows raise an alarm{alarms}."
+        f"If rows with a probability of at least {100 * threshold.get('probability', 0):.1f} % are called positive, a "
+        f"threshold that {visible(threshold.get('reason', ''))}, {100 * found['sensitivity']:.0f} of 100 positives are "
+        f"found, {found['alarms_per_100']:.1f} of 100 rows raise an alarm{alarms}."
     )
 
 
@@ -160,7 +171,8 @@ def cautions_of_search(run: StoredRun) -> list[str]:
     much = [c for c, entry in read_missing(run).items() if entry["share"] >= MUCH_MISSING]
     if much:
         some = ", ".join(visible(c) for c in much[:5]) + (", ..." if len(much) > 5 else "")
-        found.append(f"In {len(much)} columns, {100 * MUCH_MISSING:.0f} of 100 cells or more are missing: {some}.")
+        where = "one column" if len(much) == 1 else f"{len(much)} columns"
+        found.append(f"In {where}, {100 * MUCH_MISSING:.0f} of 100 cells or more are missing: {some}.")
     found += [visible(line)[:1].upper() + visible(line)[1:] + "." for line in summary.get("cautions", ())]
     found.append("The model was tested on rows of the same sites and time. Elsewhere and later it may do worse.")
     return found

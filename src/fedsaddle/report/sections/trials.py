@@ -60,10 +60,15 @@ def trials_section(run: StoredRun) -> Section | None:
 def _words(run: StoredRun) -> str:
     names = dict.fromkeys(trial.get("candidate", "") for trial in run.trials)
     return (
-        f"{len(names)} ways to train were tried in {len(run.trials)} trials, with the same grid of steps for each. "
+        f"Tried were {_many(len(names), 'way')} to train in {_many(len(run.trials), 'trial')}, with the same grid of "
+        "steps for each. "
         f"The choice: {visible(run.summary['choice'])}: {visible(run.summary.get('reason', ''))}. Test rows were not "
         "looked at until it was made."
     )
+
+
+def _many(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 def _compared(trial: dict[str, str]) -> ForestRow | None:
