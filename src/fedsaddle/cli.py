@@ -15,6 +15,7 @@ from fedsaddle.commands.options import (
     AlgorithmOption,
     CategoricalOption,
     DropOption,
+    GroupsOption,
     ImageOption,
     JsonOption,
     LabelOption,
@@ -68,6 +69,7 @@ def run(
     numeric: NumericOption = None,
     categorical: CategoricalOption = None,
     drop: DropOption = None,
+    groups: GroupsOption = None,
     aim: Annotated[
         str | None,
         typer.Option(
@@ -109,6 +111,7 @@ def run(
         numeric=numeric,
         categorical=categorical,
         drop=drop,
+        groups=groups,
         algorithm=algorithm,
         test_sites=test_site,
         seed=seed,
@@ -140,6 +143,7 @@ def init(
     numeric: NumericOption = None,
     categorical: CategoricalOption = None,
     drop: DropOption = None,
+    groups: GroupsOption = None,
     algorithm: AlgorithmOption = None,
 ) -> None:
     """Write an example config with comments."""
@@ -156,6 +160,7 @@ def init(
         numeric=numeric,
         categorical=categorical,
         drop=drop,
+        groups=groups,
         algorithm=algorithm,
     )
     go(path, table)
@@ -199,6 +204,17 @@ def compare(
     from fedsaddle.commands.compare import compare as go
 
     go(folders, out, as_json, measure, x)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run.", callback=usable)],
+    pdf: Annotated[bool, typer.Option("--pdf", help="Write report.pdf too; needs Chromium or Chrome.")] = False,
+) -> None:
+    """Make report.html and MODEL_CARD.md of a run again."""
+    from fedsaddle.commands.report import report as go
+
+    go(folder, pdf)
 
 
 @app.command()

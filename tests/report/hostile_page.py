@@ -42,5 +42,5 @@ def hostile_page(t: str) -> Page:
     )
     charts = [Chart(t, drawing, t, table, t) for drawing in drawings]
     slider = ThresholdSlider((0.1, 0.2), (1, 1), (1, 0), 1, 1, 0.1, table)
-    blocks = (Text(t), Text(t, "note"), Text(t, t), Bullets((t, t)), Code(t), table, *charts, slider)
-    return Page(t, t, (Text(t), Text(t, t)), (Figure(t, t, t),), (t,), (Section(t, t, blocks), Section(t, t, ())), t)
+    blocks = (Text(t, head=t), Text(t, "note", t), Text(t, t, t), Bullets((t, t)), Code(t), table, *charts, slider)
+    return Page(t, t, (Text(t, head=t), Text(t, t, t)), (Figure(t, t, t),), (t,), (Section(t, t, blocks), Section(t, t, ())), t)

@@ -45,6 +45,12 @@ CategoricalOption = Annotated[
     typer.Option(help="Column of categories, also where it looks like numbers.", show_default=False),
 ]
 DropOption = Annotated[list[str] | None, typer.Option(help="Column to leave out.", show_default=False)]
+GroupsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Columns to report figures for apart, such as sex,ethnicity; also dropped ones.", show_default=False
+    ),
+]
 TestSiteOption = Annotated[
     list[str] | None, typer.Option(help="Site to test on, and not to train on.", show_default=False)
 ]

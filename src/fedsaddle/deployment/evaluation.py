@@ -17,6 +17,7 @@ from torch import Tensor
 from fedsaddle.data.store import Ints, Stacked
 from fedsaddle.deployment.messages import Fault, FaultKind
 from fedsaddle.deployment.remote_clients import RemoteClients
+from fedsaddle.deployment.score_counts import kept_scores
 from fedsaddle.errors import BadMessage, TooFewAnswered
 from fedsaddle.metrics.calibration import Platt
 from fedsaddle.metrics.evaluation import Measured, evaluate
@@ -103,6 +104,22 @@ class RemoteEvaluator:
         scores = np.concatenate([np.repeat(middle, up), np.repeat(middle, down)])
         labels = np.concatenate([np.ones(up.sum(), dtype=np.int64), np.zeros(down.sum(), dtype=np.int64)])
         return {"probabilities": Platt.fit(scores, labels).to_dict()}
+
+    def scores(self) -> dict[str, Any]:
+        """The score counts of the last evaluation, for the summary: on test rows, else validation, else training rows.
+
+        They are those of the model that the run keeps: the summary asks for its figures last.
+        """
+        for part in ("test", "validation", "train"):
+            replies = self._replies.get(part, {})
+            found = {
+                self.clients.courier.names[i]: ScoreHistogram(sigmoid_edges(BINS), *map(np.asarray, reply["scores"]))
+                for i, reply in sorted(replies.items())
+                if reply.get("scores")
+            }
+            if found:
+                return kept_scores(part, found)
+        return {}
 
     def _ask(self, part: str, at: Solution) -> dict[int, dict[str, Any]]:
         if self._round != at.rounds:
