@@ -8,11 +8,23 @@ from pathlib import Path
 from fedsaddle.atomic import write_atomically
 from fedsaddle.report.page.parts import Page, Section
 from fedsaddle.report.page.render import render
+from fedsaddle.report.sections.decisions import decision, thresholds
+from fedsaddle.report.sections.discrimination import discrimination
+from fedsaddle.report.sections.groups import groups
+from fedsaddle.report.sections.probabilities import calibration
+from fedsaddle.report.sections.sites import sites
 from fedsaddle.report.stored_run import StoredRun, read_run
 
 REPORT = "report.html"
 Maker = Callable[[StoredRun], Section | None]
-SECTIONS: Sequence[Maker] = ()  # in the order of the page; None where a run has nothing to say there
+SECTIONS: Sequence[Maker] = (
+    discrimination,
+    sites,
+    groups,
+    calibration,
+    thresholds,
+    decision,
+)  # in the order of the page; None where a run has nothing to say there
 
 
 def write_report(folder: Path) -> Path:

@@ -171,7 +171,7 @@ def _ranked(found: dict[str, Any]) -> RankingFigures:
 
 def _difference(found: dict[str, Any]) -> Difference:
     keys = ("auroc", "average_precision", "partial_auroc", "within_site_auroc")
-    return Difference("pooled", *(_interval(found.get(key)) for key in keys))
+    return Difference("pooled", **{key: _interval(found.get(key)) for key in keys})  # type: ignore[arg-type]
 
 
 def _interval(found: Any) -> Interval | None:
