@@ -56,9 +56,10 @@ def _at_chosen(found: TwoClasses, curve: DecisionCurve) -> str:
     ours, over = curve.model.of(0), curve.over_all.of(0)
     assert ours is not None
     assert over is not None
+    worth = f": as good as {decimal(100 * ours.value, 1)} rows with {found.outcome} found and no false alarm"
+    worth = worth if ours.value > 0 else ""
     text = (
-        f"At the run's threshold of {percent(t, 1)} the net benefit for 100 rows is {_per_100(ours)}: as good as "
-        f"{decimal(100 * ours.value, 1)} rows with {found.outcome} found and no false alarm. "
+        f"At the run's threshold of {percent(t, 1)} the net benefit for 100 rows is {_per_100(ours)}{worth}. "
         f"{_against(ours, 'no alarm')} Compared with alarms for everybody it is {_per_100(over, sign=True)}. "
         f"{_against(over, 'alarms for everybody')}"
     )

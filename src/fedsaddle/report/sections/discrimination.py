@@ -48,6 +48,11 @@ def _in_words(found: TwoClasses) -> str:
         base = pooled.positives / max(pooled.positives + pooled.negatives, 1)
         precision = with_interval(pooled.average_precision, 3)
         text += f" The average precision is {precision}; guessing gives {decimal(base, 3)}."
+    if found.units is not None and len(found.units):
+        text += (
+            f" The rows are those of {many(len(np.unique(found.units)), 'patient')}; the intervals take patients, not "
+            "rows, as drawn independently."
+        )
     return text
 
 

@@ -18,7 +18,7 @@ NAMES = {
     "specificity": "no alarm among those without (specificity)",
     "positive_predictive_value": "right among the alarms (PPV)",
     "alarms": "alarms",
-    "observed_minus_predicted": "share with the outcome minus mean probability",
+    "observed_minus_predicted": "share with the outcome minus mean probability, in points",
 }
 
 
@@ -38,9 +38,9 @@ def _about(found: TwoClasses, columns: dict[str, Subgroups]) -> str:
     at = "" if found.threshold is None else f" at the run's threshold of {percent(found.threshold, 1)}"
     text = (
         f"Figures of the groups by {', '.join(map(visible, columns))}{at}. A group with fewer than {FEW} rows that a "
-        "figure is about has none. Gaps are those of the largest and the smallest group; their intervals allow for "
-        "having picked these two after looking at all. A gap that the rows do not show may still be there: small "
-        "groups hide it."
+        f"figure is about has none, and groups with fewer than {FEW} rows of a class are not compared. Gaps are those "
+        "of the largest and the smallest figure; their intervals allow for having picked these two after looking at "
+        "all. A gap that the rows do not show may still be there: small groups hide it."
     )
     ranked = sum(group.auroc is not None for own in columns.values() for group in own.groups)
     if len(columns) > 1 and ranked > 5:
@@ -68,10 +68,14 @@ def _blocks(found: TwoClasses, column: str, own: Subgroups, key: str) -> list[Bl
 
 
 def _gap(what: str, gap: Interval, own: Subgroups, name: str) -> str:
-    known = [(figure.value, group.name) for group in own.groups if (figure := getattr(group, name)) is not None]
-    low, high = min(known), max(known)
+    compared = [group for group in own.groups if not group.few]
+    known = [(figure.value, group.name) for group in compared if (figure := getattr(group, name)) is not None]
+    ends = [
+        (of_100(value) if name == "observed_minus_predicted" else percent(value), at) for value, at in sorted(known)
+    ]
+    low, high = ends[0], ends[-1]
     start = (
-        f"{what[0].upper()}{what[1:]}: from {percent(low[0])} ({low[1]}) to {percent(high[0])} ({high[1]}), a gap of "
+        f"{what[0].upper()}{what[1:]}: from {low[0]} ({low[1]}) to {high[0]} ({high[1]}), a gap of "
         f"{of_100(gap.value)} points (95 % interval {of_100(gap.low)} to {of_100(gap.high)})"
     )
     return f"{start}: more than chance." if gap.low > 0 else f"{start}: these rows do not show a gap."
@@ -107,7 +111,7 @@ def _chart(found: TwoClasses, column: str, own: Subgroups, key: str) -> Chart:
 def _row(group: GroupFigures) -> ForestRow:
     counts = (f"{group.positives + group.negatives:,}", f"{group.positives:,}")
     if group.auroc is None:
-        return ForestRow(group.name, counts, None, why_not=f"fewer than {FEW} of a class")
+        return ForestRow(group.name, counts, None, why_not="too few rows")
     own = group.auroc
     return ForestRow(group.name, counts, own.value, own.low, own.high)
 
@@ -117,11 +121,11 @@ def _table(found: TwoClasses, column: str, own: Subgroups) -> Table:
     shares = [name for name in NAMES if any(getattr(group, name) is not None for group in own.groups)]
     short = {
         "sensitivity": "found, %", "specificity": "no alarm without, %", "positive_predictive_value": "right alarms, %",
-        "alarms": "alarms in 100", "observed_minus_predicted": "observed minus predicted, points",
+        "alarms": "alarms in 100", "observed_minus_predicted": "observed − predicted",
     }  # fmt: skip
     rows = []
     for group in own.groups:
-        cells = [group.name, f"{group.positives + group.negatives:,}", f"{group.positives:,}", brief(group.auroc, 3)]
+        cells = [group.name, f"{group.positives + group.negatives:,}", f"{group.positives:,}", brief(group.auroc)]
         for name in shares:
             figure = getattr(group, name)
             if name == "observed_minus_predicted" and figure is not None:
