@@ -19,8 +19,8 @@ from fedsaddle.report.page.parts import Block, Page, Section, Table, ThresholdSl
 
 STYLES = ("style.css", "charts.css", "print.css")
 SCRIPTS = ("values.js", "pointer.js", "slider.js")
-_NUMBER = re.compile(r"[<>≈~≤≥]?\s?[-+−]?[\d.,\s]*\d(e[-+]?\d+)?\s?(%|s|ms|MB|KB|GB)?", re.IGNORECASE)
-_INTERVAL = re.compile(r"(\s?\(.*\d.*\)|\s(to|of|in|±)\s.*\d.*)?")
+_SIGNED = r"[<>≈~≤≥]?\s?[-+−]?\d[\d.,\s]*(e[-+]?\d+)?\s?(%|s|ms|MB|KB|GB|min|h)?"
+_NUMBER = re.compile(rf"{_SIGNED}(\s?\({_SIGNED}.*\)|\s?(to|of|in|±)\s{_SIGNED})?", re.IGNORECASE)
 _NOTHING = frozenset({"", "-", "–", "—"})
 
 
@@ -94,9 +94,7 @@ def numeric_columns(table: Table) -> list[bool]:
 
 def _is_numeric(cells: Sequence[str]) -> bool:
     said = [cell.strip() for cell in cells if cell.strip() not in _NOTHING]
-    numbers = sum(
-        (found := _NUMBER.match(c)) is not None and _INTERVAL.fullmatch(c[found.end() :]) is not None for c in said
-    )
+    numbers = sum(_NUMBER.fullmatch(cell) is not None for cell in said)
     return 2 * numbers > len(said)
 
 

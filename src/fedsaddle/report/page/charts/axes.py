@@ -69,7 +69,7 @@ class Axis:
             else:
                 decimals = next((d for d in range(7) if abs(step * 10**d - round(step * 10**d)) < 1e-6 * 10**d), 6)
                 texts = [f"{t:,.{decimals}f}" for t in shown]
-        return [f"{text} %" if self.percent else text for text in texts]
+        return [_minus(f"{text} %" if self.percent else text) for text in texts]
 
     def text(self, value: float) -> str:
         """A value as text, with decimals that suit the range; without the sign of percent.
@@ -80,9 +80,9 @@ class Axis:
         """
         value, width = (100 * v if self.percent else v for v in (value, self.high - self.low))
         if self.log or value == 0:
-            return f"{value:.3g}"
+            return _minus(f"{value:.3g}")
         decimals = min(max(2 - math.floor(math.log10(width) + 0.7), 0), 6)
-        return f"{value:,.{decimals}f}"
+        return _minus(f"{value:,.{decimals}f}")
 
     def interval(self, value: float, low: float | None, high: float | None) -> str:
         """A value and its interval: "0.82 (0.64 to 0.92)" or "82 % (64 to 92)"."""
@@ -105,24 +105,24 @@ def share(place: float) -> str:
 def scale(axis: Axis, most: int = 5) -> Markup:
     """Ticks and their text in a row of their own, above rows of marks."""
     ticks = axis.ticks(most)
-    texts = zip(ticks, axis.tick_texts(ticks), strict=True)
+    texts = enumerate(zip(ticks, axis.tick_texts(ticks), strict=True))
     marks = (
-        tag("text", text, x=share(axis.place(tick)), y=12, class_=_anchor(axis.place(tick))) for tick, text in texts
+        tag("text", text, x=share(axis.place(tick)), y=12, class_="odd" if i % 2 else None) for i, (tick, text) in texts
     )
     return tag("svg", *marks, class_="scale", aria_hidden="true")
 
 
-def grid(axis: Axis, most: int = 5) -> str:
-    """A style that draws lines at the ticks behind every row."""
-    lines = (
-        f"linear-gradient(var(--grid),var(--grid)) {share(axis.place(tick))} 0/1px 100% no-repeat"
-        for tick in axis.ticks(most)
-    )
+def grid(axis: Axis, reference: float | None = None, most: int = 5) -> str:
+    """A style that draws lines at the ticks, and a dashed one at the reference, behind every row."""
+    solid = "linear-gradient(var(--grid),var(--grid)) {} 0/1px 100% no-repeat"
+    dashed = "linear-gradient(var(--soft) 60%,transparent 0) {} 0/1.5px 7px repeat-y"
+    lines = [dashed.format(share(axis.place(reference)))] if 0 <= axis.place(reference) <= 1 else []
+    lines += [solid.format(share(axis.place(tick))) for tick in axis.ticks(most)]
     return f"--lines:{','.join(lines) or 'none'}"
 
 
-def _anchor(place: float) -> str | None:
-    return "start" if place < 0.06 else "end" if place > 0.94 else None
+def _minus(text: str) -> str:
+    return text.replace("-", "−", 1) if text.startswith("-") and text.strip("-0. %") else text.removeprefix("-")
 
 
 def _linear_ticks(low: float, high: float, most: int) -> list[float]:

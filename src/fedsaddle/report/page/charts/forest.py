@@ -56,13 +56,13 @@ def forest(
         tag("th", tag("span", axis.label), scale(axis), scope="col", class_="drawn"),
         tag("th", "value (interval)", scope="col", class_="said"),
     )
-    body = tag("tbody", *(_row(row, axis, len(counts), reference) for row in rows))
+    body = tag("tbody", *(_row(row, axis, len(counts)) for row in rows))
     table = tag(
         "table",
         tag("thead", top),
         body,
         class_="rows forest",
-        style=grid(axis),
+        style=grid(axis, reference),
         data_kind="rows",
         data_key=key or None,
         data_x=axis.data,
@@ -70,12 +70,12 @@ def forest(
     return tag("div", _legend(models), table)
 
 
-def _row(row: ForestRow, axis: Axis, counts: int, reference: float | None) -> Markup:
+def _row(row: ForestRow, axis: Axis, counts: int) -> Markup:
     """A row of the table: name, counts, drawing and text."""
     total, value = row.kind == "total", row.value
     known = value is not None and math.isfinite(value)
     said = axis.interval(value, row.low, row.high) if known and value is not None else (row.why_not or "no value")
-    parts: list[Markup | None] = [_line(axis, reference)]
+    parts: list[Markup] = []
     if known and value is not None:
         shape = _diamond if total and row.low is not None and row.high is not None else _interval
         parts.append(shape(axis, value, row.low, row.high, "s1"))
@@ -124,13 +124,6 @@ def _diamond(axis: Axis, value: float, low: float | None, high: float | None, st
     return tag(
         "svg", shape, class_=f"diamond {style}", x=share(left), y=6, width=share(right - left), height=12, **inner
     )
-
-
-def _line(axis: Axis, reference: float | None) -> Markup | None:
-    place = axis.place(reference)
-    if not 0 <= place <= 1:
-        return None
-    return tag("line", x1=share(place), x2=share(place), y1=0, y2="100%", class_="reference")
 
 
 def _legend(models: Sequence[str]) -> Markup | None:

@@ -45,7 +45,7 @@ def line_chart(lines: Sequence[Line], x: Axis, y: Axis, *, square: bool = False,
     """
     x, y = x.usable, y.usable
     order = sorted(lines, key=lambda line: {"faint": 0, "guide": 1}.get(line.style, 2))
-    drawn = [_Drawn(line, x, y) for line in order]
+    drawn = [_Drawn(line, x, y, number) for number, line in enumerate(order)]
     paths = tag(
         "svg",
         *(part for line in drawn for part in line.bands),
@@ -80,6 +80,7 @@ class _Drawn:
     line: Line
     x: Axis
     y: Axis
+    number: int
 
     @property
     def style(self) -> str:
@@ -107,7 +108,7 @@ class _Drawn:
             pieces = [run] if line.joined else [[pair] for pair in run]
             shapes += [_path([*(high for _, high in p), *(low for low, _ in reversed(p))]) for p in pieces]
         kind = "band" if line.joined else "whisker"
-        return [tag("path", d="".join(shapes), class_=f"{kind} {self.style}")] if shapes else []
+        return [tag("path", d="".join(shapes), class_=f"{kind} {self.style}", data_line=self.number)] if shapes else []
 
     @property
     def marks(self) -> list[Markup]:
@@ -161,7 +162,9 @@ def _legend(lines: Sequence[Line]) -> Markup | None:
     ]
     if many:
         count = f"{len(many)} thin lines" if len(many) > 1 else "a thin line"
-        entries.append(tag("li", sample("faint"), tag("span", f"{count}: point at one for its name")))
+        entries.append(
+            tag("li", sample("faint"), tag("span", count, tag("span", ": point at one for its name", class_="hint")))
+        )
     return tag("ul", *entries, class_="legend") if entries else None
 
 

@@ -57,12 +57,8 @@ function lines(drawing, chart) {
   const [x, y] = [JSON.parse(chart.dataset.x), JSON.parse(chart.dataset.y)];
   const plot = chart.querySelector(".plot");
   const hair = chart.querySelector(".hair");
-  const classOf = (path) => path.classList[path.classList.length - 1];
-  const bands = [...chart.querySelectorAll(".paths .band, .paths .whisker")];
-  const all = [...chart.querySelectorAll(".paths .line")].map((path) => {
-    const index = bands.findIndex((band) => classOf(band) === classOf(path));
-    return readLine(path, index < 0 ? null : bands.splice(index, 1)[0]);
-  });
+  const all = [...chart.querySelectorAll(".paths .line")].map(
+    (path, i) => readLine(path, chart.querySelector(`.paths [data-line="${i}"]`)));
   const main = all.filter((line) => !line.faint && (line.name || !line.guide));
   const faint = all.filter((line) => line.faint);
   const stops = (group) => group.flatMap((line) => line.runs.flat().map((point) => point[0]))

@@ -23,7 +23,7 @@ function textOf(axis, place) {
   const near = Math.abs(value - whole) < 2e-5 * width; // a whole number of rounds is shown as one
   const said = value.toLocaleString("en", {
     minimumFractionDigits: near && decimals < 3 ? 0 : decimals, maximumFractionDigits: decimals,
-  }).replace(/^-(0(\.0*)?)$/, "$1");
+  }).replace(/^-(0(\.0*)?)$/, "$1").replace("-", "−");
   return axis.pc ? said + " %" : said;
 }
 
