@@ -7,6 +7,7 @@ from typing import Any
 from fedsaddle.metrics.target import main_part_name, pooled_part
 from fedsaddle.report.front_page import Front, answered, interval_text
 from fedsaddle.report.page.parts import Figure
+from fedsaddle.report.sections.clients import clients_of, worst_first
 from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.shown import visible
 
@@ -69,22 +70,21 @@ def _how_good(run: StoredRun) -> str:
 
 def worst_client(run: StoredRun) -> tuple[str, float, int | None] | None:
     """The client with the worst figure: its name, the figure and its rows; None where the run does not name clients."""
-    found, last = measured(run), run.history[-1] if run.history else {}
+    found = measured(run)
     if found is None:
         return None
     part, measure, _ = found
-    sizes = run.split.get({"test": "test_sizes", "validation": "validation_sizes"}.get(part, "train_sizes")) or []
-    clients: dict[str, Any] = run.summary.get("clients") or last.get("clients") or {}
-    values = clients.get(part, {}).get(measure)
-    if not isinstance(values, list):
+    try:
+        there = worst_first(clients_of(run, part), measure)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
         return None
-    there = [(v, i) for i, v in enumerate(values) if isinstance(v, float)]
     if not there:
         return None
-    value, at = min(there) if measure == "accuracy" else max(there)
-    names = run.client_names or tuple(run.summary.get("sites", ()))
-    name = names[at] if at < len(names) else f"client {at}"
-    return name, value, sizes[at] if at < len(sizes) else None
+    sizes = run.split.get({"test": "test_sizes", "validation": "validation_sizes"}.get(part, "train_sizes")) or []
+    names, worst = run.client_names, there[0]
+    at = names.index(worst.name) if worst.name in names else len(sizes)
+    rows = worst.rows if worst.rows is not None else sizes[at] if at < len(sizes) else None
+    return worst.name, float(worst.figures[measure] or 0.0), rows
 
 
 def _worst(run: StoredRun) -> str:

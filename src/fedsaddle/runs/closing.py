@@ -1,10 +1,9 @@
-"""What a run adds at its end for its reader: figures by class, the split, and report.html."""
+"""What a run adds for its reader: the split, figures by class, and report.html."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 from fedsaddle.algorithms.protocols import dual_of
 from fedsaddle.atomic import write_atomically
@@ -37,10 +36,14 @@ def with_classes(data: object, extend: Callable[[Result], Record] | None) -> Cal
     return extended
 
 
-def write_split_and_report(folder: RunFolder, data: Any, warn: Callable[[str], None]) -> None:
-    """Write split.json, where there is none, and report.html; a report that cannot be made is a warning."""
-    from fedsaddle.report.run_report import report_or_warning
-
+def write_split(folder: RunFolder, data: object) -> None:
+    """Write split.json, where there is none."""
     if isinstance(data, FederatedData) and not folder.split.exists():
         write_atomically(folder.split, json.dumps(describe(data).to_dict()).encode())
+
+
+def write_report(folder: RunFolder, warn: Callable[[str], None]) -> None:
+    """Write report.html; one that cannot be made is a warning."""
+    from fedsaddle.report.run_report import report_or_warning
+
     report_or_warning(folder.path, warn)

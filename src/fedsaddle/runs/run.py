@@ -20,7 +20,7 @@ from fedsaddle.federation.clients import Clients
 from fedsaddle.metrics.selection import Selection
 from fedsaddle.metrics.target import Target
 from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
-from fedsaddle.runs.closing import with_classes, write_split_and_report
+from fedsaddle.runs.closing import with_classes, write_report, write_split
 from fedsaddle.runs.compatibility import Rows, check_algorithm, check_rows
 from fedsaddle.runs.evaluation import LocalEvaluator
 from fedsaddle.runs.fingerprint import fingerprint
@@ -150,9 +150,11 @@ def run(
             warn(reason)
         if not resume:
             folder.begin([])
+        if reports:
+            write_split(folder, data)
         result = _go(loop, begun)
         if reports:
-            write_split_and_report(folder, data, warn)
+            write_report(folder, warn)
         return result
 
 
