@@ -9,7 +9,7 @@ from typing import Any
 from fedsaddle.atomic import write_atomically
 from fedsaddle.metrics.intervals import Interval
 from fedsaddle.metrics.ranking import Difference
-from fedsaddle.metrics.target import main_part_name, pooled_part
+from fedsaddle.metrics.target import main_part_name
 from fedsaddle.report.comparison_curves import curves_together
 from fedsaddle.report.page.charts import Axis, ForestRow, forest
 from fedsaddle.report.page.parts import Block, Bullets, Chart, Page, Section, Table, Text
@@ -157,17 +157,26 @@ def _auroc(run: StoredRun) -> str:
     if found is not None and found.choice.pooled.auroc is not None:
         own = found.choice.pooled.auroc
         return f"{own.value:.3f} ({own.low:.3f} to {own.high:.3f})"
-    value = pooled_part(run.summary).get("auroc")
+    key = "pooled" if "pooled" in run.summary else "pooled_validation"
+    value = _found(run, key, "auroc")
     return short(value) if isinstance(value, int | float) else "–"
 
 
+def _found(run: StoredRun, *keys: str) -> Any:
+    """An entry of the summary below others; None where there is none."""
+    found: Any = run.summary
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
 def _spread(run: StoredRun, measure: str, statistic: str) -> str:
-    found = (run.summary.get(main_part_name(run.summary)) or {}).get(measure, {}).get(statistic)
+    found = _found(run, main_part_name(run.summary), measure, statistic)
     return short(found) if isinstance(found, int | float) else "–"
 
 
 def _ledger(run: StoredRun, key: str) -> str:
-    value = (run.summary.get("ledger") or {}).get(key)
+    value = _found(run, "ledger", key)
     return "–" if not isinstance(value, int) else amount(value) if key.startswith("bytes") else f"{value:,}"
 
 

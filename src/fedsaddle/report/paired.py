@@ -15,11 +15,10 @@ from fedsaddle.metrics.ranking import Difference, difference, rank
 from fedsaddle.metrics.target import main_part_name
 from fedsaddle.report.predictions import CHOICE
 from fedsaddle.report.sections.clients import clients_of
-from fedsaddle.report.sections.numbers import is_share
+from fedsaddle.report.sections.numbers import DAMAGED, is_share
 from fedsaddle.report.stored_run import HeldOut, StoredRun
 
 Floats = NDArray[np.float64]
-DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 
 
 def difference_on_rows(ours: StoredRun, theirs: StoredRun) -> Difference | None:
@@ -27,14 +26,14 @@ def difference_on_rows(ours: StoredRun, theirs: StoredRun) -> Difference | None:
     a, b = ours.test, theirs.test
     if a is None or b is None:
         return None
-    scores = _aligned(a, b, ours, theirs)
-    if scores is None:
+    try:
+        scores = _aligned(a, b, ours, theirs)
+        if scores is None:
+            return None
+        both = (rank(s, a.labels, a.offsets, a.names, units=a.units) for s in (a.scores[CHOICE], scores))
+        return difference(*both)
+    except DAMAGED:
         return None
-    units = a.units
-    one, other = (
-        rank(s, a.labels, a.offsets, a.names, units=units) for s in (np.asarray(a.scores[CHOICE]), np.asarray(scores))
-    )
-    return difference(one, other)
 
 
 def _aligned(a: HeldOut, b: HeldOut, ours: StoredRun, theirs: StoredRun) -> Floats | None:

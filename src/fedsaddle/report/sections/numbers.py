@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsaddle.errors import FedSaddleError
 from fedsaddle.metrics.intervals import Interval
 from fedsaddle.report.page.charts import Axis
 from fedsaddle.report.page.parts import Section
@@ -17,6 +18,7 @@ from fedsaddle.report.stored_run import StoredRun
 MOST_POINTS = 240  # of a line
 MOST_LINES = 20  # of a table behind a line
 Maker = Callable[[StoredRun], Section | None]
+DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError, FedSaddleError)
 SHARES = ("accuracy", "auroc", "precision")  # a measure with such a word in its name lies between 0 and 1
 
 
@@ -27,7 +29,7 @@ def guarded(make: Maker) -> Maker:
     def careful(run: StoredRun) -> Section | None:
         try:
             return make(run)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError):
+        except DAMAGED:
             return None
 
     return careful
