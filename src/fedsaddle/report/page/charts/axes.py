@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from fedsaddle.report.page.markup import compact, tag
 
-_FAR = 20.0  # places beyond this many widths of the axis are as good as infinite
+_FAR = 1000.0  # places beyond this many widths of the axis are as good as infinite
 _DECADES = 3.0  # what a log axis shows if it is said to begin at or below 0
 
 

@@ -88,7 +88,7 @@ function lines(drawing, chart) {
     main.forEach(add);
     hair.style.left = `${place / SIDE * 100}%`;
     hair.hidden = false;
-    showTip(`${x.label}: ${textOf(x, place / SIDE)}`, pairs, px ?? box.left + box.width * place / SIDE,
+    showTip(`${x.label}: ${textOf(x, place / SIDE, true)}`, pairs, px ?? box.left + box.width * place / SIDE,
       py === null ? [box.top + box.height, box.top] : [py, py], say);
   };
   const under = (event, box) => {
