@@ -139,9 +139,8 @@ def _curves(read: Sequence[Effect], hinged: set[str]) -> Chart:
     shown = found[:MOST_CURVES]
     lines = [Line(name, z.tolist(), y.tolist(), STYLES[k]) for k, (name, y) in enumerate(shown)]
     low, high = min(float(y.min()) for _, y in shown), max(float(y.max()) for _, y in shown)
-    rows = [
-        (name, *(decimal(float(np.interp(at, z, y)), 3, sign=True) for at in (-2, -1, 0, 1, 2))) for name, y in found
-    ]
+    at = (-2, -1, 0, 1, 2)
+    rows = [(name, *(decimal(float(v), 3, sign=True) for v in np.interp(at, z, y))) for name, y in found]
     return Chart(
         title="Columns whose effect bends",
         svg=line_chart(
