@@ -57,9 +57,9 @@ def precision_recall(
     rng, heights = np.random.default_rng([seed, 89]), [precision]
     for _ in range(draws):
         weight = np.bincount(rng.integers(many, size=many), minlength=many)[unit]
-        up = np.cumsum(np.bincount(steps.step, weight * steps.positive, count))
+        up = np.cumsum(np.bincount(steps.step, weight * steps.positive, count)).astype(np.float64)
         if up[-1]:
-            heights.append(_at(RECALLS, up, np.cumsum(np.bincount(steps.step, weight, count))))
+            heights.append(_at(RECALLS, up, np.cumsum(np.bincount(steps.step, weight, count)).astype(np.float64)))
     stacked = np.stack(heights)
     alarms = seen[np.minimum(np.searchsorted(found, RECALLS * found[-1] - 1e-9), len(found) - 1)]
     scarce = np.maximum(alarms * many / len(labels), 1.0)

@@ -68,7 +68,10 @@ class Worst:
 
 @dataclass(frozen=True)
 class Subgroups:
-    """The figures of all groups of one column, and the gaps between the largest and smallest of each figure."""
+    """The figures of all groups of one column, and of each figure the gap between the largest and the smallest.
+
+    Only groups with five rows of each class are compared.
+    """
 
     groups: tuple[GroupFigures, ...]
     gaps: dict[str, Interval]
@@ -105,9 +108,9 @@ def subgroups(rows: Rows) -> Subgroups:
         groups.append(GroupFigures(name, int(ups[k]), int(downs[k]), **found))
     gaps = {}
     for key, own in at.items():
-        known = 0 if own is None else int((~np.isnan(own.values)).sum())
-        wide = _bounds(rows, key, at_once(LEVEL, known)) if known > 1 else None
-        gap = None if wide is None else gap_of_extremes(wide)
+        compared = 0 if own is None else int((~np.isnan(_kept(own, np.minimum(ups, downs)).values)).sum())
+        wide = _bounds(rows, key, at_once(LEVEL, compared)) if compared > 1 else None
+        gap = None if wide is None else gap_of_extremes(_kept(wide, np.minimum(ups, downs)))
         if gap is not None:
             gaps[key] = gap
     return Subgroups(tuple(groups), gaps, worst(rows))
@@ -161,7 +164,8 @@ def _bounds(rows: Rows, key: str, level: float) -> Bounds | None:
     if key == "observed_minus_predicted":
         p = rows.probabilities
         floor = np.asarray(1 / np.maximum(ups + downs, 1) ** 2)
-        return _kept(means(y - p, drawn, level, floor), ups + downs)
+        found = means(y - p, drawn, level, floor)
+        return _kept(Bounds(found.values, np.maximum(found.low, -1), np.minimum(found.high, 1)), ups + downs)
     if rows.threshold is None:
         return None
     called = rows.probabilities >= rows.threshold

@@ -13,13 +13,18 @@ from fedsaddle.report.page.parts import Page, Section
 from fedsaddle.report.page.render import render
 from fedsaddle.report.sections.classes import classes
 from fedsaddle.report.sections.clients import clients
+from fedsaddle.report.sections.decisions import decision, thresholds
+from fedsaddle.report.sections.discrimination import discrimination
 from fedsaddle.report.sections.effects import effects_section
+from fedsaddle.report.sections.groups import groups
 from fedsaddle.report.sections.learning_curves import learning_curves
 from fedsaddle.report.sections.left_sites import left_sites
 from fedsaddle.report.sections.missing import missing_section
 from fedsaddle.report.sections.mixture import mixture
+from fedsaddle.report.sections.probabilities import calibration
 from fedsaddle.report.sections.score_counts import score_counts
 from fedsaddle.report.sections.settings import settings_section
+from fedsaddle.report.sections.sites import sites
 from fedsaddle.report.sections.split import split
 from fedsaddle.report.sections.trials import trials_section
 from fedsaddle.report.stored_run import StoredRun, read_run
@@ -28,9 +33,15 @@ from fedsaddle.shown import shortened, visible
 REPORT = "report.html"
 Maker = Callable[[StoredRun], Section | None]
 SECTIONS: Sequence[Maker] = (  # in the order of the page; None where a run has nothing to say there
+    discrimination,
     score_counts,
+    calibration,
+    thresholds,
+    decision,
+    sites,
     clients,
     classes,
+    groups,
     missing_section,
     effects_section,
     learning_curves,

@@ -40,6 +40,7 @@ class HeldOut:
     probabilities: Mapping[str, Floats] = field(default_factory=dict)
     units: Ints | None = None  # numbers of patients
     groups: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)  # by column; "" where the cell is missing
+    rows: Ints | None = None  # their numbers in the table
 
     @property
     def sites(self) -> Ints:
@@ -59,6 +60,7 @@ class HeldOut:
             probabilities={name: p[order] for name, p in self.probabilities.items()},
             units=None if self.units is None else self.units[order],
             groups={name: g[order] for name, g in self.groups.items()},
+            rows=None if self.rows is None else self.rows[order],
         )
 
 
@@ -206,6 +208,7 @@ def _held_out(found: Predictions | None, part: str) -> HeldOut | None:
         probabilities=models("probability"),
         units=None if found.units is None else found.units[at],
         groups={name: _groups([cells[i] for i in at]) for name, cells in found.groups.items()},
+        rows=None if found.rows is None else found.rows[at],
     )
     return everything.reordered(codes, names)
 

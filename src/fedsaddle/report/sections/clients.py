@@ -162,7 +162,7 @@ def _deciles(values: list[float], measure: str, clients: int, rows: str) -> Char
     show = percent if is_share(measure) else short
     if not is_share(measure):
         values = values[::-1]
-    names = ["worst", *(f"{10 * k} % are worse" for k in range(1, 10)), "best"]
+    names = ["worst", *(f"{10 * k} % have this or worse" for k in range(1, 10)), "best"]
     drawn = [Bar(name, value, show(value)) for name, value in zip(names, values, strict=True)]
     return Chart(
         f"{titled(cased(measure))} over {clients:,} clients",

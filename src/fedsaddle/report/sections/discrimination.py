@@ -39,14 +39,20 @@ def _in_words(found: TwoClasses) -> str:
     assert pooled.auroc is not None
     area = pooled.auroc
     text = (
-        f"Take one {found.part} row with {found.outcome} and one without, by chance: of 100 such pairs, the model gives "
-        f"the higher score to the right one in {of_100(area.value)} (95 % interval {of_100(area.low)} to "
+        f"Take one {found.part} row with {found.outcome} and one without, by chance: of 100 such pairs, the model "
+        f"gives the higher score to the right one in {of_100(area.value)} (95 % interval {of_100(area.low)} to "
         f"{of_100(area.high)}; guessing gives 50). This is the AUROC, {with_interval(area, 3)}, of "
         f"{many(pooled.positives, 'row')} with {found.outcome} and {pooled.negatives:,} without."
     )
     if pooled.average_precision is not None:
         base = pooled.positives / max(pooled.positives + pooled.negatives, 1)
-        text += f" The average precision is {with_interval(pooled.average_precision, 3)}; guessing gives {decimal(base, 3)}."
+        precision = with_interval(pooled.average_precision, 3)
+        text += f" The average precision is {precision}; guessing gives {decimal(base, 3)}."
+    if found.units is not None and len(found.units):
+        text += (
+            f" The rows are those of {many(len(np.unique(found.units)), 'patient')}; the intervals take patients, not "
+            "rows, as drawn independently."
+        )
     return text
 
 
@@ -104,7 +110,8 @@ def _roc(found: TwoClasses) -> Chart:
     return Chart(
         "ROC curve",
         svg,
-        f"ROC curves of the {found.part} rows. AUROC: {areas}. At a false alarm rate of 10 %, {rows[1][1]} % are found.",
+        f"ROC curves of the {found.part} rows. AUROC: {areas}. At a false alarm rate of 10 %, {rows[1][1]} % are "
+        "found.",
         Table(heads, rows, "Share that is found, by the share of false alarms"),
         "Each point is a threshold: going right costs more false alarms, going up finds more. The higher the curve, "
         "the better; the dashed line is guessing. The band holds the curve's height at each single point with 95 %."

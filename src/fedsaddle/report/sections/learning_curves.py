@@ -39,7 +39,8 @@ def learning_curves(run: StoredRun) -> Section | None:
     blocks: list[Block] = [Text(_about(run))]
     blocks += [chart for measure in _pooled_measures(run.history) if (chart := _pooled(run, measure)) is not None]
     part = main_part_name(run.history[-1])
-    for measure in () if run.is_search else run.history[-1].get(part, {}):
+    measures = sorted(run.history[-1].get(part, {}), key=lambda name: name == "loss")
+    for measure in () if run.is_search else measures:
         if not (measure == "loss" and _ranks_only(run.history[-1], part)):
             blocks.append(_over_clients(run, part, measure))
     inexact = sorted({name for record in run.history for name in record.get("not_reached", ())})

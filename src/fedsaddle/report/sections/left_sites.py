@@ -12,9 +12,9 @@ from fedsaddle.shown import shortened, visible
 
 LISTED = 200
 SEEN = {
-    "averaged": "the server adds up the replies of all clients and uses their weighted mean alone",
-    "pooled": "the server sees the values of all clients in one heap, without their names",
-    "per client": "the server sees the value of each client by name",
+    "averaged": "averaged: the server adds up the replies of all clients and uses their weighted mean alone",
+    "pooled": "pooled: the server sees the values of all clients in one heap, without their names",
+    "per client": "per client: the server sees the value of each client by name",
 }
 WORDS = {  # of the fields of replies
     "loss": "the client's loss on a batch of its rows",
@@ -47,8 +47,8 @@ def left_sites(run: StoredRun) -> Section | None:
     fields = {visible(k): str(v) for k, v in (ledger.get("fields") or {}).items()}
     blocks: list[Block] = [Text(_first(run, "pooled" in fields.values()))]
     if fields:
-        rows = [[name, _meaning(name), seen, SEEN.get(seen, "")] for name, seen in fields.items()]
-        blocks.append(Table(["reply", "what it is", "seen", "which means"], rows, caption="In every exchange"))
+        rows = [[name, _meaning(name), SEEN.get(seen, seen)] for name, seen in fields.items()]
+        blocks.append(Table(["reply", "what it is", "who sees it"], rows, caption="In every exchange"))
     blocks.append(Bullets(_beside(run)))
     blocks.append(Text(_amounts(ledger, run)))
     if run.is_deployed:

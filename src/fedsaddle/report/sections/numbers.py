@@ -102,9 +102,9 @@ def is_share(measure: str) -> bool:
 def axis(
     label: str, values: Iterable[Any], *, share: bool = False, log: bool = False, percent: bool | None = None
 ) -> Axis:
-    """An axis that holds all values with a little room; from 0 to 1 at most for shares, in per cent but for AUROCs."""
+    """An axis that holds all values with a little room; from 0 to 1 at most for shares."""
     if percent is None:
-        percent = share and "auroc" not in label.lower()
+        percent = share and not any(word in label.lower() for word in ("auroc", "precision"))
     there = [float(v) for v in values if v is not None and math.isfinite(v) and (v > 0 or not log)]
     low, high = (min(there), max(there)) if there else (0.0, 1.0)
     if log:

@@ -41,6 +41,7 @@ class Counts:
     histogram: ScoreHistogram
     platt: Platt | None
     figures: Mapping[str, Any]
+    threshold: float | None = None  # a probability
 
     @property
     def rows(self) -> str:
@@ -68,7 +69,8 @@ def counts_of(run: StoredRun) -> Counts | None:
         return None
     found = run.summary.get("probabilities") or {}
     platt = Platt(float(found["slope"]), float(found["intercept"])) if "slope" in found else None
-    return Counts(str(stored.get("part")), histogram, platt, stored)
+    threshold = (run.summary.get("threshold") or {}).get("probability")
+    return Counts(str(stored.get("part")), histogram, platt, stored, None if threshold is None else float(threshold))
 
 
 @guarded
@@ -85,7 +87,7 @@ def score_counts(run: StoredRun) -> Section | None:
         f"bin the order is unknown: "
         "figures have bounds, the best and the worst case."
     )
-    blocks: list[Block] = [Text(about), Text(_in_words(counts)), _roc(counts), _precision(counts), _slider(counts)]
+    blocks: list[Block] = [Text(about), Text(_in_words(counts)), _roc(counts), _precision(counts), _thresholds(counts)]
     calibration = _calibration(counts)
     if calibration is not None:
         blocks.append(calibration)
@@ -203,16 +205,17 @@ def _precision(counts: Counts) -> Chart:
     )
 
 
-def _slider(counts: Counts) -> ThresholdSlider:
-    """Thresholds at edges of bins, where counts are exact."""
+def _thresholds(counts: Counts) -> ThresholdSlider | Table:
+    """Thresholds at edges of bins, where counts are exact; a slider if the run chose one."""
     tp, fp = counts.above()
-    edges = np.concatenate([[-np.inf], counts.histogram.edges])
-    chance = counts.probability(np.nan_to_num(edges, neginf=-1e6))
-    at = np.array(picked(len(edges), MOST_POINTS))
-    rising = at[np.concatenate([[True], np.diff(chance[at]) > 0])]
-    up, down = counts.histogram.sides
-    shown = rising[[int(np.argmin(np.abs(chance[rising] - p))) for p in (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)]]
-    rows = [_threshold_row(float(chance[k]), int(tp[k]), int(fp[k]), up, down) for k in sorted(set(shown.tolist()))]
+    edges = np.concatenate([[-1e6], counts.histogram.edges])
+    chance, (up, down) = counts.probability(edges), counts.histogram.sides
+
+    def nearest(probability: float) -> int:
+        return int(np.argmin(np.abs(chance - probability)))
+
+    shown = sorted({nearest(p) for p in (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)})
+    rows = [_threshold_row(float(chance[k]), int(tp[k]), int(fp[k]), up, down) for k in shown]
     heads = [
         "threshold",
         "sensitivity",
@@ -221,14 +224,19 @@ def _slider(counts: Counts) -> ThresholdSlider:
         "right all-clears (NPV)",
         "alarms per 100",
     ]
+    table = Table(heads, rows, caption=f"Thresholds on the {counts.rows} of all sites, with 95 % intervals (Wilson's)")
+    if counts.threshold is None:
+        return table
+    at = np.array(sorted({*picked(len(edges), MOST_POINTS), nearest(counts.threshold)}))
+    at = at[np.concatenate([[True], np.diff(chance[at]) > 0])]
     return ThresholdSlider(
-        thresholds=chance[rising].tolist(),
-        true_positives=tp[rising].tolist(),
-        false_positives=fp[rising].tolist(),
+        thresholds=chance[at].tolist(),
+        true_positives=tp[at].tolist(),
+        false_positives=fp[at].tolist(),
         positives=up,
         negatives=down,
-        chosen=up / (up + down),
-        table=Table(heads, rows, caption=f"The run chose no threshold. On {counts.rows} of all sites"),
+        chosen=float(chance[nearest(counts.threshold)]),
+        table=table,
     )
 
 

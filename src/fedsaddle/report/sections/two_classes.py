@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -105,7 +105,7 @@ _KNOWN: WeakKeyDictionary[StoredRun, TwoClasses | None] = WeakKeyDictionary()
 def two_classes(run: StoredRun) -> TwoClasses | None:
     """The figures of a run with two classes, from its predictions or else from roc.json; None without any."""
     if run not in _KNOWN:
-        _KNOWN[run] = _from_predictions(run) or _from_roc(run)
+        _KNOWN[run] = _from_predictions(run) or _stored(run)
     return _KNOWN[run]
 
 
@@ -114,6 +114,8 @@ def _from_predictions(run: StoredRun) -> TwoClasses | None:
     if test is None or CHOICE not in test.scores:
         return None
     stored, names = _stored(run), _names(run)
+    if stored is not None:
+        test = _with_all_sites(test, [site.name for site in stored.choice.sites])
     models: dict[str, ModelFigures] = {}
     for model, scores in test.scores.items():
         if model == FEDAVG and np.array_equal(scores, test.scores[CHOICE]):
@@ -121,6 +123,9 @@ def _from_predictions(run: StoredRun) -> TwoClasses | None:
         ranking = rank(scores, test.labels, test.offsets, test.names, units=test.units)
         own = (ranking.pooled, ranking.within_site_auroc, ranking.clients, ranking.curve(), ranking)
         models[model] = ModelFigures(names[model], *own)
+    if stored is not None and test.units is None and run.search.get("patient"):  # patients are known to roc.json alone
+        for model in models.keys() & stored.models.keys():
+            models[model] = replace(stored.models[model], ranking=models[model].ranking, curve=models[model].curve)
     gap = None
     if FEDAVG in models:
         gap = difference(*(m.ranking for m in models.values() if m.ranking is not None))
@@ -132,8 +137,12 @@ def _from_predictions(run: StoredRun) -> TwoClasses | None:
     return TwoClasses(models, gap, outcome_of(run), "test", test, threshold, reason)
 
 
-def _from_roc(run: StoredRun) -> TwoClasses | None:
-    return _stored(run)
+def _with_all_sites(test: HeldOut, names: list[str]) -> HeldOut:
+    """The rows with all sites in the order of roc.json, also those without a row."""
+    if len(set(names)) < len(names) or not set(test.names) <= set(names):
+        return test
+    place = {name: k for k, name in enumerate(names)}
+    return test.reordered(np.array([place[name] for name in test.names], dtype=np.int64)[test.sites], names)
 
 
 def _stored(run: StoredRun) -> TwoClasses | None:
@@ -171,7 +180,7 @@ def _ranked(found: dict[str, Any]) -> RankingFigures:
 
 def _difference(found: dict[str, Any]) -> Difference:
     keys = ("auroc", "average_precision", "partial_auroc", "within_site_auroc")
-    return Difference("pooled", *(_interval(found.get(key)) for key in keys))
+    return Difference("pooled", **{key: _interval(found.get(key)) for key in keys})  # type: ignore[arg-type]
 
 
 def _interval(found: Any) -> Interval | None:
