@@ -194,16 +194,36 @@ def list_(
 def compare(
     folders: Annotated[list[Path], typer.Argument(help="Folders of runs.", callback=usable)],
     out: Annotated[
-        Path | None, typer.Option(help="Write the comparison plot here.", show_default=False, callback=usable)
+        Path | None,
+        typer.Option(
+            help="Write the comparison plot here, or a page if the name ends in .html.",
+            show_default=False,
+            callback=usable,
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="Write a page that compares every run with the first.", show_default=False, callback=usable),
     ] = None,
     measure: Annotated[str | None, typer.Option(help="Plot this pooled measure.", show_default=False)] = None,
     x: Annotated[str, typer.Option(help="The x axis: round, exchanges, bytes_up, seconds ...")] = "round",
     as_json: JsonOption = False,
 ) -> None:
-    """Compare runs: final figures, cost, and a plot."""
+    """Compare runs: final figures, cost, a plot and a page."""
     from fedsaddle.commands.compare import compare as go
 
-    go(folders, out, as_json, measure, x)
+    go(folders, out, as_json, measure, x, html)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run.", callback=usable)],
+    pdf: Annotated[bool, typer.Option("--pdf", help="Write report.pdf too; needs Chromium or Chrome.")] = False,
+) -> None:
+    """Make report.html and MODEL_CARD.md of a run again."""
+    from fedsaddle.commands.report import report as go
+
+    go(folder, pdf)
 
 
 @app.command()

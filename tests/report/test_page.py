@@ -13,40 +13,19 @@ from typing import Any
 
 import pytest
 from example_page import example_page
+from hostile_page import HOSTILE, hostile_page
 from markupsafe import Markup
 
 from fedsaddle.report.page.charts import Axis, Bar, ForestRow, Line, bars, forest, heat_map, line_chart
 from fedsaddle.report.page.markup import clean, compact, tag
 from fedsaddle.report.page.parts import (
-    Bullets,
     Chart,
-    Code,
-    Figure,
     Page,
     Section,
     Table,
-    Text,
     ThresholdSlider,
 )
 from fedsaddle.report.page.render import numeric_columns, render
-
-HOSTILE = (
-    "</script><script>alert(1)</script>",
-    "</style></svg></table><img src=x onerror=alert(1)>",
-    "\" onmouseover='alert(1)' x=\"",
-    "' onfocus=alert(1) '",
-    "]]><!-- --!> <![CDATA[",
-    "javascript:alert(1)",
-    "{{ 7 * 7 }}{% raw %}",
-    "&lt;b&gt; &amp; &#60;i&#62;",
-    "nul\x00 bell\x07 escape\x1b[2J",
-    "right-to-left \u202e override, \u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627",
-    "lone surrogate \ud800",
-    "x" * 300,
-    "👩‍⚕️ 🏥",
-    "https://example.org/track?x=1",
-    "",
-)
 
 
 class Elements(HTMLParser):
@@ -88,31 +67,9 @@ class Elements(HTMLParser):
         return [attributes for _, attributes in self.found if key in attributes]
 
 
-def page_of(t: str) -> Page:
-    """A page with this text wherever text goes."""
-    table = Table((t, t), ((t, t), (t, t)), t, 1)
-    unit = Axis(t, 0, 1)
-    drawings = (
-        line_chart([Line(t, [0, 1], [0, 1]), Line(t, [0, 1], [0, 1], "faint")], unit, unit, key=t),
-        forest(
-            [ForestRow(t, (t,), 0.5, 0.4, 0.6, second=(0.5, 0.4, 0.6)), ForestRow(t, (t,), None, why_not=t)],
-            unit,
-            heads=(t, t),
-            models=(t, t),
-            key=t,
-        ),
-        heat_map((t,), (t,), ((0.5,),), key=t),
-        bars([Bar(t, 0.5, t, t)], unit, key=t),
-    )
-    charts = [Chart(t, drawing, t, table, t) for drawing in drawings]
-    slider = ThresholdSlider((0.1, 0.2), (1, 1), (1, 0), 1, 1, 0.1, table)
-    blocks = (Text(t), Text(t, "note"), Text(t, t), Bullets((t, t)), Code(t), table, *charts, slider)
-    return Page(t, t, (Text(t), Text(t, t)), (Figure(t, t, t),), (t,), (Section(t, t, blocks), Section(t, t, ())), t)
-
-
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_what_others_wrote_stays_text(text):
-    usual, found = Elements(render(page_of("plain"))), Elements(render(page_of(text)))
+    usual, found = Elements(render(hostile_page("plain"))), Elements(render(hostile_page(text)))
     assert found.unbalanced == found.open == []
     assert {name for name, _ in found.skeleton} <= {name for name, _ in usual.skeleton}
     assert {key for _, attributes in found.found for key in attributes} <= {"title"} | {
@@ -124,14 +81,14 @@ def test_what_others_wrote_stays_text(text):
 
 
 def test_a_longer_name_adds_a_title_alone():
-    usual, found = Elements(render(page_of("plain"))), Elements(render(page_of("a name of 23 characters")))
+    usual, found = Elements(render(hostile_page("plain"))), Elements(render(hostile_page("a name of 23 characters")))
     without = Counter((name, tuple(key for key in keys if key != "title")) for name, keys in found.skeleton.elements())
     assert without == usual.skeleton
 
 
 @pytest.mark.parametrize("text", ["plain", *HOSTILE], ids=range(len(HOSTILE) + 1))
 def test_a_page_can_be_written_and_has_no_hidden_characters(text):
-    html = render(page_of(text))
+    html = render(hostile_page(text))
     html.encode("utf-8")
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", html)
 
@@ -153,7 +110,7 @@ def test_a_page_holds_together(sites):
 
 
 def test_nothing_is_loaded_and_only_our_script_runs():
-    html = render(page_of("plain"))
+    html = render(hostile_page("plain"))
     script = html[html.index("<script>") + 8 : html.rindex("</script>")]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = next(str(a["content"]) for _, a in Elements(html).found if a.get("http-equiv"))
@@ -298,8 +255,8 @@ def test_markup_escapes_everything_else():
 
 
 def test_every_field_of_a_page_is_in_the_hostile_one():
-    """A new part or field must be added to `page_of` above."""
-    page, missing = page_of("\u2603"), []
+    """A new part or field must be added to `hostile_page` above."""
+    page, missing = hostile_page("\u2603"), []
 
     def walk(thing: Any) -> None:
         if dataclasses.is_dataclass(thing):

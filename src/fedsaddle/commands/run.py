@@ -12,6 +12,7 @@ from torch import Tensor
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.atomic import write_atomically
 from fedsaddle.commands.model_loader import write_loader
+from fedsaddle.commands.print_report import print_report
 from fedsaddle.commands.table_config import TableConfig
 from fedsaddle.config.build import Experiment, build, build_algorithm, precision
 from fedsaddle.config.schema import Config, NamedSection, ProblemSection, config_with, read_config
@@ -23,6 +24,7 @@ from fedsaddle.report import plots, roc
 from fedsaddle.report.predictions import CHOICE, FEDAVG, TEST, VALIDATION, parts_of, platt_of, write_predictions
 from fedsaddle.report.progress import Progress
 from fedsaddle.report.tables import console, one_run, ranks_only
+from fedsaddle.runs.closing import figures_by_class
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.interruption import Interruption, terminate_as_interrupt
 from fedsaddle.runs.lock import require_unused
@@ -105,6 +107,7 @@ class Simulation:
         if self.rankings:
             screen.print(roc.table(self.rankings, self._part))
         screen.print(f"written to {visible(self.folder.path)}", highlight=False, markup=False, soft_wrap=True)
+        print_report(self.folder.path, screen, self.errors)
         if result.summary["stopped"] == "interrupted" or self.baseline_interrupted:
             text = f"interrupted after round {result.summary['rounds']}; continue with --resume"
             self.errors.print(text, highlight=False)
@@ -141,10 +144,15 @@ class Simulation:
             watch=progress,
             stop=lambda: self.interruption.requested,
             begun=begun,
-            extend=self._rank if main else None,
+            report=False,
+            extend=self._extend if main else None,
             name=config.algorithm.name,
             warn=progress.warn,
         )
+
+    def _extend(self, result: Result) -> Record:
+        """What the summary says beside the figures of every run."""
+        return figures_by_class(result, self.built.data) | self._rank(result)
 
     def _rank(self, result: Result) -> Record:
         """Rank the rows by our model and, in a run for the AUROC, by the baseline; return the summary entry."""

@@ -18,6 +18,7 @@ from fedsaddle.atomic import write_atomically, write_json
 from fedsaddle.commands.leave_one_out import LeftOut, leave_one_site_out
 from fedsaddle.commands.missing_cells import missing_cells
 from fedsaddle.commands.model_loader import write_loader
+from fedsaddle.commands.print_report import print_report
 from fedsaddle.commands.search_progress import SearchProgress
 from fedsaddle.commands.table_config import TableConfig
 from fedsaddle.config.build import build_algorithm
@@ -35,6 +36,7 @@ from fedsaddle.report.tables import choice_table, console
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.interruption import Interruption
 from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.provenance import write_provenance
 from fedsaddle.shown import visible
 from fedsaddle.stored import read_object
 from fedsaddle.trials.aims import Rows, aim_of, worst_site
@@ -87,8 +89,9 @@ def run_table(table: TableConfig, options: SearchOptions, out: Path | None, resu
     make_folder("out", folder.path)
     with only_writer(folder.path), Interruption() as interruption:
         _say(errors, [describe(data).headline()])
-        _say(errors, [f"note: {note}" for note in dataset.notes])
-        _say(errors, [f"warning: {line}" for line in cautions(data)])
+        notes = {"notes": list(dataset.notes), "cautions": cautions(data)}
+        _say(errors, [f"note: {note}" for note in notes["notes"]])
+        _say(errors, [f"warning: {line}" for line in notes["cautions"]])
         write_json(folder.path / "search.json", settings)
         with SearchProgress(errors, options.budget) as progress:
             choice = search(
@@ -103,8 +106,8 @@ def run_table(table: TableConfig, options: SearchOptions, out: Path | None, resu
             left_out = None
             if options.leave_one_out:
                 left_out = leave_one_site_out(table, dataset, choice, progress.say_step, lambda: interruption.requested)
-        missing = missing_cells(dataset, data)
-        return Finished(table, options, folder, data, choice, left_out, missing).write_and_print()
+        about = {"missing": missing_cells(dataset, data), **notes}
+        return Finished(table, options, folder, data, choice, left_out, about).write_and_print()
 
 
 def _settings(table: TableConfig, options: SearchOptions) -> Record:
@@ -167,7 +170,7 @@ class Finished:
     data: FederatedData
     choice: Choice
     left_out: LeftOut | None
-    missing: dict[str, Any]
+    about: Record  # missing cells, notes and cautions, for the summary
     rankings: dict[str, Ranking] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -203,15 +206,19 @@ class Finished:
         if self.left_out is not None:
             self.left_out.write(out)
             summary["leave_one_site_out"] = self.left_out.summary()
-        trial = self.choice.chosen.trial
-        history = RunFolder(trial.folder / trial.name).history()
+        trial, history = self.choice.chosen.trial, _history(self.choice.chosen)
         self.folder.begin(history)
         self.folder.write_config(
-            {**_settings(self.table, self.options), "trial": trial.config().model_dump(mode="json")}
+            {**_settings(self.table, self.options), "trial": trial.config().model_dump(mode="json")},
+            describe(self.data).to_dict(),
         )
+        if self.choice.name != FEDAVG:
+            self.folder.baseline.begin(_history(self.choice.fedavg))
         self._draw(history)
         self.folder.write_summary(summary)
+        write_provenance(out, self.table.table)
         self._print(summary)
+        print_report(out, console(), Console(stderr=True))
         return 0
 
     def _summary(self, scores: dict[str, Floats]) -> Record:
@@ -245,7 +252,7 @@ class Finished:
                 if rows is not None
             },
             "positive": self.data.classes[1],
-            "missing": self.missing,
+            **self.about,
             "test": evaluate(problem, chosen.vector, _rows(chosen, "test")).spread(),
             "roc": roc_entry,
             "trials": len(self.choice.trials),
@@ -293,8 +300,7 @@ class Finished:
         roc.draw(self._named(), "test", picture("roc"))
         histories = {self.choice.name: history}
         if self.choice.name != FEDAVG:
-            other = self.choice.fedavg.trial
-            histories[FEDAVG] = RunFolder(other.folder / other.name).history()
+            histories[FEDAVG] = _history(self.choice.fedavg)
         if all(r.get("pooled_validation", {}).get("auroc") is not None for h in histories.values() for r in h):
             plots.pooled(histories, "auroc", picture("auroc"), title="AUROC of all sites together, validation rows")
 
@@ -305,6 +311,10 @@ class Finished:
         if self.left_out is not None:
             screen.print(self.left_out.table())
         screen.print(f"written to {visible(self.folder.path)}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _history(model: Model) -> list[Record]:
+    return RunFolder(model.trial.folder / model.trial.name).history()
 
 
 def _rows(model: Model, part: str) -> Stacked:

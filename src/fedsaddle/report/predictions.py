@@ -119,6 +119,7 @@ class Predictions:
     numbers: Mapping[str, Floats]  # the scores and probabilities, by the names of their columns
     units: Ints | None
     groups: Mapping[str, list[str]]
+    rows: Ints | None = None  # the numbers of the rows in the table
 
 
 def read_predictions(path: Path) -> tuple[Predictions | None, list[str]]:
@@ -165,8 +166,16 @@ def _read_columns(heads: list[str], rows: list[list[str]]) -> tuple[Predictions 
         numbers=numbers,
         units=None if units is None else units.astype(np.int64),
         groups=groups,
+        rows=_row_numbers(columns.get("row")),
     )
     return found, len(rows)
+
+
+def _row_numbers(cells: Sequence[str] | None) -> Ints | None:
+    if cells is None:
+        return None
+    found = _numbers(cells)
+    return found.astype(np.int64) if np.isfinite(found).all() and (np.abs(found) < FAR).all() else None
 
 
 def _numbers(cells: Sequence[str]) -> Floats:

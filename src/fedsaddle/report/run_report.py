@@ -1,4 +1,4 @@
-"""`report.html` of a run, made from the files in its folder."""
+"""`report.html` and MODEL_CARD.md of a run, made from the files in its folder."""
 
 from __future__ import annotations
 
@@ -6,39 +6,108 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedsaddle.atomic import write_atomically
+from fedsaddle.report.front_of_clients import front_of_clients
+from fedsaddle.report.front_page import front_of_search
+from fedsaddle.report.model_card import write_card
 from fedsaddle.report.page.parts import Page, Section
 from fedsaddle.report.page.render import render
+from fedsaddle.report.sections.classes import classes
+from fedsaddle.report.sections.clients import clients
 from fedsaddle.report.sections.decisions import decision, thresholds
 from fedsaddle.report.sections.discrimination import discrimination
+from fedsaddle.report.sections.effects import effects_section
 from fedsaddle.report.sections.groups import groups
+from fedsaddle.report.sections.learning_curves import learning_curves
+from fedsaddle.report.sections.left_sites import left_sites
+from fedsaddle.report.sections.missing import missing_section
+from fedsaddle.report.sections.mixture import mixture
 from fedsaddle.report.sections.probabilities import calibration
+from fedsaddle.report.sections.score_counts import score_counts
+from fedsaddle.report.sections.settings import settings_section
 from fedsaddle.report.sections.sites import sites
+from fedsaddle.report.sections.split import split
+from fedsaddle.report.sections.trials import trials_section
 from fedsaddle.report.stored_run import StoredRun, read_run
+from fedsaddle.shown import shortened, visible
 
 REPORT = "report.html"
 Maker = Callable[[StoredRun], Section | None]
-SECTIONS: Sequence[Maker] = (
+SECTIONS: Sequence[Maker] = (  # in the order of the page; None where a run has nothing to say there
     discrimination,
-    sites,
-    groups,
+    score_counts,
     calibration,
     thresholds,
     decision,
-)  # in the order of the page; None where a run has nothing to say there
+    sites,
+    clients,
+    classes,
+    groups,
+    missing_section,
+    effects_section,
+    learning_curves,
+    mixture,
+    trials_section,
+    split,
+    left_sites,
+    settings_section,
+)
 
 
 def write_report(folder: Path) -> Path:
-    """Make `report.html` in the folder of a run.
+    """Make `report.html` in the folder of a run, and MODEL_CARD.md if there is a model.
 
     Raises:
         MissingData: if there is no run in it.
     """
-    path = folder / REPORT
-    write_atomically(path, render(page_of(read_run(folder))).encode())
+    run = read_run(folder)
+    page, path = page_of(run), folder / REPORT
+    write_atomically(path, render(page).encode())
+    if (folder / "model.safetensors").exists():
+        write_card(folder, run, page)
     return path
+
+
+def write_page(run: StoredRun, path: Path) -> Path:
+    """Write the page of a run to a file of its own."""
+    write_atomically(path, render(page_of(run)).encode())
+    return path
+
+
+def report_or_warning(folder: Path, warn: Callable[[str], None]) -> Path | None:
+    """Make `report.html`; where that fails, warn in one line: a run must not be lost for its report."""
+    try:
+        return write_report(folder)
+    except Exception as reason:
+        said = visible(shortened(f"{type(reason).__name__}: {reason}", 200))
+        warn(f"{REPORT} could not be made ({said}); all other files of the run are there")
+        return None
 
 
 def page_of(run: StoredRun) -> Page:
     """The page of a run."""
+    front = front_of_search(run) if run.is_search else front_of_clients(run)
     made = (make(run) for make in SECTIONS)
-    return Page(run.name, "", (), sections=tuple(section for section in made if section is not None))
+    version = run.provenance.get("versions", {}).get("fedsaddle")
+    return Page(
+        title=_title(run),
+        subtitle=_subtitle(run),
+        answers=front.answers,
+        figures=front.figures,
+        cautions=front.cautions,
+        sections=tuple(section for section in made if section is not None),
+        footer=f"Made by FedSaddle{f' {visible(version)}' if version else ''} from the files of {visible(run.folder)}.",
+    )
+
+
+def _title(run: StoredRun) -> str:
+    if run.is_search:
+        outcome = f"{visible(run.search.get('label', ''))} = {visible(run.summary.get('positive', ''))}"
+        return f"{outcome}, from {visible(Path(str(run.search.get('table', ''))).name)}"
+    data = run.split.get("data") or run.config.get("data", {}).get("name")
+    return f"{visible(run.name)}{f' on {visible(data)}' if data else ''}"
+
+
+def _subtitle(run: StoredRun) -> str:
+    kind = "A run at real sites" if run.is_deployed else "A simulation on one machine"
+    when = visible(run.provenance.get("finished", ""))[:16].replace("T", " ")
+    return f"{kind} by {visible(run.name)}{f', finished {when} UTC' if when else ''}"

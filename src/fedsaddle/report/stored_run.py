@@ -40,6 +40,7 @@ class HeldOut:
     probabilities: Mapping[str, Floats] = field(default_factory=dict)
     units: Ints | None = None  # numbers of patients
     groups: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)  # by column; "" where the cell is missing
+    rows: Ints | None = None  # their numbers in the table
 
     @property
     def sites(self) -> Ints:
@@ -59,6 +60,7 @@ class HeldOut:
             probabilities={name: p[order] for name, p in self.probabilities.items()},
             units=None if self.units is None else self.units[order],
             groups={name: g[order] for name, g in self.groups.items()},
+            rows=None if self.rows is None else self.rows[order],
         )
 
 
@@ -73,11 +75,13 @@ class StoredRun:
     split: Record = field(default_factory=dict)
     roc: Record = field(default_factory=dict)
     search: Record = field(default_factory=dict)  # what a search was asked for
+    provenance: Record = field(default_factory=dict)  # versions, date, command
     features: list[Record] = field(default_factory=list)
     trials: list[dict[str, str]] = field(default_factory=list)
     test: HeldOut | None = None
     validation: HeldOut | None = None
     baseline: list[Record] = field(default_factory=list)  # the history of FedAvg
+    agreed: Record = field(default_factory=dict)  # what the sites of a deployed run told before the first round
     damage: tuple[str, ...] = ()
 
     @property
@@ -121,11 +125,13 @@ def read_run(folder: Path) -> StoredRun:
         split=found.read("split.json"),
         roc=found.read("roc.json"),
         search=found.read("search.json"),
+        provenance=found.read("provenance.json"),
         features=found.features(),
         trials=found.table("trials.csv"),
         test=_held_out(rows, "test"),
         validation=_held_out(rows, "validation"),
         baseline=found.records(folder / "fedavg" / "metrics.jsonl"),
+        agreed=found.read("agreed.json"),
         damage=tuple(found.damage),
     )
 
@@ -202,6 +208,7 @@ def _held_out(found: Predictions | None, part: str) -> HeldOut | None:
         probabilities=models("probability"),
         units=None if found.units is None else found.units[at],
         groups={name: _groups([cells[i] for i in at]) for name, cells in found.groups.items()},
+        rows=None if found.rows is None else found.rows[at],
     )
     return everything.reordered(codes, names)
 

@@ -18,6 +18,7 @@ class Text:
 
     words: str
     kind: str = "text"
+    head: str = ""  # of an answer: the question
 
 
 @dataclass(frozen=True)

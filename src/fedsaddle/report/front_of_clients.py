@@ -1,0 +1,164 @@
+"""The top of the report of a run that is not a search: what was run, how it does for its clients, and cautions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedsaddle.metrics.target import main_part_name, pooled_part
+from fedsaddle.report.front_page import Front, answered, interval_text
+from fedsaddle.report.page.parts import Figure
+from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.shown import visible
+
+PARTS = {"test": "test rows", "validation": "validation rows", "train": "training rows"}
+FEW_ROWS = 30  # of the worst client: below, its figure is uncertain
+
+
+def front_of_clients(run: StoredRun) -> Front:
+    """The front page of any run with an evaluation."""
+    answers = {
+        "What was run": _asked(run),
+        "How good it is": " ".join(filter(None, (_how_good(run), _ranked(run), _measures(run)))),
+        "For whom it is worst": _worst(run),
+        "How it ended": _ended(run),
+    }
+    return Front(answered(answers), _figures(run), _cautions(run))
+
+
+def _asked(run: StoredRun) -> str:
+    problem = run.config.get("problem", {}).get("name")
+    about = f" on the problem {visible(problem)}" if problem else ""
+    data = run.split.get("data") or run.config.get("data", {}).get("name")
+    rows = f" with {visible(data)}" if data else ""
+    clients = run.split.get("clients") or len(run.summary.get("sites", ())) or None
+    where = f" at {clients:,} {'real sites' if run.is_deployed else 'clients'}" if isinstance(clients, int) else ""
+    rounds = run.summary.get("rounds", run.history[-1]["round"] if run.history else 0)
+    kept = run.summary.get("selected_round")
+    chosen = f"; the model of round {kept} was kept, by {visible(run.summary.get('select', ''))}" if kept else ""
+    return f"{visible(run.name)} was run{about}{rows}{where} for {rounds:,} rounds{chosen}."
+
+
+def measured(run: StoredRun) -> tuple[str, str, dict[str, Any]] | None:
+    """The part, the measure and its statistics that count; None where no evaluation can be read."""
+    for source in (run.summary, run.history[-1] if run.history else {}):
+        part = main_part_name(source)
+        found = source.get(part)
+        if isinstance(found, dict) and found:
+            measure = "accuracy" if "accuracy" in found else next(iter(found))
+            if isinstance(found[measure], dict):
+                return part, measure, found[measure]
+    return None
+
+
+def _how_good(run: StoredRun) -> str:
+    found = measured(run)
+    if found is None:
+        return ""
+    part, measure, spread = found
+    if measure == "accuracy":
+        return (
+            f"On the {PARTS[part]} it is right for {100 * spread['mean']:.1f} of 100 rows of the mean client, and for "
+            f"{100 * spread['worst']:.1f} of 100 at the worst one (standard deviation over clients "
+            f"{100 * spread['std']:.1f} points)."
+        )
+    return (
+        f"On the {PARTS[part]} the mean client's {visible(measure)} is {spread['mean']:.4g}, the worst one's "
+        f"{spread['worst']:.4g} (standard deviation over clients {spread['std']:.4g})."
+    )
+
+
+def worst_client(run: StoredRun) -> tuple[str, float, int | None] | None:
+    """The client with the worst figure: its name, the figure and its rows; None where the run does not name clients."""
+    found, last = measured(run), run.history[-1] if run.history else {}
+    if found is None:
+        return None
+    part, measure, _ = found
+    sizes = run.split.get({"test": "test_sizes", "validation": "validation_sizes"}.get(part, "train_sizes")) or []
+    clients: dict[str, Any] = run.summary.get("clients") or last.get("clients") or {}
+    values = clients.get(part, {}).get(measure)
+    if not isinstance(values, list):
+        return None
+    there = [(v, i) for i, v in enumerate(values) if isinstance(v, float)]
+    if not there:
+        return None
+    value, at = min(there) if measure == "accuracy" else max(there)
+    names = run.client_names or tuple(run.summary.get("sites", ()))
+    name = names[at] if at < len(names) else f"client {at}"
+    return name, value, sizes[at] if at < len(sizes) else None
+
+
+def _worst(run: StoredRun) -> str:
+    found = worst_client(run)
+    if found is None:
+        return ""
+    name, value, rows = found
+    counted = f", of {rows:,} rows" if rows else ""
+    return f"In the last evaluation it does worst at {visible(name)}: {value:.4g}{counted}."
+
+
+def _ranked(run: StoredRun) -> str:
+    """The AUROC of a run of two classes."""
+    models = [entry for entry in run.summary.get("roc", {}).values() if isinstance(entry, dict) and "auroc" in entry]
+    text = interval_text(models[0].get("auroc")) if models else ""
+    if text:
+        gap = run.summary["roc"].get("difference") or {}
+        other = interval_text(gap.get("auroc"), "+")
+        beside = f" Against FedAvg on the same rows the difference is {other}." if other else ""
+        return f"Over all rows, the AUROC is {text}.{beside}"
+    pooled = _pooled(run)
+    if "auroc" not in pooled:
+        return ""
+    error = f" ± {pooled['auroc_error']:.2g}" if "auroc_error" in pooled else ""
+    return f"Over the rows of all sites, the AUROC is {pooled['auroc']:.4f}{error}."
+
+
+def _measures(run: StoredRun) -> str:
+    """Measures of a min-max run."""
+    ranking = ("auroc", "partial", "two_way", "average_precision", "worst_site", "best_site", "std_site")
+    own = {k: v for k, v in _pooled(run).items() if not k.startswith(ranking) and not k.endswith("_error")}
+    texts = [f"{visible(k).replace('_', ' ')} {v:.4g}" for k, v in own.items() if isinstance(v, float)]
+    return f"At the end: {', '.join(texts)}." if texts else ""
+
+
+def _pooled(run: StoredRun) -> dict[str, Any]:
+    found = pooled_part(run.summary) or (pooled_part(run.history[-1]) if run.history else {})
+    return found if isinstance(found, dict) else {}
+
+
+def _ended(run: StoredRun) -> str:
+    how = run.summary.get("stopped")
+    if how in (None, "finished"):
+        return "" if how else "The run has not finished, or its summary is lost."
+    return f"{visible(how)[:1].upper()}{visible(how)[1:]}."
+
+
+def _figures(run: StoredRun) -> list[Figure]:
+    found = measured(run)
+    if found is None:
+        return []
+    part, measure, spread = found
+    names = {"worst": "worst client", "bottom10": "worst tenth of clients", "mean": "mean client", "std": "spread"}
+    return [
+        Figure(f"{visible(measure)}, {name}", f"{spread[key]:.3f}", PARTS[part])
+        for key, name in names.items()
+        if isinstance(spread.get(key), float)
+    ]
+
+
+def _cautions(run: StoredRun) -> list[str]:
+    found, measured_on = [], measured(run)
+    if measured_on is not None and measured_on[0] == "train":
+        found.append("The figures are of rows that the model was trained on: on new rows it will do worse.")
+    worst = worst_client(run)
+    if worst is not None and worst[2] is not None and worst[2] < FEW_ROWS:
+        found.append(
+            f"The worst client, {visible(worst[0])}, has {worst[2]} rows: the lowest figure of many small clients is "
+            "low by chance too."
+        )
+    if run.is_deployed:
+        found.append(
+            "The figures come from what may leave the sites: means, and counts of scores. Their bounds say how far the "
+            "counts leave them open; they are no confidence intervals."
+        )
+    notes = run.summary.get("cautions", ())
+    return [*found, *(visible(line) for line in notes)]

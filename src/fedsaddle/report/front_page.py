@@ -1,0 +1,183 @@
+"""The top of a report: what was asked, what was chosen and why, how good it is, for whom it is worst, and cautions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedsaddle.report.page.parts import Figure, Text
+from fedsaddle.report.sections.missing import read_missing
+from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.shown import visible
+
+FEW_POSITIVES = 30  # test rows: below, every figure is uncertain
+WIDE = 0.15  # of an interval of the AUROC
+MUCH_MISSING = 0.3  # of a column
+AIMS = {
+    "auroc": "the AUROC: how often a positive row is ranked above a negative one",
+    "average-precision": "the average precision: how pure the top of the ranking is",
+    "partial-auroc": "the AUROC where at most 30 of 100 negatives are called positive",
+    "worst-site": "the log loss of the site where it is largest",
+    "accuracy": "the share of rows that are called right",
+}
+
+
+@dataclass(frozen=True)
+class Front:
+    """Answers, figures and cautions."""
+
+    answers: Sequence[Text]
+    figures: Sequence[Figure] = ()
+    cautions: Sequence[str] = ()
+
+
+def front_of_search(run: StoredRun) -> Front:
+    """The front page of a search on a table."""
+    answers = {
+        "What was asked": _asked(run),
+        "What was chosen, and why": _chosen(run),
+        "How good it is": _how_good(run),
+        "Better than plain averaging?": _against_fedavg(run),
+        "As a decision": _decisions(run),
+    }
+    return Front(answered(answers), _figures(run), cautions_of_search(run))
+
+
+def answered(answers: Mapping[str, str]) -> list[Text]:
+    """The answers that there are, below their questions."""
+    return [Text(words, head=head) for head, words in answers.items() if words]
+
+
+def interval_text(figure: Any, sign: str = "", digits: int = 3) -> str:
+    """ "0.822 (95 % interval 0.639 to 0.924)", of an entry of a summary; empty without a value."""
+    if not isinstance(figure, dict) or not isinstance(figure.get("value"), float):
+        return ""
+    value = f"{figure['value']:{sign}.{digits}f}"
+    ends = figure.get("interval")
+    if not isinstance(ends, list) or len(ends) != 2:
+        return value
+    return f"{value} (95 % interval {ends[0]:{sign}.{digits}f} to {ends[1]:{sign}.{digits}f})"
+
+
+def _asked(run: StoredRun) -> str:
+    asked, rows = run.search, run.summary.get("rows", {})
+    total = sum(part.get("rows", 0) for part in rows.values())
+    positives = sum(part.get("positives", 0) for part in rows.values())
+    outcome = f"{visible(asked.get('label', 'label'))} = {visible(run.summary.get('positive', 'positive'))}"
+    sites = len(run.test.names) if run.test is not None else len(run.client_names)
+    where = f" at {sites} sites" if sites else ""
+    aim = AIMS.get(str(run.summary.get("aim")), visible(run.summary.get("aim", "")))
+    return (
+        f"The question was which rows have {outcome}, learnt from {total:,} rows{where} of which {positives:,} have it "
+        f"({100 * positives / max(total, 1):.1f} of 100). What counted: {aim}."
+    )
+
+
+def _chosen(run: StoredRun) -> str:
+    tried = len(dict.fromkeys(trial.get("candidate") for trial in run.trials))
+    among = f" among {tried} ways to train" if tried else ""
+    return f"Chosen{among}: {visible(run.summary['choice'])}. Why: {visible(run.summary.get('reason', ''))}."
+
+
+def _how_good(run: StoredRun) -> str:
+    ours, rows = run.summary.get("pooled", {}).get("choice", {}), run.summary.get("rows", {}).get("test", {})
+    area = ours.get("auroc")
+    if not isinstance(area, dict) or "value" not in area:
+        return ""
+    words = (
+        f"On {rows.get('rows', 0):,} test rows ({rows.get('positives', 0):,} positive), held out and looked at once, a "
+        f"row with the outcome is ranked above one without it in {100 * area['value']:.0f} of 100 pairs: AUROC "
+        f"{interval_text(area)}."
+    )
+    within = interval_text(ours.get("within_site_auroc"))
+    return f"{words} Among rows of the same site it is {within}." if within else words
+
+
+def _against_fedavg(run: StoredRun) -> str:
+    if run.summary.get("choice") == "FedAvg":
+        return ""
+    gap = run.summary.get("pooled", {}).get("difference", {}).get("auroc")
+    text = interval_text(gap, "+")
+    if not text:
+        return ""
+    low, high = gap.get("interval", (0, 0))
+    verdict = (
+        "it is better by more than chance explains"
+        if low > 0
+        else "it is worse by more than chance explains"
+        if high < 0
+        else "these rows do not decide which of them is better"
+    )
+    return f"Against FedAvg, tuned alike, the difference of the AUROC is {text}: {verdict}."
+
+
+def _decisions(run: StoredRun) -> str:
+    threshold = run.summary.get("threshold", {})
+    found = threshold.get("test", {})
+    if found.get("sensitivity") is None or found.get("alarms_per_100") is None:
+        return ""
+    right = found.get("positive_predictive_value")
+    alarms = "" if right is None else f", and of 100 alarms {100 * right:.0f} are right"
+    return (
+        f"If rows with a probability of at least {100 * threshold.get('probability', 0):.1f} % are called positive, a "
+        f"threshold that {visible(threshold.get('reason', ''))}, {100 * found['sensitivity']:.0f} of 100 positives are "
+        f"found, {found['alarms_per_100']:.1f} of 100 rows raise an alarm{alarms}."
+    )
+
+
+def _figures(run: StoredRun) -> list[Figure]:
+    ours = run.summary.get("pooled", {}).get("choice", {})
+    names = {
+        "auroc": "AUROC, all rows",
+        "within_site_auroc": "AUROC within sites",
+        "average_precision": "average precision",
+    }
+    found = []
+    for key, name in names.items():
+        figure = ours.get(key)
+        if isinstance(figure, dict) and isinstance(figure.get("value"), float):
+            ends: list[float] = figure.get("interval") or []
+            detail = f"95 % interval {ends[0]:.2f} to {ends[1]:.2f}" if len(ends) == 2 else ""
+            found.append(Figure(name, f"{figure['value']:.3f}", detail))
+    brier = run.summary.get("probabilities", {}).get("brier_score")
+    if isinstance(brier, float):
+        rows = run.summary.get("rows", {}).get("test", {})
+        share = rows.get("positives", 0) / max(rows.get("rows", 0), 1)
+        found.append(Figure("Brier score", f"{brier:.3f}", f"the base rate for everybody: {share * (1 - share):.3f}"))
+    return found
+
+
+def cautions_of_search(run: StoredRun) -> list[str]:
+    """What to be careful about: few positives, wide intervals, missing cells, sites that differ."""
+    summary, found = run.summary, []
+    positives = summary.get("rows", {}).get("test", {}).get("positives")
+    if isinstance(positives, int) and positives < FEW_POSITIVES:
+        found.append(
+            f"There are only {positives} positive test rows: look at the intervals rather than at the figures, and "
+            "collect more before anybody decides by this."
+        )
+    area = summary.get("pooled", {}).get("choice", {}).get("auroc", {})
+    ends = area.get("interval") if isinstance(area, dict) else None
+    if ends and ends[1] - ends[0] > WIDE:
+        found.append(f"The AUROC may be anything from {ends[0]:.2f} to {ends[1]:.2f}.")
+    roc = summary.get("roc", {})
+    unranked, sites = roc.get("single_class_clients", 0) + roc.get("few_clients", 0), _sites(run)
+    if unranked and sites:
+        found.append(
+            f"{unranked} of {sites} sites have too few test rows of a class for a figure of their own: nothing is "
+            "known of how good the model is for each of them."
+        )
+    much = [c for c, entry in read_missing(run).items() if entry["share"] >= MUCH_MISSING]
+    if much:
+        some = ", ".join(visible(c) for c in much[:5]) + (", ..." if len(much) > 5 else "")
+        where = "one column" if len(much) == 1 else f"{len(much)} columns"
+        found.append(f"In {where}, {100 * MUCH_MISSING:.0f} of 100 cells or more are missing: {some}.")
+    found += [visible(line)[:1].upper() + visible(line)[1:] + "." for line in summary.get("cautions", ())]
+    found.append("The model was tested on rows of the same sites and time. Elsewhere and later it may do worse.")
+    return found
+
+
+def _sites(run: StoredRun) -> int:
+    first: dict[str, Any] = next(iter(run.roc.get("models", {}).values()), {})
+    return len(first.get("clients", ()))

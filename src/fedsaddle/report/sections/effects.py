@@ -1,0 +1,175 @@
+"""What a linear model makes of each column, and the intercepts of the sites."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from fedsaddle.data.encoded import Encoded
+from fedsaddle.report.page.charts import Axis, Bar, Line, bars, line_chart
+from fedsaddle.report.page.parts import Block, Chart, Section, Table
+from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.shown import visible
+
+Floats = NDArray[np.float64]
+MOST_BARS = 30
+MOST_SITES = 40
+MOST_CURVES = 6
+STYLES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+NOTE = (
+    "Log odds: +0.7 doubles the odds of the outcome, -0.7 halves them. A number column is shown for one standard "
+    "deviation more of it, a category against rows that are none of those listed. All other columns are held fixed, so "
+    "that two columns that say nearly the same share their effect. The weights were drawn towards 0. They describe "
+    "what the model does; they are no causes, and they have no intervals."
+)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What one feature adds to the log odds."""
+
+    feature: Encoded
+    log_odds: float
+
+    @property
+    def name(self) -> str:
+        """The feature, in words."""
+        f = self.feature
+        if f.kind == "number":
+            return f"{visible(f.column)}, per {'standard deviation of its logarithm' if f.log else _unit(f)}"
+        words = {"missing": "is missing", "other": "is another value", "category": f"is {visible(f.category)}"}
+        return f"{visible(f.column)} {words.get(f.kind, f.kind)}"
+
+
+def effects_section(run: StoredRun) -> Section | None:
+    """Weights of a linear model of a table, as changes of the log odds."""
+    read = linear_effects(run)
+    if not read:
+        return None
+    hinged = {e.feature.column for e in read if e.feature.kind == "hinge"}
+    plain = [e for e in read if e.feature.kind != "site" and e.feature.column not in hinged]
+    plain.sort(key=lambda e: -abs(e.log_odds))
+    blocks: list[Block] = []
+    if plain:
+        blocks.append(_bars_of_columns(plain))
+    if hinged:
+        blocks.append(_curves(read, hinged))
+    sites = [e for e in read if e.feature.kind == "site"]
+    if sites:
+        blocks.append(_intercepts(sites))
+    return Section("effects", "What the model looks at", blocks)
+
+
+def linear_effects(run: StoredRun) -> list[Effect]:
+    """The weights of a model that is one linear layer over the encoded features; empty for other models."""
+    path = run.folder / "model.safetensors"
+    if not run.features or not path.exists():
+        return []
+    try:
+        features = [Encoded.from_dict(f) for f in run.features]
+        with safe_open(path, "np") as file:
+            weights = [file.get_tensor(k) for k in file.keys() if k.endswith("weight")]  # noqa: SIM118
+    except (SafetensorError, OSError, TypeError, ValueError):
+        return []
+    if len(weights) != 1 or weights[0].shape != (1, len(features)):
+        return []
+    slope = float(run.summary.get("probabilities", {}).get("slope", 1.0))
+    return [Effect(f, slope * float(w)) for f, w in zip(features, weights[0][0], strict=True)]
+
+
+def _bars_of_columns(plain: Sequence[Effect]) -> Chart:
+    shown, rest = plain[:MOST_BARS], len(plain) - MOST_BARS
+    strongest = ", ".join(f"{e.name} ({e.log_odds:+.2f})" for e in shown[:3])
+    more = f" The {MOST_BARS} strongest of {len(plain)} are drawn; the table has all." if rest > 0 else ""
+    return Chart(
+        title="Columns: change of the log odds",
+        svg=bars([_bar(e.name, e.log_odds) for e in shown], _axis([e.log_odds for e in shown]), key="effects"),
+        description=f"Bars of {len(shown)} weights. The strongest: {strongest}.",
+        table=Table(("column", "log odds", "odds ratio"), [_cells(e) for e in plain]),
+        note=NOTE + more,
+    )
+
+
+def _intercepts(sites: Sequence[Effect]) -> Chart:
+    ordered = sorted(sites, key=lambda e: -e.log_odds)
+    middle = float(np.median([e.log_odds for e in ordered]))
+    few = len(ordered) > MOST_SITES
+    shown = ordered if not few else [*ordered[: MOST_SITES // 2], *ordered[-MOST_SITES // 2 :]]
+    rows = [(visible(e.feature.category), f"{e.log_odds:+.3f}", f"{np.exp(e.log_odds):.2f}") for e in ordered]
+    most, least = rows[0], rows[-1]
+    text = (
+        f"Intercepts of {len(ordered)} sites, from {most[1]} at {most[0]} to {least[1]} at {least[0]}, "
+        f"median {middle:+.2f}."
+    )
+    drawn = (
+        f" The {MOST_SITES // 2} highest and the {MOST_SITES // 2} lowest are drawn; the table has all." if few else ""
+    )
+    return Chart(
+        title="Sites: what is added at each, whatever the row says",
+        svg=bars(
+            [_bar(visible(e.feature.category), e.log_odds) for e in shown],
+            _axis([e.log_odds for e in shown]),
+            key="intercepts",
+        ),
+        description=text,
+        table=Table(("site", "log odds", "odds ratio"), rows),
+        note="A site's own intercept holds what its columns do not tell: other patients, treatment or coding. "
+        "It is drawn towards 0 the more, the fewer rows a site has. A new site gets the mean of all, weighed by rows."
+        + drawn,
+    )
+
+
+def _curves(read: Sequence[Effect], hinged: set[str]) -> Chart:
+    """Columns whose effect bends: the sum of their line and hinges over two standard deviations each way."""
+    z = np.linspace(-2, 2, 41)
+    found = []
+    for column in hinged:
+        y = np.zeros_like(z)
+        for e in read:
+            if e.feature.column == column and e.feature.kind in ("number", "hinge"):
+                y = y + e.log_odds * (z if e.feature.kind == "number" else np.maximum(z - e.feature.knot, 0))
+        found.append((visible(column), y - float(np.interp(0, z, y))))
+    found.sort(key=lambda pair: -float(np.ptp(pair[1])))
+    shown = found[:MOST_CURVES]
+    lines = [Line(name, z.tolist(), y.tolist(), STYLES[k]) for k, (name, y) in enumerate(shown)]
+    low, high = min(float(y.min()) for _, y in shown), max(float(y.max()) for _, y in shown)
+    rows = [(name, *(f"{float(np.interp(at, z, y)):+.3f}" for at in (-2, -1, 0, 1, 2))) for name, y in found]
+    return Chart(
+        title="Columns whose effect bends",
+        svg=line_chart(
+            lines,
+            Axis("standard deviations from the mean of the column", -2, 2),
+            Axis("change of the log odds", *_room(low, high)),
+            key="bends",
+        ),
+        description=f"Curves of {len(shown)} of {len(found)} columns; the widest range has {shown[0][0]}.",
+        table=Table(("column", "-2 SD", "-1 SD", "mean", "+1 SD", "+2 SD"), rows),
+        note="Each curve is 0 at the mean of its column. " + NOTE,
+    )
+
+
+def _bar(name: str, value: float) -> Bar:
+    return Bar(name, value, f"{value:+.2f}", "first" if value >= 0 else "second")
+
+
+def _cells(e: Effect) -> tuple[str, str, str]:
+    return e.name, f"{e.log_odds:+.3f}", f"{np.exp(e.log_odds):.2f}"
+
+
+def _axis(values: Sequence[float]) -> Axis:
+    return Axis("change of the log odds", *_room(min(0.0, *values, 0.0), max(0.0, *values, 0.0)))
+
+
+def _room(low: float, high: float) -> tuple[float, float]:
+    """A range that is a little wider, and never empty."""
+    edge = 0.08 * (high - low) or 1.0
+    return low - edge, high + edge
+
+
+def _unit(f: Any) -> str:
+    return f"{f.std:.3g}"
