@@ -102,7 +102,7 @@ def _ranked(run: StoredRun) -> str:
     text = interval_text(models[0].get("auroc")) if models else ""
     if text:
         gap = run.summary["roc"].get("difference") or {}
-        other = interval_text(gap.get("auroc"), "+")
+        other = interval_text(gap.get("auroc"), sign=True)
         beside = f" Against FedAvg on the same rows the difference is {other}." if other else ""
         return f"Over all rows, the AUROC is {text}.{beside}"
     pooled = _pooled(run)
