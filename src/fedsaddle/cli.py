@@ -14,8 +14,10 @@ from fedsaddle import __version__
 from fedsaddle.commands.options import (
     AlgorithmOption,
     CategoricalOption,
+    ComparisonOption,
     DropOption,
     GroupsOption,
+    HtmlOption,
     ImageOption,
     JsonOption,
     LabelOption,
@@ -193,18 +195,8 @@ def list_(
 @app.command()
 def compare(
     folders: Annotated[list[Path], typer.Argument(help="Folders of runs.", callback=usable)],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the comparison plot here, or a page if the name ends in .html.",
-            show_default=False,
-            callback=usable,
-        ),
-    ] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option(help="Write a page that compares every run with the first.", show_default=False, callback=usable),
-    ] = None,
+    out: ComparisonOption = None,
+    html: HtmlOption = None,
     measure: Annotated[str | None, typer.Option(help="Plot this pooled measure.", show_default=False)] = None,
     x: Annotated[str, typer.Option(help="The x axis: round, exchanges, bytes_up, seconds ...")] = "round",
     as_json: JsonOption = False,

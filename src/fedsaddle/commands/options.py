@@ -58,3 +58,13 @@ AlgorithmOption = Annotated[
     str | None, typer.Option(help="One algorithm instead of a choice, such as CODASCA.", show_default=False)
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+ComparisonOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Write the comparison plot here, or a page if the name ends in .html.", show_default=False, callback=usable
+    ),
+]
+HtmlOption = Annotated[
+    Path | None,
+    typer.Option(help="Write a page that compares every run with the first.", show_default=False, callback=usable),
+]
