@@ -80,7 +80,7 @@ def _asked(run: StoredRun) -> str:
     total = sum(part.get("rows", 0) for part in rows.values())
     positives = sum(part.get("positives", 0) for part in rows.values())
     outcome = f"{visible(asked.get('label', 'label'))} = {visible(run.summary.get('positive', 'positive'))}"
-    sites = len(run.test.names) if run.test is not None else len(run.client_names)
+    sites = max(_sites(run), len(run.client_names), 0 if run.test is None else len(run.test.names))
     where = f" at {sites} sites" if sites else ""
     aim = AIMS.get(str(run.summary.get("aim")), visible(run.summary.get("aim", "")))
     return (
@@ -213,7 +213,7 @@ def cautions_of_search(run: StoredRun) -> list[str]:
         )
     much = [c for c, entry in read_missing(run).items() if entry["share"] >= MUCH_MISSING]
     if much:
-        some = ", ".join(visible(c) for c in much[:5]) + (", ..." if len(much) > 5 else "")
+        some = ", ".join(visible(c) for c in much[:5]) + (" and others" if len(much) > 5 else "")
         where = "one column" if len(much) == 1 else f"{len(much)} columns"
         found.append(f"In {where}, {100 * MUCH_MISSING:.0f} of 100 cells or more are missing: {some}.")
     found += [visible(line)[:1].upper() + visible(line)[1:] + "." for line in summary.get("cautions", ())]
