@@ -26,9 +26,9 @@ def front_of_clients(run: StoredRun) -> Front:
 
 
 def _asked(run: StoredRun) -> str:
-    problem = run.config.get("problem", {}).get("name")
+    problem = run.setting("problem", "name")
     about = f" on the problem {visible(problem)}" if problem else ""
-    data = run.split.get("data") or run.config.get("data", {}).get("name")
+    data = run.split.get("data") or run.setting("data", "name")
     rows = f" with {visible(data)}" if data else ""
     clients = run.split.get("clients") or len(run.summary.get("sites", ())) or None
     where = f" at {clients:,} {'real sites' if run.is_deployed else 'clients'}" if isinstance(clients, int) else ""
