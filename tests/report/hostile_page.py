@@ -43,4 +43,6 @@ def hostile_page(t: str) -> Page:
     charts = [Chart(t, drawing, t, table, t) for drawing in drawings]
     slider = ThresholdSlider((0.1, 0.2), (1, 1), (1, 0), 1, 1, 0.1, table)
     blocks = (Text(t, head=t), Text(t, "note", t), Text(t, t, t), Bullets((t, t)), Code(t), table, *charts, slider)
-    return Page(t, t, (Text(t, head=t), Text(t, t, t)), (Figure(t, t, t),), (t,), (Section(t, t, blocks), Section(t, t, ())), t)
+    return Page(
+        t, t, (Text(t, head=t), Text(t, t, t)), (Figure(t, t, t),), (t,), (Section(t, t, blocks), Section(t, t, ())), t
+    )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 from stored_by_hand import digits, search
 
 from fedsaddle.report.front_of_clients import front_of_clients, worst_client
 from fedsaddle.report.front_page import front_of_search, interval_text
+from fedsaddle.report.stored_run import HeldOut
 
 
 def words(front):
@@ -22,8 +24,31 @@ def test_a_search_says_what_was_asked_chosen_and_found():
     assert "43 have it (14.3 of 100)" in said
     assert "FedAvgM, site intercepts" in said
     assert "in 82 of 100 pairs: AUROC 0.822 (95 % interval 0.639 to 0.924)" in said
-    assert "80 of 100 positives are found" in said
-    assert "of 100 alarms 30 are right" in said
+
+
+def rows_of_two_sites(positives_per_site=(5, 5), **groups):
+    """Twenty rows of two sites: eight of ten positives have a high probability, and no negative."""
+    up = [*([1] * positives_per_site[0]), *([0] * (10 - positives_per_site[0]))]
+    down = [*([1] * positives_per_site[1]), *([0] * (10 - positives_per_site[1]))]
+    labels = np.array(up + down)
+    p = np.where(labels == 1, 0.9, 0.1)
+    p[[0, 10]] = 0.1
+    return HeldOut(labels, np.array([0, 10, 20]), ("H1", "H2"), {"choice": p}, {"choice": p}, groups=groups)
+
+
+def test_a_decision_is_told_in_rows_with_intervals():
+    said = words(front_of_search(search(test=rows_of_two_sites(), roc={})))
+    assert "of 100 rows with the outcome 80 (95 % interval" in said
+    assert "Of 100 alarms, 100 (95 % interval" in said
+
+
+def test_the_worst_site_and_group_are_named_or_not():
+    sex = np.repeat(["f", "m"], 10)
+    said = words(front_of_search(search(test=rows_of_two_sites(sex=sex), roc={})))
+    assert "The lowest AUROC is that of H" in said
+    assert "Of the groups, sex " in said
+    said = words(front_of_search(search(test=rows_of_two_sites((10, 1)), roc={})))
+    assert "No site can be named: of 2 sites none has 5 test rows of each class." in said
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from fedsaddle.report.page.parts import (
     Table,
     ThresholdSlider,
 )
-from fedsaddle.report.page.render import numeric_columns, render
+from fedsaddle.report.page.render import column_kinds, render
 
 
 class Elements(HTMLParser):
@@ -157,7 +157,7 @@ def test_sections_of_the_same_key_have_anchors_of_their_own():
     ],
 )
 def test_columns_of_numbers(cells, is_numeric):
-    assert numeric_columns(Table(("a", "b"), [("1", cell) for cell in cells])) == [False, is_numeric]
+    assert column_kinds(Table(("a", "b"), [("1", cell) for cell in cells])) == ["", "n" if is_numeric else ""]
 
 
 def test_ragged_tables_and_empty_pages_render():

@@ -127,6 +127,24 @@ def test_pointing_at_a_line_chart_shows_the_values(show):
     assert page.locator(".tip").is_hidden()
 
 
+def test_gaps_and_far_values_are_not_made_up(show):
+    page = show("page12", render(example_page(12)))
+    drawing(page, "odd").focus()
+    found = []
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")
+        found.append((page.locator(".tip b").inner_text(), pairs(page)))
+    assert [title for title, _ in found] == [f"step size: {x}" for x in ("1", "10", "30", "100", "1,000")]
+    at_one, at_ten, at_thirty, at_hundred, at_thousand = (values for _, values in found)
+    assert at_one["with gaps"] == "0.10"
+    assert at_ten["with gaps"] == "1.00"
+    assert not {"with gaps", "far away", "empty", "one point"} & set(at_thirty)
+    assert at_thirty["fifth"] == "5.20"
+    assert at_hundred["one point"] == "3.00"
+    assert at_hundred["fifth"].startswith("≈ ")
+    assert at_thousand["far away"] == "off the chart"
+
+
 def test_thin_lines_are_named(show):
     page = show("page12", render(example_page(12)))
     chart = drawing(page, "progress")

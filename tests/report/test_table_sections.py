@@ -39,13 +39,13 @@ def test_columns_and_intercepts_are_told_apart(tmp_path):
     columns, sites = section.blocks
     assert columns.table.rows[0] == ("age, per 10", "+1.000", f"{math.e:.2f}")
     assert [row[0] for row in sites.table.rows] == ["H1", "H2"]
-    assert "from +0.200 at H1 to -0.200 at H2" in sites.description
+    assert "from +0.200 at H1 to −0.200 at H2" in sites.description
 
 
 def test_hinges_are_summed_to_a_curve(tmp_path):
     hinges = [FEATURES[0], {**FEATURES[0], "kind": "hinge", "knot": 0.5}]
     (curve,) = effects_section(with_weights(tmp_path, [1.0, -1.0], hinges)).blocks
-    assert curve.table.rows == [("age", "-4.000", "-2.000", "+0.000", "+1.000", "+1.000")]  # flat above the knot
+    assert curve.table.rows == [("age", "−4.000", "−2.000", "0.000", "+1.000", "+1.000")]  # flat above the knot
 
 
 def test_other_models_have_no_effects(tmp_path):

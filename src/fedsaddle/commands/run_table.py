@@ -236,7 +236,7 @@ class Finished:
             "reason": self.choice.reason,
             "stopped": "finished",
             "rounds": summary["rounds"],
-            "selected_round": summary.get("selected_round"),
+            "selected_round": chosen.selected_round,
             "step": trial.step,
             "target": None,
             "target_round": None,

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
 
-from fedsaddle.metrics.intervals import Bounds, Interval
-from fedsaddle.metrics.means import Drawn, means, share
+from fedsaddle.metrics.intervals import LEVEL, Bounds, Interval
+from fedsaddle.metrics.means import Drawn, share
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -82,12 +83,14 @@ def decision_curve(
 ) -> DecisionCurve:
     """The net benefit of a model at each threshold, and of another one on the same rows."""
     p, positive, ts = np.asarray(probabilities), np.asarray(labels) > 0, np.asarray(thresholds, dtype=np.float64)
-    drawn, n = Drawn.together(len(p), units), len(p)
+    drawn = Drawn.together(len(p), units).sample
     q = None if other is None else np.asarray(other)
     base = float(positive.mean())
     found: dict[str, list[tuple[float, float, float]]] = {"model": [], "all": [], "other": []}
     lines: dict[str, list[float]] = {"everybody": [], "other": []}
-    many = len(drawn.sample.group_of_unit)
+    many = len(drawn.group_of_unit)
+    own = max(float(drawn.effective(np.ones(len(p)))[0]), 1.0)  # units, fewer if some have many rows
+    quantile, scale = float(stdtrit(max(own - 1, 1), (1 + LEVEL) / 2)), own / max(own - 1, 0.5)
     for t in ts:
         gain = np.where(positive, 1.0, -t / (1 - t))  # of calling a row positive
         floor = (base + (1 - base) * (t / (1 - t)) ** 2) / many**2  # as if one unit more had been called
@@ -99,13 +102,14 @@ def decision_curve(
             lines["other"].append(float(theirs.mean()))
             rows["other"] = ours - theirs
         for key, values in rows.items():
-            own = means(values, drawn, floor=floor)
-            found[key].append((float(own.values[0]), float(own.low[0]), float(own.high[0])))
+            value = float(values.mean())
+            squares = float((drawn.per_unit(values - value) ** 2).sum()) / len(p) ** 2
+            half = quantile * np.sqrt(scale * squares + floor)
+            found[key].append((value, value - half, value + half))
 
     def bounds(key: str) -> Bounds:
         return Bounds(*np.array(found[key]).reshape(-1, 3).T)
 
-    assert n or not len(ts)
     return DecisionCurve(
         ts,
         bounds("model"),

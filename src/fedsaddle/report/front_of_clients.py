@@ -27,9 +27,9 @@ def front_of_clients(run: StoredRun) -> Front:
 
 
 def _asked(run: StoredRun) -> str:
-    problem = run.config.get("problem", {}).get("name")
+    problem = run.setting("problem", "name")
     about = f" on the problem {visible(problem)}" if problem else ""
-    data = run.split.get("data") or run.config.get("data", {}).get("name")
+    data = run.split.get("data") or run.setting("data", "name")
     rows = f" with {visible(data)}" if data else ""
     clients = run.split.get("clients") or len(run.summary.get("sites", ())) or None
     where = f" at {clients:,} {'real sites' if run.is_deployed else 'clients'}" if isinstance(clients, int) else ""
@@ -102,7 +102,7 @@ def _ranked(run: StoredRun) -> str:
     text = interval_text(models[0].get("auroc")) if models else ""
     if text:
         gap = run.summary["roc"].get("difference") or {}
-        other = interval_text(gap.get("auroc"), "+")
+        other = interval_text(gap.get("auroc"), sign=True)
         beside = f" Against FedAvg on the same rows the difference is {other}." if other else ""
         return f"Over all rows, the AUROC is {text}.{beside}"
     pooled = _pooled(run)

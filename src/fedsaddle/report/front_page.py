@@ -6,9 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedsaddle.metrics.intervals import Interval
+from fedsaddle.metrics.ranking import FEW
 from fedsaddle.report.page.parts import Figure, Text
+from fedsaddle.report.sections.decisions import chosen_figures
 from fedsaddle.report.sections.missing import read_missing
+from fedsaddle.report.sections.two_classes import two_classes
+from fedsaddle.report.sections.worst import gap_in_words, worst_group, worst_site, worst_site_in_words
 from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.report.words import LEVEL, MINUS, of_100, percent, with_interval
 from fedsaddle.shown import visible
 
 FEW_POSITIVES = 30  # test rows: below, every figure is uncertain
@@ -40,6 +46,7 @@ def front_of_search(run: StoredRun) -> Front:
         "How good it is": _how_good(run),
         "Better than plain averaging?": _against_fedavg(run),
         "As a decision": _decisions(run),
+        "For whom it is worst": for_whom_it_is_worst(run),
     }
     return Front(answered(answers), _figures(run), cautions_of_search(run))
 
@@ -49,15 +56,23 @@ def answered(answers: Mapping[str, str]) -> list[Text]:
     return [Text(words, head=head) for head, words in answers.items() if words]
 
 
-def interval_text(figure: Any, sign: str = "", digits: int = 3) -> str:
-    """ "0.822 (95 % interval 0.639 to 0.924)", of an entry of a summary; empty without a value."""
-    if not isinstance(figure, dict) or not isinstance(figure.get("value"), float):
-        return ""
-    value = f"{figure['value']:{sign}.{digits}f}"
-    ends = figure.get("interval")
-    if not isinstance(ends, list) or len(ends) != 2:
-        return value
-    return f"{value} (95 % interval {ends[0]:{sign}.{digits}f} to {ends[1]:{sign}.{digits}f})"
+def interval_text(figure: Any, *, sign: bool = False) -> str:
+    """An entry of a summary as "0.822 (95 % interval 0.639 to 0.924)"; empty without a value."""
+    found = interval_of(figure)
+    if found is not None:
+        return with_interval(found, 3, sign=sign)
+    value = figure.get("value") if isinstance(figure, dict) else None
+    return f"{value:{'+' if sign else ''}.3f}".replace("-", MINUS) if isinstance(value, float) else ""
+
+
+def interval_of(figure: Any) -> Interval | None:
+    """An entry of a summary as an interval; None where it has none."""
+    if not isinstance(figure, dict):
+        return None
+    value, ends = figure.get("value"), figure.get("interval")
+    if not isinstance(value, float) or not isinstance(ends, list) or len(ends) != 2:
+        return None
+    return Interval(value, *map(float, ends))
 
 
 def _asked(run: StoredRun) -> str:
@@ -65,7 +80,7 @@ def _asked(run: StoredRun) -> str:
     total = sum(part.get("rows", 0) for part in rows.values())
     positives = sum(part.get("positives", 0) for part in rows.values())
     outcome = f"{visible(asked.get('label', 'label'))} = {visible(run.summary.get('positive', 'positive'))}"
-    sites = len(run.test.names) if run.test is not None else len(run.client_names)
+    sites = max(_sites(run), len(run.client_names), 0 if run.test is None else len(run.test.names))
     where = f" at {sites} sites" if sites else ""
     aim = AIMS.get(str(run.summary.get("aim")), visible(run.summary.get("aim", "")))
     return (
@@ -98,7 +113,7 @@ def _against_fedavg(run: StoredRun) -> str:
     if run.summary.get("choice") == "FedAvg":
         return ""
     gap = run.summary.get("pooled", {}).get("difference", {}).get("auroc")
-    text = interval_text(gap, "+")
+    text = interval_text(gap, sign=True)
     if not text:
         return ""
     low, high = gap.get("interval", (0, 0))
@@ -113,17 +128,45 @@ def _against_fedavg(run: StoredRun) -> str:
 
 
 def _decisions(run: StoredRun) -> str:
-    threshold = run.summary.get("threshold", {})
-    found = threshold.get("test", {})
-    if found.get("sensitivity") is None or found.get("alarms_per_100") is None:
+    found = two_classes(run)
+    at = None if found is None else chosen_figures(found)
+    if found is None or at is None or at.sensitivity is None or at.alarms is None:
         return ""
-    right = found.get("positive_predictive_value")
-    alarms = "" if right is None else f", and of 100 alarms {100 * right:.0f} are right"
+    right = at.positive_predictive_value
+    alarms = "" if right is None else f" Of 100 alarms, {_of_100(right)} are right."
     return (
-        f"If rows with a probability of at least {100 * threshold.get('probability', 0):.1f} % are called positive, a "
-        f"threshold that {visible(threshold.get('reason', ''))}, {100 * found['sensitivity']:.0f} of 100 positives are "
-        f"found, {found['alarms_per_100']:.1f} of 100 rows raise an alarm{alarms}."
+        f"If rows with a probability of at least {percent(at.threshold, 1)} are called positive, a threshold that "
+        f"{visible(run.summary.get('threshold', {}).get('reason', ''))}, {_of_100(at.alarms)} of 100 rows raise an "
+        f"alarm, and of 100 rows with the outcome {_of_100(at.sensitivity)} are found.{alarms}"
     )
+
+
+def _of_100(figure: Interval) -> str:
+    return f"{of_100(figure.value)} ({LEVEL} {of_100(figure.low)} to {of_100(figure.high)})"
+
+
+def for_whom_it_is_worst(run: StoredRun) -> str:
+    """The site and the group with the lowest AUROC, or why none can be named; empty without two classes."""
+    found = two_classes(run)
+    if found is None:
+        return ""
+    site, group = worst_site(run), worst_group(run)
+    ranked = [s for s in found.choice.sites if s.auroc is not None]
+    if site is not None:
+        words = [worst_site_in_words(site)]
+    elif len(found.choice.sites) > 1:
+        few = f"only {visible(ranked[0].name)} has" if ranked else "none has"
+        words = [f"No site can be named: of {len(found.choice.sites)} sites {few} {FEW} test rows of each class."]
+    else:
+        words = []
+    if group is not None:
+        words.append(
+            f"Of the groups, {visible(group.name)} has the lowest AUROC: {with_interval(group.found.auroc, 3)}. "
+            + gap_in_words(group.found, "group")
+        )
+    elif found.test is not None and found.test.groups:
+        words.append(f"Fewer than two groups have {FEW} test rows of each class, so that none can be called the worst.")
+    return " ".join(words)
 
 
 def _figures(run: StoredRun) -> list[Figure]:
@@ -170,7 +213,7 @@ def cautions_of_search(run: StoredRun) -> list[str]:
         )
     much = [c for c, entry in read_missing(run).items() if entry["share"] >= MUCH_MISSING]
     if much:
-        some = ", ".join(visible(c) for c in much[:5]) + (", ..." if len(much) > 5 else "")
+        some = ", ".join(visible(c) for c in much[:5]) + (" and others" if len(much) > 5 else "")
         where = "one column" if len(much) == 1 else f"{len(much)} columns"
         found.append(f"In {where}, {100 * MUCH_MISSING:.0f} of 100 cells or more are missing: {some}.")
     found += [visible(line)[:1].upper() + visible(line)[1:] + "." for line in summary.get("cautions", ())]

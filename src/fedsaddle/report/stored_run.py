@@ -97,7 +97,12 @@ class StoredRun:
     @property
     def name(self) -> str:
         """What was run, in the words of its summary."""
-        return str(self.summary.get("algorithm") or self.config.get("algorithm", {}).get("name") or "run")
+        return str(self.summary.get("algorithm") or self.setting("algorithm", "name") or "run")
+
+    def setting(self, section: str, key: str) -> Any:
+        """A value of the run's config; None where it has none."""
+        found = self.config.get(section)
+        return found.get(key) if isinstance(found, dict) else None
 
     @property
     def client_names(self) -> tuple[str, ...]:

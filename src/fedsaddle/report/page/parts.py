@@ -43,6 +43,7 @@ class Table:
     rows: Sequence[Sequence[str]]
     caption: str = ""
     totals: int = 0  # how many rows at the end sum up the others
+    folded: bool = False  # folded away below its caption
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ STYLES = ("style.css", "charts.css", "print.css")
 SCRIPTS = ("values.js", "pointer.js", "slider.js")
 _SIGNED = r"[<>≈~≤≥]?\s?[-+−]?\d[\d.,\s]*(e[-+]?\d+)?\s?(%|s|ms|MB|KB|GB|min|h)?"
 _NUMBER = re.compile(rf"{_SIGNED}(\s?\({_SIGNED}.*\)|\s?(to|of|in|±)\s{_SIGNED})?", re.IGNORECASE)
+_LONG = 24  # characters of a cell that want a wide column
 _NOTHING = frozenset({"", "-", "–", "—"})
 
 
@@ -77,7 +78,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(kind=_kind, numeric=numeric_columns, slider=_slider_data, nearest=_nearest)
+    made.filters.update(kind=_kind, columns=column_kinds, slider=_slider_data, nearest=_nearest)
     return made
 
 
@@ -86,10 +87,15 @@ def _kind(block: Block) -> str:
     return type(block).__name__
 
 
-def numeric_columns(table: Table) -> list[bool]:
-    """Which columns hold numbers: they are aligned to the right, with their heads."""
+def column_kinds(table: Table) -> list[str]:
+    """The classes of columns: "n" of numbers, aligned to the right with their head, "long" of sentences, or ""."""
     width = max([len(table.heads), *(len(row) for row in table.rows)], default=0)
-    return [i > 0 and _is_numeric([row[i] for row in table.rows if i < len(row)]) for i in range(width)]
+    columns = [[row[i] for row in table.rows if i < len(row)] for i in range(width)]
+    return ["n" if i > 0 and _is_numeric(cells) else _length_kind(cells) for i, cells in enumerate(columns)]
+
+
+def _length_kind(cells: Sequence[str]) -> str:
+    return "long" if max(map(len, cells), default=0) > _LONG else ""
 
 
 def _is_numeric(cells: Sequence[str]) -> bool:

@@ -106,7 +106,7 @@ def _chart(found: TwoClasses, curve: DecisionCurve) -> Chart:
     low, high = 100 * curve.model.low, 100 * curve.model.high
     top = max(float(100 * curve.model.values.max()), float(100 * curve.everybody.max()), 0.1)
     bottom = -0.25 * top
-    shown = curve.everybody * 100 >= 2 * bottom
+    shown = curve.everybody * 100 >= bottom
     lines = [Line("alarms for nobody", [x[0], x[-1]], [0, 0], "guide")]
     lines.append(
         Line("alarms for everybody", curve.thresholds[shown].tolist(), _cut(curve.everybody[shown], bottom), "third")

@@ -20,6 +20,7 @@ Floats = NDArray[np.float64]
 
 MOST_LINES = 40  # sites with a line each; more are a band
 MOST_POINTS = 60  # of a site's line
+MANY_ROWS = 20_000
 RATES = (0.05, 0.1, 0.2, 0.3, 0.5)
 RECALLS = (0.1, 0.25, 0.5, 0.75, 0.9)
 
@@ -61,7 +62,7 @@ def _compared(found: TwoClasses) -> list[Block]:
     if gap is None or other is None or gap.auroc is None:
         return []
     lines = [
-        f"{other.name}, tuned alike, has an AUROC of {with_interval(other.pooled.auroc, 3)}. "
+        f"{other.name}, {found.compared}, has an AUROC of {with_interval(other.pooled.auroc, 3)}. "
         + verdict(gap.auroc, found.choice.name, other.name, "AUROC")
     ]
     if gap.average_precision is not None:
@@ -84,7 +85,7 @@ def _roc(found: TwoClasses) -> Chart:
     lines += _site_curves(choice)
     if found.other is not None and found.other.curve is not None:
         lines.append(_plain_curve(found.other, "second"))
-    band = None if choice.ranking is None else pooled_band(choice.ranking)
+    band = None if choice.ranking is None else pooled_band(choice.ranking, draws=_draws(choice.ranking))
     if choice.curve is not None and band is not None:
         heights = np.interp(GRID, *choice.curve)
         x, y, low, high = (_starting(a, b) for a, b in ((GRID, 0), (heights, 0), (band.low, 0), (band.high, None)))
@@ -117,6 +118,11 @@ def _roc(found: TwoClasses) -> Chart:
         "the better; the dashed line is guessing. The band holds the curve's height at each single point with 95 %."
         + _sites_note(choice),
     )
+
+
+def _draws(ranking: Ranking) -> int:
+    """Draws for a band: fewer where there are many rows, whose bands are narrow anyway."""
+    return 200 if len(ranking.labels) <= MANY_ROWS else 60
 
 
 def _starting(values: Floats, first: float | None) -> Floats:
@@ -178,7 +184,7 @@ def _site_curves(model: ModelFigures) -> list[Line]:
 
 def _precision_recall(found: TwoClasses) -> Chart | None:
     ranking = found.choice.ranking
-    ours = None if ranking is None else precision_recall(ranking)
+    ours = None if ranking is None else precision_recall(ranking, draws=_draws(ranking))
     if ranking is None or ours is None:
         return None
     base = ours.base_rate

@@ -49,9 +49,13 @@ def without_figure(found: TwoClasses) -> str:
     if not said:
         return ""
     rest = len(single) + len(few) + len(empty)
-    start = "has no AUROC of its own" if rest == 1 else "have no AUROC of their own"
+    start = f"{rest:,} of {many(len(every), 'site')} {'has' if rest == 1 else 'have'} no AUROC of their own"
+    if rest == 1:
+        start = start.replace("their", "its")
+    elif rest == len(every):
+        start = f"None of the {many(rest, 'site')} has an AUROC of its own"
     return (
-        f"{rest:,} of {many(len(every), 'site')} {start}: {', '.join(said)}. From so few rows a good ranking cannot "
+        f"{start}: {', '.join(said)}. From so few rows a good ranking cannot "
         "be told from luck; the rows count in the figures of all sites together."
     )
 

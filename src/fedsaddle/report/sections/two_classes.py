@@ -46,6 +46,7 @@ class TwoClasses:
     test: HeldOut | None = None
     threshold: float | None = None
     threshold_reason: str = ""
+    compared: str = "tuned alike"  # how FedAvg was trained
     kept: dict[str, Any] = field(default_factory=dict)  # what several sections need, by name
 
     @property
@@ -134,7 +135,7 @@ def _from_predictions(run: StoredRun) -> TwoClasses | None:
         if fits:
             models[FEDAVG], gap = stored.models[FEDAVG], stored.difference
     threshold, reason = _threshold(run)
-    return TwoClasses(models, gap, outcome_of(run), "test", test, threshold, reason)
+    return TwoClasses(models, gap, outcome_of(run), "test", test, threshold, reason, _compared(run))
 
 
 def _with_all_sites(test: HeldOut, names: list[str]) -> HeldOut:
@@ -155,9 +156,8 @@ def _stored(run: StoredRun) -> TwoClasses | None:
         if other is not None:
             models[FEDAVG] = _model(FEDAVG, found[other])
         gap = run.roc.get("difference")
-        return TwoClasses(
-            models, None if gap is None else _difference(gap), outcome_of(run), str(run.roc.get("part", "test"))
-        )
+        gap, part = None if gap is None else _difference(gap), str(run.roc.get("part", "test"))
+        return TwoClasses(models, gap, outcome_of(run), part, compared=_compared(run))
     except (*DAMAGED, StopIteration):
         return None
 
@@ -191,6 +191,10 @@ def _interval(found: Any) -> Interval | None:
     if not np.isfinite([figure.value, figure.low, figure.high]).all():
         raise ValueError("no figure")
     return figure
+
+
+def _compared(run: StoredRun) -> str:
+    return "tuned alike" if run.is_search else "with the same model, rounds and batches"
 
 
 def _names(run: StoredRun) -> dict[str, str]:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from fedsaddle.report.page.markup import compact, tag
 
-_FAR = 20.0  # places beyond this many widths of the axis are as good as infinite
+_FAR = 1000.0  # places beyond this many widths of the axis are as good as infinite
 _DECADES = 3.0  # what a log axis shows if it is said to begin at or below 0
 
 
@@ -105,9 +105,12 @@ def share(place: float) -> str:
 def scale(axis: Axis, most: int = 5) -> Markup:
     """Ticks and their text in a row of their own, above rows of marks."""
     ticks = axis.ticks(most)
-    texts = enumerate(zip(ticks, axis.tick_texts(ticks), strict=True))
+    texts = axis.tick_texts(ticks)
+    ends = max(map(len, texts), default=0) > 4  # where there is little room for so long texts, the ends alone are shown
+    every = max(len(texts) - 1, 1) if ends else 2
     marks = (
-        tag("text", text, x=share(axis.place(tick)), y=12, class_="odd" if i % 2 else None) for i, (tick, text) in texts
+        tag("text", text, x=share(axis.place(tick)), y=12, class_="odd" if i % every else None)
+        for i, (tick, text) in enumerate(zip(ticks, texts, strict=True))
     )
     return tag("svg", *marks, class_="scale", aria_hidden="true")
 

@@ -3,8 +3,8 @@
 const tip = document.querySelector(".tip");
 const live = document.querySelector("[aria-live]:not(.words)");
 
-/** Show lines of text beside a place on the screen; pairs are a name and its value. */
-function showTip(title, pairs, x, y, say) {
+/** Show lines of text on the screen, right of x and below `below` or, without room, above `above`; pairs are a name and its value. */
+function showTip(title, pairs, x, [above, below], say) {
   const head = document.createElement("b");
   head.textContent = title;
   tip.replaceChildren(head, ...pairs.map((pair) => {
@@ -20,7 +20,7 @@ function showTip(title, pairs, x, y, say) {
   const width = document.documentElement.clientWidth;
   const box = tip.getBoundingClientRect();
   const left = x + 16 + box.width > width ? x - box.width - 16 : x + 16;
-  const top = y + 16 + box.height > window.innerHeight ? y - box.height - 12 : y + 16;
+  const top = below + 12 + box.height > window.innerHeight ? above - box.height - 12 : below + 12;
   tip.style.left = `${Math.max(Math.min(left, width - box.width - 6), 6) + window.scrollX}px`;
   tip.style.top = `${Math.max(top, 6) + window.scrollY}px`;
   if (say) live.textContent = [title, ...pairs.map((pair) => pair.filter(Boolean).join(": "))].join("; ");
@@ -88,7 +88,8 @@ function lines(drawing, chart) {
     main.forEach(add);
     hair.style.left = `${place / SIDE * 100}%`;
     hair.hidden = false;
-    showTip(`${x.label}: ${textOf(x, place / SIDE)}`, pairs, px ?? box.left + box.width * place / SIDE, py ?? box.top + 8, say);
+    showTip(`${x.label}: ${textOf(x, place / SIDE, true)}`, pairs, px ?? box.left + box.width * place / SIDE,
+      py === null ? [box.top + box.height, box.top] : [py, py], say);
   };
   const under = (event, box) => {
     const px = (event.clientX - box.left) / box.width * SIDE;
@@ -147,7 +148,7 @@ function rows(drawing, chart) {
     const spans = [...row.querySelectorAll(".said span")];
     const said = (spans.length ? spans : [row.querySelector(".said")]).map((span, i) => [models[i] || label, span.textContent]);
     showTip(row.querySelector("th").textContent, [...counts.filter((pair) => pair[1]), ...said],
-      px ?? box.left + box.width / 2, py ?? box.bottom - 10, say);
+      px ?? box.left + box.width / 2, py === null ? [box.top, box.bottom - 8] : [py, py], say);
   };
   walk(drawing, {
     at: (event) => event.target.closest("tbody tr"),
@@ -180,7 +181,7 @@ function cells(drawing, chart) {
       const row = cell.closest("tr");
       const share = cell.textContent === "–" ? "no value" : `${cell.textContent} %`;
       showTip(row.querySelector("th").textContent, [[heads[[...row.querySelectorAll("td")].indexOf(cell)], share]],
-        px ?? box.right, py ?? box.bottom - 10, say);
+        px ?? box.right, py === null ? [box.top, box.bottom - 8] : [py, py], say);
     },
     hide: () => markHere(chart, null),
   });

@@ -3,6 +3,7 @@
 
 const SIDE = 1000; // of the box in which lines are drawn
 const NEAR = 0.011; // places have two decimals
+const FAR = 999 * SIDE; // beyond this, a place is not where its value is
 
 /** The value at a place from 0 to 1. */
 function valueAt(axis, place) {
@@ -10,9 +11,9 @@ function valueAt(axis, place) {
   return axis.low * Math.pow(axis.high / axis.low, place);
 }
 
-/** A value as text, as precise as a drawing is. */
-function textOf(axis, place) {
-  if (place < -19.9 || place > 20.9) return "off the chart";
+/** A value as text, as precise as a drawing is; `short` leaves out the decimals of a whole number, such as of rounds. */
+function textOf(axis, place, short = false) {
+  if (Math.abs(place) * SIDE > FAR) return "off the chart";
   let value = valueAt(axis, place);
   let width = axis.high - axis.low;
   if (axis.pc) { value *= 100; width *= 100; }
@@ -20,7 +21,7 @@ function textOf(axis, place) {
     ? Math.min(Math.max(2 - Math.floor(Math.log10(Math.abs(value))), 0), 12)
     : Math.min(Math.max(3 - Math.floor(Math.log10(width) + 0.7), 0), 9);
   const whole = Math.round(value);
-  const near = Math.abs(value - whole) < 2e-5 * width; // a whole number of rounds is shown as one
+  const near = short && Math.abs(value - whole) < (axis.log ? 1e-4 * Math.abs(value) : 2e-5 * width);
   const said = value.toLocaleString("en", {
     minimumFractionDigits: near && decimals < 3 ? 0 : decimals, maximumFractionDigits: decimals,
   }).replace(/^-(0(\.0*)?)$/, "$1").replace("-", "−");
@@ -55,7 +56,7 @@ function between(run, x, column) {
   }
   for (let i = 1; i < run.length; i++) {
     const [a, b] = [run[i - 1], run[i]];
-    if ((a[0] - x) * (b[0] - x) < 0) {
+    if ((a[0] - x) * (b[0] - x) < 0 && Math.abs(a[column]) < FAR && Math.abs(b[column]) < FAR) {
       const t = (x - a[0]) / (b[0] - a[0]);
       return { y: a[column] + t * (b[column] - a[column]), exact: false };
     }
