@@ -107,7 +107,8 @@ class Simulation:
         if self.rankings:
             screen.print(roc.table(self.rankings, self._part))
         screen.print(f"written to {visible(self.folder.path)}", highlight=False, markup=False, soft_wrap=True)
-        print_report(self.folder.path, screen, self.errors)
+        given = self.config.data.options().get("path")
+        print_report(self.folder.path, screen, self.errors, Path(given) if isinstance(given, str) else None)
         if result.summary["stopped"] == "interrupted" or self.baseline_interrupted:
             text = f"interrupted after round {result.summary['rounds']}; continue with --resume"
             self.errors.print(text, highlight=False)

@@ -36,7 +36,6 @@ from fedsaddle.report.tables import choice_table, console
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.interruption import Interruption
 from fedsaddle.runs.lock import only_writer
-from fedsaddle.runs.provenance import write_provenance
 from fedsaddle.shown import visible
 from fedsaddle.stored import read_object
 from fedsaddle.trials.aims import Rows, aim_of, worst_site
@@ -216,9 +215,8 @@ class Finished:
             self.folder.baseline.begin(_history(self.choice.fedavg))
         self._draw(history)
         self.folder.write_summary(summary)
-        write_provenance(out, self.table.table)
         self._print(summary)
-        print_report(out, console(), Console(stderr=True))
+        print_report(out, console(), Console(stderr=True), self.table.table)
         return 0
 
     def _summary(self, scores: dict[str, Floats]) -> Record:

@@ -11,6 +11,7 @@ from fedsaddle.data.describe import describe
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.metrics.by_class import class_counts
 from fedsaddle.runs.folder import Record, RunFolder
+from fedsaddle.runs.provenance import write_provenance
 from fedsaddle.runs.result import Result
 
 
@@ -43,7 +44,8 @@ def write_split(folder: RunFolder, data: object) -> None:
 
 
 def write_report(folder: RunFolder, warn: Callable[[str], None]) -> None:
-    """Write report.html; one that cannot be made is a warning."""
+    """Write with what the run was made, and report.html; one that cannot be made is a warning."""
     from fedsaddle.report.run_report import report_or_warning
 
+    write_provenance(folder.path)
     report_or_warning(folder.path, warn)
