@@ -30,7 +30,7 @@ def with_weights(folder, weights, features=FEATURES):
 
 def test_weights_become_log_odds_by_the_slope_of_the_probabilities(tmp_path):
     effects = linear_effects(with_weights(tmp_path, [0.5, -0.25, 0.1, -0.1]))
-    assert [e.log_odds for e in effects] == pytest.approx([1.0, -0.5, 0.2, -0.2])  # the slope is 2
+    assert [e.change for e in effects] == pytest.approx([1.0, -0.5, 0.2, -0.2])  # the slope is 2
     assert effects[0].name == "age, per 10"
 
 

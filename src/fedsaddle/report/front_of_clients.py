@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from fedsaddle.metrics.target import main_part_name, pooled_part
-from fedsaddle.report.front_page import Front, answered, interval_text
+from fedsaddle.report.front_page import Front, answered, for_whom_it_is_worst
 from fedsaddle.report.page.parts import Figure
 from fedsaddle.report.sections.clients import clients_of, worst_first
+from fedsaddle.report.sections.two_classes import two_classes
+from fedsaddle.report.sections.worst import headline
 from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.report.words import with_interval
 from fedsaddle.shown import visible
 
 PARTS = {"test": "test rows", "validation": "validation rows", "train": "training rows"}
@@ -17,13 +20,22 @@ FEW_ROWS = 30  # of the worst client: below, its figure is uncertain
 
 def front_of_clients(run: StoredRun) -> Front:
     """The front page of any run with an evaluation."""
+    ranks = _ranks_only(run)  # then the value of the objective says nothing to a reader
+    good = (_ranked(run), "" if ranks else _how_good(run), _measures(run))
+    worst = (for_whom_it_is_worst(run), "" if ranks else _worst(run))
     answers = {
         "What was run": _asked(run),
-        "How good it is": " ".join(filter(None, (_how_good(run), _ranked(run), _measures(run)))),
-        "For whom it is worst": _worst(run),
+        "How good it is": " ".join(filter(None, good)),
+        "For whom it is worst": " ".join(filter(None, worst)),
         "How it ended": _ended(run),
     }
-    return Front(answered(answers), _figures(run), _cautions(run))
+    return Front(answered(answers), headline(run) or _figures(run), _cautions(run, ranks))
+
+
+def _ranks_only(run: StoredRun) -> bool:
+    """Whether the run is about the order of rows: it has an AUROC, and no measure of clients but its objective."""
+    found = measured(run)
+    return found is not None and found[1] == "loss" and bool(_ranked(run))
 
 
 def _asked(run: StoredRun) -> str:
@@ -98,13 +110,13 @@ def _worst(run: StoredRun) -> str:
 
 def _ranked(run: StoredRun) -> str:
     """The AUROC of a run of two classes."""
-    models = [entry for entry in run.summary.get("roc", {}).values() if isinstance(entry, dict) and "auroc" in entry]
-    text = interval_text(models[0].get("auroc")) if models else ""
-    if text:
-        gap = run.summary["roc"].get("difference") or {}
-        other = interval_text(gap.get("auroc"), sign=True)
-        beside = f" Against FedAvg on the same rows the difference is {other}." if other else ""
-        return f"Over all rows, the AUROC is {text}.{beside}"
+    found = two_classes(run)
+    if found is not None and found.choice.pooled.auroc is not None:
+        text = f"Over all rows, the AUROC is {with_interval(found.choice.pooled.auroc, 3)}."
+        gap = None if found.difference is None else found.difference.auroc
+        if gap is None:
+            return text
+        return f"{text} Against FedAvg on the same rows the difference is {with_interval(gap, 3, sign=True)}."
     pooled = _pooled(run)
     if "auroc" not in pooled:
         return ""
@@ -145,11 +157,11 @@ def _figures(run: StoredRun) -> list[Figure]:
     ]
 
 
-def _cautions(run: StoredRun) -> list[str]:
+def _cautions(run: StoredRun, ranks: bool) -> list[str]:
     found, measured_on = [], measured(run)
     if measured_on is not None and measured_on[0] == "train":
         found.append("The figures are of rows that the model was trained on: on new rows it will do worse.")
-    worst = worst_client(run)
+    worst = None if ranks else worst_client(run)
     if worst is not None and worst[2] is not None and worst[2] < FEW_ROWS:
         found.append(
             f"The worst client, {visible(worst[0])}, has {worst[2]} rows: the lowest figure of many small clients is "

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fedsaddle.csv_cells import plain_cell
 from fedsaddle.errors import MissingData
+from fedsaddle.report.older_runs import current_feature, current_roc
 from fedsaddle.report.predictions import HEADS, PREDICTIONS, Predictions, codes_of, read_predictions
 from fedsaddle.shown import visible
 from fedsaddle.stored import Record, read_object, read_records
@@ -128,7 +129,7 @@ def read_run(folder: Path) -> StoredRun:
         history=history,
         config=found.read("config.json"),
         split=found.read("split.json"),
-        roc=found.read("roc.json"),
+        roc=current_roc(found.read("roc.json")),
         search=found.read("search.json"),
         provenance=found.read("provenance.json"),
         features=found.features(),
@@ -169,7 +170,7 @@ class _Reader:
             return []
         try:
             found: Any = json.loads(path.read_text(encoding="utf-8"))
-            return [dict(feature) for feature in found]
+            return [current_feature(dict(feature)) for feature in found]
         except (ValueError, TypeError, OSError, RecursionError):
             self.damage.append("features.json cannot be read")
             return []

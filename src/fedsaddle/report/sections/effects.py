@@ -22,20 +22,25 @@ MOST_BARS = 30
 MOST_SITES = 40
 MOST_CURVES = 6
 STYLES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+ODDS, SCORE = "log odds", "score"
+UNITS = {
+    ODDS: "Log odds: +0.7 doubles the odds of the outcome, −0.7 halves them.",
+    SCORE: "The score ranks rows; it is no probability, so that only signs and relative sizes mean something.",
+}
 NOTE = (
-    "Log odds: +0.7 doubles the odds of the outcome, −0.7 halves them. A number column is shown for one standard "
-    "deviation more of it, a category against rows that are none of those listed. All other columns are held fixed, so "
-    "that two columns that say nearly the same share their effect. In training the weights were pulled towards 0. They "
-    "describe what the model does; they are no causes, and they have no intervals."
+    " A number column is shown for one standard deviation more of it, a category against rows that are none of those "
+    "listed. All other columns are held fixed, so that two columns that say nearly the same share their effect. In "
+    "training the weights were pulled towards 0. They describe what the model does; they are no causes, and they have "
+    "no intervals."
 )
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What one feature adds to the log odds."""
+    """What one feature adds to the log odds, or to the score."""
 
     feature: Encoded
-    log_odds: float
+    change: float
 
     @property
     def name(self) -> str:
@@ -48,22 +53,29 @@ class Effect:
 
 
 def effects_section(run: StoredRun) -> Section | None:
-    """Weights of a linear model of a table, as changes of the log odds."""
-    read = linear_effects(run)
+    """Weights of a linear model of a table, as changes of the log odds, or of a score that is no probability."""
+    read, unit = linear_effects(run), unit_of(run)
     if not read:
         return None
     hinged = {e.feature.column for e in read if e.feature.kind == "hinge"}
     plain = [e for e in read if e.feature.kind != "site" and e.feature.column not in hinged]
-    plain.sort(key=lambda e: -abs(e.log_odds))
+    plain.sort(key=lambda e: -abs(e.change))
     blocks: list[Block] = []
     if plain:
-        blocks.append(_bars_of_columns(plain))
+        blocks.append(_bars_of_columns(plain, unit))
     if hinged:
-        blocks.append(_curves(read, hinged))
+        blocks.append(_curves(read, hinged, unit))
     sites = [e for e in read if e.feature.kind == "site"]
     if sites:
-        blocks.append(_intercepts(sites))
+        blocks.append(_intercepts(sites, unit))
     return Section("effects", "What the model looks at", blocks)
+
+
+def unit_of(run: StoredRun) -> str:
+    """What the weights add to: log odds where scores were fitted to probabilities or trained as such, else a score."""
+    fitted = "slope" in (run.summary.get("probabilities") or {})
+    trained = run.setting("problem", "loss") in ("logistic", "cross-entropy") and not run.is_search
+    return ODDS if fitted or trained else SCORE
 
 
 def linear_effects(run: StoredRun) -> list[Effect]:
@@ -83,25 +95,25 @@ def linear_effects(run: StoredRun) -> list[Effect]:
     return [Effect(f, slope * float(w)) for f, w in zip(features, weights[0][0], strict=True)]
 
 
-def _bars_of_columns(plain: Sequence[Effect]) -> Chart:
+def _bars_of_columns(plain: Sequence[Effect], unit: str) -> Chart:
     shown, rest = plain[:MOST_BARS], len(plain) - MOST_BARS
-    strongest = ", ".join(f"{e.name} ({decimal(e.log_odds, sign=True)})" for e in shown[:3])
+    strongest = ", ".join(f"{e.name} ({decimal(e.change, sign=True)})" for e in shown[:3])
     more = f" The {MOST_BARS} strongest of {len(plain)} are drawn; the table has all." if rest > 0 else ""
     return Chart(
-        title="Columns: change of the log odds",
-        svg=bars([_bar(e.name, e.log_odds) for e in shown], _axis([e.log_odds for e in shown]), key="effects"),
+        title=f"Columns: change of the {unit}",
+        svg=bars([_bar(e.name, e.change) for e in shown], _axis([e.change for e in shown], unit), key="effects"),
         description=f"Bars of {len(shown)} weights. The strongest: {strongest}.",
-        table=Table(("column", "log odds", "odds ratio"), [_cells(e) for e in plain]),
-        note=NOTE + more,
+        table=_table("column", [(e.name, e.change) for e in plain], unit),
+        note=UNITS[unit] + NOTE + more,
     )
 
 
-def _intercepts(sites: Sequence[Effect]) -> Chart:
-    ordered = sorted(sites, key=lambda e: -e.log_odds)
-    middle = float(np.median([e.log_odds for e in ordered]))
+def _intercepts(sites: Sequence[Effect], unit: str) -> Chart:
+    ordered = sorted(sites, key=lambda e: -e.change)
+    middle = float(np.median([e.change for e in ordered]))
     few = len(ordered) > MOST_SITES
     shown = ordered if not few else [*ordered[: MOST_SITES // 2], *ordered[-MOST_SITES // 2 :]]
-    rows = [(visible(e.feature.category), *_cells(e)[1:]) for e in ordered]
+    rows = [(visible(e.feature.category), decimal(e.change, 3, sign=True)) for e in ordered]
     most, least = rows[0], rows[-1]
     text = (
         f"Intercepts of {len(ordered)} sites, from {most[1]} at {most[0]} to {least[1]} at {least[0]}, "
@@ -113,19 +125,19 @@ def _intercepts(sites: Sequence[Effect]) -> Chart:
     return Chart(
         title="Sites: what is added at each, whatever the row says",
         svg=bars(
-            [_bar(visible(e.feature.category), e.log_odds) for e in shown],
-            _axis([e.log_odds for e in shown]),
+            [_bar(visible(e.feature.category), e.change) for e in shown],
+            _axis([e.change for e in shown], unit),
             key="intercepts",
         ),
         description=text,
-        table=Table(("site", "log odds", "odds ratio"), rows),
+        table=_table("site", [(visible(e.feature.category), e.change) for e in ordered], unit),
         note="A site's own intercept holds what its columns do not tell: other patients, treatment or coding. "
         "The fewer rows a site has, the more it is pulled towards 0. A new site gets the mean of all, weighed by rows."
         + drawn,
     )
 
 
-def _curves(read: Sequence[Effect], hinged: set[str]) -> Chart:
+def _curves(read: Sequence[Effect], hinged: set[str], unit: str) -> Chart:
     """Columns whose effect bends: the sum of their line and hinges over two standard deviations each way."""
     z = np.linspace(-2, 2, 41)
     found = []
@@ -133,7 +145,7 @@ def _curves(read: Sequence[Effect], hinged: set[str]) -> Chart:
         y = np.zeros_like(z)
         for e in read:
             if e.feature.column == column and e.feature.kind in ("number", "hinge"):
-                y = y + e.log_odds * (z if e.feature.kind == "number" else np.maximum(z - e.feature.knot, 0))
+                y = y + e.change * (z if e.feature.kind == "number" else np.maximum(z - e.feature.knot, 0))
         found.append((visible(column), y - float(np.interp(0, z, y))))
     found.sort(key=lambda pair: -float(np.ptp(pair[1])))
     shown = found[:MOST_CURVES]
@@ -146,12 +158,12 @@ def _curves(read: Sequence[Effect], hinged: set[str]) -> Chart:
         svg=line_chart(
             lines,
             Axis("standard deviations from the mean of the column", -2, 2),
-            Axis("change of the log odds", *_room(low, high)),
+            Axis(f"change of the {unit}", *_room(low, high)),
             key="bends",
         ),
         description=f"Curves of {len(shown)} of {len(found)} columns; the widest range has {shown[0][0]}.",
         table=Table(("column", "−2 SD", "−1 SD", "mean", "+1 SD", "+2 SD"), rows),
-        note="Each curve is 0 at the mean of its column. " + NOTE,
+        note="Each curve is 0 at the mean of its column. " + UNITS[unit] + NOTE,
     )
 
 
@@ -159,12 +171,13 @@ def _bar(name: str, value: float) -> Bar:
     return Bar(name, value, decimal(value, sign=True), "first" if value >= 0 else "second")
 
 
-def _cells(e: Effect) -> tuple[str, str, str]:
-    return e.name, decimal(e.log_odds, 3, sign=True), f"{np.exp(e.log_odds):.2f}"
+def _table(what: str, changes: Sequence[tuple[str, float]], unit: str) -> Table:
+    rows = [(name, decimal(change, 3, sign=True), f"{np.exp(change):.2f}") for name, change in changes]
+    return Table((what, unit, "odds ratio"), rows) if unit == ODDS else Table((what, unit), [row[:2] for row in rows])
 
 
-def _axis(values: Sequence[float]) -> Axis:
-    return Axis("change of the log odds", *_room(min(0.0, *values, 0.0), max(0.0, *values, 0.0)))
+def _axis(values: Sequence[float], unit: str) -> Axis:
+    return Axis(f"change of the {unit}", *_room(min(0.0, *values, 0.0), max(0.0, *values, 0.0)))
 
 
 def _room(low: float, high: float) -> tuple[float, float]:
