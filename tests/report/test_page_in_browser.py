@@ -224,7 +224,7 @@ def test_the_slider_computes_the_figures(show):
         assert dict(shown) == wanted
         assert page.locator(".slider .at").inner_text() == f"{100 * data.thresholds[i]:.1f} %"
         words = page.locator(".slider .words").inner_text()
-        assert f"Of 100 people with the outcome, {100 * tp / data.positives:.0f} are found" in words
+        assert f"Of 100 rows with the outcome, {100 * tp / data.positives:.0f} are found" in words
 
     chosen = min(range(120), key=lambda i: abs(data.thresholds[i] - data.chosen))
     check(chosen)

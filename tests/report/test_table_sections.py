@@ -72,9 +72,18 @@ def test_missing_cells_of_runs_that_do_not_know():
 
 def test_trials_show_the_gain_with_two_standard_errors():
     text, chart = trials_section(search()).blocks
-    assert "1 way to train in 1 trial," in text.words
-    assert "-0.0100" in chart.description
+    assert text.words.startswith("1 way to train was tried,")
+    assert "−0.0100" in chart.description
     assert trials_section(digits()) is None
+
+
+def test_what_the_budget_had_no_time_for_was_not_tried():
+    late = {"candidate": "CODASCA", "rounds": "0", "note": "not run: budget"}
+    run = search()
+    run = dataclasses.replace(run, trials=[*run.trials, late])
+    text = trials_section(run).blocks[0].words
+    assert text.startswith("1 way to train was tried,")
+    assert "Not tried, for want of time: CODASCA." in text
 
 
 def test_the_command_is_the_one_that_was_given_or_follows_from_the_search():

@@ -11,6 +11,7 @@ from fedsaddle.metrics.ranking import FEW
 from fedsaddle.report.page.parts import Figure, Text
 from fedsaddle.report.sections.decisions import chosen_figures
 from fedsaddle.report.sections.missing import read_missing
+from fedsaddle.report.sections.trials import reason_in_words, ways_tried
 from fedsaddle.report.sections.two_classes import two_classes
 from fedsaddle.report.sections.worst import gap_in_words, worst_group, worst_site, worst_site_in_words
 from fedsaddle.report.stored_run import StoredRun
@@ -21,8 +22,8 @@ FEW_POSITIVES = 30  # test rows: below, every figure is uncertain
 WIDE = 0.15  # of an interval of the AUROC
 MUCH_MISSING = 0.3  # of a column
 AIMS = {
-    "auroc": "the AUROC: how often a positive row is ranked above a negative one",
-    "average-precision": "the average precision: how pure the top of the ranking is",
+    "auroc": "the AUROC, which says how often a positive row is ranked above a negative one",
+    "average-precision": "the average precision, which says how pure the top of the ranking is",
     "partial-auroc": "the AUROC where at most 30 of 100 negatives are called positive",
     "worst-site": "the log loss of the site where it is largest",
     "accuracy": "the share of rows that are called right",
@@ -85,14 +86,14 @@ def _asked(run: StoredRun) -> str:
     aim = AIMS.get(str(run.summary.get("aim")), visible(run.summary.get("aim", "")))
     return (
         f"The question was which rows have {outcome}, learnt from {total:,} rows{where} of which {positives:,} have it "
-        f"({100 * positives / max(total, 1):.1f} of 100). What counted: {aim}."
+        f"({100 * positives / max(total, 1):.1f} of 100). What counted is {aim}."
     )
 
 
 def _chosen(run: StoredRun) -> str:
-    tried = len(dict.fromkeys(trial.get("candidate") for trial in run.trials))
+    tried = len(ways_tried(run))
     among = f" among {tried} ways to train" if tried else ""
-    return f"Chosen{among}: {visible(run.summary['choice'])}. Why: {visible(run.summary.get('reason', ''))}."
+    return f"Chosen{among}: {visible(run.summary['choice'])}{reason_in_words(run)}."
 
 
 def _how_good(run: StoredRun) -> str:
@@ -162,7 +163,7 @@ def for_whom_it_is_worst(run: StoredRun) -> str:
     if group is not None:
         words.append(
             f"Of the groups, {visible(group.name)} has the lowest AUROC: {with_interval(group.found.auroc, 3)}. "
-            + gap_in_words(group.found, "group")
+            + gap_in_words(group.found, "group", group.looks)
         )
     elif found.test is not None and found.test.groups:
         words.append(f"Fewer than two groups have {FEW} test rows of each class, so that none can be called the worst.")
@@ -174,7 +175,7 @@ def _figures(run: StoredRun) -> list[Figure]:
     names = {
         "auroc": "AUROC, all rows",
         "within_site_auroc": "AUROC within sites",
-        "average_precision": "average precision",
+        "average_precision": "Average precision",
     }
     found = []
     for key, name in names.items():
@@ -187,7 +188,13 @@ def _figures(run: StoredRun) -> list[Figure]:
     if isinstance(brier, float):
         rows = run.summary.get("rows", {}).get("test", {})
         share = rows.get("positives", 0) / max(rows.get("rows", 0), 1)
-        found.append(Figure("Brier score", f"{brier:.3f}", f"the base rate for everybody: {share * (1 - share):.3f}"))
+        found.append(
+            Figure(
+                "Brier score",
+                f"{brier:.3f}",
+                f"lower is better; the base rate for everybody has {share * (1 - share):.3f}",
+            )
+        )
     return found
 
 
@@ -207,9 +214,10 @@ def cautions_of_search(run: StoredRun) -> list[str]:
     roc = summary.get("roc", {})
     unranked, sites = roc.get("single_class_clients", 0) + roc.get("few_clients", 0), _sites(run)
     if unranked and sites:
+        have = ("has", "its own", "there") if unranked == 1 else ("have", "their own", "at each of them")
         found.append(
-            f"{unranked} of {sites} sites have too few test rows of a class for a figure of their own: nothing is "
-            "known of how good the model is for each of them."
+            f"{unranked} of {sites} sites {have[0]} too few test rows of a class for a figure of {have[1]}: how good "
+            f"the model is {have[2]} is not known."
         )
     much = [c for c, entry in read_missing(run).items() if entry["share"] >= MUCH_MISSING]
     if much:

@@ -56,7 +56,7 @@ def _at_chosen(found: TwoClasses, curve: DecisionCurve) -> str:
     ours, over = curve.model.of(0), curve.over_all.of(0)
     assert ours is not None
     assert over is not None
-    worth = f": as good as {decimal(100 * ours.value, 1)} rows with {found.outcome} found and no false alarm"
+    worth = f": as good as finding {decimal(100 * ours.value, 1)} rows with {found.outcome} without a false alarm"
     worth = worth if ours.value > 0 else ""
     text = (
         f"At the run's threshold of {percent(t, 1)} the net benefit for 100 rows is {_per_100(ours)}{worth}. "
@@ -199,7 +199,13 @@ def _chosen_in_words(found: TwoClasses, at: AtThreshold) -> str:
         parts.append("there is no alarm at all;")
     if at.negative_predictive_value is not None:
         parts.append(f"of 100 rows without an alarm, {_of_100(at.negative_predictive_value)} are rightly so;")
-    return " ".join(parts).removesuffix(";") + "."
+    text = " ".join(parts).removesuffix(";") + "."
+    if "F1" in why:
+        text += (
+            " F1 balances what is found against false alarms (it is the harmonic mean of sensitivity and PPV) and "
+            "knows nothing of what either costs: your own threshold may be another one."
+        )
+    return text
 
 
 def _of_100(figure: Interval) -> str:

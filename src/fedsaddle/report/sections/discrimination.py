@@ -115,8 +115,8 @@ def _roc(found: TwoClasses) -> Chart:
         "found.",
         Table(heads, rows, "Share that is found, by the share of false alarms"),
         "Each point is a threshold: going right costs more false alarms, going up finds more. The higher the curve, "
-        "the better; the dashed line is guessing. The band holds the curve's height at each single point with 95 %."
-        + _sites_note(choice),
+        "the better; the dashed line is guessing. The band is the 95 % interval of the curve's height at each "
+        "single point." + _sites_note(choice),
     )
 
 
@@ -214,7 +214,7 @@ def _precision_recall(found: TwoClasses) -> Chart | None:
         f"{found.outcome} are found, {rows[2][1]} % of the alarms are right.",
         Table(["found", *(f"right alarms of {name}, %" for name in curves)], rows, "Right alarms, by the share found"),
         f"Each point is a threshold: to find more, one has to accept more false alarms. Without a model "
-        f"{percent(base)} of the alarms would be right (dashed). With few rows at the left the band is wide.",
+        f"{percent(base)} of the alarms would be right (dashed). At the left, where alarms are few, the band is wide.",
     )
 
 

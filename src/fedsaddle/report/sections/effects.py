@@ -25,8 +25,8 @@ STYLES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "ei
 NOTE = (
     "Log odds: +0.7 doubles the odds of the outcome, −0.7 halves them. A number column is shown for one standard "
     "deviation more of it, a category against rows that are none of those listed. All other columns are held fixed, so "
-    "that two columns that say nearly the same share their effect. The weights were drawn towards 0. They describe "
-    "what the model does; they are no causes, and they have no intervals."
+    "that two columns that say nearly the same share their effect. In training the weights were pulled towards 0. They "
+    "describe what the model does; they are no causes, and they have no intervals."
 )
 
 
@@ -120,7 +120,7 @@ def _intercepts(sites: Sequence[Effect]) -> Chart:
         description=text,
         table=Table(("site", "log odds", "odds ratio"), rows),
         note="A site's own intercept holds what its columns do not tell: other patients, treatment or coding. "
-        "It is drawn towards 0 the more, the fewer rows a site has. A new site gets the mean of all, weighed by rows."
+        "The fewer rows a site has, the more it is pulled towards 0. A new site gets the mean of all, weighed by rows."
         + drawn,
     )
 

@@ -37,10 +37,11 @@ def groups(run: StoredRun) -> Section | None:
 def _about(found: TwoClasses, columns: dict[str, Subgroups]) -> str:
     at = "" if found.threshold is None else f" at the run's threshold of {percent(found.threshold, 1)}"
     text = (
-        f"Figures of the groups by {', '.join(map(visible, columns))}{at}. A group with fewer than {FEW} rows that a "
-        f"figure is about has none, and groups with fewer than {FEW} rows of a class are not compared. Gaps are those "
-        "of the largest and the smallest figure; their intervals allow for having picked these two after looking at "
-        "all. A gap that the rows do not show may still be there: small groups hide it."
+        f"Figures of the groups by {' and by '.join(map(visible, columns))}{at}. A figure that fewer than {FEW} rows "
+        f"of a group would decide is left out, and groups with fewer than {FEW} rows of a class are not compared. A "
+        "gap is the largest figure minus the smallest; its interval allows for having picked these two after looking "
+        "at all. A gap that the rows do not show may still be there: small groups hide it. Alarms differ between "
+        "groups also where the outcome does, which is no fault of the model."
     )
     ranked = sum(group.auroc is not None for own in columns.values() for group in own.groups)
     if len(columns) > 1 and ranked > 5:
@@ -78,7 +79,7 @@ def _gap(what: str, gap: Interval, own: Subgroups, name: str) -> str:
         f"{what[0].upper()}{what[1:]}: from {low[0]} ({low[1]}) to {high[0]} ({high[1]}), a gap of "
         f"{of_100(gap.value)} points (95 % interval {of_100(gap.low)} to {of_100(gap.high)})"
     )
-    return f"{start}: more than chance." if gap.low > 0 else f"{start}: these rows do not show a gap."
+    return f"{start}: more than chance explains." if gap.low > 0 else f"{start}: these rows do not show a gap."
 
 
 def _chart(found: TwoClasses, column: str, own: Subgroups, key: str) -> Chart:

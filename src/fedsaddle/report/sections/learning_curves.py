@@ -68,7 +68,7 @@ def _about(run: StoredRun) -> str:
     if stopped in reasons:
         words.append(reasons[str(stopped)])
     if kept is not None:
-        words.append(f"The model of round {kept:,} was kept; a grey line marks it.")
+        words.append(f"The model of round {kept:,} was kept{'; a grey line marks it' if kept != last else ''}.")
     if run.baseline and run.name != BASELINE:
         words.append("FedAvg, trained on the same rows, stands beside it.")
     return " ".join(words)
@@ -110,7 +110,9 @@ def _pooled(run: StoredRun, measure: str) -> Chart | None:
         line_chart([*lines, *kept], x, y, key=f"curve-{measure}"),
         words,
         _table(run.name, ours, theirs, cased(measure)),
-        note=f"Measured on {where}." if measure in RANKING else "",
+        note=f"Measured on {where}. The axis shows only the range that occurs, so small differences look large."
+        if measure in RANKING
+        else "",
     )
 
 

@@ -37,6 +37,11 @@ WORDS = {  # of the fields of replies
     "any2": "whether the client has rows of the other class",
 }
 
+MARKS = (
+    "These marks say what the method uses; they do not encrypt. Whoever runs the server could look at a single reply "
+    "before it is added up, and a mean over one client is that client's value."
+)
+
 
 @guarded
 def left_sites(run: StoredRun) -> Section | None:
@@ -47,10 +52,11 @@ def left_sites(run: StoredRun) -> Section | None:
     fields = {visible(k): str(v) for k, v in (ledger.get("fields") or {}).items()}
     blocks: list[Block] = [Text(_first(run, "pooled" in fields.values()))]
     if fields:
-        rows = [[name, _meaning(name), SEEN.get(seen, seen)] for name, seen in fields.items()]
+        about = {name: (_meaning(name), SEEN.get(seen, seen)) for name, seen in fields.items()}
+        rows = [[name, *(_in_terms(run, text) for text in both)] for name, both in about.items()]
         blocks.append(Table(["reply", "what it is", "who sees it"], rows, caption="In every exchange"))
     blocks.append(Bullets(_beside(run)))
-    blocks.append(Text(_amounts(ledger, run)))
+    blocks.append(Text(_in_terms(run, _amounts(ledger, run))))
     if run.is_deployed:
         blocks += _by_site(run.summary["sites"])
     guarantee = run.summary.get("privacy")
@@ -60,8 +66,7 @@ def left_sites(run: StoredRun) -> Section | None:
     if "averaged" in fields.values():
         blocks.append(
             Text(
-                "These marks say what the method uses; they do not encrypt. Whoever runs the server could look at a "
-                "single reply before it is added up, and a mean over one client is that client's value."
+                _in_terms(run, MARKS)
                 + ("" if isinstance(guarantee, dict) else " No noise was added for differential privacy."),
                 "note",
             )
@@ -80,6 +85,13 @@ def _first(run: StoredRun, pooled: bool) -> str:
     return (
         "The rows stayed at the sites, and so did the scores of single rows. This is what the sites sent to the server."
     )
+
+
+def _in_terms(run: StoredRun, words: str) -> str:
+    """Our own words, which call clients sites where they are the sites of a table."""
+    if not (run.is_search or run.is_deployed):
+        return words
+    return words.replace("client", "site").replace("Client", "Site")
 
 
 def _meaning(name: str) -> str:
@@ -103,7 +115,8 @@ def _beside(run: StoredRun) -> list[str]:
     if "auroc" in (run.summary.get("pooled") or run.summary.get("pooled_validation") or {}) or run.is_search:
         kept = "; this folder keeps their sum over sites" if run.is_deployed else ""
         lines.append(
-            f"For two classes each site {sent} counts of its positives and negatives in 1,000 bins of the score{kept}."
+            f"For two classes each site {sent} counts of its positives and negatives in 1,000 bins of the score{kept}. "
+            "At a site with few rows these counts come close to the scores of its single rows."
         )
     return lines
 

@@ -113,8 +113,8 @@ def _chart(found: TwoClasses, models: dict[str, Reliability]) -> Chart:
         Table(
             ["bin", "rows", f"with {found.outcome}", "mean probability", "observed, %"], rows, "The bins of the curve"
         ),
-        "Each dot is a group of rows with alike probabilities. On the dashed line, of 100 rows with a probability of "
-        "20 % just 20 have the outcome; below it the model says too much, above it too little. The band is the 95 % "
+        "Each dot is a group of rows with similar probabilities. On the dashed line, of 100 rows with a probability of "
+        "20 %, 20 have the outcome; below it the probabilities are too high, above it too low. The band is the 95 % "
         "interval of each dot.",
     )
 

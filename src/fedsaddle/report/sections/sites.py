@@ -106,7 +106,7 @@ def _chart(found: TwoClasses) -> Chart:
         f"within sites {with_interval(choice.within, 3)}.{spread}",
         _table(found),
         "Each line is a site with its 95 % interval; where intervals overlap widely, the sites may not differ at all. "
-        f"A value of 0.5 is guessing.{second}{rest}",
+        f"A value of 0.5 is guessing; the dashed line is the value of all sites together.{second}{rest}",
         scrolls=len(rows) > TALL,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ class Split:
     classes: list[str]
     counts: np.ndarray[Any, np.dtype[np.float64]] | None  # (clients, classes), of the training rows
     test_only: Mapping[str, int]
+    who: str = "client"  # "site" where clients are the sites of a table
 
     @property
     def heterogeneity(self) -> float | None:
@@ -45,6 +46,8 @@ def split(run: StoredRun) -> Section | None:
     found = _stored(run.split) if run.split else _told(run.agreed) if run.agreed else None
     if found is None or not found.names:
         return None
+    if run.is_search or run.is_deployed:
+        found = replace(found, who="site")
     blocks: list[Block] = [Text(_in_words(found))]
     unlike = _unlike(found)
     if unlike:
@@ -97,10 +100,10 @@ def _in_words(split: Split) -> str:
     parts = [f"{sum(found):,} {PARTS[part]}" for part, found in split.sizes.items()]
     if split.test_only:
         parts.append(
-            f"{sum(split.test_only.values()):,} test rows of {count(len(split.test_only), 'client')} that were not "
+            f"{sum(split.test_only.values()):,} test rows of {count(len(split.test_only), split.who)} that were not "
             f"trained on"
         )
-    words = f"{count(len(split.names), 'client')}: {', '.join(parts)}."
+    words = f"{count(len(split.names), split.who)}: {', '.join(parts)}."
     small, large = split.names[int(train.argmin())], split.names[int(train.argmax())]
     if len(train) > 1 and train.min() == train.max():
         words += f" Each has {count(int(train.min()), 'training row')}."
@@ -108,7 +111,7 @@ def _in_words(split: Split) -> str:
         words += (
             f" The smallest, {small}, has {count(int(train.min()), 'training row')}, the largest, {large}, "
             f"{int(train.max()):,}; half "
-            f"of the clients have {np.median(train):,.0f} or fewer."
+            f"of the {split.who}s have {np.median(train):,.0f} or fewer."
         )
     return words
 
@@ -129,17 +132,17 @@ def _unlike(split: Split) -> str:
         if found <= most
     )
     words = (
-        f"The clients {kind}: on average {percent(found, 0)} of a client's training rows would have to change class "
-        f"to have the shares of all clients together."
+        f"The {split.who}s {kind}: on average {percent(found, 0)} of a {split.who}'s training rows would have to "
+        f"change class to have the shares of all {split.who}s together."
     )
     if len(split.classes) == 2:
         share = split.counts.sum(axis=0)[1] / split.counts.sum()
         alone = int((split.counts == 0).any(axis=1).sum())
         words += f" {percent(share)} of all training rows are {split.classes[1]!r}"
-        words += f"; {count(alone, 'client has', 'clients have')} rows of one class only." if alone else "."
+        words += f"; {count(alone, f'{split.who} has', f'{split.who}s have')} rows of one class only." if alone else "."
     else:
         lacking = int((split.counts == 0).any(axis=1).sum())
-        words += f" {lacking:,} of {count(len(split.names), 'client')} lack a class." if lacking else ""
+        words += f" {lacking:,} of {count(len(split.names), split.who)} lack a class." if lacking else ""
     return words
 
 
@@ -164,14 +167,14 @@ def _shares(split: Split) -> Chart | None:
     names = [split.classes[k] for k in largest]
     rest = len(split.classes) - len(largest)
     return Chart(
-        "Classes of each client",
+        f"Classes of each {split.who}",
         heat_map(split.names, names, each.tolist(), key="split"),
-        f"The largest share of one class at a client is {percent(float(each.max()))}.",
+        f"The largest share of one class at a {split.who} is {percent(float(each.max()))}.",
         Table(
-            ["client", *names],
+            [split.who, *names],
             [[n, *(percent(v, 0) for v in row)] for n, row in zip(split.names, each.tolist(), strict=True)],
         ),
-        note="Shares of the classes among each client's training rows."
+        note=f"Shares of the classes among each {split.who}'s training rows."
         + (f" The {len(largest)} largest classes; {rest:,} others are left out." if rest else ""),
         scrolls=len(split.names) > SCROLLED,
     )
@@ -188,10 +191,10 @@ def _sizes(split: Split) -> Chart:
         deciles = np.quantile(sizes, np.linspace(0, 1, 11)).tolist()
         drawn = [Bar(name, v, f"{v:,.0f}") for name, v in zip(names, deciles, strict=True)]
     return Chart(
-        "Training rows of the clients",
+        f"Training rows of the {split.who}s",
         bars(drawn, axis("training rows", [0.0, *(b.value for b in drawn)]), key="sizes"),
         f"From {sizes.min():,.0f} to {sizes.max():,.0f} rows.",
-        Table(["client", "training rows"], [[b.name, b.text] for b in drawn]),
+        Table([split.who, "training rows"], [[b.name, b.text] for b in drawn]),
         scrolls=len(drawn) > SCROLLED,
     )
 
@@ -199,7 +202,7 @@ def _sizes(split: Split) -> Chart:
 def _table(split: Split) -> Table:
     parts = list(split.sizes)
     two = split.counts is not None and len(split.classes) == 2
-    heads = ["client", *(PARTS[part] for part in parts), *([f"{split.classes[1]!r} in training rows"] if two else [])]
+    heads = [split.who, *(PARTS[part] for part in parts), *([f"{split.classes[1]!r} in training rows"] if two else [])]
     rows = []
     for i, name in enumerate(split.names):
         cells = [f"{split.sizes[part][i]:,}" for part in parts]

@@ -19,6 +19,7 @@ class WorstGroup:
 
     column: str
     found: Worst
+    looks: int = 0  # groups that were compared, of all columns
 
     @property
     def name(self) -> str:
@@ -46,13 +47,13 @@ def worst_group(run: StoredRun) -> WorstGroup | None:
     if "worst group" not in found.kept:
         every = groups_of(found)
         lowest = [(f.worst.auroc.value, column) for column, f in every.items() if f.worst is not None]
-        looks = sum(group.auroc is not None for f in every.values() for group in f.groups)
+        looks = sum(group.auroc is not None for f in every.values() if f.worst is not None for group in f.groups)
         picked = None
         if lowest:
             column = min(lowest)[1]
             rows = found.rows_by_group(column)
             again = None if rows is None else worst(rows, looks=looks)
-            picked = None if again is None else WorstGroup(column, again)
+            picked = None if again is None else WorstGroup(column, again, looks)
         found.kept["worst group"] = picked
     kept: WorstGroup | None = found.kept["worst group"]
     return kept
@@ -77,12 +78,12 @@ def worst_site_in_words(found: Worst) -> str:
     )
 
 
-def gap_in_words(found: Worst, what: str) -> str:
+def gap_in_words(found: Worst, what: str, looks: int = 0) -> str:
     """The gap of the worst of several, with an interval that allows for having picked it."""
     interval = f"95 % interval {decimal(found.gap.low, 3, sign=True)} to {decimal(found.gap.high, 3, sign=True)}"
     start = (
         f"The difference is {decimal(found.gap.value, 3, sign=True)} ({interval}, wide enough for the worst of "
-        f"{found.ranked} {what}s picked after looking)"
+        f"{max(found.ranked, looks)} {what}s picked after looking)"
     )
     if found.distinguishable:
         return f"{start}: the model ranks worse there, by more than chance."

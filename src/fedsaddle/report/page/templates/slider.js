@@ -16,9 +16,9 @@ function count(value, one, many) {
 
 function inWords(found) {
   const said = [];
-  if (found.sensitivity !== null) said.push(`of 100 people with the outcome, ${count(found.sensitivity, "is", "are")} found`);
+  if (found.sensitivity !== null) said.push(`of 100 rows with the outcome, ${count(found.sensitivity, "is", "are")} found`);
   if (found.specificity !== null) said.push(`of 100 without it, ${count(1 - found.specificity, "gets", "get")} a false alarm`);
-  said.push(found.ppv === null ? "nobody gets an alarm" : `of 100 alarms, ${count(found.ppv, "is", "are")} right`);
+  said.push(found.ppv === null ? "no row gets an alarm" : `of 100 alarms, ${count(found.ppv, "is", "are")} right`);
   const text = said.join("; ");
   return `${text[0].toUpperCase()}${text.slice(1)}.`;
 }
