@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from table_runs import PATIENTS, ROLES, lines, loaded, searched, short, summary
 
 from fedsaddle.commands.search_progress import SearchProgress
+from fedsaddle.report.stored_run import read_run
 
 FIGURES = ("auroc", "within_site_auroc", "average_precision", "partial_auroc")
 
@@ -31,8 +33,10 @@ def test_every_file_is_there(finished):
     names = {p.name for p in out.iterdir()}
     text = ("features.json", "fedsaddle.toml", "load_model.py", "predictions.csv", "roc.csv", "search.json")
     assert {*text, "model.safetensors", "roc.json", "summary.json", "trials", "trials.csv", "config.json"} <= names
+    assert {"report.html", "split.json"} <= names
     assert ".lock" not in names
     assert "FedAvg, tuned alike" in said.out
+    assert said.out.endswith(f"report: {out / 'report.html'}\n")
     assert "note: column 'bilirubin': read '>20' as the bare number" in said.err
 
 
@@ -212,6 +216,26 @@ def test_resuming_a_finished_search_says_the_same(finished):
     assert [line for line in again.out.splitlines() if "trials in" not in line] == [
         line for line in first.out.splitlines() if "trials in" not in line
     ]
+
+
+def test_the_report_has_fedavgs_curve_and_trials_have_no_report(finished):
+    out, _ = finished
+    run = read_run(out)
+    other = summary(out)["choice"] != "FedAvg"
+    assert bool(run.baseline) == other
+    page = (out / "report.html").read_text()
+    assert ("FedAvg, trained on the same rows, stands beside it" in page) == other
+    assert not list((out / "trials").rglob("report.html"))
+
+
+def test_a_finished_search_is_compared_with_another_row_by_row(finished, tmp_path):
+    out, _ = finished
+    other, page = tmp_path / "other", tmp_path / "both.html"
+    shutil.copytree(out, other, ignore=shutil.ignore_patterns("trials"))
+    said = fedsaddle("compare", out, other, "--html", page)
+    assert said.code == 0, said.err
+    assert "other against" in page.read_text()
+    assert "no difference in AUROC at all" in page.read_text()
 
 
 def test_a_finished_search_can_be_compared_with_another(finished):
