@@ -39,7 +39,7 @@ NAMES = {
 YES = {0: "no", 1: "yes"}
 WORDS = {
     "sex": {0: "female", 1: "male"},
-    "chest_pain": {1: "typical angina", 2: "atypical angina", 3: "other pain", 4: "none"},
+    "chest_pain": {1: "typical angina", 2: "atypical angina", 3: "other pain", 4: "no pain"},
     "fasting_sugar_above_120": YES,
     "resting_ecg": {0: "normal", 1: "ST-T abnormality", 2: "hypertrophy"},
     "angina_on_exercise": YES,

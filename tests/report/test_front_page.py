@@ -47,6 +47,12 @@ def test_the_worst_site_and_group_are_named_or_not():
     said = words(front_of_search(search(test=rows_of_two_sites(sex=sex), roc={})))
     assert "The lowest AUROC is that of H" in said
     assert "Of the groups, sex " in said
+    front = front_of_search(search(test=rows_of_two_sites(sex=sex, age=np.repeat(["old", "young"], [1, 19])), roc={}))
+    assert "the worst of 2 groups picked after looking" in words(front)  # age old has one row: nothing to pick there
+    assert any(line.endswith("how well the model ranks these groups: age old.") for line in front.cautions)
+    unit = np.repeat(["a", "b"], 10)
+    said = words(front_of_search(search(test=rows_of_two_sites(sex=sex, unit=unit), roc={})))
+    assert "the worst of 4 groups picked after looking" in said
     said = words(front_of_search(search(test=rows_of_two_sites((10, 1)), roc={})))
     assert "No site can be named: of 2 sites none has 5 test rows of each class." in said
 

@@ -13,7 +13,7 @@ from fedsaddle.report.sections.decisions import chosen_figures
 from fedsaddle.report.sections.missing import read_missing
 from fedsaddle.report.sections.trials import reason_in_words, ways_tried
 from fedsaddle.report.sections.two_classes import two_classes
-from fedsaddle.report.sections.worst import gap_in_words, worst_group, worst_site, worst_site_in_words
+from fedsaddle.report.sections.worst import gap_in_words, groups_of, worst_group, worst_site, worst_site_in_words
 from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.report.words import LEVEL, MINUS, of_100, percent, with_interval
 from fedsaddle.shown import visible
@@ -219,6 +219,10 @@ def cautions_of_search(run: StoredRun) -> list[str]:
             f"{unranked} of {sites} sites {have[0]} too few test rows of a class for a figure of {have[1]}: how good "
             f"the model is {have[2]} is not known."
         )
+    few = _groups_without_figure(run)
+    if few:
+        some = ", ".join(few[:5]) + (", ..." if len(few) > 5 else "")
+        found.append(f"Too few test rows of a class to say how well the model ranks these groups: {some}.")
     much = [c for c, entry in read_missing(run).items() if entry["share"] >= MUCH_MISSING]
     if much:
         some = ", ".join(visible(c) for c in much[:5]) + (" and others" if len(much) > 5 else "")
@@ -227,6 +231,12 @@ def cautions_of_search(run: StoredRun) -> list[str]:
     found += [visible(line)[:1].upper() + visible(line)[1:] + "." for line in summary.get("cautions", ())]
     found.append("The model was tested on rows of the same sites and time. Elsewhere and later it may do worse.")
     return found
+
+
+def _groups_without_figure(run: StoredRun) -> list[str]:
+    found = two_classes(run)
+    columns = {} if found is None else groups_of(found)
+    return [f"{visible(column)} {g.name}" for column, own in columns.items() for g in own.groups if g.few]
 
 
 def _sites(run: StoredRun) -> int:

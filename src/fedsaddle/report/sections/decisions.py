@@ -94,7 +94,8 @@ def _where(curve: DecisionCurve) -> str:
     ends = np.flatnonzero(np.diff(np.concatenate([[False], better, [False]]).astype(int)))
     runs = [(float(ts[a]), float(ts[b - 1])) for a, b in zip(ends[::2], ends[1::2], strict=True)]
     runs = sorted(sorted(runs, key=lambda r: r[0] - r[1])[:3])
-    said = ", ".join(percent(a, 1) if a == b else f"{percent(a, 1)} to {percent(b, 1)}" for a, b in runs)
+    *first, last = (percent(a, 1) if a == b else f"{percent(a, 1)} to {percent(b, 1)}" for a, b in runs)
+    said = f"{', '.join(first)} and {last}" if first else last
     return (
         f"The whole interval is above both simple ways, alarms for everybody and for nobody, at thresholds of {said}. "
         "The intervals hold at each single threshold, not for all of them at once."

@@ -28,10 +28,10 @@ UNITS = {
     SCORE: "The score ranks rows; it is no probability, so that only signs and relative sizes mean something.",
 }
 NOTE = (
-    " A number column is shown for one standard deviation more of it, a category against rows that are none of those "
-    "listed. All other columns are held fixed, so that two columns that say nearly the same share their effect. In "
-    "training the weights were pulled towards 0. They describe what the model does; they are no causes, and they have "
-    "no intervals."
+    " A number column is shown for one standard deviation more of it. Of a column of categories, what counts is the "
+    "difference between two of its bars; a value without a bar has 0. All other columns are held fixed, so that two "
+    "columns that say nearly the same share their effect. In training the weights were pulled towards 0. They describe "
+    "what the model does; they are no causes, and they have no intervals."
 )
 
 
