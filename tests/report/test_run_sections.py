@@ -11,14 +11,16 @@ import pytest
 
 from fedsaddle.report.page.parts import Bullets, Chart, Page, Section, Table, Text
 from fedsaddle.report.page.render import render
+from fedsaddle.report.run_report import page_of
 from fedsaddle.report.sections.classes import classes
 from fedsaddle.report.sections.clients import clients
 from fedsaddle.report.sections.learning_curves import learning_curves
 from fedsaddle.report.sections.left_sites import left_sites
 from fedsaddle.report.sections.mixture import mixture
-from fedsaddle.report.sections.numbers import axis, picked, short, wilson
+from fedsaddle.report.sections.numbers import axis, picked, wilson
 from fedsaddle.report.sections.split import split
 from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.report.words import short
 
 NAMES = ["north", "<b>south</b>", "west\x1b[2J"]
 ALL = [classes, clients, learning_curves, left_sites, mixture, split]
@@ -231,17 +233,22 @@ def test_scores_that_leave_are_not_kept_quiet():
     assert "without their names" in said
 
 
-@pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("damaged", [None, [], {}, "x", 3, {"test": 3}, {"counts": [1]}, {"fields": 1}])
-def test_damaged_files_leave_a_section_out(make, damaged):
+def test_damaged_files_leave_a_section_out(damaged):
     run = stored()
     for key in run.summary:
-        make(stored(summary={**run.summary, key: damaged}))
+        page_of(stored(summary={**run.summary, key: damaged}))
     for key in run.split:
-        make(stored(split={**run.split, key: damaged}))
+        page_of(stored(split={**run.split, key: damaged}))
     for key in ("round", "test", "clients", "mixture"):
-        make(stored(history=[{**record(1, 0.1), key: damaged}, {**record(2, 0.1), key: damaged}]))
-    make(stored(history=[], summary={}, split={}))
+        page_of(stored(history=[{**record(1, 0.1), key: damaged}, {**record(2, 0.1), key: damaged}]))
+    page_of(stored(history=[], summary={}, split={}))
+
+
+def test_the_page_names_what_it_leaves_out():
+    page = page_of(stored(split={**stored().split, "train_sizes": "x"}))
+    assert any("Left out" in line and "split" in line for line in page.cautions)
+    assert page_of(stored()).cautions == [] or "Left out" not in page_of(stored()).cautions[0]
 
 
 def test_numbers_as_text():

@@ -10,10 +10,10 @@ import pytest
 from safetensors.numpy import save_file
 from stored_by_hand import digits, search
 
-from fedsaddle.report.sections.effects import effects_section, linear_effects
-from fedsaddle.report.sections.missing import missing_section
-from fedsaddle.report.sections.settings import commands, flat, settings_section
-from fedsaddle.report.sections.trials import trials_section
+from fedsaddle.report.sections.effects import effects, linear_effects
+from fedsaddle.report.sections.missing import missing_cells
+from fedsaddle.report.sections.settings import commands, flat, settings
+from fedsaddle.report.sections.trials import trials
 
 FEATURES = [
     {"column": "age", "kind": "number", "mean": 60.0, "std": 10.0},
@@ -35,7 +35,7 @@ def test_weights_become_log_odds_by_the_slope_of_the_probabilities(tmp_path):
 
 
 def test_columns_and_intercepts_are_told_apart(tmp_path):
-    section = effects_section(with_weights(tmp_path, [0.5, -0.25, 0.1, -0.1]))
+    section = effects(with_weights(tmp_path, [0.5, -0.25, 0.1, -0.1]))
     columns, sites = section.blocks
     assert columns.table.rows[0] == ("age, per 10", "+1.000", f"{math.e:.2f}")
     assert [row[0] for row in sites.table.rows] == ["H1", "H2"]
@@ -44,44 +44,44 @@ def test_columns_and_intercepts_are_told_apart(tmp_path):
 
 def test_hinges_are_summed_to_a_curve(tmp_path):
     hinges = [FEATURES[0], {**FEATURES[0], "kind": "hinge", "knot": 0.5}]
-    (curve,) = effects_section(with_weights(tmp_path, [1.0, -1.0], hinges)).blocks
+    (curve,) = effects(with_weights(tmp_path, [1.0, -1.0], hinges)).blocks
     assert curve.table.rows == [("age", "−4.000", "−2.000", "0.000", "+1.000", "+1.000")]  # flat above the knot
 
 
 def test_other_models_have_no_effects(tmp_path):
-    assert effects_section(search()) is None
+    assert effects(search()) is None
     run = with_weights(tmp_path, [1.0, 2.0])  # not as many as features
-    assert effects_section(run) is None
+    assert effects(run) is None
     (tmp_path / "model.safetensors").write_bytes(b"damaged")
-    assert effects_section(run) is None
+    assert effects(run) is None
 
 
 def test_missing_cells_name_the_worst_site():
-    text, chart = missing_section(search()).blocks
+    text, chart = missing_cells(search()).blocks
     assert "lactate (40 %)" in text.words
     assert "H2 never fills lactate" in text.words
     assert chart.table.rows[0] == ("lactate", "40 %", "100 %", "H2")
 
 
 def test_missing_cells_of_runs_that_do_not_know():
-    assert missing_section(digits()) is None
-    complete = missing_section(search(summary={**search().summary, "missing": {}}))
+    assert missing_cells(digits()) is None
+    complete = missing_cells(search(summary={**search().summary, "missing": {}}))
     assert "No cell" in complete.blocks[0].words
-    assert missing_section(search(summary={**search().summary, "missing": {"a": 3}})) is not None
+    assert missing_cells(search(summary={**search().summary, "missing": {"a": 3}})) is not None
 
 
 def test_trials_show_the_gain_with_two_standard_errors():
-    text, chart = trials_section(search()).blocks
+    text, chart = trials(search()).blocks
     assert text.words.startswith("1 way to train was tried,")
     assert "−0.0100" in chart.description
-    assert trials_section(digits()) is None
+    assert trials(digits()) is None
 
 
 def test_what_the_budget_had_no_time_for_was_not_tried():
     late = {"candidate": "CODASCA", "rounds": "0", "note": "not run: budget"}
     run = search()
     run = dataclasses.replace(run, trials=[*run.trials, late])
-    text = trials_section(run).blocks[0].words
+    text = trials(run).blocks[0].words
     assert text.startswith("1 way to train was tried,")
     assert "Not tried, for want of time: CODASCA." in text
 
@@ -97,5 +97,5 @@ def test_the_command_is_the_one_that_was_given_or_follows_from_the_search():
 
 def test_settings_are_flat_and_complete():
     assert dict(flat({"run": {"seed": 3, "target": None}, "a": [1]})) == {"run.seed": "3", "run.target": "", "a": "[1]"}
-    section = settings_section(dataclasses.replace(digits(), damage=("roc.json cannot be read",)))
+    section = settings(dataclasses.replace(digits(), damage=("roc.json cannot be read",)))
     assert any("roc.json" in line for block in section.blocks for line in getattr(block, "lines", ()))

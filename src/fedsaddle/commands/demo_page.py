@@ -12,7 +12,8 @@ from fedsaddle.atomic import write_atomically
 from fedsaddle.report.page.charts import Axis, Line, heat_map, line_chart
 from fedsaddle.report.page.parts import Chart, Figure, Page, Section, Table, Text
 from fedsaddle.report.page.render import render
-from fedsaddle.report.sections.numbers import MOST_POINTS, axis, percent, picked
+from fedsaddle.report.sections.numbers import MOST_POINTS, axis, picked
+from fedsaddle.report.words import percent
 
 STYLES = ("first", "second", "third", "fourth")
 History = Sequence[Mapping[str, Any]]
@@ -53,18 +54,20 @@ def demo_page(
             Text(
                 "1,797 handwritten digits are spread over ten simulated sites, one of which scans them upside down. "
                 "Plain "
-                f"averaging (FedAvg) gets {percent(last['FedAvg']['mean'])} right at the mean site, but "
-                f"{percent(last['FedAvg']['worst'])} at the worst.",
+                f"averaging (FedAvg) gets {percent(last['FedAvg']['mean'], 1)} right at the mean site, but "
+                f"{percent(last['FedAvg']['worst'], 1)} at the worst.",
                 head="What is the question?",
             ),
             Text(
-                f"{best} has the best worst site: {percent(last[best]['worst'])} there, and "
-                f"{percent(last[best]['mean'])} "
+                f"{best} has the best worst site: {percent(last[best]['worst'], 1)} there, and "
+                f"{percent(last[best]['mean'], 1)} "
                 "at the mean site.",
                 head="What helps?",
             ),
         ],
-        figures=[Figure(f"worst site, {name}", percent(own["worst"]), "test accuracy") for name, own in last.items()],
+        figures=[
+            Figure(f"worst site, {name}", percent(own["worst"], 1), "test accuracy") for name, own in last.items()
+        ],
         sections=[_table(last), _curves(seeds), _sites(means, sites)],
         footer="Made by fedsaddle demo; all rows were on one machine.",
     )
@@ -75,7 +78,7 @@ def _table(last: Mapping[str, Mapping[str, float]]) -> Section:
     rows = []
     for name, own in last.items():
         gain = "" if name == "FedAvg" else f"{100 * (own['worst'] - base):+.1f} points"
-        rows.append([name, percent(own["worst"]), gain, percent(own["mean"]), f"{100 * own['std']:.1f} points"])
+        rows.append([name, percent(own["worst"], 1), gain, percent(own["mean"], 1), f"{100 * own['std']:.1f} points"])
     heads = ["algorithm", "worst site", "against FedAvg", "mean of sites", "spread over sites"]
     return Section("figures", "At the end", [Table(heads, rows, caption="Test accuracy, mean over the seeds")])
 
@@ -99,7 +102,7 @@ def _chart(title: str, seeds: Mapping[str, Sequence[History]], curve: Curve, key
     return Chart(
         title,
         line_chart(lines, Axis("round", 0, lines[0].x[-1]), axis("test accuracy", values, share=True), key=key),
-        ", ".join(f"{line.name} ends at {percent(line.y[-1])}" for line in lines) + ".",
+        ", ".join(f"{line.name} ends at {percent(line.y[-1], 1)}" for line in lines) + ".",
         Table(["algorithm", "last round", "lowest seed", "highest seed"], [_ends(line) for line in lines]),
         note="Means over the seeds; bands reach from the lowest to the highest seed.",
     )
@@ -107,7 +110,7 @@ def _chart(title: str, seeds: Mapping[str, Sequence[History]], curve: Curve, key
 
 def _ends(line: Line) -> list[str]:
     low, high = line.low or line.y, line.high or line.y
-    return [line.name, percent(line.y[-1]), percent(low[-1]), percent(high[-1])]
+    return [line.name, percent(line.y[-1], 1), percent(low[-1], 1), percent(high[-1], 1)]
 
 
 def _sites(means: Mapping[str, History], sites: Sequence[str]) -> Section:
@@ -117,8 +120,11 @@ def _sites(means: Mapping[str, History], sites: Sequence[str]) -> Section:
     chart = Chart(
         "Right answers in per cent",
         heat_map(list(sites), list(columns), shares, key="sites"),
-        "; ".join(f"{name} is worst at {sites[i]} with {percent(columns[name][i])}" for name, i in worst.items()) + ".",
-        Table(["site", *columns], [[site, *map(percent, row)] for site, row in zip(sites, shares, strict=True)]),
+        "; ".join(f"{name} is worst at {sites[i]} with {percent(columns[name][i], 1)}" for name, i in worst.items())
+        + ".",
+        Table(
+            ["site", *columns], [[site, *(percent(v, 1) for v in row)] for site, row in zip(sites, shares, strict=True)]
+        ),
         note="Test accuracy of each site at the end, mean over the seeds.",
     )
     return Section("sites", "Each site", [chart])

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from fedsaddle.metrics.target import main_part_name
 from fedsaddle.report.page.charts import Axis, Line, line_chart
 from fedsaddle.report.page.parts import Block, Chart, Section, Table
-from fedsaddle.report.sections.numbers import MOST_POINTS, axis, cased, is_share, picked, short, thinned, titled
+from fedsaddle.report.sections.numbers import MOST_POINTS, axis, is_share, picked, thinned
 from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.report.words import cased, short, titled
 from fedsaddle.stored import Record
 
 STYLES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")

@@ -15,9 +15,10 @@ from fedsaddle.report.page.charts import Axis, ForestRow, forest
 from fedsaddle.report.page.parts import Block, Bullets, Chart, Page, Section, Table, Text
 from fedsaddle.report.page.render import render
 from fedsaddle.report.paired import PairedClients, difference_of_clients, difference_on_rows, differing_settings
-from fedsaddle.report.sections.numbers import amount, axis, cased, count, is_share, short
+from fedsaddle.report.sections.numbers import axis, is_share
 from fedsaddle.report.sections.two_classes import two_classes
 from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.report.words import amount, cased, many, short
 from fedsaddle.shown import shortened, visible
 from fedsaddle.writable import make_folder
 
@@ -55,7 +56,7 @@ def comparison_page(runs: Mapping[str, StoredRun]) -> Page:
         _settings(shown),
     ]
     return Page(
-        title=f"{count(len(shown), 'run')} compared",
+        title=f"{many(len(shown), 'run')} compared",
         subtitle=", ".join(shown),
         answers=[Text(_answer(name, first, on_rows[name], of_clients[name])) for name in others],
         cautions=_cautions(shown, on_rows, of_clients),
@@ -70,7 +71,7 @@ def _answer(name: str, first: str, rows: Difference | None, clients: PairedClien
         return f"{name} against {first}, on the same test rows: {_verdict(rows.auroc, 'AUROC', better=1)}"
     if clients is not None:
         better = 1 if is_share(clients.measure) else -1
-        what = f"mean {cased(clients.measure)} of {count(len(clients.names), 'client')}"
+        what = f"mean {cased(clients.measure)} of {many(len(clients.names), 'client')}"
         said = _verdict(clients.mean, what, better=better)
         equal = len(clients.names) - clients.better - clients.worse
         return (
@@ -205,7 +206,7 @@ def _sites(name: str, first: str, gap: Difference) -> Chart:
     return Chart(
         f"{name} minus {first}: AUROC at each site",
         forest(rows, _around_zero("difference in AUROC", ends), heads=["site"], reference=0.0, key=f"sites-{name}"),
-        f"{name} is ahead by more than chance at {ahead} of {count(len(there), 'site')}, and behind at {behind}.",
+        f"{name} is ahead by more than chance at {ahead} of {many(len(there), 'site')}, and behind at {behind}.",
         Table(["site", "difference in AUROC"], [[visible(c.name), _signed(c.auroc)] for c in there[:LISTED]]),
         note="Sites with fewer than five rows of a class have no figure of their own.",
         scrolls=len(rows) > SCROLLED,

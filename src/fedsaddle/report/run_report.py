@@ -17,23 +17,23 @@ from fedsaddle.report.sections.classes import classes
 from fedsaddle.report.sections.clients import clients
 from fedsaddle.report.sections.decisions import decision, thresholds
 from fedsaddle.report.sections.discrimination import discrimination
-from fedsaddle.report.sections.effects import effects_section
+from fedsaddle.report.sections.effects import effects
 from fedsaddle.report.sections.groups import groups
 from fedsaddle.report.sections.learning_curves import learning_curves
 from fedsaddle.report.sections.left_sites import left_sites
-from fedsaddle.report.sections.missing import missing_section
+from fedsaddle.report.sections.missing import missing_cells
 from fedsaddle.report.sections.mixture import mixture
+from fedsaddle.report.sections.numbers import DAMAGED
 from fedsaddle.report.sections.probabilities import calibration
 from fedsaddle.report.sections.score_counts import score_counts
-from fedsaddle.report.sections.settings import settings_section
+from fedsaddle.report.sections.settings import settings
 from fedsaddle.report.sections.sites import sites
 from fedsaddle.report.sections.split import split
-from fedsaddle.report.sections.trials import trials_section
+from fedsaddle.report.sections.trials import trials
 from fedsaddle.report.stored_run import StoredRun, read_run
 from fedsaddle.shown import shortened, visible
 
 REPORT = "report.html"
-DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError)
 T = TypeVar("T")
 Maker = Callable[[StoredRun], Section | None]
 SECTIONS: Sequence[Maker] = (  # in the order of the page; None where a run has nothing to say there
@@ -46,14 +46,14 @@ SECTIONS: Sequence[Maker] = (  # in the order of the page; None where a run has 
     clients,
     classes,
     groups,
-    missing_section,
-    effects_section,
+    missing_cells,
+    effects,
     learning_curves,
     mixture,
-    trials_section,
+    trials,
     split,
     left_sites,
-    settings_section,
+    settings,
 )
 
 

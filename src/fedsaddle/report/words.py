@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from fedsaddle.metrics.intervals import Interval
 
 MINUS = "−"
+NONE = "–"
 LEVEL = "95 % interval"
 
 
@@ -20,12 +23,14 @@ def decimal(value: float, digits: int = 2, *, sign: bool = False) -> str:
     return f"{MINUS if value < 0 else '+' if sign else ''}{text}"
 
 
-def percent(value: float, digits: int | None = None) -> str:
-    """A share as a percentage; small ones have a digit behind the point.
+def percent(value: float | None, digits: int | None = None) -> str:
+    """A share as a percentage; small ones have a digit behind the point. A dash for none.
 
     >>> percent(0.333), percent(0.012), percent(1.0)
     ('33 %', '1.2 %', '100 %')
     """
+    if value is None or not math.isfinite(value):
+        return NONE
     if digits is None:
         digits = 0 if abs(value) >= 0.0995 or value == 0 else 1
     return f"{decimal(100 * value, digits)} %"
@@ -82,3 +87,51 @@ def many(count: int, one: str, more: str = "") -> str:
     ('1 site', '1,200 rows')
     """
     return f"{count:,} {one if count == 1 else more or f'{one}s'}"
+
+
+def short(value: float | None, digits: int = 3) -> str:
+    """A number as text: decimals where it is near 1, else significant digits; a dash for none.
+
+    Example:
+        >>> short(0.51234), short(0.00001234), short(None)
+        ('0.512', '1.23e-05', '–')
+    """
+    if value is None or not math.isfinite(value):
+        return NONE
+    if value == 0 or 0.001 <= abs(value) < 1000:
+        return f"{value:.{digits}f}"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.{digits}g}"
+
+
+def amount(size: float) -> str:
+    """A number of bytes.
+
+    Example:
+        >>> amount(1_234_567), amount(900)
+        ('1.2 MB', '900 bytes')
+    """
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size:.0f} bytes"
+
+
+def titled(text: str) -> str:
+    """The text with a capital in front.
+
+    Example:
+        >>> titled("duality gap"), titled("AUROC")
+        ('Duality gap', 'AUROC')
+    """
+    return text[:1].upper() + text[1:]
+
+
+def cased(name: str) -> str:
+    """The name of a measure in words.
+
+    Example:
+        >>> cased("worst_site_auroc")
+        'worst site AUROC'
+    """
+    words = {"auroc": "AUROC", "phi": "Φ", "30": "to FPR 0.3", "50": "to FPR 0.5"}
+    return " ".join(words.get(word, word) for word in name.split("_"))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fedsaddle.report.page.charts import Axis, Line, line_chart
 from fedsaddle.report.page.parts import Block, Chart, Figure, Page, Section, Table, Text
-from fedsaddle.report.sections.numbers import MOST_POINTS, axis, count, is_share, percent, picked, short, thinned
+from fedsaddle.report.sections.numbers import MOST_POINTS, axis, is_share, picked, thinned
+from fedsaddle.report.words import many, percent, short
 from fedsaddle.reproductions.claims import Claim
 from fedsaddle.reproductions.curves import Floats, Runs, t_interval
 from fedsaddle.reproductions.figure import Figure as Reproduction
@@ -34,11 +36,11 @@ def reproduction_page(figure: Reproduction, runs: Runs, claims: Sequence[Claim],
         subtitle=figure.source,
         answers=[
             Text(
-                f"{held} of {count(len(claims), 'claim')} of the paper hold here, tested on {count(seeds, 'seed')}.",
+                f"{held} of {many(len(claims), 'claim')} of the paper hold here, tested on {many(seeds, 'seed')}.",
                 head="Do the claims hold?",
             ),
             Text(
-                f"{count(len(figure.lines), 'line')} with {count(seeds, 'seed')} each, on {content['date']} in "
+                f"{many(len(figure.lines), 'line')} with {many(seeds, 'seed')} each, on {content['date']} in "
                 f"{minutes:.1f} minutes on {_machine(content)}.",
                 head="What was run?",
             ),
@@ -81,7 +83,7 @@ def _curves(figure: Reproduction, runs: Runs, seeds: int) -> Section:
     for k, panel in enumerate(figure.panels):
         drawn = _final_values(panel, runs, k) if isinstance(panel, FinalValues) else _panel(panel, figure, runs, k)
         blocks.append(drawn)
-    band = f"Lines are means over {count(seeds, 'seed')}; bands are 95 % intervals (Student's)."
+    band = f"Lines are means over {many(seeds, 'seed')}; bands are 95 % intervals (Student's)."
     return Section("curves", "Measured", [*blocks, Text(band, "note")])
 
 
@@ -98,7 +100,7 @@ def _panel(panel: Panel, figure: Reproduction, runs: Runs, number: int) -> Chart
     x_axis = Axis(COSTS.get(panel.x, panel.x), 0.0, max(line.x[-1] for line in lines))
     if panel.target is not None and y.low < panel.target < y.high:
         lines.append(Line("target", [0.0, x_axis.high], [panel.target] * 2, "guide"))
-    show = percent if _is_share(panel) else short
+    show = partial(percent, digits=1) if _is_share(panel) else short
     table = Table(
         ["line", "at the end", "95 % interval"],
         [[line.name, show(line.y[-1]), _range(line, show)] for line in lines if line.style != "guide"],

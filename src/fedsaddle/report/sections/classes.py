@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from fedsaddle.report.page.charts import Axis, ForestRow, forest
 from fedsaddle.report.page.parts import Chart, Section, Table, Text
-from fedsaddle.report.sections.numbers import count, guarded, percent, wilson
+from fedsaddle.report.sections.numbers import wilson
 from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.report.words import many, percent
 from fedsaddle.shown import visible
 
 LISTED = 200
 SCROLLED = 40
 
 
-@guarded
 def classes(run: StoredRun) -> Section | None:
     """For runs that sort rows into classes and count by class."""
     found = run.summary.get("classes") or {}
@@ -28,8 +28,8 @@ def classes(run: StoredRun) -> Section | None:
     never = sum(k == 0 for _, _, k in lines)
     words = (
         f"Of 100 {rows} of class {worst[0]} the model gets {100 * shares[0]:.0f} right, the fewest of "
-        f"{count(len(lines), 'class', 'classes')}; of class {best[0]} it gets {100 * shares[-1]:.0f}, the most. The "
-        f"mean over classes is {percent(mean)}, "
+        f"{many(len(lines), 'class', 'classes')}; of class {best[0]} it gets {100 * shares[-1]:.0f}, the most. The "
+        f"mean over classes is {percent(mean, 1)}, "
         f"the standard deviation {100 * std:.1f} points."
     )
     blocks = [Text(words)]
@@ -47,11 +47,11 @@ def classes(run: StoredRun) -> Section | None:
             reference=mean,
             key="classes",
         ),
-        f"The worst class is {worst[0]} with {percent(shares[0])}, the best {best[0]} with {percent(shares[-1])}.",
+        f"Worst is {worst[0]} with {percent(shares[0], 1)}, best {best[0]} with {percent(shares[-1], 1)}.",
         Table(
             ["class", "rows", "right", "accuracy", "95 % interval"],
             [
-                [name, f"{n:,}", f"{k:,}", percent(i.value), f"{percent(i.low)} to {percent(i.high)}"]
+                [name, f"{n:,}", f"{k:,}", percent(i.value, 1), f"{percent(i.low, 1)} to {percent(i.high, 1)}"]
                 for (name, n, k), i in shown
             ],
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fedsaddle.metrics.intervals import Interval
@@ -11,8 +12,9 @@ from fedsaddle.metrics.target import main_part_name
 from fedsaddle.report.page.charts import Axis, Bar, ForestRow, bars, forest
 from fedsaddle.report.page.parts import Block, Chart, Section, Table, Text
 from fedsaddle.report.sections.client_names import named, trained_and_tested
-from fedsaddle.report.sections.numbers import axis, cased, count, guarded, is_share, percent, short, titled, wilson
+from fedsaddle.report.sections.numbers import axis, is_share, wilson
 from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.report.words import cased, many, percent, short, titled
 
 LISTED = 200
 SCROLLED = 40
@@ -42,7 +44,6 @@ class Client:
         return wilson(value * self.rows, self.rows)
 
 
-@guarded
 def clients(run: StoredRun) -> Section | None:
     """Accuracy or loss of each client; the sections of the ranking say more of a run on two classes."""
     if run.test is not None:
@@ -92,7 +93,7 @@ def worst_first(found: list[Client], measure: str) -> list[Client]:
 
 
 def _in_words(spread: Mapping[str, float], measure: str, rows: str) -> str:
-    show = percent if is_share(measure) else short
+    show = partial(percent, digits=1) if is_share(measure) else short
     words = (
         f"On {rows} the mean {cased(measure)} over clients is {show(spread['mean'])}; the worst client has "
         f"{show(spread['worst'])}, the best {show(spread['best'])}, and the worst tenth of the clients "
@@ -118,7 +119,7 @@ def _chart(found: list[Client], measure: str, rows: str) -> Chart:
         note += " Lines are 95 % intervals (Wilson's) from each client's number of rows, taken as independent."
         if wide:
             note += (
-                f" {count(wide, 'client has', 'clients have')} an interval wider than 20 points: too few rows to judge."
+                f" {many(wide, 'client has', 'clients have')} an interval wider than 20 points: too few rows to judge."
             )
         drawn = _forest(order, measure)
     else:
@@ -137,8 +138,8 @@ def _chart(found: list[Client], measure: str, rows: str) -> Chart:
 def _value(client: Client, measure: str) -> str:
     value, interval = client.figures.get(measure), client.interval(measure)
     if interval is None:
-        return percent(value) if is_share(measure) else short(value)
-    return f"{percent(value)} ({percent(interval.low, 0)} to {percent(interval.high, 0)})"
+        return percent(value, 1) if is_share(measure) else short(value)
+    return f"{percent(value, 1)} ({percent(interval.low, 0)} to {percent(interval.high, 0)})"
 
 
 def _forest(order: list[Client], measure: str) -> Any:
@@ -159,7 +160,7 @@ def _table(order: list[Client]) -> Table:
 
 def _deciles(values: list[float], measure: str, clients: int, rows: str) -> Chart:
     """Many clients: a bar for each tenth."""
-    show = percent if is_share(measure) else short
+    show = partial(percent, digits=1) if is_share(measure) else short
     if not is_share(measure):
         values = values[::-1]
     names = ["worst", *(f"{10 * k} % have this or worse" for k in range(1, 10)), "best"]
@@ -181,4 +182,4 @@ def _spread_table(spread: Mapping[str, Mapping[str, float]], rows: str) -> Table
 
 
 def _show(value: float | None, measure: str, key: str) -> str:
-    return percent(value) if is_share(measure) and key != "std" else short(value)
+    return percent(value, 1) if is_share(measure) and key != "std" else short(value)

@@ -12,8 +12,8 @@ from fedsaddle.metrics.calibration import Platt
 from fedsaddle.metrics.histograms import ScoreHistogram, sigmoid_edges
 from fedsaddle.report.page.charts import Axis, ForestRow, forest
 from fedsaddle.report.page.parts import Chart, Table
-from fedsaddle.report.sections.numbers import count, short
 from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.report.words import many, short
 from fedsaddle.shown import visible
 
 LISTED = 200
@@ -99,7 +99,7 @@ def site_areas(counts: Counts) -> Chart | None:
             reference=0.5,
             key="sites",
         ),
-        f"{count(judged, 'site has', 'sites have')} rows enough of both classes for a figure.",
+        f"{many(judged, 'site has', 'sites have')} rows enough of both classes for a figure.",
         Table(["site", "positives", "negatives", "AUROC", "bounds of the bins", "95 % interval"], cells),
         note=(
             "Lines are 95 % intervals in closed form from the site's counts, with rows taken as independent. The "

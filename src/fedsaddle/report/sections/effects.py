@@ -52,7 +52,7 @@ class Effect:
         return f"{visible(f.column)} {words.get(f.kind, f.kind)}"
 
 
-def effects_section(run: StoredRun) -> Section | None:
+def effects(run: StoredRun) -> Section | None:
     """Weights of a linear model of a table, as changes of the log odds, or of a score that is no probability."""
     read, unit = linear_effects(run), unit_of(run)
     if not read:

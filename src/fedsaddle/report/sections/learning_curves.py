@@ -8,20 +8,9 @@ from typing import Any
 from fedsaddle.metrics.target import main_part_name
 from fedsaddle.report.page.charts import Axis, Line, line_chart
 from fedsaddle.report.page.parts import Block, Chart, Section, Table, Text
-from fedsaddle.report.sections.numbers import (
-    MOST_LINES,
-    MOST_POINTS,
-    axis,
-    cased,
-    count,
-    guarded,
-    is_share,
-    picked,
-    short,
-    thinned,
-    titled,
-)
+from fedsaddle.report.sections.numbers import MOST_LINES, MOST_POINTS, axis, is_share, picked, thinned
 from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.report.words import cased, many, short, titled
 from fedsaddle.stored import Record
 
 BASELINE = "FedAvg"
@@ -31,7 +20,6 @@ ROWS = {"validation": "validation rows", "test": "test rows", "train": "training
 FALLING = ("gradient", "gap", "distance")  # measures that go to 0: on a logarithmic axis
 
 
-@guarded
 def learning_curves(run: StoredRun) -> Section | None:
     """The measures of each evaluation, for runs with more than one."""
     if len(run.history) < 2:
@@ -57,7 +45,7 @@ def learning_curves(run: StoredRun) -> Section | None:
 
 def _about(run: StoredRun) -> str:
     first, last = run.history[0]["round"], run.history[-1]["round"]
-    words = [f"{count(len(run.history), 'evaluation')} from round {first:,} to round {last:,}."]
+    words = [f"{many(len(run.history), 'evaluation')} from round {first:,} to round {last:,}."]
     stopped, kept = run.summary.get("stopped"), run.summary.get("selected_round")
     reasons = {
         "interrupted": "The run was interrupted: what stands here is not its end.",

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedsaddle.report.page.parts import Block, Bullets, Section, Table, Text
-from fedsaddle.report.sections.numbers import amount, count, guarded
 from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.report.words import amount, many
 from fedsaddle.shown import shortened, visible
 
 LISTED = 200
@@ -43,7 +43,6 @@ MARKS = (
 )
 
 
-@guarded
 def left_sites(run: StoredRun) -> Section | None:
     """Replies of the algorithm with who sees them, evaluations, and bytes."""
     ledger = run.summary.get("ledger")
@@ -107,7 +106,7 @@ def _beside(run: StoredRun) -> list[str]:
         "columns with sums, counts in bins and how often each category occurs."
     ]
     if run.history:
-        times = count(len(run.history), "evaluation")
+        times = many(len(run.history), "evaluation")
         lines.append(
             f"In each of {times} each site {sent} the mean of every measure over its rows, which the server sees per "
             f"site."
@@ -125,7 +124,7 @@ def _amounts(ledger: Mapping[str, Any], run: StoredRun) -> str:
     clients = len(run.summary["sites"]) if run.is_deployed else len(run.client_names)
     up, down = int(ledger.get("bytes_up", 0)), int(ledger.get("bytes_down", 0))
     words = (
-        f"{count(int(ledger.get('exchanges', 0)), 'exchange')}: {amount(up)} of replies to the server and "
+        f"{many(int(ledger.get('exchanges', 0)), 'exchange')}: {amount(up)} of replies to the server and "
         f"{amount(down)} of models from it"
     )
     if clients:

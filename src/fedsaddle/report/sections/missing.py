@@ -18,7 +18,7 @@ NOTE = (
 )
 
 
-def missing_section(run: StoredRun) -> Section | None:
+def missing_cells(run: StoredRun) -> Section | None:
     """Shares of missing cells; None where the run does not know."""
     columns = read_missing(run)
     if "missing" not in run.summary:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from fedsaddle.report.page.charts import Axis, Line, line_chart
 from fedsaddle.report.page.parts import Chart, Section, Table, Text
 from fedsaddle.report.sections.client_names import named, trained_and_tested
-from fedsaddle.report.sections.numbers import MOST_POINTS, axis, guarded, percent, picked
+from fedsaddle.report.sections.numbers import MOST_POINTS, axis, picked
 from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.report.words import percent
 
 NAMED = 8  # clients with a colour of their own
 FAINT = 40  # clients with a line
@@ -16,7 +17,6 @@ LISTED = 200
 STYLES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 
 
-@guarded
 def mixture(run: StoredRun) -> Section | None:
     """For algorithms that weigh clients by their losses."""
     records = [r for r in run.history if r.get("mixture")]
@@ -39,9 +39,9 @@ def mixture(run: StoredRun) -> Section | None:
     equal = 1 / len(final)
     top = order[0]
     words = (
-        f"At the end {names[top]} has the largest weight, {percent(final[top])}; equal weights would be "
-        f"{percent(equal)} each. {sum(v > 2 * equal for v in final):,} of {len(final):,} clients have more than twice "
-        f"that, {sum(v < equal / 100 for v in final):,} next to none."
+        f"At the end {names[top]} has the largest weight, {percent(final[top], 1)}; equal weights would be "
+        f"{percent(equal, 1)} each. {sum(v > 2 * equal for v in final):,} of {len(final):,} clients have more than "
+        f"twice that, {sum(v < equal / 100 for v in final):,} next to none."
     )
     chart = Chart(
         "Weights λ over the rounds",

@@ -1,10 +1,9 @@
-"""Numbers as text, intervals of shares, ranges of axes, and points thinned out: what sections share."""
+"""What sections share: intervals of shares, ranges of axes, points thinned out, and what damaged files raise."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -20,66 +19,6 @@ MOST_LINES = 20  # of a table behind a line
 Maker = Callable[[StoredRun], Section | None]
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError, FedSaddleError)
 SHARES = ("accuracy", "auroc", "precision")  # a measure with such a word in its name lies between 0 and 1
-
-
-def guarded(make: Maker) -> Maker:
-    """The same section, or None where the files hold something else than a run writes."""
-
-    @wraps(make)
-    def careful(run: StoredRun) -> Section | None:
-        try:
-            return make(run)
-        except DAMAGED:
-            return None
-
-    return careful
-
-
-def short(value: float | None, digits: int = 3) -> str:
-    """A number as text: decimals where it is near 1, else significant digits; a dash for none.
-
-    Example:
-        >>> short(0.51234), short(0.00001234), short(None)
-        ('0.512', '1.23e-05', '–')
-    """
-    if value is None or not math.isfinite(value):
-        return "–"
-    if value == 0 or 0.001 <= abs(value) < 1000:
-        return f"{value:.{digits}f}"
-    return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.{digits}g}"
-
-
-def percent(share: float | None, digits: int = 1) -> str:
-    """A share as per cent.
-
-    Example:
-        >>> percent(0.8123)
-        '81.2 %'
-    """
-    return "–" if share is None or not math.isfinite(share) else f"{100 * share:.{digits}f} %"
-
-
-def count(number: int, one: str, many: str = "") -> str:
-    """A number of things.
-
-    Example:
-        >>> count(1, "client"), count(2000, "client")
-        ('1 client', '2,000 clients')
-    """
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def amount(size: float) -> str:
-    """A number of bytes.
-
-    Example:
-        >>> amount(1_234_567), amount(900)
-        ('1.2 MB', '900 bytes')
-    """
-    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if size >= unit:
-            return f"{size / unit:.1f} {name}"
-    return f"{size:.0f} bytes"
 
 
 def wilson(correct: float, rows: int) -> Interval:
@@ -127,24 +66,3 @@ def picked(length: int, most: int) -> list[int]:
 def thinned(values: Sequence[Any], places: Sequence[int]) -> list[Any]:
     """The values at some places."""
     return [values[k] for k in places]
-
-
-def titled(text: str) -> str:
-    """The text with a capital in front.
-
-    Example:
-        >>> titled("duality gap"), titled("AUROC")
-        ('Duality gap', 'AUROC')
-    """
-    return text[:1].upper() + text[1:]
-
-
-def cased(name: str) -> str:
-    """The name of a measure in words.
-
-    Example:
-        >>> cased("worst_site_auroc")
-        'worst site AUROC'
-    """
-    words = {"auroc": "AUROC", "phi": "Φ", "30": "to FPR 0.3", "50": "to FPR 0.5"}
-    return " ".join(words.get(word, word) for word in name.split("_"))

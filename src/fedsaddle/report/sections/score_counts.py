@@ -10,22 +10,13 @@ from fedsaddle.metrics.histograms import Estimate
 from fedsaddle.report.page.charts import Axis, Line, line_chart
 from fedsaddle.report.page.parts import Block, Chart, Section, Table, Text, ThresholdSlider
 from fedsaddle.report.sections.counted_scores import Counts, counts_of, site_areas
-from fedsaddle.report.sections.numbers import (
-    MOST_POINTS,
-    guarded,
-    percent,
-    picked,
-    short,
-    thinned,
-    titled,
-    wilson,
-)
+from fedsaddle.report.sections.numbers import MOST_POINTS, picked, thinned, wilson
 from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.report.words import percent, short, titled
 
 TENTHS = 10
 
 
-@guarded
 def score_counts(run: StoredRun) -> Section | None:
     """ROC, precision and recall, thresholds, calibration and sites, with what the bins may hide."""
     counts = counts_of(run)
@@ -96,7 +87,9 @@ def _roc(counts: Counts) -> Chart:
         Line("all sites", _between(x, x), _between(y, y), "first", low=low, high=high),
         Line("guessing", [0.0, 1.0], [0.0, 1.0], "guide"),
     ]
-    rows = [[percent(f), percent(t)] for f, t in ((g, float(np.interp(g, x, y))) for g in (0.05, 0.1, 0.2, 0.3, 0.5))]
+    rows = [
+        [percent(f, 1), percent(t, 1)] for f, t in ((g, float(np.interp(g, x, y))) for g in (0.05, 0.1, 0.2, 0.3, 0.5))
+    ]
     return Chart(
         "ROC curve of all sites together",
         line_chart(
@@ -140,7 +133,7 @@ def _precision(counts: Counts) -> Chart:
     share = counts.histogram.sides[0] / sum(counts.histogram.sides)
     guess = Line("guessing", [0.0, 1.0], [share, share], "guide")
     rows = [
-        [percent(r, 0), percent(float(precision[int(np.argmax(recall >= r - 1e-12))]))]
+        [percent(r, 0), percent(float(precision[int(np.argmax(recall >= r - 1e-12))]), 1)]
         for r in (0.25, 0.5, 0.75, 0.9, 1.0)
     ]
     return Chart(
@@ -208,7 +201,7 @@ def _share(part: int, whole: int) -> str:
     if not whole:
         return "–"
     found = wilson(part, whole)
-    return f"{percent(found.value)} ({percent(found.low, 0)} to {percent(found.high, 0)})"
+    return f"{percent(found.value, 1)} ({percent(found.low, 0)} to {percent(found.high, 0)})"
 
 
 def _calibration(counts: Counts) -> Chart | None:
@@ -240,7 +233,10 @@ def _calibration(counts: Counts) -> Chart | None:
         ),
         Line("as promised", [0.0, 1.0], [0.0, 1.0], "guide"),
     ]
-    rows = [[percent(p), percent(i.value), f"{percent(i.low)} to {percent(i.high)}", f"{n:,}"] for p, i, n in groups]
+    rows = [
+        [percent(p, 1), percent(i.value, 1), f"{percent(i.low, 1)} to {percent(i.high, 1)}", f"{n:,}"]
+        for p, i, n in groups
+    ]
     expected = sum(p * n for p, _, n in groups) / sum(n for _, _, n in groups)
     observed = counts.histogram.sides[0] / sum(counts.histogram.sides)
     return Chart(
@@ -252,7 +248,7 @@ def _calibration(counts: Counts) -> Chart | None:
             square=True,
             key="calibration",
         ),
-        f"On average {percent(expected)} were promised and {percent(observed)} observed.",
+        f"On average {percent(expected, 1)} were promised and {percent(observed, 1)} observed.",
         Table(["promised", "observed", "95 % interval", "rows"], rows),
         note=(
             "Rows of all sites in ten groups of like size. Probabilities follow from the score by two numbers "

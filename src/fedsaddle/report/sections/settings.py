@@ -13,7 +13,7 @@ from fedsaddle.shown import shortened, visible
 MOST_CHARACTERS = 200  # of a value
 
 
-def settings_section(run: StoredRun) -> Section | None:
+def settings(run: StoredRun) -> Section | None:
     """How to repeat the run, every setting, and the versions."""
     blocks: list[Block] = [Text("The commands to repeat it:"), Code("\n".join(commands(run)))]
     blocks += _provenance(run)

@@ -10,8 +10,9 @@ import numpy as np
 
 from fedsaddle.report.page.charts import Bar, bars, heat_map
 from fedsaddle.report.page.parts import Block, Chart, Section, Table, Text
-from fedsaddle.report.sections.numbers import axis, count, guarded, percent, short
+from fedsaddle.report.sections.numbers import axis
 from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.report.words import many, percent, short
 from fedsaddle.shown import visible
 
 LISTED = 200
@@ -40,7 +41,6 @@ class Split:
         return float(np.abs(each - self.counts.sum(axis=0) / self.counts.sum()).sum(axis=1).mean() / 2)
 
 
-@guarded
 def split(run: StoredRun) -> Section | None:
     """Of a simulation from split.json, of a deployed run from what the sites told."""
     found = _stored(run.split) if run.split else _told(run.agreed) if run.agreed else None
@@ -100,16 +100,16 @@ def _in_words(split: Split) -> str:
     parts = [f"{sum(found):,} {PARTS[part]}" for part, found in split.sizes.items()]
     if split.test_only:
         parts.append(
-            f"{sum(split.test_only.values()):,} test rows of {count(len(split.test_only), split.who)} that were not "
+            f"{sum(split.test_only.values()):,} test rows of {many(len(split.test_only), split.who)} that were not "
             f"trained on"
         )
-    words = f"{count(len(split.names), split.who)}: {', '.join(parts)}."
+    words = f"{many(len(split.names), split.who)}: {', '.join(parts)}."
     small, large = split.names[int(train.argmin())], split.names[int(train.argmax())]
     if len(train) > 1 and train.min() == train.max():
-        words += f" Each has {count(int(train.min()), 'training row')}."
+        words += f" Each has {many(int(train.min()), 'training row')}."
     elif len(train) > 1:
         words += (
-            f" The smallest, {small}, has {count(int(train.min()), 'training row')}, the largest, {large}, "
+            f" The smallest, {small}, has {many(int(train.min()), 'training row')}, the largest, {large}, "
             f"{int(train.max()):,}; half "
             f"of the {split.who}s have {np.median(train):,.0f} or fewer."
         )
@@ -138,11 +138,11 @@ def _unlike(split: Split) -> str:
     if len(split.classes) == 2:
         share = split.counts.sum(axis=0)[1] / split.counts.sum()
         alone = int((split.counts == 0).any(axis=1).sum())
-        words += f" {percent(share)} of all training rows are {split.classes[1]!r}"
-        words += f"; {count(alone, f'{split.who} has', f'{split.who}s have')} rows of one class only." if alone else "."
+        words += f" {percent(share, 1)} of all training rows are {split.classes[1]!r}"
+        words += f"; {many(alone, f'{split.who} has', f'{split.who}s have')} rows of one class only." if alone else "."
     else:
         lacking = int((split.counts == 0).any(axis=1).sum())
-        words += f" {lacking:,} of {count(len(split.names), split.who)} lack a class." if lacking else ""
+        words += f" {lacking:,} of {many(len(split.names), split.who)} lack a class." if lacking else ""
     return words
 
 
@@ -154,11 +154,11 @@ def _shares(split: Split) -> Chart | None:
     if len(split.classes) == 2:
         share = split.counts[:, 1] / totals
         order = np.argsort(-share, kind="stable")
-        drawn = [Bar(split.names[i], float(share[i]), percent(float(share[i]))) for i in order]
+        drawn = [Bar(split.names[i], float(share[i]), percent(float(share[i]), 1)) for i in order]
         return Chart(
             f"Share of {split.classes[1]!r} among the training rows",
             bars(drawn, axis("share", [0.0, *share.tolist()], share=True), key="split"),
-            f"From {percent(float(share.min()))} to {percent(float(share.max()))}.",
+            f"From {percent(float(share.min()), 1)} to {percent(float(share.max()), 1)}.",
             None,
             scrolls=len(drawn) > SCROLLED,
         )
@@ -169,7 +169,7 @@ def _shares(split: Split) -> Chart | None:
     return Chart(
         f"Classes of each {split.who}",
         heat_map(split.names, names, each.tolist(), key="split"),
-        f"The largest share of one class at a {split.who} is {percent(float(each.max()))}.",
+        f"The largest share of one class at a {split.who} is {percent(float(each.max()), 1)}.",
         Table(
             [split.who, *names],
             [[n, *(percent(v, 0) for v in row)] for n, row in zip(split.names, each.tolist(), strict=True)],

@@ -28,7 +28,7 @@ AIMS = {
 }
 
 
-def trials_section(run: StoredRun) -> Section | None:
+def trials(run: StoredRun) -> Section | None:
     """Every trial, and the comparisons that decided."""
     if not run.trials or not run.is_search:
         return None

@@ -15,12 +15,12 @@ from fedsaddle.metrics.intervals import Interval
 from fedsaddle.metrics.ranking import Difference, Ranking, RankingFigures, difference, rank
 from fedsaddle.metrics.subgroups import Rows
 from fedsaddle.report.predictions import CHOICE, FEDAVG
+from fedsaddle.report.sections.numbers import DAMAGED
 from fedsaddle.report.stored_run import HeldOut, StoredRun
 from fedsaddle.shown import visible
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError)  # of files that others have changed
 
 
 @dataclass(frozen=True, eq=False)
