@@ -21,7 +21,9 @@ import pandas as pd
 
 PAGE = Path(__file__).with_name("example-report.html")
 TABLE, RUN = "heart.csv", "heart"
-COMMAND = f"fedsaddle run {TABLE} --site site --label heart_disease --positive yes --groups sex,age --out {RUN}"
+COMMAND = (
+    f"fedsaddle run {TABLE} --site site --label heart_disease --positive yes --groups sex,age --budget 10m --out {RUN}"
+)
 NAMES = {
     "cp": "chest_pain",
     "trestbps": "resting_blood_pressure",

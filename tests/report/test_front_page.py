@@ -40,6 +40,12 @@ def test_a_decision_is_told_in_rows_with_intervals():
     said = words(front_of_search(search(test=rows_of_two_sites(), roc={})))
     assert "of 100 rows with the outcome 80 (95 % interval" in said
     assert "Of 100 alarms, 100 (95 % interval" in said
+    assert "only" not in said.split("are found.")[1].split("Of 100 alarms")[0]
+    found = rows_of_two_sites()
+    found.probabilities["choice"][1:] *= 0.2
+    found.probabilities["choice"][0] = 0.9
+    said = words(front_of_search(search(test=found, roc={})))
+    assert "There is only 1 alarm on the test rows. Of 100 alarms, 100" in said
 
 
 def test_the_worst_site_and_group_are_named_or_not():
@@ -55,6 +61,10 @@ def test_the_worst_site_and_group_are_named_or_not():
     assert "the worst of 4 groups picked after looking" in said
     said = words(front_of_search(search(test=rows_of_two_sites((10, 1)), roc={})))
     assert "No site can be named: of 2 sites none has 5 test rows of each class." in said
+    few = front_of_search(search(test=rows_of_two_sites((10, 1)), roc={})).cautions
+    assert any(line.startswith("All 2 sites have too few test rows") for line in few)
+    few = front_of_search(search(test=rows_of_two_sites((5, 1)), roc={})).cautions
+    assert any(line.startswith("1 of 2 sites has too few test rows") for line in few)
 
 
 @pytest.mark.parametrize(

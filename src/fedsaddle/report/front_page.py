@@ -15,7 +15,7 @@ from fedsaddle.report.sections.trials import reason_in_words, ways_tried
 from fedsaddle.report.sections.two_classes import two_classes
 from fedsaddle.report.sections.worst import gap_in_words, groups_of, worst_group, worst_site, worst_site_in_words
 from fedsaddle.report.stored_run import StoredRun
-from fedsaddle.report.words import LEVEL, MINUS, of_100, percent, with_interval
+from fedsaddle.report.words import LEVEL, MINUS, many, of_100, percent, with_interval
 from fedsaddle.shown import visible
 
 FEW_POSITIVES = 30  # test rows: below, every figure is uncertain
@@ -135,6 +135,9 @@ def _decisions(run: StoredRun) -> str:
         return ""
     right = at.positive_predictive_value
     alarms = "" if right is None else f" Of 100 alarms, {_of_100(right)} are right."
+    raised = round(at.alarms.value * len(found.labels))
+    if right is not None and raised < FEW:
+        alarms = f" There {'is' if raised == 1 else 'are'} only {many(raised, 'alarm')} on the test rows.{alarms}"
     return (
         f"If rows with a probability of at least {percent(at.threshold, 1)} are called positive, a threshold that "
         f"{visible(run.summary.get('threshold', {}).get('reason', ''))}, {_of_100(at.alarms)} of 100 rows raise an "
@@ -211,26 +214,38 @@ def cautions_of_search(run: StoredRun) -> list[str]:
     ends = area.get("interval") if isinstance(area, dict) else None
     if ends and ends[1] - ends[0] > WIDE:
         found.append(f"The AUROC may be anything from {ends[0]:.2f} to {ends[1]:.2f}.")
-    roc = summary.get("roc", {})
-    unranked, sites = roc.get("single_class_clients", 0) + roc.get("few_clients", 0), _sites(run)
+    unranked, sites = _sites_without_figure(run)
     if unranked and sites:
         have = ("has", "its own", "there") if unranked == 1 else ("have", "their own", "at each of them")
+        which = f"{unranked} of {sites}" if unranked < sites else f"All {sites}"
         found.append(
-            f"{unranked} of {sites} sites {have[0]} too few test rows of a class for a figure of {have[1]}: how good "
-            f"the model is {have[2]} is not known."
+            f"{which} sites {have[0]} too few test rows of a class for a figure of {have[1]}: how good the model is "
+            f"{have[2]} is not known."
         )
     few = _groups_without_figure(run)
     if few:
-        some = ", ".join(few[:5]) + (", ..." if len(few) > 5 else "")
-        found.append(f"Too few test rows of a class to say how well the model ranks these groups: {some}.")
+        found.append(f"Too few test rows of a class to say how well the model ranks these groups: {_some(few)}.")
     much = [c for c, entry in read_missing(run).items() if entry["share"] >= MUCH_MISSING]
     if much:
-        some = ", ".join(visible(c) for c in much[:5]) + (" and others" if len(much) > 5 else "")
         where = "one column" if len(much) == 1 else f"{len(much)} columns"
-        found.append(f"In {where}, {100 * MUCH_MISSING:.0f} of 100 cells or more are missing: {some}.")
+        found.append(f"In {where}, {100 * MUCH_MISSING:.0f} of 100 cells or more are missing: {_some(much)}.")
     found += [visible(line)[:1].upper() + visible(line)[1:] + "." for line in summary.get("cautions", ())]
     found.append("The model was tested on rows of the same sites and time. Elsewhere and later it may do worse.")
     return found
+
+
+def _some(names: Sequence[str], most: int = 5) -> str:
+    """The first names, and how many more there are."""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(visible(name) for name in names[:most]) + rest
+
+
+def _sites_without_figure(run: StoredRun) -> tuple[int, int]:
+    """How many sites have no AUROC of their own, and of how many."""
+    found, roc = two_classes(run), run.summary.get("roc", {})
+    if found is not None and len(found.choice.sites) > 1:
+        return sum(site.auroc is None for site in found.choice.sites), len(found.choice.sites)
+    return roc.get("single_class_clients", 0) + roc.get("few_clients", 0), _sites(run)
 
 
 def _groups_without_figure(run: StoredRun) -> list[str]:

@@ -40,7 +40,7 @@ def _in_words(found: TwoClasses) -> str:
     assert pooled.auroc is not None
     area = pooled.auroc
     text = (
-        f"Take one {found.part} row with {found.outcome} and one without, by chance: of 100 such pairs, the model "
+        f"Take one {found.part} row with {found.outcome} and one without, at random: of 100 such pairs, the model "
         f"gives the higher score to the right one in {of_100(area.value)} (95 % interval {of_100(area.low)} to "
         f"{of_100(area.high)}; guessing gives 50). This is the AUROC, {with_interval(area, 3)}, of "
         f"{many(pooled.positives, 'row')} with {found.outcome} and {pooled.negatives:,} without."

@@ -92,11 +92,12 @@ def _chart(found: TwoClasses) -> Chart:
     lows += [row.second[1] for row in rows if row.second is not None]
     axis = Axis("AUROC", max(0.0, min([0.5, *lows]) // 0.1 * 0.1), 1.0)
     heads = ("site", "rows", f"with {found.outcome}")
-    svg = forest(rows, axis, heads=heads, reference=None if pooled.auroc is None else pooled.auroc.value, key="sites")
+    middle = None if pooled.auroc is None else pooled.auroc.value
+    models = [] if other is None else [choice.name, other.name]
+    svg = forest(rows, axis, heads=heads, reference=middle, models=models, key="sites")
     best = [choice.sites[k].auroc for k in ranked]
     values = [a.value for a in best if a is not None]
     spread = f" The sites' own run from {min(values):.3f} to {max(values):.3f}." if values else ""
-    second = "" if other is None else f" The second mark in a row is {other.name}."
     left_out = len(choice.sites) - len(drawn)
     rest = f" The {many(left_out, 'site')} without a figure are in the table." if left_out else ""
     return Chart(
@@ -106,7 +107,7 @@ def _chart(found: TwoClasses) -> Chart:
         f"within sites {with_interval(choice.within, 3)}.{spread}",
         _table(found),
         "Each line is a site with its 95 % interval; where intervals overlap widely, the sites may not differ at all. "
-        f"A value of 0.5 is guessing; the dashed line is the value of all sites together.{second}{rest}",
+        f"A value of 0.5 is guessing; the dashed line is the value of all sites together.{rest}",
         scrolls=len(rows) > TALL,
     )
 
