@@ -29,9 +29,9 @@ UNITS = {
 }
 NOTE = (
     " A number column is shown for one standard deviation more of it. Of a column of categories, what counts is the "
-    "difference between two of its bars; a value that is not listed has 0. All other columns are held fixed, so that two "
-    "columns that say nearly the same share their effect. In training the weights were pulled towards 0. They describe "
-    "what the model does; they are no causes, and they have no intervals."
+    "difference between two of its bars; a value that is not listed has 0. All other columns are held fixed, so that "
+    "two columns that say nearly the same share their effect. In training the weights were pulled towards 0. They "
+    "describe what the model does; they are no causes, and they have no intervals."
 )
 
 
