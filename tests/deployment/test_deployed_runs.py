@@ -86,7 +86,7 @@ class Misreports(InProcess):
 MISREPORTS = {
     "nothing": (lambda told: None, "the reply has no number of rows"),
     "a number of rows that is none": (lambda told: told | {"rows": -3}, "the reply has no number of rows"),
-    "no means": (lambda told: {"rows": 3}, "the reply lacks the means of accuracy, loss"),
+    "no means": (lambda told: {"rows": told["rows"]}, "the reply lacks the means of accuracy, loss"),
     "other means": (lambda told: told | {"means": {"loss": 1.0}}, "the reply lacks the means of accuracy, loss"),
     "a loss that is NaN": (
         lambda told: told | {"means": {"loss": float("nan"), "accuracy": 1.0}}, "sent a 'loss' that is not finite",
@@ -278,11 +278,11 @@ def test_what_fails_at_a_site_is_told_in_its_own_log_alone(tmp_path):
     given = CASES["DRFA"]
     made = sites(given, tmp_path)
     made[1].settings.data.unlink()
-    with pytest.raises(TooFewAnswered, match="site-2 failed: MissingData\\); see the logs of these sites"):
-        deployed(given, made, tmp_path / "out", patience=0)
+    with pytest.raises(TooFewAnswered, match="site-2 refused: cannot read its data file: no such file; see the site's"):
+        deployed(given, made, tmp_path / "out", patience=10_000)  # a file does not come back by asking again
     assert "site-2.npz does not exist" in (tmp_path / "disk-1" / "log.txt").read_text()
     log = (tmp_path / "out" / "log.txt").read_text()
-    assert "facts: site-2 left out: failed: MissingData" in log
+    assert log.count("facts: site-2 left out: refused: cannot read its data file: no such file") == 1
     assert "the run ended: facts: 3 of at least 4" in log
     assert "npz" not in log
 
@@ -456,9 +456,13 @@ ODD = {
     "text for rows": ("facts", lambda told: told | {"rows": "many"}, "a message whose 'rows' is 'many'"),
     "no labels": ("facts", lambda told: {k: v for k, v in told.items() if k != "target"}, "a message without 'target'"),
     "its rows": ("facts", lambda told: told | {"cells": [1.0]}, "a message with an unknown 'cells'"),
-    "another sum": ("counts", lambda told: {"counts": [[1] * 400] * len(told["counts"])}, "counts that do not sum up"),
-    "too few bins": ("counts", lambda told: {"counts": [[1]] * len(told["counts"])}, "a message whose 'counts.0' is"),
-    "too few columns": ("counts", lambda told: {"counts": told["counts"][1:]}, "counts that do not sum up"),
+    "another sum": ("counts", lambda told: {"counts": told["counts"] + 1}, "counts that do not sum up"),
+    "too few bins": ("counts", lambda told: {"counts": told["counts"][:, :1]}, "counts of shape (2, 1), not (2, 400)"),
+    "too few columns": (
+        "counts",
+        lambda told: {"counts": told["counts"][1:]},
+        "counts of shape (1, 400), not (2, 400)",
+    ),
 }
 
 

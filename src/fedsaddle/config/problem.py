@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
@@ -49,15 +50,17 @@ class NamedModel:
             return warm_started(made, trained_tensors(str(trained)), "auto" if head is None else head)
 
 
-def build_problem(config: Config, data: FederatedData) -> tuple[Problem, NamedModel]:
-    """Build the problem, on a model whose shapes fit the data."""
+def build_problem(
+    config: Config, data: FederatedData, counts: Sequence[int] | None = None
+) -> tuple[Problem, NamedModel]:
+    """Build the problem, on a model whose shapes fit the data; `counts` are rows of each class, or None: of `data`."""
     name, algorithm = config.problem.name, config.algorithm.name
     known = entry(PROBLEMS, "problem.name", name)
     kind = entry(ALGORITHMS, "algorithm.name", algorithm).kind
     if known.kind != kind:
         fits = [other for other, e in PROBLEMS.items() if e.kind == kind]
         raise BadInput("problem.name", name, f"does not fit {algorithm}; use problem.name = {' or '.join(fits)}")
-    model = NamedModel(config.model, facts_of(data, config.model.name))
+    model = NamedModel(config.model, facts_of(data, config.model.name, counts))
     if known.kind == "pairwise":
         return _pairwise(config, model), model
     make, options = known.load().from_data, config.problem.options()
@@ -87,9 +90,10 @@ def _pairwise(config: Config, model: NamedModel) -> Problem:
     return problem
 
 
-def facts_of(data: FederatedData, model: str = "") -> DataFacts:
-    """The facts about the data that a problem may use."""
+def facts_of(data: FederatedData, model: str = "", counts: Sequence[int] | None = None) -> DataFacts:
+    """The facts about the data that a problem may use; `counts` are rows of each class, or None: those of `data`."""
     y = data.train.y
-    counts = torch.bincount(y, minlength=len(data.classes)).tolist() if data.classes and y.ndim == 1 else ()
+    if counts is None:
+        counts = torch.bincount(y, minlength=len(data.classes)).tolist() if data.classes and y.ndim == 1 else ()
     text = not data.train.x.is_floating_point()
     return DataFacts(data.name, tuple(data.train.x.shape[1:]), data.classes, tuple(counts), text, model)

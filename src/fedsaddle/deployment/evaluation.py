@@ -25,6 +25,7 @@ from fedsaddle.problems.protocols import Problem, Ranks
 from fedsaddle.runs.evaluation import Solution, parts_of, pooled_key
 
 BINS = 1000  # of score histograms
+MAX_FITTED = 1 << 22  # rows to which probabilities are fitted
 
 
 def measure_site(problem: Problem, w: Tensor, dual: Tensor | None, own: Stacked | None) -> dict[str, Any]:
@@ -98,6 +99,8 @@ class RemoteEvaluator:
         if not counts:
             return {}
         up, down = (np.sum([np.asarray(both[k], dtype=np.int64) for both in counts], axis=0) for k in (0, 1))
+        fewer = max(1, int(up.sum() + down.sum()) // MAX_FITTED)  # the sites' word for their rows costs no memory
+        up, down = up // fewer, down // fewer
         share = (np.arange(BINS) + 0.5) / BINS
         middle = np.log(share) - np.log1p(-share)
         scores = np.concatenate([np.repeat(middle, up), np.repeat(middle, down)])
@@ -108,22 +111,30 @@ class RemoteEvaluator:
         if self._round != at.rounds:
             self._round, self._replies, self._last = at.rounds, {}, max(self._last, at.rounds)
         if part not in self._replies:
-            names = set(self.row_measures(at))
+            names, sizes = set(self.row_measures(at)), self._sizes(part)
             self._replies[part] = self.clients.courier.request(
                 "measure",
                 self.clients.run,
                 {"w": at.model, "dual": at.dual, "part": part},
                 fingerprint=self.clients.fingerprint,
                 round=self._last,
-                check=lambda client, answer, reply: check_measurements(client, reply, names),
+                check=lambda client, answer, reply: check_measurements(client, reply, names, int(sizes[client])),
             )
         return self._replies[part]
 
+    def _sizes(self, part: str) -> Ints:
+        """Rows of a part at each site, as its facts say."""
+        return {"train": self.clients.sizes, "validation": self.validation_sizes, "test": self.test_sizes}[part]
 
-def check_measurements(client: int, reply: Any, names: Set[str]) -> dict[str, Any] | Fault:
-    """Check that a reply has means of these names; return it or a fault, or raise `BadMessage`."""
+
+def check_measurements(client: int, reply: Any, names: Set[str], rows: int) -> dict[str, Any] | Fault:
+    """Check that a reply has means of these names over so many rows; return it or a fault, or raise `BadMessage`."""
     if not isinstance(reply, dict) or not _is_count(reply.get("rows")):
         raise BadMessage("the reply has no number of rows")
+    if reply["rows"] != rows:
+        raise BadMessage(f"the reply is of {reply['rows']} rows; the site's facts say {rows}")
+    if unknown := reply.keys() - {"rows", "means", "scores"}:
+        raise BadMessage(f"the reply has an unknown {sorted(unknown)[0]!r:.40}")
     if not reply["rows"]:
         return reply
     means = reply.get("means")
@@ -134,6 +145,8 @@ def check_measurements(client: int, reply: Any, names: Set[str]) -> dict[str, An
             return Fault(FaultKind.NOT_FINITE, client, name)
     if "scores" in reply and not _is_histogram(reply["scores"]):
         raise BadMessage(f"the reply's score counts are not two lists of {BINS} whole numbers")
+    if "scores" in reply and sum(map(sum, reply["scores"])) != rows:
+        raise BadMessage(f"the reply's score counts do not sum up to the {rows} rows")
     return reply
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from fedsaddle.deployment.courier import Attendance, Courier
 from fedsaddle.deployment.expected_replies import ExpectedReplies, reply_fault
 from fedsaddle.deployment.messages import Answer, Ask, Fault
+from fedsaddle.errors import BadMessage
 from fedsaddle.federation.clients import ClientsState, Ints, R, Task, merge_repeats
 from fedsaddle.federation.records import Visibility, tensors, visibility
 from fedsaddle.federation.reduction import Reduction
@@ -132,14 +133,19 @@ class RemoteClients:
         name, kinds = str(getattr(task, "__name__", task)), kinds_of(getattr(task, "__self__", task))
         expected = self.expected.of(task, sent)
 
+        versions: set[str | None] = {None}
+
         def make_message(nonce: str, asked: list[int]) -> Message:
             ask = Ask(
                 run=self.run, fingerprint=self.fingerprint, nonce=nonce, round=self.round, exchange=exchange, task=name,
                 starts=self.versions.starts(asked), keep=self.versions.needed(asked),
             )  # fmt: skip
+            versions.add(ask.version)
             return Message(ask.to_dict(), sent)
 
         def check(client: int, answer: Answer, reply: Any) -> tuple[Answer, Any] | Fault:
+            if answer.version not in versions:
+                raise BadMessage("a version of its memory that the ask does not name")
             return reply_fault(client, reply, reply if expected is None else expected) or (answer, reply)
 
         where = f"round {self.round + 1}, exchange {exchange + 1}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +16,12 @@ from fedsaddle.deployment.courier import Courier, Patience
 from fedsaddle.deployment.evaluation import RemoteEvaluator
 from fedsaddle.deployment.expected_replies import ExpectedReplies, placeholder_rows
 from fedsaddle.deployment.logs import log_to_folder
+from fedsaddle.deployment.messages import Answer
+from fedsaddle.deployment.payloads import AgreeTold, read_payload
 from fedsaddle.deployment.preflight import require_deployable
 from fedsaddle.deployment.remote_clients import RemoteClients
 from fedsaddle.deployment.transport import Transport
-from fedsaddle.errors import FedSaddleError
+from fedsaddle.errors import BadMessage, FedSaddleError
 from fedsaddle.metrics.selection import Selection
 from fedsaddle.metrics.target import Target
 from fedsaddle.runs.fingerprint import remote_fingerprint, shared_fingerprint
@@ -82,10 +85,15 @@ class DeployedRun:
         algorithm, data = build_from(self.config, agreement.encoding, self.names)
         common = shared_fingerprint(algorithm, len(self.names), given.seed)
         payload = {"config": digests(self.config), "names": list(self.names), "agreed": agreement.encoding}
-        courier.request("agree", self.name, payload, fingerprint=common, everyone=not folder.holds_run)
         train, validation, test = (
             np.array(agreement.sizes[part], dtype=np.int64) for part in ("rows", "validation_rows", "test_rows")
         )
+
+        def check(client: int, answer: Answer, record: Any) -> None:
+            if (rows := read_payload(AgreeTold, record).rows) != train[client]:
+                raise BadMessage(f"another number of training rows ({rows}) than in its facts ({train[client]})")
+
+        courier.request("agree", self.name, payload, fingerprint=common, everyone=not folder.holds_run, check=check)
         expected = ExpectedReplies(placeholder_rows(data.train.x, data.train.y))
         clients = RemoteClients(courier, train, self.name, common, expected)
         settings = Settings(

@@ -5,26 +5,37 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 
 from fedsaddle.atomic import write_json
 from fedsaddle.config.build import cast_rows
 from fedsaddle.config.schema import Config, read_config
 from fedsaddle.data.files.agreed_encoding import encode
 from fedsaddle.data.files.column_names import MissingColumn
-from fedsaddle.data.files.site_facts import site_counts, site_facts
+from fedsaddle.data.files.site_facts import LONGEST_NAME, site_counts, site_facts
 from fedsaddle.data.files.site_file import HeldOutShares, SiteFile, SiteRows
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Table
 from fedsaddle.deployment.agreement import build_from, difference, digests
 from fedsaddle.deployment.evaluation import measure_site
 from fedsaddle.deployment.logs import log_to_folder
-from fedsaddle.deployment.messages import Answer, Request
+from fedsaddle.deployment.messages import Answer, Request, error_text
+from fedsaddle.deployment.payloads import (
+    AgreeAsked,
+    CountsAsked,
+    FactsAsked,
+    MeasureAsked,
+    read_payload,
+    require_shape,
+    tell_counts,
+)
 from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS, RUNS
 from fedsaddle.deployment.site_memory import OnDisk, safe_name
 from fedsaddle.deployment.site_worker import OwnRows, SiteWorker, failure_answer
@@ -32,6 +43,7 @@ from fedsaddle.errors import BadMessage, Refused
 from fedsaddle.federation.wire import Message, about, pack, unpack
 from fedsaddle.runs.fingerprint import shared_fingerprint
 from fedsaddle.runs.folder import RunFolder
+from fedsaddle.shown import visible
 
 log = logging.getLogger("fedsaddle.site")
 
@@ -89,26 +101,41 @@ class SiteService:
         except Exception as reason:
             return failure_answer(nonce, reason)
 
-    def _do(self, request: Request, payload: dict[str, Any]) -> Any:
+    def _do(self, request: Request, payload: Any) -> Any:
         if request.do == "facts":
-            self._same_config(payload["config"])
-            return site_facts(self._rows()).model_dump(mode="json")
+            self._same_config(read_payload(FactsAsked, payload).config)
+            return self._facts()
         if request.do == "counts":
-            self._same_config(payload["config"])
-            return site_counts(self._rows(), payload["drafts"]).model_dump(mode="json")
+            asked = read_payload(CountsAsked, payload)
+            self._same_config(asked.config)
+            return tell_counts(site_counts(self._rows(), [draft.encoded().to_dict() for draft in asked.drafts]))
         if request.do == "agree":
             return self._agree(request, payload)
         if request.do == "measure":
-            run = self._agreed_run(request.run)
-            if request.fingerprint != run.worker.fingerprint:
-                raise Refused(
-                    f"agreed on fingerprint {run.worker.fingerprint}, but the request has {request.fingerprint}"
-                )
-            own = run.rows.get(payload["part"])
-            return measure_site(run.worker.algorithm.problem, payload["w"], payload["dual"], own)
+            return self._measure(request, read_payload(MeasureAsked, payload))
         raise BadMessage(f"unknown request {request.do!r:.40}")
 
-    def _same_config(self, theirs: dict[str, str]) -> None:
+    def _facts(self) -> dict[str, Any]:
+        try:
+            return site_facts(self._rows()).model_dump(mode="json")
+        except ValidationError as reason:  # what the server would refuse: say so here, without the value
+            log.error("the facts of this site cannot be told: %s", error_text(reason))
+            remedy = f"a name or category of more than {LONGEST_NAME} characters, or a number beyond all measure"
+            raise Refused(f"the facts of the file here cannot be told ({remedy}); see the site's log") from None
+
+    def _measure(self, request: Request, asked: MeasureAsked) -> dict[str, Any]:
+        run = self._agreed_run(request.run)
+        if request.fingerprint != run.worker.fingerprint:
+            raise Refused(f"agreed on fingerprint {run.worker.fingerprint}, but the request has {request.fingerprint}")
+        problem = run.worker.algorithm.problem
+        start = problem.initial()
+        x, y = start if isinstance(start, tuple) else (start, None)
+        require_shape(asked.w, x, "w")
+        if asked.dual is not None:
+            require_shape(asked.dual, y, "dual")
+        return measure_site(problem, asked.w, asked.dual, run.rows.get(asked.part))
+
+    def _same_config(self, theirs: Mapping[str, str]) -> None:
         section = difference(digests(self.config), theirs)
         if section:
             raise Refused(f"this site's [{section}] differs from the run's; use the same config at both")
@@ -123,8 +150,12 @@ class SiteService:
             except MissingColumn as reason:  # a name of the config, so that it may be told
                 remedy = "add it, or list it in optional_columns"
                 raise Refused(f"the file here has no column {reason.value!r} ({reason.key}); {remedy}") from reason
+            except Exception as reason:
+                log.error("the data file cannot be read: %s", reason)
+                told = why_unreadable((self.settings.data, self.settings.test_data), reason)
+                raise Refused(f"cannot read its data file: {told}; see the site's log") from reason
             for note in self._read.notes:
-                log.info("%s", note)
+                log.info("%s", visible(note))
         return self._read
 
     @property
@@ -133,8 +164,8 @@ class SiteService:
         named = f"{self.config.run.seed} {self.settings.name}".encode()
         return int.from_bytes(hashlib.sha256(named).digest()[:4])
 
-    def _agree(self, request: Request, payload: dict[str, Any]) -> dict[str, Any]:
-        self._same_config(payload["config"])
+    def _agree(self, request: Request, payload: Any) -> dict[str, Any]:
+        self._same_config(read_payload(AgreeAsked, payload).config)
         prepared = self._prepare(request.run, payload)
         if prepared.worker.fingerprint != request.fingerprint:
             raise Refused(
@@ -147,8 +178,10 @@ class SiteService:
         write_json(path, payload)
         return {"rows": len(prepared.rows["train"].x)}
 
-    def _prepare(self, run: str, payload: dict[str, Any]) -> AgreedRun:
-        names = tuple(payload["names"])
+    def _prepare(self, run: str, payload: Any) -> AgreedRun:
+        names = tuple(read_payload(AgreeAsked, payload).names)
+        if self.settings.name not in names:
+            raise Refused(f"this site, {self.settings.name}, is not among the sites of the run")
         client = names.index(self.settings.name)
         algorithm, data = build_from(self.config, payload["agreed"], names)
         tables = dict(
@@ -183,8 +216,23 @@ class SiteService:
     def _task(self, content: bytes) -> bytes:
         run = about(content).get("run")
         if not isinstance(run, str):
-            raise BadMessage("a message without a run")
-        return self._agreed_run(run).worker.answer(content)
+            raise BadMessage("a message without 'run'")
+        return self._agreed_run(safe_name(run)).worker.answer(content)
 
     def _folder(self, run: str) -> Path:
         return self.settings.folder / safe_name(run)
+
+
+def why_unreadable(paths: Sequence[Path | None], reason: Exception) -> str:
+    """Why a file cannot be read, in words that tell nothing of its name or content."""
+    for path in paths:
+        if path is not None and not path.exists():
+            return "no such file"
+        if path is not None and path.is_dir():
+            return "it is a folder"
+    cause = reason if isinstance(reason, OSError) else reason.__cause__
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror.lower()
+    if isinstance(reason, MemoryError):
+        return "it does not fit into memory"
+    return "it is not a table as the config describes it"

@@ -13,6 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from fedsaddle.data.store import ClientRows, Ints, Labelled, Stacked
+from fedsaddle.deployment.logs import traceback_lines
 from fedsaddle.deployment.messages import Answer, Ask
 from fedsaddle.deployment.site_memory import InMemory, Versions
 from fedsaddle.engines.memory import Memory
@@ -101,7 +102,7 @@ class SiteWorker:
         memory.commit()
         version = None
         if self.client in memory.kept:
-            version = f"{ask.round:08d}-{ask.exchange:03d}-{ask.nonce}"
+            version = ask.version
             self.versions.write(version, memory.kept[self.client])
         self.versions.keep_only({*ask.keep.get(me, ()), *(v for v in (start, version) if v is not None)})
         return Message(Answer(nonce=ask.nonce, version=version, samples=site.samples, failure=None).to_dict(), reply)
@@ -112,7 +113,7 @@ def failure_answer(nonce: str, reason: Exception) -> bytes:
     if isinstance(reason, FedSaddleError):
         log.error("could not answer: %s", reason)
     else:
-        log.error("could not answer", exc_info=reason)
+        log.error("could not answer: %s", traceback_lines(reason))
     return pack(Message(Answer.failed(nonce, reason).to_dict()))
 
 

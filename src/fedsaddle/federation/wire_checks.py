@@ -47,7 +47,7 @@ class Limits:
     json_bytes: int = 8 << 20
     elements: int = 200_000  # entries of lists and objects
     depth: int = 32
-    text: int = 10_000  # characters of one string, as they are written
+    text: int = 12_000  # characters of one string, as they are written
     tensors: int = 1000
 
 
@@ -145,7 +145,12 @@ def _place(told: Any, size: int) -> _Place:
     if not isinstance(told, dict) or told.keys() != {"dtype", "shape", "data_offsets"} or told["dtype"] not in _DTYPES:
         raise BadMessage("a damaged message (a tensor of an unknown type)")
     shape, at = told["shape"], told["data_offsets"]
-    if not _whole_numbers(shape, MAX_LENGTH) or not _whole_numbers(at, size) or len(at) != 2 or len(shape) > MAX_DIMENSIONS:
+    if (
+        not _whole_numbers(shape, MAX_LENGTH)
+        or not _whole_numbers(at, size)
+        or len(at) != 2
+        or len(shape) > MAX_DIMENSIONS
+    ):
         raise BadMessage("a damaged message (a tensor of a wrong shape)")
     width = np.dtype(_DTYPES[told["dtype"]][1]).itemsize
     if math.prod(shape) * width != at[1] - at[0]:

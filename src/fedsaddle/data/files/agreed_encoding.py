@@ -6,9 +6,10 @@ simulated federation are merged with the same arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from fedsaddle.data.table import Array, Table
 from fedsaddle.errors import BadInput
 
 Agreed = dict[str, Any]  # plain JSON
+H = TypeVar("H", bound=Hashable)
 
 
 def merge_labels(
@@ -56,6 +58,12 @@ def merge_labels(
     return agreed
 
 
+def odd_one_out(values: Sequence[H]) -> tuple[int | None, H]:
+    """The place of the first value that is not the most common one, None if all are alike, and the most common one."""
+    usual = Counter(values).most_common(1)[0][0]
+    return next((place for place, value in enumerate(values) if value != usual), None), usual
+
+
 def label_counts(facts: Sequence[SiteFacts], values: Sequence[Any]) -> Ints:
     """How many training rows of each site have each of the values."""
     own = [dict(zip(one.target.values, one.target.counts, strict=True)) for one in facts]
@@ -66,9 +74,11 @@ def _classes(facts: Sequence[SiteFacts], names: Sequence[str], task: str) -> lis
     """The sorted labels; None for a regression target."""
     kinds = {one.target.kind for one in facts}
     if "text" in kinds and len(kinds) > 1:
-        odd = next(name for name, one in zip(names, facts, strict=True) if one.target.kind != "text")
-        remedy = "other sites have texts; write the labels in the same way at all sites"
-        raise BadInput(f"target of {odd}", "numbers", remedy)
+        said = ["texts" if one.target.kind == "text" else "numbers" for one in facts]
+        odd, usual = odd_one_out(said)
+        assert odd is not None
+        remedy = f"other sites have {usual}; write the labels in the same way at all sites"
+        raise BadInput(f"target of {names[odd]}", said[odd], remedy)
     values = sorted({value for one in facts for value in one.target.values})
     many = "whole" in kinds and len(values) > MAX_AUTO_CLASSES
     if task == "regression" or (task == "auto" and ("real" in kinds or many)):
@@ -143,6 +153,10 @@ def _shared_names(facts: Sequence[SiteFacts], names: Sequence[str], notes: list[
         own = {column.name for column in one.columns}
         lacking = next((name for name in order if name not in own and name not in out), None)
         if lacking is not None:
+            having = [at for at, other in zip(names, facts, strict=True) if lacking in {c.name for c in other.columns}]
+            if 2 * len(having) < len(names):
+                remedy = "most sites have no such column; remove it there, or list it in optional_columns or drop"
+                raise BadInput(f"columns of {having[0]}", lacking, remedy)
             remedy = "the file there lacks a column that others have; add it, or list it in optional_columns or drop"
             raise BadInput(f"columns of {site}", f"no {lacking!r}", remedy)
     for name in order:
@@ -184,10 +198,10 @@ def merge_arrays(facts: Sequence[SiteFacts], names: Sequence[str]) -> Agreed:
     """The shape of a row, and mean and deviation of each feature, or of all pixels."""
     arrays = [one.array for one in facts if one.array is not None]
     first = arrays[0]
-    for name, own in zip(names, arrays, strict=True):
-        if own.shape != first.shape:
-            remedy = f"{names[0]} has {first.shape}; all sites need the same"
-            raise BadInput(f"shape of rows of {name}", own.shape, remedy)
+    odd, usual = odd_one_out([tuple(own.shape) for own in arrays])
+    if odd is not None:
+        remedy = f"other sites have {list(usual)}; all sites need the same"
+        raise BadInput(f"shape of rows of {names[odd]}", arrays[odd].shape, remedy)
     if any(len(own.mean) != len(first.mean) for own in arrays):
         raise BadInput("standardise", "different", "all sites need the same config")
     if not first.mean:

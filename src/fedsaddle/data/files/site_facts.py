@@ -24,8 +24,11 @@ from fedsaddle.data.table import Array
 from fedsaddle.errors import BadInput
 
 MAX_VALUES = 1000  # distinct labels that a site may report
-Count = Annotated[int, Field(ge=0, le=2**53)]
-Name = Annotated[str, Field(max_length=10_000)]
+MAX_COLUMNS = 20_000
+MAX_ROWS = 10**12
+LONGEST_NAME = 1000  # characters of a column, a category or a label
+Count = Annotated[int, Field(ge=0, le=MAX_ROWS)]
+Name = Annotated[str, Field(max_length=LONGEST_NAME)]
 Mean = Annotated[float, Field(ge=-1e39, le=1e39)]
 Squares = Annotated[float, Field(ge=0, le=1e100)]
 Cubes = Annotated[float, Field(ge=-1e140, le=1e140)]
@@ -41,7 +44,7 @@ class LabelFacts(_Strict):
 
     kind: Literal["real", "whole", "text"]
     values: list[Annotated[int, Field(ge=-(2**53), le=2**53)]] | list[Name] = Field([], max_length=MAX_VALUES)
-    counts: list[Count] = []
+    counts: list[Count] = Field([], max_length=MAX_VALUES)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -74,7 +77,7 @@ class CategoryColumn(_Strict):
 
     kind: Literal["category"]
     name: Name
-    counts: dict[Name, Annotated[int, Field(ge=1, le=2**53)]]
+    counts: dict[Name, Annotated[int, Field(ge=1, le=MAX_ROWS)]]
     missing: Count
 
     @property
@@ -118,13 +121,13 @@ class ArrayFacts(_Strict):
 class SiteFacts(_Strict):
     """All that a site says of its rows: counts, labels, and either columns or an array."""
 
-    rows: Annotated[int, Field(ge=1, le=2**53)]
+    rows: Annotated[int, Field(ge=1, le=MAX_ROWS)]
     validation_rows: Count
     test_rows: Count
     target: LabelFacts
-    columns: list[Column] = []
+    columns: list[Column] = Field([], max_length=MAX_COLUMNS)
     array: ArrayFacts | None = None
-    left_out: list[Name] = []  # columns that look like identifiers or free text here
+    left_out: list[Name] = Field([], max_length=MAX_COLUMNS)  # columns that look like identifiers or free text here
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -143,7 +146,7 @@ class SiteFacts(_Strict):
 class SiteCounts(_Strict):
     """How many standardised cells of each number column lie in each bin."""
 
-    counts: list[Annotated[list[Count], Field(min_length=BINS, max_length=BINS)]]
+    counts: list[Annotated[list[Count], Field(min_length=BINS, max_length=BINS)]] = Field(max_length=MAX_COLUMNS)
 
 
 def site_facts(rows: SiteRows) -> SiteFacts:
