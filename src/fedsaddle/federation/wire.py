@@ -28,6 +28,7 @@ from fedsaddle.federation.wire_checks import LIMITS, Limits, parse_json, read_te
 MAGIC = b"FSW2"
 _HEAD = struct.Struct("<4sI")
 _MARK = "$"
+_CONTAINERS = (list, dict)
 
 Kinds = Mapping[str, type]
 
@@ -132,14 +133,14 @@ def _from_json(tree: Any, arrays: dict[str, Tensor], kinds: Kinds) -> Any:
     """The value that `_to_json` encoded; lists and objects are decoded in place."""
     if isinstance(tree, list):
         for n, part in enumerate(tree):
-            if isinstance(part, list | dict):
+            if isinstance(part, _CONTAINERS):
                 tree[n] = _from_json(part, arrays, kinds)
         return tree
     if not isinstance(tree, dict):
         return tree
     if not any(key.startswith(_MARK) for key in tree):
         for key, part in tree.items():
-            if isinstance(part, list | dict):
+            if isinstance(part, _CONTAINERS):
                 tree[key] = _from_json(part, arrays, kinds)
         return tree
     return _marked(tree, arrays, kinds)

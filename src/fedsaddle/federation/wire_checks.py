@@ -41,7 +41,7 @@ _DTYPES: dict[str, tuple[torch.dtype, Any]] = {  # on the wire -> of torch, and 
 class Limits:
     """How large a message may be, apart from the numbers in its tensors.
 
-    Whatever the bytes are, reading them takes at most twice their size and 64 MB more.
+    Whatever the bytes are, reading them takes at most twice their size and 32 MB more.
     """
 
     json_bytes: int = 8 << 20
