@@ -1,6 +1,7 @@
 """Mutated messages: bits flipped, cut off, spliced, and values of their JSON exchanged. None may crash server or site.
 
-`pytest tests/deployment/test_message_fuzz.py` takes 2,000 of them, with `-m slow` 50,000. Each must cost less than five seconds and less than twice its size and 32 MB.
+`pytest tests/deployment/test_message_fuzz.py` takes 2,000 of them, with `-m slow` 50,000. Each must cost
+less than five seconds, and less memory than twice its size and 32 MB.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 import struct
 import time
 import tracemalloc
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -29,9 +31,9 @@ from fedsaddle.federation.wire import Message, about, kinds_of, unpack
 
 SECONDS, SPARE = 5.0, 32 << 20
 ODD: list[Any] = [
-    None, True, -1, 0, 10**30, 2**53 + 1, -0.5, 1e308, 5e-324, "", "x", "../../x", "a\nb\x1b[2J", "\ud800", "é" * 50, [], {},
+    None, True, -1, 0, 10**30, 2**53 + 1, -0.5, 1e308, 5e-324, "", "x", "../../x", "a\nb\x1b[2J", "\ud800", "é" * 50, [],
     {"$tensor": "0"}, {"$float": "nan"}, {"$record": "os:system", "fields": {}}, {"$tuple": [1]}, {"$dict": [[1, 2]]},
-    [[]], [0] * 500, ["x"] * 50, {"a": {"b": {"c": 1}}}, "0" * 3000,
+    {}, [[]], [0] * 500, ["x"] * 50, {"a": {"b": {"c": 1}}}, "0" * 3000,
 ]  # fmt: skip
 
 
@@ -89,7 +91,7 @@ def with_other_json(content: bytes, chance: np.random.Generator) -> bytes:
     for _ in range(int(chance.integers(1, 4))):
         node, key = tree, str(chance.choice(list(tree)))
         for _ in range(int(chance.integers(6))):
-            inner = node[key]
+            inner = deepcopy(node[key])
             if not isinstance(inner, dict | list) or not inner:
                 break
             node = inner
@@ -104,9 +106,9 @@ def with_other_json(content: bytes, chance: np.random.Generator) -> bytes:
             if not tree:
                 break
         elif action == 1 and isinstance(node, dict):
-            node[str(ODD[int(chance.integers(len(ODD)))])] = node[key]
+            node[str(ODD[int(chance.integers(len(ODD)))])] = deepcopy(node[key])
         else:
-            node[key] = ODD[int(chance.integers(len(ODD)))]
+            node[key] = deepcopy(ODD[int(chance.integers(len(ODD)))])
         if not isinstance(tree, dict) or not tree:
             break
     return framed(json.dumps(tree).encode(), content[8 + length :])
