@@ -258,6 +258,32 @@ def deploy_provision(folder: FolderArgument = Path(".")) -> None:
     go(folder)
 
 
+@deploy.command("renew")
+def deploy_renew(folder: FolderArgument = Path(".")) -> None:
+    """Make new certificates for all kits, before or after the old ones have ended."""
+    from fedsaddle.commands.deploy import renew as go
+
+    go(folder)
+
+
+@deploy.command("attach")
+def deploy_attach(
+    run: Annotated[str, typer.Argument(help="The run's name at the server, as `run` said when it began.")],
+    folder: FolderArgument = Path("."),
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results; by default runs/RUN.", callback=usable)
+    ] = None,
+) -> None:
+    """Follow a run that somebody else has submitted, and fetch its results."""
+    from fedsaddle.commands.run_deployed import attach as go
+
+    try:
+        raise typer.Exit(go(run, folder, out))
+    except KeyboardInterrupt:
+        typer.echo("detached; the run goes on", err=True)
+        raise typer.Exit(130) from None
+
+
 @deploy.command("start-server")
 def deploy_start_server(folder: FolderArgument = Path(".")) -> None:
     """Run the server in the foreground."""

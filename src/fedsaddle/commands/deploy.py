@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from fedsaddle.atomic import write_atomically
 from fedsaddle.commands.init import EXAMPLE as CONFIG
 from fedsaddle.config.schema import read_config
+from fedsaddle.deployment.certificates import check_kit, first_to_end
 from fedsaddle.deployment.preflight import require_deployable, require_nvflare
-from fedsaddle.deployment.project import EXAMPLE, FILE, read_project
+from fedsaddle.deployment.private_files import only_for_owner, take_from_others
+from fedsaddle.deployment.project import EXAMPLE, FILE, Project, read_project
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.shown import visible
 from fedsaddle.writable import make_folder, require_folder
@@ -65,6 +68,39 @@ def provision(folder: Path) -> None:
         print(f"made {visible(kit)}")
     if not new:
         print(f"all kits already exist in {visible(folder / KITS)}; updated their settings")
+    for line in what_to_guard(project, folder, new or [folder / KITS / project.admin]):
+        print(line)
+
+
+def renew(folder: Path) -> None:
+    """Make new certificates for all kits."""
+    require_nvflare()
+    from fedsaddle.deployment.nvflare.provision import renew as make
+
+    project = read_project(folder)
+    kits = make(project, folder)
+    for kit in kits:
+        print(f"renewed {visible(kit / 'startup')}")
+    for line in what_to_guard(project, folder, kits):
+        print(line)
+    print("stop everything, replace `startup` in each kit by the new one, start again, and resume runs with --resume:")
+    print("certificates of the old root and of the new one do not trust each other")
+
+
+def what_to_guard(project: Project, folder: Path, kits: list[Path]) -> list[str]:
+    """Lines that say who gets what, what stays secret, and how long it lasts."""
+    from fedsaddle.deployment.nvflare.provision import WORK
+
+    whose = {project.deployment.server: "who runs the server", project.admin: "who submits runs"}
+    lines = [f"hand {visible(kit)} to {whose.get(kit.name, 'site ' + kit.name)} and to nobody else" for kit in kits]
+    lines.append(
+        f"guard {visible(folder / WORK)}: whoever reads it can make kits and act as any site; keep it off the server, "
+        "on a disk that is encrypted and backed up"
+    )
+    ends = first_to_end([kit / "startup" for kit in kits])
+    if ends is not None:
+        lines.append(f"the certificates end on {ends.day}; before that: fedsaddle deploy renew {visible(folder)}")
+    return lines
 
 
 def flower(folder: Path) -> None:
@@ -75,11 +111,23 @@ def flower(folder: Path) -> None:
     project = read_project(folder)
     require_deployable(read_config(folder / project.deployment.config))
     require_folder("folder", folder)
-    app, d = write_flower(project, folder), project.deployment
-    keys = app.parent / KEYS
-    if not write_keys(keys, d.server, project.names, d.certificate_days) and not keys.is_dir():
+    d = project.deployment
+    with only_for_owner():
+        app = write_flower(project, folder)
+        keys = app.parent / KEYS
+        made = write_keys(keys, d.server, project.names, d.certificate_days)
+    take_from_others(keys)
+    if not made and not keys.is_dir():
         print("no certificates made: install Flower first (pip install 'fedsaddle[flower]'), or use your own")
     where = visible(app.parent)
+    for name in project.names if made else ():
+        print(f"hand {where}/{name} and {visible(keys)}/{name}.key to site {name} and to nobody else")
+    if made:
+        print(f"guard {visible(keys)}: server.key is for the server alone; hand ca.crt to everybody")
+    ends = first_to_end([keys])
+    if ends is not None:
+        remedy = f"to renew them, remove ca.crt, server.crt and server.key in {visible(keys)} and run this again"
+        print(f"the certificate {ends.path.name} ends on {ends.day}; {remedy}")
     print(f"written to {where}; start SuperLink and SuperNodes, then run: flwr run {visible(app)} NAME-OF-SUPERLINK")
 
 
@@ -88,6 +136,9 @@ def start(kit: Path) -> int:
     require_nvflare()
     from fedsaddle.deployment.nvflare.processes import serve
 
+    warning = check_kit(kit)
+    if warning is not None:
+        print(f"warning: {visible(warning)}", file=sys.stderr)
     return serve(kit)
 
 
