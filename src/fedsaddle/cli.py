@@ -14,7 +14,10 @@ from fedsaddle import __version__
 from fedsaddle.commands.options import (
     AlgorithmOption,
     CategoricalOption,
+    ComparisonOption,
     DropOption,
+    GroupsOption,
+    HtmlOption,
     ImageOption,
     JsonOption,
     LabelOption,
@@ -68,6 +71,7 @@ def run(
     numeric: NumericOption = None,
     categorical: CategoricalOption = None,
     drop: DropOption = None,
+    groups: GroupsOption = None,
     aim: Annotated[
         str | None,
         typer.Option(
@@ -109,6 +113,7 @@ def run(
         numeric=numeric,
         categorical=categorical,
         drop=drop,
+        groups=groups,
         algorithm=algorithm,
         test_sites=test_site,
         seed=seed,
@@ -140,6 +145,7 @@ def init(
     numeric: NumericOption = None,
     categorical: CategoricalOption = None,
     drop: DropOption = None,
+    groups: GroupsOption = None,
     algorithm: AlgorithmOption = None,
 ) -> None:
     """Write an example config with comments."""
@@ -156,6 +162,7 @@ def init(
         numeric=numeric,
         categorical=categorical,
         drop=drop,
+        groups=groups,
         algorithm=algorithm,
     )
     go(path, table)
@@ -188,17 +195,16 @@ def list_(
 @app.command()
 def compare(
     folders: Annotated[list[Path], typer.Argument(help="Folders of runs.", callback=usable)],
-    out: Annotated[
-        Path | None, typer.Option(help="Write the comparison plot here.", show_default=False, callback=usable)
-    ] = None,
+    out: ComparisonOption = None,
+    html: HtmlOption = None,
     measure: Annotated[str | None, typer.Option(help="Plot this pooled measure.", show_default=False)] = None,
     x: Annotated[str, typer.Option(help="The x axis: round, exchanges, bytes_up, seconds ...")] = "round",
     as_json: JsonOption = False,
 ) -> None:
-    """Compare runs: final figures, cost, and a plot."""
+    """Compare runs: final figures, cost, a plot and a page."""
     from fedsaddle.commands.compare import compare as go
 
-    go(folders, out, as_json, measure, x)
+    go(folders, out, as_json, measure, x, html)
 
 
 @app.command()

@@ -161,6 +161,29 @@ def test_compare_puts_runs_side_by_side(runs, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("option", ["--out", "--html"])
+def test_compare_writes_a_page(runs, tmp_path, option):
+    page = tmp_path / "deep" / "both.html"
+    outcome = fedsaddle("compare", runs / "fedavg", runs / "drfa", option, page)
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.endswith(f"report: {page}\n")
+    html = page.read_text()
+    assert "2 runs compared" in html
+    assert "drfa against fedavg: difference in mean accuracy of 5 clients" in html
+    assert "algorithm.name" in html
+
+
+def test_a_page_needs_two_runs_and_a_file(runs, tmp_path):
+    outcome = fedsaddle("compare", runs / "drfa", "--html", tmp_path / "a.html")
+    assert (outcome.code, outcome.err) == (
+        2,
+        "error: folders = 1: a page compares at least two runs; name another folder\n",
+    )
+    outcome = fedsaddle("compare", runs / "drfa", runs / "fedavg", "--html", tmp_path)
+    assert outcome.code == 2
+    assert "is a folder; name a file in it" in outcome.err
+
+
 def test_compare_as_json(runs):
     outcome = fedsaddle("compare", runs / "drfa", runs / "fedavg", "--json")
     said = json.loads(outcome.out)

@@ -48,8 +48,8 @@ def digits(tmp_path_factory) -> tuple[Path, str]:
 def test_every_file_is_there(digits):
     out, _ = digits
     assert sorted(p.name for p in out.iterdir()) == sorted(
-        ["checkpoints", "clients.png", "config.json", "load_model.py", "metrics.jsonl", "mixture.png",
-         "model.safetensors", "progress.png", "split.json", "split.png", "summary.json"]
+        ["MODEL_CARD.md", "checkpoints", "clients.png", "config.json", "load_model.py", "metrics.jsonl", "mixture.png",
+         "model.safetensors", "progress.png", "report.html", "split.json", "split.png", "summary.json"]
     )  # fmt: skip
     kept = ["00000004.json", "00000004.safetensors", "00000005.json", "00000005.safetensors"]
     assert sorted(p.name for p in (out / "checkpoints").iterdir()) == kept
@@ -99,7 +99,7 @@ def test_the_summary_and_the_table(digits):
     assert (said["target"], said["target_round"]) == (None, None)
     lines = printed.splitlines()
     assert lines[0].strip() == "DRFA: 5 rounds, finished"
-    assert lines[-1] == f"written to {out}"
+    assert lines[-2:] == [f"written to {out}", f"report: {out / 'report.html'}"]
     for part in ("test", "train"):
         for measure in ("loss", "accuracy"):
             row = next(line for line in lines if f"{part} {measure}" in line)
@@ -360,7 +360,7 @@ def test_a_csv_of_hospitals(tmp_path, monkeypatch):
     outcome = run(Path("mine.toml"), out=Path("out [/x]"))
     assert outcome.code == 0, outcome.err
     assert outcome.err.startswith("patients: 4 clients, 160 training and 40 test rows\n")
-    assert outcome.out.endswith("written to out [/x]\n")
+    assert outcome.out.endswith("written to out [/x]\nreport: out [/x]/report.html\n")
     assert json.loads(Path("out [/x]/split.json").read_text())["names"] == sorted(HOSPITALS)
     assert summary(Path("out [/x]"))["test"]["accuracy"]["global"] > 0.9
     drawn = {p.stem for p in Path("out [/x]").glob("*.png")}

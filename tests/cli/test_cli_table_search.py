@@ -39,7 +39,8 @@ def test_every_file_is_there(finished):
 def test_held_out_rows_are_written_once_with_the_numbers_of_the_file(finished):
     out, _ = finished
     rows, file = lines(out / "predictions.csv"), lines(PATIENTS)
-    assert list(rows[0]) == ["row", "part", "site", "label", "score", "probability"]
+    heads = "row part site label score probability fedavg_score fedavg_probability unit"
+    assert list(rows[0]) == heads.split()
     assert len({row["row"] for row in rows}) == len(rows)
     counts = summary(out)["rows"]
     for part in ("validation", "test"):

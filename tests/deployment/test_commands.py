@@ -158,6 +158,8 @@ def test_a_submitted_run_leaves_the_folder_and_the_tables_of_a_simulation(federa
     assert "Visible to the server per site: LocalLoss.loss" in said
     files = {path.name for path in out.iterdir()}
     assert {"model.safetensors", "summary.json", "metrics.jsonl", "progress.png", "clients.png", "agreed.json"} <= files
+    assert f"report: {out / 'report.html'}" in said
+    assert "What left each site" in (out / "report.html").read_text()
     with pytest.raises(BadInput, match="holds a run already; resume it"):
         run_deployed(federation.config, federation.folder / "fedsaddle.toml", out, resume=False)
     assert run_deployed(federation.config, federation.folder / "fedsaddle.toml", out, resume=True) == 0

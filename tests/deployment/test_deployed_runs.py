@@ -161,7 +161,7 @@ def test_noise_of_a_named_data_set_is_in_the_rows_that_are_dealt_out(tmp_path):
 def test_the_folder_is_that_of_a_simulation(tmp_path):
     given = CASES["DRFA"]
     deployed(given, sites(given, tmp_path), tmp_path / "out")
-    simulated(given, out=tmp_path / "simulated")
+    simulated(given, out=tmp_path / "simulated", report=False)
     names = {p.name for p in (tmp_path / "simulated").iterdir()}
     assert names <= {p.name for p in (tmp_path / "out").iterdir()}
     model = [(tmp_path / folder / "model.safetensors").read_bytes() for folder in ("out", "simulated")]

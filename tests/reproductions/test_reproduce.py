@@ -85,6 +85,11 @@ def test_results_and_plot_are_written(tmp_path: Path, capsys: pytest.CaptureFixt
     assert {"torch", "numpy", "fedsaddle", "python"} <= set(results["versions"])
     assert results["machine"]["cores"] >= 1
     assert len(results["claims"]) == 2
+    assert f"report: {tmp_path / 'small' / 'report.html'}" in shown
+    page = (tmp_path / "small" / "report.html").read_text()
+    held = sum(claim["holds"] for claim in results["claims"])
+    assert f"{held} of 2 claims of the paper hold here, tested on 3 seeds." in page
+    assert all(claim["measured"].split(":")[0] in page for claim in results["claims"])
 
 
 def test_claims_keep_their_letters_in_json() -> None:

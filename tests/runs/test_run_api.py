@@ -57,9 +57,12 @@ def test_the_same_seed_gives_the_same_run():
 def test_a_folder_changes_nothing(tmp_path):
     assert same_result(run(drfa(), iris(), 3), run(drfa(), iris(), 3, out=tmp_path / "a"))
     assert sorted(p.name for p in (tmp_path / "a").iterdir()) == [
+        "MODEL_CARD.md",
         "checkpoints",
         "metrics.jsonl",
         "model.safetensors",
+        "report.html",
+        "split.json",
         "summary.json",
     ]
 

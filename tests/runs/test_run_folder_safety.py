@@ -22,7 +22,7 @@ from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.lock import LOCK, FolderInUse, only_writer, require_unused
 from fedsaddle.runs.run import run
 
-OPTIONS = {"checkpoint_every": 2, "workers": 1}
+OPTIONS = {"checkpoint_every": 2, "workers": 1, "report": False}
 HOLDS = """
 import sys, time
 from pathlib import Path
@@ -236,3 +236,20 @@ def test_a_link_made_during_the_run(tmp_path):
     with pytest.raises(BadInput, match="symbolic link"):
         run(drfa(), iris(), 3, out=tmp_path / "out", watch=replaced)
     assert kept.read_text() == "mine\n"
+
+
+def test_a_disk_that_is_full_at_the_report_costs_a_warning(tmp_path, monkeypatch):
+    from fedsaddle.report import run_report
+
+    def full(path, content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(run_report, "write_atomically", full)
+    said = []
+    result = run(drfa(), iris(), 3, out=tmp_path / "a", warn=said.append)
+    assert result.summary["stopped"] == "finished"
+    assert (tmp_path / "a" / "summary.json").exists()
+    assert not (tmp_path / "a" / "report.html").exists()
+    assert len(said) == 1
+    assert "report.html could not be made" in said[0]
+    assert "No space left on device" in said[0]

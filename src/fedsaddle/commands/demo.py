@@ -15,6 +15,7 @@ from fedsaddle.algorithms.drfa import Drfa
 from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.algorithms.qfedavg import QFedAvg
 from fedsaddle.atomic import write_json
+from fedsaddle.commands.demo_page import write_demo_page
 from fedsaddle.config.data import load
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.spread import STATISTICS
@@ -41,7 +42,7 @@ def demo(out: Path, rounds: int) -> None:
     """Compare FedAvg, q-FedAvg, AFL and DRFA on ten sites, one of which scans upside down.
 
     Args:
-        out: folder for comparison.png, sites.png and results.json.
+        out: folder for report.html, comparison.png, sites.png and results.json.
         rounds: rounds of each run, at least 2.
 
     Raises:
@@ -58,6 +59,7 @@ def demo(out: Path, rounds: int) -> None:
         highlight=False,
     )
     histories: dict[str, list[dict[str, Any]]] = {}
+    every: dict[str, list[list[dict[str, Any]]]] = {}
     with Progress(Console(stderr=True), rounds * SEEDS * len(ALGORITHMS), "demo") as progress:
         for k, (name, make) in enumerate(ALGORITHMS.items()):
             seeds = []
@@ -67,13 +69,16 @@ def demo(out: Path, rounds: int) -> None:
                 algorithm = make(_problem())
                 watch = _watch_after(progress, done_before)
                 seeds.append(run(algorithm, data, rounds, seed=seed, watch=watch).history)
-            histories[name] = mean_history(seeds)
+            histories[name], every[name] = mean_history(seeds), seeds
     screen.print(_table(histories))
     make_folder("out", out)
     plots.comparison(histories, out / "comparison.png", f"{SITES} sites, one of which scans upside down")
     plots.clients(histories, data.names, out / "sites.png")
     write_json(out / "results.json", {name: history[-1] for name, history in histories.items()})
-    screen.print(f"plots in {visible(out)} ({time.perf_counter() - began:.0f} s)", highlight=False, markup=False)
+    seconds = time.perf_counter() - began
+    page = write_demo_page(out / "report.html", every, histories, data.names, seconds)
+    screen.print(f"plots in {visible(out)} ({seconds:.0f} s)", highlight=False, markup=False)
+    screen.print(f"report: {visible(page)}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _problem() -> Supervised:

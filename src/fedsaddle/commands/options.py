@@ -45,6 +45,12 @@ CategoricalOption = Annotated[
     typer.Option(help="Column of categories, also where it looks like numbers.", show_default=False),
 ]
 DropOption = Annotated[list[str] | None, typer.Option(help="Column to leave out.", show_default=False)]
+GroupsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Columns to report figures for apart, such as sex,ethnicity; also dropped ones.", show_default=False
+    ),
+]
 TestSiteOption = Annotated[
     list[str] | None, typer.Option(help="Site to test on, and not to train on.", show_default=False)
 ]
@@ -52,3 +58,13 @@ AlgorithmOption = Annotated[
     str | None, typer.Option(help="One algorithm instead of a choice, such as CODASCA.", show_default=False)
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+ComparisonOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Write the comparison plot here, or a page if the name ends in .html.", show_default=False, callback=usable
+    ),
+]
+HtmlOption = Annotated[
+    Path | None,
+    typer.Option(help="Write a page that compares every run with the first.", show_default=False, callback=usable),
+]

@@ -23,7 +23,7 @@ MAX_WORKERS = 8  # each holds the data and some 400 MB of libraries
 
 
 def reproduce(name: str, quick: bool, as_json: bool, out: Path) -> None:
-    """Run a figure, write results.json and plot.png to `out`/`name`, and print the claims; without a name, list all."""
+    """Run a figure, write its files to `out`/`name`, and print the claims; without a name, list all figures."""
     if not name:
         _print_names(as_json)
         return
@@ -46,6 +46,7 @@ def reproduce(name: str, quick: bool, as_json: bool, out: Path) -> None:
         screen = console()
         screen.print(outcome.table(figure, claims))
         screen.print(f"written to {visible(out / name)}", highlight=False, markup=False, soft_wrap=True)
+        screen.print(f"report: {visible(out / name / outcome.REPORT)}", highlight=False, markup=False, soft_wrap=True)
 
 
 def run_figure(figure: Figure, title: str, workers: int | None = None) -> Runs:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from torch import Tensor
 
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.atomic import write_atomically
 from fedsaddle.commands.model_loader import write_loader
+from fedsaddle.commands.print_report import print_report
 from fedsaddle.commands.table_config import TableConfig
 from fedsaddle.config.build import Experiment, build, build_algorithm, precision
 from fedsaddle.config.schema import Config, NamedSection, ProblemSection, config_with, read_config
@@ -19,8 +21,10 @@ from fedsaddle.data.describe import describe
 from fedsaddle.errors import BadInput, Diverged
 from fedsaddle.metrics.ranking import Ranking
 from fedsaddle.report import plots, roc
+from fedsaddle.report.predictions import CHOICE, FEDAVG, TEST, VALIDATION, parts_of, platt_of, write_predictions
 from fedsaddle.report.progress import Progress
 from fedsaddle.report.tables import console, one_run, ranks_only
+from fedsaddle.runs.closing import figures_by_class
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.interruption import Interruption, terminate_as_interrupt
 from fedsaddle.runs.lock import require_unused
@@ -32,6 +36,7 @@ from fedsaddle.writable import require_folder
 
 INTERRUPTED = 130
 BASELINE = "FedAvg"  # the comparison of a run for the AUROC
+MOST_PREDICTIONS = 1_000_000  # rows of a part; more are in the pooled figures only
 
 
 def run(path: Path, changes: list[str], out: Path | None, resume: bool, table: TableConfig | None = None) -> int:
@@ -87,6 +92,7 @@ class Simulation:
     table_config: str | None = None  # the generated config for your own table
     errors: Console = field(default_factory=lambda: Console(stderr=True))
     rankings: dict[str, Ranking] = field(default_factory=dict)
+    models: dict[str, tuple[object, Tensor]] = field(default_factory=dict)  # problem and vector, of the rankings
     baseline_interrupted: bool = False
 
     def go(self) -> int:
@@ -101,6 +107,7 @@ class Simulation:
         if self.rankings:
             screen.print(roc.table(self.rankings, self._part))
         screen.print(f"written to {visible(self.folder.path)}", highlight=False, markup=False, soft_wrap=True)
+        print_report(self.folder.path, screen, self.errors)
         if result.summary["stopped"] == "interrupted" or self.baseline_interrupted:
             text = f"interrupted after round {result.summary['rounds']}; continue with --resume"
             self.errors.print(text, highlight=False)
@@ -137,10 +144,15 @@ class Simulation:
             watch=progress,
             stop=lambda: self.interruption.requested,
             begun=begun,
-            extend=self._rank if main else None,
+            report=False,
+            extend=self._extend if main else None,
             name=config.algorithm.name,
             warn=progress.warn,
         )
+
+    def _extend(self, result: Result) -> Record:
+        """What the summary says beside the figures of every run."""
+        return figures_by_class(result, self.built.data) | self._rank(result)
 
     def _rank(self, result: Result) -> Record:
         """Rank the rows by our model and, in a run for the AUROC, by the baseline; return the summary entry."""
@@ -150,12 +162,14 @@ class Simulation:
         if ours is None:
             return {}
         found = {self.config.algorithm.name: ours}
+        self.models[CHOICE] = (result.algorithm.problem, result.model)
         if _has_baseline(self.config):
             theirs = self._compare(result)
             if theirs is None:
                 return {}
             found |= theirs
         self.rankings = found
+        self._predict()
         return {"roc": roc.write(found, self._part, self.folder.path)}
 
     def _compare(self, result: Result) -> dict[str, Ranking] | None:
@@ -175,7 +189,23 @@ class Simulation:
             self.baseline_interrupted = True
             return None
         ranking = roc.ranking_of(algorithm.problem, theirs.model, self.built.data)
+        if ranking is not None:
+            self.models[FEDAVG] = (algorithm.problem, theirs.model)
         return {} if ranking is None else {BASELINE: ranking}
+
+    def _predict(self) -> None:
+        """Write the scores of the held-out rows; of the test rows they are in the rankings already."""
+        data, names = self.built.data, [self.config.algorithm.name, BASELINE]
+        if data.test is None or len(data.test.y) > MOST_PREDICTIONS:
+            return
+        found = {
+            TEST: {m: self.rankings[n].scores for m, n in zip((CHOICE, FEDAVG), names, strict=True) if m in self.models}
+        }
+        if data.validation is not None and len(data.validation.y) <= MOST_PREDICTIONS:
+            scores = {m: roc.scores_of(*model, data.validation) for m, model in self.models.items()}
+            found[VALIDATION] = {m: s for m, s in scores.items() if s is not None}
+        parts = parts_of(data, found)
+        write_predictions(self.folder.path, parts, platt_of(parts))
 
     def _write(self, result: Result) -> None:
         if self.table_config is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from fedsaddle.atomic import write_json
+from fedsaddle.commands.print_report import print_report
 from fedsaddle.config.schema import Config, read_config, validate_config
 from fedsaddle.deployment.certificates import check_kit
 from fedsaddle.deployment.preflight import require_deployable, require_nvflare
@@ -201,3 +202,4 @@ def finish(config: Config, project: Project, folder: RunFolder) -> None:
     screen.print(one_run(summary))
     screen.print(of_sites(summary))
     screen.print(f"written to {visible(folder.path)}", highlight=False, markup=False, soft_wrap=True)
+    print_report(folder.path, screen, Console(stderr=True))

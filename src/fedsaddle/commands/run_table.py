@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Sequence
@@ -20,10 +18,10 @@ from fedsaddle.atomic import write_atomically, write_json
 from fedsaddle.commands.leave_one_out import LeftOut, leave_one_site_out
 from fedsaddle.commands.missing_cells import missing_cells
 from fedsaddle.commands.model_loader import write_loader
+from fedsaddle.commands.print_report import print_report
 from fedsaddle.commands.search_progress import SearchProgress
 from fedsaddle.commands.table_config import TableConfig
 from fedsaddle.config.build import build_algorithm
-from fedsaddle.csv_cells import safe_cell
 from fedsaddle.data.cautions import cautions
 from fedsaddle.data.describe import describe
 from fedsaddle.data.federated import FederatedData
@@ -33,10 +31,12 @@ from fedsaddle.metrics.calibration import Platt, Threshold, calibration_figures
 from fedsaddle.metrics.evaluation import evaluate
 from fedsaddle.metrics.ranking import Ranking, difference, rank
 from fedsaddle.report import plots, roc
+from fedsaddle.report.predictions import CHOICE, parts_of, write_predictions
 from fedsaddle.report.tables import choice_table, console
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.interruption import Interruption
 from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.provenance import write_provenance
 from fedsaddle.shown import visible
 from fedsaddle.stored import read_object
 from fedsaddle.trials.aims import Rows, aim_of, worst_site
@@ -45,7 +45,6 @@ from fedsaddle.trials.search import Choice, Model, search, write_trials
 from fedsaddle.writable import make_folder, require_folder
 
 Floats = NDArray[np.float64]
-CHOICE = "choice"
 
 
 @dataclass(frozen=True)
@@ -90,8 +89,9 @@ def run_table(table: TableConfig, options: SearchOptions, out: Path | None, resu
     make_folder("out", folder.path)
     with only_writer(folder.path), Interruption() as interruption:
         _say(errors, [describe(data).headline()])
-        _say(errors, [f"note: {note}" for note in dataset.notes])
-        _say(errors, [f"warning: {line}" for line in cautions(data)])
+        notes = {"notes": list(dataset.notes), "cautions": cautions(data)}
+        _say(errors, [f"note: {note}" for note in notes["notes"]])
+        _say(errors, [f"warning: {line}" for line in notes["cautions"]])
         write_json(folder.path / "search.json", settings)
         with SearchProgress(errors, options.budget) as progress:
             choice = search(
@@ -106,8 +106,8 @@ def run_table(table: TableConfig, options: SearchOptions, out: Path | None, resu
             left_out = None
             if options.leave_one_out:
                 left_out = leave_one_site_out(table, dataset, choice, progress.say_step, lambda: interruption.requested)
-        missing = missing_cells(dataset, data)
-        return Finished(table, options, folder, data, choice, left_out, missing).write_and_print()
+        about = {"missing": missing_cells(dataset, data), **notes}
+        return Finished(table, options, folder, data, choice, left_out, about).write_and_print()
 
 
 def _settings(table: TableConfig, options: SearchOptions) -> Record:
@@ -132,7 +132,7 @@ def _check_folder(folder: RunFolder, settings: Record, resume: bool) -> None:
     except ValueError as reason:
         raise BadCheckpoint(f"{visible(path)} cannot be read ({reason}); choose another --out") from None
     for key, value in settings.items():
-        if stored.get(key) != value:
+        if stored.get(key) != value and not (value == [] and key not in stored):  # of a version without it
             option = f"--{key.replace('_', '-')}"
             raise BadCheckpoint(
                 f"{option} = {value!r}: the search in {visible(folder.path)} has {stored.get(key)!r}; "
@@ -170,7 +170,7 @@ class Finished:
     data: FederatedData
     choice: Choice
     left_out: LeftOut | None
-    missing: dict[str, Any]
+    about: Record  # missing cells, notes and cautions, for the summary
     rankings: dict[str, Ranking] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -200,20 +200,25 @@ class Finished:
         }
         summary = self._summary(scores)
         write_trials(self.choice.trials, out / "trials.csv")
-        write_atomically(out / "predictions.csv", self._predictions(scores[CHOICE]))
+        validation = {name: m.scores for name, m in self._models().items()}
+        write_predictions(out, parts_of(self.data, {"validation": validation, "test": scores}), self.platt)
         self._write_model()
         if self.left_out is not None:
             self.left_out.write(out)
             summary["leave_one_site_out"] = self.left_out.summary()
-        trial = self.choice.chosen.trial
-        history = RunFolder(trial.folder / trial.name).history()
+        trial, history = self.choice.chosen.trial, _history(self.choice.chosen)
         self.folder.begin(history)
         self.folder.write_config(
-            {**_settings(self.table, self.options), "trial": trial.config().model_dump(mode="json")}
+            {**_settings(self.table, self.options), "trial": trial.config().model_dump(mode="json")},
+            describe(self.data).to_dict(),
         )
+        if self.choice.name != FEDAVG:
+            self.folder.baseline.begin(_history(self.choice.fedavg))
         self._draw(history)
         self.folder.write_summary(summary)
+        write_provenance(out, self.table.table)
         self._print(summary)
+        print_report(out, console(), Console(stderr=True))
         return 0
 
     def _summary(self, scores: dict[str, Floats]) -> Record:
@@ -231,7 +236,7 @@ class Finished:
             "reason": self.choice.reason,
             "stopped": "finished",
             "rounds": summary["rounds"],
-            "selected_round": summary.get("selected_round"),
+            "selected_round": chosen.selected_round,
             "step": trial.step,
             "target": None,
             "target_round": None,
@@ -247,7 +252,7 @@ class Finished:
                 if rows is not None
             },
             "positive": self.data.classes[1],
-            "missing": self.missing,
+            **self.about,
             "test": evaluate(problem, chosen.vector, _rows(chosen, "test")).spread(),
             "roc": roc_entry,
             "trials": len(self.choice.trials),
@@ -280,29 +285,6 @@ class Finished:
             return {FEDAVG: self.rankings[FEDAVG]}
         return {self.choice.name: self.rankings[CHOICE], FEDAVG: self.rankings[FEDAVG]}
 
-    def _predictions(self, scores: Floats) -> bytes:
-        """A line for each held-out row; row 0 is the first below the names."""
-        text = io.StringIO()
-        lines = csv.writer(text, lineterminator="\n")
-        lines.writerow(["row", "part", "site", "label", "score", "probability"])
-        data, chosen = self.data, self.choice.chosen
-        parts = (
-            ("validation", data.validation, data.validation_rows, data.names, chosen.scores),
-            ("test", data.test, data.test_rows, data.test_names, scores),
-        )
-        for part, rows, numbers, names, s in parts:
-            assert rows is not None
-            assert numbers is not None
-            p = self.platt[CHOICE].probability(s)
-            sites = np.repeat(np.arange(rows.count), rows.sizes)
-            safe = [safe_cell(name) for name in names]
-            columns = (numbers.tolist(), sites.tolist(), rows.y.tolist(), s.tolist(), p.tolist())
-            lines.writerows(
-                (row, part, safe[site], label, f"{score:.8g}", f"{probability:.8g}")
-                for row, site, label, score, probability in zip(*columns, strict=True)
-            )
-        return text.getvalue().encode()
-
     def _write_model(self) -> None:
         chosen, out = self.choice.chosen, self.folder.path
         problem: Any = chosen.algorithm.problem
@@ -318,8 +300,7 @@ class Finished:
         roc.draw(self._named(), "test", picture("roc"))
         histories = {self.choice.name: history}
         if self.choice.name != FEDAVG:
-            other = self.choice.fedavg.trial
-            histories[FEDAVG] = RunFolder(other.folder / other.name).history()
+            histories[FEDAVG] = _history(self.choice.fedavg)
         if all(r.get("pooled_validation", {}).get("auroc") is not None for h in histories.values() for r in h):
             plots.pooled(histories, "auroc", picture("auroc"), title="AUROC of all sites together, validation rows")
 
@@ -330,6 +311,10 @@ class Finished:
         if self.left_out is not None:
             screen.print(self.left_out.table())
         screen.print(f"written to {visible(self.folder.path)}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _history(model: Model) -> list[Record]:
+    return RunFolder(model.trial.folder / model.trial.name).history()
 
 
 def _rows(model: Model, part: str) -> Stacked:

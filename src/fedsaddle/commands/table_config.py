@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -88,6 +90,7 @@ class TableConfig:
     test_sites: tuple[str, ...] = ()
     algorithm: str | None = None
     seed: int = 0
+    groups: tuple[str, ...] = ()  # columns for whose values figures are reported apart
 
     @classmethod
     def from_options(cls, table: Path | None, site: str | None, label: str | None, **others: Any) -> TableConfig | None:
@@ -95,7 +98,7 @@ class TableConfig:
         if table is None:
             for key, value in {"site": site, "label": label, **others}.items():
                 if value:
-                    name = f"--{key.replace('_', '-').removesuffix('s')}"
+                    name = "--groups" if key == "groups" else f"--{key.replace('_', '-').removesuffix('s')}"
                     raise BadInput(
                         name, value, "needs your own table, such as patients.csv; leave it out, or name a table"
                     )
@@ -106,6 +109,7 @@ class TableConfig:
                 raise BadInput(f"--{key}", None, remedy)
         assert site is not None
         assert label is not None
+        others["groups"] = listed(others.get("groups") or ())
         given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in others.items() if v is not None}
         found = cls(table, site, label, **given)
         found.refuse_two_roles()
@@ -127,10 +131,11 @@ class TableConfig:
     def dataset(self) -> Dataset:
         """Read the rows, with the positive label as class 1, and refuse what cannot be learnt from."""
         roles = {"target": self.label, "client": self.site, "together": self.patient}
-        with renamed({"target": "--label", "client": "--site", "together": "--patient", "file": "--image"}):
+        options = {"target": "--label", "client": "--site", "together": "--patient", "file": "--image"}
+        with renamed(options | {"groups": "--groups"}):
             if self.image is not None:
                 self._refuse_columns()
-                data = pictures(self.table, file=self.image, **roles)  # type: ignore[arg-type]
+                data = pictures(self.table, file=self.image, groups=self.groups, **roles)  # type: ignore[arg-type]
             else:
                 data = from_file(
                     self.table,
@@ -140,6 +145,7 @@ class TableConfig:
                     categorical=self.categorical,
                     drop=self.drop,
                     site_intercept=True,
+                    groups=self.groups,
                 )
         positive = self._positive(data)
         return replace(data, train=with_positive(data.train, positive, self.label))
@@ -170,7 +176,7 @@ class TableConfig:
         ]
         if self.patient is not None:
             lines.append(f"together = {toml_string(self.patient):<20} # rows with the same value stay in one part")
-        for key in ("numeric", "categorical", "drop"):
+        for key in ("numeric", "categorical", "drop", "groups"):
             if getattr(self, key):
                 lines.append(f"{key} = [{', '.join(map(toml_string, getattr(self, key)))}]")
         if self.test_sites:
@@ -226,6 +232,17 @@ class TableConfig:
             raise BadInput("--label", self.label, remedy)
         named = [c for c in classes if c.strip().lower() in POSITIVE]
         return named[0] if len(named) == 1 else classes[int(np.argmin(counts))]
+
+
+def listed(options: Sequence[str]) -> tuple[str, ...]:
+    """The names in options such as "sex,age"; a name with a comma stands in double quotes.
+
+    Example:
+        >>> listed(["sex, age", '"weight, kg"'])
+        ('sex', 'age', 'weight, kg')
+    """
+    names = [name.strip() for line in csv.reader(options, skipinitialspace=True) for name in line]
+    return tuple(dict.fromkeys(name for name in names if name))
 
 
 def is_table(path: Path) -> bool:

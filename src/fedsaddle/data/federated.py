@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from fedsaddle.data.hold_out import HeldOut, check_shares, hold_out
 from fedsaddle.data.splits.partition import Parts
 from fedsaddle.data.splits.protocols import PreparesData, Split
 from fedsaddle.data.store import Ints, Stacked
-from fedsaddle.data.table import ROW, Array, Dataset, FittedFeatures, PendingFeatures, Table
+from fedsaddle.data.table import GROUP, ROW, Array, Dataset, FittedFeatures, PendingFeatures, Table
 from fedsaddle.errors import BadInput
 
 
@@ -30,7 +30,8 @@ class FederatedData:
     `test_names` names all of them.
 
     The row numbers are those in the data set's training table, or in its test table for rows of an official test set;
-    `validation_units` and `test_units` say of each row to whom it belongs, such as the patient, if the data set does.
+    `validation_units` and `test_units` say of each row to whom it belongs, such as the patient, if the data set does;
+    `validation_groups` and `test_groups` say by column in which group it is, if figures of groups were asked for.
     """
 
     name: str
@@ -49,6 +50,8 @@ class FederatedData:
     test_rows: Ints | None = None
     validation_units: Array | None = None
     test_units: Array | None = None
+    validation_groups: Mapping[str, Array] = field(default_factory=dict)
+    test_groups: Mapping[str, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.test_names:
@@ -96,7 +99,7 @@ class FederatedData:
 
     def without_test(self) -> FederatedData:
         """The same data without the test rows."""
-        return replace(self, test=None, test_rows=None, test_units=None, test_names=self.names)
+        return replace(self, test=None, test_rows=None, test_units=None, test_groups={}, test_names=self.names)
 
     def balanced(self, positives_per_batch: float) -> FederatedData:
         """The same data, drawn with a given share of positives in every minibatch of training rows.
@@ -195,6 +198,8 @@ def federate(
         test_rows=test.rows if test else None,
         validation_units=validation.units if validation else None,
         test_units=test.units if test else None,
+        validation_groups=validation.groups if validation else {},
+        test_groups=test.groups if test else {},
     )
 
 
@@ -239,11 +244,12 @@ def _check_training(parts: Parts, names: tuple[str, ...], together: str, test_cl
 
 
 class _Part(NamedTuple):
-    """One part of the rows: client by client, with row numbers and units."""
+    """One part of the rows: client by client, with row numbers, units and groups."""
 
     stacked: Stacked
     rows: Ints | None
     units: Array | None
+    groups: dict[str, Array]
 
     def __bool__(self) -> bool:
         return len(self.stacked.x) > 0
@@ -259,14 +265,15 @@ class _Source:
     prepared: bool  # by the split: row numbers stand in a column, if at all
 
     def part(self, parts: Parts, names: Sequence[str], together: str, allow_empty: bool = True) -> _Part:
-        """Rows of each client, with row numbers and units."""
+        """Rows of each client, with row numbers, units and groups."""
         at, table = np.concatenate(parts), self.table
         numbers = table.columns.get(ROW)
         if numbers is None and not self.prepared:
             numbers = np.arange(len(table))
         units = table.columns.get(together)
         stacked = self._stacked(at, parts, names, allow_empty)
-        return _Part(stacked, None if numbers is None else numbers[at], None if units is None else units[at])
+        groups = {k.removeprefix(GROUP): v[at] for k, v in table.columns.items() if k.startswith(GROUP)}
+        return _Part(stacked, None if numbers is None else numbers[at], None if units is None else units[at], groups)
 
     def _stacked(self, at: Ints, parts: Parts, names: Sequence[str], allow_empty: bool) -> Stacked:
         if self.fitted is None:

@@ -14,6 +14,7 @@ from fedsaddle.errors import BadInput
 
 Array = NDArray[Any]
 ROW = "row of the data set"  # a column: the number of a row in the file, where rows were left out
+GROUP = "group:"  # begins the name of a column that tells for whom figures are reported apart
 
 
 @dataclass(frozen=True, eq=False)

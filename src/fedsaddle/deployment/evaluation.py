@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,9 @@ from torch import Tensor
 from fedsaddle.data.store import Ints, Stacked
 from fedsaddle.deployment.messages import Fault, FaultKind
 from fedsaddle.deployment.remote_clients import RemoteClients
+from fedsaddle.deployment.score_counts import kept_scores
 from fedsaddle.errors import BadMessage, TooFewAnswered
-from fedsaddle.metrics.calibration import Platt
+from fedsaddle.metrics.calibration import Platt, Threshold
 from fedsaddle.metrics.evaluation import Measured, evaluate
 from fedsaddle.metrics.histograms import ScoreHistogram, merge_histograms, sigmoid_edges
 from fedsaddle.problems.protocols import Problem, Ranks
@@ -94,7 +95,10 @@ class RemoteEvaluator:
         return {pooled_key(part): figures} if figures else {}
 
     def probabilities(self) -> dict[str, Any]:
-        """From scores to probabilities, by the histograms of validation rows that the last evaluation has collected."""
+        """From scores to probabilities and to a threshold, by the histograms of validation rows of the last evaluation.
+
+        In a bin its middle stands for the rows; the threshold is the lower edge of a bin, where counts are exact.
+        """
         counts = [reply["scores"] for reply in self._replies.get("validation", {}).values() if reply.get("scores")]
         if not counts:
             return {}
@@ -103,9 +107,28 @@ class RemoteEvaluator:
         up, down = up // fewer, down // fewer
         share = (np.arange(BINS) + 0.5) / BINS
         middle = np.log(share) - np.log1p(-share)
-        scores = np.concatenate([np.repeat(middle, up), np.repeat(middle, down)])
+        bins = np.concatenate([np.repeat(np.arange(BINS), up), np.repeat(np.arange(BINS), down)])
         labels = np.concatenate([np.ones(up.sum(), dtype=np.int64), np.zeros(down.sum(), dtype=np.int64)])
-        return {"probabilities": Platt.fit(scores, labels).to_dict()}
+        platt = Platt.fit(middle[bins], labels)
+        lower = np.concatenate([[-1e6], sigmoid_edges(BINS)])
+        threshold = Threshold.for_best_f1(platt.probability(lower[bins]), labels)
+        return {"probabilities": platt.to_dict(), "threshold": asdict(threshold)}
+
+    def scores(self) -> dict[str, Any]:
+        """The score counts of the last evaluation, for the summary: on test rows, else validation, else training rows.
+
+        They are those of the model that the run keeps: the summary asks for its figures last.
+        """
+        for part in ("test", "validation", "train"):
+            replies = self._replies.get(part, {})
+            found = {
+                self.clients.courier.names[i]: ScoreHistogram(sigmoid_edges(BINS), *map(np.asarray, reply["scores"]))
+                for i, reply in sorted(replies.items())
+                if reply.get("scores")
+            }
+            if found:
+                return kept_scores(part, found)
+        return {}
 
     def _ask(self, part: str, at: Solution) -> dict[int, dict[str, Any]]:
         if self._round != at.rounds:

@@ -117,5 +117,5 @@ class DeployedRun:
             self.config.algorithm.name,
             folder,
             watch,
-            extend=lambda result: evaluator.probabilities(),
+            extend=lambda result: evaluator.probabilities() | evaluator.scores(),
         )

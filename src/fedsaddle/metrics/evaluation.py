@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,6 +32,14 @@ class Measured:
         return {
             k: spread(v, self.sizes, higher_is_better=HIGHER_IS_BETTER.get(k, False)) for k, v in self.values.items()
         }
+
+    def listed(self, most: int) -> dict[str, Any]:
+        """Rows and figures of each client, for JSON; of more than `most` clients, the deciles of the figures."""
+        if len(self.sizes) <= most:
+            return {"rows": self.sizes.tolist(), "measures": {k: to_json(v) for k, v in self.values.items()}}
+        there = self.sizes > 0
+        deciles = {k: np.quantile(v[there], np.linspace(0, 1, 11)).tolist() for k, v in self.values.items()}
+        return {"rows": int(self.sizes.sum()), "clients": int(there.sum()), "deciles": deciles}
 
 
 def evaluate(
@@ -63,6 +72,11 @@ def client_means(values: Floats, offsets: NDArray[np.int64]) -> Floats:
     if there.any():  # each client's rows on their own: a huge loss must not swallow the small ones of others
         means[there] = np.add.reduceat(values, offsets[:-1][there]) / sizes[there]
     return means
+
+
+def to_json(values: Floats) -> list[float | None]:
+    """A list, with None for a client without rows."""
+    return [None if np.isnan(v) else float(v) for v in values]
 
 
 def _first(rows: Lazy, most: int) -> Stacked:

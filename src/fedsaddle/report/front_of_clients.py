@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fedsaddle.metrics.target import main_part_name, pooled_part
-from fedsaddle.report.front_page import Front, interval_text
-from fedsaddle.report.page.parts import Figure, Text
+from fedsaddle.report.front_page import Front, answered, interval_text
+from fedsaddle.report.page.parts import Figure
+from fedsaddle.report.sections.clients import clients_of, worst_first
 from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.shown import visible
 
@@ -16,14 +17,19 @@ FEW_ROWS = 30  # of the worst client: below, its figure is uncertain
 
 def front_of_clients(run: StoredRun) -> Front:
     """The front page of any run with an evaluation."""
-    answers = [_asked(run), _how_good(run), _worst(run), _ranked(run), _measures(run), _ended(run)]
-    return Front([Text(words) for words in answers if words], _figures(run), _cautions(run))
+    answers = {
+        "What was run": _asked(run),
+        "How good it is": " ".join(filter(None, (_how_good(run), _ranked(run), _measures(run)))),
+        "For whom it is worst": _worst(run),
+        "How it ended": _ended(run),
+    }
+    return Front(answered(answers), _figures(run), _cautions(run))
 
 
 def _asked(run: StoredRun) -> str:
-    problem = run.config.get("problem", {}).get("name")
+    problem = run.setting("problem", "name")
     about = f" on the problem {visible(problem)}" if problem else ""
-    data = run.split.get("data") or run.config.get("data", {}).get("name")
+    data = run.split.get("data") or run.setting("data", "name")
     rows = f" with {visible(data)}" if data else ""
     clients = run.split.get("clients") or len(run.summary.get("sites", ())) or None
     where = f" at {clients:,} {'real sites' if run.is_deployed else 'clients'}" if isinstance(clients, int) else ""
@@ -64,22 +70,21 @@ def _how_good(run: StoredRun) -> str:
 
 def worst_client(run: StoredRun) -> tuple[str, float, int | None] | None:
     """The client with the worst figure: its name, the figure and its rows; None where the run does not name clients."""
-    found, last = measured(run), run.history[-1] if run.history else {}
+    found = measured(run)
     if found is None:
         return None
     part, measure, _ = found
-    sizes = run.split.get({"test": "test_sizes", "validation": "validation_sizes"}.get(part, "train_sizes")) or []
-    clients: dict[str, Any] = run.summary.get("clients") or last.get("clients") or {}
-    values = clients.get(part, {}).get(measure)
-    if not isinstance(values, list):
+    try:
+        there = worst_first(clients_of(run, part), measure)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
         return None
-    there = [(v, i) for i, v in enumerate(values) if isinstance(v, float)]
     if not there:
         return None
-    value, at = min(there) if measure == "accuracy" else max(there)
-    names = run.client_names or tuple(run.summary.get("sites", ()))
-    name = names[at] if at < len(names) else f"client {at}"
-    return name, value, sizes[at] if at < len(sizes) else None
+    sizes = run.split.get({"test": "test_sizes", "validation": "validation_sizes"}.get(part, "train_sizes")) or []
+    names, worst = run.client_names, there[0]
+    at = names.index(worst.name) if worst.name in names else len(sizes)
+    rows = worst.rows if worst.rows is not None else sizes[at] if at < len(sizes) else None
+    return worst.name, float(worst.figures[measure] or 0.0), rows
 
 
 def _worst(run: StoredRun) -> str:
@@ -97,7 +102,7 @@ def _ranked(run: StoredRun) -> str:
     text = interval_text(models[0].get("auroc")) if models else ""
     if text:
         gap = run.summary["roc"].get("difference") or {}
-        other = interval_text(gap.get("auroc"), "+")
+        other = interval_text(gap.get("auroc"), sign=True)
         beside = f" Against FedAvg on the same rows the difference is {other}." if other else ""
         return f"Over all rows, the AUROC is {text}.{beside}"
     pooled = _pooled(run)
@@ -124,7 +129,7 @@ def _ended(run: StoredRun) -> str:
     how = run.summary.get("stopped")
     if how in (None, "finished"):
         return "" if how else "The run has not finished, or its summary is lost."
-    return f"How it ended: {visible(how)}."
+    return f"{visible(how)[:1].upper()}{visible(how)[1:]}."
 
 
 def _figures(run: StoredRun) -> list[Figure]:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedsaddle.metrics.intervals import Interval
+from fedsaddle.metrics.ranking import FEW
 from fedsaddle.report.page.parts import Figure, Text
+from fedsaddle.report.sections.decisions import chosen_figures
 from fedsaddle.report.sections.missing import read_missing
+from fedsaddle.report.sections.trials import reason_in_words, ways_tried
+from fedsaddle.report.sections.two_classes import two_classes
+from fedsaddle.report.sections.worst import gap_in_words, worst_group, worst_site, worst_site_in_words
 from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.report.words import LEVEL, MINUS, of_100, percent, with_interval
 from fedsaddle.shown import visible
 
 FEW_POSITIVES = 30  # test rows: below, every figure is uncertain
 WIDE = 0.15  # of an interval of the AUROC
 MUCH_MISSING = 0.3  # of a column
 AIMS = {
-    "auroc": "the AUROC: how often a positive row is ranked above a negative one",
-    "average-precision": "the average precision: how pure the top of the ranking is",
+    "auroc": "the AUROC, which says how often a positive row is ranked above a negative one",
+    "average-precision": "the average precision, which says how pure the top of the ranking is",
     "partial-auroc": "the AUROC where at most 30 of 100 negatives are called positive",
     "worst-site": "the log loss of the site where it is largest",
     "accuracy": "the share of rows that are called right",
@@ -34,19 +41,39 @@ class Front:
 
 def front_of_search(run: StoredRun) -> Front:
     """The front page of a search on a table."""
-    sentences = [_asked(run), _chosen(run), _how_good(run), _against_fedavg(run), _decisions(run)]
-    return Front([Text(s) for s in sentences if s], _figures(run), cautions_of_search(run))
+    answers = {
+        "What was asked": _asked(run),
+        "What was chosen, and why": _chosen(run),
+        "How good it is": _how_good(run),
+        "Better than plain averaging?": _against_fedavg(run),
+        "As a decision": _decisions(run),
+        "For whom it is worst": for_whom_it_is_worst(run),
+    }
+    return Front(answered(answers), _figures(run), cautions_of_search(run))
 
 
-def interval_text(figure: Any, sign: str = "", digits: int = 3) -> str:
-    """ "0.822 (95 % interval 0.639 to 0.924)", of an entry of a summary; empty without a value."""
-    if not isinstance(figure, dict) or not isinstance(figure.get("value"), float):
-        return ""
-    value = f"{figure['value']:{sign}.{digits}f}"
-    ends = figure.get("interval")
-    if not isinstance(ends, list) or len(ends) != 2:
-        return value
-    return f"{value} (95 % interval {ends[0]:{sign}.{digits}f} to {ends[1]:{sign}.{digits}f})"
+def answered(answers: Mapping[str, str]) -> list[Text]:
+    """The answers that there are, below their questions."""
+    return [Text(words, head=head) for head, words in answers.items() if words]
+
+
+def interval_text(figure: Any, *, sign: bool = False) -> str:
+    """An entry of a summary as "0.822 (95 % interval 0.639 to 0.924)"; empty without a value."""
+    found = interval_of(figure)
+    if found is not None:
+        return with_interval(found, 3, sign=sign)
+    value = figure.get("value") if isinstance(figure, dict) else None
+    return f"{value:{'+' if sign else ''}.3f}".replace("-", MINUS) if isinstance(value, float) else ""
+
+
+def interval_of(figure: Any) -> Interval | None:
+    """An entry of a summary as an interval; None where it has none."""
+    if not isinstance(figure, dict):
+        return None
+    value, ends = figure.get("value"), figure.get("interval")
+    if not isinstance(value, float) or not isinstance(ends, list) or len(ends) != 2:
+        return None
+    return Interval(value, *map(float, ends))
 
 
 def _asked(run: StoredRun) -> str:
@@ -54,19 +81,19 @@ def _asked(run: StoredRun) -> str:
     total = sum(part.get("rows", 0) for part in rows.values())
     positives = sum(part.get("positives", 0) for part in rows.values())
     outcome = f"{visible(asked.get('label', 'label'))} = {visible(run.summary.get('positive', 'positive'))}"
-    sites = len(run.test.names) if run.test is not None else len(run.client_names)
+    sites = max(_sites(run), len(run.client_names), 0 if run.test is None else len(run.test.names))
     where = f" at {sites} sites" if sites else ""
     aim = AIMS.get(str(run.summary.get("aim")), visible(run.summary.get("aim", "")))
     return (
         f"The question was which rows have {outcome}, learnt from {total:,} rows{where} of which {positives:,} have it "
-        f"({100 * positives / max(total, 1):.1f} of 100). What counted: {aim}."
+        f"({100 * positives / max(total, 1):.1f} of 100). What counted is {aim}."
     )
 
 
 def _chosen(run: StoredRun) -> str:
-    tried = len(dict.fromkeys(trial.get("candidate") for trial in run.trials))
+    tried = len(ways_tried(run))
     among = f" among {tried} ways to train" if tried else ""
-    return f"Chosen{among}: {visible(run.summary['choice'])}. Why: {visible(run.summary.get('reason', ''))}."
+    return f"Chosen{among}: {visible(run.summary['choice'])}{reason_in_words(run)}."
 
 
 def _how_good(run: StoredRun) -> str:
@@ -87,7 +114,7 @@ def _against_fedavg(run: StoredRun) -> str:
     if run.summary.get("choice") == "FedAvg":
         return ""
     gap = run.summary.get("pooled", {}).get("difference", {}).get("auroc")
-    text = interval_text(gap, "+")
+    text = interval_text(gap, sign=True)
     if not text:
         return ""
     low, high = gap.get("interval", (0, 0))
@@ -102,17 +129,45 @@ def _against_fedavg(run: StoredRun) -> str:
 
 
 def _decisions(run: StoredRun) -> str:
-    threshold = run.summary.get("threshold", {})
-    found = threshold.get("test", {})
-    if found.get("sensitivity") is None or found.get("alarms_per_100") is None:
+    found = two_classes(run)
+    at = None if found is None else chosen_figures(found)
+    if found is None or at is None or at.sensitivity is None or at.alarms is None:
         return ""
-    right = found.get("positive_predictive_value")
-    alarms = "" if right is None else f", and of 100 alarms {100 * right:.0f} are right"
+    right = at.positive_predictive_value
+    alarms = "" if right is None else f" Of 100 alarms, {_of_100(right)} are right."
     return (
-        f"If rows with a probability of at least {100 * threshold.get('probability', 0):.1f} % are called positive (it "
-        f"{visible(threshold.get('reason', ''))}), {100 * found['sensitivity']:.0f} of 100 positives are found, "
-        f"{found['alarms_per_100']:.1f} of 100 rows raise an alarm{alarms}."
+        f"If rows with a probability of at least {percent(at.threshold, 1)} are called positive, a threshold that "
+        f"{visible(run.summary.get('threshold', {}).get('reason', ''))}, {_of_100(at.alarms)} of 100 rows raise an "
+        f"alarm, and of 100 rows with the outcome {_of_100(at.sensitivity)} are found.{alarms}"
     )
+
+
+def _of_100(figure: Interval) -> str:
+    return f"{of_100(figure.value)} ({LEVEL} {of_100(figure.low)} to {of_100(figure.high)})"
+
+
+def for_whom_it_is_worst(run: StoredRun) -> str:
+    """The site and the group with the lowest AUROC, or why none can be named; empty without two classes."""
+    found = two_classes(run)
+    if found is None:
+        return ""
+    site, group = worst_site(run), worst_group(run)
+    ranked = [s for s in found.choice.sites if s.auroc is not None]
+    if site is not None:
+        words = [worst_site_in_words(site)]
+    elif len(found.choice.sites) > 1:
+        few = f"only {visible(ranked[0].name)} has" if ranked else "none has"
+        words = [f"No site can be named: of {len(found.choice.sites)} sites {few} {FEW} test rows of each class."]
+    else:
+        words = []
+    if group is not None:
+        words.append(
+            f"Of the groups, {visible(group.name)} has the lowest AUROC: {with_interval(group.found.auroc, 3)}. "
+            + gap_in_words(group.found, "group", group.looks)
+        )
+    elif found.test is not None and found.test.groups:
+        words.append(f"Fewer than two groups have {FEW} test rows of each class, so that none can be called the worst.")
+    return " ".join(words)
 
 
 def _figures(run: StoredRun) -> list[Figure]:
@@ -120,7 +175,7 @@ def _figures(run: StoredRun) -> list[Figure]:
     names = {
         "auroc": "AUROC, all rows",
         "within_site_auroc": "AUROC within sites",
-        "average_precision": "average precision",
+        "average_precision": "Average precision",
     }
     found = []
     for key, name in names.items():
@@ -133,7 +188,13 @@ def _figures(run: StoredRun) -> list[Figure]:
     if isinstance(brier, float):
         rows = run.summary.get("rows", {}).get("test", {})
         share = rows.get("positives", 0) / max(rows.get("rows", 0), 1)
-        found.append(Figure("Brier score", f"{brier:.3f}", f"the base rate for everybody: {share * (1 - share):.3f}"))
+        found.append(
+            Figure(
+                "Brier score",
+                f"{brier:.3f}",
+                f"lower is better; the base rate for everybody has {share * (1 - share):.3f}",
+            )
+        )
     return found
 
 
@@ -153,14 +214,16 @@ def cautions_of_search(run: StoredRun) -> list[str]:
     roc = summary.get("roc", {})
     unranked, sites = roc.get("single_class_clients", 0) + roc.get("few_clients", 0), _sites(run)
     if unranked and sites:
+        have = ("has", "its own", "there") if unranked == 1 else ("have", "their own", "at each of them")
         found.append(
-            f"{unranked} of {sites} sites have too few test rows of a class for a figure of their own: nothing is "
-            "known of how good the model is for each of them."
+            f"{unranked} of {sites} sites {have[0]} too few test rows of a class for a figure of {have[1]}: how good "
+            f"the model is {have[2]} is not known."
         )
     much = [c for c, entry in read_missing(run).items() if entry["share"] >= MUCH_MISSING]
     if much:
-        some = ", ".join(visible(c) for c in much[:5]) + (", ..." if len(much) > 5 else "")
-        found.append(f"In {len(much)} columns, {100 * MUCH_MISSING:.0f} of 100 cells or more are missing: {some}.")
+        some = ", ".join(visible(c) for c in much[:5]) + (" and others" if len(much) > 5 else "")
+        where = "one column" if len(much) == 1 else f"{len(much)} columns"
+        found.append(f"In {where}, {100 * MUCH_MISSING:.0f} of 100 cells or more are missing: {some}.")
     found += [visible(line)[:1].upper() + visible(line)[1:] + "." for line in summary.get("cautions", ())]
     found.append("The model was tested on rows of the same sites and time. Elsewhere and later it may do worse.")
     return found

@@ -46,7 +46,7 @@ def card(run: StoredRun, page: Page) -> str:
     parts = [
         f"# {escaped(page.title)}\n\n{escaped(page.subtitle)}",
         "## Intended use\n\n" + USE,
-        "## Result\n\n" + "\n\n".join(escaped(answer.words) for answer in page.answers),
+        "## Result\n\n" + "\n\n".join(f"**{escaped(a.head)}** {escaped(a.words)}" for a in page.answers),
         "## Data\n\n" + bullets(data),
         "## Figures\n\n"
         + bullets(f"{f.name}: {f.value}" + (f" ({f.detail})" if f.detail else "") for f in page.figures),

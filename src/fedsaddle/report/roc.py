@@ -17,6 +17,7 @@ from torch import Tensor
 from fedsaddle.atomic import write_atomically, write_json
 from fedsaddle.csv_cells import safe_cell
 from fedsaddle.data.federated import FederatedData
+from fedsaddle.data.store import Stacked
 from fedsaddle.metrics.curves import Band, client_band, pooled_band
 from fedsaddle.metrics.intervals import Interval
 from fedsaddle.metrics.ranking import FEW, Difference, Floats, Ranking, RankingFigures, difference, rank
@@ -36,13 +37,17 @@ Rankings = Mapping[str, Ranking]  # by the model's name, the first one compared 
 def ranking_of(problem: object, model: Tensor, data: FederatedData) -> Ranking | None:
     """The ranking of the test rows, or of the training rows where there are none; None without two classes."""
     rows, names = (data.train, data.names) if data.test is None else (data.test, data.test_names)
-    if not isinstance(problem, Ranks) or len(data.classes) != 2 or rows.y.ndim > 1:
-        return None
-    scores = problem.ranking(model, rows.x)
+    scores = scores_of(problem, model, rows) if len(data.classes) == 2 else None
     if scores is None:
         return None
     units = data.test_units if data.test is not None else None
-    return rank(scores.double().numpy(), rows.y.numpy(), rows.offsets, names, units=units)
+    return rank(scores, rows.y.numpy(), rows.offsets, names, units=units)
+
+
+def scores_of(problem: object, model: Tensor, rows: Stacked) -> Floats | None:
+    """The scores of rows of two classes, higher for likely positives; None where there are none."""
+    scores = problem.ranking(model, rows.x) if isinstance(problem, Ranks) and rows.y.ndim == 1 else None
+    return None if scores is None else np.asarray(scores.double().numpy())
 
 
 def table(rankings: Rankings, part: str) -> Table:

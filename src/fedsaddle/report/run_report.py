@@ -3,27 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from fedsaddle.atomic import write_atomically
 from fedsaddle.report.front_of_clients import front_of_clients
-from fedsaddle.report.front_page import front_of_search
+from fedsaddle.report.front_page import Front, front_of_search
 from fedsaddle.report.model_card import write_card
 from fedsaddle.report.page.parts import Page, Section
 from fedsaddle.report.page.render import render
+from fedsaddle.report.sections.classes import classes
+from fedsaddle.report.sections.clients import clients
+from fedsaddle.report.sections.decisions import decision, thresholds
+from fedsaddle.report.sections.discrimination import discrimination
 from fedsaddle.report.sections.effects import effects_section
+from fedsaddle.report.sections.groups import groups
+from fedsaddle.report.sections.learning_curves import learning_curves
+from fedsaddle.report.sections.left_sites import left_sites
 from fedsaddle.report.sections.missing import missing_section
+from fedsaddle.report.sections.mixture import mixture
+from fedsaddle.report.sections.probabilities import calibration
+from fedsaddle.report.sections.score_counts import score_counts
 from fedsaddle.report.sections.settings import settings_section
+from fedsaddle.report.sections.sites import sites
+from fedsaddle.report.sections.split import split
 from fedsaddle.report.sections.trials import trials_section
 from fedsaddle.report.stored_run import StoredRun, read_run
-from fedsaddle.shown import visible
+from fedsaddle.shown import shortened, visible
 
 REPORT = "report.html"
+DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError)
+T = TypeVar("T")
 Maker = Callable[[StoredRun], Section | None]
 SECTIONS: Sequence[Maker] = (  # in the order of the page; None where a run has nothing to say there
+    discrimination,
+    score_counts,
+    calibration,
+    thresholds,
+    decision,
+    sites,
+    clients,
+    classes,
+    groups,
     missing_section,
     effects_section,
+    learning_curves,
+    mixture,
     trials_section,
+    split,
+    left_sites,
     settings_section,
 )
 
@@ -42,27 +71,56 @@ def write_report(folder: Path) -> Path:
     return path
 
 
+def write_page(run: StoredRun, path: Path) -> Path:
+    """Write the page of a run to a file of its own."""
+    write_atomically(path, render(page_of(run)).encode())
+    return path
+
+
+def report_or_warning(folder: Path, warn: Callable[[str], None]) -> Path | None:
+    """Make `report.html`; where that fails, warn in one line: a run must not be lost for its report."""
+    try:
+        return write_report(folder)
+    except Exception as reason:
+        said = visible(shortened(f"{type(reason).__name__}: {reason}", 200))
+        warn(f"{REPORT} could not be made ({said}); all other files of the run are there")
+        return None
+
+
 def page_of(run: StoredRun) -> Page:
     """The page of a run."""
-    front = front_of_search(run) if run.is_search else front_of_clients(run)
-    made = (make(run) for make in SECTIONS)
-    version = run.provenance.get("versions", {}).get("fedsaddle")
+    failed: list[str] = []
+    front = _made(lambda: front_of_search(run) if run.is_search else front_of_clients(run), "the answers", failed)
+    sections = [_made(partial(make, run), make.__name__.replace("_", " "), failed) for make in SECTIONS]
+    front = front or Front(())
+    versions = run.provenance.get("versions")
+    version = versions.get("fedsaddle") if isinstance(versions, dict) else None
+    left_out = f"Left out, because a file of the run holds something unexpected: {', '.join(failed)}."
     return Page(
         title=_title(run),
         subtitle=_subtitle(run),
         answers=front.answers,
         figures=front.figures,
-        cautions=front.cautions,
-        sections=tuple(section for section in made if section is not None),
+        cautions=[*([left_out] if failed else []), *front.cautions],
+        sections=tuple(section for section in sections if section is not None),
         footer=f"Made by FedSaddle{f' {visible(version)}' if version else ''} from the files of {visible(run.folder)}.",
     )
+
+
+def _made(make: Callable[[], T], name: str, failed: list[str]) -> T | None:
+    """A part of the page; None, and its name among `failed`, where the files hold something else than a run writes."""
+    try:
+        return make()
+    except DAMAGED:
+        failed.append(name)
+        return None
 
 
 def _title(run: StoredRun) -> str:
     if run.is_search:
         outcome = f"{visible(run.search.get('label', ''))} = {visible(run.summary.get('positive', ''))}"
         return f"{outcome}, from {visible(Path(str(run.search.get('table', ''))).name)}"
-    data = run.split.get("data") or run.config.get("data", {}).get("name")
+    data = run.split.get("data") or run.setting("data", "name")
     return f"{visible(run.name)}{f' on {visible(data)}' if data else ''}"
 
 

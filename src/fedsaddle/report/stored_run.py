@@ -18,14 +18,12 @@ from numpy.typing import NDArray
 
 from fedsaddle.csv_cells import plain_cell
 from fedsaddle.errors import MissingData
+from fedsaddle.report.predictions import HEADS, PREDICTIONS, Predictions, codes_of, read_predictions
 from fedsaddle.shown import visible
 from fedsaddle.stored import Record, read_object, read_records
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-PREDICTIONS = "predictions.csv"
-GROUP = "group:"  # begins the name of a column of predictions.csv that holds groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +40,7 @@ class HeldOut:
     probabilities: Mapping[str, Floats] = field(default_factory=dict)
     units: Ints | None = None  # numbers of patients
     groups: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)  # by column; "" where the cell is missing
+    rows: Ints | None = None  # their numbers in the table
 
     @property
     def sites(self) -> Ints:
@@ -61,6 +60,7 @@ class HeldOut:
             probabilities={name: p[order] for name, p in self.probabilities.items()},
             units=None if self.units is None else self.units[order],
             groups={name: g[order] for name, g in self.groups.items()},
+            rows=None if self.rows is None else self.rows[order],
         )
 
 
@@ -81,6 +81,7 @@ class StoredRun:
     test: HeldOut | None = None
     validation: HeldOut | None = None
     baseline: list[Record] = field(default_factory=list)  # the history of FedAvg
+    agreed: Record = field(default_factory=dict)  # what the sites of a deployed run told before the first round
     damage: tuple[str, ...] = ()
 
     @property
@@ -96,7 +97,12 @@ class StoredRun:
     @property
     def name(self) -> str:
         """What was run, in the words of its summary."""
-        return str(self.summary.get("algorithm") or self.config.get("algorithm", {}).get("name") or "run")
+        return str(self.summary.get("algorithm") or self.setting("algorithm", "name") or "run")
+
+    def setting(self, section: str, key: str) -> Any:
+        """A value of the run's config; None where it has none."""
+        found = self.config.get(section)
+        return found.get(key) if isinstance(found, dict) else None
 
     @property
     def client_names(self) -> tuple[str, ...]:
@@ -130,6 +136,7 @@ def read_run(folder: Path) -> StoredRun:
         test=_held_out(rows, "test"),
         validation=_held_out(rows, "validation"),
         baseline=found.records(folder / "fedavg" / "metrics.jsonl"),
+        agreed=found.read("agreed.json"),
         damage=tuple(found.damage),
     )
 
@@ -182,47 +189,35 @@ class _Reader:
             self.damage.append(f"{name} has {len(rows) - 1 - len(whole)} incomplete lines")
         return whole
 
-    def predictions(self) -> list[dict[str, str]]:
-        rows = self.table(PREDICTIONS)
-        good = []
-        for row in rows:
-            try:
-                numbers = [float(row[key]) for key in ("score", "fedavg_score") if key in row]
-                whole = [int(row[key]) for key in ("label", "unit") if key in row]
-                if np.isfinite(numbers).all() and whole[0] in (0, 1) and "site" in row and "part" in row:
-                    good.append(row)
-            except (KeyError, ValueError):
-                continue
-        if len(good) < len(rows):
-            self.damage.append(f"{PREDICTIONS} has {len(rows) - len(good)} lines that are no predictions")
-        return good
+    def predictions(self) -> Predictions | None:
+        found, damage = read_predictions(self.folder / PREDICTIONS)
+        self.damage += damage
+        return found
 
 
-def _held_out(lines: list[dict[str, str]], part: str) -> HeldOut | None:
+def _held_out(found: Predictions | None, part: str) -> HeldOut | None:
     """The rows of one part; None without any."""
-    rows = [line for line in lines if line["part"] == part]
-    if not rows:
+    if found is None or not (found.parts == part).any():
         return None
-    names = list(dict.fromkeys(row["site"] for row in rows))
-    place = {name: k for k, name in enumerate(names)}
-    codes = np.array([place[row["site"]] for row in rows], dtype=np.int64)
+    at = np.flatnonzero(found.parts == part)
+    codes, names = codes_of([found.sites[i] for i in at], plain_cell)
 
-    def numbers(key: str) -> Floats:
-        return np.array([float(row[key]) for row in rows])
+    def models(kind: str) -> dict[str, Floats]:
+        return {m: found.numbers[f"{head}{kind}"][at] for m, head in HEADS.items() if f"{head}{kind}" in found.numbers}
 
-    models = {"choice": "", "FedAvg": "fedavg_"}
-    there = set(rows[0])
     everything = HeldOut(
-        labels=np.array([int(row["label"]) for row in rows], dtype=np.int64),
+        labels=found.labels[at],
         offsets=np.zeros(1, dtype=np.int64),
         names=(),
-        scores={m: numbers(f"{head}score") for m, head in models.items() if f"{head}score" in there},
-        probabilities={m: numbers(f"{head}probability") for m, head in models.items() if f"{head}probability" in there},
-        units=np.array([int(row["unit"]) for row in rows], dtype=np.int64) if "unit" in there else None,
-        groups={
-            key.removeprefix(GROUP): np.array([plain_cell(row[key]) for row in rows])
-            for key in rows[0]
-            if key.startswith(GROUP)
-        },
+        scores=models("score"),
+        probabilities=models("probability"),
+        units=None if found.units is None else found.units[at],
+        groups={name: _groups([cells[i] for i in at]) for name, cells in found.groups.items()},
+        rows=None if found.rows is None else found.rows[at],
     )
-    return everything.reordered(codes, [plain_cell(name) for name in names])
+    return everything.reordered(codes, names)
+
+
+def _groups(cells: Sequence[str]) -> NDArray[np.str_]:
+    codes, names = codes_of(cells, plain_cell)
+    return np.array(names)[codes]

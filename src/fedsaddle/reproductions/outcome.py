@@ -18,27 +18,24 @@ from rich.table import Table
 
 from fedsaddle import __version__
 from fedsaddle.atomic import write_atomically
+from fedsaddle.report.page.render import render
 from fedsaddle.report.plots import COLOURS, axes_of, save
 from fedsaddle.reproductions.claims import Claim
 from fedsaddle.reproductions.curves import Floats, RunCurves, Runs, t_interval
 from fedsaddle.reproductions.figure import Figure, FinalValues, Line, Panel
+from fedsaddle.reproductions.page import COSTS, reproduction_page
 from fedsaddle.writable import make_folder
 
-_COSTS = {
-    "round": "communication rounds",
-    "exchanges": "exchanges",
-    "bytes": "bytes down and up",
-    "local_steps": "local iterations",
-    "seconds": "seconds of simulation",
-}
+REPORT = "report.html"
 
 
 def write(name: str, figure: Figure, runs: Runs, claims: list[Claim], seconds: float, folder: Path) -> None:
-    """Write results.json and plot.png to `folder`."""
+    """Write results.json, plot.png and report.html to `folder`."""
     make_folder("out", folder)
     content = results(name, figure, runs, claims, seconds)
     write_atomically(folder / "results.json", json.dumps(content, ensure_ascii=False).encode())
     draw(figure, runs, folder / "plot.png")
+    write_atomically(folder / REPORT, render(reproduction_page(figure, runs, claims, content)).encode())
 
 
 def results(name: str, figure: Figure, runs: Runs, claims: list[Claim], seconds: float) -> dict[str, Any]:
@@ -120,7 +117,7 @@ def _draw_panel(axes: Axes, panel: Panel, figure: Figure, runs: Runs) -> None:
             _draw_line(axes, panel, line, runs[line.label])
     if panel.target is not None:
         axes.axhline(panel.target, color="#6b6b6b", lw=0.8, ls=":")
-    axes.set(xlabel=_COSTS[panel.x], ylabel=panel.title)
+    axes.set(xlabel=COSTS[panel.x], ylabel=panel.title)
     if panel.log:
         axes.set_yscale("log")
     else:

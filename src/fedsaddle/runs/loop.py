@@ -14,9 +14,9 @@ from fedsaddle.errors import BadInput, Diverged, NobodyAnswered, within
 from fedsaddle.federation.clients import Clients
 from fedsaddle.federation.randomness import server_generator
 from fedsaddle.federation.wrappers import Ledger, Lossy, Metered
-from fedsaddle.metrics.evaluation import Measured
+from fedsaddle.metrics.evaluation import Measured, to_json
 from fedsaddle.metrics.selection import Selection
-from fedsaddle.metrics.target import Target
+from fedsaddle.metrics.target import Target, main_part_name
 from fedsaddle.runs.best_round import BestRound, require_same_selection
 from fedsaddle.runs.checkpoints import restore_record
 from fedsaddle.runs.evaluation import Evaluator, Solution
@@ -180,7 +180,7 @@ class Loop:
             measured = self._measure(part, at)
             record[part] = measured.spread()
             if len(measured.sizes) <= MAX_LISTED_CLIENTS:
-                clients[part] = {k: _to_json(v) for k, v in measured.values.items()}
+                clients[part] = {k: to_json(v) for k, v in measured.values.items()}
         record |= self.evaluator.pool(first, at)
         lam = mixture_of(self.algorithm, self.server)
         if lam is not None and len(lam) <= MAX_LISTED_CLIENTS:
@@ -296,12 +296,11 @@ class Loop:
         first, *others = self.evaluator.parts
         if first == "validation" and stopped == "interrupted":
             others = [part for part in others if part != "test"]
-        figures: Record = {part: self._measure(part, at).spread() for part in (first, *others)}
+        measured = {part: self._measure(part, at) for part in (first, *others)}
+        figures: Record = {part: found.spread() for part, found in measured.items()}
+        shown = main_part_name(figures)
+        figures["clients"] = {shown: measured[shown].listed(MAX_LISTED_CLIENTS)}
         known = next((r for r in self.history[::-1] if r["round"] == at.rounds), None)
         pooled = self.evaluator.pool(first, at) if known is None else known
         figures |= {k: v for k, v in pooled.items() if k in ("pooled", "pooled_validation", "not_reached")}
         return figures | (self.evaluator.pool("test", at) if first == "validation" and "test" in others else {})
-
-
-def _to_json(values: np.ndarray[Any, np.dtype[np.float64]]) -> list[float | None]:
-    return [None if np.isnan(v) else float(v) for v in values]

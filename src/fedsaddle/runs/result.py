@@ -83,3 +83,16 @@ class Result:
             return pooled({name: self.history}, measure, file, x=x, title=name)
         except OSError as reason:
             raise BadInput("path", str(file), f"cannot be written: {reason.strerror}; name another file") from None
+
+    def report(self, path: str | Path) -> Path:
+        """Write a page about this run to an HTML file, for people; a run with `out` has one in its folder."""
+        from fedsaddle.report.run_report import write_page
+        from fedsaddle.report.stored_run import StoredRun
+
+        file = checked_path("path", path)
+        if file.is_dir():
+            raise BadInput("path", str(file), "is a folder; name a file in it, such as report.html")
+        try:
+            return write_page(StoredRun(file.parent, self.summary, self.history), file)
+        except OSError as reason:
+            raise BadInput("path", str(file), f"cannot be written: {reason.strerror}; name another file") from None

@@ -20,6 +20,7 @@ from fedsaddle.federation.clients import Clients
 from fedsaddle.metrics.selection import Selection
 from fedsaddle.metrics.target import Target
 from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
+from fedsaddle.runs.closing import with_classes, write_report, write_split
 from fedsaddle.runs.compatibility import Rows, check_algorithm, check_rows
 from fedsaddle.runs.evaluation import LocalEvaluator
 from fedsaddle.runs.fingerprint import fingerprint
@@ -49,6 +50,7 @@ def run(
     out: str | Path | None = None,
     resume: bool = False,
     checkpoint_every: int = 10,
+    report: bool = True,
     watch: Watch | None = None,
     stop: Callable[[], bool] | None = None,
     begun: Callable[[], None] | None = None,
@@ -82,6 +84,7 @@ def run(
         out: folder for metrics, model and checkpoints; None writes nothing. One process at a time may write to it.
         resume: continue from the newest checkpoint in `out`.
         checkpoint_every: rounds between checkpoints.
+        report: write report.html to `out` at the end, a page about the run for people.
         watch: called after each round with its number and its evaluation record, or None.
         stop: called after each round; True saves and ends the run.
         begun: called before the first round, when all arguments are checked and `out` exists.
@@ -121,9 +124,11 @@ def run(
     train, validation, test = _rows(data)
     train = check_rows(algorithm, train, test, validation)
     folder = _folder(out, resume)
+    reports = flag("report", report) and folder is not None
     if folder is not None:
         folder.prepare(resume)
         require_unused(folder.path)
+    more = None if extend is None else _checked(extend)
     loop = Loop(
         algorithm,
         _engine(engine, algorithm, train, settings.seed, chunk, workers),
@@ -134,7 +139,7 @@ def run(
         folder,
         watch,
         stop or (lambda: False),
-        None if extend is None else _checked(extend),
+        with_classes(data, more) if reports else more,
     )
     if folder is None:
         return _go(loop, begun)
@@ -145,7 +150,12 @@ def run(
             warn(reason)
         if not resume:
             folder.begin([])
-        return _go(loop, begun)
+        if reports:
+            write_split(folder, data)
+        result = _go(loop, begun)
+        if reports:
+            write_report(folder, warn)
+        return result
 
 
 def _go(loop: Loop, begun: Callable[[], None] | None) -> Result:

@@ -68,6 +68,7 @@ class Model:
     data: FederatedData  # with its features only
     trial: Trial
     scores: Floats  # of the validation rows
+    selected_round: int | None = None  # whose model was kept
 
     def rank(self, x: Tensor) -> Floats:
         """The scores of some rows."""
@@ -274,7 +275,8 @@ class Search:
         assert outcome.scores is not None
         own = features_of(self.data, outcome.trial.candidate)
         algorithm = build_algorithm(outcome.trial.config(), own)[0]
-        return Model(outcome.trial.candidate.name, outcome.model, algorithm, own, outcome.trial, outcome.scores)
+        name, kept = outcome.trial.candidate.name, outcome.selected_round
+        return Model(name, outcome.model, algorithm, own, outcome.trial, outcome.scores, kept)
 
     def _decide(self, models: dict[str, Model]) -> tuple[Model, str]:
         """The default, unless a candidate beats it by more than chance."""

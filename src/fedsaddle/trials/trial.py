@@ -118,6 +118,7 @@ def _run_trial(
             out=folder.path,
             resume=folder.holds_run,
             checkpoint_every=max(1, trial.candidate.rounds // 4),
+            report=False,
             watch=watch,
             stop=stop,
             name=trial.candidate.name,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedsaddle.arguments import text
-from fedsaddle.data.files.raw_table import RawTable
+from fedsaddle.data.files.raw_table import RawColumn, RawTable
 from fedsaddle.data.files.read_table import read_table
 from fedsaddle.data.table import Array, Table
 from fedsaddle.errors import BadInput
@@ -45,10 +45,11 @@ class ColumnChoice:
     categorical: Sequence[str] = ()
     drop: Sequence[str] = ()
     optional_columns: Sequence[str] = ()
+    groups: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         check_names("features", self.features)
-        for key in ("numeric", "categorical", "drop", "optional_columns"):
+        for key in ("numeric", "categorical", "drop", "optional_columns", "groups"):
             check_names(key, getattr(self, key))
 
     def read(self, source: Any, roles: Roles, delimiter: str | None, ignore: str | None = None) -> RawTable:
@@ -64,6 +65,7 @@ class ColumnChoice:
             delimiter=delimiter,
             ignore=[ignore] if ignore else (),
             one_of_many=ignore is not None,
+            groups=self.groups,
         )
 
     def like(self, first: RawTable) -> ColumnChoice:
@@ -72,12 +74,12 @@ class ColumnChoice:
         for column in first.features:
             kinds[column.numbers is not None].append(column.name)
         names = [column.name for column in first.features]
-        return ColumnChoice(names, kinds[True], kinds[False], (), self.optional_columns)
+        return ColumnChoice(names, kinds[True], kinds[False], (), self.optional_columns, self.groups)
 
     def refuse_for_arrays(self, test_path: object, together: object) -> None:
         """Refuse what a .npz file cannot have."""
         given = {"features": self.features, "test_path": test_path, "together": together}
-        given |= {k: getattr(self, k) or None for k in ("numeric", "categorical", "drop", "optional_columns")}
+        given |= {k: getattr(self, k) or None for k in ("numeric", "categorical", "drop", "optional_columns", "groups")}
         for key, value in given.items():
             if value is not None:
                 raise BadInput(key, value, "not for .npz files, which hold the arrays x and x_test; leave it out")
@@ -96,15 +98,15 @@ def labelled_rows(raw: RawTable, target: str) -> tuple[Array | None, str]:
 
 def some_rows(raw: RawTable, rows: Array) -> RawTable:
     """The table with these rows only."""
-    columns = tuple(
-        replace(
-            c,
-            numbers=None if c.numbers is None else c.numbers[rows],
-            codes=None if c.codes is None else c.codes[rows],
-        )
-        for c in raw.features
+
+    def some(column: RawColumn) -> RawColumn:
+        numbers = None if column.numbers is None else column.numbers[rows]
+        return replace(column, numbers=numbers, codes=None if column.codes is None else column.codes[rows])
+
+    columns, groups = tuple(map(some, raw.features)), {name: some(c) for name, c in raw.groups.items()}
+    return replace(
+        raw, features=columns, groups=groups, roles={k: v[rows] for k, v in raw.roles.items()}, rows=len(rows)
     )
-    return replace(raw, features=columns, roles={k: v[rows] for k, v in raw.roles.items()}, rows=len(rows))
 
 
 def filled(cells: Array, column: str) -> Array:

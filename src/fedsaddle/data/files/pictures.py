@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,9 @@ from fedsaddle.arguments import flag, optional, text, whole
 from fedsaddle.arguments import path as file_path
 from fedsaddle.data.files.array_features import ArrayFeatures
 from fedsaddle.data.files.cells import targets
-from fedsaddle.data.files.column_roles import check_positive_value, filled, units, with_positive
-from fedsaddle.data.files.read_table import read_roles
+from fedsaddle.data.files.column_roles import check_names, check_positive_value, filled, units, with_positive
+from fedsaddle.data.files.group_names import group_names
+from fedsaddle.data.files.read_table import read_groups, read_roles
 from fedsaddle.data.files.tables import check_clients
 from fedsaddle.data.table import Array, Dataset, Table
 from fedsaddle.errors import BadInput
@@ -36,6 +38,7 @@ def pictures(
     positive: str | int | bool | None = None,
     delimiter: str | None = None,
     together: str | None = None,
+    groups: Sequence[str] = (),
 ) -> Dataset:
     """PNG, JPEG and whatever else Pillow reads, resized to `size` (a side, or [height, width]).
 
@@ -53,6 +56,7 @@ def pictures(
         positive: The label that becomes class 1; all others together are class 0.
         delimiter: Of a CSV file, one character; None: found from the first lines.
         together: A column (e.g. patient ID) whose pictures stay on the same side of the train/test split.
+        groups: Columns for whose values figures are reported apart, such as the scanner.
     """
     path = file_path("path", path)
     folder = path.parent if folder is None else file_path("folder", folder)
@@ -62,6 +66,7 @@ def pictures(
     flag("colour", colour)
     flag("standardise", standardise)
     check_positive_value(positive)
+    check_names("groups", groups)
     shape = _shape(size)
 
     roles = {"file": file, "target": target, "client": client} | ({} if together is None else {"together": together})
@@ -72,7 +77,8 @@ def pictures(
     if values > MOST_VALUES:
         raise BadInput("size", size, f"{len(names):,} pictures of this size do not fit into memory; use a smaller one")
     x = np.stack([_read(folder, name, i, file, shape, colour) for i, name in enumerate(names)])
-    split_by = {client: filled(columns["client"], client)}
+    (split_by,) = group_names([read_groups(path, groups, delimiter)])
+    split_by[client] = filled(columns["client"], client)
     if together is not None:
         split_by[together] = units(columns["together"].astype(str))
     table = Table.of(np.empty((len(x), 0), dtype=np.float32), labels, split_by, classes)

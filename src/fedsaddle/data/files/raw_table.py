@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -51,6 +51,7 @@ class RawTable:
     rows: int
     notes: tuple[str, ...]  # one line each
     left_out: tuple[str, ...] = ()  # columns that were not asked for and hold nothing to learn from
+    groups: dict[str, RawColumn] = field(default_factory=dict)  # columns for whose values figures are reported apart
 
 
 def empty_column(name: str, rows: int) -> RawColumn:

@@ -12,6 +12,7 @@ from fedsaddle.data.files.cells_as_read import Comma, How, Loaded, Plan, role_ce
 from fedsaddle.data.files.column_names import check_lists, require, shown
 from fedsaddle.data.files.excel_source import read_excel
 from fedsaddle.data.files.frame_source import read_frame
+from fedsaddle.data.files.group_names import group_column
 from fedsaddle.data.files.judge_column import Wish, judge_column
 from fedsaddle.data.files.near_duplicates import near_duplicates
 from fedsaddle.data.files.parquet_source import read_parquet
@@ -35,6 +36,7 @@ def read_table(
     delimiter: str | None = None,
     ignore: Sequence[str] = (),
     one_of_many: bool = False,
+    groups: Sequence[str] = (),
 ) -> RawTable:
     """Read a table as it comes.
 
@@ -54,6 +56,7 @@ def read_table(
         delimiter: What parts the cells of a CSV file; None: found from the first lines.
         ignore: Columns to leave out where they are there.
         one_of_many: Whether this is the file of one site; then columns stay that never change here, but may elsewhere.
+        groups: Columns to read besides, whether or not they are features.
 
     Raises:
         BadInput: A column is not there, or its cells contradict each other.
@@ -62,9 +65,10 @@ def read_table(
     wanted = _Wanted(
         dict(roles), None if features is None else _names("features", features), _names("numeric", numeric),
         _names("categorical", categorical), _names("drop", drop), _names("optional", optional),
-        _names("ignore", ignore), one_of_many,
+        _names("ignore", ignore), one_of_many, _names("groups", groups),
     )  # fmt: skip
     loaded = _load(source, wanted.plan, delimiter)
+    parted = {name: group_column(name, loaded.columns[name], wanted.wish(name, loaded.comma)) for name in wanted.groups}
     made = {role: role_cells(loaded.columns[column]) for role, column in roles.items()}
     columns: list[RawColumn] = []
     notes, left_out = list(loaded.notes), []
@@ -83,7 +87,7 @@ def read_table(
     if not columns:
         why = f" ({notes[-1]})" if notes else ""
         raise BadInput("features", list(features or ()), f"no column is left to learn from{why}")
-    return RawTable(tuple(columns), made, loaded.rows, (*notes, *near_duplicates(columns)), tuple(left_out))
+    return RawTable(tuple(columns), made, loaded.rows, (*notes, *near_duplicates(columns)), tuple(left_out), parted)
 
 
 def read_roles(source: Path, roles: Mapping[str, str], delimiter: str | None = None) -> dict[str, Array]:
@@ -95,6 +99,17 @@ def read_roles(source: Path, roles: Mapping[str, str], delimiter: str | None = N
 
     loaded = _load(source, plan, delimiter)
     return {role: role_cells(loaded.columns[column]) for role, column in roles.items()}
+
+
+def read_groups(source: Path, groups: Sequence[str], delimiter: str | None = None) -> dict[str, RawColumn]:
+    """Read only the columns of groups."""
+
+    def plan(there: Sequence[str]) -> dict[str, How]:
+        named = {require(column, there, "groups") for column in groups}
+        return {name: "infer" if name in named else "skip" for name in there}
+
+    loaded = _load(source, plan, delimiter) if groups else Loaded({}, 0)
+    return {name: group_column(name, loaded.columns[name], Wish(comma=loaded.comma)) for name in groups}
 
 
 @dataclass(frozen=True)
@@ -109,6 +124,7 @@ class _Wanted:
     optional: tuple[str, ...]
     ignore: tuple[str, ...]
     one_of_many: bool
+    groups: tuple[str, ...] = ()
 
     def plan(self, there: Sequence[str]) -> dict[str, How]:
         """How to read each column; refuses names that are not there."""
@@ -125,8 +141,12 @@ class _Wanted:
         check_lists({"numeric": self.numeric, "categorical": self.categorical, "drop": self.drop}, known, owner)
         if both := [name for name in (self.features or ()) if name in self.drop]:
             raise BadInput("drop", both[0], "is in `features` too; choose one")
+        for name in self.groups:
+            require(name, there, "groups")
+            if name in self.roles.values():
+                raise BadInput("groups", name, "has another role, such as the label or the site; name another column")
         text = {*self.roles.values(), *self.categorical}
-        features = set(self.order(there))
+        features = {*self.order(there), *self.groups}
         return {name: "text" if name in text else "infer" if name in features else "skip" for name in there}
 
     def order(self, there: Sequence[str]) -> list[str]:

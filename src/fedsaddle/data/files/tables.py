@@ -24,6 +24,7 @@ from fedsaddle.data.files.column_roles import (
     with_positive,
 )
 from fedsaddle.data.files.csv_source import check_delimiter
+from fedsaddle.data.files.group_names import group_names
 from fedsaddle.data.files.npz import read_npz
 from fedsaddle.data.files.raw_table import RawTable
 from fedsaddle.data.files.table_features import TableFeatures
@@ -54,6 +55,7 @@ def from_file(
     optional_columns: Sequence[str] = (),
     hinges: int = 0,
     site_intercept: bool = False,
+    groups: Sequence[str] = (),
 ) -> Dataset:
     """Read `path`; split it afterwards with `Natural(client)`.
 
@@ -81,6 +83,7 @@ def from_file(
         optional_columns: Columns that may be absent from a file, by agreement; then all their cells are missing.
         hinges: Hinges of each number column, at its quantiles, so that a linear model can bend.
         site_intercept: A 0/1 feature for each client, so that a linear model has an intercept for each.
+        groups: Columns for whose values figures are reported apart, such as the sex; also of columns in `drop`.
 
     Raises:
         BadInput: for arguments of another type, and for cells, rows and columns that cannot be used, by name.
@@ -98,7 +101,7 @@ def from_file(
     optional(file_path, "test_path", test_path)
     if delimiter is not None:
         check_delimiter(delimiter)
-    columns = ColumnChoice(features, numeric, categorical, drop, optional_columns)
+    columns = ColumnChoice(features, numeric, categorical, drop, optional_columns, groups)
     roles = Roles(target, client, together)
     how = treatment(standardise, hinges, site_intercept)
     choice("task", task, ("auto", "classes", "regression"))
@@ -135,6 +138,7 @@ def from_frame(
     site_intercept: bool = False,
     standardise: bool = True,
     task: Task = "auto",
+    groups: Sequence[str] = (),
 ) -> Dataset:
     """The rows of a pandas DataFrame, treated as those of a file; see `from_file`.
 
@@ -152,6 +156,7 @@ def from_frame(
         site_intercept: A 0/1 feature for each site.
         standardise: False: numbers as they are, only filled.
         task: "auto", "classes" or "regression".
+        groups: Columns for whose values figures are reported apart; also of columns in `drop`.
 
     Raises:
         BadInput: for arguments of another type, and for cells, rows and columns that cannot be used, by name.
@@ -165,7 +170,7 @@ def from_frame(
 
     if not isinstance(frame, pd.DataFrame):
         raise BadInput("frame", type(frame).__name__, "must be a pandas DataFrame")
-    columns = ColumnChoice(features, numeric, categorical, drop)
+    columns = ColumnChoice(features, numeric, categorical, drop, groups=groups)
     how = treatment(standardise, hinges, site_intercept)
     choice("task", task, ("auto", "classes", "regression"))
     check_positive_value(positive)
@@ -208,9 +213,11 @@ def _dataset(
     raws = [raw if rows is None else some_rows(raw, rows) for raw, (rows, _) in zip(raws, kept, strict=True)]
     labels, classes = targets([raw.roles["target"] for raw in raws], roles.target, task)
     tables = []
-    for raw, y, (rows, _) in zip(raws, labels, kept, strict=True):
+    groups = group_names([raw.groups for raw in raws])
+    for raw, y, (rows, _), own in zip(raws, labels, kept, groups, strict=True):
         by = _split_columns(raw, roles)
         by[ROW] = np.arange(raw.rows) if rows is None else rows
+        by |= own
         tables.append(Table.of(np.empty((raw.rows, 0), dtype=np.float32), y, by, classes))
     pending = [TableFeatures(raw.features, how, roles.client or "client") for raw in raws]
     return Dataset(

@@ -18,6 +18,7 @@ class Text:
 
     words: str
     kind: str = "text"
+    head: str = ""  # of an answer: the question
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Table:
     rows: Sequence[Sequence[str]]
     caption: str = ""
     totals: int = 0  # how many rows at the end sum up the others
+    folded: bool = False  # folded away below its caption
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,122 @@
 
 from __future__ import annotations
 
-from fedsaddle.report.page.parts import Page
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from fedsaddle.report.page.markup import clean
+from fedsaddle.report.page.parts import Block, Page, Section, Table, ThresholdSlider
+
+STYLES = ("style.css", "charts.css", "print.css")
+SCRIPTS = ("values.js", "pointer.js", "slider.js")
+_SIGNED = r"[<>≈~≤≥]?\s?[-+−]?\d[\d.,\s]*(e[-+]?\d+)?\s?(%|s|ms|MB|KB|GB|min|h)?"
+_NUMBER = re.compile(rf"{_SIGNED}(\s?\({_SIGNED}.*\)|\s?(to|of|in|±)\s{_SIGNED})?", re.IGNORECASE)
+_LONG = 24  # characters of a cell that want a wide column
+_NOTHING = frozenset({"", "-", "–", "—"})
 
 
 def render(page: Page) -> str:
     """The page as HTML: style, script and drawings inside."""
-    raise NotImplementedError
+    script = "\n".join(_stored(name) for name in SCRIPTS)
+    style = "\n".join(_stored(name) for name in STYLES)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            page=page,
+            sections=_anchored(page.sections),
+            style=Markup(style),
+            script=Markup(script),
+            script_hash=f"'sha256-{digest}'",
+        )
+    )
+
+
+@dataclass(frozen=True)
+class _Anchored:
+    """A section with an anchor that no other has."""
+
+    anchor: str
+    title: str
+    blocks: Sequence[Block]
+
+
+def _anchored(sections: Sequence[Section]) -> list[_Anchored]:
+    found: list[_Anchored] = []
+    for section in sections:
+        stem = re.sub(r"[^a-z0-9]+", "-", section.key.lower()).strip("-")[:40] or "section"
+        taken = {"page", "summary", "contents", *(other.anchor for other in found)}
+        anchor = next(name for n in range(1, 10**6) if (name := stem if n == 1 else f"{stem}-{n}") not in taken)
+        found.append(_Anchored(anchor, section.title, section.blocks))
+    return found
+
+
+@cache
+def _stored(name: str) -> str:
+    text = files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
+    return text.replace("\r\n", "\n")  # a browser hashes what it reads, and it reads no "\r"
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader(__package__ or "", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=clean,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(kind=_kind, columns=column_kinds, slider=_slider_data, nearest=_nearest)
+    return made
+
+
+def _kind(block: Block) -> str:
+    """The name of a block's class: the templates choose by it."""
+    return type(block).__name__
+
+
+def column_kinds(table: Table) -> list[str]:
+    """The classes of columns: "n" of numbers, aligned to the right with their head, "long" of sentences, or ""."""
+    width = max([len(table.heads), *(len(row) for row in table.rows)], default=0)
+    columns = [[row[i] for row in table.rows if i < len(row)] for i in range(width)]
+    return ["n" if i > 0 and _is_numeric(cells) else _length_kind(cells) for i, cells in enumerate(columns)]
+
+
+def _length_kind(cells: Sequence[str]) -> str:
+    return "long" if max(map(len, cells), default=0) > _LONG else ""
+
+
+def _is_numeric(cells: Sequence[str]) -> bool:
+    said = [cell.strip() for cell in cells if cell.strip() not in _NOTHING]
+    numbers = sum(_NUMBER.fullmatch(cell) is not None for cell in said)
+    return 2 * numbers > len(said)
+
+
+def _slider_data(slider: ThresholdSlider) -> str:
+    """What the script computes the figures from."""
+    return json.dumps(
+        {
+            "at": [float(f"{t:.6g}") for t in slider.thresholds],
+            "tp": [int(n) for n in slider.true_positives],
+            "fp": [int(n) for n in slider.false_positives],
+            "positives": int(slider.positives),
+            "negatives": int(slider.negatives),
+        },
+        separators=(",", ":"),
+    )
+
+
+def _nearest(slider: ThresholdSlider) -> int:
+    """The place of the chosen threshold."""
+    return min(range(len(slider.thresholds)), key=lambda i: abs(slider.thresholds[i] - slider.chosen), default=0)

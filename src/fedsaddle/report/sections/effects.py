@@ -14,6 +14,7 @@ from fedsaddle.data.encoded import Encoded
 from fedsaddle.report.page.charts import Axis, Bar, Line, bars, line_chart
 from fedsaddle.report.page.parts import Block, Chart, Section, Table
 from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.report.words import decimal
 from fedsaddle.shown import visible
 
 Floats = NDArray[np.float64]
@@ -22,10 +23,10 @@ MOST_SITES = 40
 MOST_CURVES = 6
 STYLES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 NOTE = (
-    "Log odds: +0.7 doubles the odds of the outcome, -0.7 halves them. A number column is shown for one standard "
+    "Log odds: +0.7 doubles the odds of the outcome, −0.7 halves them. A number column is shown for one standard "
     "deviation more of it, a category against rows that are none of those listed. All other columns are held fixed, so "
-    "that two columns that say nearly the same share their effect. The weights were drawn towards 0. They describe "
-    "what the model does; they are no causes, and they have no intervals."
+    "that two columns that say nearly the same share their effect. In training the weights were pulled towards 0. They "
+    "describe what the model does; they are no causes, and they have no intervals."
 )
 
 
@@ -84,7 +85,7 @@ def linear_effects(run: StoredRun) -> list[Effect]:
 
 def _bars_of_columns(plain: Sequence[Effect]) -> Chart:
     shown, rest = plain[:MOST_BARS], len(plain) - MOST_BARS
-    strongest = ", ".join(f"{e.name} ({e.log_odds:+.2f})" for e in shown[:3])
+    strongest = ", ".join(f"{e.name} ({decimal(e.log_odds, sign=True)})" for e in shown[:3])
     more = f" The {MOST_BARS} strongest of {len(plain)} are drawn; the table has all." if rest > 0 else ""
     return Chart(
         title="Columns: change of the log odds",
@@ -100,11 +101,11 @@ def _intercepts(sites: Sequence[Effect]) -> Chart:
     middle = float(np.median([e.log_odds for e in ordered]))
     few = len(ordered) > MOST_SITES
     shown = ordered if not few else [*ordered[: MOST_SITES // 2], *ordered[-MOST_SITES // 2 :]]
-    rows = [(visible(e.feature.category), f"{e.log_odds:+.3f}", f"{np.exp(e.log_odds):.2f}") for e in ordered]
+    rows = [(visible(e.feature.category), *_cells(e)[1:]) for e in ordered]
     most, least = rows[0], rows[-1]
     text = (
         f"Intercepts of {len(ordered)} sites, from {most[1]} at {most[0]} to {least[1]} at {least[0]}, "
-        f"median {middle:+.2f}."
+        f"median {decimal(middle, sign=True)}."
     )
     drawn = (
         f" The {MOST_SITES // 2} highest and the {MOST_SITES // 2} lowest are drawn; the table has all." if few else ""
@@ -119,7 +120,7 @@ def _intercepts(sites: Sequence[Effect]) -> Chart:
         description=text,
         table=Table(("site", "log odds", "odds ratio"), rows),
         note="A site's own intercept holds what its columns do not tell: other patients, treatment or coding. "
-        "It is drawn towards 0 the more, the fewer rows a site has. A new site gets the mean of all, weighed by rows."
+        "The fewer rows a site has, the more it is pulled towards 0. A new site gets the mean of all, weighed by rows."
         + drawn,
     )
 
@@ -138,7 +139,8 @@ def _curves(read: Sequence[Effect], hinged: set[str]) -> Chart:
     shown = found[:MOST_CURVES]
     lines = [Line(name, z.tolist(), y.tolist(), STYLES[k]) for k, (name, y) in enumerate(shown)]
     low, high = min(float(y.min()) for _, y in shown), max(float(y.max()) for _, y in shown)
-    rows = [(name, *(f"{float(np.interp(at, z, y)):+.3f}" for at in (-2, -1, 0, 1, 2))) for name, y in found]
+    at = (-2, -1, 0, 1, 2)
+    rows = [(name, *(decimal(float(v), 3, sign=True) for v in np.interp(at, z, y))) for name, y in found]
     return Chart(
         title="Columns whose effect bends",
         svg=line_chart(
@@ -148,17 +150,17 @@ def _curves(read: Sequence[Effect], hinged: set[str]) -> Chart:
             key="bends",
         ),
         description=f"Curves of {len(shown)} of {len(found)} columns; the widest range has {shown[0][0]}.",
-        table=Table(("column", "-2 SD", "-1 SD", "mean", "+1 SD", "+2 SD"), rows),
+        table=Table(("column", "−2 SD", "−1 SD", "mean", "+1 SD", "+2 SD"), rows),
         note="Each curve is 0 at the mean of its column. " + NOTE,
     )
 
 
 def _bar(name: str, value: float) -> Bar:
-    return Bar(name, value, f"{value:+.2f}", "first" if value >= 0 else "second")
+    return Bar(name, value, decimal(value, sign=True), "first" if value >= 0 else "second")
 
 
 def _cells(e: Effect) -> tuple[str, str, str]:
-    return e.name, f"{e.log_odds:+.3f}", f"{np.exp(e.log_odds):.2f}"
+    return e.name, decimal(e.log_odds, 3, sign=True), f"{np.exp(e.log_odds):.2f}"
 
 
 def _axis(values: Sequence[float]) -> Axis:

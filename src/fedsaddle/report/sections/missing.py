@@ -13,8 +13,8 @@ MOST_COLUMNS = 40
 MOST_SITES = 40
 NOTE = (
     "A missing number is filled with the median of its column over all sites, and where ten or more are missing the "
-    "model also sees that it was. Missing categories are a value of their own. A column that one site never fills says "
-    "more about the site than about the patient."
+    "model also sees that it was. Missing categories are a value of their own. Where one site never fills a column, "
+    "a missing cell says more about the site than about the patient."
 )
 
 
@@ -71,7 +71,8 @@ def read_missing(run: StoredRun) -> dict[str, dict[str, Any]]:
 def _words(run: StoredRun, columns: dict[str, dict[str, Any]], ordered: list[str]) -> str:
     first = ordered[0]
     most = _percent(columns[first]["share"])
-    text = f"{len(columns)} columns have missing cells, most of all {visible(first)} ({most})."
+    few = "One column has" if len(columns) == 1 else f"{len(columns)} columns have"
+    text = f"{few} missing cells in the training rows, most of all {visible(first)} ({most})."
     never = [(c, s) for c in ordered for s, share in columns[c]["sites"].items() if share >= 1]
     if len(never) == 1:
         text += f" {visible(never[0][1])} never fills {visible(never[0][0])}."

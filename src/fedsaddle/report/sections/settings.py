@@ -19,7 +19,7 @@ def settings_section(run: StoredRun) -> Section | None:
     blocks += _provenance(run)
     rows = [(visible(key), shortened(visible(value), MOST_CHARACTERS)) for key, value in flat(run.config)]
     if rows:
-        blocks.append(Table(("setting", "value"), rows, caption="Every setting, defaults included."))
+        blocks.append(Table(("setting", "value"), rows, caption="Every setting, defaults included", folded=True))
     if run.damage:
         blocks += [Text("Some files of this run could not be read:", "caution"), Bullets([*map(visible, run.damage)])]
     return Section("settings", "Settings, versions, and how to repeat it", blocks)
@@ -54,8 +54,8 @@ def _provenance(run: StoredRun) -> list[Block]:
     if isinstance(versions, dict) and versions:
         rows = [(visible(name), visible(number)) for name, number in versions.items()]
         when, where = visible(found.get("finished", "at an unknown time")), visible(found.get("machine", "?"))
-        caption = f"Versions; finished {when} on {where}."
-        blocks.append(Table(("package", "version"), rows, caption=caption))
+        caption = f"Finished {when} on {where}, with fedsaddle {visible(versions.get('fedsaddle', '?'))}."
+        blocks += [Text(caption), Table(("package", "version"), rows, caption="Versions", folded=True)]
     table = found.get("table")
     if isinstance(table, dict) and table.get("sha256"):
         blocks.append(Text(f"The table: {visible(table.get('file'))}, SHA-256 {visible(table['sha256'])}."))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fedsaddle.report.page.charts import Axis, ForestRow, forest
 from fedsaddle.report.page.parts import Block, Chart, Section, Table, Text
 from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.report.words import decimal
 from fedsaddle.shown import visible
 
 HEADS = {
@@ -17,6 +18,13 @@ HEADS = {
     "standard_error": "standard error",
     "seconds": "seconds",
     "note": "",
+}
+NOT_RUN = "not run"  # begins the note of a trial that the budget had no time for
+AIMS = {
+    "auroc": "AUROC",
+    "average-precision": "average precision",
+    "partial-auroc": "partial AUROC",
+    "worst-site": "log loss of the worst site",
 }
 
 
@@ -38,7 +46,7 @@ def trials_section(run: StoredRun) -> Section | None:
         edge = 0.05 * (high - low) or 0.01
         blocks.append(
             Chart(
-                title=f"Gain over what each candidate had to beat, {aim}, validation rows",
+                title=f"Gain over what each candidate had to beat, {AIMS.get(aim, aim)}, validation rows",
                 svg=forest(
                     rows,
                     Axis("gain", low - edge, high + edge),
@@ -46,7 +54,7 @@ def trials_section(run: StoredRun) -> Section | None:
                     reference=0.0,
                     key="trials",
                 ),
-                description="; ".join(f"{row.name}: {row.value:+.4f}" for row in rows) + ".",
+                description="; ".join(f"{row.name}: {decimal(row.value or 0, 4, sign=True)}" for row in rows) + ".",
                 table=table,
                 note="The bars are two standard errors to each side. A candidate replaces the default only if its bar "
                 "lies to the right of 0: with many candidates, one of them is ahead by chance.",
@@ -58,12 +66,33 @@ def trials_section(run: StoredRun) -> Section | None:
 
 
 def _words(run: StoredRun) -> str:
-    names = dict.fromkeys(trial.get("candidate", "") for trial in run.trials)
+    tried = ways_tried(run)
+    every = dict.fromkeys(trial.get("candidate", "") for trial in run.trials)
+    rest = [visible(name) for name in every if name not in tried]
+    left = f" Not tried, for want of time: {'; '.join(rest)}." if rest else ""
     return (
-        f"{len(names)} ways to train were tried in {len(run.trials)} trials, with the same grid of steps for each. "
-        f"The choice: {visible(run.summary['choice'])}: {visible(run.summary.get('reason', ''))}. Test rows were not "
-        "looked at until it was made."
+        f"{_many(len(tried), 'way')} to train {'was' if len(tried) == 1 else 'were'} tried, with the same grid of "
+        f"steps for each. The choice is {visible(run.summary['choice'])}{reason_in_words(run)}. Test rows were not "
+        f"looked at until it was made.{left}"
     )
+
+
+def ways_tried(run: StoredRun) -> tuple[str, ...]:
+    """The names of the candidates, without those that the budget had no time for."""
+    there = (trial for trial in run.trials if not trial.get("note", "").startswith(NOT_RUN))
+    return tuple(dict.fromkeys(trial.get("candidate", "") for trial in there))
+
+
+def reason_in_words(run: StoredRun) -> str:
+    """Why the choice was made, as the end of a sentence that names it."""
+    reason = visible(run.summary.get("reason", ""))
+    if reason.startswith("the default: "):
+        return f", which is the default: {reason.removeprefix('the default: ')}"
+    return f", {reason}" if reason else ""
+
+
+def _many(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 def _compared(trial: dict[str, str]) -> ForestRow | None:

@@ -1,0 +1,184 @@
+"""Figures of groups of rows, such as women and men: each with intervals, and the gaps between groups.
+
+The gap of the largest and the smallest figure is chosen after looking at all of them. Its interval comes from bounds
+that hold for all groups at once (Bonferroni's), so it says no more than the rows do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsaddle.metrics.influence import Linearised, area, order, within_site_area
+from fedsaddle.metrics.intervals import LEVEL, Bounds, Interval, Sample, bounds, sample
+from fedsaddle.metrics.means import Drawn, apart, at_once, gap_of_extremes, means, shares
+from fedsaddle.metrics.ranking import FEW
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+FIGURES = ("auroc", "sensitivity", "specificity", "positive_predictive_value", "alarms", "observed_minus_predicted")
+
+
+@dataclass(frozen=True)
+class GroupFigures:
+    """Figures of one group; None where a class has fewer than five rows (`FEW`) that the figure is about."""
+
+    name: str
+    positives: int
+    negatives: int
+    auroc: Interval | None = None
+    sensitivity: Interval | None = None
+    specificity: Interval | None = None
+    positive_predictive_value: Interval | None = None
+    alarms: Interval | None = None  # as a share of the group's rows
+    observed_minus_predicted: Interval | None = None  # share of positives minus mean probability
+
+    @property
+    def few(self) -> bool:
+        """Whether a class has too few rows to rank the group."""
+        return min(self.positives, self.negatives) < FEW
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The group or site with the lowest AUROC of those that have one.
+
+    `gap` is its AUROC minus that of the others, with an interval for the worst of `ranked` picked after looking.
+    """
+
+    name: str
+    positives: int
+    negatives: int
+    auroc: Interval
+    others: Interval
+    gap: Interval
+    ranked: int  # groups with a figure
+    groups: int
+
+    @property
+    def distinguishable(self) -> bool:
+        """Whether it ranks worse than the others by more than chance."""
+        return self.gap.high < 0
+
+
+@dataclass(frozen=True)
+class Subgroups:
+    """The figures of all groups of one column, and of each figure the gap between the largest and the smallest.
+
+    Only groups with five rows of each class are compared.
+    """
+
+    groups: tuple[GroupFigures, ...]
+    gaps: dict[str, Interval]
+    worst: Worst | None
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows in groups: scores, labels, and where they are known probabilities, a threshold and units."""
+
+    scores: Floats
+    positive: Bools
+    group: Ints
+    names: Sequence[str]
+    probabilities: Floats | None = None
+    threshold: float | None = None
+    units: Ints | None = None
+
+    @property
+    def counts(self) -> tuple[Ints, Ints]:
+        """Positives and negatives of each group."""
+        many = len(self.names)
+        ups = np.bincount(self.group[self.positive], minlength=many)
+        return ups, np.bincount(self.group, minlength=many) - ups
+
+
+def subgroups(rows: Rows) -> Subgroups:
+    """The figures of each group."""
+    ups, downs = rows.counts
+    at = {key: _bounds(rows, key, LEVEL) for key in FIGURES}
+    groups = []
+    for k, name in enumerate(rows.names):
+        found = {key: own.of(k) for key, own in at.items() if own is not None}
+        groups.append(GroupFigures(name, int(ups[k]), int(downs[k]), **found))
+    gaps = {}
+    for key, own in at.items():
+        compared = 0 if own is None else int((~np.isnan(_kept(own, np.minimum(ups, downs)).values)).sum())
+        wide = _bounds(rows, key, at_once(LEVEL, compared)) if compared > 1 else None
+        gap = None if wide is None else gap_of_extremes(_kept(wide, np.minimum(ups, downs)))
+        if gap is not None:
+            gaps[key] = gap
+    return Subgroups(tuple(groups), gaps, worst(rows))
+
+
+def worst(rows: Rows, *, within: bool = False, looks: int = 0) -> Worst | None:
+    """The group with the lowest AUROC; None with fewer than two ranked groups.
+
+    The others' figure is the AUROC of all of their rows together or, with `within`, that within them: for sites, whose
+    own figure does not ask either whether the scores of two sites are on one scale. `looks` are the groups that were
+    looked at where they are more than these, such as those of several columns.
+    """
+    own = _bounds(rows, "auroc", LEVEL)
+    if own is None or (~np.isnan(own.values)).sum() < 2:
+        return None
+    k, ranked = int(np.nanargmin(own.values)), int((~np.isnan(own.values)).sum())
+    level = at_once(LEVEL, max(ranked, looks))
+    figure, drawn = _others(rows, k, within)
+    wide = _bounds(rows, "auroc", level)
+    others, far = bounds(figure, drawn).of(0), bounds(figure, drawn, level).of(0)
+    auroc, wider = own.of(k), None if wide is None else wide.of(k)
+    if auroc is None or others is None or far is None or wider is None:
+        return None
+    ups, downs = rows.counts
+    gap = apart(wider, far)
+    return Worst(rows.names[k], int(ups[k]), int(downs[k]), auroc, others, gap, ranked, len(rows.names))
+
+
+def _others(rows: Rows, k: int, within: bool) -> tuple[Linearised, Sample]:
+    """The AUROC of the groups other than k, and who was drawn."""
+    rest, many = rows.group != k, len(rows.names)
+    scores, positive, group = rows.scores[rest], rows.positive[rest], rows.group[rest]
+    one = np.zeros(len(scores), dtype=np.int64)
+    drawn = sample(positive, one, 1, None if rows.units is None else rows.units[rest])
+    if within:
+        return within_site_area(order(scores, positive, group, many), np.zeros(many, dtype=np.int64), 1), drawn
+    return area(order(scores, positive, one, 1)), drawn
+
+
+def _bounds(rows: Rows, key: str, level: float) -> Bounds | None:
+    """The bounds of one figure of each group, NaN where the group has too few rows; None where it is not known."""
+    ups, downs = rows.counts
+    drawn, y = Drawn(rows.group, len(rows.names), rows.units), rows.positive
+    if key == "auroc":
+        figure = area(order(rows.scores, y, rows.group, len(rows.names)))
+        own = sample(y, rows.group, len(rows.names), rows.units)
+        return _kept(bounds(figure, own, level), np.minimum(ups, downs))
+    if rows.probabilities is None:
+        return None
+    every = np.ones(len(y), dtype=bool)
+    if key == "observed_minus_predicted":
+        p = rows.probabilities
+        floor = np.asarray(1 / np.maximum(ups + downs, 1) ** 2)
+        found = means(y - p, drawn, level, floor)
+        return _kept(Bounds(found.values, np.maximum(found.low, -1), np.minimum(found.high, 1)), ups + downs)
+    if rows.threshold is None:
+        return None
+    called = rows.probabilities >= rows.threshold
+    hits, among, count = {
+        "sensitivity": (called, y, ups),
+        "specificity": (~called, ~y, downs),
+        "positive_predictive_value": (y, called, np.bincount(rows.group[called], minlength=len(rows.names))),
+        "alarms": (called, every, ups + downs),
+    }[key]
+    return _kept(shares(hits, among, drawn, level), count)
+
+
+def _kept(found: Bounds, counts: Ints) -> Bounds:
+    """The bounds of groups with at least `FEW` rows that count."""
+    few = counts < FEW
+    return Bounds(*(np.where(few, np.nan, side) for side in (found.values, found.low, found.high)))

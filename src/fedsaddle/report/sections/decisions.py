@@ -1,0 +1,249 @@
+"""What deciding by the probabilities is worth: the decision curve, and the figures of thresholds."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsaddle.metrics.decisions import (
+    ROUND,
+    AtThreshold,
+    DecisionCurve,
+    at_threshold,
+    decision_curve,
+    thresholds_to_show,
+)
+from fedsaddle.metrics.intervals import Bounds, Interval
+from fedsaddle.report.page.charts import Axis, Line, line_chart
+from fedsaddle.report.page.parts import Block, Chart, Section, Table, Text, ThresholdSlider
+from fedsaddle.report.predictions import FEDAVG
+from fedsaddle.report.sections.two_classes import TwoClasses, two_classes
+from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.report.words import LEVEL, brief, brief_percent, decimal, many, of_100, percent
+
+Floats = NDArray[np.float64]
+MOST_THRESHOLDS = 200  # of the slider
+SHOWN = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # in the table of the decision curve
+
+
+def decision(run: StoredRun) -> Section | None:
+    """The net benefit of the model, of FedAvg, of alarms for all and for none."""
+    found = two_classes(run)
+    p = None if found is None else found.probabilities()
+    if found is None or p is None or not 0 < found.labels.sum() < len(found.labels):
+        return None
+    ts = thresholds_to_show(p, found.labels, found.threshold)
+    curve = decision_curve(p, found.labels, ts, found.units, found.probabilities(FEDAVG))
+    blocks: list[Block] = [Text(_meaning())]
+    if found.threshold is not None and found.threshold < 1:
+        chosen = decision_curve(p, found.labels, [found.threshold], found.units, found.probabilities(FEDAVG))
+        blocks.append(Text(_at_chosen(found, chosen)))
+    blocks += [Text(_where(curve)), _chart(found, curve)]
+    return Section("decision-curve", "Is deciding by the model worth it?", blocks)
+
+
+def _meaning() -> str:
+    return (
+        "A threshold says how much a false alarm weighs: to act from a probability of 10 % on means that up to nine "
+        "false alarms are worth one row that is found. The net benefit counts what is found and takes off the false "
+        "alarms at that weight. A model helps at a threshold if its net benefit is above that of alarms for everybody "
+        "and above 0, that of no alarm at all."
+    )
+
+
+def _at_chosen(found: TwoClasses, curve: DecisionCurve) -> str:
+    t = float(curve.thresholds[0])
+    ours, over = curve.model.of(0), curve.over_all.of(0)
+    assert ours is not None
+    assert over is not None
+    worth = f": as good as finding {decimal(100 * ours.value, 1)} rows with {found.outcome} without a false alarm"
+    worth = worth if ours.value > 0 else ""
+    text = (
+        f"At the run's threshold of {percent(t, 1)} the net benefit for 100 rows is {_per_100(ours)}{worth}. "
+        f"{_against(ours, 'no alarm')} Compared with alarms for everybody it is {_per_100(over, sign=True)}. "
+        f"{_against(over, 'alarms for everybody')}"
+    )
+    other = None if curve.over_other is None else curve.over_other.of(0)
+    if other is not None and found.other is not None:
+        text += f" Compared with {found.other.name} at the same threshold it is {_per_100(other, sign=True)}."
+        text += f" {_against(other, found.other.name)}"
+    return text
+
+
+def _per_100(figure: Interval, *, sign: bool = False) -> str:
+    value, low, high = (decimal(100 * v, 1, sign=sign) for v in (figure.value, figure.low, figure.high))
+    return f"{value} ({LEVEL} {low} to {high})"
+
+
+def _against(gap: Interval, what: str) -> str:
+    if gap.low > 0:
+        return f"That is better than {what}, by more than chance."
+    if gap.high < 0:
+        return f"That is worse than {what}, by more than chance."
+    return f"These rows do not decide whether that is better than {what}."
+
+
+def _where(curve: DecisionCurve) -> str:
+    """The thresholds at which the model is better than both simple ways, point by point."""
+    better, ts = curve.over_both, curve.thresholds
+    if not better.any():
+        return (
+            "At no threshold is the whole interval of the net benefit above both simple ways, alarms for everybody and "
+            "for nobody: these rows are too few to show that deciding by the model is worth it, or it is not."
+        )
+    ends = np.flatnonzero(np.diff(np.concatenate([[False], better, [False]]).astype(int)))
+    runs = [(float(ts[a]), float(ts[b - 1])) for a, b in zip(ends[::2], ends[1::2], strict=True)]
+    runs = sorted(sorted(runs, key=lambda r: r[0] - r[1])[:3])
+    said = ", ".join(percent(a, 1) if a == b else f"{percent(a, 1)} to {percent(b, 1)}" for a, b in runs)
+    return (
+        f"The whole interval is above both simple ways, alarms for everybody and for nobody, at thresholds of {said}. "
+        "The intervals hold at each single threshold, not for all of them at once."
+    )
+
+
+def _chart(found: TwoClasses, curve: DecisionCurve) -> Chart:
+    x = curve.thresholds.tolist()
+    low, high = 100 * curve.model.low, 100 * curve.model.high
+    top = max(float(100 * curve.model.values.max()), float(100 * curve.everybody.max()), 0.1)
+    bottom = -0.25 * top
+    shown = curve.everybody * 100 >= bottom
+    lines = [Line("alarms for nobody", [x[0], x[-1]], [0, 0], "guide")]
+    lines.append(
+        Line("alarms for everybody", curve.thresholds[shown].tolist(), _cut(curve.everybody[shown], bottom), "third")
+    )
+    if curve.other is not None and found.other is not None:
+        lines.append(Line(found.other.name, x, _cut(curve.other, bottom), "second"))
+    above = min(float(high.max()), 1.6 * top)
+    bounds = (np.clip(side, bottom, above).tolist() for side in (low, high))
+    lines.append(Line(found.choice.name, x, _cut(curve.model.values, bottom), "first", *bounds))
+    svg = line_chart(
+        lines,
+        Axis("threshold", 0, x[-1], percent=True),
+        Axis("net benefit for 100 rows", bottom, above),
+        key="decision-curve",
+    )
+    at = [int(np.argmin(np.abs(curve.thresholds - t))) for t in SHOWN if t <= x[-1] + 1e-9]
+    heads = ["threshold", found.choice.name, "alarms for everybody", f"{found.choice.name} minus alarms for everybody"]
+    if curve.other is not None and found.other is not None:
+        heads += [found.other.name, f"{found.choice.name} minus {found.other.name}"]
+    rows = [_row(curve, k, found.other is not None) for k in at]
+    best = int(np.argmax(curve.model.values - np.maximum(curve.everybody, 0)))
+    return Chart(
+        "Decision curve",
+        svg,
+        f"Net benefit for 100 rows at thresholds of {percent(x[0], 1)} to {percent(x[-1], 0)}. The model gains "
+        f"most over the better of the two simple ways at {percent(x[best], 1)}: "
+        f"{decimal(100 * curve.model.values[best], 1)} "
+        f"against {decimal(100 * max(float(curve.everybody[best]), 0), 1)}.",
+        Table(heads, rows, "Net benefit for 100 rows, with 95 % intervals"),
+        "Find the threshold that fits your decision on the horizontal axis: the way with the highest line there is the "
+        "best. The band is the 95 % interval of the model at each single threshold.",
+    )
+
+
+def _cut(values: Floats, bottom: float) -> list[float]:
+    """For 100 rows; what lies far below 0 is cut off."""
+    return [float(value) for value in np.maximum(100 * values, bottom)]
+
+
+def _row(curve: DecisionCurve, k: int, other: bool) -> list[str]:
+    def figure(bounds: Bounds, *, sign: bool = False) -> str:
+        found = bounds.of(k)
+        times = None if found is None else Interval(100 * found.value, 100 * found.low, 100 * found.high)
+        return brief(times, 1, sign=sign)
+
+    cells = [
+        percent(float(curve.thresholds[k])), figure(curve.model), decimal(100 * float(curve.everybody[k]), 1),
+        figure(curve.over_all, sign=True),
+    ]  # fmt: skip
+    if other and curve.other is not None and curve.over_other is not None:
+        cells += [decimal(100 * float(curve.other[k]), 1), figure(curve.over_other, sign=True)]
+    return cells
+
+
+def thresholds(run: StoredRun) -> Section | None:
+    """A slider over thresholds, and a table of some with intervals."""
+    found = two_classes(run)
+    p = None if found is None else found.probabilities()
+    if found is None or p is None or found.threshold is None:
+        return None
+    chosen = chosen_figures(found)
+    assert chosen is not None
+    blocks: list[Block] = [Text(_chosen_in_words(found, chosen)), _slider(found, p, chosen)]
+    return Section("thresholds", "From when on to raise an alarm", blocks)
+
+
+def chosen_figures(found: TwoClasses) -> AtThreshold | None:
+    """The figures of the run's threshold, worked out once."""
+    p = found.probabilities()
+    if p is None or found.threshold is None:
+        return None
+    if "chosen" not in found.kept:
+        found.kept["chosen"] = at_threshold(p, found.labels, found.threshold, found.units)
+    kept: AtThreshold = found.kept["chosen"]
+    return kept
+
+
+def _chosen_in_words(found: TwoClasses, at: AtThreshold) -> str:
+    why = f", which {found.threshold_reason}" if found.threshold_reason.startswith(("has ", "finds ")) else ""
+    parts = [f"The run's threshold is a probability of {percent(at.threshold, 1)}{why}. On the test rows:"]
+    if at.alarms is not None:
+        parts.append(f"of 100 rows, {_of_100(at.alarms)} raise an alarm;")
+    if at.sensitivity is not None:
+        parts.append(f"of 100 with {found.outcome}, {_of_100(at.sensitivity)} are found;")
+    if at.specificity is not None:
+        parts.append(f"of 100 without, {_of_100(at.specificity)} raise no alarm;")
+    if at.positive_predictive_value is not None:
+        parts.append(f"of 100 alarms, {_of_100(at.positive_predictive_value)} are right;")
+    else:
+        parts.append("there is no alarm at all;")
+    if at.negative_predictive_value is not None:
+        parts.append(f"of 100 rows without an alarm, {_of_100(at.negative_predictive_value)} are rightly so;")
+    text = " ".join(parts).removesuffix(";") + "."
+    if "F1" in why:
+        text += (
+            " F1 balances what is found against false alarms (it is the harmonic mean of sensitivity and PPV) and "
+            "knows nothing of what either costs: your own threshold may be another one."
+        )
+    return text
+
+
+def _of_100(figure: Interval) -> str:
+    return f"{of_100(figure.value)} ({LEVEL} {of_100(figure.low)} to {of_100(figure.high)})"
+
+
+def _slider(found: TwoClasses, p: Floats, chosen: AtThreshold) -> ThresholdSlider:
+    ts = slider_thresholds(p, chosen.threshold)
+    positive = found.labels > 0
+    called = [np.sort(side) for side in (p[positive], p[~positive])]
+    true, false = (len(side) - np.searchsorted(side, ts, side="left") for side in called)
+    highest = float(p.max())
+    marks = sorted({t for t in ROUND if t <= highest} | {chosen.threshold})
+    figures = [chosen if t == chosen.threshold else at_threshold(p, found.labels, t, found.units) for t in marks]
+    heads = ["threshold", "found, % (sensitivity)", "no alarm without, % (specificity)", "right alarms, % (PPV)",
+             "right without alarm, % (NPV)", "alarms in 100 rows"]  # fmt: skip
+    rows = []
+    for at in figures:
+        name = f"{percent(at.threshold, 1)}, of the run" if at is chosen else percent(at.threshold)
+        own = (at.sensitivity, at.specificity, at.positive_predictive_value, at.negative_predictive_value, at.alarms)
+        rows.append([name, *map(brief_percent, own)])
+    caption = f"Figures of some thresholds on {many(len(p), 'test row')}, with 95 % intervals"
+    return ThresholdSlider(
+        thresholds=ts.tolist(),
+        true_positives=true.tolist(),
+        false_positives=false.tolist(),
+        positives=int(positive.sum()),
+        negatives=int((~positive).sum()),
+        chosen=chosen.threshold,
+        table=Table(heads, rows, caption),
+    )
+
+
+def slider_thresholds(p: Floats, chosen: float) -> Floats:
+    """At most `MOST_THRESHOLDS` round thresholds up to the highest probability, and the chosen one."""
+    end = max(float(p.max()), chosen, 1e-6)
+    wanted = end / (MOST_THRESHOLDS - 5)
+    power = 10.0 ** np.floor(np.log10(wanted))
+    step = next(power * k for k in (1, 2, 2.5, 5, 10) if power * k >= wanted * (1 - 1e-9))
+    grid = np.round(np.arange(0, np.ceil(end / step - 1e-9) + 1) * step, 9)
+    return np.unique(np.append(grid[grid <= 1], chosen))

@@ -1,0 +1,226 @@
+"""How a run went: its measures over the rounds, beside FedAvg's where there is a history of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fedsaddle.metrics.target import main_part_name
+from fedsaddle.report.page.charts import Axis, Line, line_chart
+from fedsaddle.report.page.parts import Block, Chart, Section, Table, Text
+from fedsaddle.report.sections.numbers import (
+    MOST_LINES,
+    MOST_POINTS,
+    axis,
+    cased,
+    count,
+    guarded,
+    is_share,
+    picked,
+    short,
+    thinned,
+    titled,
+)
+from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.stored import Record
+
+BASELINE = "FedAvg"
+RANKING = ("auroc", "average_precision")  # drawn; the other figures of the ranking stand in the table
+NOT_DRAWN = ("partial_auroc_30", "partial_auroc_50", "two_way_partial_auroc", "best_site_auroc", "std_site_auroc")
+ROWS = {"validation": "validation rows", "test": "test rows", "train": "training rows"}
+FALLING = ("gradient", "gap", "distance")  # measures that go to 0: on a logarithmic axis
+
+
+@guarded
+def learning_curves(run: StoredRun) -> Section | None:
+    """The measures of each evaluation, for runs with more than one."""
+    if len(run.history) < 2:
+        return None
+    blocks: list[Block] = [Text(_about(run))]
+    blocks += [chart for measure in _pooled_measures(run.history) if (chart := _pooled(run, measure)) is not None]
+    part = main_part_name(run.history[-1])
+    measures = sorted(run.history[-1].get(part, {}), key=lambda name: name == "loss")
+    for measure in () if run.is_search else measures:
+        if not (measure == "loss" and _ranks_only(run.history[-1], part)):
+            blocks.append(_over_clients(run, part, measure))
+    inexact = sorted({name for record in run.history for name in record.get("not_reached", ())})
+    if inexact:
+        rounds = sum(bool(record.get("not_reached")) for record in run.history)
+        names = ", ".join(map(cased, inexact))
+        words = (
+            f"Inexact: in {rounds:,} of {len(run.history):,} evaluations the inner solve of {names} did not reach its "
+            "tolerance; raise most_steps or tolerance for exact figures."
+        )
+        blocks.append(Text(words, "caution"))
+    return None if len(blocks) < 2 else Section("learning-curves", "How training went", blocks)
+
+
+def _about(run: StoredRun) -> str:
+    first, last = run.history[0]["round"], run.history[-1]["round"]
+    words = [f"{count(len(run.history), 'evaluation')} from round {first:,} to round {last:,}."]
+    stopped, kept = run.summary.get("stopped"), run.summary.get("selected_round")
+    reasons = {
+        "interrupted": "The run was interrupted: what stands here is not its end.",
+        "target": f"It ended because its target was reached ({run.summary.get('target')}).",
+        "patience": "It ended early, because evaluations no longer became better.",
+        "diverged": "It diverged: its figures went to infinity, and there is no model. A smaller step may help.",
+    }
+    if stopped in reasons:
+        words.append(reasons[str(stopped)])
+    if kept is not None:
+        words.append(f"The model of round {kept:,} was kept{'; a grey line marks it' if kept != last else ''}.")
+    if run.baseline and run.name != BASELINE:
+        words.append("FedAvg, trained on the same rows, stands beside it.")
+    return " ".join(words)
+
+
+def _pooled_measures(history: Sequence[Record]) -> list[str]:
+    """The measures over all rows together that get a chart of their own."""
+    there = _pooled_figures(history[-1])
+    return [name for name in there if not name.endswith("_error") and name not in NOT_DRAWN]
+
+
+def _pooled_figures(record: Record) -> dict[str, float]:
+    found: dict[str, float] = record.get("pooled_validation") or record.get("pooled") or {}
+    return found
+
+
+def _pooled(run: StoredRun, measure: str) -> Chart | None:
+    """One measure of all rows together, with the bounds of its histogram where it has any."""
+    ours = _points(run.history, measure)
+    if len(ours[0]) < 2:
+        return None
+    lines = [_line(run.name, ours, "first", _errors(run.history, measure))]
+    theirs = _points(run.baseline, measure) if run.name != BASELINE else ([], [])
+    if len(theirs[0]) > 1:
+        lines.append(_line(BASELINE, theirs, "second"))
+    values = [v for line in lines for v in line.y]
+    log = min(values) > 0 and (any(w in measure for w in FALLING) or max(values) > 100 * min(values))
+    where = "validation rows" if run.history[-1].get("pooled_validation") else "test rows or training rows"
+    if measure in RANKING and "test" in run.history[-1]:
+        where = "test rows"
+    y = axis(cased(measure), values, share=is_share(measure), log=log)
+    kept = _kept(run, y)
+    x = Axis("round", 0, max(max(line.x) for line in lines))
+    words = f"{titled(cased(measure))} goes from {short(ours[1][0])} to {short(ours[1][-1])}" + _extreme(ours, measure)
+    if len(theirs[0]) > 1:
+        words += f" FedAvg ends at {short(theirs[1][-1])}."
+    return Chart(
+        _title(measure),
+        line_chart([*lines, *kept], x, y, key=f"curve-{measure}"),
+        words,
+        _table(run.name, ours, theirs, cased(measure)),
+        note=f"Measured on {where}. The axis shows only the range that occurs, so small differences look large."
+        if measure in RANKING
+        else "",
+    )
+
+
+def _title(measure: str) -> str:
+    if measure == "worst_site_auroc":
+        return "AUROC of the worst site"
+    return f"{titled(cased(measure))} of all rows together" if measure in RANKING else titled(cased(measure))
+
+
+def _extreme(points: tuple[list[int], list[float]], measure: str) -> str:
+    best = max if is_share(measure) else min
+    value = best(points[1])
+    return f"; its best is {short(value)} in round {points[0][points[1].index(value)]:,}."
+
+
+def _points(history: Sequence[Record], measure: str) -> tuple[list[int], list[float]]:
+    there = [(int(r["round"]), v) for r in history if (v := _pooled_figures(r).get(measure)) is not None]
+    return [r for r, _ in there], [float(v) for _, v in there]
+
+
+def _errors(history: Sequence[Record], measure: str) -> list[float] | None:
+    found = [_pooled_figures(r).get(f"{measure}_error") for r in history if measure in _pooled_figures(r)]
+    return None if any(e is None for e in found) else [float(e) for e in found if e is not None]
+
+
+def _line(name: str, points: tuple[list[int], list[float]], style: str, errors: Sequence[float] | None = None) -> Line:
+    at = picked(len(points[0]), MOST_POINTS)
+    x, y = thinned(points[0], at), thinned(points[1], at)
+    if errors is None:
+        return Line(name, x, y, style)
+    off = thinned(errors, at)
+    both = zip(y, off, strict=True)
+    low, high = zip(*((v - e, v + e) for v, e in both), strict=True)
+    return Line(name, x, y, style, low=low, high=high)
+
+
+def _kept(run: StoredRun, y: Axis) -> list[Line]:
+    """A mark at the round whose model was kept, unless it is the last."""
+    kept = run.summary.get("selected_round")
+    if kept is None or kept == run.history[-1]["round"]:
+        return []
+    return [Line(f"kept: round {kept:,}", [kept, kept], [y.low, y.high], "guide")]
+
+
+def _over_clients(run: StoredRun, part: str, measure: str) -> Chart:
+    """Mean, worst and best client over the rounds."""
+    records = [r for r in run.history if measure in r.get(part, {})]
+    figures: dict[str, list[float]] = {
+        s: [float(r[part][measure][s]) for r in records] for s in ("mean", "worst", "best")
+    }
+    rounds = [int(r["round"]) for r in records]
+    at = picked(len(rounds), MOST_POINTS)
+    low, high = (figures[s] for s in (("worst", "best") if is_share(measure) else ("best", "worst")))
+    x = thinned(rounds, at)
+    lines = [
+        Line("mean over clients", x, thinned(figures["mean"], at), "first", thinned(low, at), thinned(high, at)),
+        Line("worst client", x, thinned(figures["worst"], at), "third"),
+    ]
+    for statistic, style in (("mean", "second"), ("worst", "fourth")):
+        theirs = _statistic(run, part, measure, statistic)
+        if len(theirs[0]) > 1:
+            name = f"{BASELINE}, {'mean over clients' if statistic == 'mean' else 'worst client'}"
+            lines.append(_line(name, theirs, style))
+    values = [*low, *high, *(v for line in lines for v in line.y)]
+    y = axis(f"{measure}, {ROWS[part]}", values, share=is_share(measure))
+    last = {s: short(v[-1]) for s, v in figures.items()}
+    return Chart(
+        f"{titled(cased(measure))} of the clients",
+        line_chart(
+            [*lines, *_kept(run, y)], Axis("round", 0, max(max(line.x) for line in lines)), y, key=f"clients-{measure}"
+        ),
+        f"In the last evaluation the mean over clients is {last['mean']}, the worst client has {last['worst']} and the "
+        f"best {last['best']}.",
+        _statistics_table(rounds, figures, measure),
+        note=f"The band reaches from the worst to the best client, on {ROWS[part]}.",
+    )
+
+
+def _statistic(run: StoredRun, part: str, measure: str, statistic: str) -> tuple[list[int], list[float]]:
+    """FedAvg's, on the same rows."""
+    if run.name == BASELINE:
+        return [], []
+    there = [r for r in run.baseline if measure in r.get(part, {})]
+    return [int(r["round"]) for r in there], [float(r[part][measure][statistic]) for r in there]
+
+
+def _ranks_only(record: Record, part: str) -> bool:
+    """Whether the loss is the objective of a run about the order of rows: it says nothing to a reader."""
+    return "auroc" in _pooled_figures(record) and set(record.get(part, {})) == {"loss"}
+
+
+def _table(
+    name: str, ours: tuple[list[int], list[float]], theirs: tuple[Sequence[Any], Sequence[Any]], head: str
+) -> Table:
+    at = picked(len(ours[0]), MOST_LINES)
+    other = dict(zip(*theirs, strict=True))
+    heads = ["round", f"{head}, {name}", *([f"{head}, {BASELINE}"] if other else [])]
+    rows = [
+        [f"{ours[0][k]:,}", short(ours[1][k], 4), *([short(other.get(ours[0][k]), 4)] if other else [])] for k in at
+    ]
+    return Table(heads, rows, caption=_some(len(at), len(ours[0])))
+
+
+def _statistics_table(rounds: Sequence[int], figures: dict[str, list[float]], measure: str) -> Table:
+    at = picked(len(rounds), MOST_LINES)
+    rows = [[f"{rounds[k]:,}", *(short(figures[s][k], 4) for s in figures)] for k in at]
+    return Table(["round", *(f"{s} {measure}" for s in figures)], rows, caption=_some(len(at), len(rounds)))
+
+
+def _some(shown: int, there: int) -> str:
+    return f"{shown} of {there:,} evaluations" if shown < there else ""

@@ -1,0 +1,261 @@
+"""Figures of a deployed run on two classes, from the counts in bins of the score that sites may share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedsaddle.metrics.histograms import Estimate
+from fedsaddle.report.page.charts import Axis, Line, line_chart
+from fedsaddle.report.page.parts import Block, Chart, Section, Table, Text, ThresholdSlider
+from fedsaddle.report.sections.counted_scores import Counts, counts_of, site_areas
+from fedsaddle.report.sections.numbers import (
+    MOST_POINTS,
+    guarded,
+    percent,
+    picked,
+    short,
+    thinned,
+    titled,
+    wilson,
+)
+from fedsaddle.report.stored_run import StoredRun
+
+TENTHS = 10
+
+
+@guarded
+def score_counts(run: StoredRun) -> Section | None:
+    """ROC, precision and recall, thresholds, calibration and sites, with what the bins may hide."""
+    counts = counts_of(run)
+    if counts is None:
+        return None
+    up, down = counts.histogram.sides
+    about = (
+        f"All figures here come from counts that may leave the sites: how many of the {up:,} positives and {down:,} "
+        f"negatives among the "
+        f"{counts.rows} of all sites lie in each of {counts.histogram.positives.size:,} bins of the score. Within a "
+        f"bin the order is unknown: "
+        "figures have bounds, the best and the worst case."
+    )
+    blocks: list[Block] = [Text(about), Text(_in_words(counts)), _roc(counts), _precision(counts), _thresholds(counts)]
+    calibration = _calibration(counts)
+    if calibration is not None:
+        blocks.append(calibration)
+    sites = site_areas(counts)
+    if sites is not None:
+        blocks.append(sites)
+    return Section("score-counts", "How well the model tells the two classes apart", blocks)
+
+
+def _in_words(counts: Counts) -> str:
+    area, pooled = counts.histogram.auroc(), counts.figures.get("pooled") or {}
+    assert area is not None  # both classes are there
+    words = (
+        f"AUROC {short(area.value)}: of 100 pairs of a positive and a negative, the model puts the positive first in "
+        f"about {100 * area.value:.0f}. {titled(_bounds(area))}"
+    )
+    interval = (pooled.get("auroc") or {}).get("interval")
+    if interval:
+        words += (
+            f"; the chance of having drawn these rows leaves {short(interval[0])} to {short(interval[1])} (95 % "
+            f"interval, with rows taken as independent)"
+        )
+    words += "."
+    within = counts.figures.get("within_site_auroc")
+    if within:
+        low, high = within["interval"]
+        words += f" Among rows of one site it is {short(within['value'])} ({short(low)} to {short(high)})."
+    precision = counts.histogram.average_precision()
+    if precision is not None:
+        share = counts.histogram.sides[0] / sum(counts.histogram.sides)
+        words += (
+            f" The average precision is {short(precision.value)} ({_bounds(precision)}); guessing would have "
+            f"{short(share)}."
+        )
+    return words
+
+
+def _bounds(figure: Estimate) -> str:
+    """What the bins leave of a figure."""
+    if figure.error < 1e-6:
+        return "the bins hide nothing of it"
+    return f"the bins leave {short(figure.value - figure.error, 4)} to {short(figure.value + figure.error, 4)}"
+
+
+def _roc(counts: Counts) -> Chart:
+    """The curve through the exact points at the edges; the band is what lies between them."""
+    fpr, tpr = counts.histogram.roc()
+    apart = np.concatenate([[True], (np.diff(fpr) > 0) | (np.diff(tpr) > 0)])
+    fpr, tpr = fpr[apart], tpr[apart]
+    at = picked(len(fpr), 2 * MOST_POINTS)
+    x, y = thinned(fpr.tolist(), at), thinned(tpr.tolist(), at)
+    low, high = _between([0.0, *y[:-1]], y), _between(y, [*y[1:], 1.0])
+    lines = [
+        Line("all sites", _between(x, x), _between(y, y), "first", low=low, high=high),
+        Line("guessing", [0.0, 1.0], [0.0, 1.0], "guide"),
+    ]
+    rows = [[percent(f), percent(t)] for f, t in ((g, float(np.interp(g, x, y))) for g in (0.05, 0.1, 0.2, 0.3, 0.5))]
+    return Chart(
+        "ROC curve of all sites together",
+        line_chart(
+            lines,
+            Axis("negatives that are called positive", 0, 1, percent=True),
+            Axis("positives that are found", 0, 1, percent=True),
+            square=True,
+            key="roc",
+        ),
+        f"At 10 % false alarms among the negatives, {rows[1][1]} of the positives are found.",
+        Table(["negatives that are called positive", "positives that are found"], rows),
+        note="Points at the edges of bins are exact. The band holds every curve that fits the counts.",
+    )
+
+
+def _between(before: Sequence[float], after: Sequence[float]) -> list[float]:
+    """The values before and after each point in turn: a band that has steps at the points."""
+    return [value for both in zip(before, after, strict=True) for value in both]
+
+
+def _precision(counts: Counts) -> Chart:
+    tp, fp = (found[::-1].astype(np.float64) for found in counts.above())
+    recall = tp / tp[-1]
+    keep = np.flatnonzero(tp + fp > 0)
+    recall, tp, fp = recall[keep], tp[keep], fp[keep]
+    precision = tp / (tp + fp)
+    before = np.concatenate([[0.0], fp[:-1]])
+    best, worst = tp / np.maximum(tp + before, 1), np.concatenate([[0.0], tp[:-1]])
+    worst = worst / np.maximum(worst + fp, 1)
+    at = picked(len(recall), MOST_POINTS)
+    low, high = worst[at].tolist(), best[at].tolist()
+    x, y = thinned(recall.tolist(), at), thinned(precision.tolist(), at)
+    line = Line(
+        "all sites",
+        _between(x, x),
+        _between(y, y),
+        "first",
+        low=_between(low, [*low[1:], y[-1]]),
+        high=_between(high, [*high[1:], y[-1]]),
+    )
+    share = counts.histogram.sides[0] / sum(counts.histogram.sides)
+    guess = Line("guessing", [0.0, 1.0], [share, share], "guide")
+    rows = [
+        [percent(r, 0), percent(float(precision[int(np.argmax(recall >= r - 1e-12))]))]
+        for r in (0.25, 0.5, 0.75, 0.9, 1.0)
+    ]
+    return Chart(
+        "Precision and recall of all sites together",
+        line_chart(
+            [line, guess],
+            Axis("positives that are found", 0, 1, percent=True),
+            Axis("alarms that are right", 0, 1, percent=True),
+            square=True,
+            key="precision",
+        ),
+        f"Where half of the positives are found, {rows[1][1]} of the alarms are right.",
+        Table(["positives that are found, at least", "alarms that are right"], rows),
+    )
+
+
+def _thresholds(counts: Counts) -> ThresholdSlider | Table:
+    """Thresholds at edges of bins, where counts are exact; a slider if the run chose one."""
+    tp, fp = counts.above()
+    edges = np.concatenate([[-1e6], counts.histogram.edges])
+    chance, (up, down) = counts.probability(edges), counts.histogram.sides
+
+    def nearest(probability: float) -> int:
+        return int(np.argmin(np.abs(chance - probability)))
+
+    shown = sorted({nearest(p) for p in (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)})
+    rows = [_threshold_row(float(chance[k]), int(tp[k]), int(fp[k]), up, down) for k in shown]
+    heads = [
+        "threshold",
+        "sensitivity",
+        "specificity",
+        "right alarms (PPV)",
+        "right all-clears (NPV)",
+        "alarms per 100",
+    ]
+    table = Table(heads, rows, caption=f"Thresholds on the {counts.rows} of all sites, with 95 % intervals (Wilson's)")
+    if counts.threshold is None:
+        return table
+    at = np.array(sorted({*picked(len(edges), MOST_POINTS), nearest(counts.threshold)}))
+    at = at[np.concatenate([[True], np.diff(chance[at]) > 0])]
+    return ThresholdSlider(
+        thresholds=chance[at].tolist(),
+        true_positives=tp[at].tolist(),
+        false_positives=fp[at].tolist(),
+        positives=up,
+        negatives=down,
+        chosen=float(chance[nearest(counts.threshold)]),
+        table=table,
+    )
+
+
+def _threshold_row(chance: float, tp: int, fp: int, up: int, down: int) -> list[str]:
+    called, cleared = tp + fp, up + down - tp - fp
+    return [
+        short(chance),
+        _share(tp, up),
+        _share(down - fp, down),
+        _share(tp, called),
+        _share(down - fp, cleared),
+        f"{100 * called / (up + down):.1f}",
+    ]
+
+
+def _share(part: int, whole: int) -> str:
+    if not whole:
+        return "–"
+    found = wilson(part, whole)
+    return f"{percent(found.value)} ({percent(found.low, 0)} to {percent(found.high, 0)})"
+
+
+def _calibration(counts: Counts) -> Chart | None:
+    """Promised and observed shares of positives in tenths of the rows, by Platt's numbers from validation rows."""
+    if counts.platt is None or counts.platt.slope <= 0:
+        return None
+    bins = counts.histogram.positives.size
+    share = (np.arange(bins) + 0.5) / bins
+    chance = counts.probability(np.log(share) - np.log1p(-share))
+    up, total = counts.histogram.positives, counts.histogram.positives + counts.histogram.negatives
+    tenth = np.minimum((TENTHS * (total.cumsum() - total / 2) / total.sum()).astype(int), TENTHS - 1)
+    groups = []
+    for k in range(TENTHS):
+        own = tenth == k
+        n = int(total[own].sum())
+        if n:
+            groups.append((float((chance * total)[own].sum() / n), wilson(int(up[own].sum()), n), n))
+    if len(groups) < 2:
+        return None
+    lines = [
+        Line(
+            "observed",
+            [p for p, _, _ in groups],
+            [i.value for _, i, _ in groups],
+            "first",
+            [i.low for _, i, _ in groups],
+            [i.high for _, i, _ in groups],
+            markers=True,
+        ),
+        Line("as promised", [0.0, 1.0], [0.0, 1.0], "guide"),
+    ]
+    rows = [[percent(p), percent(i.value), f"{percent(i.low)} to {percent(i.high)}", f"{n:,}"] for p, i, n in groups]
+    expected = sum(p * n for p, _, n in groups) / sum(n for _, _, n in groups)
+    observed = counts.histogram.sides[0] / sum(counts.histogram.sides)
+    return Chart(
+        "Do probabilities mean what they say?",
+        line_chart(
+            lines,
+            Axis("promised", 0, 1, percent=True),
+            Axis("observed", 0, 1, percent=True),
+            square=True,
+            key="calibration",
+        ),
+        f"On average {percent(expected)} were promised and {percent(observed)} observed.",
+        Table(["promised", "observed", "95 % interval", "rows"], rows),
+        note=(
+            "Rows of all sites in ten groups of like size. Probabilities follow from the score by two numbers "
+            "(Platt's) that fit the validation rows; in a bin, its middle stands for its rows."
+        ),
+    )

@@ -1,0 +1,127 @@
+"""What the top of a report says."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+from stored_by_hand import digits, search
+
+from fedsaddle.report.front_of_clients import front_of_clients, worst_client
+from fedsaddle.report.front_page import front_of_search, interval_text
+from fedsaddle.report.stored_run import HeldOut
+
+
+def words(front):
+    return " ".join(answer.words for answer in front.answers)
+
+
+def test_a_search_says_what_was_asked_chosen_and_found():
+    said = words(front_of_search(search()))
+    assert "died = yes" in said
+    assert "300 rows" in said  # 195 + 46 + 59
+    assert "43 have it (14.3 of 100)" in said
+    assert "FedAvgM, site intercepts" in said
+    assert "in 82 of 100 pairs: AUROC 0.822 (95 % interval 0.639 to 0.924)" in said
+
+
+def rows_of_two_sites(positives_per_site=(5, 5), **groups):
+    """Twenty rows of two sites: eight of ten positives have a high probability, and no negative."""
+    up = [*([1] * positives_per_site[0]), *([0] * (10 - positives_per_site[0]))]
+    down = [*([1] * positives_per_site[1]), *([0] * (10 - positives_per_site[1]))]
+    labels = np.array(up + down)
+    p = np.where(labels == 1, 0.9, 0.1)
+    p[[0, 10]] = 0.1
+    return HeldOut(labels, np.array([0, 10, 20]), ("H1", "H2"), {"choice": p}, {"choice": p}, groups=groups)
+
+
+def test_a_decision_is_told_in_rows_with_intervals():
+    said = words(front_of_search(search(test=rows_of_two_sites(), roc={})))
+    assert "of 100 rows with the outcome 80 (95 % interval" in said
+    assert "Of 100 alarms, 100 (95 % interval" in said
+
+
+def test_the_worst_site_and_group_are_named_or_not():
+    sex = np.repeat(["f", "m"], 10)
+    said = words(front_of_search(search(test=rows_of_two_sites(sex=sex), roc={})))
+    assert "The lowest AUROC is that of H" in said
+    assert "Of the groups, sex " in said
+    said = words(front_of_search(search(test=rows_of_two_sites((10, 1)), roc={})))
+    assert "No site can be named: of 2 sites none has 5 test rows of each class." in said
+
+
+@pytest.mark.parametrize(
+    ("ends", "verdict"),
+    [([-0.1, 0.1], "do not decide"), ([0.01, 0.1], "better by more than chance"), ([-0.1, -0.01], "worse by more")],
+)
+def test_the_verdict_against_fedavg_follows_from_the_interval(ends, verdict):
+    run = search()
+    summary = copy.deepcopy(run.summary)
+    summary["pooled"]["difference"]["auroc"] = {"value": sum(ends) / 2, "interval": ends}
+    assert verdict in words(front_of_search(search(summary=summary)))
+
+
+def test_fedavg_is_not_compared_with_itself():
+    summary = {**search().summary, "choice": "FedAvg"}
+    assert "Against FedAvg" not in words(front_of_search(search(summary=summary)))
+
+
+def test_cautions_name_what_is_wrong():
+    said = front_of_search(search(summary={**search().summary, "cautions": ["site 'H3' is odd"]})).cautions
+    assert any("only 9 positive test rows" in line for line in said)
+    assert any("from 0.64 to 0.92" in line for line in said)
+    assert any(line.startswith("3 of 4 sites") for line in said)
+    assert any("lactate" in line and "age" not in line for line in said)
+    assert "Site 'H3' is odd." in said
+
+
+def test_many_positives_are_no_caution():
+    summary = copy.deepcopy(search().summary)
+    summary["rows"]["test"] = {"rows": 5000, "positives": 500}
+    summary["pooled"]["choice"]["auroc"] = {"value": 0.8, "interval": [0.78, 0.82]}
+    said = front_of_search(search(summary=summary)).cautions
+    assert not any("positive test rows" in line or "may be anything" in line for line in said)
+
+
+def test_a_summary_without_figures_still_has_a_front_page():
+    front = front_of_search(search(summary={"choice": "FedAvg"}, trials=[], roc={}))
+    assert "FedAvg" in words(front)
+    assert front.figures == []
+
+
+@pytest.mark.parametrize(
+    ("figure", "text"),
+    [(None, ""), ({}, ""), ({"value": 0.5}, "0.500"), ({"value": 0.5, "interval": [0.4, 0.6]}, "0.400 to 0.600")],
+)
+def test_figures_as_text(figure, text):
+    assert interval_text(figure).endswith(f"{text})" if "to" in text else text)
+
+
+def test_a_run_of_clients_names_the_worst():
+    front = front_of_clients(digits())
+    said = words(front)
+    assert "DRFA was run on the problem supervised with digits at 3 clients for 100 rounds." in said
+    assert "88.0 of 100 rows of the mean client" in said
+    assert "worst at b: 0.52, of 20 rows" in said
+    assert any("b, has 20 rows" in line for line in front.cautions)
+    assert worst_client(digits()) == ("b", 0.52, 20)
+
+
+def test_the_worst_loss_is_the_largest():
+    spread = {"mean": 0.4, "worst": 0.9, "std": 0.1}
+    record = {"round": 1, "train": {"loss": spread}, "clients": {"train": {"loss": [0.2, 0.9, 0.3]}}}
+    run = digits(summary={"algorithm": "DRFA"}, history=[record])
+    assert worst_client(run)[0] == "b"
+    said = front_of_clients(run)
+    assert "has not finished" in words(said)
+    assert any("trained on" in line for line in said.cautions)
+
+
+def test_measures_of_a_game_are_told():
+    run = digits(
+        summary={"algorithm": "LocalSGDA", "stopped": "finished", "pooled": {"duality_gap": 0.001234}},
+        history=[{"round": 1}],
+        split={},
+    )
+    assert "duality gap 0.001234" in words(front_of_clients(run))

@@ -1,0 +1,101 @@
+"""The sections on columns, missing cells, trials and settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from stored_by_hand import digits, search
+
+from fedsaddle.report.sections.effects import effects_section, linear_effects
+from fedsaddle.report.sections.missing import missing_section
+from fedsaddle.report.sections.settings import commands, flat, settings_section
+from fedsaddle.report.sections.trials import trials_section
+
+FEATURES = [
+    {"column": "age", "kind": "number", "mean": 60.0, "std": 10.0},
+    {"column": "sex", "kind": "category", "category": "female"},
+    {"column": "hospital", "kind": "site", "category": "H1", "unknown": 0.5},
+    {"column": "hospital", "kind": "site", "category": "H2", "unknown": 0.5},
+]
+
+
+def with_weights(folder, weights, features=FEATURES):
+    save_file({"1.weight": np.array([weights], dtype=np.float32), "1.bias": np.zeros(1)}, folder / "model.safetensors")
+    return dataclasses.replace(search(), folder=folder, features=features)
+
+
+def test_weights_become_log_odds_by_the_slope_of_the_probabilities(tmp_path):
+    effects = linear_effects(with_weights(tmp_path, [0.5, -0.25, 0.1, -0.1]))
+    assert [e.log_odds for e in effects] == pytest.approx([1.0, -0.5, 0.2, -0.2])  # the slope is 2
+    assert effects[0].name == "age, per 10"
+
+
+def test_columns_and_intercepts_are_told_apart(tmp_path):
+    section = effects_section(with_weights(tmp_path, [0.5, -0.25, 0.1, -0.1]))
+    columns, sites = section.blocks
+    assert columns.table.rows[0] == ("age, per 10", "+1.000", f"{math.e:.2f}")
+    assert [row[0] for row in sites.table.rows] == ["H1", "H2"]
+    assert "from +0.200 at H1 to −0.200 at H2" in sites.description
+
+
+def test_hinges_are_summed_to_a_curve(tmp_path):
+    hinges = [FEATURES[0], {**FEATURES[0], "kind": "hinge", "knot": 0.5}]
+    (curve,) = effects_section(with_weights(tmp_path, [1.0, -1.0], hinges)).blocks
+    assert curve.table.rows == [("age", "−4.000", "−2.000", "0.000", "+1.000", "+1.000")]  # flat above the knot
+
+
+def test_other_models_have_no_effects(tmp_path):
+    assert effects_section(search()) is None
+    run = with_weights(tmp_path, [1.0, 2.0])  # not as many as features
+    assert effects_section(run) is None
+    (tmp_path / "model.safetensors").write_bytes(b"damaged")
+    assert effects_section(run) is None
+
+
+def test_missing_cells_name_the_worst_site():
+    text, chart = missing_section(search()).blocks
+    assert "lactate (40 %)" in text.words
+    assert "H2 never fills lactate" in text.words
+    assert chart.table.rows[0] == ("lactate", "40 %", "100 %", "H2")
+
+
+def test_missing_cells_of_runs_that_do_not_know():
+    assert missing_section(digits()) is None
+    complete = missing_section(search(summary={**search().summary, "missing": {}}))
+    assert "No cell" in complete.blocks[0].words
+    assert missing_section(search(summary={**search().summary, "missing": {"a": 3}})) is not None
+
+
+def test_trials_show_the_gain_with_two_standard_errors():
+    text, chart = trials_section(search()).blocks
+    assert text.words.startswith("1 way to train was tried,")
+    assert "−0.0100" in chart.description
+    assert trials_section(digits()) is None
+
+
+def test_what_the_budget_had_no_time_for_was_not_tried():
+    late = {"candidate": "CODASCA", "rounds": "0", "note": "not run: budget"}
+    run = search()
+    run = dataclasses.replace(run, trials=[*run.trials, late])
+    text = trials_section(run).blocks[0].words
+    assert text.startswith("1 way to train was tried,")
+    assert "Not tried, for want of time: CODASCA." in text
+
+
+def test_the_command_is_the_one_that_was_given_or_follows_from_the_search():
+    assert commands(search())[0] == (
+        "fedsaddle run patients.csv --site hospital --label died --drop id --seed 0 --for auroc"
+    )
+    run = dataclasses.replace(search(), provenance={"command": "fedsaddle run p.csv --label 'a b'"})
+    assert commands(run) == ["fedsaddle run p.csv --label 'a b'", "fedsaddle report runs/patients"]
+    assert "CONFIG.toml" in commands(digits())[0]
+
+
+def test_settings_are_flat_and_complete():
+    assert dict(flat({"run": {"seed": 3, "target": None}, "a": [1]})) == {"run.seed": "3", "run.target": "", "a": "[1]"}
+    section = settings_section(dataclasses.replace(digits(), damage=("roc.json cannot be read",)))
+    assert any("roc.json" in line for block in section.blocks for line in getattr(block, "lines", ()))
