@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from in_process import config, deployed, simulated, sites
+from in_process import OPEN, config, deployed, simulated, sites
 
 from fedsaddle.config.build import build
 from fedsaddle.config.schema import Config, validate_config
@@ -353,9 +353,10 @@ def own_files(folder, count=5):
 
 
 def of_files(folder, **data) -> Config:
+    named = {"features": ["age", "ward", "dose"], "test_share": 0.0, **data}
     return validate_config(
         {
-            "data": {"name": "file", "path": str(folder / "rows.csv"), "target": "label", "test_share": 0.0, **data},
+            "data": {"name": "file", "path": str(folder / "rows.csv"), "target": "label", **named},
             "split": {"name": "natural"},
             "model": {"name": "logistic"},
             "algorithm": {"name": "DRFA", "local_steps": 3, "batch_size": 4},
@@ -364,12 +365,12 @@ def of_files(folder, **data) -> Config:
     )
 
 
-def with_own_files(config: Config, folder, count=5) -> dict[int, SiteService]:
+def with_own_files(config: Config, folder, count=5, policy=OPEN) -> dict[int, SiteService]:
     def settings(i: int) -> SiteSettings:
         name = f"site-{i + 1}"
         return SiteSettings(name, folder / f"rows-{i + 1}.csv", folder / f"disk-{i}", folder / f"test-{i + 1}.csv")
 
-    return {i: SiteService(config, settings(i)) for i in range(count)}
+    return {i: SiteService(config, settings(i), policy) for i in range(count)}
 
 
 OWN = {
@@ -497,7 +498,7 @@ def test_another_target_is_another_run(tmp_path):
 
     def made(config: Config) -> dict[int, SiteService]:
         paths = [(f"site-{i + 1}", tmp_path / f"site-{i + 1}.csv", tmp_path / f"disk-{i}") for i in range(3)]
-        return {i: SiteService(config, SiteSettings(*each)) for i, each in enumerate(paths)}
+        return {i: SiteService(config, SiteSettings(*each), OPEN) for i, each in enumerate(paths)}
 
     first, other = made(given("ill")), made(given("old"))
     with pytest.raises(KeyboardInterrupt):

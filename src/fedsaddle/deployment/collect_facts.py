@@ -28,6 +28,7 @@ from fedsaddle.deployment.courier import Check, Courier
 from fedsaddle.deployment.logs import traceback_lines
 from fedsaddle.deployment.messages import Answer
 from fedsaddle.deployment.payloads import read_counts, read_payload
+from fedsaddle.deployment.site_rows import telling_of
 from fedsaddle.errors import BadCheckpoint, BadInput, BadMessage, FedSaddleError
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.stored import read_object
@@ -43,6 +44,7 @@ class Agreement:
     sizes: dict[str, list[int]]  # "rows", "validation_rows", "test_rows" -> of each site
     encoding: Agreed
     notes: tuple[str, ...] = ()
+    minimum_sites: int = 1  # that an average must be of: the most that any site's policy asks for
     new: bool = True  # False: read from the folder of a run that goes on
 
 
@@ -53,22 +55,24 @@ def agree_on_encoding(courier: Courier, config: Config, run: str, folder: RunFol
         try:
             stored = read_object(path)
             theirs = stored["names"]
-            found = Agreement(stored["sizes"], stored["agreed"], tuple(stored["notes"]), new=False)
-        except (ValueError, KeyError) as reason:
+            least = int(stored.get("minimum_sites", 1))
+            found = Agreement(stored["sizes"], stored["agreed"], tuple(stored["notes"]), least, new=False)
+        except (ValueError, KeyError, TypeError) as reason:
             raise BadCheckpoint(f"{path} is damaged ({reason}); start a new run") from None
         if tuple(theirs) != names:
             raise BadCheckpoint(f"{path} belongs to the sites {theirs}, not {list(names)}; start a new run")
         return found
-    told = _ask(
-        courier, "facts", run, {"config": digests(config)}, lambda _, __, record: read_payload(SiteFacts, record)
-    )
+    payload = {"config": digests(config), "names": list(names)}
+    told = _ask(courier, "facts", run, payload, lambda _, __, record: read_payload(SiteFacts, record))
     encoding, notes = _make(_Maker(courier, config, run, told))
     parts = ("rows", "validation_rows", "test_rows")
-    found = Agreement({part: [getattr(one, part) for one in told] for part in parts}, encoding, tuple(notes))
+    sizes, least = {part: [getattr(one, part) for one in told] for part in parts}, max(o.minimum_sites for o in told)
+    found = Agreement(sizes, encoding, tuple(notes), least)
     folder.path.mkdir(parents=True, exist_ok=True)
     folder.write_config(config.model_dump(mode="json"))  # first, because the encoding is valid for this config only
     facts = [one.model_dump(mode="json") for one in told]
-    write_json(path, {"names": names, "sizes": found.sizes, "agreed": encoding, "notes": notes, "told": facts})
+    about = {"names": names, "sizes": found.sizes, "minimum_sites": least}
+    write_json(path, {**about, "agreed": encoding, "notes": notes, "told": facts})
     if "features" in encoding:
         write_json(folder.features, encoding["features"])
     return found
@@ -99,8 +103,8 @@ class _Maker:
         """The encoding, and lines for the user."""
         names, told = self.courier.names, self.told
         options = self.config.data.options() if self.config.data.name == "file" else {}
-        task, target = str(options.get("task", "auto")), str(options.get("target", "y"))
-        agreed = merge_labels(told, names, task, options.get("positive"), target)
+        target = str(self.config.data.options().get("target", "label" if self.config.data.name == "pictures" else "y"))
+        agreed = merge_labels(told, names, telling_of(self.config), target)
         sizes = np.array([one.rows for one in told], dtype=np.int64)
         self._same_form()
         if told[0].array is not None:
@@ -138,11 +142,9 @@ class _Maker:
         """The rows of two classes at each site."""
         if agreed["classes"] is None or len(agreed["classes"]) != 2:
             return None
-        counts = label_counts(self.told, agreed["values"])
         if "positive" not in agreed:
-            return counts
-        own = counts[:, agreed["positive"]]
-        return np.stack([counts.sum(axis=1) - own, own], axis=1)
+            return label_counts(self.told, agreed["values"])
+        return np.array([one.target.positive or (0, 0) for one in self.told], dtype=np.int64)
 
     def _seen(self, agreed: Agreed, columns: AgreedColumns, sizes: np.ndarray[Any, Any]) -> SitesSeen:
         facts = [column for column in columns.columns if isinstance(column, NumberFacts)]

@@ -96,9 +96,10 @@ class AgreedEncoding(MessagePart):
 
 
 class FactsAsked(MessagePart):
-    """Server to sites: the digests of the run's config."""
+    """Server to sites: the digests of the run's config, and the names of all sites."""
 
     config: Digests
+    names: list[Site] = Field([], max_length=MAX_SITES)
 
 
 class CountsAsked(MessagePart):
@@ -136,6 +137,7 @@ class MeasureAsked(MessagePart):
     w: Tensor
     dual: Tensor | None
     part: Literal["train", "validation", "test"]
+    rounds: Annotated[int, Field(ge=0, le=10**9)] = 0  # that were done before
 
 
 def tell_counts(told: SiteCounts) -> dict[str, Tensor]:

@@ -21,7 +21,7 @@ from fedsaddle.deployment.payloads import AgreeTold, read_payload
 from fedsaddle.deployment.preflight import require_deployable
 from fedsaddle.deployment.remote_clients import RemoteClients
 from fedsaddle.deployment.transport import Transport
-from fedsaddle.errors import BadMessage, FedSaddleError
+from fedsaddle.errors import BadInput, BadMessage, FedSaddleError
 from fedsaddle.metrics.selection import Selection
 from fedsaddle.metrics.target import Target
 from fedsaddle.runs.fingerprint import remote_fingerprint, shared_fingerprint
@@ -95,7 +95,9 @@ class DeployedRun:
 
         courier.request("agree", self.name, payload, fingerprint=common, everyone=not folder.holds_run, check=check)
         expected = ExpectedReplies(placeholder_rows(data.train.x, data.train.y))
-        clients = RemoteClients(courier, train, self.name, common, expected)
+        clients = RemoteClients(
+            courier, train, self.name, common, expected, minimum_sites=self._least_sites(agreement, algorithm)
+        )
         settings = Settings(
             rounds=given.rounds,
             seed=given.seed,
@@ -119,3 +121,13 @@ class DeployedRun:
             watch,
             extend=lambda result: evaluator.probabilities() | evaluator.scores(),
         )
+
+    def _least_sites(self, agreement: Agreement, algorithm: object) -> int:
+        """How many sites an average must be of; raise `BadInput` if there are never so many."""
+        least, sampled = agreement.minimum_sites, getattr(algorithm, "sampled_clients", None)
+        remedy = f"policies of sites ask for averages of at least {least} (minimum_sites)"
+        if len(self.names) < least:
+            raise BadInput("sites", len(self.names), remedy)
+        if isinstance(sampled, int) and sampled < least:
+            raise BadInput("algorithm.sampled_clients", sampled, remedy)
+        return least
