@@ -136,7 +136,7 @@ def test_an_app_for_flower_holds_no_code(federation, monkeypatch, capsys):
     assert "no certificates made: install Flower first" in capsys.readouterr().out
     files = {str(p.relative_to(federation.folder / "flower")) for p in (federation.folder / "flower").rglob("*.*")}
     local = {f"site-{i}/local/fedsaddle.{end}" for i in (1, 2, 3) for end in ("json", "toml")}
-    assert files == {"app/pyproject.toml", *local}
+    assert files == {"app/pyproject.toml", *local, *(f"site-{i}/site-policy.toml" for i in (1, 2, 3))}
     app = tomllib.loads((federation.folder / "flower" / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
     assert app["components"]["clientapp"] == "fedsaddle.deployment.flower.app:client"
     assert app["config"]["project"] == str(federation.folder.resolve())

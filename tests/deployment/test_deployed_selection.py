@@ -119,7 +119,14 @@ def test_sites_hold_out_rows_of_their_own_tables(tmp_path):
     chance = np.random.default_rng(0)
     given = validate_config(
         {
-            "data": {"name": "file", "path": "x.csv", "target": "ill", "together": "patient", "features": ["age"], **HELD},
+            "data": {
+                "name": "file",
+                "path": "x.csv",
+                "target": "ill",
+                "together": "patient",
+                "features": ["age"],
+                **HELD,
+            },
             "split": {"name": "natural"},
             "model": {"name": "logistic"},
             "algorithm": {"name": "FedAvg", "batch_size": 4},

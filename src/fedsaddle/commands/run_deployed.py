@@ -15,7 +15,7 @@ from fedsaddle.atomic import write_json
 from fedsaddle.commands.print_report import print_report
 from fedsaddle.config.schema import Config, read_config, validate_config
 from fedsaddle.deployment.certificates import check_kit
-from fedsaddle.deployment.preflight import require_deployable, require_nvflare
+from fedsaddle.deployment.preflight import require_deployable, require_named_columns, require_nvflare
 from fedsaddle.deployment.project import Project, read_project
 from fedsaddle.deployment.site_memory import safe_name
 from fedsaddle.errors import BadCheckpoint, BadInput, FedSaddleError, MissingData
@@ -51,6 +51,7 @@ def run_deployed(config: Config, path: Path, out: Path, resume: bool) -> int:
     from fedsaddle.deployment.nvflare.session import NVFlareSession
 
     project = read_project(path.parent)
+    require_named_columns(config, project.files)
 
     def connect() -> NVFlareSession:
         return NVFlareSession(project.admin, path.parent / KITS / project.admin, project.deployment.patience)

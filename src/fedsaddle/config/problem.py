@@ -16,7 +16,6 @@ from fedsaddle.config.registry import ALGORITHMS, MODELS, PROBLEMS, RISKS, entry
 from fedsaddle.config.schema import Config, NamedSection
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.files.small_cells import told_label_counts
-from fedsaddle.data.store import Stacked
 from fedsaddle.errors import BadInput, within
 from fedsaddle.problems.facts import DataFacts
 from fedsaddle.problems.models.warm_start import trained_tensors, warm_started
@@ -62,7 +61,7 @@ def build_problem(
     if known.kind != kind:
         fits = [other for other, e in PROBLEMS.items() if e.kind == kind]
         raise BadInput("problem.name", name, f"does not fit {algorithm}; use problem.name = {' or '.join(fits)}")
-    if counts is None and config.data.minimum_cell > 1 and data.classes and isinstance(data.train, Stacked):
+    if counts is None and config.data.minimum_cell > 1 and data.classes and data.train.y.ndim == 1:
         own = data.train
         counts = told_label_counts(own.y.numpy(), own.offsets, len(data.classes), config.data.minimum_cell)
     model = NamedModel(config.model, facts_of(data, config.model.name, counts))

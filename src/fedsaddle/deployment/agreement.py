@@ -22,7 +22,13 @@ from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.files.agreed_encoding import Agreed, encoding_of
 from fedsaddle.data.store import Stacked
 
-SITE_KEYS = {"path", "test_path", "folder", "test_share", "validation_share"}  # keys of [data] that may differ between sites
+SITE_KEYS = {
+    "path",
+    "test_path",
+    "folder",
+    "test_share",
+    "validation_share",
+}  # keys of [data] that may differ between sites
 
 
 def digests(config: Config) -> dict[str, str]:

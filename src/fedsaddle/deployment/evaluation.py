@@ -108,7 +108,9 @@ class RemoteEvaluator:
 
     def pool(self, part: str, at: Solution) -> dict[str, Any]:
         """Pooled figures from the sites' histograms, with error bounds, and their spread over the sites."""
-        figures = pooled_figures([h for reply in self._ask(part, at).values() if (h := histogram_of(reply)) is not None])
+        figures = pooled_figures(
+            [h for reply in self._ask(part, at).values() if (h := histogram_of(reply)) is not None]
+        )
         return {pooled_key(part): figures} if figures else {}
 
     def probabilities(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ Without merged bins both are the same, and the figures are those of `ScoreHistog
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,7 +39,7 @@ class MergedHistogram:
         filled = [*np.flatnonzero(up + down).tolist(), len(up)]
         ends: list[int] = []
         p = n = 0
-        for at, following in zip(filled[:-1], filled[1:], strict=True):
+        for at, following in itertools.pairwise(filled):
             p, n = p + int(up[at]), n + int(down[at])
             if _enough(p, least) and _enough(n, least):
                 ends.append(_roundest(at + 1, following))

@@ -188,13 +188,13 @@ def _labels(rows: SiteRows, telling: Telling) -> LabelFacts:
     often = np.bincount(codes, minlength=len(found)) >= telling.least
     named = often | np.isin(found.astype(str), sorted(telling.named))
     counts = np.bincount(codes[at], minlength=len(found))
-    told, withheld = tell_labels(counts, telling.least)
+    told = tell_labels(counts, telling.least)[0]
     positive = None
     if telling.positive is not None:
         is_it = np.isin(found.astype(str), sorted(Telling(positive=telling.positive).named))
         pair = (int(counts[~is_it].sum()), int(counts[is_it].sum()))
         positive = pair if tell_labels(pair, telling.least)[1] == 0 else None
-        told, withheld = [0] * len(found), len(at)
+        told = [0] * len(found)
     told = [n if name else 0 for n, name in zip(told, named, strict=True)]
     return LabelFacts(
         kind=kind,

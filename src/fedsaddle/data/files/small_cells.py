@@ -6,6 +6,7 @@ deployed run keeps its bits. With `least` 1 nothing changes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -63,7 +64,7 @@ def tell_numbers(facts: NumberFacts, least: int) -> NumberFacts:
 
 
 def tell_bins(draft: Encoded, cells: Floats, facts: NumberFacts, site: int, least: int) -> Ints:
-    """The counts between agreed edges of one site's cells; `facts` are those of all its cells, before `tell_numbers`."""
+    """The counts between agreed edges of one site's cells; `facts` are from before `tell_numbers`."""
     counts = count_between(standardised(draft, cells))
     if least <= 1:
         return counts
@@ -138,7 +139,6 @@ def tell_labels(counts: Sequence[int] | Ints, least: int) -> tuple[list[int], in
 def told_label_counts(labels: NDArray[Any], offsets: Ints, classes: int, least: int) -> list[int]:
     """The rows of each class over simulated sites, as a server of real sites would know them."""
     total = np.zeros(classes, dtype=np.int64)
-    for first, end in zip(offsets[:-1], offsets[1:], strict=True):
+    for first, end in itertools.pairwise(offsets):
         total += tell_labels(np.bincount(labels[first:end], minlength=classes), least)[0]
     return [int(n) for n in total]
-
