@@ -273,7 +273,7 @@ def test_arrays_of_pictures(tmp_path):
     assert agreed["counts"] == [5, 4, 3], "of training rows"
     np.savez(tmp_path / "b.npz", x=np.ones((3, 5)), y=np.arange(3))
     told[1] = site_facts(SiteFile().read(tmp_path / "b.npz", ALL))
-    with pytest.raises(BadInput, match=r"shape of rows of b = \[5\]: a has \[1, 4, 4\]"):
+    with pytest.raises(BadInput, match=r"shape of rows of b = \[5\]: other sites have \[1, 4, 4\]"):
         merge_arrays(told, "ab")
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from fedsaddle.commands.deploy_try import free_ports
+from fedsaddle.commands.deploy_try import OPEN_POLICY, free_ports
 
 BIN = Path(sys.executable).parent
 
@@ -52,6 +52,7 @@ class FlowerNetwork:
     def start_node(self, name: str, registered: bool = True) -> subprocess.Popen[bytes]:
         """One SuperNode."""
         keys, (port,) = self.folder / "keys", free_ports(1)
+        (self.folder / name / "site-policy.toml").write_text(OPEN_POLICY)
         until = time.monotonic() + 60
         while registered:
             try:

@@ -11,6 +11,7 @@ from fedsaddle.deployment.courier import Patience
 from fedsaddle.deployment.server import DeployedRun
 from fedsaddle.deployment.site import SiteService, SiteSettings
 from fedsaddle.deployment.site_files import write_site_files
+from fedsaddle.deployment.site_policy import SitePolicy
 from fedsaddle.deployment.transport import InProcess
 from fedsaddle.runs.run import run
 
@@ -34,10 +35,13 @@ def config(
     )
 
 
-def sites(config: Config, folder: Path) -> dict[int, SiteService]:
+OPEN = SitePolicy(minimum_cell=1, minimum_rows=1, minimum_sites=1)  # for few rows that everybody has
+
+
+def sites(config: Config, folder: Path, policy: SitePolicy = OPEN) -> dict[int, SiteService]:
     files = write_site_files(build(config).data, folder / "data")
     return {
-        i: SiteService(config, SiteSettings(f"site-{i + 1}", path, folder / f"disk-{i}"))
+        i: SiteService(config, SiteSettings(f"site-{i + 1}", path, folder / f"disk-{i}"), policy)
         for i, path in enumerate(files)
     }
 

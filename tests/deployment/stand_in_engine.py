@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from in_process import OPEN
 
 from fedsaddle.config.schema import validate_config
 from fedsaddle.deployment.project import Project, read_project
@@ -62,6 +63,7 @@ class Session:
         sites = {}
         for i, name in enumerate(project.names):
             sites[i] = SiteService.from_kit(kits / name, name)
+            sites[i].policy = OPEN
         config = validate_config(json.loads(told["config"]))
         self.out = kits / project.deployment.server / "fedsaddle" / told["run"]
         deployed = DeployedRun(config, told["run"], project.names, self.out, project.patience)

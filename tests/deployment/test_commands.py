@@ -136,7 +136,7 @@ def test_an_app_for_flower_holds_no_code(federation, monkeypatch, capsys):
     assert "no certificates made: install Flower first" in capsys.readouterr().out
     files = {str(p.relative_to(federation.folder / "flower")) for p in (federation.folder / "flower").rglob("*.*")}
     local = {f"site-{i}/local/fedsaddle.{end}" for i in (1, 2, 3) for end in ("json", "toml")}
-    assert files == {"app/pyproject.toml", *local}
+    assert files == {"app/pyproject.toml", *local, *(f"site-{i}/site-policy.toml" for i in (1, 2, 3))}
     app = tomllib.loads((federation.folder / "flower" / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
     assert app["components"]["clientapp"] == "fedsaddle.deployment.flower.app:client"
     assert app["config"]["project"] == str(federation.folder.resolve())
@@ -251,9 +251,7 @@ def test_nothing_to_resume(federation):
 def test_an_error_at_the_server_is_the_error_of_the_command(federation):
     provision(read_project(federation.folder), federation.folder)
     (federation.folder / "data" / "site-2.npz").unlink()
-    path = federation.kit("localhost").parent.parent / "deployment.toml"
-    path.write_text(path.read_text().replace("patience = 300.0", "patience = 0.0"))
-    with pytest.raises(RunEnded, match="site-2 failed: MissingData") as reason:
+    with pytest.raises(RunEnded, match="site-2 refused: cannot read its data file: no such file; see") as reason:
         run_deployed(federation.config, federation.folder / "fedsaddle.toml", federation.folder / "out", resume=False)
     assert reason.value.exit_code == 3
 

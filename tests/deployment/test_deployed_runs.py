@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from in_process import config, deployed, simulated, sites
+from in_process import OPEN, config, deployed, simulated, sites
 
 from fedsaddle.config.build import build
 from fedsaddle.config.schema import Config, validate_config
@@ -86,7 +86,7 @@ class Misreports(InProcess):
 MISREPORTS = {
     "nothing": (lambda told: None, "the reply has no number of rows"),
     "a number of rows that is none": (lambda told: told | {"rows": -3}, "the reply has no number of rows"),
-    "no means": (lambda told: {"rows": 3}, "the reply lacks the means of accuracy, loss"),
+    "no means": (lambda told: {"rows": told["rows"]}, "the reply lacks the means of accuracy, loss"),
     "other means": (lambda told: told | {"means": {"loss": 1.0}}, "the reply lacks the means of accuracy, loss"),
     "a loss that is NaN": (
         lambda told: told | {"means": {"loss": float("nan"), "accuracy": 1.0}}, "sent a 'loss' that is not finite",
@@ -278,11 +278,11 @@ def test_what_fails_at_a_site_is_told_in_its_own_log_alone(tmp_path):
     given = CASES["DRFA"]
     made = sites(given, tmp_path)
     made[1].settings.data.unlink()
-    with pytest.raises(TooFewAnswered, match="site-2 failed: MissingData\\); see the logs of these sites"):
-        deployed(given, made, tmp_path / "out", patience=0)
+    with pytest.raises(TooFewAnswered, match="site-2 refused: cannot read its data file: no such file; see the site's"):
+        deployed(given, made, tmp_path / "out", patience=10_000)  # a file does not come back by asking again
     assert "site-2.npz does not exist" in (tmp_path / "disk-1" / "log.txt").read_text()
     log = (tmp_path / "out" / "log.txt").read_text()
-    assert "facts: site-2 left out: failed: MissingData" in log
+    assert log.count("facts: site-2 left out: refused: cannot read its data file: no such file") == 1
     assert "the run ended: facts: 3 of at least 4" in log
     assert "npz" not in log
 
@@ -353,9 +353,10 @@ def own_files(folder, count=5):
 
 
 def of_files(folder, **data) -> Config:
+    named = {"features": ["age", "ward", "dose"], "test_share": 0.0, **data}
     return validate_config(
         {
-            "data": {"name": "file", "path": str(folder / "rows.csv"), "target": "label", "test_share": 0.0, **data},
+            "data": {"name": "file", "path": str(folder / "rows.csv"), "target": "label", **named},
             "split": {"name": "natural"},
             "model": {"name": "logistic"},
             "algorithm": {"name": "DRFA", "local_steps": 3, "batch_size": 4},
@@ -364,12 +365,12 @@ def of_files(folder, **data) -> Config:
     )
 
 
-def with_own_files(config: Config, folder, count=5) -> dict[int, SiteService]:
+def with_own_files(config: Config, folder, count=5, policy=OPEN) -> dict[int, SiteService]:
     def settings(i: int) -> SiteSettings:
         name = f"site-{i + 1}"
         return SiteSettings(name, folder / f"rows-{i + 1}.csv", folder / f"disk-{i}", folder / f"test-{i + 1}.csv")
 
-    return {i: SiteService(config, settings(i)) for i in range(count)}
+    return {i: SiteService(config, settings(i), policy) for i in range(count)}
 
 
 OWN = {
@@ -456,9 +457,13 @@ ODD = {
     "text for rows": ("facts", lambda told: told | {"rows": "many"}, "a message whose 'rows' is 'many'"),
     "no labels": ("facts", lambda told: {k: v for k, v in told.items() if k != "target"}, "a message without 'target'"),
     "its rows": ("facts", lambda told: told | {"cells": [1.0]}, "a message with an unknown 'cells'"),
-    "another sum": ("counts", lambda told: {"counts": [[1] * 400] * len(told["counts"])}, "counts that do not sum up"),
-    "too few bins": ("counts", lambda told: {"counts": [[1]] * len(told["counts"])}, "a message whose 'counts.0' is"),
-    "too few columns": ("counts", lambda told: {"counts": told["counts"][1:]}, "counts that do not sum up"),
+    "another sum": ("counts", lambda told: {"counts": told["counts"] + 1}, "counts that do not sum up"),
+    "too few bins": ("counts", lambda told: {"counts": told["counts"][:, :1]}, "counts of shape (2, 1), not (2, 400)"),
+    "too few columns": (
+        "counts",
+        lambda told: {"counts": told["counts"][1:]},
+        "counts of shape (1, 400), not (2, 400)",
+    ),
 }
 
 
@@ -493,7 +498,7 @@ def test_another_target_is_another_run(tmp_path):
 
     def made(config: Config) -> dict[int, SiteService]:
         paths = [(f"site-{i + 1}", tmp_path / f"site-{i + 1}.csv", tmp_path / f"disk-{i}") for i in range(3)]
-        return {i: SiteService(config, SiteSettings(*each)) for i, each in enumerate(paths)}
+        return {i: SiteService(config, SiteSettings(*each), OPEN) for i, each in enumerate(paths)}
 
     first, other = made(given("ill")), made(given("old"))
     with pytest.raises(KeyboardInterrupt):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from in_process import config, deployed, simulated, sites
+from in_process import OPEN, config, deployed, simulated, sites
 
 from fedsaddle.config.schema import validate_config
 from fedsaddle.deployment.preflight import require_deployable
@@ -119,7 +119,14 @@ def test_sites_hold_out_rows_of_their_own_tables(tmp_path):
     chance = np.random.default_rng(0)
     given = validate_config(
         {
-            "data": {"name": "file", "path": "x.csv", "target": "ill", "together": "patient", **HELD},
+            "data": {
+                "name": "file",
+                "path": "x.csv",
+                "target": "ill",
+                "together": "patient",
+                "features": ["age"],
+                **HELD,
+            },
             "split": {"name": "natural"},
             "model": {"name": "logistic"},
             "algorithm": {"name": "FedAvg", "batch_size": 4},
@@ -132,7 +139,7 @@ def test_sites_hold_out_rows_of_their_own_tables(tmp_path):
         rows = [f"{a:.3f},{p},{'yes' if p % 3 else 'no'}" for a, p in zip(chance.normal(size=60), patient, strict=True)]
         path = tmp_path / f"{i}.csv"
         path.write_text("age,patient,ill\n" + "\n".join(rows) + "\n")
-        made[i] = SiteService(given, SiteSettings(f"site-{i + 1}", path, tmp_path / f"disk-{i}"))
+        made[i] = SiteService(given, SiteSettings(f"site-{i + 1}", path, tmp_path / f"disk-{i}"), OPEN)
     found = deployed(given, made, tmp_path / "out")
     assert found.summary["selected_round"] in range(1, 5)
     for site in made.values():

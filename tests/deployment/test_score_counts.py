@@ -11,6 +11,7 @@ from in_process import config, deployed, simulated, sites
 from fedsaddle.config.build import build
 from fedsaddle.deployment.score_counts import kept_scores
 from fedsaddle.metrics.histograms import ScoreHistogram, sigmoid_edges
+from fedsaddle.metrics.merged_histograms import MergedHistogram
 from fedsaddle.metrics.ranking import rank
 from fedsaddle.report.run_report import page_of, write_report
 from fedsaddle.report.stored_run import read_run
@@ -76,8 +77,8 @@ def test_the_report_shows_bounds_and_says_what_they_are(finished):
 
 def test_a_site_of_one_class_has_counts_and_no_area():
     edges = sigmoid_edges(10)
-    one = ScoreHistogram.of([0.1, 0.5], [1, 1], edges)
-    two = ScoreHistogram.of(np.linspace(-3, 3, 20), [0, 1] * 10, edges)
+    one = MergedHistogram.of(ScoreHistogram.of([0.1, 0.5], [1, 1], edges), 1)
+    two = MergedHistogram.of(ScoreHistogram.of(np.linspace(-3, 3, 20), [0, 1] * 10, edges), 1)
     kept = kept_scores("validation", {"a": one, "b": two})["scores"]
     assert kept["sites"]["a"] == {"positives": 2, "negatives": 0}
     assert kept["sites"]["b"]["auroc"]["interval"][0] < kept["sites"]["b"]["auroc"]["value"]

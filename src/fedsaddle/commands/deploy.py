@@ -2,32 +2,72 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedsaddle.atomic import write_atomically
 from fedsaddle.commands.init import EXAMPLE as CONFIG
+from fedsaddle.commands.sample_columns import by_name, sample_columns
 from fedsaddle.config.schema import read_config
-from fedsaddle.deployment.preflight import require_deployable, require_nvflare
-from fedsaddle.deployment.project import EXAMPLE, FILE, read_project
+from fedsaddle.deployment.certificates import check_kit, first_to_end
+from fedsaddle.deployment.preflight import require_deployable, require_named_columns, require_nvflare
+from fedsaddle.deployment.private_files import only_for_owner, take_from_others
+from fedsaddle.deployment.project import EXAMPLE, FILE, Project, read_project
+from fedsaddle.deployment.site_policy import FILE as POLICY
+from fedsaddle.deployment.site_policy import SitePolicy, read_policy
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.shown import visible
 from fedsaddle.writable import make_folder, require_folder
 
 SITE_DATA = """[data]
 name = "file"                    # each site reads its own file: `data` under [sites.NAME] of deployment.toml
-target = "label"                 # the column to predict
-test_share = 0.2                 # held out at each site without a test file
+{roles}test_share = 0.2                 # held out at each site without a test file
+minimum_cell = 5                 # no site tells a smaller count; rarer values are "other" there
+{columns}
 
 [split]
 name = "natural"                 # for a simulation of the same sites; not used when deployed
-"""
+{split}"""
 
 
-def init(folder: Path, sites: int, server: str) -> None:
-    """Write deployment.toml and, if there is none, fedsaddle.toml."""
+NO_COLUMNS = '# features = ["age", "sex"]      # the only columns that sites read: name them, or use --sample TABLE'
+WEIGHTING = 'weighting = "weight"             # all sites in each round; "sample" draws some twice and others not\n'
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A table like those of the sites, and the columns of it that are no features."""
+
+    table: Path
+    label: str | None = None
+    site: str | None = None
+    patient: str | None = None
+
+    def section(self) -> str:
+        """The [data] section with the columns that sites may read."""
+        if self.label is None:
+            raise BadInput("--label", None, "name the column to predict, so that it is no feature")
+        found = sample_columns(self.table, self.label, self.site, self.patient)
+        return data_section(self.label, self.patient, self.site, found.to_toml())
+
+
+def data_section(label: str, patient: str | None, site: str | None, columns: str) -> str:
+    """The sections [data] and [split]."""
+    given = {"target": (label, "the column to predict"), "client": (site, "the column of sites, in a simulation")}
+    given["together"] = (patient, "rows of one stay in one part")
+    roles = "".join(f"{f'{k} = {json.dumps(v)}':<32} # {why}\n" for k, (v, why) in given.items() if v)
+    split = f"column = {json.dumps(site)}\n" if site else ""
+    return SITE_DATA.format(roles=roles, columns=columns, split=split)
+
+
+def init(folder: Path, sites: int, server: str, sample: Sample | None = None) -> None:
+    """Write deployment.toml and, if there is none, fedsaddle.toml, with the columns of a sample."""
     if sites < 2:
         raise BadInput("--sites", sites, "a federation needs at least two sites")
+    data = data_section("label", None, None, NO_COLUMNS) if sample is None else sample.section()
     require_folder("folder", folder)
     if os.path.lexists(folder / FILE):
         raise BadInput("folder", str(folder), f"already has a {FILE}; choose another folder")
@@ -45,8 +85,12 @@ def init(folder: Path, sites: int, server: str) -> None:
     config = folder / "fedsaddle.toml"
     if not os.path.lexists(config):
         head, _, rest = CONFIG.partition("[data]")
-        run = head + SITE_DATA + "\n[model]" + rest.partition("[model]")[2]
-        write_atomically(config, run.replace("sampled_clients = 10", f"sampled_clients = {sites:<2}").encode())
+        run = head + data + "\n[model]" + rest.partition("[model]")[2]
+        run = run.replace("sampled_clients = 10", f"sampled_clients = {sites:<2}")
+        before, after = run.split("local_steps =", 1)
+        write_atomically(config, f"{before}{WEIGHTING}local_steps ={after}".encode())
+    elif sample is not None:
+        print(f"{visible(config)} is there and stays as it is; the columns of the sample are:\n{data}")
     where = visible(folder)
     print(f"written to {where}; fill in the sites and their paths, then run: fedsaddle deploy provision {where}")
 
@@ -58,13 +102,64 @@ def provision(folder: Path) -> None:
     from fedsaddle.deployment.nvflare.provision import provision as make
 
     project = read_project(folder)
-    require_deployable(read_config(folder / project.deployment.config))
+    check_run(project, folder)
     require_folder("folder", folder / KITS)
     new = make(project, folder)
     for kit in new:
         print(f"made {visible(kit)}")
     if not new:
         print(f"all kits already exist in {visible(folder / KITS)}; updated their settings")
+    for line in what_to_guard(project, folder, new or [folder / KITS / project.admin]):
+        print(line)
+
+
+def check_run(project: Project, folder: Path) -> None:
+    """Refuse a config that sites would refuse; warn of columns that look like names or identifiers."""
+    config = read_config(folder / project.deployment.config)
+    require_deployable(config)
+    require_named_columns(config, project.files)
+    options = config.data.options() if config.data.name == "file" else {}
+    for key in ("features", "numeric", "categorical"):
+        for column in options.get(key) or ():
+            if reason := by_name(column):
+                told = f"data.{key} has {column!r}, and {reason}: are you sure that sites should read it?"
+                print(f"warning: {visible(told)}", file=sys.stderr)
+    if len(project.names) < SitePolicy().minimum_sites:
+        told = f"{len(project.names)} sites: each must set minimum_sites in its {POLICY}, or it will refuse"
+        print(f"warning: {told}", file=sys.stderr)
+
+
+def renew(folder: Path) -> None:
+    """Make new certificates for all kits."""
+    require_nvflare()
+    from fedsaddle.deployment.nvflare.provision import renew as make
+
+    project = read_project(folder)
+    kits = make(project, folder)
+    for kit in kits:
+        print(f"renewed {visible(kit / 'startup')}")
+    for line in what_to_guard(project, folder, kits):
+        print(line)
+    print("stop everything, replace `startup` in each kit by the new one, start again, and resume runs with --resume:")
+    print("certificates of the old root and of the new one do not trust each other")
+
+
+def what_to_guard(project: Project, folder: Path, kits: list[Path]) -> list[str]:
+    """Lines that say who gets what, what stays secret, and how long it lasts."""
+    from fedsaddle.deployment.nvflare.provision import WORK
+
+    whose = {project.deployment.server: "who runs the server", project.admin: "who submits runs"}
+    lines = [f"hand {visible(kit)} to {whose.get(kit.name, 'site ' + kit.name)} and to nobody else" for kit in kits]
+    if any(kit.name in project.sites for kit in kits):
+        lines.append(f"each site decides in {POLICY} of its kit what it allows; nobody else writes to that file")
+    lines.append(
+        f"guard {visible(folder / WORK)}: whoever reads it can make kits and act as any site; keep it off the server, "
+        "on a disk that is encrypted and backed up"
+    )
+    ends = first_to_end([kit / "startup" for kit in kits])
+    if ends is not None:
+        lines.append(f"the certificates end on {ends.day}; before that: fedsaddle deploy renew {visible(folder)}")
+    return lines
 
 
 def flower(folder: Path) -> None:
@@ -73,13 +168,25 @@ def flower(folder: Path) -> None:
     from fedsaddle.deployment.flower.keys import KEYS, write_keys
 
     project = read_project(folder)
-    require_deployable(read_config(folder / project.deployment.config))
+    check_run(project, folder)
     require_folder("folder", folder)
-    app, d = write_flower(project, folder), project.deployment
-    keys = app.parent / KEYS
-    if not write_keys(keys, d.server, project.names, d.certificate_days) and not keys.is_dir():
+    d = project.deployment
+    with only_for_owner():
+        app = write_flower(project, folder)
+        keys = app.parent / KEYS
+        made = write_keys(keys, d.server, project.names, d.certificate_days)
+    take_from_others(keys)
+    if not made and not keys.is_dir():
         print("no certificates made: install Flower first (pip install 'fedsaddle[flower]'), or use your own")
     where = visible(app.parent)
+    for name in project.names if made else ():
+        print(f"hand {where}/{name} and {visible(keys)}/{name}.key to site {name} and to nobody else")
+    if made:
+        print(f"guard {visible(keys)}: server.key is for the server alone; hand ca.crt to everybody")
+    ends = first_to_end([keys])
+    if ends is not None:
+        remedy = f"to renew them, remove ca.crt, server.crt and server.key in {visible(keys)} and run this again"
+        print(f"the certificate {ends.path.name} ends on {ends.day}; {remedy}")
     print(f"written to {where}; start SuperLink and SuperNodes, then run: flwr run {visible(app)} NAME-OF-SUPERLINK")
 
 
@@ -88,6 +195,10 @@ def start(kit: Path) -> int:
     require_nvflare()
     from fedsaddle.deployment.nvflare.processes import serve
 
+    read_policy(kit)  # a bad one is an error now, not when the first run comes
+    warning = check_kit(kit)
+    if warning is not None:
+        print(f"warning: {visible(warning)}", file=sys.stderr)
     return serve(kit)
 
 

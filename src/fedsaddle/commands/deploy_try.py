@@ -17,12 +17,14 @@ from fedsaddle.config.schema import read_config
 from fedsaddle.deployment.preflight import require_deployable, require_nvflare
 from fedsaddle.deployment.project import EXAMPLE, FILE, read_project
 from fedsaddle.deployment.site_files import write_site_files
+from fedsaddle.deployment.site_policy import FILE as POLICY
 from fedsaddle.errors import BadInput
 from fedsaddle.report.tables import console, one_run
 from fedsaddle.runs.interruption import terminate_as_interrupt
 from fedsaddle.runs.run import run
 from fedsaddle.writable import require_folder
 
+OPEN_POLICY = "minimum_cell = 1\nminimum_rows = 1\nminimum_sites = 1\n"
 CONFIG = """\
 [data]
 name = "digits"
@@ -68,11 +70,11 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
         write_atomically(folder / "fedsaddle.toml", text)
         settings = read_config(folder / "fedsaddle.toml")
         require_deployable(settings)
-        if settings.data.name == "file":
+        if settings.data.name in ("file", "pictures"):
             remedy = (
                 "a trial deals out a named data set, such as digits; for files of your own use `fedsaddle deploy init`"
             )
-            raise BadInput("data.name", "file", remedy)
+            raise BadInput("data.name", settings.data.name, remedy)
         built = build(settings)
         if built.data.count != sites:
             raise BadInput(
@@ -88,6 +90,8 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
         project = read_project(folder)
         say(f"{settings.data.name} split into {sites} files, one per site")
         kits = {kit.name: kit for kit in provision(project, folder)}
+        for name in project.names:  # rows that everybody has, and perhaps few at a site
+            write_atomically(kits[name] / POLICY, OPEN_POLICY.encode(), 0o600)
         say("start-up kits with certificates written")
         for participant in ("localhost", *project.names):
             kit = folder / KITS / participant

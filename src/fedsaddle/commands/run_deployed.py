@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +13,11 @@ from rich.console import Console
 
 from fedsaddle.atomic import write_json
 from fedsaddle.commands.print_report import print_report
-from fedsaddle.config.schema import Config
-from fedsaddle.deployment.preflight import require_deployable, require_nvflare
+from fedsaddle.config.schema import Config, read_config, validate_config
+from fedsaddle.deployment.certificates import check_kit
+from fedsaddle.deployment.preflight import require_deployable, require_named_columns, require_nvflare
 from fedsaddle.deployment.project import Project, read_project
+from fedsaddle.deployment.site_memory import safe_name
 from fedsaddle.errors import BadCheckpoint, BadInput, FedSaddleError, MissingData
 from fedsaddle.report import plots
 from fedsaddle.report.progress import Progress
@@ -24,6 +28,8 @@ from fedsaddle.runs.resume import require_same_config
 from fedsaddle.shown import visible
 from fedsaddle.stored import read_object
 from fedsaddle.writable import make_folder
+
+SECONDS_BETWEEN = 30.0  # lines about rounds
 
 if TYPE_CHECKING:
     from fedsaddle.deployment.nvflare.session import NVFlareSession
@@ -45,40 +51,121 @@ def run_deployed(config: Config, path: Path, out: Path, resume: bool) -> int:
     from fedsaddle.deployment.nvflare.session import NVFlareSession
 
     project = read_project(path.parent)
+    require_named_columns(config, project.files)
 
     def connect() -> NVFlareSession:
         return NVFlareSession(project.admin, path.parent / KITS / project.admin, project.deployment.patience)
 
     connect()  # fail before anything is written if there is no kit
+    warning = check_kit(path.parent / KITS / project.admin)
     folder = RunFolder(out)
     make_folder("out", out)
     folder.refuse_links()
     with only_writer(out):
-        _follow(config, project, folder, resume, connect)
+        name = resumed_name(config, folder) if resume else new_name(config, folder)
+        _follow(config, project, folder, connect, name, Begun(resume, warning=warning))
     return 0
 
 
+def attach(run: str, path: Path, out: Path | None) -> int:
+    """Follow a run that is at the server, whoever submitted it, and fetch its results into `out`."""
+    require_nvflare()
+    from fedsaddle.deployment.nvflare.provision import KITS
+    from fedsaddle.deployment.nvflare.session import NVFlareSession
+
+    project, name = read_project(path), safe_name(run)
+
+    def connect() -> NVFlareSession:
+        return NVFlareSession(project.admin, path / KITS / project.admin, project.deployment.patience)
+
+    warning = check_kit(path / KITS / project.admin)
+    with connect() as session:
+        job = session.find(name)
+        if job is None:
+            known = ", ".join(session.run_names()[-10:]) or "none"
+            raise MissingData(f"run {name!r}: the server knows no such run; the last ones are: {known}")
+        config = _config_of(session, job, path / project.deployment.config)
+    folder = RunFolder(path / "runs" / name if out is None else out)
+    make_folder("out", folder.path)
+    folder.refuse_links()
+    with only_writer(folder.path):
+        if not folder.deployment.exists():
+            if folder.holds_run:
+                raise BadInput("out", str(folder.path), "holds another run; choose another folder")
+            folder.write_config(config.model_dump(mode="json"))
+            write_json(folder.deployment, {"run": name})
+        elif resumed_name(config, folder) != name:
+            raise BadInput("out", str(folder.path), "holds another run; choose another folder")
+        _follow(config, project, folder, connect, name, Begun(True, job, warning))
+    return 0
+
+
+def _config_of(session: NVFlareSession, job: str, path: Path) -> Config:
+    """The config that the server runs; that of the project's folder if the job does not answer any more."""
+    from fedsaddle.deployment.nvflare.supervise import STATUS, JobGone
+
+    try:
+        return validate_config(session.query(job, STATUS, {"seen": 0, "config": True})["config"])
+    except (JobGone, KeyError):
+        return read_config(path)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What is known of a run before it is followed."""
+
+    resumed: bool = False
+    job: str | None = None  # one that runs at the server, of whoever submitted it
+    warning: str | None = None
+
+
 def _follow(
-    config: Config, project: Project, folder: RunFolder, resume: bool, connect: Callable[[], NVFlareSession]
+    config: Config,
+    project: Project,
+    folder: RunFolder,
+    connect: Callable[[], NVFlareSession],
+    name: str,
+    begun: Begun,
 ) -> None:
     """Run at the sites to the end, then print and plot."""
     from fedsaddle.deployment.nvflare.supervise import Supervisor
 
-    name = resumed_name(config, folder) if resume else new_name(config, folder)
     with Progress(Console(stderr=True), config.run.rounds, config.algorithm.name) as progress:
+        if begun.warning:
+            progress.warn(begun.warning)
         progress.say(f"run {name} at {len(project.names)} sites: {', '.join(project.names)}")
+        rounds = RoundLines(progress, config.run.rounds)
 
         def on_record(record: dict[str, Any]) -> None:
             if supervisor.records_seen == 1:  # the server sends all records
                 folder.begin([])
             folder.append(record)
             progress(record["round"], record)
+            rounds(record["round"])
 
-        supervisor = Supervisor(project, connect, config, name, progress.say, on_record, resumed=resume)
+        supervisor = Supervisor(
+            project, connect, config, name, progress.say, on_record, resumed=begun.resumed, job=begun.job,
+            attached=begun.job is not None,
+        )  # fmt: skip
         outcome = supervisor.go(folder.path)
     if outcome["code"]:
         raise RunEnded(outcome["message"], outcome["code"])
     finish(config, project, folder)
+
+
+@dataclass
+class RoundLines:
+    """A line about the rounds that are done, at most every 30 s, where there is no bar to see."""
+
+    progress: Progress
+    rounds: int
+    said: float = field(default_factory=time.monotonic)
+
+    def __call__(self, done: int) -> None:
+        """So many rounds are done."""
+        if not self.progress.console.is_terminal and time.monotonic() - self.said >= SECONDS_BETWEEN:
+            self.said = time.monotonic()
+            self.progress.say(f"round {done} of {self.rounds}")
 
 
 def new_name(config: Config, folder: RunFolder) -> str:

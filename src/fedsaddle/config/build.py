@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,12 +43,14 @@ def build(config: Config) -> Experiment:
         return Experiment(cast(data, config.run.dtype), algorithm, model, measures)
 
 
-def build_algorithm(config: Config, data: FederatedData) -> tuple[Algorithm[Any], NamedModel]:
-    """Build the model, the problem and the algorithm."""
+def build_algorithm(
+    config: Config, data: FederatedData, counts: Sequence[int] | None = None
+) -> tuple[Algorithm[Any], NamedModel]:
+    """Build the model, the problem and the algorithm; `counts` are rows of each class, or None: of `data`."""
     name = config.algorithm.name
     known = entry(ALGORITHMS, "algorithm.name", name)
     torch.manual_seed(config.run.seed)
-    problem, model = build_problem(config, data)
+    problem, model = build_problem(config, data, counts)
     options, make = known.bind("algorithm", name, config.algorithm.options()), known.load()
     with within("algorithm"):
         algorithm: Algorithm[Any] = make(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from fedsaddle.config.registry import ALGORITHMS, DATASETS, SPLITS, find
 from fedsaddle.config.schema import Config
 from fedsaddle.config.validate import check_options
 from fedsaddle.data.federated import FederatedData, federate
+from fedsaddle.data.files.table_features import TableFeatures
 from fedsaddle.data.noise import Noise
 from fedsaddle.errors import BadInput, within
 
@@ -63,6 +65,8 @@ def build_data(config: Config) -> FederatedData:
         options["path"] = str(options["path"])
     with within("data"):
         dataset = make_data(**check_options("data", make_data, options))
+    if config.data.minimum_cell > 1 and isinstance(dataset.pending, TableFeatures):
+        dataset = replace(dataset, pending=dataset.pending.treated(minimum_cell=config.data.minimum_cell))
     with within("split"):
         own = config.data
         data = federate(

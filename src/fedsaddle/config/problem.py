@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
@@ -14,6 +15,7 @@ from fedsaddle.config.parts import arguments_of
 from fedsaddle.config.registry import ALGORITHMS, MODELS, PROBLEMS, RISKS, entry, find
 from fedsaddle.config.schema import Config, NamedSection
 from fedsaddle.data.federated import FederatedData
+from fedsaddle.data.files.small_cells import told_label_counts
 from fedsaddle.errors import BadInput, within
 from fedsaddle.problems.facts import DataFacts
 from fedsaddle.problems.models.warm_start import trained_tensors, warm_started
@@ -49,15 +51,20 @@ class NamedModel:
             return warm_started(made, trained_tensors(str(trained)), "auto" if head is None else head)
 
 
-def build_problem(config: Config, data: FederatedData) -> tuple[Problem, NamedModel]:
-    """Build the problem, on a model whose shapes fit the data."""
+def build_problem(
+    config: Config, data: FederatedData, counts: Sequence[int] | None = None
+) -> tuple[Problem, NamedModel]:
+    """Build the problem, on a model whose shapes fit the data; `counts` are rows of each class, or None: of `data`."""
     name, algorithm = config.problem.name, config.algorithm.name
     known = entry(PROBLEMS, "problem.name", name)
     kind = entry(ALGORITHMS, "algorithm.name", algorithm).kind
     if known.kind != kind:
         fits = [other for other, e in PROBLEMS.items() if e.kind == kind]
         raise BadInput("problem.name", name, f"does not fit {algorithm}; use problem.name = {' or '.join(fits)}")
-    model = NamedModel(config.model, facts_of(data, config.model.name))
+    if counts is None and config.data.minimum_cell > 1 and data.classes and data.train.y.ndim == 1:
+        own = data.train
+        counts = told_label_counts(own.y.numpy(), own.offsets, len(data.classes), config.data.minimum_cell)
+    model = NamedModel(config.model, facts_of(data, config.model.name, counts))
     if known.kind == "pairwise":
         return _pairwise(config, model), model
     make, options = known.load().from_data, config.problem.options()
@@ -87,9 +94,10 @@ def _pairwise(config: Config, model: NamedModel) -> Problem:
     return problem
 
 
-def facts_of(data: FederatedData, model: str = "") -> DataFacts:
-    """The facts about the data that a problem may use."""
+def facts_of(data: FederatedData, model: str = "", counts: Sequence[int] | None = None) -> DataFacts:
+    """The facts about the data that a problem may use; `counts` are rows of each class, or None: those of `data`."""
     y = data.train.y
-    counts = torch.bincount(y, minlength=len(data.classes)).tolist() if data.classes and y.ndim == 1 else ()
+    if counts is None:
+        counts = torch.bincount(y, minlength=len(data.classes)).tolist() if data.classes and y.ndim == 1 else ()
     text = not data.train.x.is_floating_point()
     return DataFacts(data.name, tuple(data.train.x.shape[1:]), data.classes, tuple(counts), text, model)

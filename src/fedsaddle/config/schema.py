@@ -43,6 +43,9 @@ class DataSection(NamedSection):
     # share of the second class in every minibatch, for data of two classes; rows are weighed back, so that the
     # objective stays the same; none: as they come
     positives_per_batch: float | None = Field(None, gt=0, lt=1)
+    # the least count that a site tells: smaller ones are merged, and values that are rarer at a site are "other" there.
+    # Real sites tell none below their own policy's; a simulation with the same number has the same bits
+    minimum_cell: int = Field(1, ge=1, le=1_000_000)
 
 
 class ProblemSection(NamedSection):

@@ -82,10 +82,14 @@ def _positives(seen: SitesSeen) -> list[str]:
         )
     elif total / rows < 1e-3:
         found.append(f"only {total} of {rows:,} training rows are {name!r}")
-    single = np.flatnonzero((own == 0) | (own == seen.sizes))
+    known = seen.labels.sum(axis=1) == seen.sizes  # real sites do not tell small counts
+    if not known.all():
+        unknown = np.flatnonzero(~known)
+        found.append(f"{_sites(seen.names, unknown)} {_have(unknown)} too few rows of a class to tell how many")
+    single = np.flatnonzero(known & ((own == 0) | (own == seen.sizes)))
     if len(single):
         found.append(f"{_sites(seen.names, single)} {_have(single)} training rows of one class only")
-    few = np.flatnonzero((own < FEW) & (own > 0) & (own < seen.sizes))
+    few = np.flatnonzero(known & (own < FEW) & (own > 0) & (own < seen.sizes))
     if len(few):
         text = f"{_sites(seen.names, few)} {_have(few)} fewer than {FEW} training rows that are {name!r}"
         found.append(f"{text}: they count in the pool, but have no ranked figure of their own")

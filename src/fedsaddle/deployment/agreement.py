@@ -2,7 +2,7 @@
 
 Server and sites compare digests of the config's sections, which reveal nothing else. A problem takes shapes, classes
 and class shares from data, but no participant has all rows. So each builds the algorithm from placeholder data: zeros
-with the shapes and class counts of the shared encoding.
+with the shapes of the shared encoding, and the class counts beside them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.files.agreed_encoding import Agreed, encoding_of
 from fedsaddle.data.store import Stacked
 
-SITE_KEYS = {"path", "test_path", "test_share", "validation_share"}  # keys of [data] that may differ between sites
+SITE_KEYS = {
+    "path",
+    "test_path",
+    "folder",
+    "test_share",
+    "validation_share",
+}  # keys of [data] that may differ between sites
 
 
 def digests(config: Config) -> dict[str, str]:
@@ -43,13 +49,10 @@ def difference(own: Mapping[str, str], other: Mapping[str, str]) -> str:
 
 
 def placeholder_data(agreed: Agreed, names: tuple[str, ...]) -> FederatedData:
-    """Features of zeros, and labels with the counts over all sites."""
+    """A row of zeros for each class, however many rows the sites say they have."""
     encoding, classes = encoding_of(agreed), agreed["classes"]
     shape = (len(encoding),) if encoding else tuple(agreed["array"]["shape"])
-    if classes is None:
-        y = torch.zeros(2)
-    else:
-        y = torch.repeat_interleave(torch.arange(len(classes)), torch.tensor(agreed["counts"]))
+    y = torch.zeros(2) if classes is None else torch.arange(len(classes))
     x = torch.zeros(1, *shape).expand(len(y), *shape)
     rows = Stacked(x, y, np.array([0, len(y)], dtype=np.int64))
     features = tuple(feature.name for feature in encoding)
@@ -62,4 +65,4 @@ def build_from(config: Config, agreed: Agreed, names: tuple[str, ...]) -> tuple[
     if config.data.positives_per_batch is not None:
         data = data.balanced(config.data.positives_per_batch)
     with precision(config.run.dtype):
-        return build_algorithm(config, data)[0], cast(data, config.run.dtype)
+        return build_algorithm(config, data, agreed["counts"])[0], cast(data, config.run.dtype)

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
 
 from fedsaddle.atomic import write_json
 from fedsaddle.config.schema import Config
 from fedsaddle.data.cautions import SitesSeen, cautions_of_sites
-from fedsaddle.data.files.agreed_encoding import Agreed, AgreedColumns, label_counts, merge_arrays, merge_labels
+from fedsaddle.data.files.agreed_encoding import (
+    Agreed,
+    AgreedColumns,
+    label_counts,
+    merge_arrays,
+    merge_labels,
+    odd_one_out,
+)
 from fedsaddle.data.files.column_facts import NumberFacts
 from fedsaddle.data.files.site_facts import SiteCounts, SiteFacts
 from fedsaddle.data.files.site_file import SiteFile
 from fedsaddle.deployment.agreement import digests
-from fedsaddle.deployment.courier import Courier
-from fedsaddle.deployment.messages import Answer, error_text
-from fedsaddle.errors import BadCheckpoint, BadInput, BadMessage
+from fedsaddle.deployment.courier import Check, Courier
+from fedsaddle.deployment.logs import traceback_lines
+from fedsaddle.deployment.messages import Answer
+from fedsaddle.deployment.payloads import read_counts, read_payload
+from fedsaddle.deployment.site_rows import telling_of
+from fedsaddle.errors import BadCheckpoint, BadInput, BadMessage, FedSaddleError
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.stored import read_object
 
-M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
+log = logging.getLogger("fedsaddle.server")
 
 
 @dataclass(frozen=True)
@@ -33,6 +44,7 @@ class Agreement:
     sizes: dict[str, list[int]]  # "rows", "validation_rows", "test_rows" -> of each site
     encoding: Agreed
     notes: tuple[str, ...] = ()
+    minimum_sites: int = 1  # that an average must be of: the most that any site's policy asks for
     new: bool = True  # False: read from the folder of a run that goes on
 
 
@@ -43,23 +55,39 @@ def agree_on_encoding(courier: Courier, config: Config, run: str, folder: RunFol
         try:
             stored = read_object(path)
             theirs = stored["names"]
-            found = Agreement(stored["sizes"], stored["agreed"], tuple(stored["notes"]), new=False)
-        except (ValueError, KeyError) as reason:
+            least = int(stored.get("minimum_sites", 1))
+            found = Agreement(stored["sizes"], stored["agreed"], tuple(stored["notes"]), least, new=False)
+        except (ValueError, KeyError, TypeError) as reason:
             raise BadCheckpoint(f"{path} is damaged ({reason}); start a new run") from None
         if tuple(theirs) != names:
             raise BadCheckpoint(f"{path} belongs to the sites {theirs}, not {list(names)}; start a new run")
         return found
-    told = _ask(courier, "facts", run, {"config": digests(config)}, SiteFacts)
-    encoding, notes = _Maker(courier, config, run, told).make()
+    payload = {"config": digests(config), "names": list(names)}
+    told = _ask(courier, "facts", run, payload, lambda _, __, record: read_payload(SiteFacts, record))
+    encoding, notes = _make(_Maker(courier, config, run, told))
     parts = ("rows", "validation_rows", "test_rows")
-    found = Agreement({part: [getattr(one, part) for one in told] for part in parts}, encoding, tuple(notes))
+    sizes, least = {part: [getattr(one, part) for one in told] for part in parts}, max(o.minimum_sites for o in told)
+    found = Agreement(sizes, encoding, tuple(notes), least)
     folder.path.mkdir(parents=True, exist_ok=True)
     folder.write_config(config.model_dump(mode="json"))  # first, because the encoding is valid for this config only
     facts = [one.model_dump(mode="json") for one in told]
-    write_json(path, {"names": names, "sizes": found.sizes, "agreed": encoding, "notes": notes, "told": facts})
+    about = {"names": names, "sizes": found.sizes, "minimum_sites": least}
+    write_json(path, {**about, "agreed": encoding, "notes": notes, "told": facts})
     if "features" in encoding:
         write_json(folder.features, encoding["features"])
     return found
+
+
+def _make(maker: _Maker) -> tuple[Agreed, list[str]]:
+    """The encoding; facts that are each in order but do not go together are an error of one line, too."""
+    try:
+        return maker.make()
+    except (FedSaddleError, KeyboardInterrupt):
+        raise
+    except (ValueError, ArithmeticError, LookupError, TypeError, MemoryError) as reason:
+        log.error("the facts of the sites do not go together: %s", traceback_lines(reason))
+        told = f"the facts of the sites do not go together ({type(reason).__name__})"
+        raise BadMessage(f"{told}; compare them in the sites' files, see the log, and begin again") from None
 
 
 @dataclass(frozen=True)
@@ -75,8 +103,8 @@ class _Maker:
         """The encoding, and lines for the user."""
         names, told = self.courier.names, self.told
         options = self.config.data.options() if self.config.data.name == "file" else {}
-        task, target = str(options.get("task", "auto")), str(options.get("target", "y"))
-        agreed = merge_labels(told, names, task, options.get("positive"), target)
+        target = str(self.config.data.options().get("target", "label" if self.config.data.name == "pictures" else "y"))
+        agreed = merge_labels(told, names, telling_of(self.config), target)
         sizes = np.array([one.rows for one in told], dtype=np.int64)
         self._same_form()
         if told[0].array is not None:
@@ -91,32 +119,32 @@ class _Maker:
         return agreed, [*columns.notes, *cautions_of_sites(self._seen(agreed, columns, sizes))]
 
     def _same_form(self) -> None:
-        for name, one in zip(self.courier.names, self.told, strict=True):
-            if (one.array is None) != (self.told[0].array is None):
-                form = "a table" if one.array is None else "an .npz file"
-                remedy = f"{self.courier.names[0]} has the other form; all sites need a table, or all .npz files"
-                raise BadInput(f"data of {name}", form, remedy)
+        forms = ["a table" if one.array is None else "an .npz file" for one in self.told]
+        odd, usual = odd_one_out(forms)
+        if odd is not None:
+            remedy = f"other sites have {usual}; all sites need a table, or all .npz files"
+            raise BadInput(f"data of {self.courier.names[odd]}", forms[odd], remedy)
 
     def _counts(self, columns: AgreedColumns) -> list[SiteCounts]:
         if not columns.drafts:
             return []
         payload = {"config": digests(self.config), "drafts": [draft.to_dict() for draft in columns.drafts]}
 
-        def fits(client: int, told: SiteCounts) -> None:
+        def check(client: int, answer: Answer, record: Any) -> SiteCounts:
+            told = read_counts(record, len(columns.drafts))
             if [sum(counts) for counts in told.counts] != columns.expected(client):
                 raise BadMessage("counts that do not sum up to the cells of the columns")
+            return told
 
-        return _ask(self.courier, "counts", self.run, payload, SiteCounts, fits)
+        return _ask(self.courier, "counts", self.run, payload, check)
 
     def _labels(self, agreed: Agreed) -> np.ndarray[Any, Any] | None:
         """The rows of two classes at each site."""
         if agreed["classes"] is None or len(agreed["classes"]) != 2:
             return None
-        counts = label_counts(self.told, agreed["values"])
         if "positive" not in agreed:
-            return counts
-        own = counts[:, agreed["positive"]]
-        return np.stack([counts.sum(axis=1) - own, own], axis=1)
+            return label_counts(self.told, agreed["values"])
+        return np.array([one.target.positive or (0, 0) for one in self.told], dtype=np.int64)
 
     def _seen(self, agreed: Agreed, columns: AgreedColumns, sizes: np.ndarray[Any, Any]) -> SitesSeen:
         facts = [column for column in columns.columns if isinstance(column, NumberFacts)]
@@ -131,17 +159,7 @@ class _Maker:
         return SitesSeen(names, sizes, classes, self._labels(agreed), columns.drafts, np.stack(means, axis=1), cells)
 
 
-def _ask(courier: Courier, do: str, run: str, payload: Mapping[str, Any], model: type[M], fits: Any = None) -> list[M]:
+def _ask(courier: Courier, do: str, run: str, payload: Mapping[str, Any], check: Check[T]) -> list[T]:
     """The valid answers of all sites, in order; a malformed one is a fault of its site."""
-
-    def check(client: int, answer: Answer, record: Any) -> M:
-        try:
-            told = model.model_validate(record)
-        except ValidationError as reason:
-            raise BadMessage(error_text(reason)) from None
-        if fits is not None:
-            fits(client, told)
-        return told
-
     replies = courier.request(do, run, payload, everyone=True, check=check)
     return [replies[i] for i in range(len(courier.names))]

@@ -9,16 +9,21 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from fedsaddle.deployment.logs import traceback_lines
 from fedsaddle.deployment.messages import Answer, Fault, FaultKind, Request
+from fedsaddle.deployment.payloads import reply_limits
 from fedsaddle.deployment.transport import Arrival, Transport
 from fedsaddle.errors import BadMessage, Diverged, NobodyAnswered, TooFewAnswered
 from fedsaddle.federation.wire import Kinds, Message, pack, unpack
+from fedsaddle.federation.wire_checks import SMALL, Limits
 
 MAX_REST = 16  # rounds
+REFUSALS = frozenset({FaultKind.REFUSED})  # a site that refuses does so again
+FINAL = REFUSALS | {FaultKind.BAD_MESSAGE, FaultKind.TOO_LARGE}  # where all sites are needed: asking again is no help
 
 log = logging.getLogger("fedsaddle.server")
 T = TypeVar("T")
@@ -113,16 +118,16 @@ class Courier:
         fingerprint: str = "",
         everyone: bool = False,
         round: int = 0,
-        check: Check[Any] | None = None,
-    ) -> dict[int, Any]:
+        check: Check[T],
+    ) -> dict[int, T]:
         """Send a request other than a task to every site; return the replies by client."""
 
         def make_message(nonce: str, clients: list[int]) -> Message:
             return Message(Request(do=do, run=run, fingerprint=fingerprint, nonce=nonce).to_dict(), dict(payload))
 
         least = len(self.names) if everyone else max(1, self.least(len(self.names)))
-        accept_all: Check[Any] = lambda client, answer, record: record  # noqa: E731
-        return self.collect(range(len(self.names)), least, make_message, {}, check or accept_all, do, round)
+        final = FINAL if everyone else REFUSALS
+        return self.collect(range(len(self.names)), least, make_message, {}, check, do, round, reply_limits(do), final)
 
     def collect(
         self,
@@ -133,10 +138,12 @@ class Courier:
         check: Check[T],
         where: str,
         round: int,
+        limits: Limits = SMALL,
+        final: Set[FaultKind] = REFUSALS,
     ) -> dict[int, T]:
         """The results of `check` by client, from at least `least` clients and at least one.
 
-        Clients that fail are counted, logged with the fault, and left out.
+        Clients that fail are counted, logged with the fault, and left out; `final` faults are not waited for.
 
         Raises:
             Diverged: if no reply is finite.
@@ -151,7 +158,7 @@ class Courier:
         began = self.now()
         while True:
             waiting = [i for i in asked if i not in good]
-            new, faults = self._attempt(waiting, make_message, kinds, check, max(1, least - len(good)))
+            new, faults = self._attempt(waiting, make_message, kinds, check, max(1, least - len(good)), limits)
             good |= new
             for fault in faults:
                 self.attendance.count_fault(fault, round)
@@ -162,14 +169,14 @@ class Courier:
                 raise Diverged(faults[0].client, faults[0].detail)
             if least == 0:
                 raise NobodyAnswered(f"{where}: none of the {len(waiting)} sites answered")
-            available = len(clients) - sum(fault.kind is FaultKind.REFUSED for fault in faults)
+            available = len(clients) - sum(fault.kind in final for fault in faults)
             if self.now() - began >= self.patience.patience or available < least:
                 raise TooFewAnswered(self._error_text(where, len(good), least, faults, self.now() - began))
             asked = list(clients)
             self.sleep(self.patience.pause)
 
     def _attempt(
-        self, clients: list[int], make_message: MakeMessage, kinds: Kinds, check: Check[T], least: int
+        self, clients: list[int], make_message: MakeMessage, kinds: Kinds, check: Check[T], least: int, limits: Limits
     ) -> tuple[dict[int, T], list[Fault]]:
         """The valid replies, and a fault for each other client, in the order of `clients`."""
         nonce = secrets.token_hex(8)
@@ -182,7 +189,7 @@ class Courier:
             client = arrival.client
             if client not in faults:  # not asked, or already answered
                 continue
-            found = self._read(arrival, nonce, kinds, check)
+            found = self._read(arrival, nonce, kinds, check, limits)
             if isinstance(found, Fault):
                 faults[client] = found
             else:
@@ -190,8 +197,8 @@ class Courier:
                 del faults[client]
         return good, list(faults.values())
 
-    def _read(self, arrival: Arrival, nonce: str, kinds: Kinds, check: Check[T]) -> T | Fault:
-        """The checked result of one arrival, or its fault."""
+    def _read(self, arrival: Arrival, nonce: str, kinds: Kinds, check: Check[T], limits: Limits) -> T | Fault:
+        """The checked result of one arrival, or its fault; nothing that a site sends raises anything."""
         client, content = arrival.client, arrival.content
         if content is None:
             return arrival.fault or self._silent(client)
@@ -200,15 +207,18 @@ class Courier:
             detail = f"{len(content):,} bytes, more than the limit of {self.patience.most_bytes:,}"
             return Fault(FaultKind.TOO_LARGE, client, detail)
         try:
-            message = unpack(content, kinds)
+            message = unpack(content, kinds, limits)
             answer = Answer.read(message.about)
-            if answer.failure is not None:
-                return answer.failure.fault(client)
-            if answer.nonce != nonce:
+            if answer.nonce != nonce and (answer.nonce or answer.failure is None):
                 return Fault(FaultKind.STALE, client)
+            if answer.failure is not None:  # without a nonce: it could not read that of the ask
+                return answer.failure.fault(client)
             return check(client, answer, message.record)
         except BadMessage as reason:
             return Fault(FaultKind.BAD_MESSAGE, client, str(reason))
+        except Exception as reason:  # not foreseen by a check: still this site's fault alone
+            log.error("a reply of %s could not be checked: %s", self.names[client], traceback_lines(reason))
+            return Fault(FaultKind.BAD_MESSAGE, client, f"a reply that cannot be checked ({type(reason).__name__})")
 
     def _silent(self, client: int) -> Fault:
         return Fault(FaultKind.SILENT, client, f"{self.patience.timeout:g} s")

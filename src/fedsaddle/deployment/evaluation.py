@@ -1,6 +1,7 @@
 """Evaluation at the sites: each evaluates the model on its own rows, and the server merges the figures.
 
-A site sends means and score histograms, never the figures of single rows.
+A site sends means and score histograms, never the figures of single rows. Neighbouring bins are merged until none has
+a small count; the groups are told with them, and all rows of a group stand in its first bin.
 """
 
 from __future__ import annotations
@@ -21,15 +22,19 @@ from fedsaddle.deployment.score_counts import kept_scores
 from fedsaddle.errors import BadMessage, TooFewAnswered
 from fedsaddle.metrics.calibration import Platt, Threshold
 from fedsaddle.metrics.evaluation import Measured, evaluate
-from fedsaddle.metrics.histograms import ScoreHistogram, merge_histograms, sigmoid_edges
+from fedsaddle.metrics.histograms import ScoreHistogram, sigmoid_edges
+from fedsaddle.metrics.merged_histograms import MergedHistogram, PooledHistogram
 from fedsaddle.problems.protocols import Problem, Ranks
 from fedsaddle.runs.evaluation import Solution, parts_of, pooled_key
 
 BINS = 1000  # of score histograms
+MAX_FITTED = 1 << 22  # rows to which probabilities are fitted
 
 
-def measure_site(problem: Problem, w: Tensor, dual: Tensor | None, own: Stacked | None) -> dict[str, Any]:
-    """Evaluate a model on this site's rows; return the reply to the server."""
+def measure_site(
+    problem: Problem, w: Tensor, dual: Tensor | None, own: Stacked | None, least: int = 1
+) -> dict[str, Any]:
+    """Evaluate a model on this site's rows; return the reply to the server, with no count below `least` but 0."""
     if own is None:
         return {"rows": 0}
     found = evaluate(problem, w, own, dual)
@@ -37,8 +42,23 @@ def measure_site(problem: Problem, w: Tensor, dual: Tensor | None, own: Stacked 
     ranking = problem.ranking(w, own.x) if isinstance(problem, Ranks) else None
     if ranking is not None and math.isfinite(reply["means"]["loss"]):
         counts = ScoreHistogram.of(ranking.double().numpy(), own.y.numpy(), sigmoid_edges(BINS))
-        reply["scores"] = [counts.positives.tolist(), counts.negatives.tolist()]
+        merged = MergedHistogram.of(counts, least)
+        if merged is not None:  # otherwise there are too few rows of a class to tell anything
+            told = merged.placed(merged.first, merged.first)
+            reply["scores"] = [told.positives.tolist(), told.negatives.tolist()]
+        if merged is not None and least > 1:
+            reply["groups"] = merged.ends.tolist()
     return reply
+
+
+def histogram_of(reply: dict[str, Any]) -> MergedHistogram | None:
+    """The histogram of a checked reply, if it has one."""
+    if not reply.get("scores"):
+        return None
+    ends = np.asarray(reply.get("groups", range(1, BINS + 1)), dtype=np.int64)
+    starts = np.concatenate([[0], ends[:-1]])
+    up, down = (np.asarray(side, dtype=np.int64)[starts] for side in reply["scores"])
+    return MergedHistogram(sigmoid_edges(BINS), ends, up, down)
 
 
 @dataclass
@@ -88,20 +108,24 @@ class RemoteEvaluator:
 
     def pool(self, part: str, at: Solution) -> dict[str, Any]:
         """Pooled figures from the sites' histograms, with error bounds, and their spread over the sites."""
-        counts = [reply["scores"] for reply in self._ask(part, at).values() if reply.get("scores")]
-        edges = sigmoid_edges(BINS)
-        figures = pooled_figures([ScoreHistogram(edges, np.asarray(p), np.asarray(n)) for p, n in counts])
+        figures = pooled_figures(
+            [h for reply in self._ask(part, at).values() if (h := histogram_of(reply)) is not None]
+        )
         return {pooled_key(part): figures} if figures else {}
 
     def probabilities(self) -> dict[str, Any]:
         """From scores to probabilities and to a threshold, by the histograms of validation rows of the last evaluation.
 
-        In a bin its middle stands for the rows; the threshold is the lower edge of a bin, where counts are exact.
+        In a bin its middle stands for the rows, in merged bins that of the middle one; the threshold is the lower edge
+        of a bin, where counts are exact if none were merged.
         """
-        counts = [reply["scores"] for reply in self._replies.get("validation", {}).values() if reply.get("scores")]
+        counts = [h for r in self._replies.get("validation", {}).values() if (h := histogram_of(r)) is not None]
         if not counts:
             return {}
-        up, down = (np.sum([np.asarray(both[k], dtype=np.int64) for both in counts], axis=0) for k in (0, 1))
+        together = PooledHistogram(tuple(counts)).middle
+        up, down = together.positives, together.negatives
+        fewer = max(1, int(up.sum() + down.sum()) // MAX_FITTED)  # the sites' word for their rows costs no memory
+        up, down = up // fewer, down // fewer
         share = (np.arange(BINS) + 0.5) / BINS
         middle = np.log(share) - np.log1p(-share)
         bins = np.concatenate([np.repeat(np.arange(BINS), up), np.repeat(np.arange(BINS), down)])
@@ -119,9 +143,9 @@ class RemoteEvaluator:
         for part in ("test", "validation", "train"):
             replies = self._replies.get(part, {})
             found = {
-                self.clients.courier.names[i]: ScoreHistogram(sigmoid_edges(BINS), *map(np.asarray, reply["scores"]))
+                self.clients.courier.names[i]: own
                 for i, reply in sorted(replies.items())
-                if reply.get("scores")
+                if (own := histogram_of(reply)) is not None
             }
             if found:
                 return kept_scores(part, found)
@@ -131,22 +155,30 @@ class RemoteEvaluator:
         if self._round != at.rounds:
             self._round, self._replies, self._last = at.rounds, {}, max(self._last, at.rounds)
         if part not in self._replies:
-            names = set(self.row_measures(at))
+            names, sizes = set(self.row_measures(at)), self._sizes(part)
             self._replies[part] = self.clients.courier.request(
                 "measure",
                 self.clients.run,
-                {"w": at.model, "dual": at.dual, "part": part},
+                {"w": at.model, "dual": at.dual, "part": part, "rounds": at.rounds},
                 fingerprint=self.clients.fingerprint,
                 round=self._last,
-                check=lambda client, answer, reply: check_measurements(client, reply, names),
+                check=lambda client, answer, reply: check_measurements(client, reply, names, int(sizes[client])),
             )
         return self._replies[part]
 
+    def _sizes(self, part: str) -> Ints:
+        """Rows of a part at each site, as its facts say."""
+        return {"train": self.clients.sizes, "validation": self.validation_sizes, "test": self.test_sizes}[part]
 
-def check_measurements(client: int, reply: Any, names: Set[str]) -> dict[str, Any] | Fault:
-    """Check that a reply has means of these names; return it or a fault, or raise `BadMessage`."""
+
+def check_measurements(client: int, reply: Any, names: Set[str], rows: int) -> dict[str, Any] | Fault:
+    """Check that a reply has means of these names over so many rows; return it or a fault, or raise `BadMessage`."""
     if not isinstance(reply, dict) or not _is_count(reply.get("rows")):
         raise BadMessage("the reply has no number of rows")
+    if reply["rows"] != rows:
+        raise BadMessage(f"the reply is of {reply['rows']} rows; the site's facts say {rows}")
+    if unknown := reply.keys() - {"rows", "means", "scores", "groups"}:
+        raise BadMessage(f"the reply has an unknown {sorted(unknown)[0]!r:.40}")
     if not reply["rows"]:
         return reply
     means = reply.get("means")
@@ -157,17 +189,21 @@ def check_measurements(client: int, reply: Any, names: Set[str]) -> dict[str, An
             return Fault(FaultKind.NOT_FINITE, client, name)
     if "scores" in reply and not _is_histogram(reply["scores"]):
         raise BadMessage(f"the reply's score counts are not two lists of {BINS} whole numbers")
+    if "scores" in reply and sum(map(sum, reply["scores"])) != rows:
+        raise BadMessage(f"the reply's score counts do not sum up to the {rows} rows")
+    if "groups" in reply and not _are_groups(reply["groups"], reply.get("scores")):
+        raise BadMessage("the reply's groups of score bins do not fit its counts")
     return reply
 
 
-def pooled_figures(sites: Sequence[ScoreHistogram]) -> dict[str, float]:
+def pooled_figures(sites: Sequence[MergedHistogram]) -> dict[str, float]:
     """The pooled figures under the same names as in a simulation, each with its error bound as `NAME_error`.
 
     `worst_site_auroc`, `best_site_auroc` and `std_site_auroc` are over the sites with rows of both classes.
     """
     if not sites:
         return {}
-    together = merge_histograms(sites)
+    together = PooledHistogram(tuple(sites))
     figures = {
         "auroc": together.auroc(),
         "partial_auroc_30": together.partial_auroc(0.3),
@@ -192,6 +228,17 @@ def pooled_figures(sites: Sequence[ScoreHistogram]) -> dict[str, float]:
 def _is_histogram(scores: Any) -> bool:
     both = isinstance(scores, list) and len(scores) == 2
     return both and all(isinstance(s, list) and len(s) == BINS and all(map(_is_count, s)) for s in scores)
+
+
+def _are_groups(ends: Any, scores: Any) -> bool:
+    """Whether the groups end in ascending bins, the last one at the end, and all counts are in their first bins."""
+    if not isinstance(ends, list) or not 0 < len(ends) <= BINS or not all(map(_is_count, ends)) or scores is None:
+        return False
+    starts = [0, *ends[:-1]]
+    ascending = all(first < end for first, end in zip(starts, ends, strict=True))
+    if not ascending or ends[-1] != BINS:
+        return False
+    return all(sum(side) == sum(side[first] for first in starts) for side in scores)
 
 
 def _is_count(n: Any) -> bool:

@@ -1,21 +1,32 @@
 """The headers of the messages between server and sites, and the faults of replies.
 
-A header is JSON on the wire. The reader checks that it has exactly the expected keys, with values of the right types;
-otherwise it raises `BadMessage`.
+A header is JSON on the wire. The reader checks that it has exactly the expected keys, with values of the right types,
+lengths and ranges; otherwise it raises `BadMessage`. Text of others is cut and made visible before it is shown.
 """
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedsaddle.errors import BadMessage, Refused
+from fedsaddle.shown import shortened, visible
 
-PROTOCOL = 3  # 3: facts of columns and counts between edges, before the encoding is agreed
+PROTOCOL = 4  # 4: strict JSON without wrappers, counts as tensors, versions that follow from the ask
 MAX_DETAIL = 200  # characters of a site's text to show
+MAX_TOLD = 1000  # characters of a reason that a site may tell
+MAX_SITES = 100_000
+
+Word = Annotated[str, Field(max_length=100)]  # a name of a run, a task, a request, or a fingerprint
+Nonce = Annotated[str, Field(pattern=r"^[A-Za-z0-9]{0,64}$")]
+Version = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$")]  # of a client's memory; a file's name
+Client = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,5})$")]
+Round = Annotated[int, Field(ge=0, le=10**9)]
+Samples = Annotated[int, Field(ge=0, le=10**12)]
 
 
 class FaultKind(Enum):
@@ -60,13 +71,22 @@ class Fault:
     detail: str = ""
 
     def __str__(self) -> str:
-        return _TEXT[self.kind].format(self.detail)
+        return _TEXT[self.kind].format(shown_text(self.detail))
+
+
+def shown_text(text: str) -> str:
+    r"""Text of others in one short line, which can forge no line of a log.
+
+    >>> shown_text("gone\n2026-01-01 INFO all is well")
+    'gone\\n2026-01-01 INFO all is well'
+    """
+    return shortened(visible(text[: 2 * MAX_DETAIL]), MAX_DETAIL)
 
 
 class MessagePart(BaseModel):
     """A part of a message, strictly typed and immutable."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class TypedMessage(MessagePart):
@@ -80,7 +100,9 @@ class TypedMessage(MessagePart):
     def read(cls, about: dict[str, Any]) -> Self:
         """Validate a header; raise `BadMessage` for the first error."""
         if about.get("protocol") != PROTOCOL:
-            raise BadMessage(f"a message of protocol {about.get('protocol')!r:.40}; this version uses {PROTOCOL}")
+            raise BadMessage(
+                f"a message of protocol {_brief.repr(about.get('protocol'))}; this version uses {PROTOCOL}"
+            )
         try:
             return cls.model_validate({key: value for key, value in about.items() if key != "protocol"})
         except ValidationError as reason:
@@ -90,59 +112,72 @@ class TypedMessage(MessagePart):
 def error_text(reason: ValidationError) -> str:
     """The first validation error in one short phrase."""
     first = reason.errors(include_url=False, include_context=False)[0]
-    where = f"{'.'.join(map(str, first['loc']))!r:.60}"
+    where = f"{'.'.join(str(part)[:60] for part in first['loc'])!r:.60}"
     if first["type"] == "missing":
         return f"a message without {where}"
     if first["type"] == "extra_forbidden":
         return f"a message with an unknown {where}"
-    return f"a message whose {where} is {first['input']!r:.40}"
+    if first["type"] == "value_error":
+        return f"a message whose {where} is not right: {first['msg'].removeprefix('Value error, ')}"
+    return f"a message whose {where} is {_brief.repr(first['input'])!s:.40}"
+
+
+_brief = reprlib.Repr()  # takes no longer for a long value than for a short one
+_brief.maxstring = _brief.maxother = _brief.maxlong = 40
+_brief.maxlevel = 2
 
 
 class Ask(TypedMessage):
     """Server to sites: run a task of the algorithm."""
 
-    run: str
-    fingerprint: str
-    nonce: str  # identifies this attempt; never used twice
-    round: NonNegativeInt
-    exchange: NonNegativeInt
-    task: str
-    starts: dict[str, str]  # client -> the version of its memory to start from; absent: no memory
-    keep: dict[str, list[str]]  # client -> versions to keep
+    run: Word
+    fingerprint: Word
+    nonce: Nonce  # identifies this attempt; never used twice
+    round: Round
+    exchange: Round
+    task: Word
+    starts: dict[Client, Version] = Field(max_length=MAX_SITES)  # the memory to start from; absent: no memory
+    keep: dict[Client, Annotated[list[Version], Field(max_length=10)]] = Field(max_length=MAX_SITES)  # versions
+
+    @property
+    def version(self) -> str:
+        """The version of the memory that a site writes when it has run the task."""
+        return f"{self.round:08d}-{self.exchange:03d}-{self.nonce}"
 
 
 class Request(TypedMessage):
     """Server to sites: a request other than a task, such as facts about the rows or the evaluation of a model."""
 
-    do: str
-    run: str
-    fingerprint: str
-    nonce: str
+    do: Word
+    run: Word
+    fingerprint: Word
+    nonce: Nonce
 
 
 class Failure(MessagePart):
     """Why a site could not answer, without any data."""
 
     kind: Literal["refused", "failed"]  # a refusal is final; the server does not retry
-    detail: str
+    detail: str = Field(max_length=MAX_TOLD)
 
     @classmethod
     def of(cls, reason: Exception) -> Failure:
         """The report of an error: the text of `Refused` and `BadMessage`, only the type of any other."""
         detail = str(reason) if isinstance(reason, Refused | BadMessage) else type(reason).__name__
-        return cls(kind="refused" if isinstance(reason, Refused) else "failed", detail=detail)
+        told = shortened(visible(detail), MAX_TOLD // 2)
+        return cls(kind="refused" if isinstance(reason, Refused) else "failed", detail=told)
 
     def fault(self, client: int) -> Fault:
         """The fault that the server counts."""
-        return Fault(FaultKind(self.kind), client, f"{self.detail:.{MAX_DETAIL}}")
+        return Fault(FaultKind(self.kind), client, self.detail)
 
 
 class Answer(TypedMessage):
     """Site to server: the answer to an ask or a request."""
 
-    nonce: str
-    version: str | None  # of the memory after the task; None: no memory
-    samples: NonNegativeInt
+    nonce: Nonce
+    version: Version | None  # of the memory after the task; None: no memory
+    samples: Samples
     failure: Failure | None
 
     @classmethod

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.util import find_spec
+from pathlib import Path
 
+from fedsaddle.config.check_keys import check_keys
 from fedsaddle.config.schema import Config, NoiseSection
 from fedsaddle.errors import BadInput, MissingData
 
@@ -19,6 +22,7 @@ def require_deployable(config: Config) -> None:
 
     Noise is drawn over all rows at once. For a named data set that happens before the rows are assigned to sites.
     """
+    check_keys(config)
     if config.run.measures:
         raise BadInput(
             "run.measures",
@@ -33,3 +37,15 @@ def require_deployable(config: Config) -> None:
         raise BadInput(
             "noise", noise, "works in simulations only, because it needs all rows in one place; leave it out"
         )
+
+
+def require_named_columns(config: Config, files: Iterable[Path]) -> None:
+    """Raise `BadInput` if sites with these files would have to read columns that nobody has named."""
+    options = config.data.options()
+    named = any(options.get(key) for key in ("features", "numeric", "categorical", "categories", "optional_columns"))
+    if config.data.name == "file" and not named and any(path.suffix.lower() != ".npz" for path in files):
+        remedy = (
+            'name the columns that sites may read: features = ["age", "sex"] in [data]; '
+            "`fedsaddle deploy init --sample TABLE` writes them from a table"
+        )
+        raise BadInput("data.features", options.get("features"), remedy)

@@ -12,6 +12,7 @@ from fedsaddle.atomic import write_json
 from fedsaddle.config.toml_files import read_toml
 from fedsaddle.config.validate import to_bad_input
 from fedsaddle.deployment.courier import Patience
+from fedsaddle.deployment.site_policy import write_default_policy
 from fedsaddle.errors import BadInput, MissingData
 
 FILE = "deployment.toml"
@@ -80,6 +81,11 @@ class Project(BaseModel):
         return tuple(self.sites)
 
     @property
+    def files(self) -> list[Path]:
+        """The files of all sites; they need not be on this machine."""
+        return [Path(path) for site in self.sites.values() for path in (site.data, site.test_data) if path]
+
+    @property
     def patience(self) -> Patience:
         """How long the server waits."""
         d = self.deployment
@@ -97,6 +103,7 @@ def write_site_kit(project: Project, name: str, folder: Path, kit: Path) -> None
     (kit / KIT_SETTINGS).parent.mkdir(parents=True, exist_ok=True)
     write_json(kit / KIT_SETTINGS, {"data": _path(folder, site.data), "test_data": _path(folder, site.test_data)})
     shutil.copyfile(folder / project.deployment.config, kit / KIT_CONFIG)
+    write_default_policy(kit)
 
 
 def _path(folder: Path, given: str | None) -> str | None:

@@ -7,6 +7,7 @@ checkpoints store which versions are valid.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,11 +19,13 @@ from torch import Tensor
 from fedsaddle.deployment.courier import Attendance, Courier
 from fedsaddle.deployment.expected_replies import ExpectedReplies, reply_fault
 from fedsaddle.deployment.messages import Answer, Ask, Fault
+from fedsaddle.errors import BadMessage, NobodyAnswered
 from fedsaddle.federation.clients import ClientsState, Ints, R, Task, merge_repeats
 from fedsaddle.federation.records import Visibility, tensors, visibility
 from fedsaddle.federation.reduction import Reduction
 from fedsaddle.federation.wire import Message, kinds_of
 
+log = logging.getLogger("fedsaddle.server")
 CHECKPOINTS = 2  # as many as a run keeps, since the newest may be damaged
 
 
@@ -92,6 +95,7 @@ class RemoteClients:
     samples: int = 0
     round: int = 0
     exchange: int = 0
+    minimum_sites: int = 1  # that an average must be of
 
     @property
     def count(self) -> int:
@@ -116,6 +120,11 @@ class RemoteClients:
         """Send the task, check the replies and reduce them in cohort order."""
         clients, total_weights = merge_repeats(cohort, weights, self.count)
         exchange, self.exchange = self.exchange, self.exchange + 1
+        if len(clients) < self.minimum_sites:  # nobody is asked, and the round ends without answers
+            told = f"round {self.round + 1}: a cohort of {len(clients)} sites"
+            text = f"{told}; policies of sites ask for averages of at least {self.minimum_sites}"
+            log.warning("%s", text)
+            raise NobodyAnswered(text)
         good = self._collect(clients.tolist(), task, sent, exchange)
         reduction = Reduction()
         for c, i in enumerate(clients.tolist()):
@@ -132,18 +141,23 @@ class RemoteClients:
         name, kinds = str(getattr(task, "__name__", task)), kinds_of(getattr(task, "__self__", task))
         expected = self.expected.of(task, sent)
 
+        versions: set[str | None] = {None}
+
         def make_message(nonce: str, asked: list[int]) -> Message:
             ask = Ask(
                 run=self.run, fingerprint=self.fingerprint, nonce=nonce, round=self.round, exchange=exchange, task=name,
                 starts=self.versions.starts(asked), keep=self.versions.needed(asked),
             )  # fmt: skip
+            versions.add(ask.version)
             return Message(ask.to_dict(), sent)
 
         def check(client: int, answer: Answer, reply: Any) -> tuple[Answer, Any] | Fault:
+            if answer.version not in versions:
+                raise BadMessage("a version of its memory that the ask does not name")
             return reply_fault(client, reply, reply if expected is None else expected) or (answer, reply)
 
         where = f"round {self.round + 1}, exchange {exchange + 1}"
-        least = self.courier.least(len(clients))
+        least = max(self.courier.least(len(clients)), 0 if self.minimum_sites <= 1 else self.minimum_sites)
         good = self.courier.collect(clients, least, make_message, kinds, check, where, self.round)
         return good if expected is not None else _drop_odd_shapes(good)
 

@@ -10,27 +10,29 @@ from typing import Any
 
 import numpy as np
 
-from fedsaddle.metrics.histograms import ScoreHistogram, merge_histograms
+from fedsaddle.metrics.histograms import ScoreHistogram
+from fedsaddle.metrics.merged_histograms import MergedHistogram, PooledHistogram
 from fedsaddle.metrics.ranking import rank
 
 MOST_ROWS = 5_000_000  # more rows have no intervals
 
 
-def kept_scores(part: str, sites: Mapping[str, ScoreHistogram]) -> dict[str, Any]:
+def kept_scores(part: str, sites: Mapping[str, MergedHistogram]) -> dict[str, Any]:
     """The summary's `scores`: counts in bins over all sites, and rows and AUROC of each site.
 
-    An `interval` is of 95 % and takes rows as drawn independently, with rows of one bin as ties; `error` is the most
-    that the bins can hide.
+    Rows of merged bins stand in the middle one. An `interval` is of 95 % and takes rows as drawn independently, with
+    rows of one bin as ties; `error` is the most that the bins can hide.
     """
-    together = merge_histograms(sites.values())
-    figures = _figures(list(sites), list(sites.values())) if sum(together.sides) <= MOST_ROWS else {}
+    pooled = PooledHistogram(tuple(sites.values()))
+    together, own = pooled.middle, [site.in_the_middle() for site in sites.values()]
+    figures = _figures(list(sites), own) if sum(together.sides) <= MOST_ROWS else {}
     entry = {
         "part": part,
         "edges": "sigmoid",
         "bins": len(together.edges) + 1,
         "positives": together.positives.tolist(),
         "negatives": together.negatives.tolist(),
-        "pooled": {**_errors(together), **figures.get("pooled", {})},
+        "pooled": {**_errors(pooled), **figures.get("pooled", {})},
         "within_site_auroc": figures.get("within_site_auroc"),
         "sites": {name: _site(own, figures.get("sites", {}).get(name, {})) for name, own in sites.items()},
     }
@@ -57,11 +59,11 @@ def _figures(names: Sequence[str], sites: Sequence[ScoreHistogram]) -> dict[str,
     }
 
 
-def _site(own: ScoreHistogram, figures: Mapping[str, Any]) -> dict[str, Any]:
+def _site(own: MergedHistogram, figures: Mapping[str, Any]) -> dict[str, Any]:
     up, down = own.sides
     return {"positives": up, "negatives": down, **_errors(own), **figures}
 
 
-def _errors(counts: ScoreHistogram) -> dict[str, Any]:
+def _errors(counts: MergedHistogram | PooledHistogram) -> dict[str, Any]:
     found = counts.auroc()
     return {} if found is None else {"auroc": {"value": found.value}, "auroc_error": found.error}

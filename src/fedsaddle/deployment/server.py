@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +16,12 @@ from fedsaddle.deployment.courier import Courier, Patience
 from fedsaddle.deployment.evaluation import RemoteEvaluator
 from fedsaddle.deployment.expected_replies import ExpectedReplies, placeholder_rows
 from fedsaddle.deployment.logs import log_to_folder
+from fedsaddle.deployment.messages import Answer
+from fedsaddle.deployment.payloads import AgreeTold, read_payload
 from fedsaddle.deployment.preflight import require_deployable
 from fedsaddle.deployment.remote_clients import RemoteClients
 from fedsaddle.deployment.transport import Transport
-from fedsaddle.errors import FedSaddleError
+from fedsaddle.errors import BadInput, BadMessage, FedSaddleError
 from fedsaddle.metrics.selection import Selection
 from fedsaddle.metrics.target import Target
 from fedsaddle.runs.fingerprint import remote_fingerprint, shared_fingerprint
@@ -82,12 +85,19 @@ class DeployedRun:
         algorithm, data = build_from(self.config, agreement.encoding, self.names)
         common = shared_fingerprint(algorithm, len(self.names), given.seed)
         payload = {"config": digests(self.config), "names": list(self.names), "agreed": agreement.encoding}
-        courier.request("agree", self.name, payload, fingerprint=common, everyone=not folder.holds_run)
         train, validation, test = (
             np.array(agreement.sizes[part], dtype=np.int64) for part in ("rows", "validation_rows", "test_rows")
         )
+
+        def check(client: int, answer: Answer, record: Any) -> None:
+            if (rows := read_payload(AgreeTold, record).rows) != train[client]:
+                raise BadMessage(f"another number of training rows ({rows}) than in its facts ({train[client]})")
+
+        courier.request("agree", self.name, payload, fingerprint=common, everyone=not folder.holds_run, check=check)
         expected = ExpectedReplies(placeholder_rows(data.train.x, data.train.y))
-        clients = RemoteClients(courier, train, self.name, common, expected)
+        clients = RemoteClients(
+            courier, train, self.name, common, expected, minimum_sites=self._least_sites(agreement, algorithm)
+        )
         settings = Settings(
             rounds=given.rounds,
             seed=given.seed,
@@ -111,3 +121,13 @@ class DeployedRun:
             watch,
             extend=lambda result: evaluator.probabilities() | evaluator.scores(),
         )
+
+    def _least_sites(self, agreement: Agreement, algorithm: object) -> int:
+        """How many sites an average must be of; raise `BadInput` if there are never so many."""
+        least, sampled = agreement.minimum_sites, getattr(algorithm, "sampled_clients", None)
+        remedy = f"policies of sites ask for averages of at least {least} (minimum_sites)"
+        if len(self.names) < least:
+            raise BadInput("sites", len(self.names), remedy)
+        if isinstance(sampled, int) and sampled < least:
+            raise BadInput("algorithm.sampled_clients", sampled, remedy)
+        return least

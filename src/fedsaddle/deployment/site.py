@@ -1,49 +1,54 @@
-"""A site's service: it answers messages with its own config, rows and memory, over any transport."""
+"""A site's service: it answers messages with its own config, policy, rows and memory, over any transport."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 
 from fedsaddle.atomic import write_json
 from fedsaddle.config.build import cast_rows
+from fedsaddle.config.check_keys import check_keys
 from fedsaddle.config.schema import Config, read_config
-from fedsaddle.data.files.agreed_encoding import encode
-from fedsaddle.data.files.column_names import MissingColumn
-from fedsaddle.data.files.site_facts import site_counts, site_facts
-from fedsaddle.data.files.site_file import HeldOutShares, SiteFile, SiteRows
+from fedsaddle.data.files.agreed_encoding import UnknownLabel, encode
+from fedsaddle.data.files.site_facts import LONGEST_NAME, site_counts, site_facts
+from fedsaddle.data.files.site_file import SiteRows
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Table
 from fedsaddle.deployment.agreement import build_from, difference, digests
+from fedsaddle.deployment.audit import AuditLog, Occasion
 from fedsaddle.deployment.evaluation import measure_site
 from fedsaddle.deployment.logs import log_to_folder
-from fedsaddle.deployment.messages import Answer, Request
+from fedsaddle.deployment.measured_models import MeasuredModels
+from fedsaddle.deployment.messages import Answer, Request, error_text
+from fedsaddle.deployment.payloads import (
+    AgreeAsked,
+    CountsAsked,
+    FactsAsked,
+    MeasureAsked,
+    read_payload,
+    require_shape,
+    tell_counts,
+)
 from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS, RUNS
 from fedsaddle.deployment.site_memory import OnDisk, safe_name
-from fedsaddle.deployment.site_worker import OwnRows, SiteWorker, failure_answer
-from fedsaddle.errors import BadMessage, Refused
+from fedsaddle.deployment.site_policy import SitePolicy, read_policy
+from fedsaddle.deployment.site_rows import SiteSettings, read_rows, telling
+from fedsaddle.deployment.site_worker import OwnRows, SiteWorker, failed
+from fedsaddle.errors import BadInput, BadMessage, Refused
 from fedsaddle.federation.wire import Message, about, pack, unpack
 from fedsaddle.runs.fingerprint import shared_fingerprint
 from fedsaddle.runs.folder import RunFolder
 
+__all__ = ["AgreedRun", "SiteService", "SiteSettings"]
 log = logging.getLogger("fedsaddle.site")
-
-
-@dataclass(frozen=True)
-class SiteSettings:
-    """A site's name, the paths of its rows, and the folder of its client's memory."""
-
-    name: str
-    data: Path
-    folder: Path
-    test_data: Path | None = None
 
 
 @dataclass
@@ -52,24 +57,36 @@ class AgreedRun:
 
     worker: SiteWorker
     rows: dict[str, Stacked]
+    models: MeasuredModels
 
 
 @dataclass
 class SiteService:
-    """Answers the requests that the site's own config allows."""
+    """Answers the requests that the site's own config and policy allow; notes all that leaves."""
 
     config: Config
     settings: SiteSettings
+    policy: SitePolicy = field(default_factory=SitePolicy)
+    unusable: str = ""  # why the site answers nothing: its config or its policy cannot be used
     _read: SiteRows | None = None
     _runs: dict[str, AgreedRun] = field(default_factory=dict)
 
     @classmethod
     def from_kit(cls, kit: Path, name: str) -> SiteService:
-        """The service of the site with that kit, from the two files that `provision` wrote."""
+        """The service of the site with that kit: from the two files that `provision` wrote, and its own policy."""
         stored = json.loads((kit / KIT_SETTINGS).read_text(encoding="utf-8"))
         test = stored.get("test_data")
         settings = SiteSettings(name, Path(stored["data"]), kit / RUNS, None if test is None else Path(test))
-        return cls(read_config(kit / KIT_CONFIG), settings)
+        try:
+            policy, unusable = read_policy(kit), ""
+        except BadInput as reason:
+            policy, unusable = SitePolicy(), str(reason)
+        return cls(read_config(kit / KIT_CONFIG), settings, policy, unusable)
+
+    @property
+    def audit(self) -> AuditLog:
+        """The log of all that left."""
+        return AuditLog(self.settings.folder)
 
     def answer(self, content: bytes) -> bytes:
         """Answer one message; a failure is reported by its kind only, because its text may contain data."""
@@ -77,64 +94,94 @@ class SiteService:
             return self._answer(content)
 
     def _answer(self, content: bytes) -> bytes:
-        nonce = ""
+        nonce, occasion = "", Occasion("", "")
         try:
+            if self.unusable:
+                log.error("%s", self.unusable)
+                raise Refused("this site's site-policy.toml cannot be used; see the site's log")
             if "do" not in about(content):  # a task; only its algorithm can decode the record
                 return self._task(content)
             message = unpack(content, {})
             request = Request.read(message.about)
-            nonce = request.nonce
+            nonce, occasion = request.nonce, Occasion(request.run, request.do)
             record = self._do(request, message.record)
+            self.audit.add(occasion, record)
             return pack(Message(Answer(nonce=nonce, version=None, samples=0, failure=None).to_dict(), record))
         except Exception as reason:
-            return failure_answer(nonce, reason)
+            return pack(failed(nonce, reason, self.audit, occasion))
 
-    def _do(self, request: Request, payload: dict[str, Any]) -> Any:
+    def _do(self, request: Request, payload: Any) -> Any:
         if request.do == "facts":
-            self._same_config(payload["config"])
-            return site_facts(self._rows()).model_dump(mode="json")
+            asked = read_payload(FactsAsked, payload)
+            self._allow(asked.config, len(asked.names), request.run)
+            return self._facts()
         if request.do == "counts":
-            self._same_config(payload["config"])
-            return site_counts(self._rows(), payload["drafts"]).model_dump(mode="json")
+            counts = read_payload(CountsAsked, payload)
+            self._same_config(counts.config)
+            self._known(request.run)
+            least = self.policy.cell(self.config)
+            return tell_counts(site_counts(self._rows(), [draft.encoded().to_dict() for draft in counts.drafts], least))
         if request.do == "agree":
             return self._agree(request, payload)
         if request.do == "measure":
-            run = self._agreed_run(request.run)
-            if request.fingerprint != run.worker.fingerprint:
-                raise Refused(
-                    f"agreed on fingerprint {run.worker.fingerprint}, but the request has {request.fingerprint}"
-                )
-            own = run.rows.get(payload["part"])
-            return measure_site(run.worker.algorithm.problem, payload["w"], payload["dual"], own)
+            return self._measure(request, read_payload(MeasureAsked, payload))
         raise BadMessage(f"unknown request {request.do!r:.40}")
 
-    def _same_config(self, theirs: dict[str, str]) -> None:
+    def _allow(self, theirs: Mapping[str, str], sites: int, run: str) -> None:
+        """Refuse a run that the config or the policy do not allow, before a row is read."""
+        self._same_config(theirs)
+        try:
+            check_keys(self.config)
+        except BadInput as reason:  # of the config, which all sites share
+            raise Refused(f"this site's config has {reason}"[:400]) from None
+        self.policy.check(self.config, sites)
+        self._known(run)
+
+    def _known(self, run: str) -> None:
+        """Refuse one run too many."""
+        if self.policy.most_runs is not None and not RunFolder(self._folder(run)).agreed.exists():
+            agreed = len(list(self.settings.folder.glob("*/agreed.json")))
+            if agreed >= self.policy.most_runs:
+                raise self.policy.broken("most_runs", self.policy.most_runs, f"it has agreed to {agreed} runs")
+
+    def _facts(self) -> dict[str, Any]:
+        rows = self._rows()
+        try:
+            told = site_facts(rows, telling(self.config, self.policy), self.policy.minimum_sites)
+            return told.model_dump(mode="json")
+        except ValidationError as reason:  # what the server would refuse: say so here, without the value
+            log.error("the facts of this site cannot be told: %s", error_text(reason))
+            remedy = f"a name or category of more than {LONGEST_NAME} characters, or a number beyond all measure"
+            raise Refused(f"the facts of the file here cannot be told ({remedy}); see the site's log") from None
+
+    def _measure(self, request: Request, asked: MeasureAsked) -> dict[str, Any]:
+        run = self._agreed_run(request.run)
+        if request.fingerprint != run.worker.fingerprint:
+            raise Refused(f"agreed on fingerprint {run.worker.fingerprint}, but the request has {request.fingerprint}")
+        problem = run.worker.algorithm.problem
+        start = problem.initial()
+        x, y = start if isinstance(start, tuple) else (start, None)
+        require_shape(asked.w, x, "w")
+        if asked.dual is not None:
+            require_shape(asked.dual, y, "dual")
+        own = run.rows.get(asked.part)
+        if own is not None:
+            run.models.measure(asked.w, asked.dual, asked.part, asked.rounds)
+        return measure_site(problem, asked.w, asked.dual, own, self.policy.cell(self.config))
+
+    def _same_config(self, theirs: Mapping[str, str]) -> None:
         section = difference(digests(self.config), theirs)
         if section:
             raise Refused(f"this site's [{section}] differs from the run's; use the same config at both")
 
     def _rows(self) -> SiteRows:
         if self._read is None:
-            given = self.config.data
-            file = SiteFile.of_options(given.options()) if given.name == "file" else SiteFile.encoded_already()
-            shares = HeldOutShares(given.test_share, given.validation_share, self._seed, given.stratify)
-            try:
-                self._read = file.read(self.settings.data, shares, self.settings.test_data)
-            except MissingColumn as reason:  # a name of the config, so that it may be told
-                remedy = "add it, or list it in optional_columns"
-                raise Refused(f"the file here has no column {reason.value!r} ({reason.key}); {remedy}") from reason
-            for note in self._read.notes:
-                log.info("%s", note)
+            self._read = read_rows(self.config, self.settings, self.policy)
         return self._read
 
-    @property
-    def _seed(self) -> int:
-        """Of the rows that are held out: another one at each site, so that they do not all round their shares alike."""
-        named = f"{self.config.run.seed} {self.settings.name}".encode()
-        return int.from_bytes(hashlib.sha256(named).digest()[:4])
-
-    def _agree(self, request: Request, payload: dict[str, Any]) -> dict[str, Any]:
-        self._same_config(payload["config"])
+    def _agree(self, request: Request, payload: Any) -> dict[str, Any]:
+        asked = read_payload(AgreeAsked, payload)
+        self._allow(asked.config, len(asked.names), request.run)
         prepared = self._prepare(request.run, payload)
         if prepared.worker.fingerprint != request.fingerprint:
             raise Refused(
@@ -147,24 +194,30 @@ class SiteService:
         write_json(path, payload)
         return {"rows": len(prepared.rows["train"].x)}
 
-    def _prepare(self, run: str, payload: dict[str, Any]) -> AgreedRun:
-        names = tuple(payload["names"])
+    def _prepare(self, run: str, payload: Any) -> AgreedRun:
+        names = tuple(read_payload(AgreeAsked, payload).names)
+        if self.settings.name not in names:
+            raise Refused(f"this site, {self.settings.name}, is not among the sites of the run")
         client = names.index(self.settings.name)
         algorithm, data = build_from(self.config, payload["agreed"], names)
-        tables = dict(
-            zip(
-                ("train", "validation", "test"),
-                encode(self._rows(), payload["agreed"], self.settings.name),
-                strict=True,
-            )
-        )
+        try:
+            made = encode(self._rows(), payload["agreed"], self.settings.name)
+        except UnknownLabel as reason:
+            log.error("%s", reason)
+            remedy = "list all labels in `classes` of [data]"
+            raise Refused(f"the file here has a label that is too rare everywhere to be told; {remedy}") from None
+        tables = dict(zip(("train", "validation", "test"), made, strict=True))
         parts = {part: self._stacked(table, data.train.positives) for part, table in tables.items()}
         seed = self.config.run.seed
         fingerprint = shared_fingerprint(algorithm, len(names), seed)
         memory = OnDisk(self._folder(run) / "memory")
         rows = OwnRows(parts["train"], client, len(names))
-        worker = SiteWorker(algorithm, rows, client, seed, run, fingerprint, memory)
-        return AgreedRun(worker, {part: own for part, own in parts.items() if len(own.x)})
+        last = getattr(algorithm, "output", "last") == "last"
+        models = MeasuredModels.read(self._folder(run), self.policy.evaluations(self.config), last)
+        worker = SiteWorker(
+            algorithm, rows, client, seed, run, fingerprint, memory, self.audit, models, self.policy.rounds(self.config)
+        )
+        return AgreedRun(worker, {part: own for part, own in parts.items() if len(own.x)}, models)
 
     def _stacked(self, table: Table, positives: float | None) -> Stacked:
         x, y = torch.from_numpy(np.ascontiguousarray(table.x)), torch.from_numpy(np.ascontiguousarray(table.y))
@@ -183,8 +236,8 @@ class SiteService:
     def _task(self, content: bytes) -> bytes:
         run = about(content).get("run")
         if not isinstance(run, str):
-            raise BadMessage("a message without a run")
-        return self._agreed_run(run).worker.answer(content)
+            raise BadMessage("a message without 'run'")
+        return self._agreed_run(safe_name(run)).worker.answer(content)
 
     def _folder(self, run: str) -> Path:
         return self.settings.folder / safe_name(run)

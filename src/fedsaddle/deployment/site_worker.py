@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,13 +13,17 @@ import numpy as np
 from torch import Tensor
 
 from fedsaddle.data.store import ClientRows, Ints, Labelled, Stacked
+from fedsaddle.deployment.audit import AuditLog, Occasion
+from fedsaddle.deployment.logs import traceback_lines
+from fedsaddle.deployment.measured_models import MeasuredModels
 from fedsaddle.deployment.messages import Answer, Ask
 from fedsaddle.deployment.site_memory import InMemory, Versions
 from fedsaddle.engines.memory import Memory
 from fedsaddle.engines.site import LocalSite
-from fedsaddle.errors import BadMessage, FedSaddleError, Refused
+from fedsaddle.errors import BadMessage, CannotWrite, FedSaddleError, Refused
 from fedsaddle.federation.clients import Task
 from fedsaddle.federation.randomness import ClientKeys
+from fedsaddle.federation.records import tensors
 from fedsaddle.federation.wire import Kinds, Message, kinds_of, pack, unpack
 
 _FIRST = np.zeros(1, dtype=np.int64)
@@ -70,20 +74,26 @@ class SiteWorker:
     run: str
     fingerprint: str
     versions: Versions = field(default_factory=InMemory)
+    audit: AuditLog | None = None  # where to note what leaves
+    models: MeasuredModels | None = None  # what to compare the models of tasks with
+    most_rounds: int | None = None
 
     def __post_init__(self) -> None:
         self.kinds: Kinds = kinds_of(self.algorithm)
 
     def answer(self, content: bytes) -> bytes:
         """Run the requested task; a failure is reported by its kind only, because its text may contain data."""
-        nonce = ""
+        nonce, occasion = "", Occasion(self.run, "task")
         try:
             message = unpack(content, self.kinds)
             ask = Ask.read(message.about)
-            nonce = ask.nonce
-            return pack(self._run(ask, message.record))
+            nonce, occasion = ask.nonce, Occasion(self.run, ask.task, ask.round, ask.exchange)
+            reply = self._run(ask, message.record)
+            if self.audit is not None:
+                self.audit.add(occasion, reply.record)
+            return pack(reply)
         except Exception as reason:
-            return failure_answer(nonce, reason)
+            return pack(failed(nonce, reason, self.audit, occasion))
 
     def _run(self, ask: Ask, sent: Any) -> Message:
         if (ask.run, ask.fingerprint) != (self.run, self.fingerprint):
@@ -91,6 +101,7 @@ class SiteWorker:
                 f"this site is configured for run {self.run!r} with fingerprint {self.fingerprint}, "
                 f"not for {ask.run!r} with {ask.fingerprint}"
             )
+        self._allow(ask, sent)
         task, me = task_of(self.algorithm, ask.task), str(self.client)
         number = np.array([self.client], dtype=np.int64)
         site = LocalSite(self.rows, number, ClientKeys.of(self.seed, ask.round, ask.exchange, number))
@@ -101,19 +112,35 @@ class SiteWorker:
         memory.commit()
         version = None
         if self.client in memory.kept:
-            version = f"{ask.round:08d}-{ask.exchange:03d}-{ask.nonce}"
+            version = ask.version
             self.versions.write(version, memory.kept[self.client])
         self.versions.keep_only({*ask.keep.get(me, ()), *(v for v in (start, version) if v is not None)})
         return Message(Answer(nonce=ask.nonce, version=version, samples=site.samples, failure=None).to_dict(), reply)
 
+    def _allow(self, ask: Ask, sent: Any) -> None:
+        """Refuse a round too many, and all of a run in which a model was measured that is not the run's."""
+        if self.most_rounds is not None and ask.round >= self.most_rounds:
+            raise Refused(f"this site's policy says most_rounds = {self.most_rounds}; the run is at {ask.round + 1}")
+        if self.models is None:
+            return
+        if ask.exchange == 0 and is_dataclass(sent):
+            self.models.task(ask.round, [value for _, value in tensors(sent)])
+        self.models.check()
 
-def failure_answer(nonce: str, reason: Exception) -> bytes:
-    """Encode the answer to a failed request; the full text goes only to the site's own log."""
+
+def failed(nonce: str, reason: Exception, audit: AuditLog | None, occasion: Occasion) -> Message:
+    """The answer to a failed request; the full text goes only to the site's own log."""
     if isinstance(reason, FedSaddleError):
         log.error("could not answer: %s", reason)
     else:
-        log.error("could not answer", exc_info=reason)
-    return pack(Message(Answer.failed(nonce, reason).to_dict()))
+        log.error("could not answer: %s", traceback_lines(reason))
+    answer = Answer.failed(nonce, reason)
+    if audit is not None and answer.failure is not None and not isinstance(reason, CannotWrite):
+        try:
+            audit.add(occasion, None, answer.failure.detail)
+        except FedSaddleError as again:  # the answer has no data of the site
+            log.error("%s", again)
+    return Message(answer.to_dict())
 
 
 def task_of(algorithm: Any, name: str) -> Task[Any]:

@@ -6,9 +6,10 @@ simulated federation are merged with the same arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from fedsaddle.data.files.encode import Scale, ordinal
 from fedsaddle.data.files.judge_column import no_categories
 from fedsaddle.data.files.site_facts import AnyColumn, EmptyColumn, NumberColumn, SiteCounts, SiteFacts
 from fedsaddle.data.files.site_file import SiteRows, Source
+from fedsaddle.data.files.small_cells import Telling
 from fedsaddle.data.files.table_features import TableFeatures, in_order
 from fedsaddle.data.files.treatment import (
     Treatment,
@@ -34,16 +36,19 @@ from fedsaddle.data.table import Array, Table
 from fedsaddle.errors import BadInput
 
 Agreed = dict[str, Any]  # plain JSON
+H = TypeVar("H", bound=Hashable)
 
 
-def merge_labels(
-    facts: Sequence[SiteFacts], names: Sequence[str], task: str, positive: str | int | bool | None, target: str
-) -> Agreed:
-    """The classes, None for a regression target, and how many training rows have each.
+class UnknownLabel(BadInput):
+    """A label that is not among the classes of the run."""
 
-    With `positive`, that value of the column `target` is class 1 and all others are class 0.
+
+def merge_labels(facts: Sequence[SiteFacts], names: Sequence[str], telling: Telling, target: str) -> Agreed:
+    """The classes, None for a regression target, and how many training rows have each, as far as sites tell.
+
+    With a positive label, that value of the column `target` is class 1 and all others are class 0.
     """
-    values = _classes(facts, names, task)
+    values, positive = _classes(facts, names, telling), telling.positive
     if values is None:
         if positive is not None:
             two_classes((), positive, target)
@@ -52,8 +57,18 @@ def merge_labels(
     agreed: Agreed = {"values": values, "classes": [str(value) for value in values], "counts": counts}
     if positive is not None:
         index, both = two_classes(agreed["classes"], positive, target)
-        agreed |= {"classes": list(both), "counts": [sum(counts) - counts[index], counts[index]], "positive": index}
+        told = [one.target.positive for one in facts if one.target.positive is not None]
+        agreed |= {"classes": list(both), "counts": [sum(own[k] for own in told) for k in (0, 1)], "positive": index}
+    if not any(agreed["counts"]):
+        remedy = "every site has too few rows of a class to tell (minimum_cell); bring more rows, or agree on fewer"
+        raise BadInput("label counts", 0, remedy)
     return agreed
+
+
+def odd_one_out(values: Sequence[H]) -> tuple[int | None, H]:
+    """The place of the first value that is not the most common one, None if all are alike, and the most common one."""
+    usual = Counter(values).most_common(1)[0][0]
+    return next((place for place, value in enumerate(values) if value != usual), None), usual
 
 
 def label_counts(facts: Sequence[SiteFacts], values: Sequence[Any]) -> Ints:
@@ -62,14 +77,17 @@ def label_counts(facts: Sequence[SiteFacts], values: Sequence[Any]) -> Ints:
     return np.array([[one.get(value, 0) for value in values] for one in own], dtype=np.int64)
 
 
-def _classes(facts: Sequence[SiteFacts], names: Sequence[str], task: str) -> list[Any] | None:
+def _classes(facts: Sequence[SiteFacts], names: Sequence[str], telling: Telling) -> list[Any] | None:
     """The sorted labels; None for a regression target."""
-    kinds = {one.target.kind for one in facts}
+    kinds, task = {one.target.kind for one in facts}, telling.task
     if "text" in kinds and len(kinds) > 1:
-        odd = next(name for name, one in zip(names, facts, strict=True) if one.target.kind != "text")
-        remedy = "other sites have texts; write the labels in the same way at all sites"
-        raise BadInput(f"target of {odd}", "numbers", remedy)
-    values = sorted({value for one in facts for value in one.target.values})
+        said = ["texts" if one.target.kind == "text" else "numbers" for one in facts]
+        odd, usual = odd_one_out(said)
+        assert odd is not None
+        remedy = f"other sites have {usual}; write the labels in the same way at all sites"
+        raise BadInput(f"target of {names[odd]}", said[odd], remedy)
+    told = {value for one in facts for value in one.target.values}
+    values = sorted(told | set(listed_labels(telling.classes, "text" in kinds)))
     many = "whole" in kinds and len(values) > MAX_AUTO_CLASSES
     if task == "regression" or (task == "auto" and ("real" in kinds or many)):
         return None
@@ -78,6 +96,16 @@ def _classes(facts: Sequence[SiteFacts], names: Sequence[str], task: str) -> lis
     if len(values) < 2:
         raise BadInput("classes of all sites", values, "training needs two classes or more; choose another target")
     return values
+
+
+def listed_labels(classes: Sequence[str], texts: bool) -> list[Any]:
+    """The labels that the config lists, as texts or as whole numbers."""
+    if texts:
+        return list(classes)
+    try:
+        return [int(label) for label in classes]
+    except ValueError:
+        raise BadInput("classes", list(classes), "the labels at the sites are whole numbers; list them so") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +148,7 @@ class AgreedColumns:
         number = 0
         for merged in self.columns:
             if isinstance(merged, CategoryFacts):
-                found += category_features(merged)
+                found += category_features(merged, self.how.categories.get(merged.name, ()))
                 continue
             counts = np.array([one.counts[number] for one in told], dtype=np.int64).sum(axis=0)
             found += number_features(self.drafts[number], counts, int(merged.missing.sum()), self.how)
@@ -143,6 +171,10 @@ def _shared_names(facts: Sequence[SiteFacts], names: Sequence[str], notes: list[
         own = {column.name for column in one.columns}
         lacking = next((name for name in order if name not in own and name not in out), None)
         if lacking is not None:
+            having = [at for at, other in zip(names, facts, strict=True) if lacking in {c.name for c in other.columns}]
+            if 2 * len(having) < len(names):
+                remedy = "most sites have no such column; remove it there, or list it in optional_columns or drop"
+                raise BadInput(f"columns of {having[0]}", lacking, remedy)
             remedy = "the file there lacks a column that others have; add it, or list it in optional_columns or drop"
             raise BadInput(f"columns of {site}", f"no {lacking!r}", remedy)
     for name in order:
@@ -171,7 +203,7 @@ def _merge(name: str, own: Sequence[AnyColumn], names: Sequence[str]) -> tuple[N
 def _nothing_in(merged: NumberFacts | CategoryFacts) -> str | None:
     """Why there is nothing to learn from a column that was not asked for, as for one pooled file."""
     if isinstance(merged, CategoryFacts):
-        one = len(merged.counts) == 1 and not merged.missing
+        one = len(merged.counts) == 1 and not merged.missing and not merged.other
         return "it has one value at all sites" if one else no_categories(merged.name, merged.counts)
     if not merged.count.sum():
         return "all cells are missing at all sites"
@@ -184,10 +216,10 @@ def merge_arrays(facts: Sequence[SiteFacts], names: Sequence[str]) -> Agreed:
     """The shape of a row, and mean and deviation of each feature, or of all pixels."""
     arrays = [one.array for one in facts if one.array is not None]
     first = arrays[0]
-    for name, own in zip(names, arrays, strict=True):
-        if own.shape != first.shape:
-            remedy = f"{names[0]} has {first.shape}; all sites need the same"
-            raise BadInput(f"shape of rows of {name}", own.shape, remedy)
+    odd, usual = odd_one_out([tuple(own.shape) for own in arrays])
+    if odd is not None:
+        remedy = f"other sites have {list(usual)}; all sites need the same"
+        raise BadInput(f"shape of rows of {names[odd]}", arrays[odd].shape, remedy)
     if any(len(own.mean) != len(first.mean) for own in arrays):
         raise BadInput("standardise", "different", "all sites need the same config")
     if not first.mean:
@@ -264,7 +296,8 @@ def _codes(cells: Array, target: str, agreed: Mapping[str, Any]) -> Array:
     known = np.array(agreed["values"])
     own = cells.astype(str) if known.dtype.kind == "U" else need_numbers(cells, target)
     codes = ordinal(own, known)
-    if (codes < 0).any():
+    if (codes < 0).any() and "positive" not in agreed:
         odd = str(cells[int(np.argmin(codes))])
-        raise BadInput(f"column '{target}'", odd, "is not among the classes of the run; correct the label")
+        remedy = "is not among the classes of the run: too rare everywhere to be told; list all labels in `classes`"
+        raise UnknownLabel(f"column '{target}'", odd, remedy)
     return (codes == agreed["positive"]).astype(np.int64) if "positive" in agreed else codes

@@ -116,6 +116,7 @@ class CategoryFacts:
     name: str
     counts: Mapping[str, int]
     missing: int
+    other: int = 0  # cells of values that are not named: they are too rare at their sites
 
     @classmethod
     def of(cls, column: RawColumn, rows: Ints) -> CategoryFacts:
@@ -126,7 +127,7 @@ class CategoryFacts:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""
-        return {"name": self.name, "counts": dict(self.counts), "missing": self.missing}
+        return {"name": self.name, "counts": dict(self.counts), "missing": self.missing, "other": self.other}
 
     @classmethod
     def from_dicts(cls, facts: Sequence[Mapping[str, Any]]) -> CategoryFacts:
@@ -135,14 +136,18 @@ class CategoryFacts:
         for one in facts:
             for value, n in one.get("counts", {}).items():
                 total[value] = total.get(value, 0) + n
-        return cls(facts[0]["name"], dict(sorted(total.items())), sum(one["missing"] for one in facts))
+        missing, other = (sum(one.get(key, 0) for one in facts) for key in ("missing", "other"))
+        return cls(facts[0]["name"], dict(sorted(total.items())), missing, other)
 
 
 def count_between(z: Floats) -> Ints:
     """How many standardised numbers lie in each of `BINS` bins; what is further out counts in the outermost ones."""
-    width = 2 * REACH / BINS
-    at = np.clip((z[~np.isnan(z)] + REACH) / width, 0, BINS - 1).astype(np.int64)
-    return np.bincount(at, minlength=BINS)
+    return np.bincount(bin_of(z[~np.isnan(z)]), minlength=BINS)
+
+
+def bin_of(z: Floats) -> Ints:
+    """The bin of each standardised number."""
+    return np.clip((z + REACH) / (2 * REACH / BINS), 0, BINS - 1).astype(np.int64)
 
 
 def quantile(counts: Ints, share: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
@@ -76,6 +76,16 @@ class ColumnChoice:
         names = [column.name for column in first.features]
         return ColumnChoice(names, kinds[True], kinds[False], (), self.optional_columns, self.groups)
 
+    def with_kinds(self, categories: Mapping[str, Sequence[str]]) -> ColumnChoice:
+        """The choice with columns whose categories are listed as categorical ones."""
+        more = [name for name in categories if name not in self.categorical]
+        return replace(self, categorical=(*self.categorical, *more)) if more else self
+
+    def only_named(self) -> ColumnChoice:
+        """The choice that reads no feature but those that are named."""
+        named = (*self.numeric, *self.categorical, *self.optional_columns)
+        return self if self.features is not None or not named else replace(self, features=named)
+
     def refuse_for_arrays(self, test_path: object, together: object) -> None:
         """Refuse what a .npz file cannot have."""
         given = {"features": self.features, "test_path": test_path, "together": together}
@@ -143,6 +153,17 @@ def optional_text(key: str, value: object) -> str | None:
     return None if value is None else text(key, value, empty=True)
 
 
+def checked_categories(given: object) -> dict[str, tuple[str, ...]]:
+    """Column -> its values, as the user lists them."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise BadInput("categories", given, "must be a table of lists, such as { sex = ['f', 'm'] }")
+    for name, values in given.items():
+        check_names(f"categories.{name}", values)
+    return {str(name): tuple(values) for name, values in given.items()}
+
+
 def check_positive_value(positive: object) -> None:
     """Refuse what can be no value of a target column."""
     if positive is not None and not isinstance(positive, str | Integral):
@@ -153,6 +174,24 @@ def with_positive(table: Table, positive: str | int | bool, target: str) -> Tabl
     """Class 1 is the value `positive` of the target, class 0 all others."""
     index, classes = two_classes(table.classes, positive, target)
     return replace(table, y=(table.y == index).astype(np.int64), classes=classes)
+
+
+def with_listed_classes(table: Table, classes: Sequence[str], target: str) -> Table:
+    """The table with the listed classes, also where no row has one of them."""
+    if not table.classes:
+        raise BadInput("classes", list(classes), f"column '{target}' holds numbers; say task = 'classes'")
+    unknown = next((label for label in table.classes if label not in classes), None)
+    if unknown is not None:
+        raise BadInput("classes", list(classes), f"column '{target}' holds {visible(unknown)!r} as well; list it too")
+    names = sorted(set(classes), key=_as_sorted)
+    codes = np.array([names.index(label) for label in table.classes], dtype=np.int64)
+    return replace(table, y=codes[table.y], classes=tuple(names))
+
+
+def _as_sorted(label: str) -> tuple[int, int, str]:
+    """Whole numbers in their order, then texts."""
+    whole = label.removeprefix("-").isdecimal()
+    return (0, int(label), "") if whole else (1, 0, label)
 
 
 def two_classes(classes: Sequence[str], positive: str | int | bool, target: str) -> tuple[int, tuple[str, str]]:

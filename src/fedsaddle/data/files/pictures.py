@@ -14,7 +14,14 @@ from fedsaddle.arguments import flag, optional, text, whole
 from fedsaddle.arguments import path as file_path
 from fedsaddle.data.files.array_features import ArrayFeatures
 from fedsaddle.data.files.cells import targets
-from fedsaddle.data.files.column_roles import check_names, check_positive_value, filled, units, with_positive
+from fedsaddle.data.files.column_roles import (
+    check_names,
+    check_positive_value,
+    filled,
+    units,
+    with_listed_classes,
+    with_positive,
+)
 from fedsaddle.data.files.group_names import group_names
 from fedsaddle.data.files.read_table import read_groups, read_roles
 from fedsaddle.data.files.tables import check_clients
@@ -39,6 +46,7 @@ def pictures(
     delimiter: str | None = None,
     together: str | None = None,
     groups: Sequence[str] = (),
+    classes: Sequence[str] = (),
 ) -> Dataset:
     """PNG, JPEG and whatever else Pillow reads, resized to `size` (a side, or [height, width]).
 
@@ -57,6 +65,7 @@ def pictures(
         delimiter: Of a CSV file, one character; None: found from the first lines.
         together: A column (e.g. patient ID) whose pictures stay on the same side of the train/test split.
         groups: Columns for whose values figures are reported apart, such as the scanner.
+        classes: All labels there are; needed where a real site has too few pictures of one to tell of it.
     """
     path = file_path("path", path)
     folder = path.parent if folder is None else file_path("folder", folder)
@@ -67,21 +76,21 @@ def pictures(
     flag("standardise", standardise)
     check_positive_value(positive)
     check_names("groups", groups)
-    shape = _shape(size)
+    check_names("classes", classes)
+    shape = picture_shape(size)
 
     roles = {"file": file, "target": target, "client": client} | ({} if together is None else {"together": together})
     columns = read_roles(path, roles, delimiter)
     names = filled(columns["file"], file)
     (labels,), classes = targets([filled(columns["target"], target)], target, "classes")
-    values = len(names) * shape[0] * shape[1] * (3 if colour else 1)
-    if values > MOST_VALUES:
-        raise BadInput("size", size, f"{len(names):,} pictures of this size do not fit into memory; use a smaller one")
-    x = np.stack([_read(folder, name, i, file, shape, colour) for i, name in enumerate(names)])
+    x = read_pictures(folder, names, file, shape, colour)
     (split_by,) = group_names([read_groups(path, groups, delimiter)])
     split_by[client] = filled(columns["client"], client)
     if together is not None:
         split_by[together] = units(columns["together"].astype(str))
     table = Table.of(np.empty((len(x), 0), dtype=np.float32), labels, split_by, classes)
+    if classes:
+        table = with_listed_classes(table, classes, target)
     if positive is not None:
         table = with_positive(table, positive, target)
     pending = ArrayFeatures(x, standardise, file)
@@ -91,7 +100,16 @@ def pictures(
     return data
 
 
-def _shape(size: int | list[int]) -> tuple[int, int]:
+def read_pictures(folder: Path, names: Array, column: str, shape: tuple[int, int], colour: bool) -> Array:
+    """The pictures of that folder, `(n, channels, height, width)`, from 0 to 1."""
+    if len(names) * shape[0] * shape[1] * (3 if colour else 1) > MOST_VALUES:
+        remedy = f"{len(names):,} pictures of this size do not fit into memory; use a smaller one"
+        raise BadInput("size", list(shape), remedy)
+    return np.stack([_read(folder, name, i, column, shape, colour) for i, name in enumerate(names)])
+
+
+def picture_shape(size: int | list[int]) -> tuple[int, int]:
+    """Height and width."""
     sides = list(size) if isinstance(size, list | tuple) else [size, size]
     try:
         height, width = (whole("size", side, most=MOST_PIXELS) for side in sides)

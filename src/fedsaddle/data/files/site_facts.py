@@ -14,18 +14,21 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedsaddle.data.encoded import Encoded
 from fedsaddle.data.files.array_features import ArrayFeatures
-from fedsaddle.data.files.cells import whole
-from fedsaddle.data.files.column_facts import BINS, CategoryFacts, NumberFacts, count_between
+from fedsaddle.data.files.cells import MAX_AUTO_CLASSES, whole
+from fedsaddle.data.files.column_facts import BINS, CategoryFacts, NumberFacts
 from fedsaddle.data.files.raw_table import RawColumn
 from fedsaddle.data.files.site_file import SiteRows
+from fedsaddle.data.files.small_cells import Telling, tell_bins, tell_categories, tell_labels, tell_numbers
 from fedsaddle.data.files.table_features import TableFeatures
-from fedsaddle.data.files.treatment import standardised
 from fedsaddle.data.table import Array
 from fedsaddle.errors import BadInput
 
 MAX_VALUES = 1000  # distinct labels that a site may report
-Count = Annotated[int, Field(ge=0, le=2**53)]
-Name = Annotated[str, Field(max_length=10_000)]
+MAX_COLUMNS = 20_000
+MAX_ROWS = 10**12
+LONGEST_NAME = 1000  # characters of a column, a category or a label
+Count = Annotated[int, Field(ge=0, le=MAX_ROWS)]
+Name = Annotated[str, Field(max_length=LONGEST_NAME)]
 Mean = Annotated[float, Field(ge=-1e39, le=1e39)]
 Squares = Annotated[float, Field(ge=0, le=1e100)]
 Cubes = Annotated[float, Field(ge=-1e140, le=1e140)]
@@ -37,11 +40,17 @@ class _Strict(BaseModel):
 
 
 class LabelFacts(_Strict):
-    """The values of the label and how often training rows have them; nothing of a regression target."""
+    """The values of the label and how often training rows have them; nothing of a regression target.
+
+    Rows of values that are too rare to be told are `withheld`. With a `positive` label only two counts are told, of
+    all other rows and of positive ones, or none.
+    """
 
     kind: Literal["real", "whole", "text"]
     values: list[Annotated[int, Field(ge=-(2**53), le=2**53)]] | list[Name] = Field([], max_length=MAX_VALUES)
-    counts: list[Count] = []
+    counts: list[Count] = Field([], max_length=MAX_VALUES)
+    withheld: Count = 0
+    positive: Annotated[tuple[Count, Count], Field(strict=False)] | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -49,6 +58,8 @@ class LabelFacts(_Strict):
             raise ValueError("a count for each value is needed")
         if any(isinstance(value, int) != (self.kind == "whole") for value in self.values):
             raise ValueError("the values are not of the kind")
+        if self.positive is not None and sum(self.positive) != sum(self.counts) + self.withheld:
+            raise ValueError("the positive and other rows are not all rows")
         return self
 
 
@@ -74,13 +85,14 @@ class CategoryColumn(_Strict):
 
     kind: Literal["category"]
     name: Name
-    counts: dict[Name, Annotated[int, Field(ge=1, le=2**53)]]
+    counts: dict[Name, Annotated[int, Field(ge=1, le=MAX_ROWS)]]
     missing: Count
+    other: Count = 0  # cells of values that are too rare to be named
 
     @property
     def rows(self) -> int:
         """Cells and missing cells."""
-        return sum(self.counts.values()) + self.missing
+        return sum(self.counts.values()) + self.other + self.missing
 
 
 class EmptyColumn(_Strict):
@@ -118,13 +130,14 @@ class ArrayFacts(_Strict):
 class SiteFacts(_Strict):
     """All that a site says of its rows: counts, labels, and either columns or an array."""
 
-    rows: Annotated[int, Field(ge=1, le=2**53)]
+    rows: Annotated[int, Field(ge=1, le=MAX_ROWS)]
     validation_rows: Count
     test_rows: Count
     target: LabelFacts
-    columns: list[Column] = []
+    columns: list[Column] = Field([], max_length=MAX_COLUMNS)
     array: ArrayFacts | None = None
-    left_out: list[Name] = []  # columns that look like identifiers or free text here
+    left_out: list[Name] = Field([], max_length=MAX_COLUMNS)  # columns that look like identifiers or free text here
+    minimum_sites: Annotated[int, Field(ge=1, le=MAX_ROWS)] = 1  # that an average must be of, by the site's policy
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -135,7 +148,7 @@ class SiteFacts(_Strict):
             raise ValueError("either columns or an array is needed")
         if any(column.rows != self.rows for column in self.columns):
             raise ValueError("a column has another number of rows")
-        if self.target.kind != "real" and sum(self.target.counts) != self.rows:
+        if self.target.kind != "real" and sum(self.target.counts) + self.target.withheld != self.rows:
             raise ValueError("the labels are not as many as the rows")
         return self
 
@@ -143,46 +156,66 @@ class SiteFacts(_Strict):
 class SiteCounts(_Strict):
     """How many standardised cells of each number column lie in each bin."""
 
-    counts: list[Annotated[list[Count], Field(min_length=BINS, max_length=BINS)]]
+    counts: list[Annotated[list[Count], Field(min_length=BINS, max_length=BINS)]] = Field(max_length=MAX_COLUMNS)
 
 
-def site_facts(rows: SiteRows) -> SiteFacts:
-    """The facts about this site's rows."""
-    features = rows.sources[0].features
+def site_facts(rows: SiteRows, telling: Telling | None = None, minimum_sites: int = 1) -> SiteFacts:
+    """The facts about this site's rows, in which no cell is smaller than `telling` allows."""
+    features, telling = rows.sources[0].features, telling or Telling()
     table, array = (features, None) if isinstance(features, TableFeatures) else (None, features)
     return SiteFacts(
         rows=rows.count("train"),
         validation_rows=rows.count("validation"),
         test_rows=rows.count("test"),
-        target=_labels(rows),
-        columns=[] if table is None else [_column(c, rows.train) for c in table.columns],
+        target=_labels(rows, telling),
+        columns=[] if table is None else [_column(c, rows.train, telling.least) for c in table.columns],
         array=None if array is None else _array(array, rows.train),
         left_out=list(rows.left_out),
+        minimum_sites=minimum_sites,
     )
 
 
-def _labels(rows: SiteRows) -> LabelFacts:
+def _labels(rows: SiteRows, telling: Telling) -> LabelFacts:
     """Of the values in the file; test rows of another file may have no others."""
     own, at = rows.sources[0].labels, rows.train
     values = whole(own, rows.target)
-    if values.dtype.kind == "f":
-        return LabelFacts(kind="real")
+    if values.dtype.kind == "f" or telling.task == "regression":
+        return LabelFacts(kind="text" if values.dtype.kind == "U" else "real", withheld=len(at))
     found, codes = np.unique(values, return_inverse=True)
-    if len(found) > MAX_VALUES:
-        return LabelFacts(kind="real")
     kind: Literal["text", "whole"] = "text" if values.dtype.kind == "U" else "whole"
+    if len(found) > MAX_VALUES or (kind == "whole" and telling.task == "auto" and len(found) > MAX_AUTO_CLASSES):
+        return LabelFacts(kind="real")
+    often = np.bincount(codes, minlength=len(found)) >= telling.least
+    named = often | np.isin(found.astype(str), sorted(telling.named))
     counts = np.bincount(codes[at], minlength=len(found))
-    return LabelFacts(kind=kind, values=found.tolist(), counts=counts.tolist())
+    told = tell_labels(counts, telling.least)[0]
+    positive = None
+    if telling.positive is not None:
+        is_it = np.isin(found.astype(str), sorted(Telling(positive=telling.positive).named))
+        pair = (int(counts[~is_it].sum()), int(counts[is_it].sum()))
+        positive = pair if tell_labels(pair, telling.least)[1] == 0 else None
+        told = [0] * len(found)
+    told = [n if name else 0 for n, name in zip(told, named, strict=True)]
+    return LabelFacts(
+        kind=kind,
+        values=found[named].tolist(),
+        counts=np.array(told)[named].tolist(),
+        withheld=len(at) - sum(told),
+        positive=positive,
+    )
 
 
-def _column(column: RawColumn, train: Array) -> AnyColumn:
-    kind = column.kind
-    if kind == "empty":
-        return EmptyColumn(kind=kind, name=column.name, missing=len(train))
-    if kind == "category":
-        return CategoryColumn(kind=kind, **CategoryFacts.of(column, train).to_dict())
-    told = NumberFacts.of(column, train, np.array([0, len(train)])).to_dict()
-    return NumberColumn.model_validate({"kind": kind, **told, "written": column.written})
+def _column(column: RawColumn, train: Array, least: int) -> AnyColumn:
+    if column.kind == "category":
+        words = tell_categories(CategoryFacts.of(column, train), least)
+        if words.counts or words.other or least <= 1:
+            return CategoryColumn(kind="category", **words.to_dict())
+    if column.kind == "number":
+        numbers = tell_numbers(NumberFacts.of(column, train, np.array([0, len(train)])), least)
+        if numbers.count[0] or least <= 1:
+            told = {"kind": "number", **numbers.to_dict(), "written": column.written}
+            return NumberColumn.model_validate(told)
+    return EmptyColumn(kind="empty", name=column.name, missing=len(train))
 
 
 def _array(features: ArrayFeatures, train: Array) -> ArrayFacts:
@@ -196,14 +229,15 @@ def _array(features: ArrayFeatures, train: Array) -> ArrayFacts:
     return ArrayFacts(shape=shape, mean=np.atleast_1d(mean).tolist(), squares=np.atleast_1d(squares).tolist())
 
 
-def site_counts(rows: SiteRows, drafts: Sequence[dict[str, Any]]) -> SiteCounts:
+def site_counts(rows: SiteRows, drafts: Sequence[dict[str, Any]], least: int = 1) -> SiteCounts:
     """Counts of the cells of number columns between edges that all sites share."""
     features = rows.sources[0].features
-    own = {c.name: c.numbers for c in features.columns} if isinstance(features, TableFeatures) else {}
+    own = {c.name: c for c in features.columns} if isinstance(features, TableFeatures) else {}
     counts = []
     for draft in map(Encoded.from_dict, drafts):
-        cells = own.get(draft.column)
-        if cells is None:
+        column = own.get(draft.column)
+        if column is None or column.numbers is None:
             raise BadInput("column", draft.column, "is no number column of this site's file; use the same file again")
-        counts.append(count_between(standardised(draft, cells[rows.train])).tolist())
+        facts = NumberFacts.of(column, rows.train, np.array([0, len(rows.train)]))
+        counts.append(tell_bins(draft, column.numbers[rows.train], facts, 0, least).tolist())
     return SiteCounts(counts=counts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ import numpy as np
 from fedsaddle.data.files.array_features import ArrayFeatures
 from fedsaddle.data.files.cells import whole
 from fedsaddle.data.files.column_names import require
-from fedsaddle.data.files.column_roles import ColumnChoice, Roles, labelled_rows, some_rows, units
+from fedsaddle.data.files.column_roles import ColumnChoice, Roles, checked_categories, labelled_rows, some_rows, units
 from fedsaddle.data.files.npz import feature_array, read_arrays, row_entries
 from fedsaddle.data.files.raw_table import RawTable
 from fedsaddle.data.files.table_features import TableFeatures
@@ -58,6 +58,12 @@ class SiteRows:
         """How many rows a part has."""
         return len(self.parts[part][1])
 
+    def with_parts_of(self, least: int) -> tuple[SiteRows, list[Part]]:
+        """The rows without validation or test rows that are fewer than `least`, and which parts those were."""
+        small: list[Part] = [p for p, (_, own) in self.parts.items() if p != "train" and 0 < len(own) < least]
+        parts = {p: (at, own[:0] if p in small else own) for p, (at, own) in self.parts.items()}
+        return replace(self, parts=parts), small
+
 
 @dataclass(frozen=True)
 class HeldOutShares:
@@ -80,12 +86,16 @@ class SiteFile:
 
     @classmethod
     def of_options(cls, options: Mapping[str, Any]) -> SiteFile:
-        """As the options of `from_file` say; keys that only a pooled file has are not looked at."""
+        """As the options of `from_file` say; keys that only a pooled file has are not looked at.
+
+        No column is read that is not named.
+        """
         given = {key: value for key, value in options.items() if value is not None}
         roles = Roles(given.get("target", "y"), given.get("client", "client") or None, given.get("together"))
         kinds = ("features", "numeric", "categorical", "drop", "optional_columns")
-        columns = ColumnChoice(**{key: given[key] for key in kinds if key in given})
-        wanted = ("standardise", "hinges", "site_intercept")
+        listed = checked_categories(given.get("categories"))
+        columns = ColumnChoice(**{key: given[key] for key in kinds if key in given}).with_kinds(listed).only_named()
+        wanted = ("standardise", "hinges", "site_intercept", "categories")
         how = treatment(**{key: given[key] for key in wanted if key in given})
         return cls(roles, columns, how, given.get("delimiter"))
 
@@ -119,7 +129,7 @@ class SiteFile:
         together = units(kept[0].roles["together"].astype(str)) if self.roles.together else None
         sources = tuple(self._source(one) for one in kept)
         places: dict[Part, int] = {} if test_path is None else {"test": 1}
-        parts = _parts(sources, places, shares, self.roles.target, together)
+        parts = row_parts(sources, places, shares, self.roles.target, together)
         return SiteRows(self.roles.target, sources, parts, raw.left_out, tuple(notes))
 
     def _source(self, raw: RawTable) -> Source:
@@ -144,10 +154,10 @@ class SiteFile:
                 raise BadInput("path", str(path), "has no rows")
             places[part] = len(found)
             found.append(Source(ArrayFeatures(x, self.how.standardise), labels))
-        return SiteRows(target, tuple(found), _parts(found, places, shares, target, None))
+        return SiteRows(target, tuple(found), row_parts(found, places, shares, target, None))
 
 
-def _parts(
+def row_parts(
     sources: tuple[Source, ...] | list[Source],
     places: dict[Part, int],
     shares: HeldOutShares,

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsaddle.data.encoded import Encoded, encode_column
-from fedsaddle.data.files.column_facts import CategoryFacts, Ints, NumberFacts, count_between
+from fedsaddle.data.files.column_facts import CategoryFacts, Ints, NumberFacts
 from fedsaddle.data.files.raw_table import RawColumn
+from fedsaddle.data.files.small_cells import tell_bins, tell_categories, tell_numbers
 from fedsaddle.data.files.treatment import (
     Treatment,
     category_features,
     number_features,
     site_features,
-    standardised,
     treat_numbers,
 )
 
@@ -41,12 +42,16 @@ class TableFeatures:
         return FittedTable(in_order(found, sites))
 
     def _fit_column(self, column: RawColumn, rows: Ints, ends: Ints) -> list[Encoded]:
+        least = self.how.minimum_cell
+        parts = [rows] if least <= 1 else [rows[a:b] for a, b in pairwise(ends.tolist())]  # the same for all, or not
         if column.numbers is None:
-            return category_features(CategoryFacts.of(column, rows))
+            own = [tell_categories(CategoryFacts.of(column, part), least).to_dict() for part in parts]
+            return category_features(CategoryFacts.from_dicts(own), self.how.categories.get(column.name, ()))
         facts = NumberFacts.of(column, rows, ends)
-        draft = replace(treat_numbers(facts, self.how), written=column.written)
-        counts = count_between(standardised(draft, column.numbers[rows]))
-        return number_features(draft, counts, int(facts.missing.sum()), self.how)
+        told = tell_numbers(facts, least)
+        draft = replace(treat_numbers(told, self.how), written=column.written)
+        counts = [tell_bins(draft, column.numbers[part], facts, site, least) for site, part in enumerate(parts)]
+        return number_features(draft, np.sum(counts, axis=0), int(told.missing.sum()), self.how)
 
     def encode(self, encoding: Sequence[Encoded], parts: Parts, names: Sequence[str]) -> NDArray[np.float32]:
         """The features of the rows `parts[i]` of the site `names[i]`, site by site; others are new sites."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,12 +15,15 @@ from fedsaddle.data.files.cells import Task, targets
 from fedsaddle.data.files.column_roles import (
     ColumnChoice,
     Roles,
+    check_names,
     check_positive_value,
+    checked_categories,
     filled,
     labelled_rows,
     optional_text,
     some_rows,
     units,
+    with_listed_classes,
     with_positive,
 )
 from fedsaddle.data.files.csv_source import check_delimiter
@@ -56,6 +59,8 @@ def from_file(
     hinges: int = 0,
     site_intercept: bool = False,
     groups: Sequence[str] = (),
+    classes: Sequence[str] = (),
+    categories: Mapping[str, Sequence[str]] | None = None,
 ) -> Dataset:
     """Read `path`; split it afterwards with `Natural(client)`.
 
@@ -84,6 +89,8 @@ def from_file(
         hinges: Hinges of each number column, at its quantiles, so that a linear model can bend.
         site_intercept: A 0/1 feature for each client, so that a linear model has an intercept for each.
         groups: Columns for whose values figures are reported apart, such as the sex; also of columns in `drop`.
+        classes: All labels there are, in words; needed where a real site has too few rows of one to tell of it.
+        categories: Column -> all its values; each has a feature, and all others are "other".
 
     Raises:
         BadInput: for arguments of another type, and for cells, rows and columns that cannot be used, by name.
@@ -101,9 +108,11 @@ def from_file(
     optional(file_path, "test_path", test_path)
     if delimiter is not None:
         check_delimiter(delimiter)
-    columns = ColumnChoice(features, numeric, categorical, drop, optional_columns, groups)
+    listed = checked_categories(categories)
+    columns = ColumnChoice(features, numeric, categorical, drop, optional_columns, groups).with_kinds(listed)
     roles = Roles(target, client, together)
-    how = treatment(standardise, hinges, site_intercept)
+    how = treatment(standardise, hinges, site_intercept, listed)
+    check_names("classes", classes)
     choice("task", task, ("auto", "classes", "regression"))
     check_positive_value(positive)
     if path.suffix.lower() == ".npz":
@@ -112,11 +121,10 @@ def from_file(
     else:
         sources = [path] if test_path is None else [path, Path(test_path)]
         data = _dataset(sources, path.stem, path.name, roles, columns, how, task, delimiter)
+    if classes:
+        data = _changed(data, lambda table: with_listed_classes(table, classes, target))
     if positive is not None:
-        train = with_positive(data.train, positive, target)
-        data = replace(
-            data, train=train, test=None if data.test is None else with_positive(data.test, positive, target)
-        )
+        data = _changed(data, lambda table: with_positive(table, positive, target))
     data.check()
     if client is not None:
         check_clients(data, client)
@@ -185,12 +193,24 @@ def from_frame(
     return data
 
 
-def treatment(standardise: bool = True, hinges: int = 0, site_intercept: bool = False) -> Treatment:
+def _changed(data: Dataset, change: Callable[[Table], Table]) -> Dataset:
+    return replace(data, train=change(data.train), test=None if data.test is None else change(data.test))
+
+
+def treatment(
+    standardise: bool = True,
+    hinges: int = 0,
+    site_intercept: bool = False,
+    categories: Mapping[str, Sequence[str]] | None = None,
+    minimum_cell: int = 1,
+) -> Treatment:
     """The treatment, after checks of what the user gave."""
     return Treatment(
         flag("standardise", standardise),
         whole("hinges", hinges, least=0, most=MOST_HINGES),
         flag("site_intercept", site_intercept),
+        whole("minimum_cell", minimum_cell, least=1),
+        checked_categories(categories),
     )
 
 

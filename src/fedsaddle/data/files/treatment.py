@@ -8,8 +8,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -32,6 +32,8 @@ class Treatment:
     standardise: bool = True  # False: numbers as they are, filled
     hinges: int = 0  # of each number column
     site_intercept: bool = False
+    minimum_cell: int = 1  # of counts that a site tells
+    categories: Mapping[str, Sequence[str]] = field(default_factory=dict)  # column -> its values, where they are listed
 
 
 def treat_numbers(facts: NumberFacts, how: Treatment) -> Encoded:
@@ -59,16 +61,19 @@ def number_features(draft: Encoded, counts: Ints, missing: int, how: Treatment) 
     return found
 
 
-def category_features(facts: CategoryFacts) -> list[Encoded]:
+def category_features(facts: CategoryFacts, listed: Sequence[str] = ()) -> list[Encoded]:
     """A feature for each frequent value, one for the rest together and one for missing cells.
 
-    Of two values that are never missing, one feature is enough.
+    Where the config lists the values, each of them has a feature. Of two values that are never missing, one feature is
+    enough.
     """
-    frequent = sorted(facts.counts, key=lambda value: (-facts.counts[value], value))[:MOST_CATEGORIES]
-    kept = sorted(value for value in frequent if facts.counts[value] >= LEAST_ROWS) or sorted(frequent[:2])
-    rest = sum(facts.counts.values()) - sum(facts.counts[value] for value in kept)
+    counts = {**dict.fromkeys(listed, 0), **facts.counts}
+    frequent = sorted(counts, key=lambda value: (-counts[value], value))[:MOST_CATEGORIES]
+    kept = sorted(value for value in frequent if counts[value] >= LEAST_ROWS) or sorted(frequent[:2])
+    kept = sorted(set(listed)) or kept
+    rest = sum(counts.values()) + facts.other - sum(counts[value] for value in kept)
     if len(kept) == 2 and not rest and facts.missing < LEAST_MISSING:
-        kept = [min(kept, key=lambda value: (facts.counts[value], value))]
+        kept = [min(kept, key=lambda value: (counts[value], value))]
     found = [Encoded(facts.name, "category", category=value) for value in kept]
     if rest:
         found.append(Encoded(facts.name, "other", known=tuple(kept)))

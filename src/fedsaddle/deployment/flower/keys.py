@@ -19,7 +19,7 @@ def write_keys(folder: Path, server: str, sites: Sequence[str], days: int) -> li
         from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError:
         return []
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     made = []
     if not (folder / "ca.crt").exists():
         made += _certificates(folder, server, days)

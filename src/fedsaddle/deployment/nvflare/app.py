@@ -81,10 +81,12 @@ class ServerApp(Controller):  # type: ignore[misc]
         write_json(results / "outcome.json", outcome)
 
     def _status(self, topic: str, data: Any, fl_ctx: FLContext, *_: Any, **__: Any) -> dict[str, Any]:
-        """The records that the caller has not seen, and the silent sites."""
+        """The records that the caller has not seen, the silent sites, those waited for, and the config if asked."""
         seen = int((data or {}).get("seen", 0))
         records = [] if self.out is None else RunFolder(self.out).history()
-        return {"records": records[seen:], "silent": {} if self.transport is None else self.transport.silent}
+        silent, waiting = ({}, {}) if self.transport is None else (self.transport.silent, self.transport.waiting())
+        config = {"config": self.config.model_dump(mode="json")} if (data or {}).get("config") else {}
+        return {"records": records[seen:], "silent": dict(silent), "waiting": waiting, **config}
 
 
 class SiteApp(Executor):  # type: ignore[misc]

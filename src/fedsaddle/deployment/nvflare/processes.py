@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,7 @@ import psutil
 from fedsaddle.deployment.nvflare.provision import set_job_store, site_of
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.runs.interruption import terminate_as_interrupt
+from fedsaddle.runs.lock import FolderInUse, only_writer
 
 MARK = "FEDSADDLE_KIT"  # in the environment of every process of a kit
 
@@ -70,9 +72,14 @@ def _check_ports(kit: Path) -> None:
 
 
 def serve(kit: Path) -> int:
-    """Run a kit in the foreground until it ends or is interrupted; then stop all its processes."""
+    """Run a kit in the foreground until it ends or is interrupted; then stop all its processes.
+
+    Raises:
+        BadInput: if the kit runs already, which it goes on to do, or if its certificate has ended.
+    """
     process = None
-    with terminate_as_interrupt():
+    command(kit)  # fail first where there is no kit
+    with terminate_as_interrupt(), _only_one(kit):
         try:
             process = start(kit)
             return process.wait()
@@ -82,6 +89,19 @@ def serve(kit: Path) -> int:
             stop(kit)
             if process is not None:
                 process.wait()
+
+
+@contextmanager
+def _only_one(kit: Path) -> Iterator[None]:
+    """Hold the kit's lock, which ends with this process whatever ends it."""
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(only_writer(kit))
+            yield
+    except FolderInUse:
+        who = ", ".join(map(str, members(kit)[:1])) or "unknown"
+        remedy = f"runs already (process {who}), and goes on; stop that one first to start it again"
+        raise BadInput("kit", str(kit), remedy) from None
 
 
 def stop(kit: Path, seconds: float = 8.0) -> None:

@@ -1,6 +1,7 @@
 """Start-up kits from NVFlare's provisioning: mutual TLS, a list of allowed classes, no custom code, no log streaming.
 
-A kit contains the private key of one participant; give it to that participant only.
+A kit contains the private key of one participant; give it to that participant only. All that is made here is for its
+owner alone, from the moment it is made.
 """
 
 from __future__ import annotations
@@ -8,11 +9,13 @@ from __future__ import annotations
 import json
 import shutil
 from contextlib import redirect_stdout
+from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from fedsaddle.atomic import write_json
+from fedsaddle.deployment.private_files import only_for_owner, take_from_others
 from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS, Project, write_site_kit
 from fedsaddle.errors import BadInput, MissingData
 
@@ -47,18 +50,55 @@ def provision(project: Project, folder: Path) -> list[Path]:
         )
     kits = folder / KITS
     _check_address(project, kits)
-    made = _run_provisioning(project, folder)
-    kits.mkdir(exist_ok=True)
-    new = []
-    for name in (project.deployment.server, *project.names, project.admin):
-        kit = kits / name
-        if not kit.exists():
-            shutil.copytree(made / name, kit)
-            new.append(kit)
-    for kit in kits.iterdir():
-        if (kit / "local").is_dir():
-            _configure(project, kit, config)
+    with only_for_owner():
+        made = _provisioned(project, folder)
+        kits.mkdir(exist_ok=True)
+        new = []
+        for name in _everybody(project):
+            kit = kits / name
+            if not kit.exists():
+                shutil.copytree(made / name, kit)
+                new.append(kit)
+        for kit in kits.iterdir():
+            if (kit / "local").is_dir():
+                _configure(project, kit, config)
+    take_from_others(kits)
     return new
+
+
+def renew(project: Project, folder: Path) -> list[Path]:
+    """Make a new root and new certificates; put them into the kits, which keep their settings and runs.
+
+    The old root and the old start-up folders are kept beside the new ones, with the time in their names.
+    """
+    kits, stamp = folder / KITS, datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    present = [kits / name for name in _everybody(project) if (kits / name / "startup").is_dir()]
+    if not present:
+        raise MissingData(f"{kits}: no kits to renew there; `fedsaddle deploy provision` makes them")
+    _check_address(project, kits)
+    with only_for_owner():
+        if (folder / WORK).exists():
+            (folder / WORK).rename(folder / f"{WORK}-until-{stamp}")
+        made = _provisioned(project, folder)
+        for kit in present:
+            (kit / "startup").rename(kit / f"startup-until-{stamp}")
+            shutil.copytree(made / kit.name / "startup", kit / "startup")
+    take_from_others(kits)
+    return present
+
+
+def _everybody(project: Project) -> tuple[str, ...]:
+    """The server, the sites and the user who submits runs."""
+    return (project.deployment.server, *project.names, project.admin)
+
+
+def _provisioned(project: Project, folder: Path) -> Path:
+    """Run the provisioning inside a folder that is for its owner alone, and see that all in it is."""
+    (folder / WORK).mkdir(parents=True, exist_ok=True)
+    take_from_others(folder / WORK)  # what an earlier version left open
+    made = _run_provisioning(project, folder)
+    take_from_others(folder / WORK)
+    return made
 
 
 def _check_address(project: Project, kits: Path) -> None:

@@ -57,6 +57,15 @@ class NVFlareSession:
         except InvalidJobDefinition as reason:
             raise Refused(f"the server refused the job: {reason}") from None
 
+    def find(self, run: str) -> str | None:
+        """The newest job of the run with that name; None if the server knows none."""
+        found = [job for job in self._call(lambda s: s.list_jobs(name_prefix=run)) if _meta(job, "name") == run]
+        return max(found, key=lambda job: _meta(job, "submit_time"))["job_id"] if found else None
+
+    def run_names(self) -> list[str]:
+        """The names of the runs that the server knows."""
+        return sorted({_meta(job, "name") for job in self._call(lambda s: s.list_jobs())} - {""})
+
     def status(self, job: str) -> str:
         """The status of a job, in NVFlare's terms."""
         try:
@@ -109,3 +118,8 @@ class NVFlareSession:
             raise
         except Exception as reason:
             raise ServerLost(f"the server is lost ({type(reason).__name__})") from None
+
+
+def _meta(job: dict[str, Any], key: str) -> str:
+    """A word of a job's description; NVFlare writes some keys in two ways."""
+    return str(job.get(key) or job.get(f"job_{key}") or "")

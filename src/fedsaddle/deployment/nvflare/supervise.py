@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from fedsaddle.atomic import write_json
 from fedsaddle.config.schema import Config
+from fedsaddle.deployment.nvflare.waiting import Waiting, names_of
 from fedsaddle.deployment.project import RUNS, Project
 from fedsaddle.errors import FedSaddleError, TooFewAnswered
 
@@ -33,6 +34,7 @@ class Session(Protocol):
     """The interface that the supervisor needs; every method may raise `ServerLost`."""
 
     def submit(self, job: Path) -> str: ...  # noqa: D102
+    def find(self, run: str) -> str | None: ...  # noqa: D102
     def status(self, job: str) -> str: ...  # noqa: D102
     def sites(self) -> dict[str, float]: ...  # noqa: D102
     def runs(self, job: str, site: str) -> bool: ...  # noqa: D102
@@ -87,9 +89,13 @@ class Supervisor:
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     job: str | None = None  # submitted, and not yet finished
+    attached: bool = False  # to a run of somebody else: an interruption leaves it running
     lost_connections: int = 0
     readmitting: bool = False  # whether the job was aborted to readmit a site
     readmissions: Counter[str] = field(default_factory=Counter)  # how often a job was aborted to readmit a site
+
+    def __post_init__(self) -> None:
+        self.waiting = Waiting(self.say)
 
     def go(self, out: Path) -> dict[str, Any]:
         """Submit until the run is finished; copy its files to `out` and return the outcome."""
@@ -123,7 +129,8 @@ class Supervisor:
             try:
                 status = self._follow(session, job)
             except KeyboardInterrupt:
-                session.abort(job)
+                if not self.attached:
+                    session.abort(job)
                 raise
             if status != "FINISHED:COMPLETED":
                 self.job = None
@@ -142,14 +149,18 @@ class Supervisor:
         """Wait for all sites before the first round, and for the minimum when the run resumes."""
         begun = self.resumed or self.records_seen or self.resubmitted or self.readmissions
         least = self.project.deployment.minimum if begun else len(self.project.names)
-        until = self.now() + self.project.deployment.patience
+        began = self.now()
         while True:
             there = set(session.sites()) & set(self.project.names)
             if len(there) >= least:
-                return
-            if self.now() > until:
-                missing = ", ".join(sorted(set(self.project.names) - there))
-                raise TooFewAnswered(f"{len(there)} of at least {least} sites are connected; start {missing}")
+                return self.waiting.over()
+            missing = [name for name in self.project.names if name not in there]
+            seconds, patience = self.now() - began, self.project.deployment.patience
+            if seconds > patience:
+                raise TooFewAnswered(
+                    f"{len(there)} of at least {least} sites are connected; start {', '.join(sorted(missing))}"
+                )
+            self.waiting.tell(f"{names_of(missing)} to connect (at most {patience:g} s)", seconds)
             self.sleep(self.poll)
 
     def _follow(self, session: Session, job: str) -> str:
@@ -166,6 +177,8 @@ class Supervisor:
                 raise TooFewAnswered(
                     f"fewer than {least} sites started within {patience:g} s; start the missing ones and resume"
                 )
+            if status != "RUNNING":
+                self.waiting.tell("the server to start the job", self.now() - submitted)
             if status == "RUNNING":
                 submitted = self.now()
                 try:
@@ -174,6 +187,7 @@ class Supervisor:
                     for record in status_reply["records"]:
                         self.records_seen += 1
                         self.on_record(record)
+                    self.waiting.sites(status_reply.get("waiting", {}))
                     self._readmit(session, job, status_reply.get("silent", {}))
                 except JobGone:  # listed as running, but it does not answer: the server was restarted
                     silent = silent or self.now()

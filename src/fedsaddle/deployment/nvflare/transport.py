@@ -33,12 +33,16 @@ class NVFlareTransport:
         self.controller, self.context, self.abort, self.grace = controller, context, abort, grace
         self.names = list(names)
         self.silent: dict[str, float] = {}  # site -> time since which it has not answered
+        self.asked: dict[
+            str, float
+        ] = {}  # site of the last exchange that has not answered -> time at which it was asked
 
     def exchange(self, clients: Sequence[int], content: bytes, least: int, timeout: float) -> list[Arrival]:
         """Broadcast to the clients; those without an answer at the timeout are left out."""
         if self.abort.triggered:
             raise Aborted
         number = {self.names[i]: i for i in clients}
+        self.asked = dict.fromkeys(number, time.time())
         there = {client.name for client in self.controller._engine.get_clients()}
         targets = [name for name in number if name in there]
         away = [i for name, i in number.items() if name not in there]
@@ -50,6 +54,7 @@ class NVFlareTransport:
         def received(client_task: ClientTask, fl_ctx: FLContext) -> None:  # NVFlare passes these by name
             arrivals.append(arrival(number[client_task.client.name], client_task.result))
             client_task.result = None
+            self.asked.pop(client_task.client.name, None)
 
         task = Task(
             name=TASK, data=Shareable({KEY: content}), timeout=max(1, round(timeout)), result_received_cb=received
@@ -67,6 +72,11 @@ class NVFlareTransport:
         self._update_silent(number, arrivals)
         return list(arrivals)
 
+    def waiting(self) -> dict[str, float]:
+        """The sites that the last exchange waits for, and the seconds since which they have not answered."""
+        now = time.time()
+        return {name: now - self.silent.get(name, since) for name, since in list(self.asked.items())}
+
     def _update_silent(self, asked: dict[str, int], arrivals: list[Arrival]) -> None:
         answered = {a.client for a in arrivals if a.content is not None}
         for name, i in asked.items():
@@ -80,8 +90,10 @@ def arrival(client: int, result: Any) -> Arrival:
     """Convert a reply to an arrival."""
     if not isinstance(result, Shareable) or result.get_return_code() != ReturnCode.OK:
         code = result.get_return_code() if isinstance(result, Shareable) else "no reply"
-        return Arrival(client, None, Fault(FaultKind.FAILED, client, str(code)))
+        return Arrival(client, None, Fault(FaultKind.FAILED, client, f"{code!s:.100}"))
     content = result.get(KEY)
+    if isinstance(content, bytearray | memoryview):
+        content = bytes(content)
     if not isinstance(content, bytes):
         return Arrival(client, None, Fault(FaultKind.BAD_MESSAGE, client, "the reply has no content"))
     return Arrival(client, content)

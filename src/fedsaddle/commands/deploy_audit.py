@@ -1,0 +1,64 @@
+"""`fedsaddle deploy audit`: what left a site, from its own log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.table import Table
+
+from fedsaddle.deployment.audit import FILE, Entry, read_audit
+from fedsaddle.deployment.project import RUNS
+from fedsaddle.errors import MissingData
+from fedsaddle.report.tables import console
+from fedsaddle.shown import shortened, visible
+
+
+def audit(kit: Path, run: str | None, as_json: bool) -> None:
+    """Print the log of a site's kit as a table, or as it is."""
+    folder = kit / RUNS if (kit / RUNS / FILE).exists() else kit
+    found = read_audit(folder, run)
+    if run is not None and not found:
+        known = ", ".join(dict.fromkeys(entry.run for entry in read_audit(folder) if entry.run))
+        raise MissingData(f"run {run!r}: nothing of it left this site; the log has: {known or 'no run'}")
+    if as_json:
+        for entry in found:
+            print(json.dumps(asdict(entry)))
+        return
+    screen = console()
+    for name in dict.fromkeys(entry.run for entry in found):
+        own = [entry for entry in found if entry.run == name]
+        screen.print(_table(name, own))
+        screen.print(_totals(own), highlight=False, markup=False, soft_wrap=True)
+
+
+def _table(run: str, entries: Sequence[Entry]) -> Table:
+    """A line for each field of each kind of message."""
+    table = Table(title=f"run {visible(run) or '(none)'}", title_justify="left")
+    for heading in ("request", "field", "shape", "type", "visible to the server", "first and last", "times", "bytes"):
+        table.add_column(heading, justify="right" if heading in ("times", "bytes") else "left")
+    groups: dict[tuple[str, ...], list[Entry]] = {}
+    for entry in entries:
+        told = f"{entry.field}: {entry.text}" if entry.text else entry.field
+        groups.setdefault((entry.request, told, entry.dtype, entry.visibility), []).append(entry)
+    for (request, field, dtype, seen), own in groups.items():
+        shapes = dict.fromkeys("x".join(map(str, entry.shape)) or "1" for entry in own)
+        shape = next(iter(shapes)) if len(shapes) == 1 else f"{len(shapes)} shapes"
+        rounds = [entry.round for entry in own if entry.round is not None]
+        when = f"round {min(rounds) + 1} to {max(rounds) + 1}" if rounds else own[0].time[:19].replace("T", " ")
+        size = f"{sum(entry.bytes for entry in own):,}"
+        table.add_row(visible(request), shortened(visible(field), 80), shape, dtype, seen, when, f"{len(own):,}", size)
+    return table
+
+
+def _totals(entries: Sequence[Entry]) -> str:
+    messages = len({(e.time, e.request, e.round, e.exchange) for e in entries})
+    measured = sum(e.request == "measure" and e.field == "rows" for e in entries)
+    size = sum(entry.bytes for entry in entries)
+    first, last = (entries[k].time[:19].replace("T", " ") for k in (0, -1))
+    return (
+        f"{messages:,} messages with {len(entries):,} fields and {size:,} bytes left this site from {first} to {last} "
+        f"(UTC); models were measured {measured:,} times"
+    )

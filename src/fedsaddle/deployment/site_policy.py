@@ -1,0 +1,126 @@
+"""site-policy.toml: what a site allows, whatever the server asks for. It lies in the site's own folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from fedsaddle.atomic import write_atomically
+from fedsaddle.config.registry import ALGORITHMS, PROBLEMS, entry
+from fedsaddle.config.schema import Config
+from fedsaddle.config.toml_files import read_toml
+from fedsaddle.config.validate import to_bad_input
+from fedsaddle.errors import BadInput, Refused
+from fedsaddle.shown import visible
+
+FILE = "site-policy.toml"
+EXAMPLE = """\
+# What this site allows, whatever the server asks for. Nobody but you writes to this file; it is read when the site
+# starts. A run that breaks a rule is refused with a line that names the rule. Remove the '#' to change a rule.
+
+# minimum_cell = 5               # counts that leave are 0 or at least this; rarer values are told as "other"
+# minimum_rows = 20              # of training rows; test and validation rows are not measured if there are fewer
+# minimum_sites = 3              # that an average is of
+
+# columns = ["age", "sex"]       # the only columns that may be read, besides the label; by default those of the config
+# algorithms = ["FedAvg"]        # by default that of the config
+# problems = ["supervised"]
+
+# most_rounds = 100              # of a run; by default as many as the config of this site says
+# most_evaluations = 100         # models measured in a run; by default what the config needs and a quarter more
+# most_runs = 10                 # that this folder has agreed to; by default any number
+"""
+RESERVED = {
+    "noise": "noise is not there yet",
+    "secure_aggregation": "secure aggregation is not there yet: the server receives each reply",
+    "modules": "digests of modules are not checked yet",
+}
+Names = Annotated[list[str], Field(min_length=1)] | None
+Number = Annotated[int, Field(ge=1, le=10**12)]
+
+
+class SitePolicy(BaseModel):
+    """The rules of one site; a stricter rule of the config counts, too."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    minimum_cell: Number = 5  # the least count that leaves
+    minimum_rows: Number = 20  # of training rows, and of rows that a model is measured on
+    minimum_sites: Number = 3  # that an average must be of
+    columns: Names = None  # that may be read, besides the label; None: those of the config
+    algorithms: Names = None
+    problems: Names = None
+    most_rounds: Number | None = None  # of a run; None: as many as the site's config says
+    most_evaluations: Number | None = None  # models measured in a run; None: what the config needs, and some more
+    most_runs: Number | None = None  # None: any number
+
+    @field_validator("algorithms", "problems")
+    @classmethod
+    def _known(cls, names: list[str] | None, info: Any) -> list[str] | None:
+        for name in names or ():
+            try:
+                entry(ALGORITHMS if info.field_name == "algorithms" else PROBLEMS, info.field_name, name)
+            except BadInput as reason:
+                raise ValueError(reason.remedy) from None
+        return names
+
+    def cell(self, config: Config) -> int:
+        """The least count that leaves: the larger one of the policy's and the config's."""
+        return max(self.minimum_cell, config.data.minimum_cell)
+
+    def rounds(self, config: Config) -> int:
+        """Most rounds of a run."""
+        return config.run.rounds if self.most_rounds is None else self.most_rounds
+
+    def evaluations(self, config: Config) -> int:
+        """Most models, times parts of the rows, that are measured in a run."""
+        if self.most_evaluations is not None:
+            return self.most_evaluations
+        run = config.run
+        due = -(-self.rounds(config) // run.evaluate_every) + 1  # the first model may be measured, too
+        needed = due * (2 if run.evaluate_train else 1) + 3  # all three parts at the end
+        return needed + max(5, needed // 4)
+
+    def check(self, config: Config, sites: int) -> None:
+        """Refuse a run that breaks a rule, before a row is read."""
+        for key, allowed, name in (
+            ("algorithms", self.algorithms, config.algorithm.name),
+            ("problems", self.problems, config.problem.name),
+        ):
+            if allowed is not None and name not in allowed:
+                raise self.broken(key, allowed, f"the run has {name!r}")
+        if sites < self.minimum_sites:
+            raise self.broken("minimum_sites", self.minimum_sites, f"the run has {sites} sites")
+        if config.data.name == "file" and self.columns is not None:
+            named = config.data.options()
+            for key in ("features", "numeric", "categorical", "optional_columns", "groups", "categories"):
+                for column in named.get(key) or ():
+                    if column not in self.columns:
+                        raise self.broken("columns", self.columns, f"the run reads {column!r}")
+
+    def broken(self, key: str, rule: object, why: str) -> Refused:
+        """The refusal that names the rule."""
+        return Refused(visible(f"this site's policy says {key} = {rule}; {why}")[:400])
+
+
+def read_policy(kit: Path) -> SitePolicy:
+    """The policy in a site's folder, or the default one if there is no such file; raise `BadInput` for an error."""
+    try:
+        content = read_toml(FILE, kit / FILE)
+    except FileNotFoundError:
+        return SitePolicy()
+    for key, why in RESERVED.items():
+        if key in content:
+            raise BadInput(f"{FILE}: {key}", content[key], f"{why}; take it out, so that nobody relies on it")
+    try:
+        return SitePolicy(**content)
+    except ValidationError as error:
+        raise to_bad_input(f"{FILE}: ", error.errors()[0], SitePolicy.model_fields) from None
+
+
+def write_default_policy(kit: Path) -> None:
+    """Write the default policy with its rules as comments, unless the site has one already."""
+    if not (kit / FILE).exists():
+        write_atomically(kit / FILE, EXAMPLE.encode(), 0o600)

@@ -1,0 +1,103 @@
+"""What a site reads of its own files: only what the config names and the site's policy allows."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedsaddle.config.schema import Config
+from fedsaddle.data.files.column_names import MissingColumn
+from fedsaddle.data.files.site_file import HeldOutShares, SiteFile, SiteRows
+from fedsaddle.data.files.site_pictures import SitePictures
+from fedsaddle.data.files.small_cells import Telling
+from fedsaddle.deployment.preflight import require_named_columns
+from fedsaddle.deployment.site_policy import SitePolicy
+from fedsaddle.errors import BadInput, Refused
+from fedsaddle.shown import visible
+
+log = logging.getLogger("fedsaddle.site")
+
+
+@dataclass(frozen=True)
+class SiteSettings:
+    """A site's name, the paths of its rows, and the folder of its client's memory."""
+
+    name: str
+    data: Path
+    folder: Path
+    test_data: Path | None = None
+
+
+def read_rows(config: Config, settings: SiteSettings, policy: SitePolicy) -> SiteRows:
+    """The site's rows; `Refused` says why not, in words that tell nothing of the files."""
+    try:
+        require_named_columns(config, [settings.data])
+    except BadInput as reason:  # of the config alone
+        raise Refused(str(reason)) from None
+    rows = _read(config, settings)
+    for note in rows.notes:
+        log.info("%s", visible(note))
+    if rows.count("train") < policy.minimum_rows:
+        raise policy.broken("minimum_rows", policy.minimum_rows, "the file here has fewer training rows")
+    found, small = rows.with_parts_of(policy.minimum_rows)
+    for part in small:
+        log.warning("%s rows are not measured: fewer than minimum_rows = %d", part, policy.minimum_rows)
+    return found
+
+
+def _read(config: Config, settings: SiteSettings) -> SiteRows:
+    given = config.data
+    file: SiteFile | SitePictures
+    if given.name == "file":
+        file = SiteFile.of_options(given.options())
+    elif given.name == "pictures":
+        file = SitePictures.of_options(given.options())
+    else:
+        file = SiteFile.encoded_already()
+    seed = seed_of(config.run.seed, settings.name)
+    shares = HeldOutShares(given.test_share, given.validation_share, seed, given.stratify)
+    try:
+        return file.read(settings.data, shares, settings.test_data)
+    except MissingColumn as reason:  # a name of the config, so that it may be told
+        remedy = "add it, or list it in optional_columns"
+        raise Refused(f"the file here has no column {reason.value!r} ({reason.key}); {remedy}") from reason
+    except Exception as reason:
+        log.error("the data file cannot be read: %s", reason)
+        told = why_unreadable((settings.data, settings.test_data), reason)
+        raise Refused(f"cannot read its data file: {told}; see the site's log") from reason
+
+
+def seed_of(seed: int, site: str) -> int:
+    """Of the rows that are held out: another one at each site, so that they do not all round their shares alike."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {site}".encode()).digest()[:4])
+
+
+def telling(config: Config, policy: SitePolicy) -> Telling:
+    """What the site may tell of its labels."""
+    return telling_of(config, policy.cell(config))
+
+
+def telling_of(config: Config, least: int = 1) -> Telling:
+    """What the config says of the labels."""
+    name, options = config.data.name, config.data.options()
+    given = options if name in ("file", "pictures") else {}
+    task = "classes" if name == "pictures" else str(given.get("task", "auto"))
+    return Telling(least, tuple(map(str, given.get("classes") or ())), given.get("positive"), task)
+
+
+def why_unreadable(paths: Sequence[Path | None], reason: Exception) -> str:
+    """Why a file cannot be read, in words that tell nothing of its name or content."""
+    for path in paths:
+        if path is not None and not path.exists():
+            return "no such file"
+        if path is not None and path.is_dir():
+            return "it is a folder"
+    cause = reason if isinstance(reason, OSError) else reason.__cause__
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror.lower()
+    if isinstance(reason, MemoryError):
+        return "it does not fit into memory"
+    return "it is not a table as the config describes it"

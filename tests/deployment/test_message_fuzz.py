@@ -1,0 +1,185 @@
+"""Mutated messages: bits flipped, cut off, spliced, and values of their JSON exchanged. None may crash server or site.
+
+`pytest tests/deployment/test_message_fuzz.py` takes 2,000 of them, with `-m slow` 50,000. Each must cost
+less than five seconds, and less memory than twice its size and 32 MB.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import struct
+import time
+import tracemalloc
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytest
+from hostile_cases import GIVEN, framed
+from in_process import deployed, sites
+from test_deployed_runs import of_files, own_files, with_own_files
+
+from fedsaddle.deployment.collect_facts import SiteFacts
+from fedsaddle.deployment.courier import Courier
+from fedsaddle.deployment.evaluation import check_measurements
+from fedsaddle.deployment.expected_replies import reply_fault
+from fedsaddle.deployment.messages import Answer, Fault
+from fedsaddle.deployment.payloads import AgreeTold, read_counts, read_payload, reply_limits
+from fedsaddle.deployment.transport import Arrival, InProcess
+from fedsaddle.federation.wire import Message, about, kinds_of, unpack
+
+SECONDS, SPARE = 5.0, 32 << 20
+ODD: list[Any] = [
+    None, True, -1, 0, 10**30, 2**53 + 1, -0.5, 1e308, 5e-324, "", "x", "../../x", "a\nb\x1b[2J", "\ud800", "é" * 50,
+    {"$tensor": "0"}, {"$float": "nan"}, {"$record": "os:system", "fields": {}}, {"$tuple": [1]}, {"$dict": [[1, 2]]},
+    {}, [], [[]], [0] * 500, ["x"] * 50, {"a": {"b": {"c": 1}}}, "0" * 3000,
+]  # fmt: skip
+
+
+class Tap(InProcess):
+    """Notes all that is sent and answered."""
+
+    def __init__(self, made: Any) -> None:
+        super().__init__({i: site.answer for i, site in made.items()})
+        self.asked: list[bytes] = []
+        self.answered: list[tuple[bytes, bytes]] = []
+
+    def exchange(self, clients, content, least, timeout):
+        found = super().exchange(clients, content, least, timeout)
+        self.asked.append(content)
+        self.answered += [(content, a.content) for a in found if a.client == 1]
+        return found
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory):
+    """What is said in a run on tables and in one on arrays, and a site of each."""
+    folder = tmp_path_factory.mktemp("spoken")
+    own_files(folder)
+    given = of_files(folder)
+    made = with_own_files(given, folder)
+    first, second = Tap(made), Tap(others := sites(GIVEN, folder))
+    deployed(given, made, folder / "tables", first)
+    deployed(GIVEN, others, folder / "arrays", second)
+    return [(first, made[1]), (second, others[1])]
+
+
+def mutated(content: bytes, other: bytes, chance: np.random.Generator) -> bytes:
+    """One change or several, of the bytes or of the JSON in them."""
+    kind = int(chance.integers(5))
+    changed = bytearray(content)
+    if kind == 0:
+        for at in chance.integers(0, len(changed), int(chance.integers(1, 6))):
+            changed[at] ^= 1 << int(chance.integers(8))
+        return bytes(changed)
+    if kind == 1:
+        return bytes(changed[: int(chance.integers(len(changed)))])
+    if kind == 2:
+        cut, join = int(chance.integers(len(content))), int(chance.integers(len(other)))
+        return content[:cut] + other[join:]
+    if kind == 3:  # the bytes of its tensors, or of their header
+        body = 8 + struct.unpack("<I", content[4:8])[0]
+        at = int(chance.integers(body, len(content)))
+        return content[:at] + chance.bytes(int(chance.integers(1, 9))) + content[at + int(chance.integers(3)) :]
+    return with_other_json(content, chance)
+
+
+def with_other_json(content: bytes, chance: np.random.Generator) -> bytes:
+    length = struct.unpack("<I", content[4:8])[0]
+    tree = json.loads(content[8 : 8 + length])
+    for _ in range(int(chance.integers(1, 4))):
+        node, key = tree, str(chance.choice(list(tree)))
+        for _ in range(int(chance.integers(6))):
+            inner = deepcopy(node[key])
+            if not isinstance(inner, dict | list) or not inner:
+                break
+            node = inner
+            key = (
+                list(inner)[int(chance.integers(len(inner)))]
+                if isinstance(inner, dict)
+                else chance.integers(len(inner))
+            )
+        action = int(chance.integers(4))
+        if action == 0 and isinstance(node, dict) and len(tree) > 1:
+            node.pop(key)
+            if not tree:
+                break
+        elif action == 1 and isinstance(node, dict):
+            node[str(ODD[int(chance.integers(len(ODD)))])] = deepcopy(node[key])
+        else:
+            node[key] = deepcopy(ODD[int(chance.integers(len(ODD)))])
+        if not isinstance(tree, dict) or not tree:
+            break
+    return framed(json.dumps(tree).encode(), content[8 + length :])
+
+
+def checked(courier: Courier, ask: bytes, reply: bytes, kinds: Any) -> Any:
+    """What the server makes of a reply: a result, or a fault of the site."""
+    said = about(ask)
+    do = said.get("do", "task")
+
+    def check(client: int, answer: Answer, record: Any) -> Any:
+        if do == "facts":
+            return read_payload(SiteFacts, record)
+        if do == "counts":
+            return read_counts(record, 2)
+        if do == "agree":
+            return read_payload(AgreeTold, record)
+        if do == "measure":
+            return check_measurements(client, record, {"loss", "accuracy"}, 91)
+        return reply_fault(client, record, record) or record
+
+    return courier._read(Arrival(1, reply), said["nonce"], kinds, check, reply_limits(do))
+
+
+def fuzz(spoken: Any, count: int, seed: int) -> None:
+    chance, most = np.random.default_rng(seed), 0.0
+    logging.disable(logging.CRITICAL)  # of tens of thousands of messages
+    taps = [
+        (Courier(tap, ("a", "b")), tap, site, kinds_of(site._runs["trial"].worker.algorithm)) for tap, site in spoken
+    ]
+    refused = 0
+    tracemalloc.start()
+    try:
+        for n in range(count):
+            courier, tap, site, kinds = taps[n // 2 % 2]
+            tracemalloc.reset_peak()
+            before, began = tracemalloc.get_traced_memory()[0], time.process_time()
+            if n % 2:
+                ask, reply = tap.answered[int(chance.integers(len(tap.answered)))]
+                content = mutated(reply, ask, chance)
+                found = checked(courier, ask, content, kinds)
+                refused += isinstance(found, Fault)
+                str(found)
+            else:
+                content = mutated(tap.asked[int(chance.integers(len(tap.asked)))], tap.answered[0][1], chance)
+                answer = Answer.read(unpack(site.answer(content), kinds).about)
+                refused += answer.failure is not None
+            most = max(most, time.process_time() - began)
+            assert most < SECONDS
+            assert tracemalloc.get_traced_memory()[1] - before < 2 * len(content) + SPARE
+    finally:
+        tracemalloc.stop()
+        logging.disable(logging.NOTSET)
+    assert refused > 0.7 * count, "most mutations are noticed"
+    print(f"{count} messages, {refused} refused, at most {most:.2f} s each")
+
+
+def test_mutated_messages_crash_neither_server_nor_site(spoken):
+    fuzz(spoken, 2000, seed=1)
+
+
+@pytest.mark.slow
+def test_many_mutated_messages_crash_neither_server_nor_site(spoken):
+    fuzz(spoken, 50_000, seed=2)
+
+
+def test_what_was_said_is_read(spoken):
+    """The mutations start from messages that are in order."""
+    for tap, site in spoken:
+        kinds = kinds_of(site._runs["trial"].worker.algorithm)
+        assert {about(ask).get("do", "task") for ask in tap.asked} >= {"facts", "agree", "measure", "task"}
+        for ask, reply in tap.answered:
+            assert isinstance(unpack(ask, kinds), Message)
+            assert Answer.read(unpack(reply, kinds).about).failure is None
