@@ -76,6 +76,8 @@ _NAMES = {
     ),
     "problems.robust": "RobustTraining",
     "problems.supervised": "Supervised shares",
+    "robust.attacks": "Attack",
+    "robust.settings": "Robust",
     "runs.result": "Result",
     "runs.run": "run",
     "trials.search": "Choice search",
@@ -213,6 +215,8 @@ if TYPE_CHECKING:
     from fedsaddle.problems.robust import RobustTraining as RobustTraining
     from fedsaddle.problems.supervised import Supervised as Supervised
     from fedsaddle.problems.supervised import shares as shares
+    from fedsaddle.robust.attacks import Attack as Attack
+    from fedsaddle.robust.settings import Robust as Robust
     from fedsaddle.runs.result import Result as Result
     from fedsaddle.runs.run import run as run
     from fedsaddle.trials.search import Choice as Choice

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from fedsaddle.algorithms.local_sgd import check, iterates
 from fedsaddle.arguments import choice, number, whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Ints, Site
-from fedsaddle.federation.records import Averaged, PerClient
+from fedsaddle.federation.records import Averaged, From, PerClient
 from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.projections import Projection, Simplex
 from fedsaddle.numerics.regularisers import Regulariser
@@ -63,9 +64,9 @@ class Start:
 class LocalModels:
     """Client to server: models after τ and after t' steps, and the mean of the iterates if it is wanted."""
 
-    final: Averaged  # w_i^((s+1)τ)
-    snapshot: Averaged  # w_i^(t')
-    path: Averaged | None = None
+    final: Annotated[Averaged, From("w")]  # w_i^((s+1)τ)
+    snapshot: Annotated[Averaged, From("w")]  # w_i^(t')
+    path: Annotated[Averaged, From("w")] | None = None
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from fedsaddle.deployment.expected_replies import ExpectedReplies, reply_fault
 from fedsaddle.deployment.messages import Answer, Ask, Fault
 from fedsaddle.federation.clients import ClientsState, Ints, R, Task, merge_repeats
 from fedsaddle.federation.records import Visibility, tensors, visibility
-from fedsaddle.federation.reduction import Reduction
+from fedsaddle.federation.reduction import MakeReduction, streaming
 from fedsaddle.federation.wire import Message, kinds_of
 
 CHECKPOINTS = 2  # as many as a run keeps, since the newest may be damaged
@@ -89,6 +89,7 @@ class RemoteClients:
     fingerprint: str
     expected: ExpectedReplies
     versions: MemoryVersions = field(default_factory=MemoryVersions)
+    reduce: MakeReduction = streaming  # how replies become one; robust aggregation substitutes its own
     samples: int = 0
     round: int = 0
     exchange: int = 0
@@ -117,7 +118,7 @@ class RemoteClients:
         clients, total_weights = merge_repeats(cohort, weights, self.count)
         exchange, self.exchange = self.exchange, self.exchange + 1
         good = self._collect(clients.tolist(), task, sent, exchange)
-        reduction = Reduction()
+        reduction = self.reduce(task, sent)
         for c, i in enumerate(clients.tolist()):
             if i in good:
                 answer, reply = good[i]

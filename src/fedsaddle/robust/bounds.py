@@ -1,0 +1,127 @@
+"""Bounds on the replies of one exchange; a reply inside them is not touched, not by a bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsaddle.federation.clients import Floats, Ints
+from fedsaddle.federation.records import From, Kept, Visibility, bounds_marks, tensors, visibility
+from fedsaddle.robust.running_scales import RunningScales
+from fedsaddle.robust.settings import Robust
+
+SLACK = 1e-6  # of rounding, for bounds that honest replies meet exactly
+
+
+def origin(kind: type, name: str, sent: Any) -> Tensor | None:
+    """What an update of that field is measured from: a field of what was sent, or None for 0."""
+    mark = bounds_marks(kind).get(name)
+    found = getattr(sent, mark.field, None) if isinstance(mark, From) else None
+    return found if isinstance(found, Tensor) else None
+
+
+def lengths(value: Tensor, start: Tensor | None) -> Floats:
+    """`|value_c - start|` of each client, in double precision."""
+    update = value.double() if start is None else value.double() - start.double()
+    norms = torch.linalg.vector_norm(update.flatten(1), dim=1) if value.ndim > 1 else update.abs()
+    found: Floats = norms.numpy()
+    return found
+
+
+def bounded(
+    how: Robust, scales: RunningScales, task: str, sent: Any, clients: Ints, rows: Ints, reply: Any
+) -> tuple[dict[str, Tensor], list[tuple[int, str]]]:
+    """The fields that have to be changed, of all replies stacked, and which client's which field that was."""
+    changed: dict[str, Tensor] = {}
+    touched: list[tuple[int, str]] = []
+    for name, value, new, wrong in _looked_at(how, scales, task, sent, rows, reply):
+        if wrong.any():
+            changed[name] = value.clone()
+            changed[name][wrong] = new[wrong]
+            touched += [(int(clients[c]), name) for c in wrong.nonzero()[:, 0].tolist()]
+    return changed, touched
+
+
+def _looked_at(
+    how: Robust, scales: RunningScales, task: str, sent: Any, rows: Ints, reply: Any
+) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
+    """Each field with its bounded value, and the clients whose value exceeds the bounds."""
+    visible, marks = visibility(type(reply)), bounds_marks(type(reply))
+    for name, value in tensors(reply):
+        key, mark = f"{task}.{name}", marks.get(name)
+        if not value.is_floating_point():
+            continue
+        if mark is Kept.COUNT:
+            new = torch.minimum(value.clamp(min=0), _per_client(rows, value))
+            yield name, value, new, _differ(value, new)
+        elif visible[name] is Visibility.AVERAGED:
+            start = origin(type(reply), name, sent)
+            yield name, value, *_shortened(value, start, how.norm_factor, scales, key)
+        elif visible[name] is Visibility.PER_CLIENT and value.ndim == 1:
+            yield name, value, *_lowered(value, how.loss_factor, scales, key)
+        elif visible[name] is Visibility.POOLED and value.ndim == 3:
+            yield name, value, *_clamped(value, mark is Kept.WEIGHTS_FIRST, rows, how.norm_factor, scales, key)
+
+
+def _per_client(rows: Ints, like: Tensor) -> Tensor:
+    return torch.from_numpy(rows).to(like.dtype).view(-1, *[1] * (like.ndim - 1)).expand_as(like)
+
+
+def _differ(value: Tensor, new: Tensor) -> Tensor:
+    return (value != new).flatten(1).any(1) if value.ndim > 1 else value != new
+
+
+def _shortened(
+    value: Tensor, start: Tensor | None, factor: float, scales: RunningScales, key: str
+) -> tuple[Tensor, Tensor]:
+    """Updates that are at most `factor` running medians long; their directions stay."""
+    norms = lengths(value, start)
+    longest = factor * scales.scale(key, norms)
+    wrong = norms > longest
+    scales.add(key, np.minimum(norms, longest))
+    if not wrong.any():
+        return value, torch.from_numpy(wrong)
+    share = torch.from_numpy(np.where(wrong, longest / np.where(wrong, norms, 1.0), 1.0))
+    share = share.view(-1, *[1] * (value.ndim - 1))
+    exact = value.double()
+    new = share * exact if start is None else start.double() + share * (exact - start.double())
+    return new.to(value.dtype), torch.from_numpy(wrong)
+
+
+def _lowered(value: Tensor, factor: float, scales: RunningScales, key: str) -> tuple[Tensor, Tensor]:
+    """Numbers of at most `median + factor max(MAD, largest median so far)`."""
+    values = value.double().numpy()
+    middle = float(np.median(values))
+    spread = max(float(np.median(np.abs(values - middle))), scales.largest_median(key, values))
+    most = middle + factor * spread
+    scales.add(key, np.minimum(values, most))
+    return value.clamp(max=most), torch.from_numpy(values > most)
+
+
+def _clamped(
+    value: Tensor, weighted: bool, rows: Ints, factor: float, scales: RunningScales, key: str
+) -> tuple[Tensor, Tensor]:
+    """Columns of numbers of at most `factor` running medians of the clients' largest; a column of labels stays.
+
+    The first column, where it holds weights, is not below 0, and its mean is at most the client's rows.
+    """
+    new = value.clone()
+    if weighted and value.shape[1]:
+        weights = value[..., 0].clamp(min=0)
+        mean, most = weights.mean(1), torch.from_numpy(rows).to(value.dtype)
+        over = mean > most * (1 + SLACK)
+        new[..., 0] = torch.where(over[:, None], weights * (most / mean.clamp(min=1e-30))[:, None], weights)
+    for column in range(1 if weighted else 0, value.shape[2]):
+        own = value[..., column]
+        largest: Floats = own.abs().amax(1).double().numpy() if own.shape[1] else np.zeros(len(own))
+        whole = (own == own.round()).all(1)
+        if int(whole.sum()) * 2 > len(whole):
+            continue
+        most_of = factor * scales.scale(f"{key}.{column}", largest)
+        scales.add(f"{key}.{column}", np.minimum(largest, most_of))
+        new[..., column] = own.clamp(-most_of, most_of)
+    return new, _differ(value, new)
