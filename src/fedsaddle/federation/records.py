@@ -42,6 +42,7 @@ class Kept(Enum):
     """A mark of a field that robust aggregation leaves as it is, because it has exact bounds."""
 
     COUNT = "count"  # a number of rows, or whether there are any: between 0 and the client's rows; averaged as it is
+    WIDE = "wide"  # a number between 0 and the client's rows times the number of clients; averaged as it is
     WEIGHTS_FIRST = "weights first"  # rows whose first column is a weight; its mean is at most the client's rows
 
 

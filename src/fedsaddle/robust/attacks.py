@@ -136,7 +136,7 @@ def changed(attack: Attack, reply: R, sent: Any, who: Tensor) -> R:
             if visible[name] is Visibility.PER_CLIENT:
                 said[who] = factor * value[who]
         elif attack.name != "flipped-labels" and visible[name] is not Visibility.PER_CLIENT:
-            if marks.get(name) is Kept.COUNT:
+            if marks.get(name) in (Kept.COUNT, Kept.WIDE):
                 continue
             start = origin(type(reply), name, sent)
             said[who] = factor * value[who] if start is None else start + factor * (value[who] - start)

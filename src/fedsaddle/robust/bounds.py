@@ -33,12 +33,12 @@ def lengths(value: Tensor, start: Tensor | None) -> Floats:
 
 
 def bounded(
-    how: Robust, scales: RunningScales, task: str, sent: Any, clients: Ints, rows: Ints, reply: Any
+    how: Robust, scales: RunningScales, task: str, sent: Any, clients: Ints, all_rows: Ints, reply: Any
 ) -> tuple[dict[str, Tensor], list[tuple[int, str]]]:
     """The fields that have to be changed, of all replies stacked, and which client's which field that was."""
     changed: dict[str, Tensor] = {}
     touched: list[tuple[int, str]] = []
-    for name, value, new, wrong in _looked_at(how, scales, task, sent, rows, reply):
+    for name, value, new, wrong in _looked_at(how, scales, task, sent, all_rows[clients], len(all_rows), reply):
         if wrong.any():
             changed[name] = value.clone()
             changed[name][wrong] = new[wrong]
@@ -47,7 +47,7 @@ def bounded(
 
 
 def _looked_at(
-    how: Robust, scales: RunningScales, task: str, sent: Any, rows: Ints, reply: Any
+    how: Robust, scales: RunningScales, task: str, sent: Any, rows: Ints, count: int, reply: Any
 ) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
     """Each field with its bounded value, and the clients whose value exceeds the bounds."""
     visible, marks = visibility(type(reply)), bounds_marks(type(reply))
@@ -56,23 +56,18 @@ def _looked_at(
         if not value.is_floating_point():
             continue
         if mark is Kept.COUNT:
-            new = torch.minimum(value.clamp(min=0), _per_client(rows, value))
-            yield name, value, new, _differ(value, new)
+            new = torch.minimum(value.clamp(min=0), torch.from_numpy(rows).to(value.dtype))
+            yield name, value, new, value != new
+        elif mark is Kept.WIDE:
+            new = torch.minimum(value.clamp(min=0), torch.from_numpy(rows * count).to(value.dtype))
+            yield name, value, new, value != new
         elif visible[name] is Visibility.AVERAGED:
             start = origin(type(reply), name, sent)
             yield name, value, *_shortened(value, start, how.norm_factor, scales, key)
         elif visible[name] is Visibility.PER_CLIENT and value.ndim == 1:
             yield name, value, *_lowered(value, how.loss_factor, scales, key)
         elif visible[name] is Visibility.POOLED and value.ndim == 3:
-            yield name, value, *_clamped(value, mark is Kept.WEIGHTS_FIRST, rows, how.norm_factor, scales, key)
-
-
-def _per_client(rows: Ints, like: Tensor) -> Tensor:
-    return torch.from_numpy(rows).to(like.dtype).view(-1, *[1] * (like.ndim - 1)).expand_as(like)
-
-
-def _differ(value: Tensor, new: Tensor) -> Tensor:
-    return (value != new).flatten(1).any(1) if value.ndim > 1 else value != new
+            yield name, value, *_clamped(value, mark is Kept.WEIGHTS_FIRST, rows, how.norm_factor**2, scales, key)
 
 
 def _shortened(
@@ -93,12 +88,12 @@ def _shortened(
 
 
 def _lowered(value: Tensor, factor: float, scales: RunningScales, key: str) -> tuple[Tensor, Tensor]:
-    """Numbers of at most `median + factor max(MAD, largest median so far)`."""
+    """Numbers of at most `median + factor max(MAD, their usual size)`."""
     values = value.double().numpy()
     middle = float(np.median(values))
-    spread = max(float(np.median(np.abs(values - middle))), scales.largest_median(key, values))
+    spread = max(float(np.median(np.abs(values - middle))), scales.scale(key, np.abs(values)))
     most = middle + factor * spread
-    scales.add(key, np.minimum(values, most))
+    scales.add(key, np.abs(np.minimum(values, most)))
     return value.clamp(max=most), torch.from_numpy(values > most)
 
 
@@ -124,4 +119,4 @@ def _clamped(
         most_of = factor * scales.scale(f"{key}.{column}", largest)
         scales.add(f"{key}.{column}", np.minimum(largest, most_of))
         new[..., column] = own.clamp(-most_of, most_of)
-    return new, _differ(value, new)
+    return new, (value != new).flatten(1).any(1)

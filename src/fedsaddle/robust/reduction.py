@@ -101,7 +101,7 @@ class RobustReduction:
         """Replace what exceeds the bounds."""
         guard, clients = self.guard, np.concatenate(self.clients)
         whole = type(self.replies[0])(**{name: self._stacked(name) for name, _ in tensors(self.replies[0])})
-        changed, touched = bounded(guard.how, guard.scales, self.task, self.sent, clients, guard.sizes[clients], whole)
+        changed, touched = bounded(guard.how, guard.scales, self.task, self.sent, clients, guard.sizes, whole)
         guard.pending += touched
         cuts = [len(who) for who in self.clients]
         for name, value in changed.items():
@@ -116,7 +116,7 @@ class RobustReduction:
         visible, marks = visibility(kind), bounds_marks(kind)
         found: dict[str, Tensor] = {}
         for name, like in tensors(self.replies[0]):
-            if visible[name] is Visibility.AVERAGED and marks.get(name) is not Kept.COUNT:
+            if visible[name] is Visibility.AVERAGED and not isinstance(marks.get(name), Kept):
                 points = self._stacked(name)
                 flat = self._aggregate(name, points.flatten(1) if points.ndim > 1 else points[:, None], weights)
                 found[name] = flat.to(like.dtype).view(like.shape[1:])
@@ -141,7 +141,7 @@ class RobustReduction:
         norms, key, scales = lengths(points, centre), f"{self.task}.{name}", self.guard.scales
         if not self.guard.how.bounds:  # else they have been added
             scales.add(key, norms)
-        return scales.scale(key, norms)
+        return scales.running(key, norms)
 
     def _stacked(self, name: str) -> Tensor:
         values = [getattr(reply, name) for reply in self.replies]

@@ -10,15 +10,19 @@ import numpy as np
 from fedsaddle.federation.clients import Floats
 
 WINDOW = 10  # exchanges of one kind that a running median looks back on
-MOST_KEPT = 16  # numbers that stand for the norms of one exchange
+SETTLED = 5  # exchanges, from which on a running median is remembered
+MOST_KEPT = 16  # numbers that stand for the sizes of one exchange
 ENOUGH = 3  # replies, from which on their own median counts too
 
 
 @dataclass
 class RunningScales:
-    """Norms of the last exchanges and the largest median so far, by field; a round's become valid with its commit."""
+    """Sizes in the last exchanges and the largest running median so far, by field.
 
-    norms: dict[str, list[list[float]]] = field(default_factory=dict)
+    What a round adds becomes valid when the round is committed.
+    """
+
+    sizes: dict[str, list[list[float]]] = field(default_factory=dict)
     largest: dict[str, float] = field(default_factory=dict)
     pending: list[tuple[str, list[float]]] = field(default_factory=list)
 
@@ -29,8 +33,9 @@ class RunningScales:
     def commit(self) -> None:
         """Make what the round has added valid."""
         for key, few in self.pending:
-            self.norms[key] = [*self.norms.get(key, []), few][-WINDOW:]
-            self.largest[key] = max(self.largest.get(key, 0.0), abs(float(np.median(few))))
+            self.sizes[key] = [*self.sizes.get(key, []), few][-WINDOW:]
+            if len(self.sizes[key]) >= SETTLED:
+                self.largest[key] = max(self.largest.get(key, 0.0), self.running(key, np.empty(0)))
         self.pending.clear()
 
     def add(self, key: str, sizes: Floats) -> None:
@@ -39,28 +44,28 @@ class RunningScales:
             at = np.linspace(0, len(sizes) - 1, min(len(sizes), MOST_KEPT)).round().astype(int)
             self.pending.append((key, np.sort(sizes)[at].tolist()))
 
-    def scale(self, key: str, sizes: Floats) -> float:
-        """The median of the sizes above 0, of these and of the last exchanges; at least that of these if they suffice.
+    def running(self, key: str, sizes: Floats) -> float:
+        """The median of the sizes above 0, of these and of the last exchanges; 0 if there are none."""
+        past = [size for few in self.sizes.get(key, []) for size in few]
+        together = np.concatenate([past, sizes])
+        together = together[together > 0]
+        return float(np.median(together)) if len(together) else 0.0
 
-        So a field whose updates grow is not cut short, and a small cohort is compared with earlier ones. 0: no sizes.
+    def scale(self, key: str, sizes: Floats) -> float:
+        """The largest that was usual so far: of the running medians, with this exchange, and of its own if it suffices.
+
+        So nobody is cut short when updates grow, nor when most clients have little left to learn and a few have not; a
+        small cohort is compared with earlier ones.
         """
         now = sizes[sizes > 0]
-        past = [size for few in self.norms.get(key, []) for size in few if size > 0]
-        together = np.concatenate([past, now])
-        if not len(together):
-            return 0.0
-        running = float(np.median(together))
-        return max(running, float(np.median(now))) if len(now) >= ENOUGH else running
-
-    def largest_median(self, key: str, values: Floats) -> float:
-        """The largest absolute median of such numbers so far, these included."""
-        return max(self.largest.get(key, 0.0), abs(float(np.median(values))))
+        own = float(np.median(now)) if len(now) >= ENOUGH else 0.0
+        return max(own, self.running(key, sizes), self.largest.get(key, 0.0))
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {"norms": self.norms, "largest": self.largest}
+        return {"sizes": dict(self.sizes), "largest": dict(self.largest)}
 
     def restore(self, stored: dict[str, Any]) -> None:
         """Restore the scales from a checkpoint."""
-        self.norms, self.largest = dict(stored["norms"]), dict(stored["largest"])
+        self.sizes, self.largest = dict(stored["sizes"]), dict(stored["largest"])
         self.pending.clear()

@@ -68,7 +68,7 @@ class Local:
     G: Averaged
     scores1: Annotated[Pooled, Kept.WEIGHTS_FIRST]
     scores2: Annotated[Pooled, Kept.WEIGHTS_FIRST]
-    growth: Averaged | None = None  # of the mean of f over S1
+    growth: Annotated[Averaged, Kept.WIDE] | None = None  # of the mean of f over S1
 
 
 @dataclass(frozen=True)
