@@ -19,6 +19,7 @@ from fedsaddle.deployment.transport import Arrival, InProcess
 from fedsaddle.errors import BadCheckpoint, BadInput, Diverged, TooFewAnswered
 from fedsaddle.federation.wire import Message, about, pack, unpack
 from fedsaddle.numerics.roc import ranking_measures
+from fedsaddle.robust.settings import Robust
 from fedsaddle.runs.lock import FolderInUse, only_writer
 
 AUC = {"data": "breast-cancer", "problem": {"name": "auc"}}
@@ -386,8 +387,10 @@ def test_files_of_the_sites_own(tmp_path, data):
     own_files(tmp_path)
     pooled = of_files(tmp_path, test_path=str(tmp_path / "test.csv"), **data)
     made = with_own_files(of_files(tmp_path, **data), tmp_path)
-    found, expected = deployed(pooled, made, tmp_path / "out"), simulated(pooled)
+    bounds = None if data.get("standardise", True) else Robust(bounds=True)  # one site has other units: ×1000
+    found, expected = deployed(pooled, made, tmp_path / "out"), simulated(pooled, robust=bounds)
     assert torch.equal(found.model, expected.model)
+    assert bool(found.summary["robust"]["bounded"]) == (bounds is not None)
     for part in ("test", "train"):
         assert found.summary[part]["loss"] == pytest.approx(expected.summary[part]["loss"], abs=1e-9)
     features = json.loads((tmp_path / "out" / "features.json").read_text())

@@ -99,8 +99,8 @@ class RobustSection(BaseModel):
     # bound the length of updates and reported losses; none: in deployed runs, which it does not change as long as all
     # are honest
     bounds: bool | None = None
-    norm_factor: float = Field(10.0, ge=1)  # longest update, in running medians over clients and rounds
-    loss_factor: float = Field(10.0, ge=1)  # largest loss above the median, in MADs or in the largest median so far
+    norm_factor: float = Field(10.0, ge=1)  # how many times as long as usual an update may be
+    loss_factor: float = Field(10.0, ge=1)  # how far above the median a loss may be, in usual sizes
 
     def settings(self, deployed: bool) -> Robust:
         """The settings of a run."""

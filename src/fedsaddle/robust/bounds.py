@@ -73,14 +73,14 @@ def _looked_at(
 def _shortened(
     value: Tensor, start: Tensor | None, factor: float, scales: RunningScales, key: str
 ) -> tuple[Tensor, Tensor]:
-    """Updates that are at most `factor` running medians long; their directions stay."""
+    """Updates that are more than `factor` times as long as usual, made as long as usual; their directions stay."""
     norms = lengths(value, start)
-    longest = factor * scales.scale(key, norms)
-    wrong = norms > longest
-    scales.add(key, np.minimum(norms, longest))
+    usual = scales.scale(key, norms)
+    wrong = norms > factor * usual
+    scales.add(key, np.where(wrong, usual, norms))
     if not wrong.any():
         return value, torch.from_numpy(wrong)
-    share = torch.from_numpy(np.where(wrong, longest / np.where(wrong, norms, 1.0), 1.0))
+    share = torch.from_numpy(np.where(wrong, usual / np.where(wrong, norms, 1.0), 1.0))
     share = share.view(-1, *[1] * (value.ndim - 1))
     exact = value.double()
     new = share * exact if start is None else start.double() + share * (exact - start.double())
@@ -88,19 +88,21 @@ def _shortened(
 
 
 def _lowered(value: Tensor, factor: float, scales: RunningScales, key: str) -> tuple[Tensor, Tensor]:
-    """Numbers of at most `median + factor max(MAD, their usual size)`."""
+    """Numbers above `median + factor max(MAD, their usual size)`, replaced by the median."""
     values = value.double().numpy()
     middle = float(np.median(values))
     spread = max(float(np.median(np.abs(values - middle))), scales.scale(key, np.abs(values)))
-    most = middle + factor * spread
-    scales.add(key, np.abs(np.minimum(values, most)))
-    return value.clamp(max=most), torch.from_numpy(values > most)
+    wrong = values > middle + factor * spread
+    scales.add(key, np.abs(np.where(wrong, middle, values)))
+    return torch.full_like(value, middle), torch.from_numpy(wrong)
 
 
 def _clamped(
     value: Tensor, weighted: bool, rows: Ints, factor: float, scales: RunningScales, key: str
 ) -> tuple[Tensor, Tensor]:
-    """Columns of numbers of at most `factor` running medians of the clients' largest; a column of labels stays.
+    """Columns with a number more than `factor` times as large as clients' largest usually are, cut to what is usual.
+
+    Shared scores have heavier tails than updates, so their factor is larger. A column of labels stays as it is.
 
     The first column, where it holds weights, is not below 0, and its mean is at most the client's rows.
     """
@@ -116,7 +118,9 @@ def _clamped(
         whole = (own == own.round()).all(1)
         if int(whole.sum()) * 2 > len(whole):
             continue
-        most_of = factor * scales.scale(f"{key}.{column}", largest)
-        scales.add(f"{key}.{column}", np.minimum(largest, most_of))
-        new[..., column] = own.clamp(-most_of, most_of)
+        usual = scales.scale(f"{key}.{column}", largest)
+        wrong = largest > factor * usual
+        scales.add(f"{key}.{column}", np.where(wrong, usual, largest))
+        if wrong.any():
+            new[..., column] = torch.where(torch.from_numpy(wrong)[:, None], own.clamp(-usual, usual), own)
     return new, (value != new).flatten(1).any(1)

@@ -12,6 +12,7 @@ from fedsaddle.federation.clients import Floats
 WINDOW = 10  # exchanges of one kind that a running median looks back on
 SETTLED = 5  # exchanges, from which on a running median is remembered
 MOST_KEPT = 16  # numbers that stand for the sizes of one exchange
+GROWTH = 3.0  # times what was usual, that clients together may grow by in one exchange
 ENOUGH = 3  # replies, from which on their own median counts too
 
 
@@ -47,19 +48,21 @@ class RunningScales:
     def running(self, key: str, sizes: Floats) -> float:
         """The median of the sizes above 0, of these and of the last exchanges; 0 if there are none."""
         past = [size for few in self.sizes.get(key, []) for size in few]
-        together = np.concatenate([past, sizes])
-        together = together[together > 0]
-        return float(np.median(together)) if len(together) else 0.0
+        return _middle(np.concatenate([past, sizes]))
 
     def scale(self, key: str, sizes: Floats) -> float:
         """The largest that was usual so far: of the running medians, with this exchange, and of its own if it suffices.
 
         So nobody is cut short when updates grow, nor when most clients have little left to learn and a few have not; a
-        small cohort is compared with earlier ones.
+        small cohort is compared with earlier ones. Once there are enough of these, the clients' own median counts no
+        more than `GROWTH` times what was usual, as hostile clients may be the most of a cohort by chance.
         """
-        now = sizes[sizes > 0]
-        own = float(np.median(now)) if len(now) >= ENOUGH else 0.0
-        return max(own, self.running(key, sizes), self.largest.get(key, 0.0))
+        usual = max(self.running(key, sizes), self.largest.get(key, 0.0))
+        if int((sizes > 0).sum()) < ENOUGH:
+            return usual
+        own = _middle(sizes)
+        settled = len(self.sizes.get(key, ())) >= SETTLED and usual > 0
+        return max(usual, min(own, GROWTH * usual) if settled else own)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -69,3 +72,9 @@ class RunningScales:
         """Restore the scales from a checkpoint."""
         self.sizes, self.largest = dict(stored["sizes"]), dict(stored["largest"])
         self.pending.clear()
+
+
+def _middle(sizes: Floats) -> float:
+    """The median of what is above 0, of two the lower; 0 if there is nothing."""
+    found = np.sort(sizes[sizes > 0])
+    return float(found[(len(found) - 1) // 2]) if len(found) else 0.0

@@ -24,11 +24,11 @@ class Robust:
     - "centred-clipping": `v ← v + mean of clip(v_i - v, radius)`, `iterations` times, from what was sent
       (Karimireddy, He, Jaggi 2021).
 
-    With `bounds` an update, the difference of a reply and what was sent, is at most `norm_factor` times as long as the
-    running median over clients and the last rounds; a longer one is shortened. A number that the server sees of each
-    client, such as a loss, is at most `median + loss_factor · max(MAD, m)`, m the largest median so far. Deployed runs
-    have bounds unless `bounds` is false; they do nothing to honest runs, bit for bit, as long as no reply exceeds them.
-    The summary of a run counts under "bounded" what did.
+    With `bounds` an update, the difference of a reply and what was sent, that is more than `norm_factor` times as long
+    as usual is made as long as usual: the running median over clients and the last rounds, or its largest value so far.
+    A number that the server sees of each client, such as a loss, counts as the clients' median if it is above `median +
+    loss_factor · max(MAD, usual size)`. Deployed runs have bounds unless `bounds` is false; they do nothing to honest
+    runs, bit for bit, as long as no reply exceeds them. The summary of a run counts under "bounded" what did.
 
     Args:
         aggregation: one of the names above.
@@ -36,8 +36,8 @@ class Robust:
         radius: of "centred-clipping"; None is the running median of the updates' norms.
         iterations: of "centred-clipping".
         bounds: bound updates and reported numbers; None is off in simulations and on in deployed runs.
-        norm_factor: longest update, in running medians.
-        loss_factor: largest number reported, as above.
+        norm_factor: how many times as long as usual an update may be; scores that clients share, its square.
+        loss_factor: how far above the median a reported number may be, as above.
 
     Raises:
         BadInput: for a value that cannot be, with its name.

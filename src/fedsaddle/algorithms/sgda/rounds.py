@@ -60,7 +60,7 @@ class Local:
     y: Annotated[Averaged, From("y")]
     dx: Averaged | None = None
     dy: Averaged | None = None
-    picked: Annotated[Averaged, From("x")] | None = None
+    picked: Averaged | None = None
     path: Averaged | None = None  # sum of the iterates, for the average
 
 
