@@ -173,7 +173,7 @@ def test_a_step_that_is_far_too_large_names_a_client(engine):
     rows = classes()
     rows.x.mul_(1e200)
     algorithm = FedAvg(problem=problem(), primal_step=1e200, local_steps=3)
-    with pytest.raises(Diverged, match="client [0-5] sent a 'final'"):
+    with pytest.raises(Diverged, match=r"client [0-5] sent a 'final'"):
         play(algorithm, engine(rows), 1)
 
 

@@ -111,5 +111,5 @@ def test_attacks_that_cannot_be(options, said):
 
 
 def test_one_client_must_be_honest():
-    with pytest.raises(BadInput, match="attack.clients = 10: there are 10 clients"):
+    with pytest.raises(BadInput, match=r"attack\.clients = 10: there are 10 clients"):
         fs.run(fedavg(), digits(), 1, attack=fs.Attack(name="scale", clients=10))

@@ -75,6 +75,6 @@ class RunningScales:
 
 
 def _middle(sizes: Floats) -> float:
-    """The median of what is above 0, of two the lower; 0 if there is nothing."""
-    found = np.sort(sizes[sizes > 0])
-    return float(found[(len(found) - 1) // 2]) if len(found) else 0.0
+    """The median of what is above 0; 0 if there is nothing."""
+    found = sizes[sizes > 0]
+    return float(np.median(found)) if len(found) else 0.0
