@@ -60,7 +60,7 @@ _NAMES = {
     ),
     "federation.clients": "Batch Clients ClientsState Remembers Site Task merge_repeats",
     "federation.randomness": "ClientKeys",
-    "federation.records": "Averaged PerClient PerSample Pooled",
+    "federation.records": "Averaged From Kept PerClient PerSample Pooled",
     "federation.reduction": "Reduction",
     "federation.wrappers": "Ledger Lossy Metered Wrapper",
     "metrics.spread": "spread",
@@ -172,6 +172,8 @@ if TYPE_CHECKING:
     from fedsaddle.federation.clients import merge_repeats as merge_repeats
     from fedsaddle.federation.randomness import ClientKeys as ClientKeys
     from fedsaddle.federation.records import Averaged as Averaged
+    from fedsaddle.federation.records import From as From
+    from fedsaddle.federation.records import Kept as Kept
     from fedsaddle.federation.records import PerClient as PerClient
     from fedsaddle.federation.records import PerSample as PerSample
     from fedsaddle.federation.records import Pooled as Pooled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,15 +11,21 @@ from every_algorithm import EVERYWHERE, ONCE, algorithm
 from test_every_algorithm import lossy_run, near
 from wrappers import Only
 
-from deployment import deployed
+from deployment import deployed, sites
+from fedsaddle.algorithms.fedavg import FedAvg
+from fedsaddle.deployment.transport import InProcess
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.federation.randomness import server_generator
 from fedsaddle.federation.records import same
+from fedsaddle.federation.wire import Message, kinds_of, pack, unpack
 from fedsaddle.federation.wrappers import Lossy
+from fedsaddle.problems.models.papers import logistic_regression
+from fedsaddle.problems.supervised import Supervised
+from fedsaddle.robust.attacks import Attack, Attacked
 from fedsaddle.robust.guarded import Guarded
 from fedsaddle.robust.settings import AGGREGATIONS, Robust
-from small import SIZES, play
+from small import SIZES, classes, play, seeded
 
 everywhere = pytest.mark.parametrize(("case", "world"), EVERYWHERE)
 once = pytest.mark.parametrize(("case", "world"), ONCE)
@@ -91,6 +98,47 @@ def _task(alg, state):
     with pytest.raises(Caught):
         alg.round(state, Catching(), server_generator(0, 3))
     return asked[0]
+
+
+def fedavg() -> FedAvg:
+    return FedAvg(problem=Supervised(seeded(lambda: logistic_regression(4, 3))), local_steps=2, batch_size=3)
+
+
+def hostile(answer):
+    """A site whose model is -100 times as far from what it was sent as it should be."""
+
+    def changed(content: bytes) -> bytes:
+        kinds = kinds_of(fedavg())
+        sent, reply = unpack(content, kinds).record, unpack(answer(content), kinds)
+        record = replace(reply.record, final=sent.w - 100 * (reply.record.final - sent.w))
+        return pack(Message(reply.about, record))
+
+    return changed
+
+
+def test_a_hostile_site_is_what_the_simulated_hostile_client_is():
+    rows, attack = classes(), Attack(name="scale", clients=[1])
+    made = {i: site.answer for i, site in sites(fedavg, rows).items()}
+    made[1] = hostile(made[1])
+    for how in (BOUNDS, Robust(aggregation="median")):
+        at_sites = Guarded(deployed(fedavg, rows, transport=InProcess(made)), how)
+        simulated = Attacked(Guarded(Serial(rows), how), attack)
+        found, expected = play(fedavg(), at_sites, 4), play(fedavg(), simulated, 4)
+        for a, b in zip(found, expected, strict=True):
+            near(a, b)
+        assert at_sites.guard.counts == simulated.inner.guard.counts
+    plain = play(fedavg(), deployed(fedavg, rows, transport=InProcess(made)), 4)[-1]
+    assert plain.w.norm() > 10 * found[-1].w.norm()
+
+
+def test_a_site_that_sends_nan_is_left_out_as_a_simulated_client_is():
+    rows = classes()
+    rows.x[rows.offsets[3] : rows.offsets[4]] *= 1e200
+    expected = play(fedavg(), simulated := Serial(rows), 6)
+    found = play(fedavg(), clients := deployed(fedavg, rows), 6)
+    assert all(same(a, b) for a, b in zip(found, expected, strict=True))
+    (reason,) = clients.attendance.left_out[3]
+    assert simulated.left_out.to_dict() == {"left_out": {"3": {reason: 6}}}
 
 
 @once

@@ -135,8 +135,9 @@ def test_a_model_that_no_site_can_measure_has_diverged(tmp_path):
     [
         ("run", {"measures": ["duality-gap"]}, r"run.measures = \['duality-gap'\]: work in simulations only"),
         ("noise", {"variance": 0.04}, r"noise = \{'variance': 0.04\}: works in simulations only"),
+        ("attack", {"name": "scale"}, r"attack.name = 'scale': is for simulations only"),
     ],
-    ids=["measures", "noise"],
+    ids=["measures", "noise", "attack"],
 )
 def test_what_only_a_simulation_can_do_is_refused(section, asked, complaint, tmp_path):
     given = validate_config(
@@ -503,3 +504,13 @@ def test_another_target_is_another_run(tmp_path):
         deployed(given("ill"), first, tmp_path / "out", Dies(first, 3, 0))
     with pytest.raises(BadCheckpoint, match=r"data.target = 'old': the run in .* has 'ill'; resume with the same"):
         deployed(given("old"), other, tmp_path / "out")
+
+
+def test_deployed_runs_have_bounds_unless_they_are_switched_off(tmp_path):
+    for bounds in (None, False):
+        given = config({"name": "FedAvg", "local_steps": 3}, evaluate_every=6)
+        given = given.model_copy(update={"robust": given.robust.model_copy(update={"bounds": bounds})})
+        folder = tmp_path / str(bounds)
+        summary = deployed(given, sites(given, folder), folder / "out").summary
+        assert ("robust" in summary) == (bounds is None)
+        assert summary.get("robust", {}).get("bounded", {}) == {}

@@ -263,7 +263,7 @@ class Loop:
         before, now = checkpoint.notes["engine"], self.engine.settings()
         if before != now:
             raise BadInput("engine", now, f"the run started with {before}; resume with the same")
-        if (began := checkpoint.notes.get("conditions", {})) != self._conditions():
+        if (began := checkpoint.notes.get("conditions", self._conditions())) != self._conditions():
             remedy = f"the run started with {began or 'none'}; resume with the same"
             raise BadInput("robust, attack", self._conditions() or None, remedy)
         require_same_selection(self.best, checkpoint)
