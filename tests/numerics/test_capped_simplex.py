@@ -42,5 +42,5 @@ def test_special_values():
 
 
 def test_a_ceiling_that_is_too_low():
-    with pytest.raises(BadInput, match="high = 0.2: must be at least 1 / 4"):
+    with pytest.raises(BadInput, match=r"high = 0.2: must be at least 1 / 4"):
         CappedSimplex(0.2)(torch.zeros(4))

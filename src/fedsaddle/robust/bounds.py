@@ -14,6 +14,7 @@ from fedsaddle.federation.records import From, Kept, Visibility, bounds_marks, t
 from fedsaddle.robust.running_scales import RunningScales
 from fedsaddle.robust.settings import Robust
 
+FEW = 4.0
 SLACK = 1e-6  # of rounding, for bounds that honest replies meet exactly
 
 
@@ -73,10 +74,13 @@ def _looked_at(
 def _shortened(
     value: Tensor, start: Tensor | None, factor: float, scales: RunningScales, key: str
 ) -> tuple[Tensor, Tensor]:
-    """Updates that are more than `factor` times as long as usual, made as long as usual; their directions stay."""
+    """Updates that are more than `factor` times as long as usual, made as long as usual; their directions stay.
+
+    The length of a few numbers is often close to 0 by chance, so d numbers may be `1 + 4 / d` times as long as that.
+    """
     norms = lengths(value, start)
     usual = scales.scale(key, norms)
-    wrong = norms > factor * usual
+    wrong = norms > factor * (1 + FEW / max(1, value[0].numel())) * usual
     scales.add(key, np.where(wrong, usual, norms))
     if not wrong.any():
         return value, torch.from_numpy(wrong)
