@@ -34,7 +34,7 @@ BOUNDS = Robust(bounds=True)
 
 def tight(n: int) -> Robust:
     """Every aggregation in turn, with bounds that honest clients exceed, so that they have something to do."""
-    return Robust(aggregation=AGGREGATIONS[n % len(AGGREGATIONS)], bounds=True, norm_factor=1.2, loss_factor=1.0)
+    return Robust(aggregation=AGGREGATIONS[n % len(AGGREGATIONS)], bounds=True, norm_factor=1.2, loss_factor=1.3)
 
 
 def by_name(case) -> Robust:

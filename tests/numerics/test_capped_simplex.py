@@ -32,6 +32,17 @@ def test_the_nearest_point(seed, d):
     assert float(found.max()) <= high
 
 
+@pytest.mark.parametrize("seed", range(200))
+def test_entries_that_are_equal_or_as_far_apart_as_the_ceiling(seed):
+    """Where corners meet: seen to go wrong by a rounding."""
+    rng = np.random.default_rng(seed)
+    high = float(rng.choice([0.2, 0.25, 0.3, 1 / 3]))
+    w = rng.choice([0.0, 0.1, high, 2 * high, high - 0.1], size=6) + rng.choice([0.0, 1e-16, 0.03], size=6)
+    found = CappedSimplex(high)(torch.from_numpy(w))
+    np.testing.assert_allclose(found, by_bisection(w, high), atol=1e-10)
+    assert float(found.sum()) == pytest.approx(1, abs=1e-10)
+
+
 def test_special_values():
     w = torch.tensor([[0.3, 5.0, -2.0, 0.1], [0.0, 0.0, 0.0, 0.0]])
     torch.testing.assert_close(CappedSimplex(1.0)(w), Simplex()(w), rtol=0, atol=1e-14)

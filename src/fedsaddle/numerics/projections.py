@@ -115,17 +115,19 @@ class CappedSimplex:
 
     def _one(self, w: Tensor) -> Tensor:
         """By the two corners of each entry's share, between which the sum is linear in the threshold."""
-        h = self.high
-        w = w - w.amax()
-        x = w.sort().values
-        before = torch.cat([x.new_zeros(1), x.cumsum(0)])
+        h, w = self.high, w - w.amax()
+        x = w.sort(descending=True).values
+        largest = torch.cat(
+            [x.new_zeros(1), x.cumsum(0)]
+        )  # sums of the k largest, which huge negative ones do not blur
         corners = torch.cat([x - h, x]).sort().values
-        low, top = torch.searchsorted(x, corners, right=True), torch.searchsorted(x, corners + h, right=True)
-        sums = (before[top] - before[low]) - (top - low) * corners + (len(x) - top) * h  # falls from d h to 0
-        last = int((sums >= 1).sum().clamp(min=1)) - 1
-        slope = int(((x > corners[last]) & (x <= corners[last] + h)).sum())
-        threshold = corners[last] + (sums[last] - 1) / max(slope, 1)
-        return (w - threshold).clamp_(0, h)
+        above, full = torch.searchsorted(-x, -corners), torch.searchsorted(-x, -(corners + h))
+        sums = largest[above] - largest[full] - (above - full) * corners + full * h  # falls from d h to 0
+        last = max(int((sums >= 1).sum()) - 1, 0)
+        if last + 1 == len(corners) or sums[last] <= 1:
+            return (w - corners[last]).clamp_(0, h)
+        share = (sums[last] - 1) / (sums[last] - sums[last + 1])
+        return (w - (corners[last] + share * (corners[last + 1] - corners[last]))).clamp_(0, h)
 
 
 def check_projection(key: str, project: Projection, start: Tensor) -> None:

@@ -14,7 +14,8 @@ from fedsaddle.federation.records import From, Kept, Visibility, bounds_marks, t
 from fedsaddle.robust.running_scales import RunningScales
 from fedsaddle.robust.settings import Robust
 
-FEW = 4.0
+FEW = 4.0  # numbers, below which an update has too few to have a usual length
+TAILS = 5.0  # scores may be so many times farther from what is usual than updates
 SLACK = 1e-6  # of rounding, for bounds that honest replies meet exactly
 
 
@@ -68,7 +69,7 @@ def _looked_at(
         elif visible[name] is Visibility.PER_CLIENT and value.ndim == 1:
             yield name, value, *_lowered(value, how.loss_factor, scales, key)
         elif visible[name] is Visibility.POOLED and value.ndim == 3:
-            yield name, value, *_clamped(value, mark is Kept.WEIGHTS_FIRST, rows, how.norm_factor**2, scales, key)
+            yield name, value, *_clamped(value, mark is Kept.WEIGHTS_FIRST, rows, TAILS * how.norm_factor, scales, key)
 
 
 def _shortened(

@@ -37,7 +37,7 @@ class Robust:
         iterations: of "centred-clipping".
         bounds: bound updates and reported numbers; None is off in simulations and on in deployed runs.
         norm_factor: how many times as long as usual an update may be; one of d numbers `1 + 4 / d` times that, and
-            scores that clients share its square.
+            scores that clients share five times that.
         loss_factor: how far above the median a reported number may be, as above.
 
     Raises:
