@@ -60,7 +60,7 @@ _NAMES = {
     ),
     "federation.clients": "Batch Clients ClientsState Remembers Site Task merge_repeats",
     "federation.randomness": "ClientKeys",
-    "federation.records": "Averaged PerClient PerSample Pooled",
+    "federation.records": "Averaged From Kept PerClient PerSample Pooled",
     "federation.reduction": "Reduction",
     "federation.wrappers": "Ledger Lossy Metered Wrapper",
     "metrics.spread": "spread",
@@ -76,6 +76,8 @@ _NAMES = {
     ),
     "problems.robust": "RobustTraining",
     "problems.supervised": "Supervised shares",
+    "robust.attacks": "Attack",
+    "robust.settings": "Robust",
     "runs.result": "Result",
     "runs.run": "run",
     "trials.search": "Choice search",
@@ -170,6 +172,8 @@ if TYPE_CHECKING:
     from fedsaddle.federation.clients import merge_repeats as merge_repeats
     from fedsaddle.federation.randomness import ClientKeys as ClientKeys
     from fedsaddle.federation.records import Averaged as Averaged
+    from fedsaddle.federation.records import From as From
+    from fedsaddle.federation.records import Kept as Kept
     from fedsaddle.federation.records import PerClient as PerClient
     from fedsaddle.federation.records import PerSample as PerSample
     from fedsaddle.federation.records import Pooled as Pooled
@@ -213,6 +217,8 @@ if TYPE_CHECKING:
     from fedsaddle.problems.robust import RobustTraining as RobustTraining
     from fedsaddle.problems.supervised import Supervised as Supervised
     from fedsaddle.problems.supervised import shares as shares
+    from fedsaddle.robust.attacks import Attack as Attack
+    from fedsaddle.robust.settings import Robust as Robust
     from fedsaddle.runs.result import Result as Result
     from fedsaddle.runs.run import run as run
     from fedsaddle.trials.search import Choice as Choice

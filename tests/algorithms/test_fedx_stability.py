@@ -11,7 +11,6 @@ from torch import nn
 
 import fedsaddle as fs
 from fedsaddle.algorithms.fedx.fedx2 import Start
-from fedsaddle.errors import Diverged
 from fedsaddle.problems.pair_losses import WeightedScores
 from small import classes, play, rows_of, seeded, serial, vectorised
 
@@ -93,13 +92,13 @@ RISKS = {
 def longest(risk, rounds=40, **limits):
     model = seeded(lambda: nn.Linear(4, 1))
     how = {"local_steps": 3, "batch_size": 2, "primal_step": 0.1}
-    states = play(fs.FedX2(problem=RISKS[risk](model), **how, **limits), serial(federation(), seed=5), rounds, seed=5)
-    return max(float(s.w.norm()) for s in states)
+    clients = serial(federation(), seed=5)
+    states = play(fs.FedX2(problem=RISKS[risk](model), **how, **limits), clients, rounds, seed=5)
+    return math.inf if clients.left_out.counts else max(float(s.w.norm()) for s in states)
 
 
 def test_the_box_runs_away():
-    with pytest.raises(Diverged):
-        longest("partial AUC", **NONE)
+    assert longest("partial AUC", **NONE) == math.inf, "some replies are not finite"
     assert longest("average precision", **NONE) > 1e6
 
 

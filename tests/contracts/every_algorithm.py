@@ -95,11 +95,13 @@ TABLE = [
     Case("DRFA, average, ball", Drfa, DUAL | {"output": "average", "projection": Ball(1.0)}, shows=LOSS),
     Case("DRFA, weight, decay", Drfa, DUAL | {"weighting": "weight", "dual_decay": 0.9}, shows=LOSS),
     Case("DRFA, weight, all, average", Drfa, DUAL | {"weighting": "weight", "sampled_clients": None, "output": "average"}, shows=LOSS),  # noqa: E501
+    Case("DRFA, ceiling", Drfa, DUAL | {"mixture_ceiling": 1.2, "dual_step": 0.2}, (LOGISTIC,), LOSS),
     Case("DRFA-Prox, quadratic", Drfa, DUAL | {"regulariser": Quadratic(5.0, PRIOR)}, shows=LOSS),
     Case("DRFA-Prox, KL", Drfa, DUAL | {"regulariser": KullbackLeibler(0.5)}, shows=LOSS),
     Case("DRFA-Prox, general", Drfa, DUAL | {"regulariser": QUARTIC}, family=(LOGISTIC,), shows=LOSS),
     Case("DRFA-GA", DrfaGa, DUAL, shows=LOSS),
     Case("DRFA-GA, KL, average", DrfaGa, DUAL | {"regulariser": KullbackLeibler(0.5), "output": "average", "average_after": 2}, shows=LOSS),  # noqa: E501
+    Case("DRFA-GA, ceiling", DrfaGa, DUAL | {"mixture_ceiling": 1.2, "dual_step": 0.2}, (LOGISTIC,), LOSS),
     Case("Local SGDA", LocalSgda, GAMES, EVERY_MINIMAX),
     Case("Local SGDA, all, average", LocalSgda, GAMES | {"sampled_clients": None, "output": "average"}, MINIMAX),
     Case("Local SGDA, random", LocalSgda, GAMES | {"output": "random"}, MINIMAX),

@@ -164,12 +164,24 @@ def test_a_lost_client_remembers_what_it_did_before(toy, engine):
 
 
 @engines
+def test_a_client_that_is_left_out_remembers_what_it_did_before(toy, engine):
+    rows = classes()
+    clients = engine(rows)
+    ask(toy, clients, range(6))
+    before = dict(clients.memory.kept)
+    rows.x[rows.offsets[2] : rows.offsets[3]] = torch.nan
+    answered, _ = ask(toy, clients, range(6), round=1)
+    assert answered.tolist() == [0, 1, 3, 4, 5]
+    for i in range(6):
+        assert same(clients.memory.kept[i], before[i]) == (i == 2)
+
+
+@engines
 def test_a_round_that_diverges_leaves_no_memory(toy, engine):
     rows = classes()
-    rows.x[rows.offsets[2]] = torch.nan
-    rows.x[rows.offsets[2] : rows.offsets[3]] = torch.nan
+    rows.x.fill_(torch.nan)
     clients = engine(rows)
-    with pytest.raises(Diverged, match="client 2 sent a 'step'"):
+    with pytest.raises(Diverged, match="client 0 sent a 'step'"):
         ask(toy, clients, range(6))
     clients.begin(0)
     assert clients.memory.kept == {}

@@ -19,6 +19,7 @@ from fedsaddle.deployment.transport import Arrival, InProcess
 from fedsaddle.errors import BadCheckpoint, BadInput, Diverged, TooFewAnswered
 from fedsaddle.federation.wire import Message, about, pack, unpack
 from fedsaddle.numerics.roc import ranking_measures
+from fedsaddle.robust.settings import Robust
 from fedsaddle.runs.lock import FolderInUse, only_writer
 
 AUC = {"data": "breast-cancer", "problem": {"name": "auc"}}
@@ -134,8 +135,9 @@ def test_a_model_that_no_site_can_measure_has_diverged(tmp_path):
     [
         ("run", {"measures": ["duality-gap"]}, r"run.measures = \['duality-gap'\]: work in simulations only"),
         ("noise", {"variance": 0.04}, r"noise = \{'variance': 0.04\}: works in simulations only"),
+        ("attack", {"name": "scale"}, r"attack.name = 'scale': is for simulations only"),
     ],
-    ids=["measures", "noise"],
+    ids=["measures", "noise", "attack"],
 )
 def test_what_only_a_simulation_can_do_is_refused(section, asked, complaint, tmp_path):
     given = validate_config(
@@ -400,8 +402,10 @@ def test_files_of_the_sites_own(tmp_path, data):
     own_files(tmp_path)
     pooled = of_files(tmp_path, test_path=str(tmp_path / "test.csv"), **data)
     made = with_own_files(of_files(tmp_path, **data), tmp_path)
-    found, expected = deployed(pooled, made, tmp_path / "out"), simulated(pooled)
+    bounds = None if data.get("standardise", True) else Robust(bounds=True)  # one site has other units: ×1000
+    found, expected = deployed(pooled, made, tmp_path / "out"), simulated(pooled, robust=bounds)
     assert torch.equal(found.model, expected.model)
+    assert bool(found.summary["robust"]["bounded"]) == (bounds is not None)
     for part in ("test", "train"):
         assert found.summary[part]["loss"] == pytest.approx(expected.summary[part]["loss"], abs=1e-9)
     features = json.loads((tmp_path / "out" / "features.json").read_text())
@@ -518,3 +522,13 @@ def test_another_target_is_another_run(tmp_path):
         deployed(given("ill"), first, tmp_path / "out", Dies(first, 3, 0))
     with pytest.raises(BadCheckpoint, match=r"data.target = 'old': the run in .* has 'ill'; resume with the same"):
         deployed(given("old"), other, tmp_path / "out")
+
+
+def test_deployed_runs_have_bounds_unless_they_are_switched_off(tmp_path):
+    for bounds in (None, False):
+        given = config({"name": "FedAvg", "local_steps": 3}, evaluate_every=6)
+        given = given.model_copy(update={"robust": given.robust.model_copy(update={"bounds": bounds})})
+        folder = tmp_path / str(bounds)
+        summary = deployed(given, sites(given, folder), folder / "out").summary
+        assert ("robust" in summary) == (bounds is None)
+        assert summary.get("robust", {}).get("bounded", {}) == {}

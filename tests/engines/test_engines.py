@@ -171,10 +171,25 @@ def test_rows_fetched_client_by_client_give_the_same_run(engine, make):
 @engines
 def test_a_step_that_is_far_too_large_names_a_client(engine):
     rows = classes()
-    rows.x[rows.offsets[3] : rows.offsets[4]] *= 1e200
+    rows.x.mul_(1e200)
     algorithm = FedAvg(problem=problem(), primal_step=1e200, local_steps=3)
-    with pytest.raises(Diverged, match="client 3 sent a 'final'"):
+    with pytest.raises(Diverged, match=r"client [0-5] sent a 'final'"):
         play(algorithm, engine(rows), 1)
+
+
+@engines
+def test_a_client_whose_replies_are_not_finite_is_left_out(engine):
+    rows = classes()
+    rows.x[rows.offsets[3] : rows.offsets[4]] *= 1e200
+    algorithm, clients = FedAvg(problem=problem(), local_steps=3), engine(rows)
+    found = play(algorithm, clients, 3)
+    assert clients.left_out.to_dict() == {"left_out": {"3": {"sent a 'final' that is not finite": 3}}}
+    others = engine(rows)
+    ask, five = others.ask, np.array([0, 1, 2, 4, 5])
+    others.ask = lambda cohort, task, sent, weights: ask(five, task, sent, weights=others.sizes[five])
+    for a, b in zip(found, play(algorithm, others, 3), strict=True):
+        torch.testing.assert_close(a.w, b.w, rtol=0, atol=1e-12)
+    assert clients.samples > others.samples, "it has worked, in vain"
 
 
 def test_an_error_in_a_thread_reaches_the_caller():

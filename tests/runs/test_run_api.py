@@ -23,6 +23,7 @@ from fedsaddle.problems.losses import Square
 from fedsaddle.problems.models.papers import logistic_regression
 from fedsaddle.problems.supervised import Supervised
 from fedsaddle.runs.run import run
+from small import seeded
 
 
 def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
@@ -207,26 +208,63 @@ def test_regression_has_no_accuracy():
         run(square, data, 2, target="worst accuracy > 0.5")
 
 
-def test_divergence_names_round_and_client():
+def test_a_client_that_is_not_finite_is_left_out_and_named_once():
     data = unequal()
     data.x[data.offsets[1]] = 1e25
+    square = FedAvg(problem=Supervised(nn.Linear(4, 1), Square()), primal_step=0.01)
+    rows, told = Stacked(data.x, data.y.float(), data.offsets), []
+    result = run(square, rows, 5, warn=told.append)
+    assert told == [
+        "round 1: client 1 sent a 'final' that is not finite; such replies are left out, and the run goes on",
+        "round 1: client 1 is left out of the train figures: its loss is not finite",
+    ]
+    assert result.summary["left_out"] == {"1": {"sent a 'final' that is not finite": 5}}
+    assert result.summary["stopped"] == "finished"
+    assert result.history[-1]["clients"]["train"]["loss"][1] is None
+    assert np.isfinite(result.summary["train"]["loss"]["worst"])
+    assert "left_out" not in run(fedavg(), iris(), 1).summary
+
+
+def test_counts_of_clients_left_out_survive_a_resume(tmp_path):
+    data = unequal()
+    data.x[data.offsets[1]] = 1e25
+    rows = Stacked(data.x, data.y.float(), data.offsets)
+
+    def go(rounds, **more):
+        square = FedAvg(problem=Supervised(seeded(lambda: nn.Linear(4, 1)).float(), Square()), primal_step=0.01)
+        return run(square, rows, rounds, warn=lambda text: None, **more)
+
+    go(2, out=tmp_path / "a")
+    again = go(5, out=tmp_path / "a", resume=True)
+    assert again.summary["left_out"] == {"1": {"sent a 'final' that is not finite": 5}}
+    assert torch.equal(again.model, go(5).model)
+
+
+def test_divergence_names_round_and_client():
+    data = unequal()
+    data.x.fill_(1e25)
     wild = FedAvg(problem=Supervised(nn.Linear(4, 1), Square()), primal_step=1.0)
     rows = Stacked(data.x, data.y.float(), data.offsets)
     with pytest.raises(Diverged) as caught:
         run(wild, rows, 5)
-    assert (caught.value.round, caught.value.client, caught.value.exit_code) == (1, 1, 3)
-    assert "round 1: client 1 sent a 'final' that is not finite; try a smaller step" in str(caught.value)
+    assert (caught.value.round, caught.value.client, caught.value.exit_code) == (1, 0, 3)
+    assert "round 1: client 0 sent a 'final' that is not finite; try a smaller step" in str(caught.value)
 
 
 def test_a_model_that_is_finite_and_its_loss_not():
-    """Seen in the evaluation: the client is the one whose loss it is, and the others are not drawn in."""
+    """Seen in the evaluation: the client is left out whose loss it is; if it is everybody's, the run has diverged."""
     train = unequal()
     test = Stacked(train.x.clone(), train.y, train.offsets)
     test.x[int(test.offsets[2])] = 3e38
     start = logistic_regression(4, 3)
     nn.init.constant_(start[1].weight[0], 30.0)
     data = FederatedData("mine", train, test, ("a", "b", "c", "d"), ("0", "1", "2"), ())
-    with pytest.raises(Diverged, match="round 1: client 2 sent a 'loss'"):
+    told = []
+    result = run(FedAvg(problem=Supervised(start)), data, 1, warn=told.append)
+    assert told == ["round 1: client 2 is left out of the test figures: its loss is not finite"]
+    assert [v is None for v in result.history[0]["clients"]["test"]["loss"]] == [False, False, True, False]
+    test.x.fill_(3e38)
+    with pytest.raises(Diverged, match="round 1: client 0 sent a 'loss'"):
         run(FedAvg(problem=Supervised(start)), data, 1)
 
 

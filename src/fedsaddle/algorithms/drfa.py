@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -15,9 +16,9 @@ from fedsaddle.algorithms.local_sgd import check, iterates
 from fedsaddle.arguments import choice, number, whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Ints, Site
-from fedsaddle.federation.records import Averaged, PerClient
+from fedsaddle.federation.records import Averaged, From, PerClient
 from fedsaddle.numerics.averages import Running
-from fedsaddle.numerics.projections import Projection, Simplex
+from fedsaddle.numerics.projections import CappedSimplex, Projection, Simplex
 from fedsaddle.numerics.regularisers import Regulariser
 from fedsaddle.problems.protocols import MinimisationProblem
 
@@ -63,9 +64,9 @@ class Start:
 class LocalModels:
     """Client to server: models after τ and after t' steps, and the mean of the iterates if it is wanted."""
 
-    final: Averaged  # w_i^((s+1)τ)
-    snapshot: Averaged  # w_i^(t')
-    path: Averaged | None = None
+    final: Annotated[Averaged, From("w")]  # w_i^((s+1)τ)
+    snapshot: Annotated[Averaged, From("w")]  # w_i^(t')
+    path: Annotated[Averaged, From("w")] | None = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,16 @@ def check_regulariser(regulariser: object) -> None:
         raise BadInput("regulariser", name, "give one such as fs.regularisers.KullbackLeibler(0.1)")
 
 
+def check_ceiling(ceiling: float | None, regulariser: Regulariser | None) -> None:
+    """Validate the largest weight of a client, in shares of 1 / N."""
+    if ceiling is None:
+        return
+    number("mixture_ceiling", ceiling, least=1)
+    if regulariser is not None:
+        remedy = "does not go with a regulariser, whose proximal map knows the whole simplex alone; leave one out"
+        raise BadInput("mixture_ceiling", ceiling, remedy)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Drfa:
     """DRFA (Deng, Kamani, Mahdavi 2020, Algorithm 1): `min_w max_{λ in Λ} Σ_i λ_i f_i(w)`, Λ the simplex.
@@ -117,7 +128,8 @@ class Drfa:
 
     **Deviations from the paper**: D is drawn with replacement, which makes the mean over D unbiased; where some of D or
     U do not answer, m is the number that did. `weighting="weight"` and `dual_decay=0.9` are what the published
-    figures used: D uniform, `w̄ + (N/m) Σ λ_i (w_i - w̄)`, and a γ that shrinks every round.
+    figures used: D uniform, `w̄ + (N/m) Σ λ_i (w_i - w̄)`, and a γ that shrinks every round. With `mixture_ceiling` c, Λ
+    is the part of the simplex in which no λ_i exceeds c / N: a client that lies about its loss gains no more than that.
     """
 
     problem: MinimisationProblem
@@ -131,11 +143,13 @@ class Drfa:
     weighting: str = "sample"  # D follows λ; "weight": D uniform, λ weighs
     projection: Projection | None = None  # Π_W
     output: str = "last"  # (2) of the box; "average" is (1)
+    mixture_ceiling: float | None = None  # every λ_i is at most this / N; None is the box
 
     def __post_init__(self) -> None:
         check(self, self.sampled_clients)
         constant_step("dual_step", self.dual_step)
         check_regulariser(self.regulariser)
+        check_ceiling(self.mixture_ceiling, self.regulariser)
         choice("weighting", self.weighting, ("sample", "weight"))
         choice("output", self.output, ("last", "average"))
         number("dual_decay", self.dual_decay, above=0, most=1)
@@ -162,6 +176,8 @@ class Drfa:
         v[U] = N / len(U) * f.loss.double()  # line 16; Algorithm 2: line 4
         z = λ + τ * γ * v
         λ_next = Simplex()(z) if self.regulariser is None else self.regulariser.prox(z, γ * τ)  # line 17; Alg. 2: 5
+        if self.mixture_ceiling is not None:
+            λ_next = CappedSimplex(self.mixture_ceiling / N)(z)
         mean = Running.over(server.mean, self._path(server.w, local.path, λ, D), server.rounds)
         lam_mean = Running.over(server.lam_mean, λ if self.output == "average" else None, server.rounds)
         return DrfaState(w_next, λ_next, server.rounds + 1, mean, lam_mean)
@@ -220,7 +236,7 @@ class DrfaGa:
     **Deviations from the paper**: D is drawn with replacement, as for DRFA; `output="average"` is the mean over the
     iterates after `average_after` rounds (give half of the rounds for the paper's T/2; its sum starts one iterate
     earlier and so weighs slightly more than 1). Where only n of the N clients answer line 12, their losses count N/n
-    times and the others not at all, as in DRFA.
+    times and the others not at all, as in DRFA. `mixture_ceiling` is that of DRFA.
     """
 
     problem: MinimisationProblem
@@ -233,11 +249,14 @@ class DrfaGa:
     projection: Projection | None = None  # Π_W
     output: str = "last"  # (2) of the box; "average" is (1)
     average_after: int = 0  # rounds left out of the average
+    mixture_ceiling: float | None = None  # every λ_i is at most this / N; None is the box
 
     def __post_init__(self) -> None:
         check(self, self.sampled_clients)
         constant_step("dual_step", self.dual_step)
         check_regulariser(self.regulariser)
+        if self.mixture_ceiling is not None:
+            number("mixture_ceiling", self.mixture_ceiling, least=1)
         choice("output", self.output, ("last", "average"))
         whole("average_after", self.average_after, least=0)
 
@@ -258,6 +277,8 @@ class DrfaGa:
         if self.regulariser is not None:
             slope += self.regulariser.gradient(λ)
         λ_next = Simplex()(λ + self.dual_step * slope)  # line 13
+        if self.mixture_ceiling is not None:
+            λ_next = CappedSimplex(self.mixture_ceiling / N)(λ + self.dual_step * slope)
         late = s - self.average_after
         mean = Running.over(server.mean, local.path if late >= 0 else None, late)
         lam_mean = Running.over(server.lam_mean, λ if self.output == "average" else None, s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from torch import Tensor
@@ -11,7 +12,7 @@ from fedsaddle.algorithms.hyperparameters import cohort_size, draw_cohort
 from fedsaddle.algorithms.local_sgd import check, iterates
 from fedsaddle.arguments import choice, flag, number
 from fedsaddle.federation.clients import Clients, Site
-from fedsaddle.federation.records import Averaged
+from fedsaddle.federation.records import Averaged, From
 from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.projections import Projection
 from fedsaddle.numerics.schedules import Schedule, Step
@@ -46,8 +47,8 @@ class Start:
 class LocalModel:
     """Client to server: the model after τ steps, and the mean of the τ iterates if it is wanted."""
 
-    final: Averaged
-    path: Averaged | None = None
+    final: Annotated[Averaged, From("w")]
+    path: Annotated[Averaged, From("w")] | None = None
 
 
 @dataclass(frozen=True)

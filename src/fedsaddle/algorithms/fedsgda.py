@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 from torch import Tensor
@@ -12,7 +13,7 @@ from fedsaddle.algorithms.hyperparameters import check_local, check_problem, coh
 from fedsaddle.arguments import choice
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
-from fedsaddle.federation.records import Averaged
+from fedsaddle.federation.records import Averaged, From
 from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.schedules import Step, at, check_step
 from fedsaddle.problems.protocols import MinimaxProblem
@@ -77,9 +78,9 @@ class Start:
 class Models:
     """Client to server: the last local iterates, and the mean of them if it is wanted."""
 
-    x: Averaged
-    y: Averaged
-    path: Averaged | None = None
+    x: Annotated[Averaged, From("x")]
+    y: Annotated[Averaged, From("y")]
+    path: Annotated[Averaged, From("x")] | None = None
 
 
 @dataclass(frozen=True)

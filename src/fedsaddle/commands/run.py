@@ -139,6 +139,8 @@ class Simulation:
             select=settings.select,
             patience=settings.patience,
             lost_replies=settings.lost_replies,
+            robust=config.robust.settings(deployed=False),
+            attack=config.attack.settings(),
             out=folder.path,
             resume=self.resume and folder.holds_run,
             checkpoint_every=settings.checkpoint_every,

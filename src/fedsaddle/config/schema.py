@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -12,6 +12,10 @@ from fedsaddle.config.validate import to_bad_input
 from fedsaddle.errors import BadInput, MissingData, within
 from fedsaddle.metrics.selection import Selection
 from fedsaddle.metrics.target import Target
+
+if TYPE_CHECKING:
+    from fedsaddle.robust.attacks import Attack
+    from fedsaddle.robust.settings import Robust
 
 MAX_ROUNDS = 1_000_000_000
 _STRICT = ConfigDict(extra="forbid", strict=True)
@@ -86,6 +90,46 @@ class RunSection(BaseModel):
     compare: bool = True  # with `problem.name = "auc"`: run FedAvg on cross-entropy too and compare
 
 
+class RobustSection(BaseModel):
+    """[robust]: protection from hostile clients; see the threat model."""
+
+    model_config = _STRICT
+    # how replies become one: `mean`, `trimmed-mean`, `median`, `geometric-median`, `centred-clipping`
+    aggregation: Literal["mean", "trimmed-mean", "median", "geometric-median", "centred-clipping"] = "mean"
+    trim: float = Field(0.25, ge=0, lt=0.5)  # share of the weight that `trimmed-mean` drops at either end
+    radius: float | None = Field(None, gt=0)  # of `centred-clipping`; none: the running median of the updates' norms
+    iterations: int = Field(3, ge=1, le=1000)  # of `centred-clipping`
+    # bound the length of updates and reported losses; none: in deployed runs, which it does not change as long as all
+    # are honest
+    bounds: bool | None = None
+    norm_factor: float = Field(10.0, ge=1)  # how many times as long as usual an update may be
+    loss_factor: float = Field(10.0, ge=1)  # how far above the median a loss may be, in usual sizes
+
+    def settings(self, deployed: bool) -> Robust:
+        """The settings of a run."""
+        from fedsaddle.robust.settings import Robust
+
+        given = self.model_dump()
+        return Robust(**{**given, "bounds": deployed if self.bounds is None else self.bounds})
+
+
+class AttackSection(BaseModel):
+    """[attack]: hostile clients of a simulated run."""
+
+    model_config = _STRICT
+    name: Literal["none", "scale", "sign-flip", "flipped-labels", "inflated-loss"] = "none"  # what they do
+    clients: int | list[int] = 1  # how many of the first clients, or their numbers
+    factor: float | None = None  # of `scale` (-100), `sign-flip` (-1) and `inflated-loss` (100)
+
+    def settings(self) -> Attack | None:
+        """The attack of a run; None if nobody is hostile."""
+        if self.name == "none":
+            return None
+        from fedsaddle.robust.attacks import Attack
+
+        return Attack(**self.model_dump())
+
+
 class EngineSection(BaseModel):
     """[engine]: where the run is computed."""
 
@@ -107,6 +151,8 @@ class Config(BaseModel):
     problem: ProblemSection = ProblemSection()
     noise: NoiseSection = NoiseSection()
     run: RunSection = RunSection()
+    robust: RobustSection = RobustSection()
+    attack: AttackSection = AttackSection()
     engine: EngineSection = EngineSection()
 
 
@@ -136,6 +182,9 @@ def validate_config(content: dict[str, Any]) -> Config:
         kind = section.annotation if section is not None and len(first["loc"]) > 1 else Config
         known = kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else {}
         raise to_bad_input("", first, known) from None
+    with within("attack"):
+        if config.attack.name != "none":
+            config.attack.settings()
     with within("run"):
         if config.run.target is not None:
             Target.parse(config.run.target)

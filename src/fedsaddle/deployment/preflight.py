@@ -29,6 +29,9 @@ def require_deployable(config: Config) -> None:
             config.run.measures,
             "work in simulations only, because they need all rows in one place; leave them out",
         )
+    if config.attack.name != "none":
+        remedy = "is for simulations only: the sites of a deployment are what they are; leave [attack] out"
+        raise BadInput("attack.name", config.attack.name, remedy)
     if config.data.test_clients:
         remedy = "works in simulations only: every site of a deployment trains; leave it out"
         raise BadInput("data.test_clients", config.data.test_clients, remedy)

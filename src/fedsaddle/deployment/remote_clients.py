@@ -22,7 +22,7 @@ from fedsaddle.deployment.messages import Answer, Ask, Fault
 from fedsaddle.errors import BadMessage, NobodyAnswered
 from fedsaddle.federation.clients import ClientsState, Ints, R, Task, merge_repeats
 from fedsaddle.federation.records import Visibility, tensors, visibility
-from fedsaddle.federation.reduction import Reduction
+from fedsaddle.federation.reduction import MakeReduction, streaming
 from fedsaddle.federation.wire import Message, kinds_of
 
 log = logging.getLogger("fedsaddle.server")
@@ -92,6 +92,7 @@ class RemoteClients:
     fingerprint: str
     expected: ExpectedReplies
     versions: MemoryVersions = field(default_factory=MemoryVersions)
+    reduce: MakeReduction = streaming  # how replies become one; robust aggregation substitutes its own
     samples: int = 0
     round: int = 0
     exchange: int = 0
@@ -126,7 +127,7 @@ class RemoteClients:
             log.warning("%s", text)
             raise NobodyAnswered(text)
         good = self._collect(clients.tolist(), task, sent, exchange)
-        reduction = Reduction()
+        reduction = self.reduce(task, sent)
         for c, i in enumerate(clients.tolist()):
             if i in good:
                 answer, reply = good[i]

@@ -108,6 +108,7 @@ class DeployedRun:
             lost_replies=given.lost_replies,
             select=None if given.select is None else Selection.parse(given.select),
             patience=given.patience,
+            robust=self.config.robust.settings(deployed=True),
         )
         evaluator = RemoteEvaluator(algorithm.problem, clients, test, validation)
         return Loop(

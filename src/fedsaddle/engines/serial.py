@@ -9,7 +9,6 @@ from numpy.typing import ArrayLike
 
 from fedsaddle.engines.simulated import Simulated
 from fedsaddle.federation.clients import Ints, R, Task, merge_repeats
-from fedsaddle.federation.reduction import Reduction
 
 
 @dataclass
@@ -20,10 +19,10 @@ class Serial(Simulated):
         """Run the task at each client in turn and reduce the replies."""
         clients, total_weights = merge_repeats(cohort, weights, self.count)
         exchange, self.exchange = self.exchange, self.exchange + 1
-        reduction = Reduction()
+        reduction = self.reduce(task, sent)
         for c in range(len(clients)):
             one = slice(c, c + 1)
             site = self._site(clients[one], exchange)
             own, reply = task(self.memory.read(task, site), sent, site)
             self._add(reduction, total_weights[one], site, own, reply)
-        return reduction.answer()
+        return self._answer(reduction, exchange)

@@ -19,7 +19,6 @@ from fedsaddle.engines.simulated import Simulated
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Ints, R, Task, merge_repeats
-from fedsaddle.federation.reduction import Reduction
 
 
 @dataclass(kw_only=True)
@@ -47,10 +46,10 @@ class Vectorised(Simulated):
         size = min(self.chunk, -(-len(clients) // self.workers))  # so that every worker has a chunk
         chunks = [slice(a, a + size) for a in range(0, len(clients), size)]
         sites = [self._site(clients[s], exchange) for s in chunks]
-        reduction = Reduction()
+        reduction = self.reduce(task, sent)
         for s, site, (own, reply) in zip(chunks, sites, self._run(task, sent, sites), strict=True):
             self._add(reduction, total_weights[s], site, own, reply)
-        return reduction.answer()
+        return self._answer(reduction, exchange)
 
     def _run(self, task: Task[R], sent: Any, sites: list[LocalSite]) -> Iterator[tuple[Any, R]]:
         if self._pool is None or len(sites) == 1:

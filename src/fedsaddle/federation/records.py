@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cache
 from types import UnionType
@@ -27,6 +27,25 @@ class Layout(Enum):
     PER_SAMPLE = "per sample"  # the first axis runs over the client's own rows
 
 
+@dataclass(frozen=True)
+class From:
+    """A mark of an averaged field: the value began as that field of what was sent, such as the model `w`.
+
+    A reply's update is then the difference of the two. Without the mark the value itself is the update, as is right for
+    gradients and differences.
+    """
+
+    field: str
+
+
+class Kept(Enum):
+    """A mark of a field that robust aggregation leaves as it is, because it has exact bounds."""
+
+    COUNT = "count"  # a number of rows, or whether there are any: between 0 and the client's rows; averaged as it is
+    WIDE = "wide"  # a number between 0 and the client's rows times the number of clients; averaged as it is
+    WEIGHTS_FIRST = "weights first"  # rows whose first column is a weight; its mean is at most the client's rows
+
+
 Averaged = Annotated[Tensor, Visibility.AVERAGED]
 Pooled = Annotated[Tensor, Visibility.POOLED]
 PerClient = Annotated[Tensor, Visibility.PER_CLIENT]
@@ -46,6 +65,23 @@ def field_marks(record: Any) -> dict[str, Visibility | Layout]:
     return found
 
 
+def bounds_marks(record: type) -> dict[str, From | Kept]:
+    """What is known about the values of each marked field."""
+    return _bounds_marks(record)
+
+
+@cache
+def _bounds_marks(record: Any) -> dict[str, From | Kept]:
+    found: dict[str, From | Kept] = {}
+    for name, hint in get_type_hints(record, include_extras=True).items():
+        options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        for option in options:
+            for mark in getattr(option, "__metadata__", ()):
+                if isinstance(mark, From | Kept):
+                    found[name] = mark
+    return found
+
+
 def visibility(record: type) -> dict[str, Visibility]:
     """What the server may see of each field of a reply; every field must be annotated."""
     marked = field_marks(record)
@@ -61,6 +97,13 @@ def tensors(record: Any) -> Iterator[tuple[str, Tensor]]:
         value = getattr(record, f.name)
         if isinstance(value, Tensor):
             yield f.name, value
+
+
+def only(record: Any, kept: Tensor) -> Any:
+    """The same record of some of its clients: `kept (C,)` says which."""
+    return type(record)(
+        **{f.name: v[kept] if isinstance(v := getattr(record, f.name), Tensor) else v for f in fields(record)}
+    )
 
 
 def nbytes(record: Any) -> int:

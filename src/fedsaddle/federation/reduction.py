@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedsaddle.errors import Diverged, NobodyAnswered
-from fedsaddle.federation.clients import Floats, Ints
+from fedsaddle.federation.clients import Floats, Ints, Task
 from fedsaddle.federation.records import Visibility, tensors, visibility
+
+NOBODY = "no client answered; wait for more clients, or ask a larger cohort"
 
 
 @dataclass
@@ -25,32 +28,58 @@ class Reduction:
     lists: dict[str, list[Tensor]] = field(default_factory=dict)
 
     def add(self, clients: Ints, weights: Floats, reply: Any) -> None:
-        """Add the replies of `clients`, stacked along the leading axis."""
-        self.kind = type(reply)
-        visible = visibility(self.kind)
+        """Add the replies of `clients`, stacked along the leading axis; nothing is added if `Diverged` is raised."""
+        visible, parts = visibility(type(reply)), {}
         for name, value in tensors(reply):
+            averaged = visible[name] is Visibility.AVERAGED
+            parts[name] = part = weighted_sum(weights, value) if averaged else value
+            if not torch.isfinite(part).all():
+                raise Diverged(first_not_finite(clients, value), name)
+        self.kind = type(reply)
+        for name, part in parts.items():
             if visible[name] is Visibility.AVERAGED:
-                part = weighted_sum(weights, value)
-                if not torch.isfinite(part).all():
-                    raise Diverged(first_not_finite(clients, value), name)
                 self.sums[name] = self.sums[name].add_(part) if name in self.sums else part
             else:
-                if not torch.isfinite(value).all():
-                    raise Diverged(first_not_finite(clients, value), name)
-                self.lists.setdefault(name, []).append(value)
+                self.lists.setdefault(name, []).append(part)
         self.clients.append(clients)
         self.total += float(weights.sum())
 
     def answer(self) -> tuple[Ints, Any]:
         """The clients that answered, and the reduced record."""
         if self.kind is None:
-            raise NobodyAnswered("no client answered; wait for more clients, or ask a larger cohort")
+            raise NobodyAnswered(NOBODY)
+        return np.concatenate(self.clients), self.kind(**self.reduced())
+
+    def reduced(self) -> dict[str, Tensor]:
+        """The fields of the reduced record."""
+        if self.kind is None:
+            return {}
         visible = visibility(self.kind)
         reduced = {name: part / (self.total or 1.0) for name, part in self.sums.items()}  # total weight 0: the sum is 0
         for name, parts in self.lists.items():
             whole = torch.cat(parts)
             reduced[name] = whole.flatten(0, 1) if visible[name] is Visibility.POOLED else whole
-        return np.concatenate(self.clients), self.kind(**reduced)
+        return reduced
+
+
+class Reducing(Protocol):
+    """What an engine adds the replies of one exchange to, in cohort order."""
+
+    def add(self, clients: Ints, weights: Floats, reply: Any) -> None:
+        """Add the replies of `clients`, stacked along the leading axis; raise `Diverged` if one is not finite."""
+        ...
+
+    def answer(self) -> tuple[Ints, Any]:
+        """The clients that answered, and the reduced record."""
+        ...
+
+
+MakeReduction = Callable[[Task[Any], Any], Reducing]  # task and sent record of an exchange -> where replies are added
+
+
+def streaming(task: Task[Any], sent: Any) -> Reducing:
+    """The plain weighted mean, in one vector of memory."""
+    return Reduction()
 
 
 def weighted_sum(weights: Floats, value: Tensor) -> Tensor:
@@ -65,3 +94,9 @@ def first_not_finite(clients: Ints, value: Tensor) -> int:
     """The first client whose value is not finite."""
     bad = ~torch.isfinite(value.flatten(1) if value.ndim > 1 else value[:, None]).all(1)
     return int(clients[int(bad.nonzero()[0])]) if bad.any() else int(clients[0])
+
+
+def finite_clients(reply: Any) -> Tensor:
+    """Whether every field of a client's reply is finite, (C,)."""
+    each = [torch.isfinite(v).flatten(1).all(1) if v.ndim > 1 else torch.isfinite(v) for _, v in tensors(reply)]
+    return torch.stack(each).all(0)

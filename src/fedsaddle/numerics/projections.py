@@ -96,6 +96,40 @@ def _few_passes(w: Tensor) -> Tensor:
         active = kept
 
 
+@dataclass(frozen=True)
+class CappedSimplex:
+    """`{w : 0 <= w_j <= high, sum_j w_j = 1}`; `high` times the dimension is at least 1."""
+
+    high: float
+
+    def __post_init__(self) -> None:
+        number("high", self.high, above=0)
+
+    def __call__(self, w: Tensor) -> Tensor:
+        """Subtract the one threshold that makes the parts between 0 and `high` sum to 1."""
+        if self.high * w.shape[-1] < 1:
+            remedy = f"must be at least 1 / {w.shape[-1]}, or the entries cannot sum to 1"
+            raise BadInput("high", self.high, remedy)
+        rows = [self._one(row) for row in w.reshape(-1, w.shape[-1])]
+        return torch.stack(rows).view(w.shape)
+
+    def _one(self, w: Tensor) -> Tensor:
+        """By the two corners of each entry's share, between which the sum is linear in the threshold."""
+        h, w = self.high, w - w.amax()
+        x = w.sort(descending=True).values
+        largest = torch.cat(
+            [x.new_zeros(1), x.cumsum(0)]
+        )  # sums of the k largest, which huge negative ones do not blur
+        corners = torch.cat([x - h, x]).sort().values
+        above, full = torch.searchsorted(-x, -corners), torch.searchsorted(-x, -(corners + h))
+        sums = largest[above] - largest[full] - (above - full) * corners + full * h  # falls from d h to 0
+        last = max(int((sums >= 1).sum()) - 1, 0)
+        if last + 1 == len(corners) or sums[last] <= 1:
+            return (w - corners[last]).clamp_(0, h)
+        share = (sums[last] - 1) / (sums[last] - sums[last + 1])
+        return (w - (corners[last] + share * (corners[last + 1] - corners[last]))).clamp_(0, h)
+
+
 def check_projection(key: str, project: Projection, start: Tensor) -> None:
     """Refuse what is no projection along the last axis, and a start outside of its set."""
     if isinstance(project, Everywhere):

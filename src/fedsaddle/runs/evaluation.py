@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsaddle.data.store import Lazy, Stacked
@@ -67,6 +69,8 @@ class LocalEvaluator:
     warn: Callable[[str], None] = lambda text: None
     validation: Stacked | None = None
     _warned: set[str] = field(default_factory=set)
+    # part -> clients whose loss was not finite in the last evaluation
+    _not_finite: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     @property
     def parts(self) -> Sequence[str]:
@@ -91,8 +95,22 @@ class LocalEvaluator:
         return [*self._problem_figures(self.parts[0], at), *(measure.name for measure in self.measures)]
 
     def measure(self, part: str, at: Solution) -> Measured:
-        """Evaluate on the rows of that part."""
-        return evaluate(self.problem, at.model, self._rows(part), at.dual)
+        """Evaluate on the rows of that part; a client whose loss is not finite counts as one without rows.
+
+        If no client's loss is finite, they stand as they are.
+        """
+        found = evaluate(self.problem, at.model, self._rows(part), at.dual)
+        wrong = ~np.isfinite(found.values["loss"]) & (found.sizes > 0)
+        if not wrong.any() or (wrong == (found.sizes > 0)).all():
+            self._not_finite.pop(part, None)
+            return found
+        self._not_finite[part] = wrong
+        for i in np.flatnonzero(wrong).tolist():
+            if (key := f"loss of client {i}") not in self._warned:
+                self._warned.add(key)
+                self.warn(f"round {at.rounds}: client {i} is left out of the {part} figures: its loss is not finite")
+        values = {name: np.where(wrong, np.nan, v) for name, v in found.values.items()}
+        return Measured(np.where(wrong, 0, found.sizes), values)
 
     def pool(self, part: str, at: Solution) -> dict[str, Any]:
         """The pooled measures of the problem, and the additional ones."""
@@ -116,11 +134,20 @@ class LocalEvaluator:
         rows = self._rows(part)
         if not isinstance(self.problem, PoolsMeasures) or not isinstance(rows, Stacked):
             return {}
+        if part in self._not_finite:
+            rows = _without(rows, self._not_finite[part])
         return dict(self.problem.pooled_measures(at.model, at.dual, rows))
 
     def _position(self, part: str, at: Solution) -> Position:
         held = self.validation if part == "validation" else self.test
         return Position(self.problem, at.model, at.dual, self.train, held)
+
+
+def _without(rows: Stacked, left_out: NDArray[np.bool_]) -> Stacked:
+    """The rows of the other clients."""
+    each = [np.arange(a, b) for a, b in zip(rows.offsets[:-1], rows.offsets[1:], strict=True)]
+    parts = [own[:0] if left_out[i] else own for i, own in enumerate(each)]
+    return Stacked.of(rows.x, rows.y, parts, allow_empty=True)
 
 
 def parts_of(validation: bool, test: bool) -> tuple[str, ...]:

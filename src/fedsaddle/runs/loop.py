@@ -17,6 +17,9 @@ from fedsaddle.federation.wrappers import Ledger, Lossy, Metered
 from fedsaddle.metrics.evaluation import Measured, to_json
 from fedsaddle.metrics.selection import Selection
 from fedsaddle.metrics.target import Target, main_part_name
+from fedsaddle.robust.attacks import Attack, Attacked
+from fedsaddle.robust.guarded import Guarded
+from fedsaddle.robust.settings import Robust
 from fedsaddle.runs.best_round import BestRound, require_same_selection
 from fedsaddle.runs.checkpoints import restore_record
 from fedsaddle.runs.evaluation import Evaluator, Solution
@@ -42,6 +45,8 @@ class Settings:
     lost_replies: float = 0.0
     select: Selection | None = None  # which round's model to keep; None: the last
     patience: int | None = None  # evaluations without a better one, after which the run ends
+    robust: Robust | None = None  # bounds and robust aggregation; None: the plain mean
+    attack: Attack | None = None  # hostile clients of a simulated run
 
     def __post_init__(self) -> None:
         if self.patience is not None and self.select is None:
@@ -66,6 +71,7 @@ class Loop:
     watch: Watch | None = None
     stop: Callable[[], bool] = lambda: False  # called after each round; True ends the run
     extend: Callable[[Result], Record] | None = None  # called at the end; returns more entries for the summary
+    warn: Callable[[str], None] = lambda text: None
     done: int = 0
     seconds: float = 0.0
     empty_rounds: int = 0
@@ -73,10 +79,15 @@ class Loop:
 
     def __post_init__(self) -> None:
         lost, seed = self.settings.lost_replies, self.settings.seed
+        if self.settings.robust is not None and self.settings.robust.active:
+            self.engine = Guarded(self.engine, self.settings.robust)
+        if self.settings.attack is not None:
+            self.engine = Attacked(self.engine, self.settings.attack)
         self.clients = Metered(Lossy(self.engine, lost, seed) if lost else self.engine, Ledger())
         with within("algorithm"):
             self.server = self.algorithm.start(self.clients)
         self._committing = False
+        self._told: set[str] = set()  # clients of whom the user was warned
         self._ledger_before: Ledger | None = None  # at the start of an unfinished round
         at = self._solution()
         self.best = None if self.settings.select is None else BestRound(self.settings.select)
@@ -161,6 +172,15 @@ class Loop:
         self._ledger_before = None
         self.seconds += time.perf_counter() - began
         self._committing = False
+        self._tell_left_out()
+
+    def _tell_left_out(self) -> None:
+        """Warn once of each simulated client whose replies are left out."""
+        for client, reasons in self.engine.report().get("left_out", {}).items():
+            if client not in self._told:
+                self._told.add(client)
+                reason = f"client {client} {next(iter(reasons))}"
+                self.warn(f"round {self.done}: {reason}; such replies are left out, and the run goes on")
 
     def _record(self) -> Record:
         """Evaluate and append the record to the history."""
@@ -212,6 +232,7 @@ class Loop:
             "empty_rounds": self.empty_rounds,
             "engine": self.engine.settings(),
             "clients": kept.notes,
+            "conditions": self._conditions(),
         }
         selected = None
         if self.best is not None:
@@ -242,6 +263,9 @@ class Loop:
         before, now = checkpoint.notes["engine"], self.engine.settings()
         if before != now:
             raise BadInput("engine", now, f"the run started with {before}; resume with the same")
+        if (began := checkpoint.notes.get("conditions", self._conditions())) != self._conditions():
+            remedy = f"the run started with {began or 'none'}; resume with the same"
+            raise BadInput("robust, attack", self._conditions() or None, remedy)
         require_same_selection(self.best, checkpoint)
         if self.best is not None:
             self.best.restore(checkpoint, self.settings.due)
@@ -252,6 +276,12 @@ class Loop:
         self.history = self.folder.history(self.done)
         self.engine.restore(checkpoint.memory, checkpoint.notes["clients"], self.algorithm)
         return refused
+
+    def _conditions(self) -> Record:
+        """What else affects the trajectory: robust aggregation and hostile clients."""
+        robust, attack = self.settings.robust, self.settings.attack
+        found: Record = {} if robust is None or not robust.active else {"robust": robust.to_dict()}
+        return found if attack is None else {**found, "attack": attack.to_dict(self.engine.count)}
 
     def _stopped_before(self) -> str | None:
         """Why a resumed run had already ended; None if it continues."""

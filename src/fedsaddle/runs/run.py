@@ -9,7 +9,7 @@ from typing import Any
 
 from fedsaddle import arguments
 from fedsaddle.algorithms.protocols import Algorithm
-from fedsaddle.arguments import flag, function, number, whole
+from fedsaddle.arguments import flag, function, instance, number, whole
 from fedsaddle.config.measures import MeasureSpec, build_measures
 from fedsaddle.config.schema import MAX_ROUNDS
 from fedsaddle.data.federated import FederatedData
@@ -20,6 +20,8 @@ from fedsaddle.federation.clients import Clients
 from fedsaddle.metrics.selection import Selection
 from fedsaddle.metrics.target import Target
 from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
+from fedsaddle.robust.attacks import Attack, with_flipped_labels
+from fedsaddle.robust.settings import Robust
 from fedsaddle.runs.closing import with_classes, write_report, write_split
 from fedsaddle.runs.compatibility import Rows, check_algorithm, check_rows
 from fedsaddle.runs.evaluation import LocalEvaluator
@@ -29,6 +31,9 @@ from fedsaddle.runs.lock import only_writer, require_unused
 from fedsaddle.runs.loop import Loop, Settings, Watch
 from fedsaddle.runs.result import Result
 from fedsaddle.writable import make_folder
+
+ROBUST = 'give fs.Robust(aggregation="trimmed-mean"), or None'
+ATTACK = 'give fs.Attack(name="sign-flip", clients=2), or None'
 
 
 def run(
@@ -47,6 +52,8 @@ def run(
     select: str | None = None,
     patience: int | None = None,
     lost_replies: float = 0.0,
+    robust: Robust | None = None,
+    attack: Attack | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     checkpoint_every: int = 10,
@@ -81,6 +88,8 @@ def run(
             "worst loss"; by default the last round. Of equal rounds the earliest.
         patience: evaluations without a better one, after which the run ends.
         lost_replies: probability that a reply is lost.
+        robust: bounds on replies and robust aggregation, such as `fs.Robust(aggregation="median")`; None is the mean.
+        attack: hostile clients, such as `fs.Attack(name="sign-flip", clients=2)`, to try out what `robust` holds.
         out: folder for metrics, model and checkpoints; None writes nothing. One process at a time may write to it.
         resume: continue from the newest checkpoint in `out`.
         checkpoint_every: rounds between checkpoints.
@@ -94,7 +103,7 @@ def run(
 
     Raises:
         BadInput: if an argument is invalid; names it and the remedy.
-        Diverged: if a reply or a loss is not finite.
+        Diverged: if no reply of an exchange or no client's loss is finite; a single one is left out with a warning.
         NobodyAnswered: if no client answers in 20 rounds in a row.
         BadCheckpoint: if `out` contains another run, or only damaged checkpoints.
         CannotWrite: if the disk is full or fails; the run can be resumed.
@@ -117,12 +126,15 @@ def run(
         lost_replies=number("lost_replies", lost_replies, least=0, below=1),
         select=None if select is None else Selection.parse(select),
         patience=None if patience is None else whole("patience", patience),
+        robust=None if robust is None else instance("robust", robust, Robust, ROBUST),
+        attack=None if attack is None else instance("attack", attack, Attack, ATTACK),
     )
     extra_measures = build_measures(measures)
     _check_functions(watch, stop, begun, extend, warn)
     arguments.optional(arguments.text, "name", name)
     train, validation, test = _rows(data)
     train = check_rows(algorithm, train, test, validation)
+    trained = train if attack is None else _trained_on(train, attack)
     folder = _folder(out, resume)
     reports = flag("report", report) and folder is not None
     if folder is not None:
@@ -131,7 +143,7 @@ def run(
     more = None if extend is None else _checked(extend)
     loop = Loop(
         algorithm,
-        _engine(engine, algorithm, train, settings.seed, chunk, workers),
+        _engine(engine, algorithm, trained, settings.seed, chunk, workers),
         LocalEvaluator(algorithm.problem, train, test, extra_measures, warn, validation),
         settings,
         fingerprint(algorithm, train, settings.seed, settings.lost_replies),
@@ -140,6 +152,7 @@ def run(
         watch,
         stop or (lambda: False),
         with_classes(data, more) if reports else more,
+        warn,
     )
     if folder is None:
         return _go(loop, begun)
@@ -162,6 +175,12 @@ def _go(loop: Loop, begun: Callable[[], None] | None) -> Result:
     if begun is not None:
         begun()
     return loop.go()
+
+
+def _trained_on(train: Rows, attack: Attack) -> Rows:
+    """The rows that clients train on: the hostile ones may have flipped the labels of theirs."""
+    hostile = attack.hostile(train.count)
+    return with_flipped_labels(train, hostile) if attack.flips_labels else train
 
 
 def _check_functions(watch: object, stop: object, begun: object, extend: object, warn: object) -> None:

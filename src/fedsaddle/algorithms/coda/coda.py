@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from fedsaddle.algorithms.hyperparameters import MOST_ROWS
 from fedsaddle.arguments import whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
-from fedsaddle.federation.records import Averaged
+from fedsaddle.federation.records import Averaged, From
 from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.schedules import Geometric, Schedule, Step
 from fedsaddle.problems.protocols import HasBestDual, MinimaxProblem
@@ -46,10 +47,10 @@ NAMED = {
 class Local:
     """Client to server: the last local iterates, and the means over the steps if they are wanted."""
 
-    x: Averaged
-    y: Averaged
-    path_x: Averaged | None = None
-    path_y: Averaged | None = None
+    x: Annotated[Averaged, From("x")]
+    y: Annotated[Averaged, From("y")]
+    path_x: Annotated[Averaged, From("x")] | None = None
+    path_y: Annotated[Averaged, From("y")] | None = None
 
 
 @dataclass(frozen=True)

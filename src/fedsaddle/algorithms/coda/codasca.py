@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import sqrt
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from fedsaddle.algorithms.coda import stages
 from fedsaddle.algorithms.coda.stages import StageState, Start
 from fedsaddle.arguments import choice, number
 from fedsaddle.federation.clients import Clients, Ints, Site
-from fedsaddle.federation.records import Averaged
+from fedsaddle.federation.records import Averaged, From
 from fedsaddle.numerics.projections import is_everywhere
 from fedsaddle.numerics.schedules import Geometric, Schedule, Step
 from fedsaddle.problems.protocols import MinimaxProblem, Pair
@@ -41,8 +42,8 @@ class Variates:
 class Local:
     """Client to server: the last local iterates, and what projections added to the steps, if they did."""
 
-    x: Averaged
-    y: Averaged
+    x: Annotated[Averaged, From("x")]
+    y: Annotated[Averaged, From("y")]
     projection_shift_x: Averaged | None = None
     projection_shift_y: Averaged | None = None
 

@@ -7,7 +7,7 @@ B_{i,1} and B_{i,2} are `lazy_batches` at client i. What belongs to one sample s
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import Annotated, Protocol, Self
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
 from fedsaddle.arguments import choice, instance, number, whole
 from fedsaddle.errors import BadInput, NobodyAnswered
 from fedsaddle.federation.clients import Batch, Clients, Site, Task
-from fedsaddle.federation.records import Averaged, Pooled
+from fedsaddle.federation.records import Averaged, Kept, Pooled
 from fedsaddle.problems.pair_losses import Scores, WeightedScores
 from fedsaddle.problems.protocols import PairwiseProblem
 
@@ -187,12 +187,12 @@ class Opening:
 class First:
     """Client to server, once: first scores, and counts of which the server sees the mean alone."""
 
-    scores1: Pooled  # H_{i,1}^0
-    scores2: Pooled
-    count1: Averaged  # |S1_i|
-    count2: Averaged
-    any1: Averaged  # 1 where S1_i is not empty
-    any2: Averaged
+    scores1: Annotated[Pooled, Kept.WEIGHTS_FIRST]  # H_{i,1}^0
+    scores2: Annotated[Pooled, Kept.WEIGHTS_FIRST]
+    count1: Annotated[Averaged, Kept.COUNT]  # |S1_i|
+    count2: Annotated[Averaged, Kept.COUNT]
+    any1: Annotated[Averaged, Kept.COUNT]  # 1 where S1_i is not empty
+    any2: Annotated[Averaged, Kept.COUNT]
 
 
 def first_scores(how: SharingScores, sent: Opening, site: Site) -> First:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
 from fedsaddle.algorithms.hyperparameters import cohort_size
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
-from fedsaddle.federation.records import Averaged, Pooled
+from fedsaddle.federation.records import Averaged, From, Kept, Pooled
 from fedsaddle.numerics.schedules import Step, at
 from fedsaddle.problems.protocols import PairwiseProblem
 
@@ -46,9 +47,9 @@ class Start:
 class Local:
     """Client to server: the model after K steps, and the scores H_{i,1} and H_{i,2}."""
 
-    w: Averaged
-    scores1: Pooled
-    scores2: Pooled
+    w: Annotated[Averaged, From("w")]
+    scores1: Annotated[Pooled, Kept.WEIGHTS_FIRST]
+    scores2: Annotated[Pooled, Kept.WEIGHTS_FIRST]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
 from fedsaddle.algorithms.hyperparameters import cohort_size
 from fedsaddle.arguments import number
 from fedsaddle.federation.clients import Clients, Site
-from fedsaddle.federation.records import Averaged, Pooled
+from fedsaddle.federation.records import Averaged, From, Kept, Pooled
 from fedsaddle.numerics.schedules import Step, at
 from fedsaddle.problems.outers import RatioCaps
 from fedsaddle.problems.protocols import PairwiseProblem
@@ -63,11 +64,11 @@ class Start:
 class Local:
     """Client to server: model and gradient estimate after K steps, and the shared scores, with their u."""
 
-    w: Averaged
+    w: Annotated[Averaged, From("w")]
     G: Averaged
-    scores1: Pooled
-    scores2: Pooled
-    growth: Averaged | None = None  # of the mean of f over S1
+    scores1: Annotated[Pooled, Kept.WEIGHTS_FIRST]
+    scores2: Annotated[Pooled, Kept.WEIGHTS_FIRST]
+    growth: Annotated[Averaged, Kept.WIDE] | None = None  # of the mean of f over S1
 
 
 @dataclass(frozen=True)

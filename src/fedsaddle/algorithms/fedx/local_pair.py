@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from fedsaddle.algorithms.hyperparameters import cohort_size
 from fedsaddle.arguments import flag, number
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
-from fedsaddle.federation.records import Averaged
+from fedsaddle.federation.records import Averaged, From
 from fedsaddle.numerics.schedules import Step, at
 from fedsaddle.problems.protocols import PairwiseProblem
 
@@ -74,7 +75,7 @@ class Start:
 class Local:
     """Client to server: both after K steps."""
 
-    w: Averaged
+    w: Annotated[Averaged, From("w")]
     G: Averaged
 
 

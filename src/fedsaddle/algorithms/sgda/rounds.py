@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from fedsaddle.algorithms.hyperparameters import check_local, check_problem, cohort_size, draw_cohort
 from fedsaddle.arguments import choice, whole
 from fedsaddle.federation.clients import Clients, Site, Task
-from fedsaddle.federation.records import Averaged
+from fedsaddle.federation.records import Averaged, From
 from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.schedules import Step, at, check_step
 from fedsaddle.problems.protocols import MinimaxProblem, Pair
@@ -56,8 +56,8 @@ class Start:
 class Local:
     """Client to server."""
 
-    x: Averaged
-    y: Averaged
+    x: Annotated[Averaged, From("x")]
+    y: Annotated[Averaged, From("y")]
     dx: Averaged | None = None
     dy: Averaged | None = None
     picked: Averaged | None = None
