@@ -62,6 +62,7 @@ def test_a_folder_changes_nothing(tmp_path):
         "checkpoints",
         "metrics.jsonl",
         "model.safetensors",
+        "provenance.json",
         "report.html",
         "split.json",
         "summary.json",
