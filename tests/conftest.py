@@ -8,6 +8,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 import pytest
 import torch
+from hypothesis import settings
+
+settings.register_profile("any machine", deadline=None)  # a busy one is no reason to fail
+settings.load_profile("any machine")
 
 EXACT = {"oracles", "contracts", "identities", "numerics", "federation", "problems", "engines", "algorithms"}
 
