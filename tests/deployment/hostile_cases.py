@@ -247,7 +247,7 @@ DURING = {
     ),
     "measure: None": ("measure", record(lambda told: None), "the reply has no number of rows"),
     "measure: other rows": ("measure", record(lambda told: told | {"rows": 10**11}), "is of 100000000000 rows"),
-    "measure: no rows": ("measure", record(lambda told: {"rows": 0}), "the reply is of 0 rows"),
+    "measure: one row more": ("measure", record(lambda told: told | {"rows": 10**3}), "is of 1000 rows"),
     "measure: counts of 10**11": (
         "measure", record(lambda told: told | {"scores": [[10**11] * 1000] * 2}), "do not sum up",
     ),

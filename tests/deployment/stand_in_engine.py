@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,9 @@ def made(project: Project, folder: Path) -> Path:
 class Session:
     """Runs a job when it is submitted, from the project's own files."""
 
+    out = Path()
+    looks: Iterator[str] = iter(())
+
     def __init__(self, user: str, kit: Path, patience: float) -> None:
         self.folder = kit.parent.parent
 
@@ -77,6 +81,15 @@ class Session:
         self.looks = iter(["RUNNING"])
         return "1"
 
+    def find(self, run: str) -> str | None:
+        """A job that another session submitted."""
+        type(self).out = self.folder / "kits" / read_project(self.folder).deployment.server / "fedsaddle" / run
+        return "1" if self.out.exists() else None
+
+    def run_names(self) -> list[str]:
+        folder = self.folder / "kits" / read_project(self.folder).deployment.server / "fedsaddle"
+        return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
     def status(self, job: str) -> str:
         return next(self.looks, "FINISHED:COMPLETED")
 
@@ -84,9 +97,10 @@ class Session:
         return dict.fromkeys(read_project(self.folder).names, 0.0)
 
     def query(self, job: str, topic: str, data: dict[str, Any]) -> dict[str, Any]:
+        told = {"config": json.loads((self.out / "config.json").read_text())} if data.get("config") else {}
         path = self.out / "metrics.jsonl"
         lines = path.read_text().splitlines() if path.exists() else []
-        return {"records": [json.loads(line) for line in lines[data["seen"] :]]}
+        return {"records": [json.loads(line) for line in lines[data["seen"] :]], **told}
 
     def results(self, job: str, folder: Path) -> Path:
         folder.mkdir(parents=True)

@@ -198,17 +198,30 @@ def test_a_server_that_dies_goes_on_to_the_same_model(name, at, tmp_path):
     assert torch.equal(found.model, simulated(given).model)
 
 
-def test_a_site_that_starts_anew_in_the_middle_knows_its_run(tmp_path):
-    given = CASES["Local SGDA+, memory"]
+PAIRS = config({"name": "FedX2", "local_steps": 3}, data="breast-cancer", problem={"name": "pairwise"})
+REMEMBERING = {name: CASES[name] for name in ("Local SGDA+, memory", "CODASCA")} | {"FedX2": PAIRS}
+
+
+@pytest.mark.parametrize("given", REMEMBERING.values(), ids=REMEMBERING)
+@pytest.mark.parametrize("when", ["between two rounds", "before it answers"])
+def test_a_site_that_is_killed_in_the_middle_comes_back_with_its_memory(given, when, tmp_path):
+    """Before it answers: it has run the task and written what it remembers, and nobody heard of it."""
     made = sites(given, tmp_path)
+    killed = []
 
     class Restarts(InProcess):
         def exchange(self, clients, content, least, timeout):
-            if about(content).get("round") == 2:
-                self.sites = {i: site.answer for i, site in sites(given, tmp_path).items()}
-            return super().exchange(clients, content, least, timeout)
+            found = super().exchange(clients, content, least, timeout)
+            if about(content).get("round") == 2 and 1 in clients and not killed:
+                killed.append(1)
+                self.sites = {**self.sites, 1: sites(given, tmp_path)[1].answer}
+                return found if when == "between two rounds" else [a for a in found if a.client != 1]
+            return found
 
-    found = deployed(given, made, tmp_path / "out", Restarts({i: s.answer for i, s in made.items()}))
+    transport = Restarts({i: s.answer for i, s in made.items()})
+    found = deployed(given, made, tmp_path / "out", transport, minimum=4, pause=0.0)
+    assert killed
+    assert list((tmp_path / "disk-1").rglob("*.memory"))
     assert torch.equal(found.model, simulated(given).model)
 
 

@@ -159,7 +159,7 @@ class RoundLines:
 
     progress: Progress
     rounds: int
-    said: float = field(default_factory=time.monotonic)
+    said: float = field(default_factory=lambda: time.monotonic())
 
     def __call__(self, done: int) -> None:
         """So many rounds are done."""

@@ -172,10 +172,10 @@ class RemoteEvaluator:
 
 
 def check_measurements(client: int, reply: Any, names: Set[str], rows: int) -> dict[str, Any] | Fault:
-    """Check that a reply has means of these names over so many rows; return it or a fault, or raise `BadMessage`."""
+    """Check a reply: means of these names over at most so many rows; return it or a fault, or raise `BadMessage`."""
     if not isinstance(reply, dict) or not _is_count(reply.get("rows")):
         raise BadMessage("the reply has no number of rows")
-    if reply["rows"] != rows:
+    if reply["rows"] > rows:  # a loss over pairs counts those of one label only
         raise BadMessage(f"the reply is of {reply['rows']} rows; the site's facts say {rows}")
     if unknown := reply.keys() - {"rows", "means", "scores", "groups"}:
         raise BadMessage(f"the reply has an unknown {sorted(unknown)[0]!r:.40}")

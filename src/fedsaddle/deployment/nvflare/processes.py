@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 
 from fedsaddle.deployment.nvflare.provision import set_job_store, site_of
+from fedsaddle.deployment.private_files import OTHERS
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.runs.interruption import terminate_as_interrupt
 from fedsaddle.runs.lock import FolderInUse, only_writer
@@ -45,12 +46,13 @@ def start(kit: Path, log: Path | None = None, before: tuple[str, ...] = ()) -> s
     kill(kit)
     _check_ports(kit)
     environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "PYTHONUNBUFFERED": "1", MARK: str(kit.resolve())}
+    mask = OTHERS if os.name == "posix" else -1  # logs, jobs and memories are the owner's alone
     if log is None:
-        return subprocess.Popen(line, env=environment, cwd=kit, start_new_session=True)
+        return subprocess.Popen(line, env=environment, cwd=kit, start_new_session=True, umask=mask)
     with open(log, "ab") as out:
         return subprocess.Popen(
             line, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment, cwd=kit,
-            start_new_session=True,
+            start_new_session=True, umask=mask,
         )  # fmt: skip
 
 
