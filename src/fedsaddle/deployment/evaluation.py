@@ -38,6 +38,9 @@ def measure_site(
     if own is None:
         return {"rows": 0}
     found = evaluate(problem, w, own, dual)
+    counted = int(found.sizes[0])  # a loss over pairs counts the rows of one label
+    if any(0 < n < least for n in (counted, len(own.x) - counted)):
+        return {"rows": 0}
     reply: dict[str, Any] = {"rows": int(found.sizes[0]), "means": {k: float(v[0]) for k, v in found.values.items()}}
     ranking = problem.ranking(w, own.x) if isinstance(problem, Ranks) else None
     if ranking is not None and math.isfinite(reply["means"]["loss"]):

@@ -30,7 +30,7 @@ class MeasuredModels:
     most: int
     checked: bool  # whether measured models are those that tasks carry
     measured: list[str] = field(default_factory=list)  # digests of models and parts
-    waiting: dict[str, str] = field(default_factory=dict)  # rounds -> digest of the model, until a task shows it
+    waiting: dict[str, list[str]] = field(default_factory=dict)  # rounds -> digests of models, until a task shows them
     broken: str = ""  # why no message of this run is answered any more
 
     @classmethod
@@ -50,17 +50,18 @@ class MeasuredModels:
             raise Refused(f"this site's policy says most_evaluations = {self.most}; so many models were measured")
         self.measured.append(key)
         if self.checked:
-            self.waiting[str(rounds)] = model
+            found = self.waiting.setdefault(str(rounds), [])
+            found += [] if model in found else [model]
         self._write()
 
     def task(self, round: int, sent: Iterable[Tensor]) -> None:
         """The first task after `round` rounds: it must carry the model that was measured after that round."""
         self.check()
-        wanted = self.waiting.get(str(round))
+        wanted = set(self.waiting.get(str(round), ()))
         if self.waiting:
             self.waiting.clear()  # earlier ones were not asked about; later ones are of a server that began again
-            if wanted is not None and wanted not in {digest(one) for one in sent}:
-                self.broken = f"the model measured after round {round} is not the one that its next task carries"
+            if not wanted <= {digest(one) for one in sent}:
+                self.broken = f"a model measured after round {round} is not the one that its next task carries"
             self._write()
         self.check()
 

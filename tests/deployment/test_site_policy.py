@@ -1,0 +1,160 @@
+"""site-policy.toml, the columns of a sample, and the command that prints the log."""
+
+from __future__ import annotations
+
+import json
+import stat
+import tomllib
+from pathlib import Path
+
+import pytest
+from in_process import config, deployed, sites
+
+from fedsaddle.commands.deploy import Sample, init
+from fedsaddle.commands.deploy_audit import audit
+from fedsaddle.commands.sample_columns import by_name, sample_columns
+from fedsaddle.config.schema import read_config
+from fedsaddle.deployment.messages import Answer, Request
+from fedsaddle.deployment.preflight import require_deployable, require_named_columns
+from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS
+from fedsaddle.deployment.site import SiteService
+from fedsaddle.deployment.site_policy import EXAMPLE, FILE, SitePolicy, read_policy, write_default_policy
+from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.federation.wire import Message, pack, unpack
+
+
+def test_the_default_file_has_the_default_rules(tmp_path):
+    write_default_policy(tmp_path)
+    assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
+    assert read_policy(tmp_path) == SitePolicy() == read_policy(tmp_path / "nowhere")
+    shown = [line[2:] for line in EXAMPLE.splitlines() if line.startswith("# ") and " = " in line]
+    rules = tomllib.loads("\n".join(shown))
+    assert rules.keys() == SitePolicy.model_fields.keys(), "each rule stands there, as a comment"
+    (tmp_path / FILE).write_text("\n".join(shown))
+    assert read_policy(tmp_path).minimum_rows == 20
+
+
+def test_a_policy_is_not_overwritten(tmp_path):
+    (tmp_path / FILE).write_text("minimum_cell = 10\n")
+    write_default_policy(tmp_path)
+    assert read_policy(tmp_path).minimum_cell == 10
+
+
+BAD = {
+    "an unknown rule": ("minimum_cel = 3", r"minimum_cel = 3: unknown key; did you mean 'minimum_cell'\?"),
+    "no number": ("minimum_rows = 'few'", "minimum_rows = 'few'"),
+    "none": ("minimum_cell = 0", "minimum_cell = 0"),
+    "no rounds": ("most_rounds = 0", "most_rounds = 0"),
+    "an algorithm nobody knows": ("algorithms = ['FedAvgg']", "did you mean 'FedAvg'"),
+    "noise": ("noise = 1.0", "noise = 1.0: noise is not there yet; take it out, so that nobody relies on it"),
+    "secure aggregation": ("secure_aggregation = true", "is not there yet"),
+    "modules": ("modules = []", "are not checked yet"),
+    "no TOML": ("minimum_cell", "is not valid TOML"),
+}
+
+
+@pytest.mark.parametrize(("text", "complaint"), BAD.values(), ids=BAD)
+def test_a_policy_that_cannot_be_used(tmp_path, text, complaint):
+    (tmp_path / FILE).write_text(text)
+    with pytest.raises(BadInput, match=complaint):
+        read_policy(tmp_path)
+
+
+def test_a_site_with_a_bad_policy_answers_nothing(tmp_path):
+    (tmp_path / KIT_CONFIG).parent.mkdir()
+    (tmp_path / KIT_SETTINGS).write_text(json.dumps({"data": "rows.csv"}))
+    (tmp_path / KIT_CONFIG).write_text(
+        '[data]\nname = "iris"\n[split]\nname = "iid"\nclients = 3\n[model]\nname = "logistic"\n'
+        '[algorithm]\nname = "FedAvg"\n'
+    )
+    (tmp_path / FILE).write_text("minimum_cel = 1")
+    site = SiteService.from_kit(tmp_path, "site-1")
+    for do in ("facts", "measure", "agree"):
+        request = Request(do=do, run="trial", fingerprint="", nonce="n")
+        answer = Answer.read(unpack(site.answer(pack(Message(request.to_dict(), {}))), {}).about)
+        assert answer.failure.detail == "this site's site-policy.toml cannot be used; see the site's log"
+    assert "did you mean 'minimum_cell'" in (tmp_path / "fedsaddle" / "log.txt").read_text()
+
+
+def test_limits_follow_the_sites_config():
+    given = config({"name": "FedAvg"}, rounds=100, evaluate_every=10, evaluate_train=True)
+    assert SitePolicy().rounds(given) == 100
+    assert SitePolicy().evaluations(given) == 25 + 6
+    assert SitePolicy(most_evaluations=7).evaluations(given) == 7
+    held = given.model_copy(update={"data": given.data.model_copy(update={"minimum_cell": 9})})
+    assert (SitePolicy().cell(given), SitePolicy().cell(held)) == (5, 9)
+
+
+SAMPLE = "patient_id,PatientName,dob,age,ward,note,visit,hospital,died,ZipCode,city,lab,const,rare\n" + "".join(
+    f'{100 + n},Name {n},19{40 + n}-01-11,{20 + n * 7 % 50},{"abc"[n % 3]},"a long story of patient {n} that nobody '
+    f'should see",2026-01-{10 + n % 15},{"XY"[n % 2]},{n % 2},{1000 + n % 5},{"pq"[n % 2]},{n / 7:.3f},1,r{n % 30}\n'
+    for n in range(60)
+)
+
+
+@pytest.fixture
+def sample(tmp_path) -> Path:
+    path = tmp_path / "sample.csv"
+    path.write_text(SAMPLE)
+    return path
+
+
+def test_a_sample_gives_columns_without_names_identifiers_text_and_dates(sample):
+    found = sample_columns(sample, "died", "hospital", None)
+    assert found.numeric == ("age", "lab")
+    assert found.categorical == {"ward": 3}
+    assert found.left_out.keys() == {
+        "patient_id", "PatientName", "dob", "note", "visit", "ZipCode", "city", "const", "rare",
+    }  # fmt: skip
+    assert "identifier" in found.left_out["patient_id"]
+    assert "free text" in found.left_out["note"]
+    assert found.left_out["visit"] == "it holds dates"
+    assert found.left_out["rare"] == "no value of it occurs 5 times"
+
+
+def test_init_writes_the_columns_of_a_sample(sample, tmp_path, capsys):
+    init(tmp_path / "study", 3, "localhost", Sample(sample, "died", "hospital", "patient_id"))
+    text = (tmp_path / "study" / "fedsaddle.toml").read_text()
+    given = read_config(tmp_path / "study" / "fedsaddle.toml")
+    require_deployable(given)
+    require_named_columns(given, [sample])
+    options = given.data.options()
+    assert options["features"] == ["age", "lab", "ward"]
+    assert (options["target"], options["together"]) == ("died", "patient_id")
+    assert given.data.minimum_cell == 5
+    assert '"dob"' in text
+    assert "Name 1" not in text
+    assert "long story" not in text
+    with pytest.raises(BadInput, match="--label = None: name the column to predict"):
+        init(tmp_path / "other", 3, "localhost", Sample(sample))
+
+
+@pytest.mark.parametrize("name", ["Surname", "patient_name", "eMail", "homephone", "birthYear", "MRN", "file", "ssn"])
+def test_names_that_give_a_column_away(name):
+    assert by_name(name)
+
+
+@pytest.mark.parametrize("name", ["age", "creatinine", "idiopathic", "diagnosis", "bmi", "anaemia", "filtration"])
+def test_names_that_do_not(name):
+    assert not by_name(name)
+
+
+def test_the_log_as_a_table_and_as_json(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    given = config({"name": "DRFA", "sampled_clients": 4, "local_steps": 3}, rounds=3)
+    deployed(given, sites(given, tmp_path), tmp_path / "out")
+    capsys.readouterr()
+    audit(tmp_path / "disk-0", None, False)
+    text = capsys.readouterr().out
+    for word in ("local_sgd", "averaged", "local_loss", "per client", "target.counts", "measure", "run trial"):
+        assert word in text
+    assert "bytes left this site from 20" in text
+    audit(tmp_path / "disk-0", "trial", True)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {"time", "run", "round", "exchange", "request", "field", "shape", "dtype", "bytes", "visibility"} <= set(
+        lines[0]
+    )
+    with pytest.raises(MissingData, match="run 'other': nothing of it left this site; the log has: trial"):
+        audit(tmp_path / "disk-0", "other", False)
+    with pytest.raises(MissingData, match="nothing has left this site"):
+        audit(tmp_path / "out", None, False)
