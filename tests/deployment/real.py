@@ -151,9 +151,14 @@ class Federation:
     def summary(self, out: str = "out") -> dict[str, Any]:
         return dict(json.loads((self.folder / out / "summary.json").read_text()))
 
-    def simulated(self) -> Any:
-        built, settings = build(self.config), self.config.run
-        return run(built.algorithm, built.data, settings.rounds, seed=settings.seed, engine="serial")
+    def simulated(self, threads: int | None = None) -> Any:
+        """The simulation, with as many threads as the sites have: sums are rounded by threads."""
+        built, settings, before = build(self.config), self.config.run, torch.get_num_threads()
+        torch.set_num_threads(threads or before)
+        try:
+            return run(built.algorithm, built.data, settings.rounds, seed=settings.seed, engine="serial")
+        finally:
+            torch.set_num_threads(before)
 
 
 def wait(until: Callable[[], bool], seconds: float, process: subprocess.Popen[str] | None = None) -> None:
@@ -173,8 +178,8 @@ def ends(process: subprocess.Popen[str], code: int = 0, seconds: float = 1200) -
     return said
 
 
-def same_model(federation: Federation, out: str = "out") -> None:
+def same_model(federation: Federation, out: str = "out", threads: int | None = None) -> None:
     """The model in that folder is the simulation's, to the bit."""
     found = load_file(federation.folder / out / "model.safetensors")
-    for name, value in federation.simulated().state_dict().items():
+    for name, value in federation.simulated(threads).state_dict().items():
         assert torch.equal(found[name], value), name

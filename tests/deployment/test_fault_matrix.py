@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from real import DRFA, MEMORY, Federation, ends, same_model, wait
+from real import ALGORITHMS, DRFA, MEMORY, Federation, ends, same_model, wait
 
 from fedsaddle.deployment.nvflare import processes
 
@@ -73,9 +73,13 @@ def test_the_process_of_a_job_dies_at_a_site(harmed):
     same_model(harmed, "dies")
 
 
-def test_a_site_is_killed_and_started_again_while_the_run_waits_for_it(federation):
+REMEMBERING = {name: ALGORITHMS[name] for name in ("Local SGDA+, memory", "CODASCA", "FedX2")}
+
+
+@pytest.mark.parametrize("given", REMEMBERING.values(), ids=REMEMBERING)
+def test_a_site_is_killed_and_started_again_while_the_run_waits_for_it(given, federation):
     """It comes back with what its client remembers: the model is that of a run without faults."""
-    federation.make(MEMORY[0], 30, *MEMORY[1:], minimum=3, timeout=10.0)
+    federation.make(given[0], 30, *given[1:], minimum=3, timeout=10.0)
     federation.start()
     run = federation.submit()
     wait(lambda: federation.rounds() >= 5, 600, run)

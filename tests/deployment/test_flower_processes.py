@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def federation(tmp_path):
     """Whose files `fedsaddle deploy flower` wrote."""
-    made = Federation(tmp_path / "trial")
+    made = Federation(tmp_path / "trial", sites=4)
     made.prepare(DRFA, 1, timeout=300.0)  # a message takes seconds: Flower starts a process for each
     flower(made.folder)
     return made
@@ -28,10 +28,10 @@ def test_a_run_over_flower_gives_the_model_of_the_simulation(federation, tmp_pat
 
     run = federation.folder / "runs" / "run-1"
     with FlowerNetwork(federation.folder / "flower", tmp_path / "home") as network:
-        network.start("site-1", "site-2", "site-3")
+        network.start("site-1", "site-2", "site-3", "site-4")
         network.flwr("run", federation.folder / "flower" / "app", "here")
         wait(lambda: (run / "summary.json").exists(), 900)
-    same_model(federation, "runs/run-1")
+    same_model(federation, "runs/run-1", threads=int(network.environment["OMP_NUM_THREADS"]))
 
 
 def test_a_node_whose_key_is_not_registered_is_refused(federation, tmp_path):
