@@ -52,7 +52,7 @@ class FlowerNetwork:
     def start_node(self, name: str, registered: bool = True) -> subprocess.Popen[bytes]:
         """One SuperNode."""
         keys, (port,) = self.folder / "keys", free_ports(1)
-        (self.folder / name / "site-policy.toml").write_text(OPEN_POLICY)
+        (self.folder / name / "site-policy.toml").write_text(OPEN_POLICY + "most_rounds = 1000\n")
         until = time.monotonic() + 60
         while registered:
             try:

@@ -82,7 +82,7 @@ class Federation:
         said, _ = done.communicate(timeout=120)
         assert done.returncode == 0, said
         for i in range(self.sites):  # iris has few rows
-            (self.kit(f"site-{i + 1}") / "site-policy.toml").write_text(OPEN_POLICY)
+            (self.kit(f"site-{i + 1}") / "site-policy.toml").write_text(OPEN_POLICY + "most_rounds = 1000\n")
         return read_project(self.folder)
 
     def prepare(

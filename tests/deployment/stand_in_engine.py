@@ -67,7 +67,7 @@ class Session:
         sites = {}
         for i, name in enumerate(project.names):
             sites[i] = SiteService.from_kit(kits / name, name)
-            sites[i].policy = OPEN
+            sites[i].policy = OPEN.model_copy(update={"most_rounds": 100})
         config = validate_config(json.loads(told["config"]))
         self.out = kits / project.deployment.server / "fedsaddle" / told["run"]
         deployed = DeployedRun(config, told["run"], project.names, self.out, project.patience)

@@ -37,7 +37,7 @@ def audit(kit: Path, run: str | None, as_json: bool) -> None:
 def _table(run: str, entries: Sequence[Entry]) -> Table:
     """A line for each field of each kind of message."""
     table = Table(title=f"run {visible(run) or '(none)'}", title_justify="left")
-    for heading in ("request", "field", "shape", "type", "visible to the server", "first and last", "times", "bytes"):
+    for heading in ("request", "field", "shape", "type", "visible to the server", "when", "times", "bytes"):
         table.add_column(heading, justify="right" if heading in ("times", "bytes") else "left")
     groups: dict[tuple[str, ...], list[Entry]] = {}
     for entry in entries:

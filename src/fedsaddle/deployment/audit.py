@@ -89,6 +89,8 @@ def _fields(record: Any) -> Iterator[tuple[str, list[int], str, int, str]]:
                 yield f"column {column['name']}", [len(column)], "json", len(json.dumps(column)), PER_SITE
         elif isinstance(value, Mapping):
             for key, part in value.items():
+                if part is None:
+                    continue
                 yield f"{name}.{key}", _shape(part), "json", len(json.dumps(part)), PER_SITE
         elif value not in (None, []):
             yield name, _shape(value), "json", len(json.dumps(value)), PER_SITE

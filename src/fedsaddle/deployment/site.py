@@ -103,7 +103,7 @@ class SiteService:
                 return self._task(content)
             message = unpack(content, {})
             request = Request.read(message.about)
-            nonce, occasion = request.nonce, Occasion(request.run, request.do)
+            nonce, occasion = request.nonce, Occasion(request.run, request.do, _round_of(request, message.record))
             record = self._do(request, message.record)
             self.audit.add(occasion, record)
             return pack(Message(Answer(nonce=nonce, version=None, samples=0, failure=None).to_dict(), record))
@@ -241,3 +241,9 @@ class SiteService:
 
     def _folder(self, run: str) -> Path:
         return self.settings.folder / safe_name(run)
+
+
+def _round_of(request: Request, payload: Any) -> int | None:
+    """The last round before a model is measured; None for all other requests."""
+    rounds = payload.get("rounds") if request.do == "measure" and isinstance(payload, dict) else None
+    return rounds - 1 if type(rounds) is int else None

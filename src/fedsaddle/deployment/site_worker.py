@@ -120,7 +120,8 @@ class SiteWorker:
     def _allow(self, ask: Ask, sent: Any) -> None:
         """Refuse a round too many, and all of a run in which a model was measured that is not the run's."""
         if self.most_rounds is not None and ask.round >= self.most_rounds:
-            raise Refused(f"this site's policy says most_rounds = {self.most_rounds}; the run is at {ask.round + 1}")
+            told = f"this site's policy says most_rounds = {self.most_rounds}; the run is at {ask.round + 1}"
+            raise Refused(f"{told}: raise it there, or give the site a config with more rounds")
         if self.models is None:
             return
         if ask.exchange == 0 and is_dataclass(sent):
