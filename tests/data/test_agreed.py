@@ -16,6 +16,7 @@ from fedsaddle.data.files.agreed_encoding import AgreedColumns, encode, merge_ar
 from fedsaddle.data.files.column_names import MissingColumn
 from fedsaddle.data.files.site_facts import SiteCounts, SiteFacts, site_counts, site_facts
 from fedsaddle.data.files.site_file import HeldOutShares, SiteFile
+from fedsaddle.data.files.small_cells import Telling
 from fedsaddle.data.files.tables import from_file
 from fedsaddle.data.splits import Natural
 from fedsaddle.errors import BadInput
@@ -53,8 +54,9 @@ def agree(files: dict[str, Path], shares: HeldOutShares = ALL, **options: Any) -
     """The rows of each site, and the encoding that the server makes from what they say, through JSON."""
     file, names = SiteFile.of_options({**OPTIONS, **options}), tuple(files)
     raws = [file.read(path, shares) for path in files.values()]
-    told = [SiteFacts.model_validate(through_json(site_facts(raw).model_dump(mode="json"))) for raw in raws]
-    agreed = merge_labels(told, names, options.get("task", "auto"), options.get("positive"), "label")
+    how = Telling(task=options.get("task", "auto"), positive=options.get("positive"))
+    told = [SiteFacts.model_validate(through_json(site_facts(raw, how).model_dump(mode="json"))) for raw in raws]
+    agreed = merge_labels(told, names, how, "label")
     columns = AgreedColumns.of(told, names, file.how, file.columns)
     drafts = through_json([draft.to_dict() for draft in columns.drafts])
     counts = [SiteCounts.model_validate(through_json(site_counts(raw, drafts).model_dump())) for raw in raws]
@@ -89,7 +91,7 @@ CHOICES: dict[str, dict[str, Any]] = {
     "hinges and intercepts": {"hinges": 3, "site_intercept": True},
     "as they are": {"standardise": False},
     "listed": {"features": ["dose", "ward"]},
-    "as categories": {"categorical": ["age"], "drop": ["dose"]},
+    "as categories": {"features": ["age", "sex", "ward"], "categorical": ["age"]},
     "one label against the rest": {"positive": "ill"},
 }
 
@@ -263,7 +265,7 @@ def test_arrays_of_pictures(tmp_path):
         np.savez(tmp_path / f"{name}.npz", x=x, y=np.arange(len(x)) % 3, x_test=x[:2], y_test=np.array([0, 1]))
         raws.append(SiteFile().read(tmp_path / f"{name}.npz", HeldOutShares()))
     told = [site_facts(raw) for raw in raws]
-    agreed = through_json(merge_labels(told, "ab", "auto", None, "y") | {"array": merge_arrays(told, "ab")})
+    agreed = through_json(merge_labels(told, "ab", Telling(), "y") | {"array": merge_arrays(told, "ab")})
     tables = [encode(raw, agreed, name) for raw, name in zip(raws, "ab", strict=True)]
     every = np.concatenate(list(parts.values()))
     np.testing.assert_allclose(
@@ -282,7 +284,7 @@ def test_regression_targets(tmp_path):
         np.savez(tmp_path / f"{name}.npz", x=np.ones((4, 2)) * np.arange(4)[:, None], y=np.array([0.5, 1.5, 2.0, 3.0]))
     raws = [SiteFile.encoded_already().read(tmp_path / f"{name}.npz", ALL) for name in "ab"]
     told = [site_facts(raw) for raw in raws]
-    agreed = merge_labels(told, "ab", "auto", None, "y") | {"array": merge_arrays(told, "ab")}
+    agreed = merge_labels(told, "ab", Telling(), "y") | {"array": merge_arrays(told, "ab")}
     assert agreed["classes"] is None
     table = encode(raws[0], agreed, "a")[0]
     assert table.y.dtype == np.float32

@@ -169,6 +169,8 @@ def test_columns_that_nobody_named_are_not_read(tmp_path):
         require_named_columns(given, [tmp_path / "rows-1.csv"])
     with pytest.raises(TooFewAnswered, match=r"site-1 refused: data.features = None: name the columns"):
         run(given, tmp_path, patience=0)
+    with pytest.raises(BadInput, match="name the columns"):
+        require_named_columns(of_files(tmp_path, features=None, optional_columns=["age"]), [tmp_path / "rows-1.csv"])
     only = of_files(tmp_path, features=None, numeric=["age"], categorical=["ward"])
     _, tapped = run(only, tmp_path, services(only, tmp_path))
     assert [column["name"] for column in tapped.told("facts")[0]["columns"]] == ["age", "ward"]

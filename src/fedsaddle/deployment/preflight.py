@@ -45,7 +45,7 @@ def require_deployable(config: Config) -> None:
 def require_named_columns(config: Config, files: Iterable[Path]) -> None:
     """Raise `BadInput` if sites with these files would have to read columns that nobody has named."""
     options = config.data.options()
-    named = any(options.get(key) for key in ("features", "numeric", "categorical", "categories", "optional_columns"))
+    named = any(options.get(key) for key in ("features", "numeric", "categorical", "categories"))
     if config.data.name == "file" and not named and any(path.suffix.lower() != ".npz" for path in files):
         remedy = (
             'name the columns that sites may read: features = ["age", "sex"] in [data]; '

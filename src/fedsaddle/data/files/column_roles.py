@@ -82,8 +82,8 @@ class ColumnChoice:
         return replace(self, categorical=(*self.categorical, *more)) if more else self
 
     def only_named(self) -> ColumnChoice:
-        """The choice that reads no feature but those that are named."""
-        named = (*self.numeric, *self.categorical, *self.optional_columns)
+        """The choice that reads no feature but those that are named, if there are any."""
+        named = (*self.numeric, *self.categorical)
         return self if self.features is not None or not named else replace(self, features=named)
 
     def refuse_for_arrays(self, test_path: object, together: object) -> None:
