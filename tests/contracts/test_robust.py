@@ -44,7 +44,7 @@ def by_name(case) -> Robust:
 @everywhere
 def test_bounds_do_nothing_to_honest_clients(case, world):
     if (case.name, world.name) == ("Local Pair, f not linear", "precision"):
-        pytest.skip("clients of two rows have next to nothing to learn from their own pairs: another's reply is 20 x")
+        pytest.skip("clients of two rows have next to nothing to learn from their own pairs: another's is 20 x as long")
     rows, alg = world.rows(), algorithm(case, world)
     plain, clients = play(alg, Serial(rows), 6), Guarded(Serial(rows), BOUNDS)
     found = play(alg, clients, 6)
