@@ -102,20 +102,20 @@ def _beside(run: StoredRun) -> list[str]:
     told, sent = ("told", "sent") if run.is_deployed else ("would tell", "would send")
     lines = [
         f"Before the first round each site {told} numbers of rows, the labels with how often they occur, and for a "
-        f"table the names of its "
-        "columns with sums, counts in bins and how often each category occurs."
+        "table the names of the columns that the config names, with sums, counts in bins and how often each category "
+        "occurs; no count below the site's least cell, 5 unless its policy says otherwise."
     ]
     if run.history:
         times = many(len(run.history), "evaluation")
         lines.append(
             f"In each of {times} each site {sent} the mean of every measure over its rows, which the server sees per "
-            f"site."
+            "site."
         )
     if "auroc" in (run.summary.get("pooled") or run.summary.get("pooled_validation") or {}) or run.is_search:
         kept = "; this folder keeps their sum over sites" if run.is_deployed else ""
         lines.append(
-            f"For two classes each site {sent} counts of its positives and negatives in 1,000 bins of the score{kept}. "
-            "At a site with few rows these counts come close to the scores of its single rows."
+            f"For two classes each site {sent} counts of its positives and negatives in bins of the score, merged "
+            f"until none has fewer rows than its least cell{kept}."
         )
     return lines
 
