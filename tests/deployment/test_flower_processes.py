@@ -30,7 +30,7 @@ def test_a_run_over_flower_gives_the_model_of_the_simulation(federation, tmp_pat
     with FlowerNetwork(federation.folder / "flower", tmp_path / "home") as network:
         network.start("site-1", "site-2", "site-3", "site-4")
         network.flwr("run", federation.folder / "flower" / "app", "here")
-        wait(lambda: (run / "summary.json").exists(), 900)
+        wait(lambda: (run / "summary.json").exists(), 1800)
     same_model(federation, "runs/run-1", threads=int(network.environment["OMP_NUM_THREADS"]))
 
 

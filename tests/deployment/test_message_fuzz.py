@@ -1,7 +1,7 @@
 """Mutated messages: bits flipped, cut off, spliced, and values of their JSON exchanged. None may crash server or site.
 
 `pytest tests/deployment/test_message_fuzz.py` takes 2,000 of them, with `-m slow` 50,000. Each must cost
-less than five seconds, and less memory than twice its size and 32 MB.
+less than five seconds of processor time, and less memory than twice its size and 32 MB.
 """
 
 from __future__ import annotations
