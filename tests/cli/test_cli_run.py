@@ -116,7 +116,7 @@ def test_the_split_and_the_config(digits):
     config = json.loads((out / "config.json").read_text())
     assert config["run"]["rounds"] == 5
     shares = {"test_share": 0.2, "validation_share": 0.0, "positives_per_batch": None}
-    assert config["data"] == {"name": "digits", **shares, "stratify": False, "test_clients": []}
+    assert config["data"] == {"name": "digits", **shares, "stratify": False, "test_clients": [], "minimum_cell": 1}
     assert config["algorithm"]["local_steps"] == 3
 
 

@@ -154,6 +154,14 @@ def with_projection(projection: Any) -> Any:
     run(fs.FedAvg(problem=supervised(), projection=projection, **LOCAL), three())
 
 
+def with_robust(robust: Any) -> Any:
+    run(fs.FedAvg(problem=supervised(), **LOCAL), three(), robust=robust)
+
+
+def with_attack(attack: Any) -> Any:
+    run(fs.FedAvg(problem=supervised(), **LOCAL), three(), attack=attack)
+
+
 def with_schedule(schedule: Any) -> Any:
     run(fs.FedAvg(problem=supervised(), primal_step=schedule, **LOCAL), three())
 
@@ -256,6 +264,7 @@ def parts() -> dict[str, Call]:
         "outers.Smooth": Call(fs.outers.Smooth, {"function": lambda: lambda u: u.sum(-1) ** 2}, with_outer),
         "outers.SmoothLog": Call(fs.outers.SmoothLog, {"function": lambda: lambda u: u.sum(-1)}, with_outer),
         "projections.Ball": Call(fs.projections.Ball, given(radius=1.0), with_projection),
+        "projections.CappedSimplex": Call(fs.projections.CappedSimplex, given(high=0.7), with_projection),
         "projections.Box": Call(fs.projections.Box, given(low=-1.0, high=1.0), with_projection),
         "regularisers.Quadratic": Call(fs.regularisers.Quadratic, given(strength=0.1), with_regulariser),
         "regularisers.KullbackLeibler": Call(fs.regularisers.KullbackLeibler, given(strength=0.1), with_regulariser),
@@ -271,6 +280,8 @@ def parts() -> dict[str, Call]:
         "Spider": Call(fs.Spider, {}, with_estimator),
         "ScorePrivacy": Call(fs.ScorePrivacy, given(bound=1.0, noise=1.0), with_privacy),
         "Noise": Call(fs.Noise, {}, with_noise),
+        "Robust": Call(fs.Robust, given(aggregation="median", bounds=True), with_robust),
+        "Attack": Call(fs.Attack, given(name="sign-flip", clients=1), with_attack),
     }
     for module, use in (
         (fs.losses, with_loss), (fs.pair_losses, with_pair_loss), (fs.outers, with_outer),
