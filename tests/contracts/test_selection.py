@@ -53,15 +53,15 @@ def without_time(history):
 def test_the_best_round_survives_a_crash_and_is_the_end_of_a_shorter_run(case, world, phase, tmp_path):
     data, measures = held_out(world), [Wave(phase)]
     options = {"measures": measures, "select": "wave", "checkpoint_every": 2}
-    whole = run(algorithm(case, world), data, ROUNDS, out=tmp_path / "whole", **options)
+    whole = run(algorithm(case, world), data, ROUNDS, out=tmp_path / "whole", report=False, **options)
 
     def crash(done, record):
         if done == 5:
             raise Crash
 
     with pytest.raises(Crash):
-        run(algorithm(case, world), data, ROUNDS, out=tmp_path / "parts", watch=crash, **options)
-    parts = run(algorithm(case, world), data, ROUNDS, out=tmp_path / "parts", resume=True, **options)
+        run(algorithm(case, world), data, ROUNDS, out=tmp_path / "parts", watch=crash, report=False, **options)
+    parts = run(algorithm(case, world), data, ROUNDS, out=tmp_path / "parts", resume=True, report=False, **options)
     figures = [record["pooled_validation"]["wave"] for record in whole.history]
     best = 1 + figures.index(max(figures))
     for result, folder in ((whole, "whole"), (parts, "parts")):

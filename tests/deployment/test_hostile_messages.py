@@ -113,7 +113,11 @@ def test_a_site_answers_anything_with_a_failure(content, tables, tmp_path, caplo
     assert answer.failure is not None
     assert len(answer.failure.detail) < 600
     assert answer.failure.detail.isprintable()
-    assert {p.name for p in set(made.settings.folder.parent.parent.rglob("*")) - before} <= {"disk-0", "log.txt"}
+    assert {p.name for p in set(made.settings.folder.parent.parent.rglob("*")) - before} <= {
+        "audit.jsonl",
+        "disk-0",
+        "log.txt",
+    }
 
 
 def cost(size: int, do: Callable[[], Any]) -> Any:
