@@ -111,6 +111,11 @@ def check_ceiling(ceiling: float | None, regulariser: Regulariser | None) -> Non
         raise BadInput("mixture_ceiling", ceiling, remedy)
 
 
+def onto_mixtures(ceiling: float | None, n: int) -> Projection:
+    """The projection onto Λ: the simplex, or with a ceiling c its part in which no λ_i exceeds c / N."""
+    return Simplex() if ceiling is None else CappedSimplex(ceiling / n)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Drfa:
     """DRFA (Deng, Kamani, Mahdavi 2020, Algorithm 1): `min_w max_{λ in Λ} Σ_i λ_i f_i(w)`, Λ the simplex.
@@ -175,9 +180,8 @@ class Drfa:
         v = torch.zeros_like(λ)
         v[U] = N / len(U) * f.loss.double()  # line 16; Algorithm 2: line 4
         z = λ + τ * γ * v
-        λ_next = Simplex()(z) if self.regulariser is None else self.regulariser.prox(z, γ * τ)  # line 17; Alg. 2: 5
-        if self.mixture_ceiling is not None:
-            λ_next = CappedSimplex(self.mixture_ceiling / N)(z)
+        Π_Λ = onto_mixtures(self.mixture_ceiling, N)
+        λ_next = Π_Λ(z) if self.regulariser is None else self.regulariser.prox(z, γ * τ)  # line 17; Alg. 2: 5
         mean = Running.over(server.mean, self._path(server.w, local.path, λ, D), server.rounds)
         lam_mean = Running.over(server.lam_mean, λ if self.output == "average" else None, server.rounds)
         return DrfaState(w_next, λ_next, server.rounds + 1, mean, lam_mean)
@@ -276,9 +280,7 @@ class DrfaGa:
         slope[all_] = N / len(all_) * f.loss.double()
         if self.regulariser is not None:
             slope += self.regulariser.gradient(λ)
-        λ_next = Simplex()(λ + self.dual_step * slope)  # line 13
-        if self.mixture_ceiling is not None:
-            λ_next = CappedSimplex(self.mixture_ceiling / N)(λ + self.dual_step * slope)
+        λ_next = onto_mixtures(self.mixture_ceiling, N)(λ + self.dual_step * slope)  # line 13
         late = s - self.average_after
         mean = Running.over(server.mean, local.path if late >= 0 else None, late)
         lam_mean = Running.over(server.lam_mean, λ if self.output == "average" else None, s)
