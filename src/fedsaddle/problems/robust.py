@@ -91,16 +91,22 @@ class RobustTraining(OverModel, MinimaxProblem):
         rows = self.loss.value(self.flat.scores(x, self._perturbed(batch.x, y)), batch.y)
         return (rows * shares(rows, batch)).sum(1)
 
+    def _trained(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+        """The sum of the clients' means, with dropout where the batch has keys."""
+        scores = self.flat.trained_scores(x, self._perturbed(batch.x, y), batch.keys)
+        rows = self.loss.value(scores, batch.y)
+        return (rows * shares(rows, batch)).sum()
+
     def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> Gradients:
         """By automatic differentiation through the model and its input."""
         at_x, at_y = x.detach().requires_grad_(), y.detach().requires_grad_()
         with torch.enable_grad():
-            total = self.value(at_x, at_y, batch).sum()
+            total = self._trained(at_x, at_y, batch)
         return Gradients(*torch.autograd.grad(total, (at_x, at_y)))
 
     def gradient_x(self, x: Tensor, y: Tensor, batch: Batch) -> PrimalGradient:
         """∇_x alone, through the slope of the loss in the scores."""
-        scores, pull, statistics = self.flat.pullback(x, self._perturbed(batch.x, y))
+        scores, pull, statistics = self.flat.pullback(x, self._perturbed(batch.x, y), batch.keys)
         slope = self.loss.slope(scores, batch.y)
         share = shares(slope, batch)
         rows = share.view(*share.shape, *(1,) * (slope.ndim - 2)) if isinstance(share, Tensor) else share
@@ -110,7 +116,7 @@ class RobustTraining(OverModel, MinimaxProblem):
         """∇_y alone: no gradient of the weights is formed."""
         at_y = y.detach().requires_grad_()
         with torch.enable_grad():
-            total = self.value(x.detach(), at_y, batch).sum()
+            total = self._trained(x.detach(), at_y, batch)
         return torch.autograd.grad(total, at_y)[0]
 
     def known_classes(self, rows: Tensor) -> int | None:

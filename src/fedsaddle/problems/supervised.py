@@ -104,13 +104,13 @@ class Supervised(MinimisationProblem):
 
     def gradient(self, w: Tensor, batch: Batch) -> Tensor:
         """Its gradient, through the slope of the loss in the scores."""
-        return self._gradient_of(w, batch)[0]
+        return self._compiled(w, batch)[0] if self.compiled else self._gradient(w, batch)[0]
 
     def descend_(self, w: Tensor, batch: Batch, step: float) -> Tensor:
         """`w ← w - step ∇f`: for a chain of linear layers without a gradient in between."""
         chain = self.flat.chain
         if chain is None or len(w) == 1 or self.compiled or not chain.fits(batch.x):
-            g, statistics = self._gradient_of(w, batch)
+            g, statistics = self._compiled(w, batch) if self.compiled else self._gradient(w, batch)
             return self.flat.settle_(w.sub_(g, alpha=step), statistics)
         free = None if self._free is None else w[:, self._free]
         chain.descend_(w, batch.x, lambda scores: self._slope(scores, batch), step, 1 - step * self.l2)
@@ -118,9 +118,14 @@ class Supervised(MinimisationProblem):
             w[:, self._free] += step * self.l2 * free
         return w
 
+    def _compiled(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        if self.flat.draws(batch.x):
+            raise BadInput("compiled", True, "the model has dropout, which is not compiled; use compiled=False")
+        return self._gradient_of(w, Batch(batch.x, batch.y, batch.weight))
+
     def _gradient(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """The gradient, and BatchNorm's new statistics."""
-        scores, pull, statistics = self.flat.pullback(w, batch.x)
+        scores, pull, statistics = self.flat.pullback(w, batch.x, batch.keys)
         g = pull(self._slope(scores, batch))
         if self.l2:
             g.add_(w, alpha=self.l2)
