@@ -30,7 +30,7 @@ MODULES: tuple[ModuleType, ...] = (
     fs.schedules,
 )  # fmt: skip
 NOT_FOR_USERS = {  # protocols, bases to inherit from, and what the library says to itself
-    "at", "check_loss", "check_map", "check_number", "check_projection", "check_step", "classified", "inner_parts",
+    "at", "check_map", "check_number", "check_projection", "check_step", "classified", "inner_parts",
     "is_everywhere", "log_mean", "Differentiated", "Exponential", "MarginLoss", "Plain", "Position", "RatioCaps",
     "Scores", "Taken", "WeightedScores",
 }  # fmt: skip

@@ -219,16 +219,8 @@ def _never(*given: Any) -> bool:
     return False
 
 
-_OPENED = [
-    "dropout",
-    "dropout1d",
-    "dropout2d",
-    "dropout3d",
-    "alpha_dropout",
-    "feature_alpha_dropout",
-    "multi_head_attention_forward",
-]
-_OPENED += ["gumbel_softmax"]
+_OPENED = ["dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"]
+_OPENED += ["multi_head_attention_forward", "gumbel_softmax"]
 _DROPOUTS = {"dropout": (False, False), "feature_dropout": (True, False), "alpha_dropout": (False, True)}
 _DROPOUTS |= {"feature_alpha_dropout": (True, True)}
 _REFUSED_NAMES = ("multinomial", "normal", "poisson", "randint", "randint_like", "randperm", "binomial")

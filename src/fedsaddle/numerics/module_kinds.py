@@ -85,14 +85,6 @@ def trained_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
     return {name: p for name, p in module.named_parameters() if p.requires_grad}
 
 
-def fixed_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """What a model has beside its trained vector: frozen parameters, and buffers that no step moves."""
-    moving = running_statistics(module).keys()
-    parts: dict[str, Tensor] = {name: p for name, p in module.named_parameters() if not p.requires_grad}
-    buffers = {n: b for n, b in module.named_buffers() if n not in moving and not n.endswith("num_batches_tracked")}
-    return parts | buffers
-
-
 def first_rows(x: Tensor, rows: int = 2) -> Tensor:
     """A few rows of the first client, as two clients' with the same rows."""
     one = x[:1, :rows]
