@@ -59,7 +59,7 @@ class TorchLoss(Loss):
         """What each row counts in the mean, (C, B): the weight of its target, 0 if it is ignored; None: all alike."""
         if not isinstance(self.function, _WEIGHED) or y.is_floating_point():
             return None
-        real = y != self.function.ignore_index
+        real: Tensor = y.ne(self.function.ignore_index)
         if self.function.weight is None:
             counts = real.to(dtype)
         else:
@@ -69,7 +69,7 @@ class TorchLoss(Loss):
     def correct(self, scores: Tensor, y: Tensor) -> Tensor | None:
         """Whether the largest score is the target's, or a single score is on its side of 0."""
         if isinstance(self.function, _BY_CLASS) and y.ndim == scores.ndim - 1:
-            real = (y != self.ignored).to(scores.dtype)
+            real = torch.ones_like(y) if self.ignored is None else y.ne(self.ignored)
             right = (scores.argmax(-1) == y).to(scores.dtype) * real
             return right.flatten(2).sum(2) / real.flatten(2).sum(2).clamp_min(1) if y.ndim > 2 else right
         if isinstance(self.function, nn.BCEWithLogitsLoss) and scores.shape[-1] == 1:
@@ -120,7 +120,7 @@ class TorchLoss(Loss):
         """With `reduction="none"`, and weights of the scores' type."""
         if scores.dtype not in self._of_type:
             typed = copy.deepcopy(self.function).to(scores.dtype)
-            typed.reduction = "none"
+            vars(typed)["reduction"] = "none"
             self._of_type[scores.dtype] = typed
         values: Tensor = self._of_type[scores.dtype](scores, y)
         return values
