@@ -67,6 +67,7 @@ _NAMES = {
     "problems.auc": "MinimaxAuc",
     "problems.fair": "ClassFair",
     "problems.minimax": "Minimax",
+    "problems.models.frozen": "freeze_",
     "problems.models.warm_start": "warm_started",
     "problems.nonconvex_pl": "NonconvexPl",
     "problems.pairwise": "PairwiseRisk",
@@ -197,6 +198,7 @@ if TYPE_CHECKING:
     from fedsaddle.problems.auc import MinimaxAuc as MinimaxAuc
     from fedsaddle.problems.fair import ClassFair as ClassFair
     from fedsaddle.problems.minimax import Minimax as Minimax
+    from fedsaddle.problems.models.frozen import freeze_ as freeze_
     from fedsaddle.problems.models.warm_start import warm_started as warm_started
     from fedsaddle.problems.nonconvex_pl import NonconvexPl as NonconvexPl
     from fedsaddle.problems.pairwise import PairwiseRisk as PairwiseRisk

@@ -33,7 +33,7 @@ from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics import measures
 from fedsaddle.numerics import projections, regularisers, schedules
-from fedsaddle.problems import losses, pair_losses, risks
+from fedsaddle.problems import losses, pair_losses, risks, torch_losses
 from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.facts import DataFacts
 from fedsaddle.problems.fair import ClassFair
@@ -73,9 +73,11 @@ STANDS_FOR = {  # class, kind, fixed arguments, defaults, and values for what is
 TARGETS = {
     "ALGORITHMS": {name: said[0] for name, said in STANDS_FOR.items()},
     "LOSSES": {
-        "cross-entropy": losses.CrossEntropy,
-        "logistic": losses.Logistic,
+        "cross-entropy": torch_losses.cross_entropy,
+        "logistic": torch_losses.logistic,
         "square": losses.Square,
+        "absolute": torch_losses.absolute,
+        "huber": torch_losses.huber,
     },
     "PROBLEMS": {
         "supervised": Supervised,
@@ -219,9 +221,11 @@ def test_the_lists_of_the_command_line() -> None:
     }
 
 
-@pytest.mark.parametrize("table", ["LOSSES", "MEASURES"])
-def test_what_knows_its_name_has_the_name_of_its_entry(table: str) -> None:
-    assert all(name == target.name for name, target in TARGETS[table].items())
+def test_what_knows_its_name_has_the_name_of_its_entry() -> None:
+    assert all(name == target.name for name, target in TARGETS["MEASURES"].items())
+    assert all(name == make().name for name, make in TARGETS["LOSSES"].items())
+    assert torch_losses.cross_entropy(label_smoothing=0.1).name == "cross-entropy"
+    assert torch_losses.logistic(pos_weight=2.0).name == "logistic"
 
 
 def test_the_shapes_of_each_model() -> None:

@@ -16,7 +16,9 @@ import torch
 from remembering import Remembering
 from worlds import (
     AUC,
+    AUC_DROPOUT,
     AUC_MARGIN,
+    DROPOUT,
     EVERY_MINIMAX,
     FAIR,
     GAME,
@@ -26,6 +28,7 @@ from worlds import (
     MINIMAX,
     MINIMISATION,
     PAIRS,
+    PAIRS_DROPOUT,
     PARTIAL,
     RANKING,
     TWO_WAY,
@@ -88,6 +91,7 @@ TABLE = [
     Case("FedAvg, ball, average", FedAvg, LOCAL | {"projection": Ball(1.0), "output": "average"}),
     Case("FedAvgM", FedAvg, LOCAL | {"server_momentum": 0.9, "nesterov": True}),
     Case("FedAvgM, heavy ball, all, projected", FedAvg, LOCAL | {"server_momentum": 0.5, "sampled_clients": None, "projection": Ball(1.0)}),  # noqa: E501
+    Case("FedAvg, dropout", FedAvg, LOCAL, (DROPOUT,)),
     Case("q-FedAvg", QFedAvg, LOCAL | {"q": 0.5}),
     Case("q-FedAvg, by size, box", QFedAvg, LOCAL | {"q": 2.0, "sampling": "size", "projection": Box(-0.5, 0.5)}),
     Case("AFL", Drfa, DUAL | {"local_steps": 1}, shows=LOSS),
@@ -123,12 +127,14 @@ TABLE = [
     Case("CODASCA, all, root", Codasca, STAGES | {"sampled_clients": None, "global_step": "sqrt"}, (AUC_MARGIN, GAME)),
     Case("CODASCA, random", Codasca, STAGES | {"output": "random", "global_step": 1.1}, MINIMAX),
     Case("CODASCA, average", Codasca, STAGES | {"output": "average"}, MINIMAX),
+    Case("CODASCA, dropout", Codasca, STAGES, (AUC_DROPOUT,)),
     Case("FedX1", FedX1, PAIRED, LINEAR_PAIRS, SCORES),
     Case("FedX1, all, sub-sampled, buffer", FedX1, PAIRED | {"sampled_clients": None, "sharing": "sub-sampled", "buffer_rounds": 2}, (METRIC,), SCORES),  # noqa: E501
     Case("FedX1, noise", FedX1, PAIRED | {"privacy": NOISE}, (RANKING,), SCORES),
     Case("FedX2", FedX2, PAIRED, PAIRS, SCORES),
     Case("FedX2, two-way, all, buffer", FedX2, PAIRED | {"sampled_clients": None, "buffer_rounds": 3}, (TWO_WAY,), SCORES),  # noqa: E501
     Case("FedX2, sub-sampled, noise", FedX2, PAIRED | {"sharing": "sub-sampled", "privacy": NOISE}, (PARTIAL,), SCORES),
+    Case("FedX2, dropout", FedX2, PAIRED, (PAIRS_DROPOUT,), SCORES),
     Case("Local Pair", LocalPair, PAIRED, LINEAR_PAIRS),
     Case("Local Pair, f not linear", LocalPair, PAIRED, PAIRS),
     Case("toy with memory", Remembering, {}, shows=TOY),

@@ -54,10 +54,15 @@ class Single(nn.Module):
         return self.b(torch.nn.functional.silu(self.a(x)))
 
 
+def with_dropout(scores: int) -> nn.Module:
+    return seeded(lambda: nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Dropout(0.4), nn.Linear(5, scores)))
+
+
 LOGISTIC = World("logistic", lambda: Supervised(seeded(lambda: logistic_regression(4, 3))), classes)
 MLP = World("mlp", lambda: Supervised(seeded(lambda: mlp(4, [5], 3)), l2=0.01), classes)
 VMAP = World("vmap", lambda: Supervised(seeded(Smooth), l2=0.01), classes)
 GRU = World("gru", lambda: Supervised(seeded(lambda: CharacterGru(6, 3, 4))), lambda: text(length=3))
+DROPOUT = World("dropout", lambda: Supervised(with_dropout(3), l2=0.01), classes)
 
 MINIMISATION = (LOGISTIC, MLP, VMAP, GRU)
 
@@ -82,6 +87,10 @@ AUC_MARGIN = World(
     lambda: classes(classes=2),
 )
 
+AUC_DROPOUT = World(
+    "auc with dropout", lambda: MinimaxAuc(model=with_dropout(1), positive_share=0.4), lambda: classes(classes=2)
+)
+
 MINIMAX = (FAIR, GAME)
 EVERY_MINIMAX = (FAIR, GAME, ROBUST, AUC)
 
@@ -100,6 +109,8 @@ PARTIAL = World("partial auc", lambda: risks.partial_auc(seeded(lambda: mlp(4, [
 TWO_WAY = World("two-way", lambda: risks.two_way_partial_auc(linear(), temperature=5.0), both_labels)
 PRECISION = World("precision", lambda: risks.average_precision(seeded(Single)), both_labels)
 PUSH = World("p-norm push", lambda: risks.p_norm_push(linear(), power=2.0), both_labels)
+
+PAIRS_DROPOUT = World("partial auc with dropout", lambda: risks.partial_auc(with_dropout(1)), both_labels)
 
 LINEAR_PAIRS = (RANKING, METRIC)
 PAIRS = (PARTIAL, TWO_WAY, PRECISION, PUSH)

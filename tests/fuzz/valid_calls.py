@@ -30,7 +30,7 @@ MODULES: tuple[ModuleType, ...] = (
     fs.schedules,
 )  # fmt: skip
 NOT_FOR_USERS = {  # protocols, bases to inherit from, and what the library says to itself
-    "at", "check_loss", "check_map", "check_number", "check_projection", "check_step", "classified", "inner_parts",
+    "at", "check_map", "check_number", "check_projection", "check_step", "classified", "inner_parts",
     "is_everywhere", "log_mean", "Differentiated", "Exponential", "MarginLoss", "Plain", "Position", "RatioCaps",
     "Scores", "Taken", "WeightedScores",
 }  # fmt: skip
@@ -298,6 +298,7 @@ def models() -> dict[str, Call]:
 
     return {
         "models.logistic_regression": Call(fs.models.logistic_regression, given(inputs=D, classes=3), on(three)),
+        "freeze_": Call(lambda model: fs.freeze_(model, "*bias"), given(model=linear), on(three)),
         "models.mlp": Call(fs.models.mlp, given(inputs=D, hidden=(3,), outputs=3), on(three)),
         "models.CharacterGru": Call(fs.models.CharacterGru, given(characters=6, embedding=2, units=2), on(text)),
         "models.McMahanCnn": Call(fs.models.McMahanCnn, given(side=4, classes=3), on(lambda: labelled(3, 1, 4, 4))),

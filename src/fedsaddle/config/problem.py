@@ -18,11 +18,12 @@ from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.files.small_cells import told_label_counts
 from fedsaddle.errors import BadInput, within
 from fedsaddle.problems.facts import DataFacts
+from fedsaddle.problems.models.frozen import freeze_
 from fedsaddle.problems.models.warm_start import trained_tensors, warm_started
 from fedsaddle.problems.protocols import Problem
 
 FACTS = ("facts", "model_for")  # arguments of `from_data` that are not options
-START = ("start_from", "head")  # options of every model
+START = ("start_from", "head", "frozen")  # options of every model
 
 
 @dataclass
@@ -46,9 +47,18 @@ class NamedModel:
                 raise BadInput("head", head, "is for a model that starts from a trained one; give start_from as well")
             self.arguments = {**shapes, **arguments_of("model", make, options, built=shapes)}
             made: nn.Module = make(**self.arguments)
-            if trained is None:
-                return made
-            return warm_started(made, trained_tensors(str(trained)), "auto" if head is None else head)
+            if trained is not None:
+                made = warm_started(made, trained_tensors(str(trained)), "auto" if head is None else head)
+            return _frozen(made, given.get("frozen"))
+
+
+def _frozen(model: nn.Module, patterns: object) -> nn.Module:
+    """The model with what `frozen` names left as it is."""
+    if patterns is None:
+        return model
+    if not isinstance(patterns, list):
+        raise BadInput("frozen", patterns, 'must be a list of names of parameters or modules: ["features.*"]')
+    return freeze_(model, *patterns)
 
 
 def build_problem(

@@ -66,10 +66,13 @@ def _named_algorithms() -> dict[str, Entry]:
 
 ALGORITHMS: dict[str, Entry] = _named_algorithms()
 
+_TORCH = "fedsaddle.problems.torch_losses"
 LOSSES: dict[str, Entry] = {
-    "cross-entropy": Entry("fedsaddle.problems.losses:CrossEntropy", "classification with k scores"),
-    "logistic": Entry("fedsaddle.problems.losses:Logistic", "classification into 0 and 1 with one score"),
+    "cross-entropy": Entry(f"{_TORCH}:cross_entropy", "k scores; weight = [1, 5], label_smoothing, ignore_index"),
+    "logistic": Entry(f"{_TORCH}:logistic", "classification into 0 and 1 with one score; pos_weight"),
     "square": Entry("fedsaddle.problems.losses:Square", "regression, half the squared error"),
+    "absolute": Entry(f"{_TORCH}:absolute", "regression, the absolute error"),
+    "huber": Entry(f"{_TORCH}:huber", "regression, square for errors up to delta, then linear"),
 }
 
 _PROBLEM = "fedsaddle.problems"

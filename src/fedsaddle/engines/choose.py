@@ -17,7 +17,8 @@ from fedsaddle.data.store import ClientRows
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import BadInput
-from fedsaddle.numerics.flat import running_statistics
+from fedsaddle.numerics.flat import FlatModel
+from fedsaddle.numerics.module_kinds import running_statistics
 from fedsaddle.problems.protocols import HasModel, MinimaxProblem, MinimisationProblem
 
 CACHE_BYTES = 32 << 20  # models and batches of a chunk should fit into the caches of common machines
@@ -57,18 +58,22 @@ def make_engine(
 def chunk_and_workers(problem: Objective, rows: ClientRows) -> tuple[int, int]:
     """The default `(chunk, workers)` of the vectorised engine.
 
-    Convolutions are bound by arithmetic and BatchNorm runs one client at a time: both get one client per chunk and one
-    worker per core. Other models are faster with many clients per step, as long as their models and batches fit into
-    the caches and their rows into memory; torch's own threads then parallelise the large matrix products.
+    Convolutions are bound by arithmetic; BatchNorm, LSTM, GRU and what `torch.func.vmap` cannot take run one client at
+    a time: these get one client per chunk and one worker per core. Other models are faster with many clients per step,
+    as long as their models and batches fit into the caches and their rows into memory; torch's own threads then
+    parallelise the large matrix products.
     """
     model = problem.model if isinstance(problem, HasModel) else None
     convolves = model is not None and any(isinstance(part, _CONVOLUTIONS) for part in model.modules())
     if convolves or _keeps_statistics(problem):
         return 1, os.cpu_count() or 1
+    first = np.zeros(1, dtype=np.int64)
+    x, _ = rows.gather(first, np.array([[0, min(1, int(rows.sizes[0]) - 1)]], dtype=np.int64))
+    flat = getattr(problem, "flat", None)
+    if isinstance(flat, FlatModel) and not flat.takes_cohorts(x):
+        return 1, os.cpu_count() or 1
     start: Tensor | tuple[Tensor, ...] = problem.initial()
     model_bytes = sum(v.numel() * v.element_size() for v in (start if isinstance(start, tuple) else (start,)))
-    first = np.zeros(1, dtype=np.int64)
-    x, _ = rows.gather(first, first[None])
     row_bytes = max(1, x[0, 0].numel() * x.element_size())
     by_cache = CACHE_BYTES // (model_bytes + BATCH_ROWS * row_bytes)
     by_memory = MEMORY_BYTES // (row_bytes * int(rows.sizes.max()))

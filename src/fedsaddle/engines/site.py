@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from fedsaddle.federation.clients import Batch, Ints
 from fedsaddle.federation.randomness import ClientKeys
 
 NEGATIVES_STREAM = 128  # offset of the stream that draws the negatives of balanced batches; algorithms use lower ones
+EVERYTHING_STREAM = 255  # of dropout where a gradient is taken over all rows
 
 
 @dataclass
@@ -55,10 +57,16 @@ class LocalSite:
         self.samples += sum(sizes) * len(self.clients)
         together = picks[0][0] if len(picks) == 1 else np.concatenate([rows for rows, _ in picks], 1)
         x, y = self.rows.gather(self.clients, together)
-        parts = zip(torch.split(x, sizes, 1), torch.split(y, sizes, 1), picks, strict=True)
+        parts = zip(torch.split(x, sizes, 1), torch.split(y, sizes, 1), picks, draws, strict=True)
         return x, [
-            Batch(xs, ys, None if weight is None else weight.to(_dtype(x)), torch.from_numpy(rows))
-            for xs, ys, (rows, weight) in parts
+            Batch(
+                xs,
+                ys,
+                None if weight is None else weight.to(_dtype(x)),
+                torch.from_numpy(rows),
+                partial(self._keys, step, stream),
+            )
+            for xs, ys, (rows, weight), (_, stream, _) in parts
         ]
 
     def _draw(self, step: int, size: int, stream: int, label: int | None) -> tuple[Ints, Tensor | None]:
@@ -89,16 +97,20 @@ class LocalSite:
     def everything(self) -> Batch:
         """All rows; smaller clients repeat their last row with weight 0."""
         self.samples += int(self._sizes.sum())
-        whole = self.rows.everything(self.clients)
+        whole, keys = self.rows.everything(self.clients), partial(self._keys, 0, EVERYTHING_STREAM)
         if whole is not None:
-            return Batch(*whole)
+            return Batch(*whole, keys=keys)
         longest = int(self._sizes.max())
         at = np.arange(longest)
         x, y = self.rows.gather(self.clients, np.minimum(at, self._sizes[:, None] - 1))
         if (self._sizes == longest).all():
-            return Batch(x, y)
+            return Batch(x, y, keys=keys)
         real = torch.from_numpy(at < self._sizes[:, None])
-        return Batch(x, y, real.to(_dtype(x)))
+        return Batch(x, y, real.to(_dtype(x)), keys=keys)
+
+    def _keys(self, step: int, stream: int) -> Tensor:
+        """What a batch's dropout is drawn from, (C,)."""
+        return torch.from_numpy(self.keys.inner(step, stream).view(np.int64))
 
     def labelled(self, label: int) -> Tensor:
         """The number of rows with that label, (C,)."""

@@ -27,13 +27,15 @@ class Batch(NamedTuple):
     """Rows of each client: `x (C, B, ...)` and `y (C, B, ...)`.
 
     `weight (C, B)` is present if rows have different weights or are padding. `rows (C, B)` holds the row numbers
-    within the client; it is present if rows were drawn.
+    within the client; it is present if rows were drawn. `keys()` gives a key for each client, `(C,)` int64, from which
+    a model's dropout is drawn; the same batch gives the same masks. Without it there is no dropout.
     """
 
     x: Tensor
     y: Tensor
     weight: Tensor | None = None
     rows: Tensor | None = None
+    keys: Callable[[], Tensor] | None = None
 
 
 class Site(Protocol):

@@ -58,6 +58,11 @@ class ClientKeys:
         high = self.words(step, size, stream) >> _S32
         return ((high * sizes.astype(np.uint64)[:, None]) >> _S32).astype(np.int64)
 
+    def inner(self, step: int, stream: int = 0) -> Words:
+        """A key for each client, (C,), for what is drawn inside of a batch's gradient; apart from all other words."""
+        at = np.array([(stream << 56) + (step << 32) + 0xFFFFFFFF], dtype=np.uint64)
+        return _mix(_mix(self.keys + at * _GAMMA) + _GAMMA)
+
     def uniforms(self, step: int = 0, size: int = 1, stream: int = 0) -> NDArray[np.float64]:
         """`(C, size)` numbers uniform on [0, 1)."""
         return (self.words(step, size, stream) >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -16,7 +16,7 @@ from fedsaddle.arguments import number, optional, vector, whole
 from fedsaddle.data.store import Stacked
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.objective import Limits, Objective
-from fedsaddle.numerics.flat import running_statistics
+from fedsaddle.numerics.module_kinds import running_statistics
 from fedsaddle.numerics.solvers import MOST_STEPS
 from fedsaddle.problems.losses import CrossEntropy, HasLoss
 from fedsaddle.problems.protocols import HasModel, MinimaxProblem, Problem

@@ -4,6 +4,9 @@
 the module's own `cohort(parameters, x)` method if it has one, by stacked matrix products if it is a plain chain of
 linear layers, and otherwise through `torch.func.vmap`.
 
+Random functions of the module, such as dropout, draw from clients' keys while a gradient is taken, and not at all
+otherwise. Parameters that require no gradient are frozen: they are no part of the vector.
+
 Running statistics of BatchNorm, where the caller allows them, are the tail of the vector: they travel, are averaged and
 are saved with the parameters. A gradient is taken in training mode and gives new statistics beside it, which `settle_`
 writes into the vector after the step; everything else is in evaluation mode.
@@ -12,7 +15,7 @@ writes into the vector after the step; everything else is in evaluation mode.
 from __future__ import annotations
 
 import copy
-import threading
+import warnings
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -21,9 +24,20 @@ from torch import Tensor, nn
 
 from fedsaddle.arguments import instance
 from fedsaddle.errors import BadInput
+from fedsaddle.numerics.bare_module import BareModule, laid
 from fedsaddle.numerics.chain import Chain
+from fedsaddle.numerics.keyed_draws import KeyedDraws
+from fedsaddle.numerics.module_kinds import (
+    check_statistics,
+    draws_numbers,
+    first_rows,
+    running_statistics,
+    takes_cohorts,
+    trained_parameters,
+)
 
 SlopeMap = Callable[[Tensor], Tensor]
+Keys = Callable[[], Tensor]  # one key a client, (C,) int64; called only if the model draws
 Write = Callable[[Tensor, Tensor, float, float], None]  # slope, into, keep, gain
 
 
@@ -58,23 +72,28 @@ class FlatModel:
     def __init__(self, module: nn.Module, statistics: bool = False) -> None:
         instance("model", module, nn.Module, "give a torch.nn.Module, such as fs.models.mlp(30, [16], 1)")
         self.running = running_statistics(module)
-        _check_hidden_state(module, statistics)
+        check_statistics(module, statistics)
+        self._normalising = {name.rpartition("running_")[0].rstrip(".") for name in self.running}
         self.module = copy.deepcopy(module) if self.running else module  # its mode is switched to and fro
-        named = dict(module.named_parameters())
+        named = trained_parameters(module)
         if not named:
-            raise BadInput("model", type(module).__name__, "it has no parameters to train")
+            frozen = any(True for _ in module.parameters())
+            remedy = "all its parameters are frozen; leave some to train" if frozen else "it has no parameters to train"
+            raise BadInput("model", type(module).__name__, remedy)
         self.shapes = {name: p.shape for name, p in named.items()}
         self.sizes = [p.numel() for p in named.values()]
         self.tail = sum(v.numel() for v in self.running.values())
         self.dimension = sum(self.sizes) + self.tail
-        self.places = _places(module)
-        self.chain = Chain.of(module)
+        self.frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
+        self.chain = None if self.frozen else Chain.of(module)
         self._cohort = module.cohort if isinstance(module, ScoresCohorts) else None
-        self._copies = threading.local()
+        self._draws = draws_numbers(module)  # None: not known before the first pass
+        self._takes_cohorts = takes_cohorts(module)  # likewise
+        self._bare = BareModule(self.module, named)
 
     def initial(self) -> Tensor:
         """The module's present parameters, and its running statistics, as one vector."""
-        parts = [*self.module.parameters(), *self.running.values()]
+        parts = [*trained_parameters(self.module).values(), *self.running.values()]
         return torch.cat([p.detach().flatten() for p in parts])
 
     def views(self, w: Tensor) -> dict[str, Tensor]:
@@ -84,34 +103,58 @@ class FlatModel:
         )  # one split, so that its gradient is one cat
         return {name: p.view(*w.shape[:-1], *s) for p, (name, s) in zip(parts, self.shapes.items(), strict=True)}
 
+    def draws(self, x: Tensor) -> bool:
+        """Whether a pass in training draws random numbers, as dropout does; `x (C, B, ...)` are rows to find out by."""
+        if self._draws is None:
+            w, one, seen = self.initial()[None], x[:1, :2], KeyedDraws(torch.zeros((), dtype=torch.int64))
+            with torch.no_grad(), seen:
+                self._normalised(w, one, training=False) if self.tail else self._bare(self._laid_views(w[0]), one[0])
+            self._draws = seen.calls > 0
+        return self._draws
+
+    def takes_cohorts(self, x: Tensor) -> bool:
+        """Whether vmap can run the module for several clients at once: by its kind, or by trying it with two rows."""
+        if self._takes_cohorts is None:
+            own = self._cohort is not None and not self.draws(x)  # a pass of its own
+            self._takes_cohorts = own or self._can_vmap(first_rows(x))
+        return self._takes_cohorts
+
     def scores(self, w: Tensor, x: Tensor) -> Tensor:
-        """The module's output for each client's own vector and rows, in evaluation mode."""
+        """The module's output for each client's own vector and rows, in evaluation mode: without dropout."""
+        if self._draws is not False and self.draws(x):
+            return self._drawn(w, x, None, training=False)[0]
         if self.tail:
             return self._normalised(w, x, training=False)[0]
         if len(w) == 1:
-            return self._call({k: _laid(p) for k, p in self.views(w[0]).items()}, x[0])[None]
+            return self._bare(self._laid_views(w[0]), x[0])[None]
         if self._cohort is not None:
-            return self._cohort(self.views(w), x)
+            return self._cohort(self._all_views(w), x)
         if self.chain is not None and self.chain.fits(x):
             return self.chain.forward(w, x)[-1]
-        stacked: Tensor = torch.func.vmap(self._call, randomness="error")(self.views(w), x)
-        return stacked
+        return self._stacked(w, x)
 
-    def pullback(self, w: Tensor, x: Tensor) -> Forward:
-        """The scores in training mode, and the map from a slope in them to the gradient in `w`."""
+    def pullback(self, w: Tensor, x: Tensor, keys: Keys | None = None) -> Forward:
+        """The scores in training mode, and the map from a slope in them to the gradient in `w`.
+
+        Dropout draws its masks from `keys`; without them there is none.
+        """
         if self.chain is not None and len(w) > 1 and self.chain.fits(x):
             return Forward(*self.chain.pullback(w, x), None)
         at = w.detach().requires_grad_()
         with torch.enable_grad():
-            z, statistics = self._normalised(at, x, training=True) if self.tail else (self.scores(at, x), None)
+            z, statistics = self._trained(at, x, keys)
         return Forward(z.detach(), lambda slope: torch.autograd.grad(z, at, slope)[0], statistics)
 
-    def pushforward(self, w: Tensor, x: Tensor, watched: int = 0) -> InPlace:
+    def trained_scores(self, w: Tensor, x: Tensor, keys: Keys | None) -> Tensor:
+        """The scores in training mode, as autograd sees them; for models without BatchNorm."""
+        return self._trained(w, x, keys)[0]
+
+    def pushforward(self, w: Tensor, x: Tensor, watched: int = 0, keys: Keys | None = None) -> InPlace:
         """The same with a gradient that is written; the last `watched` rows have scores, and no slope."""
         if self.chain is not None and len(w) > 1 and self.chain.fits(x):
             return InPlace(*self.chain.push(w, x), None)
         moving = x.shape[1] - watched
-        scores, pull, statistics = self.pullback(w, x[:, :moving])
+        scores, pull, statistics = self.pullback(w, x[:, :moving], keys)
         if watched:
             with torch.no_grad():
                 scores = torch.cat([scores, self.scores(w, x[:, moving:])], 1)
@@ -122,7 +165,9 @@ class FlatModel:
 
         return InPlace(scores, write, statistics)
 
-    def descend_(self, w: Tensor, x: Tensor, slope_of: SlopeMap, step: float, keep: float = 1.0) -> Tensor | None:
+    def descend_(
+        self, w: Tensor, x: Tensor, slope_of: SlopeMap, step: float, keep: float = 1.0, keys: Keys | None = None
+    ) -> Tensor | None:
         """`w ← keep w - step gradient`; `slope_of` gives the slope in the scores, from the scores.
 
         Returns BatchNorm's new statistics, which are not in `w` yet: see `settle_`.
@@ -130,14 +175,17 @@ class FlatModel:
         if self.chain is not None and len(w) > 1 and self.chain.fits(x):
             self.chain.descend_(w, x, slope_of, step, keep)
             return None
-        scores, pull, statistics = self.pullback(w, x)
+        scores, pull, statistics = self.pullback(w, x, keys)
         gradient = pull(slope_of(scores))
         shrink_(w, keep).sub_(gradient, alpha=step)
         return statistics
 
-    def bound(self, w: Tensor) -> Callable[[Tensor], Tensor]:
-        """The module with the parameters `w (d,)`, as a function of rows."""
-        return lambda x: self._call({k: _laid(p) for k, p in self.views(w).items()}, x)
+    def bound(self, w: Tensor, key: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+        """The module with the parameters `w (d,)`, as a function of rows; with a key it has dropout."""
+        if self._draws is False:
+            return lambda x: self._bare(self._laid_views(w), x)
+        draws = KeyedDraws(key)  # its draws go on from call to call
+        return lambda x: self._bare.under(draws, self._laid_views(w), x, training=key is not None)
 
     def module_with(self, w: Tensor) -> nn.Module:
         """A copy of the module whose parameters are `w (d,)`."""
@@ -161,16 +209,76 @@ class FlatModel:
         parts = torch.split(tail, [v.numel() for v in self.running.values()], dim=-1)
         return {n: p.view(*w.shape[:-1], *v.shape) for p, (n, v) in zip(parts, self.running.items(), strict=True)}
 
+    def _trained(self, w: Tensor, x: Tensor, keys: Keys | None) -> tuple[Tensor, Tensor | None]:
+        if self._draws is not False and self.draws(x):
+            return self._drawn(w, x, None if keys is None else keys(), training=True)
+        return self._normalised(w, x, training=True) if self.tail else (self.scores(w, x), None)
+
+    def _drawn(self, w: Tensor, x: Tensor, keys: Tensor | None, training: bool) -> tuple[Tensor, Tensor | None]:
+        """Scores of a module with dropout and, with BatchNorm, its new statistics."""
+        x = x.clone() if x.is_floating_point() else x  # dropout may write into it
+        if self.tail:
+            with KeyedDraws(None if keys is None else keys[0]):
+                return self._normalised(w, x, training)
+        if len(w) == 1:
+            draws = KeyedDraws(None if keys is None else keys[0])
+            return self._bare.under(draws, self._laid_views(w[0]), x[0], training)[None], None
+        if not self.takes_cohorts(x):
+            each = [self._drawn(own[None], x[c][None], _one(keys, c), training)[0] for c, own in enumerate(w)]
+            return torch.cat(each), None
+        return self._drawn_together(w, x, keys, training), None
+
+    def _drawn_together(self, w: Tensor, x: Tensor, keys: Tensor | None, training: bool) -> Tensor:
+        def one(parameters: dict[str, Tensor], rows: Tensor, key: Tensor) -> Tensor:
+            return self._bare.under(KeyedDraws(None if keys is None else key), parameters, rows, training)
+
+        each = torch.zeros(len(w), dtype=torch.int64) if keys is None else keys
+        stacked: Tensor = torch.func.vmap(one, randomness="error")(self.views(w), x, each)
+        return stacked
+
+    def _stacked(self, w: Tensor, x: Tensor) -> Tensor:
+        """Several clients through vmap, or one after the other."""
+        if self._takes_cohorts is not False and self.takes_cohorts(x):
+            return self._vmapped(w, x)
+        return torch.stack([self._bare(self._laid_views(own), rows) for own, rows in zip(w, x, strict=True)])
+
+    def _vmapped(self, w: Tensor, x: Tensor) -> Tensor:
+        stacked: Tensor = torch.func.vmap(self._bare, randomness="error")(self.views(w), x)
+        return stacked
+
+    def _can_vmap(self, x: Tensor) -> bool:
+        """Whether vmap runs two clients as one after the other is run; a slow way of torch's counts as no."""
+        keys, at = torch.arange(2), self.initial().expand(2, -1).clone().requires_grad_()
+        draws = self.draws(x)
+
+        def together(keys: Tensor | None) -> Tensor:
+            return self._drawn_together(at, x, keys, keys is not None) if draws else self._vmapped(at, x)
+
+        def gradient(z: Tensor) -> Tensor:
+            return torch.autograd.grad(z, at, torch.arange(z.numel()).to(z.dtype).cos().view(z.shape))[0]
+
+        with torch.enable_grad(), warnings.catch_warnings():
+            one = [self._trained(at[c : c + 1], x[c : c + 1], lambda c=c: keys[c : c + 1])[0] for c in (0, 1)]  # type: ignore[misc]
+            alone = gradient(torch.cat(one))
+            warnings.simplefilter("error")
+            try:
+                same = torch.allclose(gradient(together(keys)), alone, rtol=1e-3, atol=1e-4)
+                with torch.no_grad():
+                    together(None)
+            except Exception:  # torch has many kinds
+                return False
+        return same
+
     def _normalised(self, w: Tensor, x: Tensor, training: bool) -> tuple[Tensor, Tensor | None]:
         """Scores of a module with BatchNorm and, in training, its new statistics."""
         if len(w) > 1:
             raise BadInput("chunk", len(w), "BatchNorm takes one client at a time: use chunk = 1, or nn.GroupNorm")
-        for part in self._module().modules():
-            if getattr(part, "track_running_stats", False):
-                part.train(training)
+        draws = self._draws is True  # then there is a twin for evaluation
+        for name in () if draws and not training else self._normalising:
+            self._bare.module().get_submodule(name).train(training)
         statistics = {name: v.detach().clone() for name, v in self._statistics(w[0]).items()}
         try:
-            z = self._call({k: _laid(p) for k, p in self.views(w[0]).items()}, x[0], statistics)[None]
+            z = self._bare(self._laid_views(w[0]), x[0], statistics, training or not draws)[None]
         except ValueError as reason:
             if "more than 1 value per channel" in str(reason):
                 remedy = "cannot normalise a batch of 1 row; draw more rows, or use nn.GroupNorm"
@@ -178,63 +286,18 @@ class FlatModel:
             raise
         return z, torch.cat([v.flatten() for v in statistics.values()])[None] if training else None
 
-    def _call(self, parameters: dict[str, Tensor], x: Tensor, statistics: dict[str, Tensor] | None = None) -> Tensor:
-        placed = {place: parameters[name] for place, name in self.places.items()}
-        if statistics is not None:
-            placed |= statistics  # written to in training
-            placed |= {name.rpartition("running_")[0] + "num_batches_tracked": torch.zeros(()) for name in statistics}
-        out: Tensor = torch.func.functional_call(self._module(), placed, (x,), tie_weights=False)
-        return out
+    def _laid_views(self, w: Tensor) -> dict[str, Tensor]:
+        return {name: laid(p) for name, p in self.views(w).items()}
 
-    def _module(self) -> nn.Module:
-        """A copy for each thread: functional_call swaps parameters in place."""
-        if threading.current_thread() is threading.main_thread():
-            return self.module
-        own: nn.Module | None = getattr(self._copies, "module", None)
-        if own is None:
-            own = self._copies.module = copy.deepcopy(self.module)
-        return own
+    def _all_views(self, w: Tensor) -> dict[str, Tensor]:
+        """Those of frozen parameters too, the same for every client."""
+        return self.views(w) | {name: p.expand(len(w), *p.shape) for name, p in self.frozen.items()}
+
+
+def _one(keys: Tensor | None, c: int) -> Tensor | None:
+    return None if keys is None else keys[c : c + 1]
 
 
 def shrink_(w: Tensor, keep: float) -> Tensor:
     """`w ← keep w`; no pass over it if nothing changes."""
     return w if keep == 1 else w.mul_(keep)
-
-
-def _laid(parameter: Tensor) -> Tensor:
-    """Kernels of images with the channels last: convolutions and pooling on CPUs are quicker by a third."""
-    return parameter.contiguous(memory_format=torch.channels_last) if parameter.ndim == 4 else parameter
-
-
-def _places(module: nn.Module) -> dict[str, str]:
-    """Every place of a parameter -> its name. Shared weights have several places, a module used twice has one."""
-    names = {id(p): name for name, p in module.named_parameters()}
-    return {
-        f"{prefix}.{attribute}" if prefix else attribute: names[id(p)]
-        for prefix, part in module.named_modules()
-        for attribute, p in part._parameters.items()
-        if p is not None
-    }
-
-
-def running_statistics(module: nn.Module) -> dict[str, Tensor]:
-    """The running means and variances of BatchNorm, by name."""
-    return {
-        f"{prefix}.{key}" if prefix else key: getattr(part, key)
-        for prefix, part in module.named_modules()
-        if getattr(part, "track_running_stats", False)
-        for key in ("running_mean", "running_var")
-    }
-
-
-def _check_hidden_state(module: nn.Module, statistics: bool) -> None:
-    for name, part in module.named_modules():
-        where = name or type(part).__name__
-        if getattr(part, "track_running_stats", False):
-            if not statistics:
-                raise BadInput("model", where, "BatchNorm keeps running statistics; use nn.GroupNorm instead")
-            if getattr(part, "momentum", 0.1) is None:
-                raise BadInput("model", where, "BatchNorm with momentum=None counts batches; give it a momentum")
-        chance = part.p if isinstance(part, nn.modules.dropout._DropoutNd) else getattr(part, "dropout", 0.0)
-        if isinstance(chance, int | float) and chance > 0 and part.training:
-            raise BadInput("model", where, "Dropout draws randomness of its own; set p = 0 or call .eval()")

@@ -58,13 +58,6 @@ class HasLoss(Protocol):
         ...
 
 
-def check_loss(key: str, loss: object) -> None:
-    """Refuse what is no loss: a name, a class, or a loss of torch's."""
-    if isinstance(loss, type) or not isinstance(loss, Loss):
-        remedy = "give an object such as fs.losses.Square(), or fs.losses.Custom(function) for one of your own"
-        raise BadInput(key, loss, remedy)
-
-
 def _rows(values: Tensor) -> Tensor:
     return values.flatten(2).mean(2) if values.ndim > 2 else values
 

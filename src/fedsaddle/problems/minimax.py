@@ -77,7 +77,8 @@ class Minimax(MinimaxProblem):
         """By automatic differentiation, for all clients at once."""
         at_x, at_y = x.detach().requires_grad_(), y.detach().requires_grad_()
         with torch.enable_grad():
-            total = self.value(at_x, at_y, batch).sum()
+            rows = self._rows(at_x, at_y, batch, self._keys(batch))
+            total = (rows * shares(rows, batch)).sum()
         gx, gy = torch.autograd.grad(total, (at_x, at_y), allow_unused=True)
         return Gradients(_or_zero(gx, x), _or_zero(gy, y))
 
@@ -92,6 +93,8 @@ class Minimax(MinimaxProblem):
     def row_measures(self, x: Tensor, rows: Tensor, labels: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
         """The value of each row at the present pair."""
         y = self.start_y if dual is None else dual
+        if self.flat is not None:
+            self.flat.draws(rows[None])
         return {"loss": self._one(x, y, rows, labels)}
 
     def module(self, x: Tensor) -> nn.Module:
@@ -100,19 +103,30 @@ class Minimax(MinimaxProblem):
             raise BadInput("model", None, "this problem has plain vectors and no model")
         return self.flat.module_with(x)
 
-    def _rows(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+    def _keys(self, batch: Batch) -> Tensor | None:
+        """What the model's dropout is drawn from; None: it has none."""
+        if self.flat is None or batch.keys is None or not self.flat.draws(batch.x):
+            return None
+        return batch.keys()
+
+    def _rows(self, x: Tensor, y: Tensor, batch: Batch, keys: Tensor | None = None) -> Tensor:
         rows, size = batch.x.shape[1], len(x)
+        each = (x, y, batch.x, batch.y) if keys is None else (x, y, batch.x, batch.y, keys)
+        if self.flat is not None:
+            self.flat.draws(batch.x)  # to know it before vmap
         if size == 1:
-            values = self._one(x[0], y[0], batch.x[0], batch.y[0])[None]
+            values = self._one(*(v[0] for v in each))[None]
+        elif self.flat is None or self.flat.takes_cohorts(batch.x):
+            values = torch.func.vmap(self._one)(*each)
         else:
-            values = torch.func.vmap(self._one)(x, y, batch.x, batch.y)
+            values = torch.stack([self._one(*own) for own in zip(*each, strict=True)])
         if values.shape != (size, rows):
             got = tuple(values.shape[1:])
             raise BadInput("function", got, f"must give one value for each of the {rows} rows, of shape ({rows},)")
         return values
 
-    def _one(self, x: Tensor, y: Tensor, rows_x: Tensor, rows_y: Tensor) -> Tensor:
-        at: Any = x if self.flat is None else self.flat.bound(x)
+    def _one(self, x: Tensor, y: Tensor, rows_x: Tensor, rows_y: Tensor, key: Tensor | None = None) -> Tensor:
+        at: Any = x if self.flat is None else self.flat.bound(x, key)
         return self.function(at, y, Batch(rows_x, rows_y))
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fedsaddle.arguments import LARGEST, instance
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
-from fedsaddle.numerics.flat import InPlace
+from fedsaddle.numerics.flat import InPlace, Keys
 from fedsaddle.problems.outers import NO_CAPS, Identity, Outer, RatioCaps, inner_parts, log_mean
 from fedsaddle.problems.pair_losses import PairLoss, Scores, SquaredHinge, WeightedScores
 from fedsaddle.problems.protocols import AllRows, MinimisationProblem
@@ -74,9 +74,9 @@ class PairwiseRisk(OverModel, MinimisationProblem):
         """h of each client's rows, (C, B, d_o)."""
         return self.flat.scores(w, x).flatten(2)
 
-    def pushforward(self, w: Tensor, x: Tensor, watched: int = 0) -> InPlace:
+    def pushforward(self, w: Tensor, x: Tensor, watched: int = 0, keys: Keys | None = None) -> InPlace:
         """The scores in training mode, and what writes a gradient from a slope in them."""
-        return self.flat.pushforward(w, x, watched)
+        return self.flat.pushforward(w, x, watched, keys)
 
     def descend_(self, w: Tensor, batch: Batch, step: float) -> Tensor:
         """`w ← w - step ∇f(w; batch)` over the clients' own pairs."""
@@ -114,7 +114,7 @@ class PairwiseRisk(OverModel, MinimisationProblem):
         return self._gradient(w, batch)[0]
 
     def _gradient(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        scores, pull, statistics = self.flat.pullback(w, batch.x)
+        scores, pull, statistics = self.flat.pullback(w, batch.x, batch.keys)
         a, b = self._sides(scores.flatten(2), batch)
         u = self.inner_mean(a, b)
         scale = None

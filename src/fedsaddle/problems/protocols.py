@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedsaddle.federation.clients import Batch
-from fedsaddle.numerics.flat import InPlace, shrink_
+from fedsaddle.numerics.flat import InPlace, Keys, shrink_
 from fedsaddle.numerics.projections import Projection
 
 if TYPE_CHECKING:
@@ -183,8 +183,8 @@ class PairwiseProblem(MinimisationProblem, Protocol):
         """h of each client's rows, (C, B, d_o)."""
         ...
 
-    def pushforward(self, w: Tensor, x: Tensor, watched: int = 0) -> InPlace:
-        """The scores in training mode, and what writes a gradient from a slope in them."""
+    def pushforward(self, w: Tensor, x: Tensor, watched: int = 0, keys: Keys | None = None) -> InPlace:
+        """The scores in training mode, with dropout from `keys`, and what writes a gradient from a slope in them."""
         ...
 
     def inner_mean(self, a: Scores, b: WeightedScores) -> Tensor:

@@ -14,10 +14,11 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Ball, Box, Projection
 from fedsaddle.problems.facts import DataFacts, ModelMaker
-from fedsaddle.problems.losses import CrossEntropy, Loss, check_loss
+from fedsaddle.problems.losses import CrossEntropy, Loss
 from fedsaddle.problems.protocols import AllRows, Gradients, MinimaxProblem, PrimalGradient
 from fedsaddle.problems.scored import OverModel
-from fedsaddle.problems.supervised import shares
+from fedsaddle.problems.supervised import loss_shares
+from fedsaddle.problems.torch_losses import as_loss
 
 BLOCK = 1000  # rows of the attack at a time
 MOST_STEPS = 1_000_000  # of the attack
@@ -50,7 +51,7 @@ class RobustTraining(OverModel, MinimaxProblem):
         super().__post_init__()
         _check_shape(self.shape)
         check_attack(self.radius, self.norm, self.attack_steps)
-        check_loss("loss", self.loss)
+        object.__setattr__(self, "loss", as_loss("loss", self.loss))
         number("attack_step", self.attack_step, above=0)
         if self.attack_rows is not None:
             whole("attack_rows", self.attack_rows)
@@ -89,20 +90,26 @@ class RobustTraining(OverModel, MinimaxProblem):
     def value(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
         """The mean over each client's perturbed rows."""
         rows = self.loss.value(self.flat.scores(x, self._perturbed(batch.x, y)), batch.y)
-        return (rows * shares(rows, batch)).sum(1)
+        return (rows * loss_shares(self.loss, rows, batch)).sum(1)
+
+    def _trained(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+        """The sum of the clients' means, with dropout where the batch has keys."""
+        scores = self.flat.trained_scores(x, self._perturbed(batch.x, y), batch.keys)
+        rows = self.loss.value(scores, batch.y)
+        return (rows * loss_shares(self.loss, rows, batch)).sum()
 
     def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> Gradients:
         """By automatic differentiation through the model and its input."""
         at_x, at_y = x.detach().requires_grad_(), y.detach().requires_grad_()
         with torch.enable_grad():
-            total = self.value(at_x, at_y, batch).sum()
+            total = self._trained(at_x, at_y, batch)
         return Gradients(*torch.autograd.grad(total, (at_x, at_y)))
 
     def gradient_x(self, x: Tensor, y: Tensor, batch: Batch) -> PrimalGradient:
         """∇_x alone, through the slope of the loss in the scores."""
-        scores, pull, statistics = self.flat.pullback(x, self._perturbed(batch.x, y))
+        scores, pull, statistics = self.flat.pullback(x, self._perturbed(batch.x, y), batch.keys)
         slope = self.loss.slope(scores, batch.y)
-        share = shares(slope, batch)
+        share = loss_shares(self.loss, slope, batch)
         rows = share.view(*share.shape, *(1,) * (slope.ndim - 2)) if isinstance(share, Tensor) else share
         return PrimalGradient(pull(slope * rows), statistics)
 
@@ -110,7 +117,7 @@ class RobustTraining(OverModel, MinimaxProblem):
         """∇_y alone: no gradient of the weights is formed."""
         at_y = y.detach().requires_grad_()
         with torch.enable_grad():
-            total = self.value(x.detach(), at_y, batch).sum()
+            total = self._trained(x.detach(), at_y, batch)
         return torch.autograd.grad(total, at_y)[0]
 
     def known_classes(self, rows: Tensor) -> int | None:

@@ -14,17 +14,19 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.problems.facts import DataFacts, ModelMaker
-from fedsaddle.problems.losses import CrossEntropy, Loss, check_loss
+from fedsaddle.problems.losses import CrossEntropy, Loss
 from fedsaddle.problems.protocols import AllRows, MinimisationProblem
 from fedsaddle.problems.scored import in_blocks, pooled_auroc
+from fedsaddle.problems.torch_losses import as_loss
 
 
 @dataclass(frozen=True)
 class Supervised(MinimisationProblem):
     """`f_i(w) = mean over rows of loss(model_w(x), y) + (l2 / 2) |w|^2`, for any `nn.Module`.
 
-    The module gives the starting vector and the shapes; its own parameters are never changed. With `l2_biases=False`,
-    parameters with a single axis (biases, scales) have no penalty.
+    The module gives the starting vector and the shapes; its own parameters are never changed, and those that require no
+    gradient are frozen. The loss is one of `fs.losses`, or a module of torch's such as `nn.HuberLoss()`. With
+    `l2_biases=False`, parameters with a single axis (biases, scales) have no penalty.
 
     Example:
         >>> import fedsaddle as fs
@@ -42,7 +44,7 @@ class Supervised(MinimisationProblem):
     _gradient_of: Callable[[Tensor, Batch], tuple[Tensor, Tensor | None]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_loss("loss", self.loss)
+        object.__setattr__(self, "loss", as_loss("loss", self.loss))
         number("l2", self.l2, least=0)
         flag("compiled", self.compiled)
         flag("l2_biases", self.l2_biases)
@@ -96,7 +98,7 @@ class Supervised(MinimisationProblem):
     def value(self, w: Tensor, batch: Batch) -> Tensor:
         """Mean loss of each client's batch, with the penalty."""
         values = self.loss.value(self.flat.scores(w, batch.x), batch.y)
-        mean = (values * shares(values, batch)).sum(1)
+        mean = (values * loss_shares(self.loss, values, batch)).sum(1)
         if not self.l2:
             return mean
         squares = w.square().sum(-1) if self._free is None else w.square().sum(-1) - w[:, self._free].square().sum(-1)
@@ -104,13 +106,13 @@ class Supervised(MinimisationProblem):
 
     def gradient(self, w: Tensor, batch: Batch) -> Tensor:
         """Its gradient, through the slope of the loss in the scores."""
-        return self._gradient_of(w, batch)[0]
+        return self._compiled(w, batch)[0] if self.compiled else self._gradient(w, batch)[0]
 
     def descend_(self, w: Tensor, batch: Batch, step: float) -> Tensor:
         """`w ← w - step ∇f`: for a chain of linear layers without a gradient in between."""
         chain = self.flat.chain
         if chain is None or len(w) == 1 or self.compiled or not chain.fits(batch.x):
-            g, statistics = self._gradient_of(w, batch)
+            g, statistics = self._compiled(w, batch) if self.compiled else self._gradient(w, batch)
             return self.flat.settle_(w.sub_(g, alpha=step), statistics)
         free = None if self._free is None else w[:, self._free]
         chain.descend_(w, batch.x, lambda scores: self._slope(scores, batch), step, 1 - step * self.l2)
@@ -118,9 +120,14 @@ class Supervised(MinimisationProblem):
             w[:, self._free] += step * self.l2 * free
         return w
 
+    def _compiled(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        if self.flat.draws(batch.x):
+            raise BadInput("compiled", True, "the model has dropout, which is not compiled; use compiled=False")
+        return self._gradient_of(w, Batch(batch.x, batch.y, batch.weight))
+
     def _gradient(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """The gradient, and BatchNorm's new statistics."""
-        scores, pull, statistics = self.flat.pullback(w, batch.x)
+        scores, pull, statistics = self.flat.pullback(w, batch.x, batch.keys)
         g = pull(self._slope(scores, batch))
         if self.l2:
             g.add_(w, alpha=self.l2)
@@ -131,7 +138,7 @@ class Supervised(MinimisationProblem):
     def _slope(self, scores: Tensor, batch: Batch) -> Tensor:
         """Of each client's mean loss in its scores."""
         slope = self.loss.slope(scores, batch.y)
-        share = shares(slope, batch)
+        share = loss_shares(self.loss, slope, batch)
         slope *= share.view(*share.shape, *(1,) * (slope.ndim - share.ndim)) if isinstance(share, Tensor) else share
         return slope
 
@@ -187,6 +194,16 @@ def shares(like: Tensor, batch: Batch) -> Tensor | float:
         return 1 / like.shape[1]
     weight = batch.weight.to(like.dtype)
     return weight / weight.sum(1, keepdim=True)
+
+
+def loss_shares(loss: Loss, like: Tensor, batch: Batch) -> Tensor | float:
+    """The same in the mean of a loss whose rows count by their targets, such as a weighted cross-entropy."""
+    share, counts_of = shares(like, batch), getattr(loss, "row_counts", None)
+    counts: Tensor | None = None if counts_of is None else counts_of(batch.y, like.dtype)
+    if counts is None:
+        return share
+    total = (counts * share).sum(1, keepdim=True)
+    return share / torch.where(total > 0, total, 1)
 
 
 def flat_shares(batch: Batch, like: Tensor) -> Tensor | float:

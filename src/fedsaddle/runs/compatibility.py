@@ -32,21 +32,22 @@ def check_rows(algorithm: Algorithm[Any], train: Rows, test: Stacked | None, val
     _evaluate_start(problem, x[:2], y[:2])
     _check_precision(algorithm, problem)
     classes = problem.known_classes(x[:2]) if isinstance(problem, KnowsClasses) else None
-    if classes is None:
+    if classes is None or (y.is_floating_point() and y.ndim > 1):  # not classes, or shares of classes
         return train
+    ignored = getattr(getattr(problem, "loss", None), "ignored", None)
     for part, rows in (("test", test), ("validation", validation)):
         if rows is not None:
-            _check_stacked(rows, classes, f"{part} label")
+            _check_stacked(rows, classes, f"{part} label", ignored)
     if isinstance(train, Stacked):
-        _check_stacked(train, classes, "label")
+        _check_stacked(train, classes, "label", ignored)
         return train
 
     def load(client: int) -> tuple[Tensor, Tensor]:
         x, y = train.load(client)
-        _check_labels(y, classes, lambda _: client, "label")
+        _check_labels(y, classes, lambda _: client, "label", ignored)
         return x, y
 
-    _check_labels(y, classes, lambda _: 0, "label")
+    _check_labels(y, classes, lambda _: 0, "label", ignored)
     return replace(train, load=load)
 
 
@@ -122,16 +123,18 @@ def _kind(v: Tensor) -> str:
     return str(v.dtype).removeprefix("torch.")
 
 
-def _check_stacked(rows: Stacked, classes: int, key: str) -> None:
+def _check_stacked(rows: Stacked, classes: int, key: str, ignored: int | None) -> None:
     def owner(row: int) -> int:
         return int(np.searchsorted(rows.offsets, row, side="right")) - 1
 
-    _check_labels(rows.y, classes, owner, key)
+    _check_labels(rows.y, classes, owner, key, ignored)
 
 
-def _check_labels(y: Tensor, classes: int, owner: Any, key: str) -> None:
+def _check_labels(y: Tensor, classes: int, owner: Any, key: str, ignored: int | None) -> None:
     """Raise `BadInput` unless all labels are whole numbers from 0 to `classes - 1`."""
     wrong = (y < 0) | (y >= classes) | (y != y.round() if y.is_floating_point() else False)
+    if ignored is not None:
+        wrong &= y != ignored
     if bool(wrong.any()):
         at = wrong.nonzero()[0]
         value = y[tuple(at)].item()

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.data.store import ClientRows, Ints, Stacked
+from fedsaddle.problems.models.frozen import fixed_tensors
 from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
 
 
@@ -66,7 +67,8 @@ def to_plain(thing: Any) -> Any:
     if isinstance(thing, Tensor):
         return digest(thing)
     if isinstance(thing, nn.Module):
-        return repr(thing)
+        fixed = {name: digest(v) for name, v in sorted(fixed_tensors(thing).items())}  # what no message carries
+        return [repr(thing), fixed] if fixed else repr(thing)
     if is_dataclass(thing) and not isinstance(thing, type):
         values = {f.name: to_plain(getattr(thing, f.name)) for f in fields(thing) if f.init}
         return {"": type(thing).__name__, **values}

@@ -107,7 +107,7 @@ def score(
     without a gradient in between; `into` may be `w`. A gradient that is longer than `longest` is made as long as that.
     """
     sizes = [z.y.shape[1] for z in batches]
-    h, write_, statistics = risk.pushforward(w, x, sum(sizes[2:]))
+    h, write_, statistics = risk.pushforward(w, x, sum(sizes[2:]), batches[0].keys)
     each = zip(batches, torch.split(h.flatten(2), sizes, 1), strict=True)
     of = [WeightedScores(part, z.y, row_weights(z, weights[k % 2])) for k, (z, part) in enumerate(each)]
 
