@@ -117,6 +117,7 @@ TARGETS = {
         "geometric": schedules.Geometric,
         "staged": schedules.Staged,
         "cosine": schedules.Cosine,
+        "warmup": schedules.Warmup,
     },
     "ESTIMATORS": {
         "minibatch": estimators.MiniBatch,
@@ -340,3 +341,17 @@ def test_a_problem_of_another_kind_is_refused(name: str) -> None:
 def test_what_a_name_only_proposes_can_be_changed() -> None:
     other = fs.algorithm("FedSGDA-STORM", problem=small("auc"), estimator=estimators.Storm(0.5))
     assert other.estimator == estimators.Storm(0.5)
+
+
+def test_a_warm_up_in_a_config() -> None:
+    problem = Supervised(papers.logistic_regression(4, 3))
+    cosine = {"name": "cosine", "first": 0.1, "rounds": 60, "warmup": 5}
+    made = fs.algorithm(
+        "DRFA", problem=problem, primal_step=cosine, dual_step={"name": "warmup", "rounds": 2, "of": 0.1}
+    )
+    assert made.primal_step == schedules.Warmup(5, of=schedules.Cosine(0.1, 60))
+    assert made.dual_step == schedules.Warmup(2, of=0.1)
+    with pytest.raises(BadInput, match=r"options.primal_step.warmup = -1"):
+        fs.algorithm("DRFA", problem=problem, primal_step={**cosine, "warmup": -1})
+    nested = {"name": "warmup", "rounds": 2, "of": {"name": "cosine", "first": 0.1, "rounds": 9}}
+    assert fs.algorithm("FedAvg", problem=problem, primal_step=nested).primal_step.of == schedules.Cosine(0.1, 9)

@@ -49,7 +49,7 @@ from fedsaddle.config.parts import arguments_of
 from fedsaddle.config.registry import ALGORITHMS, Entry
 from fedsaddle.numerics.projections import Ball, Box
 from fedsaddle.numerics.regularisers import Concave, KullbackLeibler, Quadratic
-from fedsaddle.numerics.schedules import Geometric
+from fedsaddle.numerics.schedules import Cosine, Geometric, Warmup
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,7 @@ STAGES = {
     "proximal": 0.1,
 }  # fmt: skip
 PAIRED = {"local_steps": 3, "batch_size": 3, "second_batch_size": 2, "primal_step": 0.02, "sampled_clients": 4}
+WARM = {"primal_step": Warmup(2, of=Cosine(0.2, 9, last=0.02))}
 NOISE = ScorePrivacy(bound=1.0, noise=0.5)
 SCORES = ("First.scores1", "First.scores2", "Local.scores1", "Local.scores2")
 TOY = ("Work.scores", "Work.visits")
@@ -88,6 +89,11 @@ TABLE = [
     Case("FedAvg, ball, average", FedAvg, LOCAL | {"projection": Ball(1.0), "output": "average"}),
     Case("FedAvgM", FedAvg, LOCAL | {"server_momentum": 0.9, "nesterov": True}),
     Case("FedAvgM, heavy ball, all, projected", FedAvg, LOCAL | {"server_momentum": 0.5, "sampled_clients": None, "projection": Ball(1.0)}),  # noqa: E501
+    Case("FedAvg, warm-up", FedAvg, LOCAL | WARM, (LOGISTIC,)),
+    Case("q-FedAvg, warm-up", QFedAvg, LOCAL | WARM, (LOGISTIC,)),
+    Case("DRFA, warm-up", Drfa, LOCAL | WARM | {"dual_step": Warmup(3, of=0.02)}, (LOGISTIC,), LOSS),
+    Case("DRFA-GA, warm-up", DrfaGa, LOCAL | WARM | {"dual_step": Warmup(3, of=0.02)}, (LOGISTIC,), LOSS),
+    Case("CODASCA, warm-up", Codasca, STAGES | {"primal_step": Warmup(3, of=Geometric(0.2, 0.5))}, (GAME,)),
     Case("q-FedAvg", QFedAvg, LOCAL | {"q": 0.5}),
     Case("q-FedAvg, by size, box", QFedAvg, LOCAL | {"q": 2.0, "sampling": "size", "projection": Box(-0.5, 0.5)}),
     Case("AFL", Drfa, DUAL | {"local_steps": 1}, shows=LOSS),

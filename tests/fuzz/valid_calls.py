@@ -274,6 +274,7 @@ def parts() -> dict[str, Call]:
         "schedules.Power": Call(fs.schedules.Power, given(c=0.1, rho=0.5), with_schedule),
         "schedules.Staged": Call(fs.schedules.Staged, given(stages=((2, 0.1), (1, 0.01))), with_schedule),
         "schedules.Cosine": Call(fs.schedules.Cosine, given(first=0.1, rounds=3), with_schedule),
+        "schedules.Warmup": Call(fs.schedules.Warmup, given(rounds=2, of=0.1), with_schedule),
         "schedules.Geometric": Call(fs.schedules.Geometric, given(first=0.1, factor=0.5), with_schedule),
         "MiniBatch": Call(fs.MiniBatch, {}, with_estimator),
         "Storm": Call(fs.Storm, {}, with_estimator),

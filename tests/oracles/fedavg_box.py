@@ -17,6 +17,11 @@ def local_sgd(world, round, exchange, i, w, tau, batch, eta, project):
     return path
 
 
+def at(step, s):
+    """A number, or a function of the round."""
+    return step(s) if callable(step) else step
+
+
 def fedavg(world, w, rounds, m, tau, batch, eta, weighting, project=free):
     """The server's model and the mean of all local iterates so far, after each round."""
     models, means, every_round = [], [], []
@@ -24,7 +29,7 @@ def fedavg(world, w, rounds, m, tau, batch, eta, weighting, project=free):
         rng = world.server(s)
         S = rng.choice(world.N, m, replace=False) if m < world.N else range(world.N)
         S = world.answered(S, s, 0)
-        paths = {i: local_sgd(world, s, 0, i, w, tau, batch, eta, project) for i in S}
+        paths = {i: local_sgd(world, s, 0, i, w, tau, batch, at(eta, s), project) for i in S}
         n = {i: world.sizes[i] if weighting == "size" else 1 for i in S}
         total = sum(n[i] for i in S)
         every_round.append(sum(n[i] / total * sum(paths[i]) / tau for i in S))
@@ -64,10 +69,10 @@ def qfedavg(world, w, rounds, m, tau, batch, eta, q, sampling, project=free):
         deltas, hs = np.zeros(len(w)), 0.0
         for k in world.answered(S, s, 0):
             F = loss(w, *world.everything(k), world.k, world.l2)
-            w_k = local_sgd(world, s, 0, k, w, tau, batch, eta, project)[-1]
-            dw = (w - w_k) / eta
+            w_k = local_sgd(world, s, 0, k, w, tau, batch, at(eta, s), project)[-1]
+            dw = (w - w_k) / at(eta, s)
             deltas = deltas + F**q * dw
-            hs += q * F ** (q - 1) * sum(v * v for v in dw) + F**q / eta
+            hs += q * F ** (q - 1) * sum(v * v for v in dw) + F**q / at(eta, s)
         w = w - deltas / hs
         models.append(w)
     return models

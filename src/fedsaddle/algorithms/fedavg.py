@@ -15,7 +15,7 @@ from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged, From
 from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.projections import Projection
-from fedsaddle.numerics.schedules import Schedule, Step
+from fedsaddle.numerics.schedules import Step, if_scheduled
 from fedsaddle.problems.protocols import MinimisationProblem
 
 NAMED = {
@@ -92,7 +92,7 @@ class FedAvg:
     nesterov: bool = False  # look ahead
 
     def __post_init__(self) -> None:
-        check(self, self.sampled_clients, schedules=True)
+        check(self, self.sampled_clients)
         choice("weighting", self.weighting, ("size", "uniform"))
         choice("output", self.output, ("last", "average"))
         number("server_momentum", self.server_momentum, least=0, below=1)
@@ -108,7 +108,7 @@ class FedAvg:
         m = cohort_size(self.sampled_clients, clients)  # line 3
         S = draw_cohort(rng, clients.count, m)  # line 4
         n = clients.sizes[S] if self.weighting == "size" else None  # line 7
-        η = self.primal_step.at(server.rounds) if isinstance(self.primal_step, Schedule) else None
+        η = if_scheduled(self.primal_step, server.rounds)
         _, local = clients.ask(S, self.local_sgd, Start(server.w, η), weights=n)  # lines 5-6; the mean of line 7
         mean = Running.over(server.mean, local.path, server.rounds)
         w, v = (local.final, None) if self.server_momentum == 0 else self._momentum_step(server, local.final)  # line 7

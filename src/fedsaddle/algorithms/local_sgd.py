@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.hyperparameters import check_local, check_problem, constant_step
+from fedsaddle.algorithms.hyperparameters import check_local, check_problem
 from fedsaddle.federation.clients import Site
 from fedsaddle.numerics.projections import Projection, check_map
 from fedsaddle.numerics.schedules import Step, at, check_step
@@ -46,20 +46,17 @@ def iterates(how: LocalSgd, w: Tensor, site: Site, step: float | None = None) ->
         yield w
 
 
-def last_iterate(how: LocalSgd, w: Tensor, site: Site) -> Tensor:
+def last_iterate(how: LocalSgd, w: Tensor, site: Site, step: float | None = None) -> Tensor:
     """The last of them."""
-    for latest in iterates(how, w, site):
+    for latest in iterates(how, w, site, step):
         w = latest
     return w
 
 
-def check(how: LocalSgd, sampled_clients: int | None = None, schedules: bool = False) -> None:
-    """Validate the hyper-parameters; with `schedules` the step may change with the rounds."""
+def check(how: LocalSgd, sampled_clients: int | None = None) -> None:
+    """Validate the hyper-parameters."""
     check_problem(how, MinimisationProblem)
     check_local(how.local_steps, how.batch_size, sampled_clients)
-    if schedules:
-        check_step("primal_step", how.primal_step)
-    else:
-        constant_step("primal_step", how.primal_step)
+    check_step("primal_step", how.primal_step)
     if how.projection is not None:
         check_map("projection", how.projection, how.problem.initial()[None])

@@ -10,6 +10,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from fedsaddle.algorithms.estimators import Estimator
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
+from fedsaddle.arguments import whole
 from fedsaddle.config.registry import (
     ESTIMATORS,
     LOSSES,
@@ -24,7 +25,7 @@ from fedsaddle.config.validate import check_options
 from fedsaddle.errors import BadInput, within
 from fedsaddle.numerics.projections import Projection
 from fedsaddle.numerics.regularisers import Regulariser
-from fedsaddle.numerics.schedules import Schedule
+from fedsaddle.numerics.schedules import Schedule, Warmup
 from fedsaddle.problems.losses import Loss
 from fedsaddle.problems.pair_losses import MarginLoss, PairLoss
 
@@ -71,7 +72,12 @@ def _part(key: str, hint: Any, value: Any) -> Any:
         raise BadInput(key, value, f"write a table with a name: one of {', '.join(table)}")
     named = f"{key}.name" if table not in (LOSSES, PAIR_LOSSES) else key
     make = find(table, named, value["name"])
-    return _make(key, make, {k: v for k, v in value.items() if k != "name"})
+    options = {k: v for k, v in value.items() if k != "name"}
+    if table is not SCHEDULES or "warmup" not in options:
+        return _make(key, make, options)
+    with within(key):
+        rounds = whole("warmup", options.pop("warmup"), least=0)
+    return Warmup(rounds, _make(key, make, options))
 
 
 def _make(key: str, make: Callable[..., Any], options: Mapping[str, Any]) -> Any:

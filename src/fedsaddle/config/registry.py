@@ -153,6 +153,7 @@ SCHEDULES: dict[str, Entry] = {
     "geometric": Entry("fedsaddle.numerics.schedules:Geometric", "first * factor^t"),
     "cosine": Entry("fedsaddle.numerics.schedules:Cosine", "first, down half a cosine over rounds to last"),
     "staged": Entry("fedsaddle.numerics.schedules:Staged", "stages = [[150, 0.02], [75, 0.002]]"),
+    "warmup": Entry("fedsaddle.numerics.schedules:Warmup", "shorter steps for some rounds, then those of a schedule"),
 }
 
 _ALGORITHMS = "fedsaddle.algorithms"
