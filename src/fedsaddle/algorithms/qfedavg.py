@@ -60,9 +60,10 @@ class QFedAvg:
         >>> fs.QFedAvg(problem=fs.Supervised(fs.models.logistic_regression(64, 10)), q=1.0).q
         1.0
 
-    **Deviations from the paper**: L is 1/η, as in its experiments, of each round where η has a schedule; F_k is measured on all of the client's rows and
-    kept above 1e-10, so that F_k^{q-1} stays finite; clients are drawn uniformly without replacement, or with
-    `sampling="size"` in proportion to their rows with replacement, as the paper's p_k.
+    **Deviations from the paper**: L is 1/η, as in its experiments, of each round where η has a schedule; F_k is
+    measured on all of the client's rows and kept above 1e-10, so that F_k^{q-1} stays finite; clients are drawn
+    uniformly without replacement, or with `sampling="size"` in proportion to their rows with replacement, as the
+    paper's p_k.
     """
 
     problem: MinimisationProblem

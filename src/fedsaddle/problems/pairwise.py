@@ -33,6 +33,8 @@ class PairwiseRisk(OverModel, MinimisationProblem):
         first: The label of S1; None takes all rows, whose labels then travel with their scores.
         second: The label of S2, likewise.
         project_x: Onto the set of w; everywhere unless given.
+        l2: Adds `(l2 / 2) |w|²`; without biases if `l2_biases` is False.
+        clip: The largest norm of a gradient; None: any.
 
     Raises:
         BadInput: An argument is of another kind, or ℓ has not as many parts as f takes.
@@ -107,7 +109,7 @@ class PairwiseRisk(OverModel, MinimisationProblem):
         a, b = self._sides(self.flat.scores(w, batch.x).flatten(2), batch)
         f = self.outer.value(self.inner_mean(a, b))
         has_pairs: Tensor = (a.weight.amax(1) > 0) & (b.weight.amax(1) > 0)
-        return torch.where(has_pairs, self.outer.total(f, a.weight), 0.0)
+        return self.penalised(torch.where(has_pairs, self.outer.total(f, a.weight), 0.0), w)
 
     def gradient(self, w: Tensor, batch: Batch) -> Tensor:
         """Its gradient: u is exact, so that any minimising algorithm can optimise the clients' own pairs."""
