@@ -90,6 +90,7 @@ _MODULES = (
     "metrics.histograms",
     "metrics.measures",
     "metrics.ranking",
+    "numerics.optimisers",
     "numerics.projections",
     "numerics.regularisers",
     "numerics.schedules",
@@ -186,6 +187,7 @@ if TYPE_CHECKING:
     from fedsaddle.metrics import measures as measures
     from fedsaddle.metrics import ranking as ranking
     from fedsaddle.metrics.spread import spread as spread
+    from fedsaddle.numerics import optimisers as optimisers
     from fedsaddle.numerics import projections as projections
     from fedsaddle.numerics import regularisers as regularisers
     from fedsaddle.numerics import schedules as schedules

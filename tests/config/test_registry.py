@@ -32,7 +32,7 @@ from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics import measures
-from fedsaddle.numerics import projections, regularisers, schedules
+from fedsaddle.numerics import optimisers, projections, regularisers, schedules
 from fedsaddle.problems import losses, pair_losses, risks
 from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.facts import DataFacts
@@ -118,6 +118,12 @@ TARGETS = {
         "staged": schedules.Staged,
         "cosine": schedules.Cosine,
         "warmup": schedules.Warmup,
+    },
+    "LOCAL_OPTIMISERS": {"momentum": optimisers.Momentum, "adam": optimisers.Adam, "adamw": optimisers.adamw},
+    "SERVER_OPTIMISERS": {
+        "adam": optimisers.ServerAdam,
+        "yogi": optimisers.ServerYogi,
+        "adagrad": optimisers.ServerAdagrad,
     },
     "ESTIMATORS": {
         "minibatch": estimators.MiniBatch,
@@ -213,6 +219,9 @@ def test_the_lists_of_the_command_line() -> None:
         "risks": ["RISKS"],
         "pair-losses": ["PAIR_LOSSES"],
         "models": ["MODELS"],
+        "schedules": ["SCHEDULES"],
+        "local-optimisers": ["LOCAL_OPTIMISERS"],
+        "server-optimisers": ["SERVER_OPTIMISERS"],
         "datasets": ["DATASETS"],
         "splits": ["SPLITS"],
         "measures": ["MEASURES"],

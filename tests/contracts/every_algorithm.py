@@ -25,6 +25,7 @@ from worlds import (
     METRIC,
     MINIMAX,
     MINIMISATION,
+    MLP,
     PAIRS,
     PARTIAL,
     RANKING,
@@ -47,6 +48,7 @@ from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda
 from fedsaddle.config.parts import arguments_of
 from fedsaddle.config.registry import ALGORITHMS, Entry
+from fedsaddle.numerics.optimisers import Adam, Momentum, ServerAdagrad, ServerAdam, ServerYogi
 from fedsaddle.numerics.projections import Ball, Box
 from fedsaddle.numerics.regularisers import Concave, KullbackLeibler, Quadratic
 from fedsaddle.numerics.schedules import Cosine, Geometric, Warmup
@@ -90,6 +92,15 @@ TABLE = [
     Case("FedAvgM", FedAvg, LOCAL | {"server_momentum": 0.9, "nesterov": True}),
     Case("FedAvgM, heavy ball, all, projected", FedAvg, LOCAL | {"server_momentum": 0.5, "sampled_clients": None, "projection": Ball(1.0)}),  # noqa: E501
     Case("FedAvg, warm-up", FedAvg, LOCAL | WARM, (LOGISTIC,)),
+    Case("FedAvg, Adam", FedAvg, LOCAL | {"local_optimiser": Adam(weight_decay=0.1), "primal_step": 0.02}),
+    Case("FedAdam", FedAvg, LOCAL | {"server_optimiser": ServerAdam(0.05)}, (MLP,)),
+    Case("FedYogi, projected, all", FedAvg, LOCAL | {"server_optimiser": ServerYogi(0.05), "sampled_clients": None, "projection": Ball(1.0)}, (LOGISTIC,)),  # noqa: E501
+    Case("FedAdagrad", FedAvg, LOCAL | {"server_optimiser": ServerAdagrad(0.05)}, (LOGISTIC,)),
+    Case("DRFA, Nesterov", Drfa, DUAL | {"local_optimiser": Momentum(0.9, nesterov=True)}, (LOGISTIC,), LOSS),
+    Case("DRFA-GA, Adam", DrfaGa, DUAL | {"local_optimiser": Adam(), "primal_step": 0.02}, (LOGISTIC,), LOSS),
+    Case("Local SGDA, Adam", LocalSgda, GAMES | {"local_optimiser": Adam(), "primal_step": 0.02}, MINIMAX),
+    Case("Local SGDA+, momentum, snapshots inside rounds", LocalSgda, GAMES | {"local_optimiser": Momentum(), "snapshot_every": 2}, (FAIR,)),  # noqa: E501
+    Case("CODA+, Adam", CodaPlus, STAGES | {"local_optimiser": Adam(), "primal_step": 0.02}, (FAIR,)),
     Case("q-FedAvg, warm-up", QFedAvg, LOCAL | WARM, (LOGISTIC,)),
     Case("DRFA, warm-up", Drfa, LOCAL | WARM | {"dual_step": Warmup(3, of=0.02)}, (LOGISTIC,), LOSS),
     Case("DRFA-GA, warm-up", DrfaGa, LOCAL | WARM | {"dual_step": Warmup(3, of=0.02)}, (LOGISTIC,), LOSS),

@@ -7,12 +7,44 @@ from argmax import free
 from softmax_regression import gradient, loss
 
 
+class Sgd:
+    """The direction is the gradient."""
+
+    def __call__(self, g, w):
+        return g
+
+
+class HeavyBall:
+    """b <- beta b + g; with Nesterov's look ahead g + beta b."""
+
+    def __init__(self, beta, nesterov):
+        self.beta, self.nesterov, self.b = beta, nesterov, 0.0
+
+    def __call__(self, g, w):
+        self.b = self.beta * self.b + g
+        return g + self.beta * self.b if self.nesterov else self.b
+
+
+class AdamByHand:
+    """Kingma and Ba, Algorithm 1; with a decoupled weight decay."""
+
+    def __init__(self, decay=0.0, b1=0.9, b2=0.999, eps=1e-8):
+        self.decay, self.b1, self.b2, self.eps, self.m, self.v, self.t = decay, b1, b2, eps, 0.0, 0.0, 0
+
+    def __call__(self, g, w):
+        self.t += 1
+        self.m = self.b1 * self.m + (1 - self.b1) * g
+        self.v = self.b2 * self.v + (1 - self.b2) * g * g
+        m, v = self.m / (1 - self.b1**self.t), self.v / (1 - self.b2**self.t)
+        return m / (np.sqrt(v) + self.eps) + self.decay * w
+
+
 def local_sgd(world, round, exchange, i, w, tau, batch, eta, project):
-    """w_i^(1) ... w_i^(tau)."""
-    path = []
+    """w_i^(1) ... w_i^(tau); each exchange has an optimiser of its own."""
+    path, direction = [], getattr(world, "optimiser", Sgd)()
     for t in range(tau):
         x, y = world.batch(round, exchange, i, t, batch)
-        w = project(w - eta * gradient(w, x, y, world.k, world.l2))
+        w = project(w - eta * direction(gradient(w, x, y, world.k, world.l2), w))
         path.append(w)
     return path
 
@@ -55,6 +87,27 @@ def fedavgm(world, w, rounds, m, tau, batch, etas, beta, nesterov, weighting="si
         models.append(w)
         velocities.append(v)
     return models, velocities
+
+
+def fedopt(world, w, rounds, m, tau, batch, eta_l, kind, eta, beta1, beta2, adaptivity, project=free):
+    """Reddi et al. 2021, Algorithm 2, with the clients' rows as weights."""
+    models, M, V = [], np.zeros(len(w)), np.full(len(w), adaptivity**2)
+    for s in range(rounds):
+        rng = world.server(s)
+        S = world.answered(rng.choice(world.N, m, replace=False) if m < world.N else range(world.N), s, 0)
+        total = sum(world.sizes[i] for i in S)
+        each = {i: local_sgd(world, s, 0, i, w, tau, batch, at(eta_l, s), project)[-1] - w for i in S}  # lines 4-9
+        delta = sum(world.sizes[i] / total * each[i] for i in S)  # line 10
+        M = beta1 * M + (1 - beta1) * delta  # line 11
+        if kind == "adagrad":
+            V = V + delta**2  # line 12
+        elif kind == "yogi":
+            V = V - (1 - beta2) * delta**2 * np.sign(V - delta**2)  # line 13
+        else:
+            V = beta2 * V + (1 - beta2) * delta**2  # line 14
+        w = project(w + at(eta, s) * M / (np.sqrt(V) + adaptivity))  # line 15
+        models.append(w)
+    return models, V
 
 
 def qfedavg(world, w, rounds, m, tau, batch, eta, q, sampling, project=free):

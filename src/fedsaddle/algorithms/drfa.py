@@ -18,6 +18,7 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Ints, Site
 from fedsaddle.federation.records import Averaged, From, PerClient
 from fedsaddle.numerics.averages import Running
+from fedsaddle.numerics.optimisers import LocalOptimiser
 from fedsaddle.numerics.projections import CappedSimplex, Projection, Simplex
 from fedsaddle.numerics.regularisers import Regulariser
 from fedsaddle.numerics.schedules import Step, at, check_step, if_scheduled
@@ -144,6 +145,7 @@ class Drfa:
     local_steps: int = 10  # τ
     batch_size: int = 50
     primal_step: Step = 0.1  # η
+    local_optimiser: LocalOptimiser | None = None  # of the local steps; None: SGD, as in the box
     dual_step: Step = 8e-3  # γ
     dual_decay: float = 1.0  # γ is multiplied by this after every round
     regulariser: Regulariser | None = None  # g; None is 0
@@ -251,6 +253,7 @@ class DrfaGa:
     local_steps: int = 10  # τ
     batch_size: int = 50
     primal_step: Step = 0.1  # η
+    local_optimiser: LocalOptimiser | None = None  # of the local steps; None: SGD, as in the box
     dual_step: Step = 8e-3  # γ
     regulariser: Regulariser | None = None  # g; None is 0
     projection: Projection | None = None  # Π_W

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -65,6 +66,8 @@ class QFedAvg:
     uniformly without replacement, or with `sampling="size"` in proportion to their rows with replacement, as the
     paper's p_k.
     """
+
+    local_optimiser: ClassVar[None] = None  # Δw_k / η must be a sum of gradients
 
     problem: MinimisationProblem
     q: float = 0.2

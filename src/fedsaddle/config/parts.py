@@ -13,16 +13,19 @@ from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
 from fedsaddle.arguments import whole
 from fedsaddle.config.registry import (
     ESTIMATORS,
+    LOCAL_OPTIMISERS,
     LOSSES,
     PAIR_LOSSES,
     PROJECTIONS,
     REGULARISERS,
     SCHEDULES,
+    SERVER_OPTIMISERS,
     Entry,
     find,
 )
 from fedsaddle.config.validate import check_options
 from fedsaddle.errors import BadInput, within
+from fedsaddle.numerics.optimisers import LocalOptimiser, ServerOptimiser
 from fedsaddle.numerics.projections import Projection
 from fedsaddle.numerics.regularisers import Regulariser
 from fedsaddle.numerics.schedules import Schedule, Warmup
@@ -35,6 +38,8 @@ NAMED_KINDS: dict[type, Mapping[str, Entry]] = {
     Projection: PROJECTIONS,
     Schedule: SCHEDULES,
     Estimator: ESTIMATORS,
+    LocalOptimiser: LOCAL_OPTIMISERS,
+    ServerOptimiser: SERVER_OPTIMISERS,
     Loss: LOSSES,
     PairLoss: PAIR_LOSSES,
     MarginLoss: PAIR_LOSSES,
@@ -66,11 +71,12 @@ def _part(key: str, hint: Any, value: Any) -> Any:
         return _make(key, ScorePrivacy, value)
     if table is None or (table is SCHEDULES and not isinstance(value, dict)):
         return value
-    if isinstance(value, str) and table in (LOSSES, PAIR_LOSSES):
+    by_name = (LOSSES, PAIR_LOSSES, LOCAL_OPTIMISERS, SERVER_OPTIMISERS)  # a name alone will do
+    if isinstance(value, str) and table in by_name:
         value = {"name": value}
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise BadInput(key, value, f"write a table with a name: one of {', '.join(table)}")
-    named = f"{key}.name" if table not in (LOSSES, PAIR_LOSSES) else key
+    named = f"{key}.name" if table not in by_name else key
     make = find(table, named, value["name"])
     options = {k: v for k, v in value.items() if k != "name"}
     if table is not SCHEDULES or "warmup" not in options:

@@ -16,7 +16,7 @@ from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.flat import InPlace
 from fedsaddle.problems.outers import NO_CAPS, Identity, Outer, RatioCaps, inner_parts, log_mean
 from fedsaddle.problems.pair_losses import PairLoss, Scores, SquaredHinge, WeightedScores
-from fedsaddle.problems.protocols import AllRows, MinimisationProblem
+from fedsaddle.problems.protocols import AllRows, MinimisationProblem, PrimalGradient
 from fedsaddle.problems.scored import OverModel, pooled_auroc
 
 MOST_PARTNERS = 2048  # rows of S2 that a row's loss is measured against
@@ -84,6 +84,10 @@ class PairwiseRisk(OverModel, MinimisationProblem):
         """`w ← w - step ∇f(w; batch)` over the clients' own pairs."""
         g, statistics = self._gradient(w, batch)
         return self.settle_(w.sub_(g, alpha=step), statistics)
+
+    def primal_gradient(self, w: Tensor, batch: Batch) -> PrimalGradient:
+        """The gradient over the clients' own pairs, and BatchNorm's new statistics."""
+        return PrimalGradient(*self._gradient(w, batch))
 
     def inner_mean(self, a: Scores, b: WeightedScores) -> Tensor:
         """What u of each a is over these b: the weighted mean of ℓ, (C, A, q)."""

@@ -16,7 +16,7 @@ from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.numerics.shaped import check_clip, clip_, without_penalty
 from fedsaddle.problems.facts import DataFacts, ModelMaker
 from fedsaddle.problems.losses import CrossEntropy, Loss, check_loss
-from fedsaddle.problems.protocols import AllRows, MinimisationProblem
+from fedsaddle.problems.protocols import AllRows, MinimisationProblem, PrimalGradient
 from fedsaddle.problems.scored import in_blocks, pooled_auroc
 
 
@@ -122,6 +122,14 @@ class Supervised(MinimisationProblem):
         if free is not None:
             w[:, self._free] += step * self.l2 * free
         return w
+
+    def primal_gradient(self, w: Tensor, batch: Batch) -> PrimalGradient:
+        """The gradient, and BatchNorm's new statistics."""
+        return PrimalGradient(*self._gradient_of(w, batch))
+
+    def settle_(self, w: Tensor, statistics: Tensor | None) -> Tensor:
+        """Write BatchNorm's statistics into w, after a step."""
+        return self.flat.settle_(w, statistics)
 
     def _gradient(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """The gradient, and BatchNorm's new statistics."""
