@@ -36,6 +36,7 @@ _NAMES = {
     "algorithms.fedx.local_pair": "LocalPair",
     "algorithms.fedx.privacy": "ScorePrivacy",
     "algorithms.hyperparameters": "cohort_size draw_cohort",
+    "algorithms.personal": "Personal",
     "algorithms.protocols": "Algorithm CountsIterations Guarantees HasDual HasLocalSteps HasMixture",
     "algorithms.qfedavg": "QFedAvg",
     "algorithms.sgda.local_sgda": "LocalSgda",
@@ -125,6 +126,7 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.fedx.privacy import ScorePrivacy as ScorePrivacy
     from fedsaddle.algorithms.hyperparameters import cohort_size as cohort_size
     from fedsaddle.algorithms.hyperparameters import draw_cohort as draw_cohort
+    from fedsaddle.algorithms.personal import Personal as Personal
     from fedsaddle.algorithms.protocols import Algorithm as Algorithm
     from fedsaddle.algorithms.protocols import CountsIterations as CountsIterations
     from fedsaddle.algorithms.protocols import Guarantees as Guarantees

@@ -30,6 +30,7 @@ from worlds import (
     PARTIAL,
     RANKING,
     TWO_WAY,
+    VMAP,
     World,
 )
 
@@ -43,6 +44,7 @@ from fedsaddle.algorithms.fedx.fedx1 import FedX1
 from fedsaddle.algorithms.fedx.fedx2 import FedX2
 from fedsaddle.algorithms.fedx.local_pair import LocalPair
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
+from fedsaddle.algorithms.personal import Personal
 from fedsaddle.algorithms.qfedavg import QFedAvg
 from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda
@@ -84,8 +86,21 @@ NOISE = ScorePrivacy(bound=1.0, noise=0.5)
 SCORES = ("First.scores1", "First.scores2", "Local.scores1", "Local.scores2")
 TOY = ("Work.scores", "Work.visits")
 
+
+def personal(make: Callable[..., Any], *layers: str) -> Callable[..., Personal]:
+    """The algorithm with layers that stay at the clients."""
+    return lambda problem, **options: Personal(algorithm=make(problem=problem, **options), layers=list(layers))
+
+
 # fmt: off
 TABLE = [
+    Case("local head of FedAvg", personal(FedAvg, "b"), LOCAL, (VMAP,)),
+    Case("local first layer of FedAvg, average", personal(FedAvg, "1.*"), LOCAL | {"output": "average", "sampled_clients": None}, (MLP,)),  # noqa: E501
+    Case("local head of FedAdam", personal(FedAvg, "b"), LOCAL | {"server_optimiser": ServerAdam(0.05)}, (VMAP,)),
+    Case("local head of DRFA", personal(Drfa, "b"), DUAL, (VMAP,), LOSS),
+    Case("local biases of DRFA-GA", personal(DrfaGa, "*.bias"), DUAL, (VMAP,), LOSS),
+    Case("local head of Local SGDA", personal(LocalSgda, "b"), GAMES, (AUC,)),
+    Case("local head of Local SGDA+, snapshots inside rounds", personal(LocalSgda, "b"), GAMES | {"snapshot_every": 2}, (AUC,)),  # noqa: E501
     Case("FedAvg", FedAvg, LOCAL),
     Case("FedAvg, uniform, all", FedAvg, LOCAL | {"weighting": "uniform", "sampled_clients": None}),
     Case("FedAvg, ball, average", FedAvg, LOCAL | {"projection": Ball(1.0), "output": "average"}),

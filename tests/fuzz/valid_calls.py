@@ -26,8 +26,8 @@ SIZES = (3, 5, 4)
 OFFSETS = np.cumsum([0, *SIZES])
 N, D = sum(SIZES), 4
 MODULES: tuple[ModuleType, ...] = (
-    fs.losses, fs.measures, fs.models, fs.outers, fs.optimisers, fs.pair_losses, fs.projections, fs.regularisers, fs.risks,
-    fs.schedules,
+    fs.losses, fs.measures, fs.models, fs.outers, fs.optimisers, fs.pair_losses, fs.projections, fs.regularisers,
+    fs.risks, fs.schedules,
 )  # fmt: skip
 NOT_FOR_USERS = {  # protocols, bases to inherit from, and what the library says to itself
     "at", "check_loss", "check_map", "check_number", "check_projection", "check_step", "classified", "inner_parts",
