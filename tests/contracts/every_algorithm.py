@@ -94,13 +94,13 @@ def personal(make: Callable[..., Any], *layers: str) -> Callable[..., Personal]:
 
 # fmt: off
 TABLE = [
-    Case("local head of FedAvg", personal(FedAvg, "b"), LOCAL, (VMAP,)),
-    Case("local first layer of FedAvg, average", personal(FedAvg, "1.*"), LOCAL | {"output": "average", "sampled_clients": None}, (MLP,)),  # noqa: E501
-    Case("local head of FedAdam", personal(FedAvg, "b"), LOCAL | {"server_optimiser": ServerAdam(0.05)}, (VMAP,)),
-    Case("local head of DRFA", personal(Drfa, "b"), DUAL, (VMAP,), LOSS),
-    Case("local biases of DRFA-GA", personal(DrfaGa, "*.bias"), DUAL, (VMAP,), LOSS),
-    Case("local head of Local SGDA", personal(LocalSgda, "b"), GAMES, (AUC,)),
-    Case("local head of Local SGDA+, snapshots inside rounds", personal(LocalSgda, "b"), GAMES | {"snapshot_every": 2}, (AUC,)),  # noqa: E501
+    Case("Personal, head of FedAvg", personal(FedAvg, "b"), LOCAL, (VMAP,)),
+    Case("Personal, first layer of FedAvg, average", personal(FedAvg, "1.*"), LOCAL | {"output": "average", "sampled_clients": None}, (MLP,)),  # noqa: E501
+    Case("Personal, head of FedAdam", personal(FedAvg, "b"), LOCAL | {"server_optimiser": ServerAdam(0.05)}, (VMAP,)),
+    Case("Personal, head of DRFA", personal(Drfa, "b"), DUAL, (VMAP,), LOSS),
+    Case("Personal, biases of DRFA-GA", personal(DrfaGa, "*.bias"), DUAL, (VMAP,), LOSS),
+    Case("Personal, head of Local SGDA", personal(LocalSgda, "b"), GAMES, (AUC,)),
+    Case("Personal, head of Local SGDA+, snapshots inside rounds", personal(LocalSgda, "b"), GAMES | {"snapshot_every": 2}, (AUC,)),  # noqa: E501
     Case("FedAvg", FedAvg, LOCAL),
     Case("FedAvg, uniform, all", FedAvg, LOCAL | {"weighting": "uniform", "sampled_clients": None}),
     Case("FedAvg, ball, average", FedAvg, LOCAL | {"projection": Ball(1.0), "output": "average"}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -107,6 +107,11 @@ class OwnLayers:
 @runtime_checkable
 class KeepsLayers(Protocol):
     """An algorithm whose clients have models of their own."""
+
+    @property
+    def local_names(self) -> Sequence[str]:
+        """The parameters that stay at the clients."""
+        ...
 
     def own_layers(self, records: Mapping[int, Any]) -> OwnLayers:
         """The layers of each client that has some, from the clients' memory."""

@@ -309,6 +309,8 @@ class Loop:
             summary["select"] = str(self.best.selection)
             summary["selected_round"] = at.rounds
             summary["selected"] = None if self.best.best is None else self.best.best.figure
+        if isinstance(self.algorithm, KeepsLayers):  # of which the saved model has the initial ones
+            summary["local_layers"] = list(self.algorithm.local_names)
         summary |= self._figures(at, stopped)
         if isinstance(self.algorithm, Guarantees) and (guarantee := self.algorithm.guarantee(self.done)):
             summary["privacy"] = guarantee
