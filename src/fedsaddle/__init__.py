@@ -36,6 +36,7 @@ _NAMES = {
     "algorithms.fedx.local_pair": "LocalPair",
     "algorithms.fedx.privacy": "ScorePrivacy",
     "algorithms.hyperparameters": "cohort_size draw_cohort",
+    "algorithms.personal": "Personal",
     "algorithms.protocols": "Algorithm CountsIterations Guarantees HasDual HasLocalSteps HasMixture",
     "algorithms.qfedavg": "QFedAvg",
     "algorithms.sgda.local_sgda": "LocalSgda",
@@ -91,6 +92,7 @@ _MODULES = (
     "metrics.histograms",
     "metrics.measures",
     "metrics.ranking",
+    "numerics.optimisers",
     "numerics.projections",
     "numerics.regularisers",
     "numerics.schedules",
@@ -125,6 +127,7 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.fedx.privacy import ScorePrivacy as ScorePrivacy
     from fedsaddle.algorithms.hyperparameters import cohort_size as cohort_size
     from fedsaddle.algorithms.hyperparameters import draw_cohort as draw_cohort
+    from fedsaddle.algorithms.personal import Personal as Personal
     from fedsaddle.algorithms.protocols import Algorithm as Algorithm
     from fedsaddle.algorithms.protocols import CountsIterations as CountsIterations
     from fedsaddle.algorithms.protocols import Guarantees as Guarantees
@@ -187,6 +190,7 @@ if TYPE_CHECKING:
     from fedsaddle.metrics import measures as measures
     from fedsaddle.metrics import ranking as ranking
     from fedsaddle.metrics.spread import spread as spread
+    from fedsaddle.numerics import optimisers as optimisers
     from fedsaddle.numerics import projections as projections
     from fedsaddle.numerics import regularisers as regularisers
     from fedsaddle.numerics import schedules as schedules

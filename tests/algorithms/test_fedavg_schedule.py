@@ -1,4 +1,4 @@
-"""FedAvg's step may follow a schedule."""
+"""A step may follow a schedule, and is then sent with the message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 import fedsaddle as fs
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.vectorised import Vectorised
-from fedsaddle.errors import BadInput
 from fedsaddle.federation.randomness import server_generator
 from small import classes, play, seeded
 
@@ -36,7 +35,12 @@ def test_a_schedule_costs_eight_bytes_and_a_number_none() -> None:
     assert down[1] - down[0] == 2 * 6 * 8  # rounds, clients, bytes
 
 
-def test_drfa_takes_none() -> None:
-    problem = algorithm(0.1).problem
-    with pytest.raises(BadInput, match=r"primal_step = .*this step stays as it is: give a number, not a schedule"):
-        fs.Drfa(problem=problem, primal_step=fs.schedules.Power(0.1, 0.5))
+@pytest.mark.parametrize(("name", "exchanges"), [("DRFA", 1), ("DRFA-GA", 1), ("q-FedAvg", 1)])
+def test_so_it_is_elsewhere(name: str, exchanges: int) -> None:
+    def down(step: fs.schedules.Schedule | float) -> int:
+        one = fs.algorithm(name, problem=algorithm(0.1).problem, primal_step=step, local_steps=2, batch_size=4)
+        return int(fs.run(one, classes(), 2, seed=3).history[-1]["bytes_down"])
+
+    flat = fs.schedules.Staged([(1, 0.1)])  # the same steps, so that the same clients are drawn
+    assert (down(flat) - down(0.1)) % 8 == 0
+    assert 0 < down(flat) - down(0.1) <= 2 * 6 * 8 * exchanges

@@ -28,7 +28,7 @@ def test_without_arguments_help_is_shown():
         assert command in outcome.out + outcome.err
 
 
-ALGORITHMS = ["FedAvg", "q-FedAvg", "AFL", "DRFA", "DRFA-Prox", "DRFA-GA"]
+ALGORITHMS = ["FedAvg", "FedAdam", "FedYogi", "FedAdagrad", "q-FedAvg", "AFL", "DRFA", "DRFA-Prox", "DRFA-GA"]
 ALGORITHMS += ["Local SGDA", "Momentum Local SGDA", "Local SGDA+", "Momentum Local SGDA+"]
 ALGORITHMS += ["FedSGDA-MB", "FedSGDA-STORM", "FedSGDA-SPIDER"]
 LISTED = {
@@ -38,6 +38,9 @@ LISTED = {
     "risks": ["auc", "partial-auc", "average-precision"],
     "pair-losses": ["squared-hinge", "sigmoid"],
     "models": ["logistic", "mlp", "gru", "cnn", "vgg11"],
+    "schedules": ["power", "geometric", "cosine", "staged", "warmup"],
+    "local-optimisers": ["momentum", "adam", "adamw"],
+    "server-optimisers": ["adam", "yogi", "adagrad"],
     "datasets": ["digits", "wine", "iris", "diabetes", "fashion-mnist", "adult", "shakespeare", "file"],
     "splits": ["iid", "by-class", "dirichlet", "sorted", "by-column", "natural"],
     "measures": ["squared_gradient_of_phi", "gradient_of_envelope", "duality_gap", "worst_class_accuracy"],
@@ -74,9 +77,9 @@ def test_list_without_a_kind_lists_all():
 
 
 def test_list_of_an_unknown_kind():
-    outcome = fedsaddle("list", "optimisers")
+    outcome = fedsaddle("list", "layers")
     assert outcome.code == 2
-    assert outcome.err == f"error: list = 'optimisers': choose one of {', '.join(LISTED)}\n"
+    assert outcome.err == f"error: list = 'layers': choose one of {', '.join(LISTED)}\n"
 
 
 def test_every_listed_thing_is_there():

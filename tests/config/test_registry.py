@@ -32,7 +32,7 @@ from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics import measures
-from fedsaddle.numerics import projections, regularisers, schedules
+from fedsaddle.numerics import optimisers, projections, regularisers, schedules
 from fedsaddle.problems import losses, pair_losses, risks, torch_losses
 from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.facts import DataFacts
@@ -119,6 +119,13 @@ TARGETS = {
         "geometric": schedules.Geometric,
         "staged": schedules.Staged,
         "cosine": schedules.Cosine,
+        "warmup": schedules.Warmup,
+    },
+    "LOCAL_OPTIMISERS": {"momentum": optimisers.Momentum, "adam": optimisers.Adam, "adamw": optimisers.adamw},
+    "SERVER_OPTIMISERS": {
+        "adam": optimisers.ServerAdam,
+        "yogi": optimisers.ServerYogi,
+        "adagrad": optimisers.ServerAdagrad,
     },
     "ESTIMATORS": {
         "minibatch": estimators.MiniBatch,
@@ -214,6 +221,9 @@ def test_the_lists_of_the_command_line() -> None:
         "risks": ["RISKS"],
         "pair-losses": ["PAIR_LOSSES"],
         "models": ["MODELS"],
+        "schedules": ["SCHEDULES"],
+        "local-optimisers": ["LOCAL_OPTIMISERS"],
+        "server-optimisers": ["SERVER_OPTIMISERS"],
         "datasets": ["DATASETS"],
         "splits": ["SPLITS"],
         "measures": ["MEASURES"],
@@ -344,3 +354,17 @@ def test_a_problem_of_another_kind_is_refused(name: str) -> None:
 def test_what_a_name_only_proposes_can_be_changed() -> None:
     other = fs.algorithm("FedSGDA-STORM", problem=small("auc"), estimator=estimators.Storm(0.5))
     assert other.estimator == estimators.Storm(0.5)
+
+
+def test_a_warm_up_in_a_config() -> None:
+    problem = Supervised(papers.logistic_regression(4, 3))
+    cosine = {"name": "cosine", "first": 0.1, "rounds": 60, "warmup": 5}
+    made = fs.algorithm(
+        "DRFA", problem=problem, primal_step=cosine, dual_step={"name": "warmup", "rounds": 2, "of": 0.1}
+    )
+    assert made.primal_step == schedules.Warmup(5, of=schedules.Cosine(0.1, 60))
+    assert made.dual_step == schedules.Warmup(2, of=0.1)
+    with pytest.raises(BadInput, match=r"options.primal_step.warmup = -1"):
+        fs.algorithm("DRFA", problem=problem, primal_step={**cosine, "warmup": -1})
+    nested = {"name": "warmup", "rounds": 2, "of": {"name": "cosine", "first": 0.1, "rounds": 9}}
+    assert fs.algorithm("FedAvg", problem=problem, primal_step=nested).primal_step.of == schedules.Cosine(0.1, 9)

@@ -27,11 +27,13 @@ from worlds import (
     METRIC,
     MINIMAX,
     MINIMISATION,
+    MLP,
     PAIRS,
     PAIRS_DROPOUT,
     PARTIAL,
     RANKING,
     TWO_WAY,
+    VMAP,
     World,
 )
 
@@ -45,14 +47,16 @@ from fedsaddle.algorithms.fedx.fedx1 import FedX1
 from fedsaddle.algorithms.fedx.fedx2 import FedX2
 from fedsaddle.algorithms.fedx.local_pair import LocalPair
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
+from fedsaddle.algorithms.personal import Personal
 from fedsaddle.algorithms.qfedavg import QFedAvg
 from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda
 from fedsaddle.config.parts import arguments_of
 from fedsaddle.config.registry import ALGORITHMS, Entry
+from fedsaddle.numerics.optimisers import Adam, Momentum, ServerAdagrad, ServerAdam, ServerYogi
 from fedsaddle.numerics.projections import Ball, Box
 from fedsaddle.numerics.regularisers import Concave, KullbackLeibler, Quadratic
-from fedsaddle.numerics.schedules import Geometric
+from fedsaddle.numerics.schedules import Cosine, Geometric, Warmup
 
 
 @dataclass(frozen=True)
@@ -80,18 +84,46 @@ STAGES = {
     "proximal": 0.1,
 }  # fmt: skip
 PAIRED = {"local_steps": 3, "batch_size": 3, "second_batch_size": 2, "primal_step": 0.02, "sampled_clients": 4}
+WARM = {"primal_step": Warmup(2, of=Cosine(0.2, 9, last=0.02))}
 NOISE = ScorePrivacy(bound=1.0, noise=0.5)
 SCORES = ("First.scores1", "First.scores2", "Local.scores1", "Local.scores2")
 TOY = ("Work.scores", "Work.visits")
 
+
+def personal(make: Callable[..., Any], *layers: str) -> Callable[..., Personal]:
+    """The algorithm with layers that stay at the clients."""
+    return lambda problem, **options: Personal(algorithm=make(problem=problem, **options), layers=list(layers))
+
+
 # fmt: off
 TABLE = [
+    Case("Personal, head of FedAvg", personal(FedAvg, "b"), LOCAL, (VMAP,)),
+    Case("Personal, first layer of FedAvg, average", personal(FedAvg, "1.*"), LOCAL | {"output": "average", "sampled_clients": None}, (MLP,)),  # noqa: E501
+    Case("Personal, head of FedAdam", personal(FedAvg, "b"), LOCAL | {"server_optimiser": ServerAdam(0.05)}, (VMAP,)),
+    Case("Personal, head of DRFA", personal(Drfa, "b"), DUAL, (VMAP,), LOSS),
+    Case("Personal, biases of DRFA-GA", personal(DrfaGa, "*.bias"), DUAL, (VMAP,), LOSS),
+    Case("Personal, head of Local SGDA", personal(LocalSgda, "b"), GAMES, (AUC,)),
+    Case("Personal, head of Local SGDA+, snapshots inside rounds", personal(LocalSgda, "b"), GAMES | {"snapshot_every": 2}, (AUC,)),  # noqa: E501
     Case("FedAvg", FedAvg, LOCAL),
     Case("FedAvg, uniform, all", FedAvg, LOCAL | {"weighting": "uniform", "sampled_clients": None}),
     Case("FedAvg, ball, average", FedAvg, LOCAL | {"projection": Ball(1.0), "output": "average"}),
     Case("FedAvgM", FedAvg, LOCAL | {"server_momentum": 0.9, "nesterov": True}),
     Case("FedAvgM, heavy ball, all, projected", FedAvg, LOCAL | {"server_momentum": 0.5, "sampled_clients": None, "projection": Ball(1.0)}),  # noqa: E501
     Case("FedAvg, dropout", FedAvg, LOCAL, (DROPOUT,)),
+    Case("FedAvg, warm-up", FedAvg, LOCAL | WARM, (LOGISTIC,)),
+    Case("FedAvg, Adam", FedAvg, LOCAL | {"local_optimiser": Adam(weight_decay=0.1), "primal_step": 0.02}),
+    Case("FedAdam", FedAvg, LOCAL | {"server_optimiser": ServerAdam(0.05)}, (MLP,)),
+    Case("FedYogi, projected, all", FedAvg, LOCAL | {"server_optimiser": ServerYogi(0.05), "sampled_clients": None, "projection": Ball(1.0)}, (LOGISTIC,)),  # noqa: E501
+    Case("FedAdagrad", FedAvg, LOCAL | {"server_optimiser": ServerAdagrad(0.05)}, (LOGISTIC,)),
+    Case("DRFA, Nesterov", Drfa, DUAL | {"local_optimiser": Momentum(0.9, nesterov=True)}, (LOGISTIC,), LOSS),
+    Case("DRFA-GA, Adam", DrfaGa, DUAL | {"local_optimiser": Adam(), "primal_step": 0.02}, (LOGISTIC,), LOSS),
+    Case("Local SGDA, Adam", LocalSgda, GAMES | {"local_optimiser": Adam(), "primal_step": 0.02}, MINIMAX),
+    Case("Local SGDA+, momentum, snapshots inside rounds", LocalSgda, GAMES | {"local_optimiser": Momentum(), "snapshot_every": 2}, (FAIR,)),  # noqa: E501
+    Case("CODA+, Adam", CodaPlus, STAGES | {"local_optimiser": Adam(), "primal_step": 0.02}, (FAIR,)),
+    Case("q-FedAvg, warm-up", QFedAvg, LOCAL | WARM, (LOGISTIC,)),
+    Case("DRFA, warm-up", Drfa, LOCAL | WARM | {"dual_step": Warmup(3, of=0.02)}, (LOGISTIC,), LOSS),
+    Case("DRFA-GA, warm-up", DrfaGa, LOCAL | WARM | {"dual_step": Warmup(3, of=0.02)}, (LOGISTIC,), LOSS),
+    Case("CODASCA, warm-up", Codasca, STAGES | {"primal_step": Warmup(3, of=Geometric(0.2, 0.5))}, (GAME,)),
     Case("q-FedAvg", QFedAvg, LOCAL | {"q": 0.5}),
     Case("q-FedAvg, by size, box", QFedAvg, LOCAL | {"q": 2.0, "sampling": "size", "projection": Box(-0.5, 0.5)}),
     Case("AFL", Drfa, DUAL | {"local_steps": 1}, shows=LOSS),

@@ -55,6 +55,8 @@ ALGORITHMS = {
     "Momentum Local SGDA+": lambda: MomentumLocalSgda(
         problem=auc(), snapshot_every=4, momentum_at_sync="reset", **STEPS
     ),
+    "FedAvg, Adam": lambda: fs.FedAvg(problem=cross_entropy(), local_optimiser=fs.optimisers.Adam(), **STEPS),
+    "FedAdam": lambda: fs.FedAvg(problem=cross_entropy(), server_optimiser=fs.optimisers.ServerAdam(0.3), **STEPS),
     "FedSGDA": lambda: fs.FedSgda(problem=auc(), **STEPS),
     "CODA+": lambda: fs.CodaPlus(problem=auc(), stage_rounds=2, **STEPS),
     "CODASCA": lambda: fs.Codasca(problem=auc(), stage_rounds=2, global_step=1.1, **STEPS),
@@ -142,6 +144,13 @@ def test_the_users_model_is_left_alone(name):
     after = algorithm.problem.model.state_dict()
     assert all(torch.equal(after[k], v) for k, v in before.items())
     assert algorithm.problem.model.training
+
+
+def test_fedadam_averages_statistics_and_steps_the_rest():
+    plain, adam = ALGORITHMS["FedAvg"](), ALGORITHMS["FedAdam"]()
+    averaged, stepped = (play(a, Serial(rows()), 1)[-1].w for a in (plain, adam))
+    assert torch.equal(statistics(plain, averaged), statistics(adam, stepped))
+    assert not torch.isclose(averaged[:-10], stepped[:-10]).all()
 
 
 def test_runs_and_resumes(tmp_path):

@@ -26,13 +26,14 @@ SIZES = (3, 5, 4)
 OFFSETS = np.cumsum([0, *SIZES])
 N, D = sum(SIZES), 4
 MODULES: tuple[ModuleType, ...] = (
-    fs.losses, fs.measures, fs.models, fs.outers, fs.pair_losses, fs.projections, fs.regularisers, fs.risks,
-    fs.schedules,
+    fs.losses, fs.measures, fs.models, fs.outers, fs.optimisers, fs.pair_losses, fs.projections, fs.regularisers,
+    fs.risks, fs.schedules,
 )  # fmt: skip
 NOT_FOR_USERS = {  # protocols, bases to inherit from, and what the library says to itself
     "at", "check_map", "check_number", "check_projection", "check_step", "classified", "inner_parts",
     "is_everywhere", "log_mean", "Differentiated", "Exponential", "MarginLoss", "Plain", "Position", "RatioCaps",
-    "Scores", "Taken", "WeightedScores",
+    "Scores", "Taken", "WeightedScores", "Moments", "check_local_optimiser", "check_server_optimiser", "divisor",
+    "if_scheduled", "own_optimiser", "staged_at",
 }  # fmt: skip
 
 
@@ -166,6 +167,14 @@ def with_schedule(schedule: Any) -> Any:
     run(fs.FedAvg(problem=supervised(), primal_step=schedule, **LOCAL), three())
 
 
+def with_optimiser(optimiser: Any) -> Any:
+    run(fs.FedAvg(problem=supervised(), local_optimiser=optimiser, **LOCAL), three())
+
+
+def with_server_optimiser(optimiser: Any) -> Any:
+    run(fs.FedAvg(problem=supervised(), server_optimiser=optimiser, **LOCAL), three())
+
+
 def with_estimator(estimator: Any) -> Any:
     run(fs.FedSgda(problem=game(), estimator=estimator, **LOCAL), three())
 
@@ -274,6 +283,13 @@ def parts() -> dict[str, Call]:
         "schedules.Power": Call(fs.schedules.Power, given(c=0.1, rho=0.5), with_schedule),
         "schedules.Staged": Call(fs.schedules.Staged, given(stages=((2, 0.1), (1, 0.01))), with_schedule),
         "schedules.Cosine": Call(fs.schedules.Cosine, given(first=0.1, rounds=3), with_schedule),
+        "optimisers.Momentum": Call(fs.optimisers.Momentum, given(momentum=0.9, nesterov=True), with_optimiser),
+        "optimisers.Adam": Call(fs.optimisers.Adam, given(beta1=0.9, beta2=0.99, weight_decay=0.1), with_optimiser),
+        "optimisers.adamw": Call(fs.optimisers.adamw, given(weight_decay=0.1), with_optimiser),
+        "optimisers.ServerAdam": Call(fs.optimisers.ServerAdam, given(step=0.1, beta1=0.9), with_server_optimiser),
+        "optimisers.ServerYogi": Call(fs.optimisers.ServerYogi, given(step=0.1, beta2=0.9), with_server_optimiser),
+        "optimisers.ServerAdagrad": Call(fs.optimisers.ServerAdagrad, given(step=0.1), with_server_optimiser),
+        "schedules.Warmup": Call(fs.schedules.Warmup, given(rounds=2, of=0.1), with_schedule),
         "schedules.Geometric": Call(fs.schedules.Geometric, given(first=0.1, factor=0.5), with_schedule),
         "MiniBatch": Call(fs.MiniBatch, {}, with_estimator),
         "Storm": Call(fs.Storm, {}, with_estimator),

@@ -3,7 +3,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from fedsaddle.errors import BadInput
-from fedsaddle.numerics.schedules import Cosine, Geometric, Power, Staged, at, check_step
+from fedsaddle.numerics.schedules import Cosine, Geometric, Power, Staged, Warmup, at, check_step, staged_at
 
 
 def test_a_plain_number_stays():
@@ -41,9 +41,27 @@ def test_half_a_cosine():
     assert at(Cosine(1, 3), 1) == pytest.approx(0.75)
 
 
+def test_a_warm_up_shortens_the_first_rounds_and_nothing_else():
+    inside = Cosine(0.4, 10, last=0.1)
+    step = Warmup(3, of=inside)
+    assert [at(step, t) / at(inside, t) for t in range(5)] == pytest.approx([0.25, 0.5, 0.75, 1, 1])
+    assert [at(step, t) for t in range(3, 20)] == [at(inside, t) for t in range(3, 20)]
+    assert [at(Warmup(0, of=0.3), t) for t in range(3)] == [0.3] * 3
+    assert at(Warmup(1, of=Warmup(1, of=0.4)), 0) == pytest.approx(0.1)
+
+
+def test_stages_count_the_warm_up_in_rounds():
+    step = Warmup(3, of=Geometric(0.8, 0.5))
+    assert [staged_at(step, s, r) for s, r in ((0, 0), (1, 2), (2, 5))] == pytest.approx([0.2, 0.3, 0.2])
+    assert staged_at(Geometric(0.8, 0.5), 1, 7) == 0.4
+
+
 @pytest.mark.parametrize(
     ("make", "named"),
     [
+        (lambda: Warmup(-1, of=0.1), "rounds = -1"),
+        (lambda: Warmup(2, of=0.0), "of = 0.0"),
+        (lambda: Warmup(2, of=Power), "of = "),
         (lambda: Cosine(0.0, 3), "first = 0.0"),
         (lambda: Cosine(0.1, 0), "rounds = 0"),
         (lambda: Cosine(0.1, 2.5), "rounds = 2.5"),
@@ -76,7 +94,9 @@ def test_what_is_a_step():
 
 
 @pytest.mark.parametrize(
-    "value", [Power(1.0, 0.5), Staged([(1, 0.5)]), Geometric(1.0, 0.5), Cosine(1.0, 5)], ids=lambda v: type(v).__name__
+    "value",
+    [Power(1.0, 0.5), Staged([(1, 0.5)]), Geometric(1.0, 0.5), Cosine(1.0, 5), Warmup(2, 0.1)],
+    ids=lambda v: type(v).__name__,
 )
 def test_a_schedule_is_a_value(value):
     with pytest.raises(FrozenInstanceError):

@@ -30,13 +30,13 @@ class Drawn:
         return self.rng.random() < 1 / r
 
 
-def coda_plus(world, T, m, R, I, eta, gamma, batch, output, project=free, dual_batch=None, by_rows=False):  # noqa: E741
-    """`R(s)`, `I(s)`, `eta(s)` are of stage s = 0, 1, ...; T rounds in all."""
+def coda_plus(world, T, m, R, I, eta, gamma, batch, output, project=free, dual_batch=None, by_rows=False, warm=None):  # noqa: E741
+    """`R(s)`, `I(s)`, `eta(s)` are of stage s = 0, 1, ..., times `warm(round)`; T rounds in all."""
     v, alpha, s, r = X0, Y0, 0, 0
     v_0, returned, path = v, (v, alpha), []
     out = {"x": [], "y": []}
     for round in range(T):
-        drawn, exchange = Drawn(world, round, m), 0
+        drawn, exchange, step = Drawn(world, round, m), 0, eta(s) * (warm(round) if warm else 1)
         if dual_batch is not None and r == 0 and s > 0:  # CODA: the dual from the primal, over all clients
             duals = {}
             for k in world.answered(np.arange(world.N), round, 0):
@@ -48,7 +48,7 @@ def coda_plus(world, T, m, R, I, eta, gamma, batch, output, project=free, dual_b
             v_k, alpha_k, iterates = v, alpha, []
             for t in range(I(s)):
                 gv, ga = gradients(v_k, alpha_k, world.rows(round, exchange, k, t, batch))
-                v_k, alpha_k = v_k - eta(s) * (gv + gamma * (v_k - v_0)), project(alpha_k + eta(s) * ga)
+                v_k, alpha_k = v_k - step * (gv + gamma * (v_k - v_0)), project(alpha_k + step * ga)
                 iterates.append((v_k, alpha_k))
             vs[k], alphas[k] = v_k, alpha_k
             paths[0][k], paths[1][k] = mean(i[0] for i in iterates), mean(i[1] for i in iterates)
@@ -66,7 +66,7 @@ def coda_plus(world, T, m, R, I, eta, gamma, batch, output, project=free, dual_b
     return out
 
 
-def codasca(world, T, m, R, I, eta, eta_g, gamma, batch, output, project=free, by_rows=False):  # noqa: E741
+def codasca(world, T, m, R, I, eta, eta_g, gamma, batch, output, project=free, by_rows=False, warm=None):  # noqa: E741
     """With `m < N` clients that are not asked keep their variates, and c is the mean of all."""
     v, alpha, s, r = X0, Y0, 0, 0
     v_0, returned, ends = v, (v, alpha), []
@@ -74,7 +74,7 @@ def codasca(world, T, m, R, I, eta, eta_g, gamma, batch, output, project=free, b
     c_v, c_a, ck_v, ck_a = np.zeros(4), np.zeros(4), zeros(), zeros()
     out = {"x": [], "y": [], "cx": [], "cy": [], "ck": []}
     for round in range(T):
-        drawn = Drawn(world, round, m)
+        drawn, step = Drawn(world, round, m), eta(s) * (warm(round) if warm else 1)
         vs, alphas = {}, {}
         for k in world.answered(drawn.cohort, round, 0):
             v_k, alpha_k, used_v, used_a = v, alpha, [], []
@@ -83,8 +83,8 @@ def codasca(world, T, m, R, I, eta, eta_g, gamma, batch, output, project=free, b
                 gv = gv + gamma * (v_k - v_0)  # of F_k^s
                 used_v.append(gv)
                 used_a.append(ga)
-                v_k = v_k - eta(s) * (gv - ck_v[k] + c_v)
-                alpha_k = project(alpha_k + eta(s) * (ga - ck_a[k] + c_a))
+                v_k = v_k - step * (gv - ck_v[k] + c_v)
+                alpha_k = project(alpha_k + step * (ga - ck_a[k] + c_a))
             ck_v[k] = mean(used_v)  # eq. (7): the gradients actually used
             ck_a[k] = mean(used_a)
             vs[k], alphas[k] = v_k, alpha_k

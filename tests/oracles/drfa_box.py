@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from argmax import Nothing, free, simplex
-from fedavg_box import local_sgd
+from fedavg_box import at, local_sgd
 from softmax_regression import loss
 
 
@@ -22,7 +22,7 @@ def drfa(world, w, rounds, m, tau, batch, eta, gamma, decay=1.0, g=None, weighti
             D = rng.choice(N, m, replace=False) if m < N else range(N)
         snapshot = int(rng.integers(1, tau + 1))  # line 3
         D = world.answered(D, s, 0)
-        paths = {i: local_sgd(world, s, 0, i, w, tau, batch, eta, project) for i in D}  # lines 5-10
+        paths = {i: local_sgd(world, s, 0, i, w, tau, batch, at(eta, s), project) for i in D}  # lines 5-10
 
         def server_mean(t, w=w, D=D, paths=paths, lam=lam):
             if weighting == "sample":
@@ -38,8 +38,8 @@ def drfa(world, w, rounds, m, tau, batch, eta, gamma, decay=1.0, g=None, weighti
         iterates += [server_mean(t) for t in range(1, tau + 1)]
         mixtures.append(lam)
         w = server_mean(tau)  # line 12
-        lam = g.prox(lam + tau * gamma * v, gamma * tau)  # line 17
-        gamma *= decay
+        step = at(gamma, s) * decay**s
+        lam = g.prox(lam + tau * step * v, step * tau)  # line 17
         out["w"].append(w)
         out["lam"].append(lam)
         out["mean"].append(sum(iterates) / len(iterates))
@@ -56,7 +56,7 @@ def drfa_ga(world, w, rounds, m, tau, batch, eta, gamma, g=None, after=0, projec
     for s in range(rounds):
         rng = world.server(s)
         D = world.answered(rng.choice(N, m, p=lam / lam.sum()), s, 0)  # line 2
-        paths = {i: local_sgd(world, s, 0, i, w, tau, batch, eta, project) for i in D}  # lines 4-9
+        paths = {i: local_sgd(world, s, 0, i, w, tau, batch, at(eta, s), project) for i in D}  # lines 4-9
         f = np.zeros(N)
         answered = world.answered(range(N), s, 1)
         for i in answered:  # lines 11-12
@@ -64,7 +64,7 @@ def drfa_ga(world, w, rounds, m, tau, batch, eta, gamma, g=None, after=0, projec
         mixtures.append(lam)
         if s >= after:
             iterates += [sum(paths[i][t] for i in D) / len(D) for t in range(tau)]
-        lam = simplex(lam + gamma * (f + g.gradient(lam)))  # line 13
+        lam = simplex(lam + at(gamma, s) * (f + g.gradient(lam)))  # line 13
         w = sum(paths[i][-1] for i in D) / len(D)  # line 14
         out["w"].append(w)
         out["lam"].append(lam)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from draws import World
+from fedavg_box import at
 
 from fedsaddle.federation.randomness import ClientKeys
 
@@ -123,7 +124,7 @@ def fedx1(world, w, R, m, K, B, eta, tau, sharing):
                     among = world.counts(side).sum() / (world.counts(side) > 0).sum()
                     for z in zs[: spread(K, per_client(K, B[side], m, sharing))[k]]:
                         shared[side].append((r + 1, n[side] / among, score(wi, world.xs[i][z])))
-                wi = wi - eta * g  # line 16
+                wi = wi - at(eta, r) * g  # line 16
             models.append(wi)
         heaps = [aged(heap, shuffled(rng, new), tau) for heap, new in zip(heaps, shared, strict=True)]
         w = np.mean(models, 0)  # line 26
@@ -190,7 +191,7 @@ def fedx2(world, w, R, m, K, B, eta, tau, sharing, gamma, beta, temperature, cap
                     for _, weight, h, v in zeta:
                         g -= weight * omega[1] * slope(v, h, score(wi, x)) * score_gradient(x) / (B[0] * B[1])
                 Gi = (1 - beta) * Gi + beta * g  # line 17
-                wi = wi - eta * Gi  # line 18
+                wi = wi - at(eta, r) * Gi  # line 18
             models.append(wi)
             estimates.append(Gi)
         heaps = [aged(heap, shuffled(rng, new), tau) for heap, new in zip(heaps, shared, strict=True)]

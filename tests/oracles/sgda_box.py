@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from argmax import free
+from fedavg_box import at
 from game import X0, Y0, gradients
 
 
@@ -60,8 +61,8 @@ def momentum_local_sgda(world, T, tau, batch, eta_x, eta_y, alpha, beta_x, beta_
     out = {"x": [], "y": []}
     for t in range(T):  # line 2
         for i in n:
-            x[i] = x[i] + alpha * ((x[i] - eta_x * dx[i]) - x[i])  # line 3
-            y[i] = project(y[i] + alpha * ((y[i] + eta_y * dy[i]) - y[i]))  # line 4
+            x[i] = x[i] + alpha * ((x[i] - at(eta_x, t // tau) * dx[i]) - x[i])  # line 3
+            y[i] = project(y[i] + alpha * ((y[i] + at(eta_y, t // tau) * dy[i]) - y[i]))  # line 4
             xi = clock.rows(t, i)  # line 5
             gx, gy = gradients(x[i], y[i], xi)
             if S is not None:

@@ -11,15 +11,17 @@ from torch import Tensor
 
 from fedsaddle.algorithms.fedavg import LocalModel
 from fedsaddle.algorithms.fedavg import Start as WholeRound
-from fedsaddle.algorithms.hyperparameters import cohort_size, constant_step, draw_cohort
+from fedsaddle.algorithms.hyperparameters import cohort_size, draw_cohort
 from fedsaddle.algorithms.local_sgd import check, iterates
 from fedsaddle.arguments import choice, number, whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Ints, Site
 from fedsaddle.federation.records import Averaged, From, PerClient
 from fedsaddle.numerics.averages import Running
+from fedsaddle.numerics.optimisers import LocalOptimiser
 from fedsaddle.numerics.projections import CappedSimplex, Projection, Simplex
 from fedsaddle.numerics.regularisers import Regulariser
+from fedsaddle.numerics.schedules import Step, at, check_step, if_scheduled
 from fedsaddle.problems.protocols import MinimisationProblem
 
 NAMED = {
@@ -54,10 +56,11 @@ NAMED = {
 
 @dataclass(frozen=True)
 class Start:
-    """Server to client: the model, and after how many steps to take the snapshot."""
+    """Server to client: the model, after how many steps to take the snapshot, and η where it has a schedule."""
 
     w: Tensor  # w̄(s)
     snapshot: int  # t' - sτ, in 1 .. τ
+    step: float | None = None
 
 
 @dataclass(frozen=True)
@@ -141,8 +144,9 @@ class Drfa:
     sampled_clients: int | None = None  # m; None: all
     local_steps: int = 10  # τ
     batch_size: int = 50
-    primal_step: float = 0.1  # η
-    dual_step: float = 8e-3  # γ
+    primal_step: Step = 0.1  # η
+    local_optimiser: LocalOptimiser | None = None  # of the local steps; None: SGD, as in the box
+    dual_step: Step = 8e-3  # γ
     dual_decay: float = 1.0  # γ is multiplied by this after every round
     regulariser: Regulariser | None = None  # g; None is 0
     weighting: str = "sample"  # D follows λ; "weight": D uniform, λ weighs
@@ -152,7 +156,7 @@ class Drfa:
 
     def __post_init__(self) -> None:
         check(self, self.sampled_clients)
-        constant_step("dual_step", self.dual_step)
+        check_step("dual_step", self.dual_step)
         check_regulariser(self.regulariser)
         check_ceiling(self.mixture_ceiling, self.regulariser)
         choice("weighting", self.weighting, ("sample", "weight"))
@@ -168,11 +172,12 @@ class Drfa:
     def round(self, server: DrfaState, clients: Clients, rng: np.random.Generator) -> DrfaState:
         """Lines 2-17 of Algorithm 1; with a regulariser, the last four are Algorithm 2."""
         m, N, τ, λ = cohort_size(self.sampled_clients, clients), clients.count, self.local_steps, server.lam
-        γ = self.dual_step * self.dual_decay**server.rounds
+        γ = at(self.dual_step, server.rounds) * self.dual_decay**server.rounds
+        η = if_scheduled(self.primal_step, server.rounds)
         D = self._primal_cohort(λ, m, rng)  # line 2
         t = int(rng.integers(1, τ + 1))  # line 3
         weights = None if self.weighting == "sample" else λ.numpy()[D]
-        D, local = clients.ask(D, self.local_sgd, Start(server.w, t), weights=weights)  # lines 4-11
+        D, local = clients.ask(D, self.local_sgd, Start(server.w, t, η), weights=weights)  # lines 4-11
         w_next = self._aggregate(server.w, local.final, λ, D)  # line 12
         w_snap = self._aggregate(server.w, local.snapshot, λ, D)  # line 13
         U = draw_cohort(rng, N, m)  # line 14; Algorithm 2: line 1
@@ -181,7 +186,7 @@ class Drfa:
         v[U] = N / len(U) * f.loss.double()  # line 16; Algorithm 2: line 4
         z = λ + τ * γ * v
         Π_Λ = onto_mixtures(self.mixture_ceiling, N)
-        λ_next = Π_Λ(z) if self.regulariser is None else self.regulariser.prox(z, γ * τ)  # line 17; Alg. 2: 5
+        λ_next = Π_Λ(z) if self.regulariser is None or γ == 0 else self.regulariser.prox(z, γ * τ)  # line 17; Alg. 2: 5
         mean = Running.over(server.mean, self._path(server.w, local.path, λ, D), server.rounds)
         lam_mean = Running.over(server.lam_mean, λ if self.output == "average" else None, server.rounds)
         return DrfaState(w_next, λ_next, server.rounds + 1, mean, lam_mean)
@@ -189,7 +194,7 @@ class Drfa:
     def local_sgd(self, own: None, sent: Start, site: Site) -> tuple[None, LocalModels]:
         """Lines 6-9 and 11: τ projected steps, keeping the snapshot."""
         path = Running() if self.output == "average" else None
-        for t, w in enumerate(iterates(self, site.broadcast(sent.w), site), start=1):  # lines 6-9
+        for t, w in enumerate(iterates(self, site.broadcast(sent.w), site, sent.step), start=1):  # lines 6-9
             if t == sent.snapshot:
                 snapshot = w.clone()
             if path is not None:
@@ -247,8 +252,9 @@ class DrfaGa:
     sampled_clients: int | None = None  # m; None: all
     local_steps: int = 10  # τ
     batch_size: int = 50
-    primal_step: float = 0.1  # η
-    dual_step: float = 8e-3  # γ
+    primal_step: Step = 0.1  # η
+    local_optimiser: LocalOptimiser | None = None  # of the local steps; None: SGD, as in the box
+    dual_step: Step = 8e-3  # γ
     regulariser: Regulariser | None = None  # g; None is 0
     projection: Projection | None = None  # Π_W
     output: str = "last"  # (2) of the box; "average" is (1)
@@ -257,7 +263,7 @@ class DrfaGa:
 
     def __post_init__(self) -> None:
         check(self, self.sampled_clients)
-        constant_step("dual_step", self.dual_step)
+        check_step("dual_step", self.dual_step)
         check_regulariser(self.regulariser)
         if self.mixture_ceiling is not None:
             number("mixture_ceiling", self.mixture_ceiling, least=1)
@@ -274,13 +280,13 @@ class DrfaGa:
         """Lines 2-14 of Algorithm 3."""
         m, N, λ, s = cohort_size(self.sampled_clients, clients), clients.count, server.lam, server.rounds
         D = rng.choice(N, m, p=λ.numpy() / float(λ.sum()))  # line 2
-        _, local = clients.ask(D, self.local_sgd, WholeRound(server.w))  # lines 3-10
+        _, local = clients.ask(D, self.local_sgd, WholeRound(server.w, if_scheduled(self.primal_step, s)))  # lines 3-10
         all_, f = clients.ask(np.arange(N), self.full_loss, Probe(server.w))  # lines 11-12
         slope = torch.zeros_like(λ)
         slope[all_] = N / len(all_) * f.loss.double()
         if self.regulariser is not None:
             slope += self.regulariser.gradient(λ)
-        λ_next = onto_mixtures(self.mixture_ceiling, N)(λ + self.dual_step * slope)  # line 13
+        λ_next = onto_mixtures(self.mixture_ceiling, N)(λ + at(self.dual_step, s) * slope)  # line 13
         late = s - self.average_after
         mean = Running.over(server.mean, local.path if late >= 0 else None, late)
         lam_mean = Running.over(server.lam_mean, λ if self.output == "average" else None, s)
@@ -289,7 +295,7 @@ class DrfaGa:
     def local_sgd(self, own: None, sent: WholeRound, site: Site) -> tuple[None, LocalModel]:
         """Lines 5-8 and 10: τ projected steps."""
         path = Running() if self.output == "average" else None
-        for w in iterates(self, site.broadcast(sent.w), site):  # lines 5-8
+        for w in iterates(self, site.broadcast(sent.w), site, sent.step):  # lines 5-8
             if path is not None:
                 path.add(w)
         return None, LocalModel(w, path.mean if path is not None else None)  # line 10

@@ -11,11 +11,13 @@ from torch import Tensor
 from fedsaddle.algorithms.hyperparameters import cohort_size, draw_cohort
 from fedsaddle.algorithms.local_sgd import check, iterates
 from fedsaddle.arguments import choice, flag, number
+from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged, From
 from fedsaddle.numerics.averages import Running
+from fedsaddle.numerics.optimisers import LocalOptimiser, Moments, ServerOptimiser, check_server_optimiser
 from fedsaddle.numerics.projections import Projection
-from fedsaddle.numerics.schedules import Schedule, Step
+from fedsaddle.numerics.schedules import Step, if_scheduled
 from fedsaddle.problems.protocols import MinimisationProblem
 
 NAMED = {
@@ -31,6 +33,27 @@ NAMED = {
         "source": "Hsu, Qi, Brown 2019",
         "kind": "minimisation",
         "defaults": {"server_momentum": 0.9, "nesterov": True},
+    },
+    "FedAdam": {
+        "class": "FedAvg",
+        "about": "FedAvg with Adam at the server",
+        "source": "Reddi et al. 2021, Alg. 2",
+        "kind": "minimisation",
+        "defaults": {"server_optimiser": {"name": "adam"}},
+    },
+    "FedYogi": {
+        "class": "FedAvg",
+        "about": "FedAvg with Yogi at the server",
+        "source": "Reddi et al. 2021, Alg. 2",
+        "kind": "minimisation",
+        "defaults": {"server_optimiser": {"name": "yogi"}},
+    },
+    "FedAdagrad": {
+        "class": "FedAvg",
+        "about": "FedAvg with Adagrad at the server",
+        "source": "Reddi et al. 2021, Alg. 2",
+        "kind": "minimisation",
+        "defaults": {"server_optimiser": {"name": "adagrad"}},
     },
 }
 
@@ -58,7 +81,8 @@ class FedAvgState:
     w: Tensor  # w̄
     rounds: int = 0  # s
     mean: Tensor | None = None  # running mean of all local iterates
-    velocity: Tensor | None = None  # v; None without momentum
+    velocity: Tensor | None = None  # v; None without momentum; m of a server's optimiser
+    second: Tensor | None = None  # v of a server's optimiser
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,15 +93,17 @@ class FedAvg:
     server averages, `w̄ ← Σ_i n_i w_i / Σ_i n_i`.
 
     With `server_momentum` β it is FedAvgM (Hsu, Qi, Brown 2019): the change of the average, `Δ = w̄ - Σ_i n_i w_i / Σ_i
-    n_i`, is a gradient for the server, `v ← β v + Δ` and `w̄ ← w̄ - v`, or with `nesterov` `w̄ ← w̄ - (β v + Δ)`.
+    n_i`, is a gradient for the server, `v ← β v + Δ` and `w̄ ← w̄ - v`, or with `nesterov` `w̄ ← w̄ - (β v + Δ)`. With a
+    `server_optimiser` it is FedAdam, FedYogi or FedAdagrad (Reddi et al. 2021, Algorithm 2).
 
     Example:
         >>> from fedsaddle import FedAvg, Supervised, models
         >>> FedAvg(problem=Supervised(models.logistic_regression(64, 10)), local_steps=10).primal_step
         0.1
 
-    **Deviations from the paper**: none; local epochs are counted in steps. Under momentum the server's step is
-    projected as well, and running statistics of BatchNorm are averaged without it: a variance must not overshoot.
+    **Deviations from the paper**: none; local epochs are counted in steps. Under momentum, or another
+    optimiser at the server, the server's step is projected as well, and running statistics of BatchNorm are averaged
+    without it: a variance must not overshoot. A `local_optimiser` starts afresh in every round.
     """
 
     problem: MinimisationProblem
@@ -85,18 +111,24 @@ class FedAvg:
     local_steps: int = 10  # τ
     batch_size: int = 50
     primal_step: Step = 0.1  # η
+    local_optimiser: LocalOptimiser | None = None  # of the local steps; None: SGD, as in the box
     weighting: str = "size"  # n_i / n, or "uniform"
     projection: Projection | None = None  # Π_W
     output: str = "last"  # or "average" of all local iterates
     server_momentum: float = 0.0  # β; 0.9 is usual
     nesterov: bool = False  # look ahead
+    server_optimiser: ServerOptimiser | None = None  # FedAdam's, FedYogi's or FedAdagrad's
 
     def __post_init__(self) -> None:
-        check(self, self.sampled_clients, schedules=True)
+        check(self, self.sampled_clients)
         choice("weighting", self.weighting, ("size", "uniform"))
         choice("output", self.output, ("last", "average"))
         number("server_momentum", self.server_momentum, least=0, below=1)
         flag("nesterov", self.nesterov)
+        check_server_optimiser(self.server_optimiser)
+        if self.server_optimiser is not None and self.server_momentum:
+            remedy = "does not go with a server_optimiser, which has a momentum of its own, beta1; leave one out"
+            raise BadInput("server_momentum", self.server_momentum, remedy)
 
     def start(self, clients: Clients) -> FedAvgState:
         """The state before the first round."""
@@ -108,9 +140,12 @@ class FedAvg:
         m = cohort_size(self.sampled_clients, clients)  # line 3
         S = draw_cohort(rng, clients.count, m)  # line 4
         n = clients.sizes[S] if self.weighting == "size" else None  # line 7
-        η = self.primal_step.at(server.rounds) if isinstance(self.primal_step, Schedule) else None
+        η = if_scheduled(self.primal_step, server.rounds)
         _, local = clients.ask(S, self.local_sgd, Start(server.w, η), weights=n)  # lines 5-6; the mean of line 7
         mean = Running.over(server.mean, local.path, server.rounds)
+        if self.server_optimiser is not None:
+            w, m_and_v = self._adaptive_step(self.server_optimiser, server, local.final)
+            return FedAvgState(w, server.rounds + 1, mean, m_and_v.first, m_and_v.second)
         w, v = (local.final, None) if self.server_momentum == 0 else self._momentum_step(server, local.final)  # line 7
         return FedAvgState(w, server.rounds + 1, mean, v)
 
@@ -128,9 +163,21 @@ class FedAvg:
         Δ = server.w - average  # line 7a
         v = Δ if server.velocity is None else β * server.velocity + Δ  # line 7b
         w = server.w - (β * v + Δ if self.nesterov else v)  # line 7c
+        return self._settled(w, average, tail), v
+
+    def _adaptive_step(
+        self, optimiser: ServerOptimiser, server: FedAvgState, average: Tensor
+    ) -> tuple[Tensor, Moments]:
+        """Lines 9-15 of Algorithm 2 of Reddi et al.: the new w̄, and m and v."""
+        Δ = average - server.w  # lines 9-10
+        moments, step = optimiser.advance(server.rounds, Δ, Moments(server.velocity, server.second))  # lines 11-14
+        return self._settled(server.w + step, average, self.problem.tail), moments  # line 15
+
+    def _settled(self, w: Tensor, average: Tensor, tail: int) -> Tensor:
+        """With the averaged statistics of BatchNorm, and projected."""
         if tail:
             w[-tail:] = average[-tail:]
-        return (w if self.projection is None else self.projection(w[None])[0]), v
+        return w if self.projection is None else self.projection(w[None])[0]
 
     def model(self, server: FedAvgState) -> Tensor:
         """The solution so far."""

@@ -9,7 +9,6 @@ import numpy as np
 from fedsaddle.arguments import whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Ints
-from fedsaddle.numerics.schedules import Schedule, check_number
 from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem, PairwiseProblem
 
 
@@ -30,13 +29,6 @@ def check_local(local_steps: object, batch_size: object, sampled_clients: object
     whole("batch_size", batch_size, most=MOST_ROWS)
     if sampled_clients is not None:
         whole("sampled_clients", sampled_clients)
-
-
-def constant_step(key: str, step: object) -> None:
-    """Validate a step that cannot follow a schedule."""
-    if isinstance(step, Schedule):
-        raise BadInput(key, step, "this step stays as it is: give a number, not a schedule")
-    check_number(key, step)
 
 
 REMEDIES: dict[type, str] = {

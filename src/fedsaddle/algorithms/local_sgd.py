@@ -8,8 +8,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.hyperparameters import check_local, check_problem, constant_step
+from fedsaddle.algorithms.hyperparameters import check_local, check_problem
 from fedsaddle.federation.clients import Site
+from fedsaddle.numerics.optimisers import BLANK, LocalOptimiser, check_local_optimiser, own_optimiser
 from fedsaddle.numerics.projections import Projection, check_map
 from fedsaddle.numerics.schedules import Step, at, check_step
 from fedsaddle.problems.protocols import MinimisationProblem
@@ -27,6 +28,8 @@ class LocalSgd(Protocol):
     @property
     def primal_step(self) -> Step: ...  # noqa: D102
     @property
+    def local_optimiser(self) -> LocalOptimiser | None: ...  # noqa: D102
+    @property
     def projection(self) -> Projection | None: ...  # noqa: D102
 
 
@@ -35,31 +38,37 @@ def iterates(how: LocalSgd, w: Tensor, site: Site, step: float | None = None) ->
 
     These are lines 8-11 of FedAvg's Algorithm 1, 6-9 of DRFA's Algorithm 1 and 5-8 of its Algorithm 3, and line 5 of
     q-FedAvg's Algorithm 2. The steps write into a copy of `w`: an iterate must be cloned to be kept. `step` is η where
-    it has a schedule.
+    it has a schedule. With a `local_optimiser`, its direction stands in place of the gradient.
     """
+    optimiser = own_optimiser(how.local_optimiser)
     w = w.clone(memory_format=torch.contiguous_format)
     η = at(how.primal_step, 0) if step is None else step
+    moments = BLANK
     for t in range(how.local_steps):
-        w = how.problem.descend_(w, site.minibatch(t, how.batch_size), η)
+        ξ = site.minibatch(t, how.batch_size)
+        if optimiser is None:
+            w = how.problem.descend_(w, ξ, η)
+        else:
+            g = how.problem.primal_gradient(w, ξ)
+            moments, direction = optimiser.direction(moments, g.x, w)
+            w = how.problem.settle_(w.sub_(direction, alpha=η), g.statistics)
         if how.projection is not None:
             w = how.projection(w)
         yield w
 
 
-def last_iterate(how: LocalSgd, w: Tensor, site: Site) -> Tensor:
+def last_iterate(how: LocalSgd, w: Tensor, site: Site, step: float | None = None) -> Tensor:
     """The last of them."""
-    for latest in iterates(how, w, site):
+    for latest in iterates(how, w, site, step):
         w = latest
     return w
 
 
-def check(how: LocalSgd, sampled_clients: int | None = None, schedules: bool = False) -> None:
-    """Validate the hyper-parameters; with `schedules` the step may change with the rounds."""
+def check(how: LocalSgd, sampled_clients: int | None = None) -> None:
+    """Validate the hyper-parameters."""
     check_problem(how, MinimisationProblem)
     check_local(how.local_steps, how.batch_size, sampled_clients)
-    if schedules:
-        check_step("primal_step", how.primal_step)
-    else:
-        constant_step("primal_step", how.primal_step)
+    check_step("primal_step", how.primal_step)
+    check_local_optimiser(how.local_optimiser)
     if how.projection is not None:
         check_map("projection", how.projection, how.problem.initial()[None])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -82,6 +84,37 @@ class Guarantees(Protocol):
 
     def guarantee(self, rounds: int) -> dict[str, Any] | None:
         """What it guarantees after so many rounds; None: nothing."""
+        ...
+
+
+@dataclass(frozen=True)
+class OwnLayers:
+    """Layers that clients keep to themselves."""
+
+    local: Tensor  # their places in the flat vector
+    layers: Mapping[int, Tensor]  # client -> its values; a client without any has those of the model
+
+    def model_of(self, client: int, model: Tensor) -> Tensor:
+        """The model of a client: the given one with its own layers."""
+        own = self.layers.get(client)
+        if own is None:
+            return model
+        whole = model.clone()
+        whole[self.local] = own
+        return whole
+
+
+@runtime_checkable
+class KeepsLayers(Protocol):
+    """An algorithm whose clients have models of their own."""
+
+    @property
+    def local_names(self) -> Sequence[str]:
+        """The parameters that stay at the clients."""
+        ...
+
+    def own_layers(self, records: Mapping[int, Any]) -> OwnLayers:
+        """The layers of each client that has some, from the clients' memory."""
         ...
 
 

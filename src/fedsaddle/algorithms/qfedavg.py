@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from fedsaddle.arguments import choice, number
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged
 from fedsaddle.numerics.projections import Projection
+from fedsaddle.numerics.schedules import Schedule, Step, at, divisor
 from fedsaddle.problems.protocols import MinimisationProblem
 
 NAMED = {
@@ -59,17 +61,20 @@ class QFedAvg:
         >>> fs.QFedAvg(problem=fs.Supervised(fs.models.logistic_regression(64, 10)), q=1.0).q
         1.0
 
-    **Deviations from the paper**: L is 1/η, as in its experiments; F_k is measured on all of the client's rows and
-    kept above 1e-10, so that F_k^{q-1} stays finite; clients are drawn uniformly without replacement, or with
-    `sampling="size"` in proportion to their rows with replacement, as the paper's p_k.
+    **Deviations from the paper**: L is 1/η, as in its experiments, of each round where η has a schedule; F_k is
+    measured on all of the client's rows and kept above 1e-10, so that F_k^{q-1} stays finite; clients are drawn
+    uniformly without replacement, or with `sampling="size"` in proportion to their rows with replacement, as the
+    paper's p_k.
     """
+
+    local_optimiser: ClassVar[None] = None  # Δw_k / η must be a sum of gradients
 
     problem: MinimisationProblem
     q: float = 0.2
     sampled_clients: int | None = None  # m; None: all
     local_steps: int = 10  # τ
     batch_size: int = 50
-    primal_step: float = 0.1  # η = 1/L
+    primal_step: Step = 0.1  # η = 1/L
     sampling: str = "uniform"  # or "size"
     projection: Projection | None = None  # Π_W
 
@@ -90,14 +95,16 @@ class QFedAvg:
             S = rng.choice(N, m, p=clients.sizes / clients.sizes.sum())  # line 3: p_k = n_k / n
         else:
             S = draw_cohort(rng, N, m)  # line 3
-        _, update = clients.ask(S, self.local_sgd, Start(server.w))  # lines 4, 7
+        η = divisor("primal_step", self.primal_step, server.rounds) if isinstance(self.primal_step, Schedule) else None
+        _, update = clients.ask(S, self.local_sgd, Start(server.w, η))  # lines 4, 7
         return QFedAvgState(server.w - update.delta / update.h, server.rounds + 1)  # line 8
 
     def local_sgd(self, own: None, sent: Start, site: Site) -> tuple[None, Update]:
         """Lines 5-7: the loss at the start model, τ local steps, and what they make."""
-        w, q, η = site.broadcast(sent.w), self.q, self.primal_step
+        w, q = site.broadcast(sent.w), self.q
+        η = at(self.primal_step, 0) if sent.step is None else sent.step
         F = self.problem.value(w, site.everything()).clamp(min=1e-10)  # line 6: F_k(w)
-        Δw = (w - last_iterate(self, w, site)) / η  # lines 5-6: Δw_k = L (w - w_k)
+        Δw = (w - last_iterate(self, w, site, sent.step)) / η  # lines 5-6: Δw_k = L (w - w_k)
         h = q * F ** (q - 1) * Δw.square().sum(-1) + F**q / η  # line 6: h_k
         return None, Update(torch.mul(Δw, (F**q)[:, None]), h)  # lines 6-7: Δ_k = F_k^q Δw_k
 

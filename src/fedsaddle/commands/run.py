@@ -159,7 +159,7 @@ class Simulation:
 
     def _rank(self, result: Result) -> Record:
         """Rank the rows by our model and, in a run for the AUROC, by the baseline; return the summary entry."""
-        if result.summary["stopped"] == "interrupted":
+        if result.summary["stopped"] == "interrupted" or result.own is not None:  # no one model ranks all rows
             return {}
         ours = roc.ranking_of(result.algorithm.problem, result.model, self.built.data)
         if ours is None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from fedsaddle.algorithms.personal import Personal
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.config.data import build_data
 from fedsaddle.config.measures import build_measures
@@ -18,9 +19,11 @@ from fedsaddle.config.registry import ALGORITHMS, entry
 from fedsaddle.config.schema import Config
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Stacked
-from fedsaddle.errors import within
+from fedsaddle.errors import BadInput, within
 from fedsaddle.metrics.measures import Measure
 from fedsaddle.problems.protocols import Problem
+
+LOCAL_LAYERS = "local_layers"  # a key of every algorithm that averages models
 
 
 @dataclass(frozen=True)
@@ -51,12 +54,14 @@ def build_algorithm(
     known = entry(ALGORITHMS, "algorithm.name", name)
     torch.manual_seed(config.run.seed)
     problem, model = build_problem(config, data, counts)
-    options, make = known.bind("algorithm", name, config.algorithm.options()), known.load()
+    given = config.algorithm.options()
+    layers = given.pop(LOCAL_LAYERS, None)
+    options, make = known.bind("algorithm", name, given), known.load()
     with within("algorithm"):
         algorithm: Algorithm[Any] = make(
             problem=problem, **arguments_of("algorithm", make, options, built=("problem",))
         )
-    return algorithm, model
+        return with_local_layers(algorithm, layers), model
 
 
 def algorithm(name: str, *, problem: Problem, **options: Any) -> Algorithm[Any]:
@@ -78,9 +83,20 @@ def algorithm(name: str, *, problem: Problem, **options: Any) -> Algorithm[Any]:
     """
     known = entry(ALGORITHMS, "name", name)
     make = known.load()
+    layers = options.pop(LOCAL_LAYERS, None)
     given = known.bind("options", name, options)
     found: Algorithm[Any] = make(problem=problem, **arguments_of("options", make, given, built=("problem",)))
-    return found
+    return with_local_layers(found, layers)
+
+
+def with_local_layers(algorithm: Algorithm[Any], layers: Any) -> Algorithm[Any]:
+    """The algorithm, with layers that stay at the clients if some are named."""
+    if layers is None:
+        return algorithm
+    try:
+        return Personal(algorithm=algorithm, layers=layers)
+    except BadInput as reason:
+        raise reason if reason.key != "layers" else BadInput(LOCAL_LAYERS, reason.value, reason.remedy) from None
 
 
 @contextmanager

@@ -24,7 +24,11 @@ def check_keys(config: Config) -> None:
     check_options("data", find(DATASETS, "data.name", data.name), options, built=PATHS)
     check_options("split", find(SPLITS, "split.name", split.name), split.options())
     known = entry(ALGORITHMS, "algorithm.name", config.algorithm.name)
-    given, make = known.bind("algorithm", config.algorithm.name, config.algorithm.options()), known.load()
+    options = config.algorithm.options()
+    if "local_layers" in options:
+        remedy = "is for simulated runs: real sites are measured with one model for all; leave it out"
+        raise BadInput("algorithm.local_layers", options["local_layers"], remedy)
+    given, make = known.bind("algorithm", config.algorithm.name, options), known.load()
     with within("algorithm"):
         arguments_of("algorithm", make, given, built=("problem",))
     model = find(MODELS, "model.name", config.model.name)

@@ -10,21 +10,25 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from fedsaddle.algorithms.estimators import Estimator
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
+from fedsaddle.arguments import whole
 from fedsaddle.config.registry import (
     ESTIMATORS,
+    LOCAL_OPTIMISERS,
     LOSSES,
     PAIR_LOSSES,
     PROJECTIONS,
     REGULARISERS,
     SCHEDULES,
+    SERVER_OPTIMISERS,
     Entry,
     find,
 )
 from fedsaddle.config.validate import check_options
 from fedsaddle.errors import BadInput, within
+from fedsaddle.numerics.optimisers import LocalOptimiser, ServerOptimiser
 from fedsaddle.numerics.projections import Projection
 from fedsaddle.numerics.regularisers import Regulariser
-from fedsaddle.numerics.schedules import Schedule
+from fedsaddle.numerics.schedules import Schedule, Warmup
 from fedsaddle.problems.losses import Loss
 from fedsaddle.problems.pair_losses import MarginLoss, PairLoss
 
@@ -34,6 +38,8 @@ NAMED_KINDS: dict[type, Mapping[str, Entry]] = {
     Projection: PROJECTIONS,
     Schedule: SCHEDULES,
     Estimator: ESTIMATORS,
+    LocalOptimiser: LOCAL_OPTIMISERS,
+    ServerOptimiser: SERVER_OPTIMISERS,
     Loss: LOSSES,
     PairLoss: PAIR_LOSSES,
     MarginLoss: PAIR_LOSSES,
@@ -65,13 +71,19 @@ def _part(key: str, hint: Any, value: Any) -> Any:
         return _make(key, ScorePrivacy, value)
     if table is None or (table is SCHEDULES and not isinstance(value, dict)):
         return value
-    if isinstance(value, str) and table in (LOSSES, PAIR_LOSSES):
+    by_name = (LOSSES, PAIR_LOSSES, LOCAL_OPTIMISERS, SERVER_OPTIMISERS)  # a name alone will do
+    if isinstance(value, str) and table in by_name:
         value = {"name": value}
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise BadInput(key, value, f"write a table with a name: one of {', '.join(table)}")
-    named = f"{key}.name" if table not in (LOSSES, PAIR_LOSSES) else key
+    named = f"{key}.name" if table not in by_name else key
     make = find(table, named, value["name"])
-    return _make(key, make, {k: v for k, v in value.items() if k != "name"})
+    options = {k: v for k, v in value.items() if k != "name"}
+    if table is not SCHEDULES or "warmup" not in options:
+        return _make(key, make, options)
+    with within(key):
+        rounds = whole("warmup", options.pop("warmup"), least=0)
+    return Warmup(rounds, _make(key, make, options))
 
 
 def _make(key: str, make: Callable[..., Any], options: Mapping[str, Any]) -> Any:

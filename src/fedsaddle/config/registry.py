@@ -156,6 +156,19 @@ SCHEDULES: dict[str, Entry] = {
     "geometric": Entry("fedsaddle.numerics.schedules:Geometric", "first * factor^t"),
     "cosine": Entry("fedsaddle.numerics.schedules:Cosine", "first, down half a cosine over rounds to last"),
     "staged": Entry("fedsaddle.numerics.schedules:Staged", "stages = [[150, 0.02], [75, 0.002]]"),
+    "warmup": Entry("fedsaddle.numerics.schedules:Warmup", "shorter steps for some rounds, then those of a schedule"),
+}
+
+_OPTIMISERS = "fedsaddle.numerics.optimisers"
+LOCAL_OPTIMISERS: dict[str, Entry] = {
+    "momentum": Entry(f"{_OPTIMISERS}:Momentum", "SGD with momentum = 0.9; nesterov"),
+    "adam": Entry(f"{_OPTIMISERS}:Adam", "Adam; beta1, beta2, epsilon"),
+    "adamw": Entry(f"{_OPTIMISERS}:adamw", "Adam with weight_decay = 0.01"),
+}
+SERVER_OPTIMISERS: dict[str, Entry] = {
+    "adam": Entry(f"{_OPTIMISERS}:ServerAdam", "FedAdam's; step, beta1, beta2, adaptivity"),
+    "yogi": Entry(f"{_OPTIMISERS}:ServerYogi", "FedYogi's; likewise"),
+    "adagrad": Entry(f"{_OPTIMISERS}:ServerAdagrad", "FedAdagrad's; likewise"),
 }
 
 _ALGORITHMS = "fedsaddle.algorithms"
@@ -268,6 +281,9 @@ LISTED = {
     "risks": RISKS,
     "pair-losses": PAIR_LOSSES,
     "models": MODELS,
+    "schedules": SCHEDULES,
+    "local-optimisers": LOCAL_OPTIMISERS,
+    "server-optimisers": SERVER_OPTIMISERS,
     "datasets": DATASETS,
     "splits": SPLITS,
     "measures": MEASURES,

@@ -52,7 +52,7 @@ def evaluate(
 ) -> Measured:
     """Measure the model `w` at every client, in blocks of rows; of lazy clients, at the first `most_clients`."""
     if isinstance(rows, Lazy):
-        rows = _first(rows, most_clients)
+        rows = first_clients(rows, most_clients)
     if isinstance(problem, MeasuresClients):  # the loss of a row depends on the other rows
         return Measured(*problem.client_measures(w, rows.x, rows.y, rows.offsets))
     parts: dict[str, list[Tensor]] = {}
@@ -79,7 +79,8 @@ def to_json(values: Floats) -> list[float | None]:
     return [None if np.isnan(v) else float(v) for v in values]
 
 
-def _first(rows: Lazy, most: int) -> Stacked:
+def first_clients(rows: Lazy, most: int) -> Stacked:
+    """The rows of the first so many clients."""
     both = [rows.client(i) for i in range(min(most, rows.count))]
     offsets = np.concatenate([[0], np.cumsum(rows.sizes[: len(both)])]).astype(np.int64)
     return Stacked(torch.cat([x for x, _ in both]), torch.cat([y for _, y in both]), offsets)

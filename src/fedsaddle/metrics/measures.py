@@ -21,6 +21,7 @@ from fedsaddle.numerics.solvers import MOST_STEPS
 from fedsaddle.problems.losses import CrossEntropy, HasLoss
 from fedsaddle.problems.protocols import HasModel, MinimaxProblem, Problem
 from fedsaddle.problems.robust import RobustTraining, check_attack
+from fedsaddle.problems.scored import unclipped
 
 
 class Taken(NamedTuple):
@@ -54,7 +55,7 @@ class Position:
     def objective(self) -> Objective:
         """Over all training rows."""
         assert isinstance(self.problem, MinimaxProblem)  # `pair` has refused others
-        return Objective(self.problem, self.train)
+        return Objective(unclipped(self.problem), self.train)
 
 
 @runtime_checkable

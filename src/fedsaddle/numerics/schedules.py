@@ -32,6 +32,20 @@ def at(step: Step, t: int) -> float:
     return step.at(t) if isinstance(step, Schedule) else float(step)
 
 
+def if_scheduled(step: Step, t: int) -> float | None:
+    """A schedule's value in round t, which clients must be told; None for a number, which they know."""
+    return step.at(t) if isinstance(step, Schedule) else None
+
+
+def divisor(key: str, step: Step, t: int) -> float:
+    """The value in round (or stage) t of a step that an algorithm divides by: never 0."""
+    found = at(step, t)
+    if found < SMALLEST_STEP:
+        remedy = f"is its value at {t}, and this algorithm divides by it; end above 0, such as with last = 0.001"
+        raise BadInput(key, found, remedy)
+    return found
+
+
 @dataclass(frozen=True)
 class Power:
     """`min(at_most, c / (t + 1)^rho)`."""
@@ -118,6 +132,38 @@ class Cosine:
         if t >= self.rounds:
             return float(self.last)
         return self.last + (self.first - self.last) * (1 + cos(pi * t / self.rounds)) / 2
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """The first `rounds` steps are shorter: `of` times `(t + 1) / (rounds + 1)` in round t, and then `of` itself.
+
+    The schedule inside counts all rounds from the first: `Warmup(5, of=Cosine(0.1, 60))` is at its end in round 60. In
+    algorithms with stages, CODA's and CODASCA's, the warm-up counts rounds, and what is inside counts stages.
+
+    >>> [round(Warmup(3, of=0.4).at(t), 3) for t in range(5)]
+    [0.1, 0.2, 0.3, 0.4, 0.4]
+    """
+
+    rounds: int
+    of: Step
+
+    def __post_init__(self) -> None:
+        whole("rounds", self.rounds, least=0)
+        check_step("of", self.of)
+
+    def at(self, t: int) -> float:
+        """The value in round t."""
+        return self.share(t) * at(self.of, t)
+
+    def share(self, t: int) -> float:
+        """What the step is multiplied by in round t."""
+        return 1.0 if t >= self.rounds else (t + 1) / (self.rounds + 1)
+
+
+def staged_at(step: Step, stage: int, rounds: int) -> float:
+    """The value in a stage, after `rounds` rounds of all stages: a warm-up counts rounds, all else stages."""
+    return step.share(rounds) * at(step.of, stage) if isinstance(step, Warmup) else at(step, stage)
 
 
 def check_step(key: str, step: object) -> None:

@@ -53,13 +53,29 @@ class MinimaxAuc(ByScores):
 
     @classmethod
     def from_data(
-        cls, facts: DataFacts, model_for: ModelMaker, *, margin: float | None = None, sigmoid: bool = False
+        cls,
+        facts: DataFacts,
+        model_for: ModelMaker,
+        *,
+        margin: float | None = None,
+        sigmoid: bool = False,
+        l2: float = 0.0,
+        l2_biases: bool = True,
+        clip: float | None = None,
     ) -> MinimaxAuc:
         """The problem for data of two classes; p is the share of the second over all clients."""
         facts.need_classes("auc")
         facts.need_two_classes("problem.name", "auc")
         share = facts.counts[1] / sum(facts.counts)
-        return cls(model=model_for(1), positive_share=share, margin=margin, sigmoid=sigmoid)
+        return cls(
+            model=model_for(1),
+            positive_share=share,
+            margin=margin,
+            sigmoid=sigmoid,
+            l2=l2,
+            l2_biases=l2_biases,
+            clip=clip,
+        )
 
     def initial(self) -> tuple[Tensor, Tensor]:
         """The model's parameters with a = b = 0, and α = 0."""
@@ -70,7 +86,7 @@ class MinimaxAuc(ByScores):
         """The mean over each client's rows."""
         h = self._h(self.flat.scores(self.weights(x), batch.x))
         rows = self._rows(h, x, y, batch.y)
-        return (rows * shares(rows, batch)).sum(1)
+        return self.penalised((rows * shares(rows, batch)).sum(1), x)
 
     def slopes(self, scores: Tensor, x: Tensor, y: Tensor, batch: Batch) -> Slopes:
         """In s, in α, and in a and b; `coupling` is `2 (p[-] - (1-p)[+])`, times what each row counts."""

@@ -50,7 +50,16 @@ class ClassFair(ByScores):
         check_projection("project_y", self.project_y, self.initial()[1])
 
     @classmethod
-    def from_data(cls, facts: DataFacts, model_for: ModelMaker, *, penalty: float = 0.1) -> ClassFair:
+    def from_data(
+        cls,
+        facts: DataFacts,
+        model_for: ModelMaker,
+        *,
+        penalty: float = 0.1,
+        l2: float = 0.0,
+        l2_biases: bool = True,
+        clip: float | None = None,
+    ) -> ClassFair:
         """The problem for data with classes, whose shares are those over all clients."""
         facts.need_classes("class-fair")
         counts = torch.tensor(facts.counts).double()
@@ -58,7 +67,15 @@ class ClassFair(ByScores):
             name = facts.classes[int(counts.argmin())]
             raise BadInput("problem.name", "class-fair", f"class {name!r} has no training rows")
         classes = len(facts.classes)
-        return cls(model=model_for(classes), classes=classes, penalty=penalty, class_shares=counts / counts.sum())
+        return cls(
+            model=model_for(classes),
+            classes=classes,
+            penalty=penalty,
+            class_shares=counts / counts.sum(),
+            l2=l2,
+            l2_biases=l2_biases,
+            clip=clip,
+        )
 
     def initial(self) -> tuple[Tensor, Tensor]:
         """The model's parameters and the uniform mixture."""
@@ -69,7 +86,7 @@ class ClassFair(ByScores):
         """The mean over each client's rows."""
         losses = CrossEntropy().value(self.flat.scores(x, batch.x), batch.y)
         rows = losses * self._factors(y, batch.y)
-        return (rows * shares(rows, batch)).sum(1) - self.penalty / 2 * y.square().sum(-1)
+        return self.penalised((rows * shares(rows, batch)).sum(1) - self.penalty / 2 * y.square().sum(-1), x)
 
     def slopes(self, scores: Tensor, x: Tensor, y: Tensor, batch: Batch) -> Slopes:
         """A row's slope counts `y_c / share_c`; the slope in y_c is the mean loss of class c."""

@@ -16,7 +16,7 @@ from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.flat import InPlace, Keys
 from fedsaddle.problems.outers import NO_CAPS, Identity, Outer, RatioCaps, inner_parts, log_mean
 from fedsaddle.problems.pair_losses import PairLoss, Scores, SquaredHinge, WeightedScores
-from fedsaddle.problems.protocols import AllRows, MinimisationProblem
+from fedsaddle.problems.protocols import AllRows, MinimisationProblem, PrimalGradient
 from fedsaddle.problems.scored import OverModel, pooled_auroc
 
 MOST_PARTNERS = 2048  # rows of S2 that a row's loss is measured against
@@ -33,6 +33,8 @@ class PairwiseRisk(OverModel, MinimisationProblem):
         first: The label of S1; None takes all rows, whose labels then travel with their scores.
         second: The label of S2, likewise.
         project_x: Onto the set of w; everywhere unless given.
+        l2: Adds `(l2 / 2) |w|²`; without biases if `l2_biases` is False.
+        clip: The largest norm of a gradient; None: any.
 
     Raises:
         BadInput: An argument is of another kind, or ℓ has not as many parts as f takes.
@@ -83,6 +85,10 @@ class PairwiseRisk(OverModel, MinimisationProblem):
         g, statistics = self._gradient(w, batch)
         return self.settle_(w.sub_(g, alpha=step), statistics)
 
+    def primal_gradient(self, w: Tensor, batch: Batch) -> PrimalGradient:
+        """The gradient over the clients' own pairs, and BatchNorm's new statistics."""
+        return PrimalGradient(*self._gradient(w, batch))
+
     def inner_mean(self, a: Scores, b: WeightedScores) -> Tensor:
         """What u of each a is over these b: the weighted mean of ℓ, (C, A, q)."""
         return self.outer.observed(self.loss.value(a, b), b.weight)
@@ -107,7 +113,7 @@ class PairwiseRisk(OverModel, MinimisationProblem):
         a, b = self._sides(self.flat.scores(w, batch.x).flatten(2), batch)
         f = self.outer.value(self.inner_mean(a, b))
         has_pairs: Tensor = (a.weight.amax(1) > 0) & (b.weight.amax(1) > 0)
-        return torch.where(has_pairs, self.outer.total(f, a.weight), 0.0)
+        return self.penalised(torch.where(has_pairs, self.outer.total(f, a.weight), 0.0), w)
 
     def gradient(self, w: Tensor, batch: Batch) -> Tensor:
         """Its gradient: u is exact, so that any minimising algorithm can optimise the clients' own pairs."""

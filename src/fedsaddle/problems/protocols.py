@@ -100,6 +100,14 @@ class MinimisationProblem(Problem, Protocol):
         """`w ← w - step ∇f(w; batch)`; with BatchNorm, its statistics are written too."""
         return w.sub_(self.gradient(w, batch), alpha=step)
 
+    def primal_gradient(self, w: Tensor, batch: Batch) -> PrimalGradient:
+        """The gradient and, where the model has BatchNorm, its new running statistics."""
+        return PrimalGradient(self.gradient(w, batch))
+
+    def settle_(self, w: Tensor, statistics: Tensor | None) -> Tensor:
+        """Write BatchNorm's statistics into w, after a step; nothing where there are none."""
+        return w
+
     @property
     def tail(self) -> int:
         """How many entries at the end of w are BatchNorm's running statistics, which no gradient moves."""
@@ -201,10 +209,6 @@ class PairwiseProblem(MinimisationProblem, Protocol):
     ) -> Pair:
         """The slopes, in h of a and of b, of the weighted mean over all pairs of `f'(u) ℓ`; no u: f'(u) = 1."""
         ...
-
-    def settle_(self, w: Tensor, statistics: Tensor | None) -> Tensor:
-        """Write BatchNorm's statistics into w, after a step; nothing where there are none."""
-        return w
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""Ready pairwise risks, by the measure that each stands for."""
+"""Ready pairwise risks, by the measure that each stands for; `l2` and `clip` are those of `PairwiseRisk`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,23 @@ from fedsaddle.problems.pair_losses import (
 from fedsaddle.problems.pairwise import PairwiseRisk
 
 
-def auc(model: nn.Module, loss: PairLoss | None = None) -> PairwiseRisk:
+def auc(model: nn.Module, loss: PairLoss | None = None, *, l2: float = 0.0, clip: float | None = None) -> PairwiseRisk:
     """AUROC: the mean loss of all pairs (positive, negative). Linear: for FedX1."""
-    return PairwiseRisk(model=model, loss=SquaredHinge() if loss is None else loss)
+    return PairwiseRisk(model=model, loss=SquaredHinge() if loss is None else loss, l2=l2, clip=clip)
 
 
-def partial_auc(model: nn.Module, loss: PairLoss | None = None, temperature: float = 1.0) -> PairwiseRisk:
+def partial_auc(
+    model: nn.Module,
+    loss: PairLoss | None = None,
+    temperature: float = 1.0,
+    *,
+    l2: float = 0.0,
+    clip: float | None = None,
+) -> PairwiseRisk:
     """One-way partial AUROC (KL-OPAUC): `mean_+ λ log mean_- exp(L / λ)`; a small λ for a low false positive rate."""
-    return PairwiseRisk(model=model, loss=SquaredHinge() if loss is None else loss, outer=Kl(temperature))
+    return PairwiseRisk(
+        model=model, loss=SquaredHinge() if loss is None else loss, outer=Kl(temperature), l2=l2, clip=clip
+    )
 
 
 def two_way_partial_auc(
@@ -34,6 +43,9 @@ def two_way_partial_auc(
     loss: PairLoss | None = None,
     temperature: float = 1.0,
     positive_temperature: float = 1.0,
+    *,
+    l2: float = 0.0,
+    clip: float | None = None,
 ) -> PairwiseRisk:
     """Two-way partial AUROC: `λ' log mean_+ (mean_- exp(L / λ))^(λ / λ')`; small λ' for hard positives alone."""
     number("temperature", temperature, above=0)
@@ -43,20 +55,24 @@ def two_way_partial_auc(
         remedy = f"does not fit temperature = {temperature}: their ratio is {power:g}"
         raise BadInput("positive_temperature", positive_temperature, remedy)
     outer = Power(power, temperature)
-    return PairwiseRisk(model=model, loss=SquaredHinge() if loss is None else loss, outer=outer)
+    return PairwiseRisk(model=model, loss=SquaredHinge() if loss is None else loss, outer=outer, l2=l2, clip=clip)
 
 
-def average_precision(model: nn.Module, loss: MarginLoss | None = None) -> PairwiseRisk:
+def average_precision(
+    model: nn.Module, loss: MarginLoss | None = None, *, l2: float = 0.0, clip: float | None = None
+) -> PairwiseRisk:
     """AUPRC: minus the mean over positives of the precision; S2 is all rows, whose labels travel with their scores."""
     surrogate = SquaredHinge() if loss is None else instance("loss", loss, MarginLoss, MARGIN_LOSS)
-    return PairwiseRisk(model=model, loss=Precision(surrogate), outer=Ratio(), second=None)
+    return PairwiseRisk(model=model, loss=Precision(surrogate), outer=Ratio(), second=None, l2=l2, clip=clip)
 
 
-def p_norm_push(model: nn.Module, power: float = 4.0) -> PairwiseRisk:
+def p_norm_push(model: nn.Module, power: float = 4.0, *, l2: float = 0.0, clip: float | None = None) -> PairwiseRisk:
     """P-norm push (Rudin 2009): `(1 / p) log mean_- (mean_+ exp(h_- - h_+))^p`; S1 are the negatives."""
-    return PairwiseRisk(model=model, loss=Difference(first_is_higher=False), outer=Power(power), first=0, second=1)
+    return PairwiseRisk(
+        model=model, loss=Difference(first_is_higher=False), outer=Power(power), first=0, second=1, l2=l2, clip=clip
+    )
 
 
-def metric(model: nn.Module, margin: float = 1.0) -> PairwiseRisk:
+def metric(model: nn.Module, margin: float = 1.0, *, l2: float = 0.0, clip: float | None = None) -> PairwiseRisk:
     """Distance metric learning with the contrastive loss: models of several outputs, all rows against all."""
-    return PairwiseRisk(model=model, loss=Contrastive(margin), first=None, second=None)
+    return PairwiseRisk(model=model, loss=Contrastive(margin), first=None, second=None, l2=l2, clip=clip)

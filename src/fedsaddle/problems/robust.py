@@ -13,6 +13,7 @@ from fedsaddle.arguments import choice, number, whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Ball, Box, Projection
+from fedsaddle.numerics.shaped import ShapedModel
 from fedsaddle.problems.facts import DataFacts, ModelMaker
 from fedsaddle.problems.losses import CrossEntropy, Loss
 from fedsaddle.problems.protocols import AllRows, Gradients, MinimaxProblem, PrimalGradient
@@ -69,6 +70,9 @@ class RobustTraining(OverModel, MinimaxProblem):
         attack_steps: int = 10,
         attack_step: float = 0.5,
         attack_rows: int | None = None,
+        l2: float = 0.0,
+        l2_biases: bool = True,
+        clip: float | None = None,
     ) -> RobustTraining:
         """The problem for data with classes."""
         facts.need_classes("robust")
@@ -80,6 +84,9 @@ class RobustTraining(OverModel, MinimaxProblem):
             attack_steps=attack_steps,
             attack_step=attack_step,
             attack_rows=attack_rows,
+            l2=l2,
+            l2_biases=l2_biases,
+            clip=clip,
         )
 
     def initial(self) -> tuple[Tensor, Tensor]:
@@ -90,20 +97,21 @@ class RobustTraining(OverModel, MinimaxProblem):
     def value(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
         """The mean over each client's perturbed rows."""
         rows = self.loss.value(self.flat.scores(x, self._perturbed(batch.x, y)), batch.y)
-        return (rows * loss_shares(self.loss, rows, batch)).sum(1)
+        return self.penalised((rows * loss_shares(self.loss, rows, batch)).sum(1), x)
 
     def _trained(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
         """The sum of the clients' means, with dropout where the batch has keys."""
         scores = self.flat.trained_scores(x, self._perturbed(batch.x, y), batch.keys)
         rows = self.loss.value(scores, batch.y)
-        return (rows * loss_shares(self.loss, rows, batch)).sum()
+        return self.penalised((rows * loss_shares(self.loss, rows, batch)).sum(1), x).sum()
 
     def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> Gradients:
         """By automatic differentiation through the model and its input."""
         at_x, at_y = x.detach().requires_grad_(), y.detach().requires_grad_()
         with torch.enable_grad():
             total = self._trained(at_x, at_y, batch)
-        return Gradients(*torch.autograd.grad(total, (at_x, at_y)))
+        gx, gy = torch.autograd.grad(total, (at_x, at_y))
+        return Gradients(self.flat.bound_(gx) if isinstance(self.flat, ShapedModel) else gx, gy)
 
     def gradient_x(self, x: Tensor, y: Tensor, batch: Batch) -> PrimalGradient:
         """∇_x alone, through the slope of the loss in the scores."""

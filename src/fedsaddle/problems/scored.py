@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,21 +14,32 @@ from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.flat import FlatModel, shrink_
 from fedsaddle.numerics.projections import Everywhere, Projection, check_projection
 from fedsaddle.numerics.roc import ranking_measures
+from fedsaddle.numerics.shaped import ShapedModel, flat_model
 from fedsaddle.problems.protocols import DualGradient, Gradients, MinimaxProblem
+
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OverModel:
-    """A problem whose x holds the parameters of `model`."""
+    """A problem whose x holds the parameters of `model`.
+
+    `l2` adds `(l2 / 2) |w|²` of the parameters to every client's loss, without biases if `l2_biases` is False; a
+    client's gradient in the parameters whose norm is above `clip` is shortened to it.
+    """
 
     allows_statistics: ClassVar[bool] = True  # whether the gradients run the model in training mode
 
     model: nn.Module
     project_x: Projection = field(default_factory=Everywhere)
+    l2: float = 0.0
+    l2_biases: bool = True  # whether the penalty is on biases too
+    clip: float | None = None  # the largest norm of a gradient in the parameters; None: any
     flat: FlatModel = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "flat", FlatModel(self.model, statistics=self.allows_statistics))
+        flat = flat_model(self.model, self.allows_statistics, self.l2, self.l2_biases, self.clip)
+        object.__setattr__(self, "flat", flat)
         if self.flat.tail and not isinstance(self.project_x, Everywhere):
             name = type(self.project_x).__name__
             raise BadInput("project_x", name, "would project BatchNorm's statistics too; use nn.GroupNorm")
@@ -46,6 +57,10 @@ class OverModel:
     def weights(self, x: Tensor) -> Tensor:
         """The model's part of x."""
         return x[..., : self.flat.dimension]
+
+    def penalised(self, values: Tensor, x: Tensor) -> Tensor:
+        """Each client's values, (C,), with the penalty on its parameters."""
+        return values + self.flat.penalty(x) if self.l2 and isinstance(self.flat, ShapedModel) else values
 
     def scores(self, x: Tensor, rows: Tensor, block: int = 4096) -> Tensor:
         """The scores of rows under one x, (n, k)."""
@@ -92,6 +107,13 @@ class ByScores(OverModel, MinimaxProblem):
         if found[0].rest is not None:
             shrink_(x[:, self.flat.dimension :], keep).sub_(found[0].rest, alpha=step)
         return DualGradient(found[0].y, statistics)
+
+
+def unclipped(problem: Kind) -> Kind:
+    """The same problem with gradients as they are, for measures of them."""
+    if isinstance(problem, OverModel) and problem.clip is not None:
+        return replace(problem, clip=None)
+    return problem
 
 
 def in_blocks(score: Callable[[Tensor], Tensor], rows: Tensor, block: int = 4096) -> Tensor:

@@ -13,9 +13,10 @@ from fedsaddle.arguments import flag, number
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.flat import FlatModel
+from fedsaddle.numerics.shaped import check_clip, clip_, without_penalty
 from fedsaddle.problems.facts import DataFacts, ModelMaker
 from fedsaddle.problems.losses import CrossEntropy, Loss
-from fedsaddle.problems.protocols import AllRows, MinimisationProblem
+from fedsaddle.problems.protocols import AllRows, MinimisationProblem, PrimalGradient
 from fedsaddle.problems.scored import in_blocks, pooled_auroc
 from fedsaddle.problems.torch_losses import as_loss
 
@@ -26,7 +27,8 @@ class Supervised(MinimisationProblem):
 
     The module gives the starting vector and the shapes; its own parameters are never changed, and those that require no
     gradient are frozen. The loss is one of `fs.losses`, or a module of torch's such as `nn.HuberLoss()`. With
-    `l2_biases=False`, parameters with a single axis (biases, scales) have no penalty.
+    `l2_biases=False`, parameters with a single axis (biases, scales) have no penalty. A client's gradient of a batch
+    whose norm is above `clip` is shortened to it, the penalty included, as `torch.nn.utils.clip_grad_norm_` does.
 
     Example:
         >>> import fedsaddle as fs
@@ -39,6 +41,7 @@ class Supervised(MinimisationProblem):
     l2: float = 0.0
     compiled: bool = False  # compile the gradient of a cohort: worth it for long runs of unusual models
     l2_biases: bool = True  # whether the penalty is on biases too
+    clip: float | None = None  # the largest norm of a gradient; None: any
     flat: FlatModel = field(init=False, repr=False, compare=False)
     _free: Tensor | None = field(init=False, repr=False, compare=False)  # places of what has no penalty
     _gradient_of: Callable[[Tensor, Batch], tuple[Tensor, Tensor | None]] = field(init=False, repr=False, compare=False)
@@ -48,8 +51,9 @@ class Supervised(MinimisationProblem):
         number("l2", self.l2, least=0)
         flag("compiled", self.compiled)
         flag("l2_biases", self.l2_biases)
+        check_clip(self.clip)
         object.__setattr__(self, "flat", FlatModel(self.model, statistics=not self.compiled))
-        object.__setattr__(self, "_free", None if self.l2_biases or not self.l2 else _single_axis(self.flat))
+        object.__setattr__(self, "_free", without_penalty(self.flat, self.l2_biases) if self.l2 else None)
         object.__setattr__(self, "_gradient_of", torch.compile(self._gradient) if self.compiled else self._gradient)
 
     @classmethod
@@ -62,6 +66,7 @@ class Supervised(MinimisationProblem):
         l2: float = 0.0,
         compiled: bool = False,
         l2_biases: bool = True,
+        clip: float | None = None,
         from_base_rate: bool = False,
     ) -> Supervised:
         """The problem for data of that kind; by default with cross-entropy.
@@ -79,7 +84,7 @@ class Supervised(MinimisationProblem):
         model = model_for(scores or 1)
         if from_base_rate and scores == 1:
             start_from_base_rate_(model, facts.counts)
-        return cls(model, loss, l2, compiled, l2_biases)
+        return cls(model, loss, l2, compiled, l2_biases, clip)
 
     @property
     def dimension(self) -> int:
@@ -111,14 +116,22 @@ class Supervised(MinimisationProblem):
     def descend_(self, w: Tensor, batch: Batch, step: float) -> Tensor:
         """`w ← w - step ∇f`: for a chain of linear layers without a gradient in between."""
         chain = self.flat.chain
-        if chain is None or len(w) == 1 or self.compiled or not chain.fits(batch.x):
-            g, statistics = self._compiled(w, batch) if self.compiled else self._gradient(w, batch)
+        if chain is None or len(w) == 1 or self.compiled or self.clip is not None or not chain.fits(batch.x):
+            g, statistics = self.primal_gradient(w, batch)
             return self.flat.settle_(w.sub_(g, alpha=step), statistics)
         free = None if self._free is None else w[:, self._free]
         chain.descend_(w, batch.x, lambda scores: self._slope(scores, batch), step, 1 - step * self.l2)
         if free is not None:
             w[:, self._free] += step * self.l2 * free
         return w
+
+    def primal_gradient(self, w: Tensor, batch: Batch) -> PrimalGradient:
+        """The gradient, and BatchNorm's new statistics."""
+        return PrimalGradient(*(self._compiled(w, batch) if self.compiled else self._gradient(w, batch)))
+
+    def settle_(self, w: Tensor, statistics: Tensor | None) -> Tensor:
+        """Write BatchNorm's statistics into w, after a step."""
+        return self.flat.settle_(w, statistics)
 
     def _compiled(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
         if self.flat.draws(batch.x):
@@ -133,6 +146,8 @@ class Supervised(MinimisationProblem):
             g.add_(w, alpha=self.l2)
             if self._free is not None:
                 g[:, self._free] -= self.l2 * w[:, self._free]
+        if self.clip is not None:
+            clip_(g, self.clip, self.dimension - self.tail)
         return g, statistics
 
     def _slope(self, scores: Tensor, batch: Batch) -> Tensor:
@@ -175,17 +190,6 @@ def start_from_base_rate_(model: nn.Module, counts: Sequence[int]) -> None:
     if last is not None and last.bias is not None and len(counts) == 2 and min(counts) > 0:
         with torch.no_grad():
             last.bias.fill_(math.log(counts[1] / counts[0]))
-
-
-def _single_axis(flat: FlatModel) -> Tensor:
-    """The places of parameters with a single axis."""
-    found, first = [], 0
-    for shape in flat.shapes.values():
-        size = shape.numel()
-        if len(shape) < 2:
-            found.append(torch.arange(first, first + size))
-        first += size
-    return torch.cat(found) if found else torch.zeros(0, dtype=torch.int64)
 
 
 def shares(like: Tensor, batch: Batch) -> Tensor | float:

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fedsaddle.algorithms.protocols import OwnLayers
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.selection import Selection
 from fedsaddle.runs.checkpoints import Checkpoint
@@ -60,6 +61,9 @@ class BestRound:
                 found[f"{kept.at.rounds}.model"] = kept.at.model
                 if kept.at.dual is not None:
                     found[f"{kept.at.rounds}.dual"] = kept.at.dual
+                if kept.at.own is not None:
+                    found[f"{kept.at.rounds}.local"] = kept.at.own.local
+                    found |= {f"{kept.at.rounds}.own.{i}": v for i, v in kept.at.own.layers.items()}
         return found
 
     def notes(self) -> dict[str, Any]:
@@ -88,4 +92,8 @@ def _kept(noted: list[Any] | None, tensors: dict[str, Tensor]) -> Kept | None:
     if noted is None:
         return None
     rounds, figure = noted
-    return Kept(float(figure), Solution(tensors[f"{rounds}.model"], tensors.get(f"{rounds}.dual"), int(rounds)))
+    own, local, mine = None, tensors.get(f"{rounds}.local"), f"{rounds}.own."
+    if local is not None:
+        layers = {int(name.removeprefix(mine)): v for name, v in tensors.items() if name.startswith(mine)}
+        own = OwnLayers(local, layers)
+    return Kept(float(figure), Solution(tensors[f"{rounds}.model"], tensors.get(f"{rounds}.dual"), int(rounds), own))

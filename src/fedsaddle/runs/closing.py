@@ -10,6 +10,7 @@ from fedsaddle.atomic import write_atomically
 from fedsaddle.data.describe import describe
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.metrics.by_class import class_counts
+from fedsaddle.metrics.own_models import personal_class_counts
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.provenance import write_provenance
 from fedsaddle.runs.result import Result
@@ -24,7 +25,11 @@ def figures_by_class(result: Result, data: object) -> Record:
         return {}
     part, rows = ("train", data.train) if data.test is None else ("test", data.test)
     dual = dual_of(result.algorithm, result.server)
-    found = class_counts(result.algorithm.problem, result.model, rows, len(data.classes), dual)
+    problem, classes = result.algorithm.problem, len(data.classes)
+    if result.own is None:
+        found = class_counts(problem, result.model, rows, classes, dual)
+    else:
+        found = personal_class_counts(problem, result.client_model, rows, classes, dual)
     return {} if found is None else {"classes": {"part": part, "counts": found.to_dict(data.classes)}}
 
 

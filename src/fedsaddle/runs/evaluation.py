@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -11,10 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedsaddle.algorithms.protocols import OwnLayers
 from fedsaddle.data.store import Lazy, Stacked
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.evaluation import Measured, evaluate
 from fedsaddle.metrics.measures import Measure, Position, Taken
+from fedsaddle.metrics.own_models import evaluate_each, personal_pooled
 from fedsaddle.problems.protocols import PoolsMeasures, Problem
 
 
@@ -24,6 +27,7 @@ class Solution(NamedTuple):
     model: Tensor
     dual: Tensor | None
     rounds: int
+    own: OwnLayers | None = None  # layers that clients keep to themselves
 
 
 class Evaluator(Protocol):
@@ -79,6 +83,8 @@ class LocalEvaluator:
 
     def check(self, at: Solution) -> None:
         """Evaluate every measure once."""
+        if self.measures and at.own is not None:
+            raise BadInput("measures", self.measures[0].name, "is of one model; leave it out where layers are local")
         if self.measures and not isinstance(self.train, Stacked):
             raise BadInput("measures", self.measures[0].name, "needs all rows in memory; leave it out if rows are lazy")
         for measure in self.measures:
@@ -99,7 +105,7 @@ class LocalEvaluator:
 
         If no client's loss is finite, they stand as they are.
         """
-        found = evaluate(self.problem, at.model, self._rows(part), at.dual)
+        found = _evaluated(self.problem, at, self._rows(part))
         wrong = ~np.isfinite(found.values["loss"]) & (found.sizes > 0)
         if not wrong.any() or (wrong == (found.sizes > 0)).all():
             self._not_finite.pop(part, None)
@@ -136,11 +142,26 @@ class LocalEvaluator:
             return {}
         if part in self._not_finite:
             rows = _without(rows, self._not_finite[part])
+        if at.own is not None:
+            return personal_pooled(self.problem, _models(at), at.dual, rows)
         return dict(self.problem.pooled_measures(at.model, at.dual, rows))
 
     def _position(self, part: str, at: Solution) -> Position:
         held = self.validation if part == "validation" else self.test
         return Position(self.problem, at.model, at.dual, self.train, held)
+
+
+def _evaluated(problem: Problem, at: Solution, rows: Stacked | Lazy) -> Measured:
+    """One model at every client, or each client's own."""
+    if at.own is None:
+        return evaluate(problem, at.model, rows, at.dual)
+    return evaluate_each(problem, _models(at), rows, at.dual)
+
+
+def _models(at: Solution) -> Callable[[int], Tensor]:
+    """The model of each client."""
+    assert at.own is not None
+    return partial(at.own.model_of, model=at.model)
 
 
 def _without(rows: Stacked, left_out: NDArray[np.bool_]) -> Stacked:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsaddle.algorithms.protocols import Algorithm, Guarantees, dual_of, iterations_of, mixture_of
+from fedsaddle.algorithms.protocols import Algorithm, Guarantees, KeepsLayers, dual_of, iterations_of, mixture_of
 from fedsaddle.errors import BadInput, Diverged, NobodyAnswered, within
 from fedsaddle.federation.clients import Clients
 from fedsaddle.federation.randomness import server_generator
@@ -112,8 +112,10 @@ class Loop:
                 failure = {"stopped": "diverged", "round": reason.round, "client": reason.client}
                 self.folder.write_summary({"algorithm": self.name, **failure})
             raise
-        kept = None if self.best is None or self.best.best is None else self.best.best.at.model
-        result = Result(self.algorithm, self.server, self.history, self._summary(stopped), kept)
+        at, best = self._chosen(), self.best is not None and self.best.best is not None
+        result = Result(
+            self.algorithm, self.server, self.history, self._summary(stopped), at.model if best else None, at.own
+        )
         if self.extend is not None:
             result.summary.update(self.extend(result))
         if self.folder is not None:
@@ -211,8 +213,10 @@ class Loop:
         return self.history[-1]
 
     def _solution(self) -> Solution:
-        dual = dual_of(self.algorithm, self.server)
-        return Solution(self.algorithm.model(self.server), dual, self.done)
+        dual, own = dual_of(self.algorithm, self.server), None
+        if isinstance(self.algorithm, KeepsLayers):
+            own = self.algorithm.own_layers(self.engine.state().records)
+        return Solution(self.algorithm.model(self.server), dual, self.done, own)
 
     def _measure(self, part: str, at: Solution) -> Measured:
         measured = self.evaluator.measure(part, at)
@@ -305,6 +309,8 @@ class Loop:
             summary["select"] = str(self.best.selection)
             summary["selected_round"] = at.rounds
             summary["selected"] = None if self.best.best is None else self.best.best.figure
+        if isinstance(self.algorithm, KeepsLayers):  # of which the saved model has the initial ones
+            summary["local_layers"] = list(self.algorithm.local_names)
         summary |= self._figures(at, stopped)
         if isinstance(self.algorithm, Guarantees) and (guarantee := self.algorithm.guarantee(self.done)):
             summary["privacy"] = guarantee

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from fedsaddle.algorithms.protocols import Algorithm, mixture_of
-from fedsaddle.arguments import optional, text
+from fedsaddle.algorithms.protocols import Algorithm, OwnLayers, mixture_of
+from fedsaddle.arguments import optional, text, whole
 from fedsaddle.arguments import path as checked_path
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.target import main_part
@@ -25,6 +25,7 @@ class Result:
     history: list[dict[str, Any]]
     summary: dict[str, Any]
     selected: Tensor | None = None
+    own: OwnLayers | None = None  # layers that clients keep to themselves
 
     @property
     def model(self) -> Tensor:
@@ -49,6 +50,15 @@ class Result:
             name = type(problem).__name__
             raise BadInput("problem", name, "has no model; the solution is the plain vector `result.model`")
         return problem.module(self.model)
+
+    def client_model(self, client: int) -> Tensor:
+        """The flat vector of one client, with the layers that it keeps to itself; the solution where there are none."""
+        number = whole("client", client, least=0)
+        return self.model if self.own is None else self.own.model_of(number, self.model)
+
+    def client_module(self, client: int) -> nn.Module:
+        """The trained module of one client, with its own layers."""
+        return replace(self, selected=self.client_model(client)).module()
 
     def state_dict(self) -> dict[str, Tensor]:
         """The module's state dict; for a problem without a module, the solution vector as "x"."""

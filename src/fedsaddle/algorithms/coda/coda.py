@@ -14,11 +14,12 @@ from fedsaddle.algorithms.coda.stages import StageState, Start
 from fedsaddle.algorithms.hyperparameters import MOST_ROWS
 from fedsaddle.arguments import whole
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Clients, Site
+from fedsaddle.federation.clients import Batch, Clients, Site
 from fedsaddle.federation.records import Averaged, From
 from fedsaddle.numerics.averages import Running
+from fedsaddle.numerics.optimisers import BLANK, LocalOptimiser, Moments, check_local_optimiser, own_optimiser
 from fedsaddle.numerics.schedules import Geometric, Schedule, Step
-from fedsaddle.problems.protocols import HasBestDual, MinimaxProblem
+from fedsaddle.problems.protocols import HasBestDual, MinimaxProblem, Pair
 
 NAMED = {
     "CODA+": {
@@ -88,7 +89,8 @@ class CodaPlus:
     **Deviations from the paper**: `output="average"` is the box's, the mean over steps and clients; "last" is what the
     published code does and the default; "random" is a random round. v and α are projected where the problem has
     projections. A cohort may be drawn, where the paper's clients all take part. The dual may have a step of its own.
-    Clients may count by their rows, as pooled AUC does.
+    Clients may count by their rows, as pooled AUC does. With a `local_optimiser` the gradients of both players become
+    its directions, from a fresh state in every round.
     """
 
     problem: MinimaxProblem
@@ -97,6 +99,7 @@ class CodaPlus:
     batch_size: int = 32
     primal_step: Step = Geometric(0.1, 1 / 3)  # η_s
     dual_step: Step | None = None  # None: η_s
+    local_optimiser: LocalOptimiser | None = None  # of both players' local steps; None: SGD, as in the box
     proximal: float = 2e-3  # γ
     stage_rounds: int | Schedule | None = None  # R_s = T_s / I_s; 50 if neither is given
     stage_steps: int | Schedule | None = None  # T_s, in place of stage_rounds
@@ -105,6 +108,7 @@ class CodaPlus:
 
     def __post_init__(self) -> None:
         stages.check(self)
+        check_local_optimiser(self.local_optimiser)
 
     def start(self, clients: Clients) -> StageState:
         """(v_0, α_0)."""
@@ -125,17 +129,31 @@ class CodaPlus:
         α, v_0 = site.broadcast(sent.y), sent.centre  # line 1
         pull = η * (γ * v_0)
         mean_v, mean_α = Running(), Running()
+        optimiser, moments = own_optimiser(self.local_optimiser), (BLANK, BLANK)
         for t in range(sent.steps):  # line 2
             z = site.minibatch(t, self.batch_size)  # line 3
-            ascent = F.descend_(v, α, z, η, keep=1 - η * γ)  # line 4: v ← v - η (∇_v F_k(v, α; z) + γ v)
-            v = F.settle_(F.project_x(v.add_(pull)), ascent.statistics)  # line 4: ... + η γ v_0
-            α = F.project_y(α + η_α * ascent.y)  # line 5: α ← α + η ∇_α F_k(v, α; z), at the old v
+            if optimiser is None:
+                ascent = F.descend_(v, α, z, η, keep=1 - η * γ)  # line 4: v ← v - η (∇_v F_k(v, α; z) + γ v)
+                v = F.settle_(F.project_x(v.add_(pull)), ascent.statistics)  # line 4: ... + η γ v_0
+                α = F.project_y(α + η_α * ascent.y)  # line 5: α ← α + η ∇_α F_k(v, α; z), at the old v
+            else:
+                (v, α), moments = self._optimised(optimiser, moments, v, α, z, sent)
             if self.output == "average":
                 mean_v.add(v)
                 mean_α.add(α)
         if self.output != "average":
             return None, Local(v, α)
         return None, Local(v, α, mean_v.mean, mean_α.mean)
+
+    def _optimised(
+        self, optimiser: LocalOptimiser, moments: tuple[Moments, Moments], v: Tensor, α: Tensor, z: Batch, sent: Start
+    ) -> tuple[Pair, tuple[Moments, Moments]]:
+        """Lines 4-5 with an optimiser's directions of the same gradients, that of the proximal term included."""
+        F, g = self.problem, self.problem.gradients(v, α, z)
+        of_v, dv = optimiser.direction(moments[0], g.x + self.proximal * (v - sent.centre), v)
+        of_α, dα = optimiser.direction(moments[1], g.y)
+        v = F.settle_(F.project_x(v - sent.primal_step * dv), g.statistics)
+        return (v, F.project_y(α + sent.dual_step * dα)), (of_v, of_α)
 
     def model(self, server: StageState) -> Tensor:
         """v, as `output` says."""

@@ -16,7 +16,7 @@ from fedsaddle.arguments import choice, number
 from fedsaddle.federation.clients import Clients, Ints, Site
 from fedsaddle.federation.records import Averaged, From
 from fedsaddle.numerics.projections import is_everywhere
-from fedsaddle.numerics.schedules import Geometric, Schedule, Step
+from fedsaddle.numerics.schedules import Geometric, Schedule, Step, divisor
 from fedsaddle.problems.protocols import MinimaxProblem, Pair
 
 NAMED = {
@@ -100,6 +100,8 @@ class Codasca:
     def round(self, server: StageState, clients: Clients, rng: np.random.Generator) -> StageState:
         """Lines 3-13 of Algorithm 4, as the documentation counts them."""
         cohort, sent = stages.begin(self, server, clients, rng)
+        divisor("primal_step", sent.primal_step, sent.stage)  # the variates divide by them
+        divisor("dual_step", sent.dual_step, sent.stage)
         weights = stages.client_weights(self, clients, cohort)
         answered, local = clients.ask(cohort, self.dsgsca, sent, weights=weights)  # lines 3-9, 11
         share, (dcx, dcy) = self._share(clients, answered), _changes(sent, local)

@@ -25,7 +25,7 @@ from fedsaddle.arguments import choice, number, whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Ints
 from fedsaddle.numerics.averages import Running
-from fedsaddle.numerics.schedules import Schedule, Step, at, check_step
+from fedsaddle.numerics.schedules import Schedule, Step, Warmup, at, check_step, staged_at
 from fedsaddle.problems.protocols import MinimaxProblem, Pair
 
 STAGE_ROUNDS = 50  # R_s, unless it is given
@@ -134,6 +134,11 @@ def stage_rounds(how: Hyperparameters, stage: int) -> int:
     return STAGE_ROUNDS if how.stage_rounds is None else _length("stage_rounds", how.stage_rounds, stage)
 
 
+def rounds_so_far(how: Hyperparameters, server: StageState) -> int:
+    """Rounds of all stages, which a warm-up counts."""
+    return sum(stage_rounds(how, s) for s in range(server.stage)) + server.rounds
+
+
 def _length(key: str, length: int | Schedule, stage: int) -> int:
     """A length in stage `stage`, rounded up; a schedule may grow too far."""
     found = at(length, stage)
@@ -146,8 +151,9 @@ def begin(how: Hyperparameters, server: StageState, clients: Clients, rng: np.ra
     """The cohort, and what it is sent."""
     s, m = server.stage, cohort_size(how.sampled_clients, clients)
     cohort = draw_cohort(rng, clients.count, m)
-    η = at(how.primal_step, s)
-    η_dual = η if how.dual_step is None else at(how.dual_step, s)
+    r = rounds_so_far(how, server) if isinstance(how.primal_step, Warmup) or isinstance(how.dual_step, Warmup) else 0
+    η = staged_at(how.primal_step, s, r)
+    η_dual = η if how.dual_step is None else staged_at(how.dual_step, s, r)
     sent = Start(server.x, server.y, server.centre, η, η_dual, window(how, s), s, server.cx, server.cy)
     return cohort, sent
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from fedsaddle.algorithms.sgda import rounds
 from fedsaddle.algorithms.sgda.rounds import IterateRecorder, Local, MidRound, SgdaState, Start
 from fedsaddle.federation.clients import Clients, Site
+from fedsaddle.numerics.optimisers import BLANK, LocalOptimiser, check_local_optimiser, own_optimiser
 from fedsaddle.numerics.schedules import Step
 from fedsaddle.problems.protocols import MinimaxProblem, Pair
 
@@ -49,7 +50,8 @@ class LocalSgda:
         0.016
 
     **Deviations from the paper**: x and y are projected after every local step where the problem has projections (the
-    simplex of its fair classification); a cohort may be drawn, where the paper's clients all take part.
+    simplex of its fair classification); a cohort may be drawn, where the paper's clients all take part; with a
+    `local_optimiser` the gradients of both players become its directions, from a fresh state in every exchange.
     """
 
     problem: MinimaxProblem
@@ -58,11 +60,13 @@ class LocalSgda:
     batch_size: int = 32
     primal_step: Step = 0.02  # η_x
     dual_step: Step = 0.016  # η_y
+    local_optimiser: LocalOptimiser | None = None  # of both players' local steps; None: SGD, as in the box
     snapshot_every: int | None = None  # S; None is Local SGDA
     output: str = "last"  # or "random", as in the box, or "average"
 
     def __post_init__(self) -> None:
         rounds.check(self)
+        check_local_optimiser(self.local_optimiser)
 
     def start(self, clients: Clients) -> SgdaState:
         """x_0, y_0, and x_0 as the first snapshot."""
@@ -80,6 +84,8 @@ class LocalSgda:
         """Lines 3-5, for the iterations that were asked for."""
         pair = rounds.begin(own, sent, site)
         steps = self._algorithm_1 if sent.anchor is None else self._algorithm_4
+        if own_optimiser(self.local_optimiser) is not None:
+            steps = self._optimised
         seen = IterateRecorder(sent, self.output == "average")
         for t, pair in enumerate(steps(*pair, sent, site), sent.first + 1):  # noqa: B020
             seen.add(t, pair[0])
@@ -106,6 +112,22 @@ class LocalSgda:
             descent, gy = f.gradient_x(x, y, ξ), f.gradient_y(site.broadcast(x̃), y, ξ)
             x = f.settle_(f.project_x(x - η_x * descent.x), descent.statistics)  # line 4: as in Algorithm 1
             y = f.project_y(y + η_y * gy)  # line 5: y ← y + η_y ∇_y f_i(x̃, y; ξ)
+            yield x, y
+
+    def _optimised(self, x: Tensor, y: Tensor, sent: Start, site: Site) -> Iterator[Pair]:
+        """Either algorithm with the directions of an optimiser, which starts afresh in every exchange."""
+        f, η_x, η_y, optimiser = self.problem, sent.primal_step, sent.dual_step, self.local_optimiser
+        assert optimiser is not None
+        of_x = of_y = BLANK
+        for t in range(sent.first, sent.last):
+            ξ = site.minibatch(t, self.batch_size)
+            if sent.anchor is None:
+                gx, gy, statistics = f.gradients(x, y, ξ)
+            else:
+                (gx, statistics), gy = f.gradient_x(x, y, ξ), f.gradient_y(site.broadcast(sent.anchor), y, ξ)
+            of_x, dx = optimiser.direction(of_x, gx, x)
+            of_y, dy = optimiser.direction(of_y, gy)
+            x, y = f.settle_(f.project_x(x - η_x * dx), statistics), f.project_y(y + η_y * dy)
             yield x, y
 
     def model(self, server: SgdaState) -> Tensor:
