@@ -12,6 +12,7 @@ import torch
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.config.data import build_data
 from fedsaddle.config.measures import build_measures
+from fedsaddle.config.own_code import told_in_one_line
 from fedsaddle.config.parts import arguments_of
 from fedsaddle.config.problem import NamedModel, build_problem
 from fedsaddle.config.registry import ALGORITHMS, entry
@@ -52,7 +53,7 @@ def build_algorithm(
     torch.manual_seed(config.run.seed)
     problem, model = build_problem(config, data, counts)
     options, make = known.bind("algorithm", name, config.algorithm.options()), known.load()
-    with within("algorithm"):
+    with within("algorithm"), told_in_one_line("algorithm.name", name, known.own):
         algorithm: Algorithm[Any] = make(
             problem=problem, **arguments_of("algorithm", make, options, built=("problem",))
         )
@@ -63,7 +64,7 @@ def algorithm(name: str, *, problem: Problem, **options: Any) -> Algorithm[Any]:
     """An algorithm by name, with the arguments that the name fixes: AFL is DRFA with one local step.
 
     Args:
-        name: one of `fedsaddle list algorithms`.
+        name: one of `fedsaddle list algorithms`, or a class of your own as "module:name".
         problem: the problem to solve.
         **options: arguments of the algorithm, as objects or in the form of a config.
 
@@ -79,7 +80,8 @@ def algorithm(name: str, *, problem: Problem, **options: Any) -> Algorithm[Any]:
     known = entry(ALGORITHMS, "name", name)
     make = known.load()
     given = known.bind("options", name, options)
-    found: Algorithm[Any] = make(problem=problem, **arguments_of("options", make, given, built=("problem",)))
+    with told_in_one_line("name", name, known.own):
+        found: Algorithm[Any] = make(problem=problem, **arguments_of("options", make, given, built=("problem",)))
     return found
 
 

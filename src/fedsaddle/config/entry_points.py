@@ -1,0 +1,74 @@
+"""Names that installed packages bring by entry points, in groups such as `fedsaddle.algorithms`; none is imported."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from fedsaddle.config.code_names import is_code
+from fedsaddle.errors import BadInput
+from fedsaddle.shown import visible
+
+PREFIX = "fedsaddle."
+
+
+@dataclass(frozen=True)
+class Brought:
+    """A name that a package brings."""
+
+    name: str
+    target: str  # "module:attribute"
+    package: str  # and its version
+
+
+def brought(group: str) -> tuple[Brought, ...]:
+    """The names of a group, such as "algorithms", sorted."""
+    return _read(group, tuple(sys.path))
+
+
+@lru_cache(maxsize=32)
+def _read(group: str, path: tuple[str, ...]) -> tuple[Brought, ...]:
+    """The entry points of a group; read once, and again when Python looks elsewhere."""
+    from importlib import metadata  # takes a while to import, and most runs need none of it
+
+    found = []
+    for point in metadata.entry_points(group=f"{PREFIX}{group}"):
+        if not is_code(point.name):
+            who = "an unknown package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+            found.append(Brought(point.name, point.value.strip(), who))
+    return tuple(sorted(found, key=lambda one: (one.name.lower(), one.package)))
+
+
+def forget() -> None:
+    """Read the installed packages again at the next look."""
+    _read.cache_clear()
+
+
+def find_brought(group: str, key: str, name: str) -> Brought | None:
+    """The entry point of that name; None if there is none; `BadInput` if two packages bring it."""
+    found = [one for one in brought(group) if one.name == name]
+    if len({one.target for one in found}) > 1:
+        who = " and ".join(f"{one.package} ({one.target})" for one in found)
+        raise BadInput(key, name, f"is the name of two things: {who}; write the one that you mean as module:name")
+    return found[0] if found else None
+
+
+def clashes(group: str, ours: Mapping[str, object]) -> list[str]:
+    """A line for each name of a package that is one of ours already, or of another package."""
+    lines: list[str] = []
+    seen: dict[str, Brought] = {}
+    for one in brought(group):
+        if one.name in ours:
+            told = (
+                f"{one.package} brings {group} {one.name!r}, as fedsaddle does: ours counts; theirs is {one.target!r}"
+            )
+            lines.append(visible(told))
+        elif one.name in seen and seen[one.name].target != one.target:
+            other = seen[one.name]
+            both = f"{other.package} and {one.package} both bring {group} {one.name!r}"
+            told = f"{both}: write {other.target!r} or {one.target!r}"
+            lines.append(visible(told))
+        seen.setdefault(one.name, one)
+    return lines
