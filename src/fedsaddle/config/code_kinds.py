@@ -32,14 +32,14 @@ _MAKES: dict[str, tuple[type | tuple[type, ...], tuple[str, ...], str]] = {
     "losses": (Loss, ("value", "slope"), "a class with the methods value and slope (inherit from fs.losses.Loss)"),
     "pair_losses": (
         (PairLoss, MarginLoss),
-        (),
-        "a pair loss: a class that inherits from fs.pair_losses.MarginLoss, or has its methods",
+        ("value", "slopes"),
+        "a class with the methods value and slopes, such as one that inherits from fs.pair_losses.MarginLoss",
     ),
     "risks": (PairwiseProblem, (), "a function with `-> fs.PairwiseRisk`"),
     "regularisers": (Regulariser, ("value", "gradient", "prox"), "a class with value, gradient and prox"),
     "projections": (Projection, ("__call__",), "a class with __call__(w)"),
-    "schedules": (Schedule, (), "a class with the methods of fs.schedules.Schedule"),
-    "estimators": (Estimator, (), "a class with the methods of fs.Estimator"),
+    "schedules": (Schedule, ("at",), "a class with the method at(t), the value in round t"),
+    "estimators": (Estimator, ("wants_before", "cohort", "estimate"), "a class with the methods of fs.Estimator"),
 }
 
 
@@ -64,20 +64,18 @@ def require_made(group: str, key: str, name: object, made: object) -> None:
 
 
 def _can_make(found: object, makes: type | tuple[type, ...], methods: tuple[str, ...]) -> bool:
+    wanted = makes if isinstance(makes, tuple) else (makes,)
     if isinstance(found, type):
         if inspect.isabstract(found) or getattr(found, "_is_protocol", False):
             return False
-        inherits = any(each in found.__mro__ for each in (makes if isinstance(makes, tuple) else (makes,)))
-        return inherits or (
-            makes not in (nn.Module, Dataset) and all(callable(getattr(found, m, None)) for m in methods)
-        )
+        inherits = any(each in found.__mro__ for each in wanted)
+        return inherits or (bool(methods) and all(callable(getattr(found, method, None)) for method in methods))
     if not inspect.isfunction(found):
         return False
     try:
         given = get_type_hints(found).get("return")
     except (NameError, TypeError, AttributeError):
         return False
-    wanted = makes if isinstance(makes, tuple) else (makes,)
     return isinstance(given, type) and any(each in given.__mro__ for each in wanted)
 
 

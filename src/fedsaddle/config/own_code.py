@@ -21,6 +21,12 @@ from fedsaddle.shown import shortened, visible
 
 # Module or package -> digest: the only code that may be imported by name; None: any.
 _PERMITTED: ContextVar[Mapping[str, str] | None] = ContextVar("permitted", default=None)
+_NAMED: set[str] = set()  # packages that a name has brought in
+
+
+def named_packages() -> frozenset[str]:
+    """The packages that were imported because somebody named them."""
+    return frozenset(_NAMED)
 
 
 @contextmanager
@@ -65,6 +71,7 @@ def load_code(key: str, name: str) -> tuple[CodeName, object]:
     if not gated:
         open_folders()
     module = _imported(key, name, code)
+    _NAMED.add(code.package)
     if gated and not any(holds(place, getattr(module, "__file__", None)) for place in places_of(code.module)):
         raise Refused(f"the module {code.module!r} was loaded from another place than the one that has the digest")
     if not gated:

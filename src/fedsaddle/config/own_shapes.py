@@ -23,13 +23,18 @@ ASKED: dict[str, str] = {
     "size": "the same",
     "characters": "size of the alphabet, for text",
 }
+ALWAYS = ("inputs", "outputs", "classes")
 
 
 def asked_shapes(
     make: Callable[..., Any], key: str, name: str, facts: DataFacts, scores: int, given: Collection[str] = ()
 ) -> dict[str, Any]:
-    """The arguments in `ASKED` that the signature of `make` has and the config does not give."""
-    wanted = [p for p in inspect.signature(make).parameters if p in ASKED and p not in given]
+    """The arguments in `ASKED` that the signature of `make` has and the config does not give.
+
+    Those in `ALWAYS` even where they have a default; of the others a default counts.
+    """
+    asked = {name: p for name, p in inspect.signature(make).parameters.items() if name in ASKED and name not in given}
+    wanted = [name for name, p in asked.items() if name in ALWAYS or p.default is p.empty]
     return {parameter: _shape(parameter, key, name, facts, scores) for parameter in wanted}
 
 
