@@ -27,16 +27,15 @@ def digest_of(module: str, key: str = "module") -> str:
     Raises:
         BadInput: if there is no such module, or it is too large to be somebody's own.
     """
-    lines = sorted((path, file) for path, file in _files(module, key))
-    total, text = 0, ""
-    for count, (path, file) in enumerate(lines, 1):
+    files: list[tuple[str, Path]] = []
+    total = 0
+    for path, file in _files(module, key):
+        files.append((path, file))
         total += file.stat().st_size
-        if total > MOST_BYTES or count > MOST_FILES:
-            remedy = (
-                f"has more than {MOST_FILES} files or {MOST_BYTES // 1_000_000} MB; put your code into a module apart"
-            )
-            raise BadInput(key, module, remedy)
-        text += f"{file_digest(file)}  {path}\n"
+        if total > MOST_BYTES or len(files) > MOST_FILES:
+            most = f"{MOST_FILES} files or {MOST_BYTES // 1_000_000} MB"
+            raise BadInput(key, module, f"has more than {most} of code; put yours into a module apart")
+    text = "".join(f"{file_digest(file)}  {path}\n" for path, file in sorted(files))
     return PREFIX + hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -52,11 +52,9 @@ def require_permitted(name: CodeName) -> None:
     except BadInput as reason:
         found = f"no digest ({reason.remedy})"
     if rule is None:
-        need = f"the run needs that module, which here has {found}"
-        raise Refused(f"this site's policy has no {name.module!r} under [modules]; {need}")
+        raise Refused(f"this site's policy does not list {name.module!r} under [modules]; here it has {found}")
     if permitted[rule] != found:
-        rule_said = f"[modules] {rule!r} = {permitted[rule]!r}"
-        raise Refused(f"this site's policy says {rule_said}; the module {name.module!r} here has {found}")
+        raise Refused(f"this site's policy lists {rule!r} under [modules] with another digest; here it has {found}")
 
 
 def load_code(key: str, name: str) -> tuple[CodeName, object]:
