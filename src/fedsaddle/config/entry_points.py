@@ -25,20 +25,24 @@ class Brought:
 
 def brought(group: str) -> tuple[Brought, ...]:
     """The names of a group, such as "algorithms", sorted."""
-    return _read(group, tuple(sys.path))
+    return _read(tuple(sys.path)).get(group, ())
 
 
-@lru_cache(maxsize=32)
-def _read(group: str, path: tuple[str, ...]) -> tuple[Brought, ...]:
-    """The entry points of a group; read once, and again when Python looks elsewhere."""
+@lru_cache(maxsize=4)
+def _read(path: tuple[str, ...]) -> dict[str, tuple[Brought, ...]]:
+    """All entry points of our groups; read once, and again when Python looks elsewhere."""
     from importlib import metadata  # takes a while to import, and most runs need none of it
 
-    found = []
-    for point in metadata.entry_points(group=f"{PREFIX}{group}"):
-        if not is_code(point.name):
-            who = "an unknown package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
-            found.append(Brought(point.name, point.value.strip(), who))
-    return tuple(sorted(found, key=lambda one: (one.name.lower(), one.package)))
+    found: dict[str, list[Brought]] = {}
+    everything = metadata.entry_points()
+    for group in sorted(name for name in everything.groups if name.startswith(PREFIX)):
+        for point in everything.select(group=group):
+            if not is_code(point.name):
+                who = "an unknown package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+                found.setdefault(group.removeprefix(PREFIX), []).append(Brought(point.name, point.value.strip(), who))
+    return {
+        group: tuple(sorted(all_, key=lambda one: (one.name.lower(), one.package))) for group, all_ in found.items()
+    }
 
 
 def forget() -> None:

@@ -316,6 +316,13 @@ def entry(table: Mapping[str, Entry], key: str, name: object, group: str = "") -
     raise BadInput(key, name, f"{hint}choose one of {', '.join(names)}")
 
 
+def with_brought(table: Mapping[str, Entry], group: str = "") -> dict[str, Entry]:
+    """The table, and after it what installed packages bring: where it is, and who brings it; nothing is imported."""
+    others = brought(group or group_of(table)) if group or group_of(table) else ()
+    added = {one.name: Entry(one.target, one.target, one.package, own=one.package) for one in others}
+    return {**table, **{name: known for name, known in added.items() if name not in table}}
+
+
 def group_of(table: Mapping[str, Entry]) -> str:
     """The group of entry points that adds to a table; empty: none."""
     return next((group for group, known in GROUPS.items() if known is table), "")
