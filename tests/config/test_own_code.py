@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from own_package import ALGORITHMS, PARTS, own_code
 
 import fedsaddle as fs
 from fedsaddle.config import code_names
 from fedsaddle.config.build import build
 from fedsaddle.config.check_keys import check_keys
+from fedsaddle.config.own_shapes import ASKED
 from fedsaddle.config.registry import GROUPS, entry
 from fedsaddle.config.schema import read_config, validate_config
 from fedsaddle.errors import BadInput
+from own_package import ALGORITHMS, PARTS, own_code
 
 
 @pytest.fixture
@@ -261,3 +262,9 @@ def test_names_of_ours_read_no_entry_points(monkeypatch):
     for table in GROUPS.values():
         for name in table:
             entry(table, "name", name)
+
+
+def test_the_documentation_names_every_group_and_every_shape():
+    text = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
+    assert [group for group in (*GROUPS, "figures") if f"`fedsaddle.{group}`" not in text] == []
+    assert [name for name in ASKED if f"`{name}`" not in text] == []
