@@ -124,6 +124,18 @@ class Picture(nn.Module):
         super().__init__()
 
 
+class Odd(nn.Module):
+    """Names and types that are hard to check: a method of pydantic's, a hidden one, and a type that nobody knows."""
+
+    def __init__(self, outputs: int, copy: int = 1, model_size: "Nowhere.At" = 2, _hidden: int = 3):
+        super().__init__()
+        self.layer = nn.Linear(4, outputs)
+        self.given = (copy, model_size, _hidden)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
 def no_annotation(inputs):
     return nn.Linear(inputs, 1)
 
@@ -168,6 +180,12 @@ class Ones:
 
     def __call__(self, at):
         return self.times
+
+
+class Broken(nn.Module):
+    def __init__(self, inputs: int):
+        super().__init__()
+        self.layer = nn.Linear(inputs, "three")
 
 
 @dataclass(frozen=True)

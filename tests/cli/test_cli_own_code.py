@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import runpy
+import tomllib
+from pathlib import Path
 
 import pytest
 import torch
@@ -85,6 +87,15 @@ def test_a_mistake_is_one_line(mine, change, line):
     assert outcome.err.startswith(f"error: {line}")
     assert len(outcome.err.splitlines()) == 1
     assert not (mine / "out").exists()
+
+
+def test_a_config_for_ones_own_table_and_algorithm(mine):
+    table = Path(__file__).parents[1] / "data" / "patients.csv"
+    own = ("--algorithm", "own_algs:FedProx")
+    outcome = fedsaddle("init", mine / "own.toml", "--csv", table, "--site", "hospital", "--label", "died", *own)
+    assert outcome.code == 0, outcome.err
+    section = tomllib.loads((mine / "own.toml").read_text())["algorithm"]
+    assert section == {"name": "own_algs:FedProx", "local_steps": 8, "batch_size": 64, "primal_step": 0.3}
 
 
 def test_a_figure_of_ones_own(mine):

@@ -107,7 +107,15 @@ def test_shapes_go_where_the_signature_asks_for_them(mine):
         build(pictures)
 
 
+def test_signatures_that_are_hard_to_check(mine):
+    made = build(config(model={"name": "own_parts:Odd", "copy": 5, "model_size": 6}))
+    assert made.algorithm.problem.model.given == (5, 6, 3)
+    with pytest.raises(BadInput, match=r"model._hidden = 4: unknown key"):
+        build(config(model={"name": "own_parts:Odd", "_hidden": 4}))
+
+
 BAD = {
+    "raises in a library": ("model.name", "own_parts:Broken", r"raised TypeError: .* \(.*own_parts.py, line \d+"),
     "no module": (
         "algorithm.name",
         "own_algz:FedProx",

@@ -158,19 +158,16 @@ def first_line(thing: object) -> str:
 
 def _told(reason: BaseException) -> str:
     said = " ".join(str(reason).split())
-    return visible(shortened(f"{type(reason).__name__}: {said}" if said else type(reason).__name__, 300)) + _where(
-        reason
-    )
+    told = f"{type(reason).__name__}: {said}" if said else type(reason).__name__
+    return visible(shortened(told, 300)) + _where(reason)
 
 
 def _where(reason: BaseException) -> str:
-    """The file and the line of the user's code: the last one that is not Python's import machinery."""
+    """The file and the line of the user's code: the last one outside of Python, installed libraries and ours."""
     if isinstance(reason, SyntaxError):
         return f" ({visible(reason.filename)}, line {reason.lineno})"
-    frames = [frame for frame in traceback.extract_tb(reason.__traceback__) if not frame.filename.startswith("<frozen")]
-    own = [
-        frame
-        for frame in frames
-        if Path(frame.filename).name not in ("own_code.py",) and "importlib" not in frame.filename
-    ]
-    return f" ({visible(own[-1].filename)}, line {own[-1].lineno})" if own else ""
+    ours = str(Path(__file__).parents[1])
+    frames = [f for f in traceback.extract_tb(reason.__traceback__) if not f.filename.startswith(("<frozen", ours))]
+    frames = [f for f in frames if Path(f.filename).parent.name != "importlib"]
+    users = [f for f in frames if "site-packages" not in Path(f.filename).parts] or frames
+    return f" ({visible(users[-1].filename)}, line {users[-1].lineno})" if users else ""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass
 from difflib import get_close_matches
 from typing import Any, get_type_hints
 
-from pydantic import ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from fedsaddle.errors import BadInput
@@ -27,11 +28,12 @@ def check_options(
     for name, parameter in inspect.signature(target).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
             config = _OPEN
-        if name in built or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+        unnamed = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL) or name.startswith("_")
+        if name in built or unnamed:
             continue
         kind = hints.get(name, Any)
         fields[name] = (kind, ... if parameter.default is parameter.empty else parameter.default)
-    model = create_model("Options", __config__=config, **fields)
+    model = _model(config, fields)
     try:
         accepted = model(**given)
     except ValidationError as error:
@@ -39,12 +41,23 @@ def check_options(
     return {name: getattr(accepted, name) for name in given}
 
 
+def _model(config: ConfigDict, fields: dict[str, Any]) -> type[BaseModel]:
+    """The model of the options; of own code, whose annotations pydantic may not know, without their types."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # an argument may be called `copy`, as a method of models is
+        try:
+            return create_model("Options", __config__=config, **fields)
+        except PydanticUserError:
+            plain: dict[str, Any] = {name: (Any, default) for name, (_, default) in fields.items()}
+            return create_model("Options", __config__=config, **plain)
+
+
 def hints_of(target: Callable[..., Any]) -> dict[str, Any]:
     """The annotations of a signature; none where a user's name what cannot be found."""
     plain_class = isinstance(target, type) and not is_dataclass(target)
     try:
         return get_type_hints(getattr(target, "__init__") if plain_class else target)  # noqa: B009
-    except NameError:
+    except (NameError, AttributeError, TypeError):
         return {}
 
 
