@@ -74,7 +74,12 @@ class Silent(FedProx):
 
 
 class Wrong(FedProx):
+    problem: object
     kind = "maximisation"
+
+
+class Other(FedProx):
+    kind = "an option of its own"
 
 
 @dataclass(frozen=True, kw_only=True)

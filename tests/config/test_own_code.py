@@ -131,7 +131,11 @@ BAD = {
     "a function": ("algorithm.name", "own_algs:function", "is the function function; it must be a class with"),
     "a number": ("algorithm.name", "own_algs:number", "is an object of type int; it must be a class"),
     "no kind": ("algorithm.name", "own_algs:Silent", r"does not say which problems it solves \(its annotations cannot"),
-    "a wrong kind": ("algorithm.name", "own_algs:Wrong", "says kind = 'maximisation'; a kind is one of minimax, minim"),
+    "a wrong kind": (
+        "algorithm.name",
+        "own_algs:Wrong",
+        "does not say which problems it solves; write problem: fs.Min",
+    ),
     "raises when made": (
         "algorithm.name",
         "own_algs:Fails",
@@ -180,6 +184,11 @@ BAD = {
         "own_parts:Net",
         "is the class Net; it must be a class with the methods value and slope",
     ),
+    "a class that is no measure": (
+        "run.measures",
+        ["own_parts:Halves"],
+        "is the class Halves; it must be a class with a n",
+    ),
     "no measure": ("run.measures", ["own_parts:table"], "is the function table; it must be a class with a name"),
 }
 
@@ -219,7 +228,8 @@ def test_the_kind_must_fit_the_problem(mine):
         BadInput, match=r"problem.name = 'auc': does not fit own_algs:FedProx; use problem.name = superv"
     ):
         build(config(problem={"name": "auc"}))
-    assert entry(GROUPS["algorithms"], "name", "own_algs:Said").kind == "minimisation"
+    for name in ("Said", "Other"):
+        assert entry(GROUPS["algorithms"], "name", f"own_algs:{name}").kind == "minimisation"
 
 
 def test_a_module_that_hides_the_one_beside_the_config_is_refused(mine, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from in_process import OPEN, config, deployed, simulated, sites
@@ -194,6 +195,19 @@ def test_all_code_that_a_config_names_is_found():
     assert named_code(config({"name": "FedAvg"}, problem={"loss": "cross-entropy"})) == []
 
 
+def test_a_server_with_a_policy_keeps_to_it(package, tmp_path):
+    given = config(MINE, rounds=1)
+    with (
+        only_modules({}, "the server's policy"),
+        pytest.raises(
+            Refused, match=r"^the server's policy does not list 'site_pkg.mine' under \[modules\]; here it has"
+        ),
+    ):
+        deployed(given, {0: alone(given, tmp_path, OPEN)}, tmp_path / "out")
+    assert not (package / "imported").exists()
+    assert not (tmp_path / "out").exists()
+
+
 def test_other_code_at_the_server_is_told(package, tmp_path):
     given = config(MINE)
     theirs = digests(given)
@@ -227,6 +241,18 @@ def test_the_digest_is_that_of_sha256sum(package, tmp_path, capsys):
     (package / "link").symlink_to(tmp_path)
     with pytest.raises(BadInput, match="symbolic link"):
         digest_of("site_pkg")
+
+
+def test_a_package_in_an_archive_has_no_digest(tmp_path, monkeypatch):
+    with ZipFile(tmp_path / "packed.zip", "w") as archive:
+        archive.writestr("packed_pkg/__init__.py", "raise SystemExit")
+        archive.writestr("packed_one.py", "raise SystemExit")
+    monkeypatch.syspath_prepend(str(tmp_path / "packed.zip"))
+    (tmp_path / "empty_pkg").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("packed_pkg", "packed_one", "empty_pkg"):
+        with pytest.raises(BadInput, match="so it has no digest; install it unpacked"):
+            digest_of(name)
 
 
 def test_what_lies_in_pycache_is_not_believed(package, tmp_path):

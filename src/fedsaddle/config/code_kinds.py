@@ -69,7 +69,7 @@ def _can_make(found: object, makes: type | tuple[type, ...], methods: tuple[str,
         if inspect.isabstract(found) or getattr(found, "_is_protocol", False):
             return False
         inherits = any(each in found.__mro__ for each in wanted)
-        return inherits or (bool(methods) and all(callable(getattr(found, method, None)) for method in methods))
+        return inherits or (bool(methods) and all(any(m in vars(c) for c in found.__mro__) for m in methods))
     if not inspect.isfunction(found):
         return False
     try:
@@ -96,7 +96,7 @@ def _kind_of_algorithm(key: str, name: str, found: object) -> str:
         why = f" (its annotations cannot be read: {reason})"
     else:
         why = ""
-    kind = _said(key, name, found) or next((k for k, p in PROTOCOLS.items() if _is_a(hint, p)), "")
+    kind = _said(found) or next((k for k, p in PROTOCOLS.items() if _is_a(hint, p)), "")
     if not kind:
         raise BadInput(key, name, f"does not say which problems it solves{why}; write {_KIND}")
     return kind
@@ -105,19 +105,17 @@ def _kind_of_algorithm(key: str, name: str, found: object) -> str:
 def _kind_of_problem(key: str, name: str, found: object) -> str:
     if not isinstance(found, type):
         raise BadInput(key, name, f"is {_what(found)}; it must be a class that inherits from fs.MinimisationProblem")
-    kind = _said(key, name, found) or next((k for k, p in PROTOCOLS.items() if _is_a(found, p)), "")
+    kind = _said(found) or next((k for k, p in PROTOCOLS.items() if _is_a(found, p)), "")
     if not kind:
         remedy = "is no problem: inherit from fs.MinimisationProblem, fs.MinimaxProblem or fs.PairwiseProblem"
         raise BadInput(key, name, remedy)
     return kind
 
 
-def _said(key: str, name: str, found: type) -> str:
-    """Its own word for it, in an attribute `kind`."""
+def _said(found: type) -> str:
+    """Its own word for it, in an attribute `kind`; another word there is an option of its own."""
     kind = inspect.getattr_static(found, "kind", None)
-    if isinstance(kind, str) and kind not in PROTOCOLS:
-        raise BadInput(key, name, f"says kind = {kind!r}; a kind is one of {', '.join(sorted(PROTOCOLS))}")
-    return kind if isinstance(kind, str) else ""
+    return kind if isinstance(kind, str) and kind in PROTOCOLS else ""
 
 
 def _is_a(hint: object, protocol: type) -> bool:

@@ -35,6 +35,8 @@ def digest_of(module: str, key: str = "module") -> str:
         if total > MOST_BYTES or len(files) > MOST_FILES:
             most = f"{MOST_FILES} files or {MOST_BYTES // 1_000_000} MB"
             raise BadInput(key, module, f"has more than {most} of code; put yours into a module apart")
+    if not files:
+        raise BadInput(key, module, "has no files that can be read, so it has no digest; install it unpacked")
     text = "".join(f"{file_digest(file)}  {path}\n" for path, file in sorted(files))
     return PREFIX + hashlib.sha256(text.encode()).hexdigest()
 

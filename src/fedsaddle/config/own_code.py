@@ -19,8 +19,9 @@ from fedsaddle.config.module_digest import digest_of, holds, places_of
 from fedsaddle.errors import BadInput, FedSaddleError, Refused
 from fedsaddle.shown import shortened, visible
 
-# Module or package -> digest: the only code that may be imported by name; None: any.
+# Module or package -> digest: the only code that may be imported by name; None: any. And whose rule that is.
 _PERMITTED: ContextVar[Mapping[str, str] | None] = ContextVar("permitted", default=None)
+_WHOSE: ContextVar[str] = ContextVar("whose", default="")
 _NAMED: set[str] = set()  # packages that a name has brought in
 
 
@@ -30,13 +31,14 @@ def named_packages() -> frozenset[str]:
 
 
 @contextmanager
-def only_modules(permitted: Mapping[str, str]) -> Iterator[None]:
+def only_modules(permitted: Mapping[str, str], whose: str = "this site's policy") -> Iterator[None]:
     """Import by name nothing but these modules, each with its digest, as long as this lasts: what sites do."""
-    token = _PERMITTED.set(dict(permitted))
+    rule, owner = _PERMITTED.set(dict(permitted)), _WHOSE.set(whose)
     try:
         yield
     finally:
-        _PERMITTED.reset(token)
+        _PERMITTED.reset(rule)
+        _WHOSE.reset(owner)
 
 
 def require_permitted(name: CodeName) -> None:
@@ -52,9 +54,9 @@ def require_permitted(name: CodeName) -> None:
     except BadInput as reason:
         found = f"no digest ({reason.remedy})"
     if rule is None:
-        raise Refused(f"this site's policy does not list {name.module!r} under [modules]; here it has {found}")
+        raise Refused(f"{_WHOSE.get()} does not list {name.module!r} under [modules]; here it has {found}")
     if permitted[rule] != found:
-        raise Refused(f"this site's policy lists {rule!r} under [modules] with another digest; here it has {found}")
+        raise Refused(f"{_WHOSE.get()} lists {rule!r} under [modules] with another digest; here it has {found}")
 
 
 def load_code(key: str, name: str) -> tuple[CodeName, object]:

@@ -64,7 +64,7 @@ class ServerApp(Controller):  # type: ignore[misc]
         deployed = DeployedRun(self.config, self.run, names, self.out, Patience(**settings["patience"]))
         outcome: dict[str, Any] = {"code": 0, "message": ""}
         try:
-            with only_modules(read_policy(kit).modules):  # a job brings no code
+            with only_modules(read_policy(kit).modules, "the server's policy"):  # a job brings no code
                 deployed.go(self.transport, wait=LAST_JOB)
         except Aborted:
             return
