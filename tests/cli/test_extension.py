@@ -83,6 +83,8 @@ def test_names_that_clash_and_names_that_are_broken(written, installed):
     groups = {"fedsaddle.algorithms": {"FedAvg": "other:A", "my-methods-proximal": "other:B", "Gone": "nobody_has:C",
                                        "Odd": "no colon"}}  # fmt: skip
     write_dist(installed, "other-package", groups)
+    write_dist(installed, "damaged", {})
+    (installed / "damaged-0.1.0.dist-info" / "entry_points.txt").write_bytes(b"[fedsaddle.algorithms]\nno equals\n\xff")
     entry_points.forget()
     assert entry(ALGORITHMS, "name", "FedAvg") is ALGORITHMS["FedAvg"]
     with pytest.raises(

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fedsaddle as fs
-from fedsaddle.config import code_names
+from fedsaddle.config import code_names, entry_points
 from fedsaddle.config.build import build
 from fedsaddle.config.check_keys import check_keys
 from fedsaddle.config.own_shapes import ASKED
@@ -276,10 +276,13 @@ def test_names_of_ours_read_no_entry_points(monkeypatch):
     def never(*_, **__):
         raise AssertionError
 
-    monkeypatch.setattr("importlib.metadata.entry_points", never)
+    entry_points.forget()
+    monkeypatch.setattr("importlib.metadata.distributions", never)
     for table in GROUPS.values():
         for name in table:
             entry(table, "name", name)
+    with pytest.raises(AssertionError):
+        entry(GROUPS["splits"], "name", "nobody's")
 
 
 def test_the_documentation_names_every_group_and_every_shape():

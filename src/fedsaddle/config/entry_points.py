@@ -6,10 +6,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from fedsaddle.config.code_names import is_code
 from fedsaddle.errors import BadInput
 from fedsaddle.shown import visible
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
 
 PREFIX = "fedsaddle."
 
@@ -34,15 +38,28 @@ def _read(path: tuple[str, ...]) -> dict[str, tuple[Brought, ...]]:
     from importlib import metadata  # takes a while to import, and most runs need none of it
 
     found: dict[str, list[Brought]] = {}
-    everything = metadata.entry_points()
-    for group in sorted(name for name in everything.groups if name.startswith(PREFIX)):
-        for point in everything.select(group=group):
-            if not is_code(point.name):
-                who = "an unknown package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
-                found.setdefault(group.removeprefix(PREFIX), []).append(Brought(point.name, point.value.strip(), who))
-    return {
-        group: tuple(sorted(all_, key=lambda one: (one.name.lower(), one.package))) for group, all_ in found.items()
-    }
+    seen: set[str] = set()
+    for package in metadata.distributions():
+        for group, one in _of_package(package, seen):
+            found.setdefault(group, []).append(one)
+    return {group: tuple(sorted(names, key=lambda n: (n.name.lower(), n.package))) for group, names in found.items()}
+
+
+def _of_package(package: Distribution, seen: set[str]) -> list[tuple[str, Brought]]:
+    """Groups and names of one installed package; none of one whose files are damaged, or that comes a second time."""
+    try:
+        points = [point for point in package.entry_points if point.group.startswith(PREFIX)]
+        name, version = (str(package.metadata[key]) for key in ("Name", "Version")) if points else ("", "")
+    except Exception:  # whatever is wrong with it, others must not suffer
+        return []
+    if not points or name.lower().replace("_", "-") in seen:
+        return []
+    seen.add(name.lower().replace("_", "-"))
+    return [
+        (point.group.removeprefix(PREFIX), Brought(point.name, point.value.strip(), f"{name} {version}"))
+        for point in points
+        if not is_code(point.name)
+    ]
 
 
 def forget() -> None:
