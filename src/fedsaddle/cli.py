@@ -31,8 +31,10 @@ from fedsaddle.commands.options import (
     usable,
 )
 from fedsaddle.commands.unexpected import explained, print_traceback
-from fedsaddle.config.registry import LISTED
+from fedsaddle.config.entry_points import clashes
+from fedsaddle.config.registry import LISTED, group_of, with_brought
 from fedsaddle.errors import BadInput
+from fedsaddle.shown import visible
 
 app = typer.Typer(
     add_completion=False,
@@ -148,8 +150,21 @@ def init(
     drop: DropOption = None,
     groups: GroupsOption = None,
     algorithm: AlgorithmOption = None,
+    extension: Annotated[
+        str | None,
+        typer.Option(help="Write a package of your own instead, with this name.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of that package.", show_default=False, callback=usable)
+    ] = None,
 ) -> None:
-    """Write an example config with comments."""
+    """Write an example config with comments, or with --extension a package for code of your own."""
+    if extension is not None:
+        from fedsaddle.commands.extension import extension as write_package
+
+        write_package(extension, out)
+        return
+    refuse_search_options({"out": out}, "--extension")
     from fedsaddle.commands.init import init as go
     from fedsaddle.commands.table_config import TableConfig
 
@@ -177,7 +192,9 @@ def list_(
     """List the names that a config can use."""
     if what and what not in LISTED:
         raise BadInput("list", what, f"choose one of {', '.join(LISTED)}")
-    tables = {what: LISTED[what]} if what else LISTED
+    tables = {kind: with_brought(LISTED[kind]) for kind in ([what] if what else LISTED)}
+    for line in (line for kind in tables for line in clashes(group_of(LISTED[kind]), LISTED[kind])):
+        typer.echo(f"warning: {line}", err=True)
     if as_json:
         listed: Any = {
             kind: [{"name": n, "about": e.about, "source": e.source} for n, e in table.items()]
@@ -190,7 +207,7 @@ def list_(
         typer.echo(typer.style(kind, bold=True))
         for name, entry in table.items():
             source = f"  ({entry.source})" if entry.source else ""
-            typer.echo(f"  {name:<{width}}  {entry.about}{source}")
+            typer.echo(visible(f"  {name:<{width}}  {entry.about}{source}"))
 
 
 @app.command()

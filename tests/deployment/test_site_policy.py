@@ -40,6 +40,7 @@ def test_a_policy_is_not_overwritten(tmp_path):
     assert read_policy(tmp_path).minimum_cell == 10
 
 
+DIGEST = "sha256:" + 64 * "0"
 BAD = {
     "an unknown rule": ("minimum_cel = 3", r"minimum_cel = 3: unknown key; did you mean 'minimum_cell'\?"),
     "no number": ("minimum_rows = 'few'", "minimum_rows = 'few'"),
@@ -48,7 +49,10 @@ BAD = {
     "an algorithm nobody knows": ("algorithms = ['FedAvgg']", "did you mean 'FedAvg'"),
     "noise": ("noise = 1.0", "noise = 1.0: noise is not there yet; take it out, so that nobody relies on it"),
     "secure aggregation": ("secure_aggregation = true", "is not there yet"),
-    "modules": ("modules = []", "are not checked yet"),
+    "modules that are a list": ("modules = []", "modules = \\[\\]: must be a section"),
+    "a module without a digest": ("modules = { mine = 'abc' }", "modules.mine = 'abc': string should match pattern"),
+    "a module that is none": (f"modules = {{ '../mine' = '{DIGEST}' }}", "is no module of other people's code"),
+    "our own modules": (f"modules = {{ 'fedsaddle.errors' = '{DIGEST}' }}", "is no module of other people's code"),
     "no TOML": ("minimum_cell", "is not valid TOML"),
 }
 

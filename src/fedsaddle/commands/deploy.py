@@ -11,6 +11,7 @@ from pathlib import Path
 from fedsaddle.atomic import write_atomically
 from fedsaddle.commands.init import EXAMPLE as CONFIG
 from fedsaddle.commands.sample_columns import by_name, sample_columns
+from fedsaddle.config.named_code import module_digests
 from fedsaddle.config.schema import read_config
 from fedsaddle.deployment.certificates import check_kit, first_to_end
 from fedsaddle.deployment.preflight import require_deployable, require_named_columns, require_nvflare
@@ -124,6 +125,9 @@ def check_run(project: Project, folder: Path) -> None:
             if reason := by_name(column):
                 told = f"data.{key} has {column!r}, and {reason}: are you sure that sites should read it?"
                 print(f"warning: {visible(told)}", file=sys.stderr)
+    for module, digest in module_digests(config).items():
+        told = f"the config names code of {module!r}: each site and the server install it"
+        print(f'{told}, and list it in {POLICY} under [modules]: "{module}" = "{digest}"')
     if len(project.names) < SitePolicy().minimum_sites:
         told = f"{len(project.names)} sites: each must set minimum_sites in its {POLICY}, or it will refuse"
         print(f"warning: {told}", file=sys.stderr)

@@ -99,6 +99,16 @@ def deploy_audit(
     go(kit, run, as_json)
 
 
+@deploy.command("digest")
+def deploy_digest(
+    modules: Annotated[list[str], typer.Argument(help="Installed modules or packages, such as my_package.")],
+) -> None:
+    """Print the lines of site-policy.toml that allow a run to name code of these modules."""
+    from fedsaddle.commands.deploy_digest import digest as go
+
+    go(modules)
+
+
 @deploy.command("flower")
 def deploy_flower(folder: FolderArgument = Path(".")) -> None:
     """Write the files for Flower: an app, and a folder and keys for each site."""

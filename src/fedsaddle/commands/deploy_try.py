@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from fedsaddle.atomic import write_atomically
 from fedsaddle.commands.run_deployed import run_deployed
 from fedsaddle.config.build import build
+from fedsaddle.config.named_code import module_digests
 from fedsaddle.config.schema import read_config
 from fedsaddle.deployment.preflight import require_deployable, require_nvflare
 from fedsaddle.deployment.project import EXAMPLE, FILE, read_project
@@ -90,8 +91,10 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
         project = read_project(folder)
         say(f"{settings.data.name} split into {sites} files, one per site")
         kits = {kit.name: kit for kit in provision(project, folder)}
+        code = "".join(f'"{module}" = "{digest}"\n' for module, digest in module_digests(settings).items())
         for name in project.names:  # rows that everybody has, and perhaps few at a site
-            write_atomically(kits[name] / POLICY, OPEN_POLICY.encode(), 0o600)
+            write_atomically(kits[name] / POLICY, f"{OPEN_POLICY}[modules]\n{code}".encode(), 0o600)
+        write_atomically(kits[project.deployment.server] / POLICY, f"[modules]\n{code}".encode(), 0o600)
         say("start-up kits with certificates written")
         for participant in ("localhost", *project.names):
             kit = folder / KITS / participant

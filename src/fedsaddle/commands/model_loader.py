@@ -67,7 +67,12 @@ def loader_source(module: nn.Module, target: str, arguments: dict[str, Any], tab
     code, extra, needs = as_code(module), "", ""
     if code is None:
         place, _, name = target.partition(":")
-        needs = f", with the class {name} of FedSaddle"
+        whose = (
+            "FedSaddle"
+            if place.startswith("fedsaddle.")
+            else f"the module {place}, which must be installed or beside it"
+        )
+        needs = f", with the class {name} of {whose}"
         extra = f"from {place} import {name}\n"
         code = f"{name}({', '.join(f'{k}={v!r}' for k, v in arguments.items())})"
     if next(module.parameters()).dtype == torch.float64:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import time
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fedsaddle.config.registry import entry, find
+from fedsaddle.config.own_code import told_in_one_line
+from fedsaddle.config.registry import entry, with_brought
+from fedsaddle.errors import BadInput
 from fedsaddle.reproductions.names import FIGURES
 from fedsaddle.shown import visible
 from fedsaddle.writable import require_folder
@@ -27,17 +30,18 @@ def reproduce(name: str, quick: bool, as_json: bool, out: Path) -> None:
     if not name:
         _print_names(as_json)
         return
-    entry(FIGURES, "reproduce", name)
-    require_folder("out", out / name)
+    known = entry(FIGURES, "reproduce", name, "figures")
+    out = out / name.replace(":", ".")
+    require_folder("out", out)
     from fedsaddle.report.tables import console
     from fedsaddle.reproductions import outcome
 
-    full: Figure = find(FIGURES, "reproduce", name)
+    full = _figure(known.load(), name)
     figure = full.quick() if quick else full
     began = time.perf_counter()
     runs = run_figure(figure, name)
     claims = figure.claims(runs)
-    outcome.write(name, figure, runs, claims, time.perf_counter() - began, out / name)
+    outcome.write(name, figure, runs, claims, time.perf_counter() - began, out)
     for note in runs.divergence_notes():
         typer.echo(note, err=True)
     if as_json:
@@ -45,8 +49,23 @@ def reproduce(name: str, quick: bool, as_json: bool, out: Path) -> None:
     else:
         screen = console()
         screen.print(outcome.table(figure, claims))
-        screen.print(f"written to {visible(out / name)}", highlight=False, markup=False, soft_wrap=True)
-        screen.print(f"report: {visible(out / name / outcome.REPORT)}", highlight=False, markup=False, soft_wrap=True)
+        screen.print(f"written to {visible(out)}", highlight=False, markup=False, soft_wrap=True)
+        screen.print(f"report: {visible(out / outcome.REPORT)}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _figure(found: object, name: str) -> Figure:
+    """The figure itself, or what a function without arguments makes of it."""
+    from fedsaddle.reproductions.figure import Figure
+
+    if inspect.isfunction(found) and not inspect.signature(found).parameters:
+        with told_in_one_line("reproduce", name, name):
+            found = found()
+    if not isinstance(found, Figure):
+        remedy = (
+            "must be a figure (fedsaddle.reproductions.figure.Figure), or a function without arguments that makes one"
+        )
+        raise BadInput("reproduce", name, remedy)
+    return found
 
 
 def run_figure(figure: Figure, title: str, workers: int | None = None) -> Runs:
@@ -68,10 +87,11 @@ def run_figure(figure: Figure, title: str, workers: int | None = None) -> Runs:
 
 
 def _print_names(as_json: bool) -> None:
+    figures = with_brought(FIGURES, "figures")
     if as_json:
-        rows = [{"name": name, "about": e.about, "source": e.source} for name, e in FIGURES.items()]
+        rows = [{"name": name, "about": e.about, "source": e.source} for name, e in figures.items()]
         typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
         return
-    width = max(len(name) for name in FIGURES)
-    for name, e in FIGURES.items():
-        typer.echo(f"{name:<{width}}  {e.about}  ({e.source})")
+    width = max(len(name) for name in figures)
+    for name, e in figures.items():
+        typer.echo(visible(f"{name:<{width}}  {e.about}  ({e.source})"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedsaddle.arguments import renamed
-from fedsaddle.config.registry import ALGORITHMS, entry
+from fedsaddle.config.registry import ALGORITHMS, Entry, entry
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.files.column_roles import with_positive
 from fedsaddle.data.files.pictures import pictures
@@ -165,7 +166,8 @@ class TableConfig:
         """A config with one algorithm, by default FedAvgM; reads the table, so that errors are reported now."""
         data = self.dataset()
         name = self.algorithm or "FedAvgM"
-        kind = entry(ALGORITHMS, "--algorithm", name).kind
+        known = entry(ALGORITHMS, "--algorithm", name)
+        kind = known.kind
         rows = len(data.train)
         lines = ['name = "file"' if self.image is None else 'name = "pictures"']
         lines += [
@@ -195,6 +197,8 @@ class TableConfig:
             algorithm.append(f"primal_step = {cosine if form is None else form.format(step=step)}")
         if name in ("CODA", "CODA+", "CODASCA", "NPA"):
             algorithm.append('weighting = "size"               # sites count by their rows, as in the pooled AUROC')
+        if known.own:
+            algorithm = _own_algorithm(known, name, step)
         return TEMPLATE.format(
             data="\n".join(lines),
             test_share=0.0 if self.test_sites else TEST_SHARE,
@@ -265,3 +269,10 @@ def toml_string(text: str) -> str:
     """A string in TOML syntax; what cannot be printed is escaped."""
     quoted = json.dumps(text, ensure_ascii=False)
     return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in quoted)
+
+
+def _own_algorithm(known: Entry, name: str, step: float) -> list[str]:
+    """The lines of [algorithm] for code of others: of the usual keys those that it takes."""
+    takes = inspect.signature(known.load()).parameters
+    usual = {"local_steps": 8, "batch_size": 64, "primal_step": step}
+    return [f"name = {toml_string(name)}", *(f"{key} = {value}" for key, value in usual.items() if key in takes)]

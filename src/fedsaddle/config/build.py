@@ -13,6 +13,7 @@ from fedsaddle.algorithms.personal import Personal
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.config.data import build_data
 from fedsaddle.config.measures import build_measures
+from fedsaddle.config.own_code import told_in_one_line
 from fedsaddle.config.parts import arguments_of
 from fedsaddle.config.problem import NamedModel, build_problem
 from fedsaddle.config.registry import ALGORITHMS, entry
@@ -57,7 +58,7 @@ def build_algorithm(
     given = config.algorithm.options()
     layers = given.pop(LOCAL_LAYERS, None)
     options, make = known.bind("algorithm", name, given), known.load()
-    with within("algorithm"):
+    with within("algorithm"), told_in_one_line("algorithm.name", name, known.own):
         algorithm: Algorithm[Any] = make(
             problem=problem, **arguments_of("algorithm", make, options, built=("problem",))
         )
@@ -68,7 +69,7 @@ def algorithm(name: str, *, problem: Problem, **options: Any) -> Algorithm[Any]:
     """An algorithm by name, with the arguments that the name fixes: AFL is DRFA with one local step.
 
     Args:
-        name: one of `fedsaddle list algorithms`.
+        name: one of `fedsaddle list algorithms`, or a class of your own as "module:name".
         problem: the problem to solve.
         **options: arguments of the algorithm, as objects or in the form of a config.
 
@@ -85,7 +86,8 @@ def algorithm(name: str, *, problem: Problem, **options: Any) -> Algorithm[Any]:
     make = known.load()
     layers = options.pop(LOCAL_LAYERS, None)
     given = known.bind("options", name, options)
-    found: Algorithm[Any] = make(problem=problem, **arguments_of("options", make, given, built=("problem",)))
+    with told_in_one_line("name", name, known.own):
+        found: Algorithm[Any] = make(problem=problem, **arguments_of("options", make, given, built=("problem",)))
     return with_local_layers(found, layers)
 
 

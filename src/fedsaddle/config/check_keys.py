@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from fedsaddle.config.parts import arguments_of
-from fedsaddle.config.problem import FACTS, START
+from fedsaddle.config.problem import START, problem_keys
 from fedsaddle.config.registry import ALGORITHMS, DATASETS, MODELS, PROBLEMS, RISKS, SPLITS, entry, find
 from fedsaddle.config.schema import Config
 from fedsaddle.config.validate import check_options
@@ -39,9 +39,8 @@ def check_keys(config: Config) -> None:
 def _check_problem(config: Config) -> None:
     name, options = config.problem.name, config.problem.options()
     known = entry(PROBLEMS, "problem.name", name)
-    if known.kind != "pairwise":
-        names = [key for key in _parameters(known.load().from_data) if key not in FACTS]
-        require_known("problem", options, names)
+    if known.kind != "pairwise" or known.own:
+        require_known("problem", options, problem_keys(known))
         return
     risk = find(RISKS, "problem.risk", options.get("risk", "auc"))
     names = [key for key in _parameters(risk) if key != "model"]

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fedsaddle.config.registry import ALGORITHMS, DATASETS, SPLITS, find
+from fedsaddle.config.code_kinds import require_made
+from fedsaddle.config.own_code import told_in_one_line
+from fedsaddle.config.registry import ALGORITHMS, DATASETS, SPLITS, Entry, entry
 from fedsaddle.config.schema import Config
 from fedsaddle.config.validate import check_options
 from fedsaddle.data.federated import FederatedData, federate
@@ -23,8 +25,8 @@ def load(
     """A data set by name, partitioned between clients.
 
     Args:
-        name: the data set, one of `fedsaddle list datasets`.
-        split: how to partition the rows, one of `fedsaddle list splits`.
+        name: the data set, one of `fedsaddle list datasets`, or a function of your own as "module:name".
+        split: how to partition the rows, one of `fedsaddle list splits`, or a class of your own as "module:name".
         seed: keys the split, the held-out rows and the noise.
         test_share: the share of each client's rows to hold out, if the data set has no test set.
         options: arguments of the loader, such as `{"images": True}`.
@@ -43,28 +45,31 @@ def load(
         >>> fs.load("digits", split="dirichlet", clients=20, alpha=0.3).count
         20
     """
-    make_data, make_split = find(DATASETS, "name", name), find(SPLITS, "split", split)
+    known_data, known_split = entry(DATASETS, "name", name), entry(SPLITS, "split", split)
     if options is not None and not isinstance(options, dict):
         raise BadInput("options", options, 'give a dictionary, such as {"images": True}')
     if noise is not None and not isinstance(noise, Noise):
         raise BadInput("noise", noise, "give fs.Noise(...)")
-    rule = make_split(**check_options("split", make_split, split_options))
-    dataset = make_data(**check_options("options", make_data, options or {}))
+    rule = _made("splits", known_split, "split", split, check_options("split", known_split.load(), split_options))
+    dataset = _made("datasets", known_data, "name", name, check_options("options", known_data.load(), options or {}))
     data = federate(dataset, rule, seed, test_share, stratify, validation_share, test_clients)
     return data if noise is None else noise.apply(data, seed)
 
 
 def build_data(config: Config) -> FederatedData:
     """Load the rows and partition them between the clients."""
-    make_data = find(DATASETS, "data.name", config.data.name)
-    make_split = find(SPLITS, "split.name", config.split.name)
+    known_data = entry(DATASETS, "data.name", config.data.name)
+    known_split = entry(SPLITS, "split.name", config.split.name)
     with within("split"):
-        rule = make_split(**check_options("split", make_split, config.split.options()))
+        given = check_options("split", known_split.load(), config.split.options())
+        rule = _made("splits", known_split, "split.name", config.split.name, given)
     options = config.data.options()
     if "path" in options:
         options["path"] = str(options["path"])
     with within("data"):
-        dataset = make_data(**check_options("data", make_data, options))
+        dataset = _made(
+            "datasets", known_data, "data.name", config.data.name, check_options("data", known_data.load(), options)
+        )
     if config.data.minimum_cell > 1 and isinstance(dataset.pending, TableFeatures):
         dataset = replace(dataset, pending=dataset.pending.treated(minimum_cell=config.data.minimum_cell))
     with within("split"):
@@ -79,6 +84,16 @@ def build_data(config: Config) -> FederatedData:
     with within("data"):
         share = config.data.positives_per_batch
         return data if share is None else data.balanced(share)
+
+
+def _made(group: str, known: Entry, key: str, name: str, options: dict[str, Any]) -> Any:
+    """Call what a name stands for; of other people's code, look at what it gives."""
+    if not known.own:
+        return known.load()(**options)
+    with told_in_one_line(key, name, known.own):
+        made = known.load()(**options)
+    require_made(group, key, name, made)
+    return made
 
 
 def _is_centralised(config: Config) -> bool:

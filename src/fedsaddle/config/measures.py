@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedsaddle.config.registry import MEASURES, find
+from fedsaddle.config.code_kinds import require_made
+from fedsaddle.config.own_code import told_in_one_line
+from fedsaddle.config.registry import MEASURES, entry
 from fedsaddle.config.validate import check_options
 from fedsaddle.errors import BadInput, within
 from fedsaddle.metrics.measures import Measure
@@ -33,8 +35,12 @@ def _measure(given: MeasureSpec, key: str) -> Measure:
     table = {"name": given} if isinstance(given, str) else dict(given)
     if not isinstance(table.get("name"), str):
         raise BadInput("measures", given, f"write a name, or a table with a name; names are {', '.join(MEASURES)}")
-    make = find(MEASURES, key, table.pop("name"))
-    options = check_options(f"{key}.{make.name}", make, table)
-    with within(f"{key}.{make.name}"):
+    name = table.pop("name")
+    known = entry(MEASURES, key, name)
+    make, section = known.load(), f"{key}.{name}"
+    options = check_options(section, make, table)
+    with within(section), told_in_one_line(key, name, known.own):
         measure: Measure = make(**options)
+    if known.own:
+        require_made("measures", key, name, measure)
     return measure

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import is_dataclass
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin
 
 from fedsaddle.algorithms.estimators import Estimator
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
 from fedsaddle.arguments import whole
+from fedsaddle.config.code_kinds import require_made
+from fedsaddle.config.own_code import told_in_one_line
 from fedsaddle.config.registry import (
     ESTIMATORS,
     LOCAL_OPTIMISERS,
@@ -21,9 +22,10 @@ from fedsaddle.config.registry import (
     SCHEDULES,
     SERVER_OPTIMISERS,
     Entry,
-    find,
+    entry,
+    group_of,
 )
-from fedsaddle.config.validate import check_options
+from fedsaddle.config.validate import check_options, hints_of
 from fedsaddle.errors import BadInput, within
 from fedsaddle.numerics.optimisers import LocalOptimiser, ServerOptimiser
 from fedsaddle.numerics.projections import Projection
@@ -50,7 +52,7 @@ def arguments_of(
     section: str, make: Callable[..., Any], given: Mapping[str, Any], built: Iterable[str] = ()
 ) -> dict[str, Any]:
     """The options of a section as arguments of `make`; the caller supplies those in `built`."""
-    hints = get_type_hints(vars(make)["__init__"] if isinstance(make, type) and not is_dataclass(make) else make)
+    hints = hints_of(make)
     options = {key: _tuples(value) for key, value in given.items()}
     for key in options.keys() & inspect.signature(make).parameters.keys():
         options[key] = _part(f"{section}.{key}", hints.get(key), options[key])
@@ -77,13 +79,17 @@ def _part(key: str, hint: Any, value: Any) -> Any:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise BadInput(key, value, f"write a table with a name: one of {', '.join(table)}")
     named = f"{key}.name" if table not in by_name else key
-    make = find(table, named, value["name"])
+    known = entry(table, named, value["name"])
     options = {k: v for k, v in value.items() if k != "name"}
-    if table is not SCHEDULES or "warmup" not in options:
-        return _make(key, make, options)
+    warmup = options.pop("warmup", None) if table is SCHEDULES else None
+    with told_in_one_line(named, value["name"], known.own):
+        made = _make(key, known.load(), options)
+    if known.own:
+        require_made(group_of(table), named, value["name"], made)
+    if warmup is None:
+        return made
     with within(key):
-        rounds = whole("warmup", options.pop("warmup"), least=0)
-    return Warmup(rounds, _make(key, make, options))
+        return Warmup(whole("warmup", warmup, least=0), made)
 
 
 def _make(key: str, make: Callable[..., Any], options: Mapping[str, Any]) -> Any:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 
+from fedsaddle.config.code_kinds import require_made
+from fedsaddle.config.own_code import told_in_one_line
+from fedsaddle.config.own_shapes import asked_shapes
 from fedsaddle.config.parts import arguments_of
-from fedsaddle.config.registry import ALGORITHMS, MODELS, PROBLEMS, RISKS, entry, find
+from fedsaddle.config.registry import ALGORITHMS, MODELS, PROBLEMS, RISKS, Entry, entry
 from fedsaddle.config.schema import Config, NamedSection
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.files.small_cells import told_label_counts
@@ -37,19 +40,29 @@ class NamedModel:
     def __call__(self, scores: int) -> nn.Module:
         """Build the model; with `start_from`, load the weights of an earlier run (all but a `fresh` head)."""
         known = entry(MODELS, "model.name", self.section.name)
-        module, _, name = known.shapes.partition(":")
-        shapes: dict[str, int] = getattr(import_module(module), name)(self.facts, scores)
         given = self.section.options()
+        shapes = self._shapes(known, scores, given)
         options = {k: v for k, v in given.items() if k not in START}
         make, trained, head = known.load(), given.get("start_from"), given.get("head")
         with within("model"):
             if head is not None and trained is None:
                 raise BadInput("head", head, "is for a model that starts from a trained one; give start_from as well")
             self.arguments = {**shapes, **arguments_of("model", make, options, built=shapes)}
-            made: nn.Module = make(**self.arguments)
+            with told_in_one_line("model.name", self.section.name, known.own):
+                made: nn.Module = make(**self.arguments)
+            if known.own:
+                require_made("models", "model.name", self.section.name, made)
             if trained is not None:
                 made = warm_started(made, trained_tensors(str(trained)), "auto" if head is None else head)
             return _frozen(made, given.get("frozen"))
+
+    def _shapes(self, known: Entry, scores: int, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What the data settle: of our models by their function, of own ones by the names of their arguments."""
+        if known.own:
+            return asked_shapes(known.load(), "model.name", self.section.name, self.facts, scores, given)
+        module, _, name = known.shapes.partition(":")
+        shapes: dict[str, Any] = getattr(import_module(module), name)(self.facts, scores)
+        return shapes
 
 
 def _frozen(model: nn.Module, patterns: object) -> nn.Module:
@@ -75,8 +88,10 @@ def build_problem(
         own = data.train
         counts = told_label_counts(own.y.numpy(), own.offsets, len(data.classes), config.data.minimum_cell)
     model = NamedModel(config.model, facts_of(data, config.model.name, counts))
-    if known.kind == "pairwise":
+    if known.kind == "pairwise" and not known.own:
         return _pairwise(config, model), model
+    if known.own:
+        return own_problem(config, known, model), model
     make, options = known.load().from_data, config.problem.options()
     if config.engine.compile:
         if "compiled" not in inspect.signature(make).parameters:
@@ -91,17 +106,46 @@ def _pairwise(config: Config, model: NamedModel) -> Problem:
     """Build a pairwise risk, which is named after the measure that it optimises."""
     options = config.problem.options()
     risk = options.pop("risk", "auc")
-    make = find(RISKS, "problem.risk", risk)
-    options = entry(RISKS, "problem.risk", risk).bind("problem", risk, options)
+    known = entry(RISKS, "problem.risk", risk)
+    make, options = known.load(), known.bind("problem", risk, options)
     outputs = options.pop("outputs", 1)
     if not isinstance(outputs, int) or isinstance(outputs, bool) or outputs < 1:
         raise BadInput("problem.outputs", outputs, "must be a whole number of at least 1")
     model.facts.need_classes("pairwise")
-    with within("problem"):
+    with within("problem"), told_in_one_line("problem.risk", risk, known.own):
         problem: Problem = make(model(outputs), **arguments_of("problem", make, options, built=("model",)))
+    if known.own:
+        require_made("risks", "problem.risk", risk, problem)
     if (problem.first, problem.second) != (None, None):  # type: ignore[attr-defined]
         model.facts.need_two_classes("problem.risk", str(risk))
     return problem
+
+
+def own_problem(config: Config, known: Entry, model: NamedModel) -> Problem:
+    """Build an own problem: by its `from_data`, or from the arguments that its signature asks for."""
+    name, cls, facts = config.problem.name, known.load(), model.facts
+    if config.engine.compile:
+        raise BadInput("engine.compile", True, "works with problem.name = supervised only; leave it out")
+    options = config.problem.options()
+    with within("problem"), told_in_one_line("problem.name", name, known.own):
+        if hasattr(cls, "from_data"):
+            checked = arguments_of("problem", cls.from_data, options, built=FACTS)
+            return cast(Problem, cls.from_data(facts, model, **checked))
+        scores = len(facts.classes) or 1
+        settled = asked_shapes(cls, "problem.name", name, facts, scores, options)
+        if "classes" in settled:
+            settled["classes"] = len(facts.classes)
+        checked = arguments_of("problem", cls, options, built=(*settled, "model"))
+        if "model" in inspect.signature(cls).parameters:
+            settled["model"] = model(scores)
+        return cast(Problem, cls(**settled, **checked))
+
+
+def problem_keys(known: Entry) -> list[str]:
+    """The options of a problem that is not made of pairs by a risk."""
+    cls = known.load()
+    make = cls.from_data if hasattr(cls, "from_data") else cls
+    return [name for name in inspect.signature(make).parameters if name not in (*FACTS, "self", "model")]
 
 
 def facts_of(data: FederatedData, model: str = "", counts: Sequence[int] | None = None) -> DataFacts:

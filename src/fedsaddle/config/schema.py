@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fedsaddle.config.code_names import search_in
 from fedsaddle.config.toml_files import DEEPEST, TooDeep, parse_toml, read_toml
 from fedsaddle.config.validate import to_bad_input
 from fedsaddle.errors import BadInput, MissingData, within
@@ -162,6 +163,7 @@ def read_config(path: Path, changes: list[str] | None = None) -> Config:
         content = read_toml("config", path)
     except FileNotFoundError:
         raise MissingData(f"config = {str(path)!r}: the file does not exist; `fedsaddle init` writes one") from None
+    search_in(path.parent)  # for modules that the config names
     return config_with(content, changes)
 
 

@@ -3,37 +3,62 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass
 from difflib import get_close_matches
 from typing import Any, get_type_hints
 
-from pydantic import ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from fedsaddle.errors import BadInput
 
-_STRICT = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
+_STRICT = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True, protected_namespaces=())
+_OPEN: ConfigDict = {**_STRICT, "extra": "allow"}  # for functions with `**options`
 
 
 def check_options(
     section: str, target: Callable[..., Any], given: dict[str, Any], built: Iterable[str] = ()
 ) -> dict[str, Any]:
     """Check `given` against the signature of `target`; the caller supplies the keys in `built`."""
-    plain_class = isinstance(target, type) and not is_dataclass(target)
-    hints = get_type_hints(vars(target)["__init__"] if plain_class else target)
+    hints = hints_of(target)
     fields: dict[str, Any] = {}
+    config = _STRICT
     for name, parameter in inspect.signature(target).parameters.items():
-        if name in built:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            config = _OPEN
+        unnamed = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL) or name.startswith("_")
+        if name in built or unnamed:
             continue
         kind = hints.get(name, Any)
         fields[name] = (kind, ... if parameter.default is parameter.empty else parameter.default)
-    model = create_model("Options", __config__=_STRICT, **fields)
+    model = _model(config, fields)
     try:
         accepted = model(**given)
     except ValidationError as error:
         raise to_bad_input(section, error.errors()[0], fields, given) from None
     return {name: getattr(accepted, name) for name in given}
+
+
+def _model(config: ConfigDict, fields: dict[str, Any]) -> type[BaseModel]:
+    """The model of the options; of own code, whose annotations pydantic may not know, without their types."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # an argument may be called `copy`, as a method of models is
+        try:
+            return create_model("Options", __config__=config, **fields)
+        except PydanticUserError:
+            plain: dict[str, Any] = {name: (Any, default) for name, (_, default) in fields.items()}
+            return create_model("Options", __config__=config, **plain)
+
+
+def hints_of(target: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of a signature; none where a user's name what cannot be found."""
+    plain_class = isinstance(target, type) and not is_dataclass(target)
+    try:
+        return get_type_hints(getattr(target, "__init__") if plain_class else target)  # noqa: B009
+    except (NameError, AttributeError, TypeError):
+        return {}
 
 
 def to_bad_input(section: str, error: ErrorDetails, known: Iterable[str], given: Any = None) -> BadInput:

@@ -17,6 +17,7 @@ import torch
 
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.config.build import build_algorithm, cast, precision
+from fedsaddle.config.named_code import module_digests
 from fedsaddle.config.schema import Config
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.files.agreed_encoding import Agreed, encoding_of
@@ -40,6 +41,8 @@ def digests(config: Config) -> dict[str, str]:
         "algorithm": config.algorithm.model_dump(mode="json"),
         "run": {"seed": config.run.seed, "dtype": config.run.dtype},
     }
+    if modules := module_digests(config):  # all must run the same code
+        sections["modules"] = modules
     return {k: hashlib.sha256(json.dumps(v, sort_keys=True).encode()).hexdigest()[:16] for k, v in sections.items()}
 
 

@@ -24,6 +24,7 @@ from fedsaddle.deployment.transport import Transport
 from fedsaddle.errors import BadInput, BadMessage, FedSaddleError
 from fedsaddle.metrics.selection import Selection
 from fedsaddle.metrics.target import Target
+from fedsaddle.runs.code_files import note_code
 from fedsaddle.runs.fingerprint import remote_fingerprint, shared_fingerprint
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.lock import only_writer
@@ -73,6 +74,8 @@ class DeployedRun:
         if not resumes:
             folder.begin([])
         for reason in loop.resume():
+            log.warning("%s", reason)
+        for reason in note_code(folder, loop.algorithm):
             log.warning("%s", reason)
         folder.write_config(self.config.model_dump(mode="json"))
         if loop.done:

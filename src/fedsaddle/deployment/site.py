@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from fedsaddle.atomic import write_json
 from fedsaddle.config.build import cast_rows
 from fedsaddle.config.check_keys import check_keys
+from fedsaddle.config.own_code import only_modules
 from fedsaddle.config.schema import Config, read_config
 from fedsaddle.data.files.agreed_encoding import UnknownLabel, encode
 from fedsaddle.data.files.site_facts import LONGEST_NAME, site_counts, site_facts
@@ -90,7 +91,7 @@ class SiteService:
 
     def answer(self, content: bytes) -> bytes:
         """Answer one message; a failure is reported by its kind only, because its text may contain data."""
-        with log_to_folder(log, self.settings.folder):
+        with log_to_folder(log, self.settings.folder), only_modules(self.policy.modules):
             return self._answer(content)
 
     def _answer(self, content: bytes) -> bytes:
@@ -117,6 +118,7 @@ class SiteService:
             return self._facts()
         if request.do == "counts":
             counts = read_payload(CountsAsked, payload)
+            self.policy.check_modules(self.config)
             self._same_config(counts.config)
             self._known(request.run)
             least = self.policy.cell(self.config)
@@ -129,6 +131,7 @@ class SiteService:
 
     def _allow(self, theirs: Mapping[str, str], sites: int, run: str) -> None:
         """Refuse a run that the config or the policy do not allow, before a row is read."""
+        self.policy.check_modules(self.config)  # before anything is imported
         self._same_config(theirs)
         try:
             check_keys(self.config)

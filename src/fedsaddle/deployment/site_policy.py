@@ -8,6 +8,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from fedsaddle.atomic import write_atomically
+from fedsaddle.config.code_names import OURS, is_module
+from fedsaddle.config.named_code import code_behind, named_code
+from fedsaddle.config.own_code import only_modules, require_permitted
 from fedsaddle.config.registry import ALGORITHMS, PROBLEMS, entry
 from fedsaddle.config.schema import Config
 from fedsaddle.config.toml_files import read_toml
@@ -31,14 +34,17 @@ EXAMPLE = """\
 # most_rounds = 100              # of a run; by default as many as the config of this site says
 # most_evaluations = 100         # models measured in a run; by default what the config needs and a quarter more
 # most_runs = 10                 # that this folder has agreed to; by default any number
+
+# Code of others that runs may name, with its digest by `fedsaddle deploy digest my_package`; by default none.
+# modules = { "my_package" = "sha256:0000000000000000000000000000000000000000000000000000000000000000" }
 """
 RESERVED = {
     "noise": "noise is not there yet",
     "secure_aggregation": "secure aggregation is not there yet: the server receives each reply",
-    "modules": "digests of modules are not checked yet",
 }
 Names = Annotated[list[str], Field(min_length=1)] | None
 Number = Annotated[int, Field(ge=1, le=10**12)]
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
 class SitePolicy(BaseModel):
@@ -55,16 +61,28 @@ class SitePolicy(BaseModel):
     most_rounds: Number | None = None  # of a run; None: as many as the site's config says
     most_evaluations: Number | None = None  # models measured in a run; None: what the config needs, and some more
     most_runs: Number | None = None  # None: any number
+    modules: dict[str, Digest] = Field(default_factory=dict)  # own code that runs may name -> its digest
 
     @field_validator("algorithms", "problems")
     @classmethod
     def _known(cls, names: list[str] | None, info: Any) -> list[str] | None:
         for name in names or ():
             try:
+                group = str(info.field_name)
+                if code_behind((group,), group, name) is not None:
+                    continue  # code of others, which is not imported to look at it
                 entry(ALGORITHMS if info.field_name == "algorithms" else PROBLEMS, info.field_name, name)
             except BadInput as reason:
                 raise ValueError(reason.remedy) from None
         return names
+
+    @field_validator("modules")
+    @classmethod
+    def _modules(cls, modules: dict[str, str]) -> dict[str, str]:
+        for name in modules:
+            if not is_module(name) or name.partition(".")[0] == OURS:
+                raise ValueError(f"{visible(name)!r:.100} is no module of other people's code")
+        return modules
 
     def cell(self, config: Config) -> int:
         """The least count that leaves: the larger one of the policy's and the config's."""
@@ -85,6 +103,7 @@ class SitePolicy(BaseModel):
 
     def check(self, config: Config, sites: int) -> None:
         """Refuse a run that breaks a rule, before a row is read."""
+        self.check_modules(config)
         for key, allowed, name in (
             ("algorithms", self.algorithms, config.algorithm.name),
             ("problems", self.problems, config.problem.name),
@@ -99,6 +118,15 @@ class SitePolicy(BaseModel):
                 for column in named.get(key) or ():
                     if column not in self.columns:
                         raise self.broken("columns", self.columns, f"the run reads {column!r}")
+
+    def check_modules(self, config: Config) -> None:
+        """Refuse a run with code that the policy does not list with its digest; nothing is imported for it."""
+        with only_modules(self.modules):
+            try:
+                for code in named_code(config):
+                    require_permitted(code)
+            except BadInput as reason:  # a name that cannot be one
+                raise Refused(f"this site's config has {reason}"[:400]) from None
 
     def broken(self, key: str, rule: object, why: str) -> Refused:
         """The refusal that names the rule."""

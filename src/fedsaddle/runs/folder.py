@@ -74,6 +74,11 @@ class RunFolder:
         return self.path / "deployment.json"
 
     @property
+    def code(self) -> Path:
+        """Digests of the own code that computed the run."""
+        return self.path / "code.json"
+
+    @property
     def baseline(self) -> RunFolder:
         """The folder of the baseline run."""
         return RunFolder(self.path / "fedavg")
@@ -98,7 +103,7 @@ class RunFolder:
         """Raise `BadInput` if a file of the run is a symbolic link; the folder itself may be one."""
         folders = [self.path / "checkpoints", self.baseline.path]
         own = (self.metrics, self.config, self.summary, self.model, self.split, self.table_config, self.agreed)
-        others = (self.features, self.deployment, self.path / "log.txt", *folders)
+        others = (self.features, self.deployment, self.code, self.path / "log.txt", *folders)
         inside = (p for folder in folders if folder.is_dir() and not folder.is_symlink() for p in folder.iterdir())
         for path in (*own, *others, *inside):
             if path.is_symlink():

@@ -23,6 +23,7 @@ from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
 from fedsaddle.robust.attacks import Attack, with_flipped_labels
 from fedsaddle.robust.settings import Robust
 from fedsaddle.runs.closing import with_classes, write_report, write_split
+from fedsaddle.runs.code_files import note_code
 from fedsaddle.runs.compatibility import Rows, check_algorithm, check_rows
 from fedsaddle.runs.evaluation import LocalEvaluator
 from fedsaddle.runs.fingerprint import fingerprint
@@ -163,6 +164,8 @@ def run(
             warn(reason)
         if not resume:
             folder.begin([])
+        for reason in note_code(folder, algorithm, *extra_measures):
+            warn(reason)
         if reports:
             write_split(folder, data)
         result = _go(loop, begun)

@@ -16,6 +16,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from fedsaddle.atomic import write_json
+from fedsaddle.config.own_code import only_modules
 from fedsaddle.config.schema import validate_config
 from fedsaddle.deployment.courier import Patience
 from fedsaddle.deployment.nvflare.supervise import STATUS
@@ -24,6 +25,7 @@ from fedsaddle.deployment.project import KIT_SETTINGS, RUNS
 from fedsaddle.deployment.server import DeployedRun
 from fedsaddle.deployment.site import SiteService
 from fedsaddle.deployment.site_memory import safe_name
+from fedsaddle.deployment.site_policy import read_policy
 from fedsaddle.errors import FedSaddleError
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.lock import LOCK, FolderInUse
@@ -62,7 +64,8 @@ class ServerApp(Controller):  # type: ignore[misc]
         deployed = DeployedRun(self.config, self.run, names, self.out, Patience(**settings["patience"]))
         outcome: dict[str, Any] = {"code": 0, "message": ""}
         try:
-            deployed.go(self.transport, wait=LAST_JOB)
+            with only_modules(read_policy(kit).modules, "the server's policy"):  # a job brings no code
+                deployed.go(self.transport, wait=LAST_JOB)
         except Aborted:
             return
         except FolderInUse as reason:  # an earlier job still writes: fail this one, so that it is submitted again
