@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 import os
 import time
 from pathlib import Path
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from fedsaddle.commands.documents import SCHEMA, FiguresDocument, ReproduceDocument
+from fedsaddle.commands.output import output, say
 from fedsaddle.config.registry import entry, find
 from fedsaddle.reproductions.names import FIGURES
 from fedsaddle.shown import visible
@@ -22,14 +24,13 @@ if TYPE_CHECKING:
 MAX_WORKERS = 8  # each holds the data and some 400 MB of libraries
 
 
-def reproduce(name: str, quick: bool, as_json: bool, out: Path) -> None:
+def reproduce(name: str, quick: bool, out: Path) -> None:
     """Run a figure, write its files to `out`/`name`, and print the claims; without a name, list all figures."""
     if not name:
-        _print_names(as_json)
+        _print_names()
         return
     entry(FIGURES, "reproduce", name)
     require_folder("out", out / name)
-    from fedsaddle.report.tables import console
     from fedsaddle.reproductions import outcome
 
     full: Figure = find(FIGURES, "reproduce", name)
@@ -38,39 +39,61 @@ def reproduce(name: str, quick: bool, as_json: bool, out: Path) -> None:
     runs = run_figure(figure, name)
     claims = figure.claims(runs)
     outcome.write(name, figure, runs, claims, time.perf_counter() - began, out / name)
-    for note in runs.divergence_notes():
+    notes, page = list(runs.divergence_notes()), out / name / outcome.REPORT
+    for note in notes:
         typer.echo(note, err=True)
-    if as_json:
-        print(outcome.json_lines(claims))
-    else:
-        screen = console()
-        screen.print(outcome.table(figure, claims))
-        screen.print(f"written to {visible(out / name)}", highlight=False, markup=False, soft_wrap=True)
-        screen.print(f"report: {visible(out / name / outcome.REPORT)}", highlight=False, markup=False, soft_wrap=True)
+    screen = output.screen()
+    screen.print(outcome.table(figure, claims))
+    screen.print(f"written to {visible(out / name)}", highlight=False, markup=False, soft_wrap=True)
+    screen.print(f"report: {visible(page)}", highlight=False, markup=False, soft_wrap=True)
+    document: ReproduceDocument = {
+        "schema": SCHEMA,
+        "command": "reproduce",
+        "figure": name,
+        "quick": quick,
+        "claims": [
+            {"claim": c.claim, "paper": c.paper, "measured": c.measured, "holds": bool(c.holds)} for c in claims
+        ],
+        "notes": notes,
+        "folder": str(out / name),
+        "report": str(page),
+    }
+    output.emit(document)
 
 
 def run_figure(figure: Figure, title: str, workers: int | None = None) -> Runs:
     """Run every line with every seed on `workers` processes; None means one per core, at most 8."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from fedsaddle.report.progress import PlainLines, has_bar
     from fedsaddle.reproductions.curves import Runs
     from fedsaddle.reproductions.pool import Job, run_jobs
 
     jobs = [Job(figure.setting, line, seed) for seed in range(figure.seeds) for line in figure.lines]
-    errors = Console(stderr=True)
+    errors, bars = output.errors(), has_bar(output.errors())
+    lines = PlainLines(lambda text: None if bars else say(f"{title}: {text}"), len(jobs), "run")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+    with Progress(*columns, console=errors, transient=True, disable=output.quiet or not bars) as bar:
         task = bar.add_task(title, total=len(jobs))
         processes = workers or min(MAX_WORKERS, os.cpu_count() or 1)
-        curves = run_jobs(jobs, processes, lambda _: bar.update(task, advance=1))
+        done = itertools.count(1)
+
+        def finished(_: object) -> None:
+            bar.update(task, advance=1)
+            lines(next(done))
+
+        curves = run_jobs(jobs, processes, finished)
     return Runs.of(curves)
 
 
-def _print_names(as_json: bool) -> None:
-    if as_json:
-        rows = [{"name": name, "about": e.about, "source": e.source} for name, e in FIGURES.items()]
-        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+def _print_names() -> None:
+    document: FiguresDocument = {
+        "schema": SCHEMA,
+        "command": "reproduce",
+        "figures": [{"name": name, "about": e.about, "source": e.source} for name, e in FIGURES.items()],
+    }
+    output.emit(document)
+    if output.json:
         return
     width = max(len(name) for name in FIGURES)
     for name, e in FIGURES.items():
