@@ -173,7 +173,7 @@ class Simulation:
             return {}
         found = {self.config.algorithm.name: ours}
         self.models[CHOICE] = (result.algorithm.problem, result.model)
-        if _has_baseline(self.config):
+        if has_baseline(self.config):
             theirs = self._compare(result)
             if theirs is None:
                 return {}
@@ -184,7 +184,7 @@ class Simulation:
 
     def _compare(self, result: Result) -> dict[str, Ranking] | None:
         """Run FedAvg on the same rows; empty if it diverged, None if it was interrupted."""
-        other = _baseline(self.config, self.built.algorithm, result.summary["rounds"])
+        other = baseline_of(self.config, self.built.algorithm, result.summary["rounds"])
         with precision(self.config.run.dtype):
             algorithm, model = build_algorithm(other, self.built.data)
         plain = replace(self.built, algorithm=algorithm, model=model, measures=())
@@ -249,12 +249,12 @@ class Simulation:
         return "training" if self.built.data.test is None else "test"
 
 
-def _has_baseline(config: Config) -> bool:
+def has_baseline(config: Config) -> bool:
     """Whether the run optimises the AUROC and `run.compare` is on."""
     return config.run.compare and config.problem.name == "auc"
 
 
-def _baseline(config: Config, algorithm: Algorithm[Any], rounds: int) -> Config:
+def baseline_of(config: Config, algorithm: Algorithm[Any], rounds: int) -> Config:
     """FedAvg on cross-entropy, with the same rounds, clients, local steps, batches and start, and its default step."""
     common = {k: getattr(algorithm, k, None) for k in ("sampled_clients", "local_steps", "batch_size")}
     alone: dict[str, Any] = {"rounds": rounds, "target": None, "measures": []}
