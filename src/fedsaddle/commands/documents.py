@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from typing_extensions import TypedDict
 
+from fedsaddle.sweeps.bodies import SweepBody
+
 SCHEMA: Literal[1] = 1  # a larger number means that keys have changed their meaning or are gone
 Summary = Annotated[dict[str, Any], "the content of summary.json"]
 
@@ -217,48 +219,6 @@ class TryDocument(Document):
     simulated: Summary
     difference: Annotated[float, "largest one between the two models"]
     agree: bool
-
-
-class SeedBody(TypedDict):
-    """One run of a sweep."""
-
-    seed: int
-    folder: Annotated[str, "within the sweep's folder"]
-    status: Annotated[str, "`finished`, `target`, `patience`, `diverged`, `failed` or `missing`"]
-    reason: Annotated[str, "why it diverged or failed"]
-    figure: Annotated[float | None, "that the choice is made by"]
-    test: Annotated[float | None, "the same figure on the test rows, where validation rows choose"]
-    rounds: int | None
-    target_round: int | None
-    bytes_up: int | None
-    seconds: float | None
-
-
-class CellBody(TypedDict):
-    """The runs of a sweep with the same values."""
-
-    values: Annotated[dict[str, Any], "by key of the config"]
-    mean: float | None
-    interval: Annotated[list[float] | None, "95 % t-interval of the mean over seeds"]
-    test_mean: float | None
-    behind_best: Annotated[float | None, "mean over the seeds of the best cell's figure minus this one's, in pairs"]
-    behind_interval: Annotated[list[float] | None, "95 % t-interval of it; without 0: more than chance"]
-    reached: Annotated[int | None, "seeds that reached the target"]
-    best: bool
-    runs: list[SeedBody]
-
-
-class SweepBody(TypedDict):
-    """A sweep, as in sweep.json."""
-
-    config: Annotated[dict[str, Any], "with all defaults, before the values of a cell"]
-    axes: Annotated[dict[str, list[Any]], "the values of each key; for a range its ends"]
-    seeds: list[int]
-    by: Annotated[str, "the figure of the choice, such as `worst accuracy`, or `rounds to WORST ACCURACY >= 0.5`"]
-    part: Annotated[Literal["validation", "test", "train"], "the rows of the choice"]
-    caution: Annotated[str, "empty, or what is wrong with choosing by these rows"]
-    cells: Annotated[list[CellBody], "in the order of the values; of a search in the order of its trials"]
-    unfinished: Annotated[int, "runs that diverged, failed or are missing"]
 
 
 class SweepDocument(Document, SweepBody):
