@@ -26,8 +26,10 @@ def test_a_sweep_prints_a_table_and_leaves_its_runs(config):
     assert "worst accuracy, test rows, mean over 2 seeds" in outcome.out
     assert "chosen on test rows" in outcome.out
     assert outcome.out.splitlines()[-1] == "written to s"
-    assert outcome.err.splitlines()[0] == "4 runs, 0 of them done before; 1 processes"
+    assert outcome.err.splitlines()[0] == "4 runs, 0 of them done before; workers: 1"
     assert len(list(Path("s/runs").iterdir())) == 4
+    assert "run.rounds" not in outcome.out  # one value: a part of the config
+    assert json.loads(Path("s/sweep.json").read_text())["config"]["run"]["rounds"] == 1
     assert fedsaddle("sweep", config, *TWO, "--out", "s").err == (
         "error: out = 's': holds a sweep already; resume it, or choose another folder\n"
     )
@@ -44,7 +46,7 @@ def test_a_cell_that_fails_is_told_by_the_exit_code(config):
     values = ("--set", "algorithm.sampled_clients=3,99", "--seeds", "1", "--workers", "1", "--set", "run.rounds=1")
     outcome = fedsaddle("sweep", config, *values, "--out", "s")
     assert outcome.code == 3
-    assert "warning: algorithm.sampled_clients=99, run.rounds=1, seed 0 failed" in outcome.err
+    assert "warning: algorithm.sampled_clients=99, seed 0 failed" in outcome.err
     assert "1 failed" in outcome.out
 
 

@@ -27,7 +27,7 @@ def json_schema(kind: Any) -> dict[str, Any]:
     """The JSON Schema of a document, with the texts of its keys."""
     found = adapter(kind).json_schema()
     for part in (found, *found.get("$defs", {}).values()):
-        described = next((t for t in _kinds(kind) if t.__name__ == part.get("title")), None)
+        described = next((t for t in parts_of(kind) if t.__name__ == part.get("title")), None)
         for key, about in (texts(described) if described else {}).items():
             if about and key in part.get("properties", {}):
                 part["properties"][key]["description"] = about
@@ -36,7 +36,7 @@ def json_schema(kind: Any) -> dict[str, Any]:
 
 def adapter(kind: Any) -> TypeAdapter[Any]:
     """What validates a document; keys that it does not have are refused."""
-    for one in _kinds(kind):
+    for one in parts_of(kind):
         with_config({"extra": "forbid"})(one)
     return TypeAdapter(kind)
 
@@ -54,13 +54,13 @@ def about_of(hint: Any) -> str:
     return next((mark for mark in get_args(hint)[1:] if isinstance(mark, str)), "")
 
 
-def _kinds(kind: Any) -> list[Any]:
-    """The document and all that is in it."""
+def parts_of(kind: Any) -> list[Any]:
+    """The types of a document and of all objects in it."""
     found = [kind]
     for hint in get_type_hints(kind).values():
         for part in _parts(hint):
             if inspect.isclass(part) and is_typeddict(part):
-                found += [one for one in _kinds(part) if one not in found]
+                found += [one for one in parts_of(part) if one not in found]
     return found
 
 

@@ -71,7 +71,7 @@ def sweep(path: Path, options: SweepOptions, dry_run: bool) -> int:
             Told(output.errors(), begun, output.quiet) as told,
             JobPool(workers, told.rounds, lambda: interruption.requested) as pool,
         ):
-            told.say(f"{total:,} runs, {total - begun:,} of them done before; {workers} processes")
+            told.say(f"{total:,} runs, {total - begun:,} of them done before; workers: {workers}")
             body = run_sweep(plan, pool, told.ended, aim)
         return _finish(plan, body, interruption.requested)
 
@@ -185,7 +185,7 @@ def _print_plan(document: SweepPlanDocument) -> None:
     lines = [
         f"{document['cells']:,} cells x {document['seeds']:,} seeds = {document['runs']:,} runs, "
         f"{document['finished']:,} of them done before",
-        f"about {duration(document['seconds'] or 0)} on {document['workers']} processes, "
+        f"about {duration(document['seconds'] or 0)} with {document['workers']} workers, "
         f"{megabytes(document['bytes_up'] or 0)} from clients ({document['note']})",
         f"would write to {visible(document['folder'])}; nothing was written",
     ]

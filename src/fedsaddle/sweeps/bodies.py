@@ -39,7 +39,7 @@ class CellBody(TypedDict):
 class SweepBody(TypedDict):
     """A sweep, as in sweep.json."""
 
-    config: Annotated[dict[str, Any], "as in the file, before the values of a cell"]
+    config: Annotated[dict[str, Any], "as in the file and with keys that have one value, before the values of a cell"]
     axes: Annotated[dict[str, list[Any]], "the values of each key; for a range its ends"]
     seeds: list[int]
     by: Annotated[str, "the figure of the choice, such as `worst accuracy`, or `rounds to worst accuracy >= 0.5`"]

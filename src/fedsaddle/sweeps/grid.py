@@ -116,10 +116,8 @@ def cells_of(axes: Sequence[Axis]) -> list[dict[str, Any]]:
     Raises:
         BadInput: if a key is there twice, an axis is a range, or there are too many combinations.
     """
-    keys = [axis.key for axis in axes]
-    if len(set(keys)) < len(keys):
-        raise BadInput("--set", next(k for k in keys if keys.count(k) > 1), "is there twice; name all its values once")
-    lists = []
+    keys, lists = [axis.key for axis in axes], []
+    require_once(keys)
     for axis in axes:
         if isinstance(axis.values, Range):
             raise BadInput(
@@ -133,12 +131,15 @@ def cells_of(axes: Sequence[Axis]) -> list[dict[str, Any]]:
     return [dict(zip(keys, values, strict=True)) for values in itertools.product(*lists)]
 
 
-def config_of(content: Mapping[str, Any], values: Mapping[str, Any], seed: int) -> Config:
-    """The config of one run, with all keys checked.
+def require_once(keys: Sequence[str]) -> None:
+    """Refuse a key that is there twice."""
+    again = next((key for key in keys if keys.count(key) > 1), None)
+    if again is not None:
+        raise BadInput("--set", again, "is there twice; name all its values once")
 
-    Raises:
-        BadInput: for a key or value that cannot be; suggests the nearest key.
-    """
+
+def with_values(content: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a config's content, with other values of some keys."""
     made: dict[str, Any] = copy.deepcopy(dict(content))
     for key, value in values.items():
         *sections, last = key.split(".")
@@ -148,6 +149,16 @@ def config_of(content: Mapping[str, Any], values: Mapping[str, Any], seed: int) 
             if not isinstance(place, dict):
                 raise BadInput("--set", key, f"{section!r} is a value, not a section")
         place[last] = value
+    return made
+
+
+def config_of(content: Mapping[str, Any], values: Mapping[str, Any], seed: int) -> Config:
+    """The config of one run, with all keys checked.
+
+    Raises:
+        BadInput: for a key or value that cannot be; suggests the nearest key.
+    """
+    made = with_values(content, values)
     made.setdefault("run", {})["seed"] = seed
     config = validate_config(made)
     if config.engine.name == "nvflare":

@@ -22,7 +22,7 @@ from fedsaddle.stored import read_object
 from fedsaddle.sweeps.aim_of_config import CAUTIONS, aim_of_config
 from fedsaddle.sweeps.bodies import CellBody, SweepBody
 from fedsaddle.sweeps.figures import GOOD, Aim, cell_bodies
-from fedsaddle.sweeps.grid import Axis, cells_of, config_of, make_axis
+from fedsaddle.sweeps.grid import Axis, Range, cells_of, config_of, make_axis, require_once, with_values
 from fedsaddle.sweeps.job import ENDED, Job, folder_name, status_of
 from fedsaddle.sweeps.optuna_search import first_values, require_optuna, search
 from fedsaddle.sweeps.pool import Ended, JobPool, Tell
@@ -86,9 +86,14 @@ class Plan:
     def of(
         cls, content: dict[str, Any], axes: Sequence[Axis], seeds: int, folder: Path, trials: int | None = None
     ) -> Plan:
-        """Check every cell; nothing is written."""
+        """Check every cell; nothing is written. A key with one value beside others is a part of the config."""
         if not axes:
             raise BadInput("--set", None, "name at least one key and its values: algorithm.primal_step=0.01,0.1")
+        require_once([axis.key for axis in axes])
+        many = [axis for axis in axes if isinstance(axis.values, Range) or len(axis.values) > 1]
+        if many:
+            fixed = {axis.key: axis.listed[0] for axis in axes if axis not in many}
+            content, axes = with_values(content, fixed), many
         whole("seeds", seeds, most=MOST_SEEDS)
         run = content.get("run")
         first = run.get("seed", 0) if isinstance(run, dict) else 0
