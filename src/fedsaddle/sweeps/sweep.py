@@ -140,7 +140,7 @@ def prepare(plan: Plan, by: str | None, resume: bool) -> None:
     axes = {axis.key: axis.listed for axis in plan.axes}
     manifest = {"config": plan.content, "axes": axes, "seeds": list(plan.seeds), "by": by, "search": plan.trials}
     if stored is not None:
-        same = ["config", "by", *(["axes", "seeds"] if plan.trials is not None else [])]
+        same = ["config", *(["axes", "seeds", "by"] if plan.trials is not None else [])]
         if (stored.get("search") is None) != (plan.trials is None):
             raise BadCheckpoint(f"{visible(plan.folder)} holds a sweep of another kind; choose another --out")
         for key in same:

@@ -42,9 +42,10 @@ def sweep_table(body: SweepBody) -> Table:
         title_justify="left",
         caption_justify="left",
     )
-    for key in keys:
-        table.add_column(shown(key), justify="right")
-    heads = ["mean", "95 % interval", "best - this, in pairs", *(["test rows"] if tested else [])]
+    last = [key.rpartition(".")[2] for key in keys]
+    for head in last if len(set(last)) == len(last) else keys:
+        table.add_column(shown(head), justify="right")
+    heads = ["mean", "95 % interval", "best - this", *(["test rows"] if tested else [])]
     for head in [*heads, *(["reached"] if aimed else []), "runs"]:
         table.add_column(head, justify="right")
     for cell in _most_telling(body["cells"]):
