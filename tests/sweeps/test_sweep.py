@@ -104,7 +104,14 @@ def test_it_goes_on_where_it_was_interrupted(tmp_path, drawn):
     fs.sweep(CONFIG, STEPS, seeds=3, out=out, workers=1, resume=True, tell=lambda job, n: more.append(job.seed))
     assert set(more) == {2}  # only the seed that is new
     other = fs.sweep(
-        CONFIG, STEPS, seeds=2, out=out, workers=1, resume=True, by="mean loss", tell=lambda *_: pytest.fail("it ran again")
+        CONFIG,
+        STEPS,
+        seeds=2,
+        out=out,
+        workers=1,
+        resume=True,
+        by="mean loss",
+        tell=lambda *_: pytest.fail("it ran again"),
     )
     assert other.body["by"] == "mean loss"  # another look at the same runs
     with pytest.raises(BadCheckpoint, match="another config"):

@@ -30,7 +30,7 @@ from fedsaddle.sweeps.grid import parse_axis
 from fedsaddle.sweeps.job import Job
 from fedsaddle.sweeps.pool import JobPool
 from fedsaddle.sweeps.sweep import Plan, content_of, left, prepare, run_sweep
-from fedsaddle.sweeps.table import sweep_table
+from fedsaddle.sweeps.table import notes_of, sweep_table
 
 SOME_FAILED, INTERRUPTED = 3, 130  # exit codes
 REHEARSED = 3  # cells whose cost a dry run measures
@@ -79,7 +79,8 @@ def sweep(path: Path, options: SweepOptions, dry_run: bool) -> int:
 def _finish(plan: Plan, body: SweepBody, interrupted: bool) -> int:
     screen = output.screen()
     screen.print(sweep_table(body))
-    screen.print(f"written to {visible(plan.folder)}", highlight=False, markup=False, soft_wrap=True)
+    for line in (*notes_of(body), f"written to {visible(plan.folder)}"):
+        screen.print(line, highlight=False, markup=False, soft_wrap=True)
     document: SweepDocument = {
         "schema": SCHEMA,
         "command": "sweep",
@@ -133,7 +134,7 @@ class Told:
             text = f"warning: {values}, seed {job.seed} {status}: {reason}"
             self.console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
         self.bar.update(self.task, completed=self.done, description=escape(visible(values)[:40]))
-        if self.lines is not None:
+        if self.lines is not None and status != "interrupted":
             self.lines(round(self.done))
 
     def say(self, text: str) -> None:

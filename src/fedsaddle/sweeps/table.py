@@ -38,9 +38,7 @@ def sweep_table(body: SweepBody) -> Table:
     aimed = any(cell["reached"] is not None for cell in body["cells"])
     table = Table(
         title=f"{shown(body['by'])}, {body['part']} rows, mean over {len(body['seeds'])} seeds",
-        caption=shown(_caption(body)),
         title_justify="left",
-        caption_justify="left",
     )
     last = [key.rpartition(".")[2] for key in keys]
     for head in last if len(set(last)) == len(last) else keys:
@@ -66,7 +64,8 @@ def _most_telling(cells: list[CellBody]) -> list[CellBody]:
     return cells[first : first + MOST_ROWS]
 
 
-def _caption(body: SweepBody) -> str:
+def notes_of(body: SweepBody) -> list[str]:
+    """What to know when reading the table."""
     lines = []
     if len(body["cells"]) > MOST_ROWS:
         lines.append(f"{MOST_ROWS} of {len(body['cells']):,} cells; all are in sweep.csv")
@@ -76,7 +75,7 @@ def _caption(body: SweepBody) -> str:
         lines.append("the best cell (bold) was chosen on validation rows; test rows had no say")
     if body["unfinished"]:
         lines.append(f"{body['unfinished']} runs diverged, failed or are missing")
-    return "\n".join(lines)
+    return lines
 
 
 def _number(value: float | None) -> str:
