@@ -14,6 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from from_source import argument_docs, field_comments
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
+from typing_extensions import is_typeddict
 
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
 from fedsaddle.commands import documents
@@ -76,7 +77,7 @@ def table(what: str) -> str:
     if kind.startswith("config."):
         return section(kind.removeprefix("config."))
     if kind == "json":
-        return "\n\n".join(document(one) for one in documents.DOCUMENTS)
+        return json_documents()
     raise ValueError(f"no table {what!r}; docs/hooks.py lists them")
 
 
@@ -86,9 +87,10 @@ def laid_out(head: Row, rows: Iterable[Row]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def document(kind: Any) -> str:
-    """What `--json` prints: the keys of a document and of what is in it, but for those that all documents have."""
-    return "\n\n".join(f"{one.__doc__}\n\n{_keys(one)}" for one in parts_of(kind))
+def json_documents() -> str:
+    """What `--json` prints: the keys of every document and of the objects in it, but for those that all have."""
+    every = dict.fromkeys(part for kind in documents.DOCUMENTS for part in parts_of(kind))
+    return "\n\n".join(f"**{one.__name__}**. {one.__doc__}\n\n{_keys(one)}" for one in every)
 
 
 def _keys(kind: Any) -> str:
@@ -106,6 +108,10 @@ def json_words(hint: Any) -> str:
     inner = get_args(hint)
     if get_origin(hint) is Literal:
         return " or ".join(f"`{json.dumps(value)}`" for value in inner)
+    if is_typeddict(hint):
+        return hint.__name__
+    if get_origin(hint) is dict and is_typeddict(inner[1]):
+        return f"object of {inner[1].__name__}"
     if get_origin(hint) is list:
         return f"list of {json_words(inner[0])}"
     if get_origin(hint) in (Union, UnionType):

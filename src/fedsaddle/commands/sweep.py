@@ -52,7 +52,7 @@ class SweepOptions:
 
 def sweep(path: Path, options: SweepOptions, dry_run: bool) -> int:
     """Run the sweep or print its plan; return the exit code: 3 if runs diverged or failed, 130 if interrupted."""
-    renames = {"by": "--by", "target": "--target", "seeds": "--seeds", "optuna": "--optuna", "workers": "--workers"}
+    renames = {"by": "--by", "target": "--target", "seeds": "--seeds", "trials": "--optuna", "workers": "--workers"}
     with renamed(renames):
         optional(whole, "workers", options.workers)
         axes = [parse_axis(change) for change in options.changes]

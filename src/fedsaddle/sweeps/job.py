@@ -46,7 +46,7 @@ def folder_name(values: Mapping[str, Any], seed: int) -> str:
 
     Example:
         >>> folder_name({"algorithm.primal_step": 0.1}, 3)
-        'primal_step-0.1-f61d0b-seed3'
+        'primal_step-0.1-9d9ebe-seed3'
     """
     words = "-".join(f"{key.rpartition('.')[2]}-{value}" for key, value in values.items())
     shown = re.sub(r"[^A-Za-z0-9._]+", "-", words).strip("-.")[:60].strip("-.")

@@ -18,6 +18,7 @@ from fedsaddle.processes import children_killed, cores, exit_with_parent, interr
 from fedsaddle.sweeps.job import Job, on_one_thread, run_job
 
 POLL = 0.2  # seconds
+MOST_WORKERS = 61  # that every system can wait for
 Tell = Callable[[Job, int], None]  # a job and its rounds so far
 Ended = Callable[[Job, str, str], None]  # a job, what became of it, and why
 
@@ -39,7 +40,7 @@ class JobPool:
     _stack: ExitStack = field(default_factory=ExitStack, init=False)
 
     def __enter__(self) -> JobPool:
-        self.workers = cores() if self.workers is None else self.workers
+        self.workers = min(cores() if self.workers is None else self.workers, MOST_WORKERS)
         return self
 
     def __exit__(self, *_: object) -> None:

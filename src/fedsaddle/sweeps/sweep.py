@@ -22,7 +22,7 @@ from fedsaddle.stored import read_object
 from fedsaddle.sweeps.aim_of_config import CAUTIONS, aim_of_config
 from fedsaddle.sweeps.bodies import CellBody, SweepBody
 from fedsaddle.sweeps.figures import GOOD, Aim, cell_bodies
-from fedsaddle.sweeps.grid import Axis, Range, cells_of, config_of, make_axis, require_once, with_values
+from fedsaddle.sweeps.grid import MOST_CELLS, Axis, Range, cells_of, config_of, make_axis, require_once, with_values
 from fedsaddle.sweeps.job import ENDED, Job, folder_name, status_of
 from fedsaddle.sweeps.optuna_search import first_values, require_optuna, search
 from fedsaddle.sweeps.pool import Ended, JobPool, Tell
@@ -99,8 +99,8 @@ class Plan:
         first = run.get("seed", 0) if isinstance(run, dict) else 0
         plan = cls(content, tuple(axes), tuple(range(first, first + seeds)), folder, trials)
         if trials is not None:
+            whole("trials", trials, most=MOST_CELLS)
             require_optuna()
-            whole("optuna", trials)
             plan.job(first_values(plan.axes), plan.seeds[0])
             return plan
         plan.cells.extend(cells_of(plan.axes))
@@ -250,7 +250,10 @@ def sweep(
         if called is not None:
             function(key, called, takes)
     optional(whole, "workers", workers)
-    folder, stopped = optional(file_path, "out", out), stop or (lambda: False)
+    folder, stopped = (
+        optional(file_path, "out", out),
+        (lambda: False) if stop is None else (lambda: flag("stop()", stop())),
+    )
     if flag("resume", resume) and folder is None:
         raise BadInput("resume", True, "name the folder to resume with `out`")
     axes = [make_axis(key, given) for key, given in values.items()]
