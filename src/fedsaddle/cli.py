@@ -135,14 +135,15 @@ def run(
         seed=seed,
     )
     changes = [*(set or []), *([f'engine.name="{engine}"'] if engine else [])]
+    wishes = {"for": aim, "budget": budget, "sensitivity": sensitivity, "leave_one_site_out": leave_one_site_out}
+    searches = own_table is not None and algorithm is None and not changes
+    if not searches:
+        refuse_search_options(wishes, "a search on your own table, without --algorithm, --set and --engine")
     if dry_run:
         from fedsaddle.commands.dry_run import dry_run as plan
 
-        chosen = own_table is None or algorithm is not None or bool(changes)
-        raise typer.Exit(plan(config, changes, out, own_table, aim, budget, searches=not chosen))
-    wishes = {"for": aim, "budget": budget, "sensitivity": sensitivity, "leave_one_site_out": leave_one_site_out}
-    if own_table is None or algorithm is not None or changes:
-        refuse_search_options(wishes, "a search on your own table, without --algorithm, --set and --engine")
+        raise typer.Exit(plan(config, changes, out, own_table, aim, budget, searches))
+    if own_table is None or not searches:
         raise typer.Exit(go(config, changes, out, resume, own_table))
     raise typer.Exit(run_own_table(own_table, wishes, out, resume))
 

@@ -42,6 +42,12 @@ def test_bytes_are_those_of_the_run(config, quick):
     assert f"from {TIMED} timed rounds" in cost["note"]
 
 
+def test_options_of_a_search_are_refused_elsewhere(config):
+    outcome = fedsaddle("run", config, "--for", "auroc", "--dry-run")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith("error: --for = 'auroc': is for a search")
+
+
 def test_the_plan_as_text(config):
     outcome = fedsaddle("run", config, "--dry-run", "--set", "run.target='worst accuracy >= 0.5'")
     assert outcome.code == 0, outcome.err
@@ -67,7 +73,7 @@ def test_a_search_on_a_table(tmp_path, monkeypatch):
     assert (said["kind"], said["budget"], said["folder"]) == ("search", 30.0, "runs/rows")
     assert said["candidates"][0]["candidate"] == "FedAvg"
     assert [said["candidates"][0][key] for key in ("trials", "rounds")] == [6, 4 * 25 + 2 * 75]
-    assert "FedAvgM" in fedsaddle("run", "rows.csv", "--site", "clinic", "--label", "ill", "--dry-run").out
+    assert len(said["candidates"]) > 2
 
 
 def test_a_deployed_run_says_what_leaves_a_site(tmp_path, monkeypatch):

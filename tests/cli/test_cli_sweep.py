@@ -71,6 +71,11 @@ def test_a_dry_run_counts_and_writes_nothing(config):
     assert "2 cells x 2 seeds = 4 runs" in fedsaddle("sweep", config, *TWO, "--dry-run").out
 
 
+def test_a_config_that_is_not_there():
+    outcome = fedsaddle("sweep", "none.toml", "--set", "algorithm.primal_step=1,2")
+    assert outcome.err == "error: config = 'none.toml': the file does not exist; `fedsaddle init` writes one\n"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -12,9 +12,9 @@ from typing import Any
 from fedsaddle.arguments import flag, function, instance, optional, text, whole
 from fedsaddle.arguments import path as file_path
 from fedsaddle.atomic import write_json
-from fedsaddle.config.schema import Config, read_config
+from fedsaddle.config.schema import Config
 from fedsaddle.config.toml_files import read_toml
-from fedsaddle.errors import BadCheckpoint, BadInput, FedSaddleError
+from fedsaddle.errors import BadCheckpoint, BadInput, FedSaddleError, MissingData
 from fedsaddle.metrics.target import Target
 from fedsaddle.runs.lock import only_writer
 from fedsaddle.shown import visible
@@ -250,10 +250,11 @@ def sweep(
         if called is not None:
             function(key, called, takes)
     optional(whole, "workers", workers)
-    folder, stopped = (
-        optional(file_path, "out", out),
-        (lambda: False) if stop is None else (lambda: flag("stop()", stop())),
-    )
+    folder = optional(file_path, "out", out)
+
+    def stopped() -> bool:
+        return stop is not None and flag("stop()", stop())
+
     if flag("resume", resume) and folder is None:
         raise BadInput("resume", True, "name the folder to resume with `out`")
     axes = [make_axis(key, given) for key, given in values.items()]
@@ -273,12 +274,14 @@ def sweep(
 def content_of(config: object, target: str | None = None) -> dict[str, Any]:
     """The content of a config as a dictionary, with the target."""
     if isinstance(config, Mapping):
-        content = {key: dict(part) if isinstance(part, Mapping) else part for key, part in config.items()}
+        content = dict(config)
     else:
         path = file_path("config", config)
-        read_config(path)  # says what is wrong with the file
-        content = read_toml("config", path)
-    if target is not None:
-        Target.parse(target)
-        content["run"] = {**content.get("run", {}), "target": target}
-    return content
+        try:
+            content = read_toml("config", path)
+        except FileNotFoundError:
+            raise MissingData(f"config = {str(path)!r}: the file does not exist; `fedsaddle init` writes one") from None
+    if target is None:
+        return content
+    Target.parse(target)
+    return with_values(content, {"run.target": target})
