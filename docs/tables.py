@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,8 +14,11 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from from_source import argument_docs, field_comments
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
+from typing_extensions import is_typeddict
 
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
+from fedsaddle.commands import documents
+from fedsaddle.commands.json_schema import parts_of, texts
 from fedsaddle.config import schema
 from fedsaddle.config.parts import NAMED_KINDS
 from fedsaddle.config.registry import ALGORITHMS, KINDS, LISTED, MODELS, SCHEDULES, Entry
@@ -72,6 +76,8 @@ def table(what: str) -> str:
         return options(LISTED[rest])
     if kind.startswith("config."):
         return section(kind.removeprefix("config."))
+    if kind == "json":
+        return json_documents()
     raise ValueError(f"no table {what!r}; docs/hooks.py lists them")
 
 
@@ -79,6 +85,38 @@ def laid_out(head: Row, rows: Iterable[Row]) -> str:
     """A Markdown table."""
     lines = [head, ("---",) * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def json_documents() -> str:
+    """What `--json` prints: the keys of every document and of the objects in it, but for those that all have."""
+    every = dict.fromkeys(part for kind in documents.DOCUMENTS for part in parts_of(kind))
+    return "\n\n".join(f"**{one.__name__}**. {one.__doc__}\n\n{_keys(one)}" for one in every)
+
+
+def _keys(kind: Any) -> str:
+    hints = get_type_hints(kind)
+    common = get_type_hints(documents.Document) if kind is not documents.ErrorDocument else {}
+    rows = ((f"`{k}`", json_words(hints[k]), text) for k, text in texts(kind).items() if k not in common)
+    return laid_out(("key", "value", "meaning"), rows)
+
+
+def json_words(hint: Any) -> str:
+    """A type in the words of JSON."""
+    plain = {int: "whole number", float: "number", str: "string", bool: "boolean", NoneType: "null", Any: "anything"}
+    if hint in plain:
+        return plain[hint]
+    inner = get_args(hint)
+    if get_origin(hint) is Literal:
+        return " or ".join(f"`{json.dumps(value)}`" for value in inner)
+    if is_typeddict(hint):
+        return hint.__name__
+    if get_origin(hint) is dict and is_typeddict(inner[1]):
+        return f"object of {inner[1].__name__}"
+    if get_origin(hint) is list:
+        return f"list of {json_words(inner[0])}"
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(json_words(part) for part in inner)
+    return "object"
 
 
 def algorithms(kind: str) -> str:

@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "config": {"algorithms", "data", "metrics", "numerics", "problems", "robust"},
     "runs": {"algorithms", "config", "data", "engines", "federation", "metrics", "problems", "report", "robust"},
     "deployment": {"algorithms", "config", "data", "engines", "federation", "metrics", "problems", "runs"},
+    "sweeps": {"config", "engines", "metrics", "problems", "report", "runs"},
     "trials": {"algorithms", "config", "data", "metrics", "problems", "runs"},
     "reproductions": {"algorithms", "config", "data", "report", "runs"},
 }

@@ -82,6 +82,7 @@ _NAMES = {
     "robust.settings": "Robust",
     "runs.result": "Result",
     "runs.run": "run",
+    "sweeps.sweep": "Sweep sweep",
     "trials.search": "Choice search",
 }
 # Modules that are public as a whole, by their last name: `fs.losses`.
@@ -227,6 +228,8 @@ if TYPE_CHECKING:
     from fedsaddle.robust.settings import Robust as Robust
     from fedsaddle.runs.result import Result as Result
     from fedsaddle.runs.run import run as run
+    from fedsaddle.sweeps.sweep import Sweep as Sweep
+    from fedsaddle.sweeps.sweep import sweep as sweep
     from fedsaddle.trials.search import Choice as Choice
     from fedsaddle.trials.search import search as search
 

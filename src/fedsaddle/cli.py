@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from fedsaddle import __version__
+from fedsaddle.commands import completion
 from fedsaddle.commands.deploy_app import deploy
+from fedsaddle.commands.documents import SCHEMA, ListDocument
 from fedsaddle.commands.options import (
     AlgorithmOption,
     CategoricalOption,
@@ -20,7 +21,6 @@ from fedsaddle.commands.options import (
     GroupsOption,
     HtmlOption,
     ImageOption,
-    JsonOption,
     LabelOption,
     NumericOption,
     OutOption,
@@ -30,6 +30,7 @@ from fedsaddle.commands.options import (
     TestSiteOption,
     usable,
 )
+from fedsaddle.commands.output import JsonOption, QuietOption, json_wanted, output
 from fedsaddle.commands.unexpected import explained, print_traceback
 from fedsaddle.config.entry_points import clashes
 from fedsaddle.config.registry import LISTED, group_of, with_brought
@@ -37,7 +38,6 @@ from fedsaddle.errors import BadInput
 from fedsaddle.shown import visible
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Federated learning when the average loss is the wrong objective.",
@@ -48,6 +48,8 @@ app = typer.Typer(
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the plots.", callback=usable)] = Path("fedsaddle-demo"),
     rounds: Annotated[int, typer.Option(help="Rounds for each algorithm.")] = 100,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Compare FedAvg, q-FedAvg, AFL and DRFA on real data at simulated sites: a table and plots."""
     from fedsaddle.commands.demo import demo as go
@@ -61,9 +63,15 @@ def run(
         Path, typer.Argument(help="A TOML file (`fedsaddle init` writes one), or your own table.", callback=usable)
     ],
     set: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a value, e.g. algorithm.local_steps=5.")
+        list[str] | None,
+        typer.Option(
+            "--set", help="Override a value, e.g. algorithm.local_steps=5.", autocompletion=completion.changes
+        ),
     ] = None,
-    engine: Annotated[str | None, typer.Option(help="vectorised, serial or nvflare.", show_default=False)] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="vectorised, serial or nvflare.", show_default=False, autocompletion=completion.engines),
+    ] = None,
     out: OutOption = None,
     resume: Annotated[bool, typer.Option(help="Resume from the newest checkpoint in the folder.")] = False,
     site: SiteOption = None,
@@ -81,6 +89,7 @@ def run(
             "--for",
             help="What counts: auroc (default), average-precision, partial-auroc, worst-site or accuracy.",
             show_default=False,
+            autocompletion=completion.aims,
         ),
     ] = None,
     budget: Annotated[
@@ -96,6 +105,12 @@ def run(
         bool, typer.Option("--leave-one-site-out", help="Also test each site on a model trained without it.")
     ] = False,
     seed: Annotated[int | None, typer.Option(help="Of the split and of all draws.", show_default=False)] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Say what would be run, what it costs and what leaves a site; run nothing."),
+    ] = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Run a config: metrics, model, plots and checkpoints go to a folder.
 
@@ -123,8 +138,14 @@ def run(
     )
     changes = [*(set or []), *([f'engine.name="{engine}"'] if engine else [])]
     wishes = {"for": aim, "budget": budget, "sensitivity": sensitivity, "leave_one_site_out": leave_one_site_out}
-    if own_table is None or algorithm is not None or changes:
+    searches = own_table is not None and algorithm is None and not changes
+    if not searches:
         refuse_search_options(wishes, "a search on your own table, without --algorithm, --set and --engine")
+    if dry_run:
+        from fedsaddle.commands.dry_run import dry_run as plan
+
+        raise typer.Exit(plan(config, changes, out, own_table, aim, budget, searches))
+    if own_table is None or not searches:
         raise typer.Exit(go(config, changes, out, resume, own_table))
     raise typer.Exit(run_own_table(own_table, wishes, out, resume))
 
@@ -157,6 +178,7 @@ def init(
     out: Annotated[
         Path | None, typer.Option(help="Folder of that package.", show_default=False, callback=usable)
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write an example config with comments, or with --extension a package for code of your own."""
     if extension is not None:
@@ -186,7 +208,9 @@ def init(
 
 @app.command("list")
 def list_(
-    what: Annotated[str, typer.Argument(help=f"One of {', '.join(LISTED)}; all by default.")] = "",
+    what: Annotated[
+        str, typer.Argument(help=f"One of {', '.join(LISTED)}; all by default.", autocompletion=completion.kinds)
+    ] = "",
     as_json: JsonOption = False,
 ) -> None:
     """List the names that a config can use."""
@@ -195,12 +219,16 @@ def list_(
     tables = {kind: with_brought(LISTED[kind]) for kind in ([what] if what else LISTED)}
     for line in (line for kind in tables for line in clashes(group_of(LISTED[kind]), LISTED[kind])):
         typer.echo(f"warning: {line}", err=True)
-    if as_json:
-        listed: Any = {
+    document: ListDocument = {
+        "schema": SCHEMA,
+        "command": "list",
+        "names": {
             kind: [{"name": n, "about": e.about, "source": e.source} for n, e in table.items()]
             for kind, table in tables.items()
-        }
-        typer.echo(json.dumps(listed[what] if what else listed, indent=2, ensure_ascii=False))
+        },
+    }
+    output.emit(document)
+    if as_json:
         return
     width = max(len(name) for table in tables.values() for name in table)
     for kind, table in tables.items():
@@ -222,13 +250,14 @@ def compare(
     """Compare runs: final figures, cost, a plot and a page."""
     from fedsaddle.commands.compare import compare as go
 
-    go(folders, out, as_json, measure, x, html)
+    go(folders, out, measure, x, html)
 
 
 @app.command()
 def report(
     folder: Annotated[Path, typer.Argument(help="The folder of a run.", callback=usable)],
     pdf: Annotated[bool, typer.Option("--pdf", help="Write report.pdf too; needs Chromium or Chrome.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Make report.html and MODEL_CARD.md of a run again."""
     from fedsaddle.commands.report import report as go
@@ -238,23 +267,69 @@ def report(
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help="The figure to reproduce; without a name, list all.")] = "",
+    name: Annotated[
+        str,
+        typer.Argument(help="The figure to reproduce; without a name, list all.", autocompletion=completion.figures),
+    ] = "",
     quick: Annotated[bool, typer.Option(help="Use fewer seeds and rounds (about a minute).")] = False,
     as_json: JsonOption = False,
+    quiet: QuietOption = False,
     out: Annotated[Path, typer.Option(help="Folder for plots and figures.", callback=usable)] = Path("reproduced"),
 ) -> None:
     """Reproduce a figure of a paper, and report which of its claims hold."""
     from fedsaddle.commands.reproduce import reproduce as go
 
-    go(name, quick, as_json, out)
+    go(name, quick, out)
 
 
 @app.command()
-def doctor() -> None:
+def doctor(as_json: JsonOption = False) -> None:
     """Check this installation: versions, data sets, and that the two engines agree."""
     from fedsaddle.commands.doctor import doctor as go
 
     raise typer.Exit(go())
+
+
+@app.command()
+def sweep(
+    config: Annotated[Path, typer.Argument(help="A TOML file.", callback=usable)],
+    set: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="A key and its values: algorithm.primal_step=0.01,0.1; with --optuna also a range: 0.001..1:log.",
+            autocompletion=completion.changes,
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Runs of each cell, with other splits and draws.")] = 5,
+    optuna: Annotated[
+        int | None, typer.Option(help="Search with so many trials of Optuna instead of all combinations.")
+    ] = None,
+    out: OutOption = None,
+    workers: Annotated[int | None, typer.Option(help="Processes of one thread each; by default one a core.")] = None,
+    by: Annotated[str | None, typer.Option(help='The figure to choose by, such as "worst accuracy" or auroc.')] = None,
+    target: Annotated[
+        str | None, typer.Option(help='Stop each run at this, e.g. "worst accuracy >= 0.5", and compare the rounds.')
+    ] = None,
+    resume: Annotated[bool, typer.Option(help="Go on in the folder; runs that have ended are kept.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the number of runs and their cost.")] = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Run a config with every combination of values and several seeds: a table, a plot, sweep.json."""
+    from fedsaddle.commands.sweep import SweepOptions
+    from fedsaddle.commands.sweep import sweep as go
+
+    options = SweepOptions(tuple(set or ()), seeds, optuna, out, workers, by, target, resume)
+    raise typer.Exit(go(config, options, dry_run))
+
+
+@app.command()
+def schema(as_json: JsonOption = True) -> None:
+    """Print the JSON Schema of all that --json prints."""
+    from fedsaddle.commands.json_schema import schema as go
+
+    go()
 
 
 app.add_typer(deploy, name="deploy")
@@ -280,17 +355,36 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a name that the terminal cannot show is no reason to fail
             stream.reconfigure(errors="backslashreplace")
+    output.begin()
+    if (names := completion.after_equals()) is not None:
+        print("\n".join(names))
+        sys.exit(0)
+    as_json = json_wanted(sys.argv[1:])
     try:
-        app(prog_name="fedsaddle")
+        code = app(prog_name="fedsaddle", standalone_mode=not as_json)
+        sys.exit(code if isinstance(code, int) else 0)
     except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
-        sys.exit(130)
+        _fail("interrupted", "interrupted", 130, as_json)
     except BrokenPipeError:
         sys.exit(0)
     except Exception as error:
         found = explained(error)
+        if found is None and as_json and hasattr(error, "format_message"):  # of the parser of arguments
+            found = error.format_message(), int(getattr(error, "exit_code", 2))
         if found is None:
+            if as_json:
+                output.emit_error("fault", f"{type(error).__name__}: {error}", 1)
             raise
         print_traceback(error)
         typer.echo(f"error: {found[0]}", err=True)
+        if as_json:
+            kind = "usage" if hasattr(error, "format_message") else type(error).__name__
+            output.emit_error(kind, *found, error)
         sys.exit(found[1])
+
+
+def _fail(kind: str, message: str, code: int, as_json: bool) -> NoReturn:
+    typer.echo(message, err=True)
+    if as_json:
+        output.emit_error(kind, message, code)
+    sys.exit(code)

@@ -48,8 +48,12 @@ LISTED = {
 }
 
 
+def listed_as_json(*kind):
+    return json.loads(fedsaddle("list", *kind, "--json").out)["names"]
+
+
 def test_the_algorithms_by_name():
-    listed = [entry["name"] for entry in json.loads(fedsaddle("list", "algorithms", "--json").out)]
+    listed = [entry["name"] for entry in listed_as_json("algorithms")["algorithms"]]
     assert set(ALGORITHMS) <= set(listed)
     assert listed == sorted(listed, key=str.lower)
 
@@ -62,16 +66,16 @@ def test_list_names_what_there_is(kind, names):
     assert head == kind
     listed = [line.strip().split("  ")[0] for line in lines]
     assert set(names) <= set(listed)
-    said = json.loads(fedsaddle("list", kind, "--json").out)
+    said = listed_as_json(kind)[kind]
     assert [entry["name"] for entry in said] == listed
     assert all(entry["about"] for entry in said)
 
 
 def test_list_without_a_kind_lists_all():
-    said = json.loads(fedsaddle("list", "--json").out)
+    said = listed_as_json()
     assert list(said) == list(LISTED)
     for kind in said:
-        assert said[kind] == json.loads(fedsaddle("list", kind, "--json").out)
+        assert listed_as_json(kind) == {kind: said[kind]}
     text = fedsaddle("list").out
     assert all(kind in text.splitlines() for kind in LISTED)
 
@@ -99,7 +103,7 @@ def test_the_command_starts_without_the_heavy_parts():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == "[]\n"
-    assert set(ALGORITHMS) <= {e["name"] for e in json.loads(done.stdout)["algorithms"]}
+    assert set(ALGORITHMS) <= {e["name"] for e in json.loads(done.stdout)["names"]["algorithms"]}
 
 
 def test_a_fault_in_a_process_of_its_own(config):
@@ -189,7 +193,7 @@ def test_a_page_needs_two_runs_and_a_file(runs, tmp_path):
 
 def test_compare_as_json(runs):
     outcome = fedsaddle("compare", runs / "drfa", runs / "fedavg", "--json")
-    said = json.loads(outcome.out)
+    said = json.loads(outcome.out)["runs"]
     assert list(said) == ["drfa", "fedavg"]
     assert said["drfa"] == json.loads((runs / "drfa" / "summary.json").read_text())
     assert said["fedavg"]["target_round"] == 1
@@ -197,7 +201,7 @@ def test_compare_as_json(runs):
 
 def test_compare_names_the_folder_it_stands_in(runs, monkeypatch):
     monkeypatch.chdir(runs / "drfa")
-    assert list(json.loads(fedsaddle("compare", ".", "--json").out)) == ["drfa"]
+    assert list(json.loads(fedsaddle("compare", ".", "--json").out)["runs"]) == ["drfa"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from real import DRFA, Federation
 
 from fedsaddle.commands.deploy import flower, renew, start
 from fedsaddle.commands.deploy import provision as provision_command
-from fedsaddle.commands.run_deployed import RoundLines, attach, run_deployed
+from fedsaddle.commands.run_deployed import attach, run_deployed
 from fedsaddle.deployment import certificates
 from fedsaddle.deployment.nvflare import processes
 from fedsaddle.deployment.nvflare.provision import provision
@@ -254,21 +254,3 @@ def test_what_is_waited_for_is_said_seldom():
     waiting.over()
     waiting.sites({"b": 12.0})
     assert said[-1] == "waiting for b since 12 s"
-
-
-def test_rounds_are_told_where_there_is_no_bar(monkeypatch):
-    class Progress:
-        said: list[str] = []  # noqa: RUF012
-
-        class console:
-            is_terminal = False
-
-        def say(self, line: str) -> None:
-            self.said.append(line)
-
-    now = 0.0
-    monkeypatch.setattr("fedsaddle.commands.run_deployed.time.monotonic", lambda: now)
-    lines = RoundLines(Progress(), 9)
-    for now in (10.0, 31.0, 40.0, 62.0):
-        lines(int(now))
-    assert Progress.said == ["round 31 of 9", "round 62 of 9"]

@@ -12,6 +12,7 @@ from in_process import config, deployed, sites
 
 from fedsaddle.commands.deploy import Sample, init
 from fedsaddle.commands.deploy_audit import audit
+from fedsaddle.commands.output import output
 from fedsaddle.commands.sample_columns import by_name, sample_columns
 from fedsaddle.config.schema import read_config
 from fedsaddle.deployment.messages import Answer, Request
@@ -148,17 +149,19 @@ def test_the_log_as_a_table_and_as_json(tmp_path, capsys, monkeypatch):
     given = config({"name": "DRFA", "sampled_clients": 4, "local_steps": 3}, rounds=3)
     deployed(given, sites(given, tmp_path), tmp_path / "out")
     capsys.readouterr()
-    audit(tmp_path / "disk-0", None, False)
+    audit(tmp_path / "disk-0", None)
     text = capsys.readouterr().out
     for word in ("local_sgd", "averaged", "local_loss", "per client", "target.counts", "measure", "run trial"):
         assert word in text
     assert "bytes left this site from 20" in text
-    audit(tmp_path / "disk-0", "trial", True)
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    monkeypatch.setattr(output, "json", True)
+    audit(tmp_path / "disk-0", "trial")
+    monkeypatch.setattr(output, "json", False)
+    lines = json.loads(capsys.readouterr().out)["entries"]
     assert {"time", "run", "round", "exchange", "request", "field", "shape", "dtype", "bytes", "visibility"} <= set(
         lines[0]
     )
     with pytest.raises(MissingData, match="run 'other': nothing of it left this site; the log has: trial"):
-        audit(tmp_path / "disk-0", "other", False)
+        audit(tmp_path / "disk-0", "other")
     with pytest.raises(MissingData, match="nothing has left this site"):
-        audit(tmp_path / "out", None, False)
+        audit(tmp_path / "out", None)

@@ -364,9 +364,18 @@ def runs() -> dict[str, Call]:
     fedavg = {"algorithm": lambda: fs.FedAvg(problem=supervised(), **LOCAL), "data": three, "rounds": lambda: 2}
     drfa = given(name="DRFA", problem=supervised, dual_step=0.01, regulariser=None, projection=None, **LOCAL)
     coda = given(name="CODA+", problem=auc, primal_step=0.1, stage_rounds=1, proximal=0.1, **LOCAL)
+    small = {
+        "data": {"name": "iris"},
+        "split": {"name": "iid", "clients": 3},
+        "model": {"name": "logistic"},
+        "algorithm": {"name": "FedAvg"},
+        "run": {"rounds": 1},
+    }
+    swept = given(config=small, values={"algorithm.local_steps": [1]}, seeds=1, workers=1)
     return {
         "run": Call(fs.run, fedavg),
         "search": Call(fs.search, given(data=to_search, aim="auroc", budget=1.0, workers=1, basic=True)),
+        "sweep": Call(fs.sweep, swept),
         "algorithm, DRFA": Call(fs.algorithm, drfa, lambda made: run(made, three())),
         "algorithm, CODA+": Call(fs.algorithm, coda, lambda made: run(made, two())),
         "Result.final": Call(lambda measure=None, statistic="worst": finished().final(measure, statistic), {}),

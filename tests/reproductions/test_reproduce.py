@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 from small_figure import SMALL
 
+from fedsaddle.commands.output import output
 from fedsaddle.commands.reproduce import reproduce, run_figure
 from fedsaddle.config.registry import Entry, find
 from fedsaddle.errors import BadInput, Diverged, MissingData
-from fedsaddle.reproductions.claims import Claim
 from fedsaddle.reproductions.curves import Runs
 from fedsaddle.reproductions.figure import Figure, Line, Setting
 from fedsaddle.reproductions.names import FIGURES
-from fedsaddle.reproductions.outcome import json_lines
 from fedsaddle.reproductions.pool import Job, JobFailed, _federated, make_algorithm, run_job, run_jobs
 
 
@@ -45,35 +44,41 @@ def test_every_name_stands_for_a_figure() -> None:
 
 
 def test_the_list_imports_nothing_heavy() -> None:
-    code = "from fedsaddle.commands.reproduce import reproduce; import sys; reproduce('', False, False, None)"
+    code = "from fedsaddle.commands.reproduce import reproduce; import sys; reproduce('', False, None)"
     code += "; assert not {'torch', 'matplotlib', 'scipy'} & set(sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert [line.split()[0] for line in shown.splitlines()] == list(FIGURES)
 
 
+@pytest.mark.usefixtures("as_json")
 def test_the_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    reproduce("", False, True, Path())
-    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == list(FIGURES)
+    reproduce("", False, Path())
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)["figures"]] == list(FIGURES)
 
 
 def test_an_unknown_name_shows_the_names(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"did you mean 'drfa-fig2'\? choose one of drfa-fig1, drfa-fig2"):
-        reproduce("drfa-fig22", False, False, tmp_path)
+        reproduce("drfa-fig22", False, tmp_path)
 
 
-@pytest.mark.usefixtures("small")
-def test_json_is_one_line_a_claim_and_nothing_else(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    reproduce("small", True, True, tmp_path)
+@pytest.mark.usefixtures("small", "as_json")
+def test_json_is_one_document_and_nothing_else(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    reproduce("small", True, tmp_path)
     out, err = capfd.readouterr()
-    lines = [json.loads(line) for line in out.splitlines()]
-    assert [list(line) for line in lines] == [["claim", "paper", "measured", "holds"]] * 2
-    assert all(isinstance(line["holds"], bool) for line in lines)
+    said = json.loads(out)
+    assert [list(claim) for claim in said["claims"]] == [["claim", "paper", "measured", "holds"]] * 2
+    assert all(isinstance(claim["holds"], bool) for claim in said["claims"])
     assert err == ""
+
+
+@pytest.fixture
+def as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "json", True)
 
 
 @pytest.mark.usefixtures("small")
 def test_results_and_plot_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    reproduce("small", False, False, tmp_path)
+    reproduce("small", False, tmp_path)
     shown = capsys.readouterr().out
     assert "DRFA is sooner" in shown
     assert "written to" in shown
@@ -90,11 +95,6 @@ def test_results_and_plot_are_written(tmp_path: Path, capsys: pytest.CaptureFixt
     held = sum(claim["holds"] for claim in results["claims"])
     assert f"{held} of 2 claims of the paper hold here, tested on 3 seeds." in page
     assert all(claim["measured"].split(":")[0] in page for claim in results["claims"])
-
-
-def test_claims_keep_their_letters_in_json() -> None:
-    line = json_lines([Claim("τ = 5", "a", "b", True)])
-    assert line == '{"claim": "τ = 5", "paper": "a", "measured": "b", "holds": true}'
 
 
 def test_quick_is_shorter_and_may_have_smaller_data() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from fedsaddle.commands.documents import SCHEMA, CompareDocument
+from fedsaddle.commands.output import output
 from fedsaddle.errors import BadInput
 from fedsaddle.report import plots
-from fedsaddle.report.tables import console, several_runs
+from fedsaddle.report.tables import several_runs
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.shown import visible
 from fedsaddle.writable import require_folder
@@ -17,7 +18,6 @@ from fedsaddle.writable import require_folder
 def compare(
     folders: list[Path],
     out: Path | None,
-    as_json: bool,
     measure: str | None = None,
     x: str = "round",
     html: Path | None = None,
@@ -27,7 +27,6 @@ def compare(
     Args:
         folders: the folders of the runs.
         out: the file of the plot, or of the page if it ends in .html; None for no plot.
-        as_json: print the summaries as JSON instead of a table.
         measure: a pooled measure to plot; None plots the worst client, the mean and the standard deviation.
         x: the cost on the x axis of a pooled measure.
         html: the file of the page, in which every run is compared with the first in pairs; None for no page.
@@ -55,20 +54,25 @@ def compare(
         if not all("auroc" in s.get("pooled", {}) for s in summaries.values()):
             raise BadInput("folders", [str(f) for f in folders], "have different measures; compare runs of one problem")
         measure = measure or "auroc"
-    if as_json:
-        print(json.dumps(summaries, indent=2))
-    else:
-        console().print(several_runs(summaries))
+    output.screen().print(several_runs(summaries))
     if out is not None:
         if measure is None:
             plots.comparison(histories, out)
         else:
             plots.pooled(histories, measure, out, x=x)
     if html is not None:
-        _write_page(paths, html, quiet=as_json)
+        _write_page(paths, html)
+    document: CompareDocument = {
+        "schema": SCHEMA,
+        "command": "compare",
+        "runs": summaries,
+        "picture": None if out is None else str(out),
+        "page": None if html is None else str(html),
+    }
+    output.emit(document)
 
 
-def _write_page(paths: dict[str, Path], html: Path, quiet: bool) -> None:
+def _write_page(paths: dict[str, Path], html: Path) -> None:
     from fedsaddle.report.comparison_page import write_comparison
     from fedsaddle.report.stored_run import read_run
 
@@ -77,8 +81,7 @@ def _write_page(paths: dict[str, Path], html: Path, quiet: bool) -> None:
     if len(paths) < 2:
         raise BadInput("folders", len(paths), "a page compares at least two runs; name another folder")
     write_comparison({name: read_run(path) for name, path in paths.items()}, html)
-    if not quiet:
-        console().print(f"report: {visible(html)}", highlight=False, markup=False, soft_wrap=True)
+    output.screen().print(f"report: {visible(html)}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _check(folder: RunFolder, summary: dict[str, Any], history: list[dict[str, Any]]) -> None:

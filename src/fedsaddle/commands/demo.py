@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from fedsaddle.algorithms.drfa import Drfa
@@ -16,6 +15,8 @@ from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.algorithms.qfedavg import QFedAvg
 from fedsaddle.atomic import write_json
 from fedsaddle.commands.demo_page import write_demo_page
+from fedsaddle.commands.documents import SCHEMA, DemoDocument
+from fedsaddle.commands.output import output
 from fedsaddle.config.data import load
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.spread import STATISTICS
@@ -23,7 +24,6 @@ from fedsaddle.problems.models.papers import logistic_regression
 from fedsaddle.problems.supervised import Supervised
 from fedsaddle.report import plots
 from fedsaddle.report.progress import Progress
-from fedsaddle.report.tables import console
 from fedsaddle.runs.run import run
 from fedsaddle.shown import visible
 from fedsaddle.writable import make_folder, require_folder
@@ -51,7 +51,7 @@ def demo(out: Path, rounds: int) -> None:
     if rounds < 2:
         raise BadInput("rounds", rounds, "must be at least 2")
     require_folder("out", out)
-    screen, began = console(), time.perf_counter()
+    screen, began = output.screen(), time.perf_counter()
     screen.print(
         f"1,797 handwritten digits (scikit-learn) at {SITES} sites, one of which scans them upside down.\n"
         f"Logistic regression, {rounds} rounds of {ALGORITHMS['DRFA'](_problem()).local_steps} local steps "
@@ -60,7 +60,7 @@ def demo(out: Path, rounds: int) -> None:
     )
     histories: dict[str, list[dict[str, Any]]] = {}
     every: dict[str, list[list[dict[str, Any]]]] = {}
-    with Progress(Console(stderr=True), rounds * SEEDS * len(ALGORITHMS), "demo") as progress:
+    with Progress(output.errors(), rounds * SEEDS * len(ALGORITHMS), "demo", output.quiet) as progress:
         for k, (name, make) in enumerate(ALGORITHMS.items()):
             seeds = []
             for seed in range(SEEDS):
@@ -79,6 +79,17 @@ def demo(out: Path, rounds: int) -> None:
     page = write_demo_page(out / "report.html", every, histories, data.names, seconds)
     screen.print(f"plots in {visible(out)} ({seconds:.0f} s)", highlight=False, markup=False)
     screen.print(f"report: {visible(page)}", highlight=False, markup=False, soft_wrap=True)
+    document: DemoDocument = {
+        "schema": SCHEMA,
+        "command": "demo",
+        "folder": str(out),
+        "report": str(page),
+        "rounds": rounds,
+        "seeds": SEEDS,
+        "seconds": seconds,
+        "results": {name: history[-1]["test"]["accuracy"] for name, history in histories.items()},
+    }
+    output.emit(document)
 
 
 def _problem() -> Supervised:

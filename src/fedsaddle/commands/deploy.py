@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fedsaddle.atomic import write_atomically
 from fedsaddle.commands.init import EXAMPLE as CONFIG
+from fedsaddle.commands.output import output
 from fedsaddle.commands.sample_columns import by_name, sample_columns
 from fedsaddle.config.named_code import module_digests
 from fedsaddle.config.schema import read_config
@@ -91,9 +92,10 @@ def init(folder: Path, sites: int, server: str, sample: Sample | None = None) ->
         before, after = run.split("local_steps =", 1)
         write_atomically(config, f"{before}{WEIGHTING}local_steps ={after}".encode())
     elif sample is not None:
-        print(f"{visible(config)} is there and stays as it is; the columns of the sample are:\n{data}")
+        output.line(f"{visible(config)} is there and stays as it is; the columns of the sample are:\n{data}")
     where = visible(folder)
-    print(f"written to {where}; fill in the sites and their paths, then run: fedsaddle deploy provision {where}")
+    output.line(f"written to {where}; fill in the sites and their paths, then run: fedsaddle deploy provision {where}")
+    output.emit_lines("deploy init", folder)
 
 
 def provision(folder: Path) -> None:
@@ -107,11 +109,12 @@ def provision(folder: Path) -> None:
     require_folder("folder", folder / KITS)
     new = make(project, folder)
     for kit in new:
-        print(f"made {visible(kit)}")
+        output.line(f"made {visible(kit)}")
     if not new:
-        print(f"all kits already exist in {visible(folder / KITS)}; updated their settings")
+        output.line(f"all kits already exist in {visible(folder / KITS)}; updated their settings")
     for line in what_to_guard(project, folder, new or [folder / KITS / project.admin]):
-        print(line)
+        output.line(line)
+    output.emit_lines("deploy provision", folder)
 
 
 def check_run(project: Project, folder: Path) -> None:
@@ -141,11 +144,14 @@ def renew(folder: Path) -> None:
     project = read_project(folder)
     kits = make(project, folder)
     for kit in kits:
-        print(f"renewed {visible(kit / 'startup')}")
+        output.line(f"renewed {visible(kit / 'startup')}")
     for line in what_to_guard(project, folder, kits):
-        print(line)
-    print("stop everything, replace `startup` in each kit by the new one, start again, and resume runs with --resume:")
-    print("certificates of the old root and of the new one do not trust each other")
+        output.line(line)
+    output.line(
+        "stop everything, replace `startup` in each kit by the new one, start again, and resume runs with --resume:"
+    )
+    output.line("certificates of the old root and of the new one do not trust each other")
+    output.emit_lines("deploy renew", folder)
 
 
 def what_to_guard(project: Project, folder: Path, kits: list[Path]) -> list[str]:
@@ -181,17 +187,20 @@ def flower(folder: Path) -> None:
         made = write_keys(keys, d.server, project.names, d.certificate_days)
     take_from_others(keys)
     if not made and not keys.is_dir():
-        print("no certificates made: install Flower first (pip install 'fedsaddle[flower]'), or use your own")
+        output.line("no certificates made: install Flower first (pip install 'fedsaddle[flower]'), or use your own")
     where = visible(app.parent)
     for name in project.names if made else ():
-        print(f"hand {where}/{name} and {visible(keys)}/{name}.key to site {name} and to nobody else")
+        output.line(f"hand {where}/{name} and {visible(keys)}/{name}.key to site {name} and to nobody else")
     if made:
-        print(f"guard {visible(keys)}: server.key is for the server alone; hand ca.crt to everybody")
+        output.line(f"guard {visible(keys)}: server.key is for the server alone; hand ca.crt to everybody")
     ends = first_to_end([keys])
     if ends is not None:
         remedy = f"to renew them, remove ca.crt, server.crt and server.key in {visible(keys)} and run this again"
-        print(f"the certificate {ends.path.name} ends on {ends.day}; {remedy}")
-    print(f"written to {where}; start SuperLink and SuperNodes, then run: flwr run {visible(app)} NAME-OF-SUPERLINK")
+        output.line(f"the certificate {ends.path.name} ends on {ends.day}; {remedy}")
+    output.line(
+        f"written to {where}; start SuperLink and SuperNodes, then run: flwr run {visible(app)} NAME-OF-SUPERLINK"
+    )
+    output.emit_lines("deploy flower", folder)
 
 
 def start(kit: Path) -> int:

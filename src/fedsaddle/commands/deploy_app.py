@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fedsaddle.commands.options import usable
+from fedsaddle.commands.output import JsonOption, QuietOption, output
 
 deploy = typer.Typer(no_args_is_help=True, help="Run at real sites: set up, start, and try a deployment.")
 FolderArgument = Annotated[Path, typer.Argument(help="The project's folder.", callback=usable)]
@@ -24,6 +25,7 @@ def deploy_init(
     label: Annotated[str | None, typer.Option(help="The column of the sample to predict.")] = None,
     site_column: Annotated[str | None, typer.Option(help="The column of the sample that names the site.")] = None,
     patient: Annotated[str | None, typer.Option(help="The column of the sample that names the patient.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write deployment.toml with the sites, and fedsaddle.toml with the run and the columns that sites read."""
     from fedsaddle.commands.deploy import Sample
@@ -33,7 +35,7 @@ def deploy_init(
 
 
 @deploy.command("provision")
-def deploy_provision(folder: FolderArgument = Path(".")) -> None:
+def deploy_provision(folder: FolderArgument = Path("."), as_json: JsonOption = False) -> None:
     """Make the start-up kits: certificates, allowed classes, permissions."""
     from fedsaddle.commands.deploy import provision as go
 
@@ -41,7 +43,7 @@ def deploy_provision(folder: FolderArgument = Path(".")) -> None:
 
 
 @deploy.command("renew")
-def deploy_renew(folder: FolderArgument = Path(".")) -> None:
+def deploy_renew(folder: FolderArgument = Path("."), as_json: JsonOption = False) -> None:
     """Make new certificates for all kits, before or after the old ones have ended."""
     from fedsaddle.commands.deploy import renew as go
 
@@ -55,6 +57,8 @@ def deploy_attach(
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results; by default runs/RUN.", callback=usable)
     ] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Follow a run that somebody else has submitted, and fetch its results."""
     from fedsaddle.commands.run_deployed import attach as go
@@ -62,8 +66,7 @@ def deploy_attach(
     try:
         raise typer.Exit(go(run, folder, out))
     except KeyboardInterrupt:
-        typer.echo("detached; the run goes on", err=True)
-        raise typer.Exit(130) from None
+        raise typer.Exit(stopped("detached; the run goes on")) from None
 
 
 @deploy.command("start-server")
@@ -91,12 +94,12 @@ def deploy_start_site(
 def deploy_audit(
     kit: Annotated[Path, typer.Argument(help="The site's kit.", callback=usable)],
     run: Annotated[str | None, typer.Option(help="Only this run.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print each line of the log.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what left a site: of every message the fields, shapes and bytes, and who sees them."""
     from fedsaddle.commands.deploy_audit import audit as go
 
-    go(kit, run, as_json)
+    go(kit, run)
 
 
 @deploy.command("digest")
@@ -110,7 +113,7 @@ def deploy_digest(
 
 
 @deploy.command("flower")
-def deploy_flower(folder: FolderArgument = Path(".")) -> None:
+def deploy_flower(folder: FolderArgument = Path("."), as_json: JsonOption = False) -> None:
     """Write the files for Flower: an app, and a folder and keys for each site."""
     from fedsaddle.commands.deploy import flower as go
 
@@ -124,6 +127,8 @@ def deploy_try(
         Path | None, typer.Option(help="A config; by default DRFA on digits.", show_default=False, callback=usable)
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the results.", callback=usable)] = Path("fedsaddle-try"),
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Run a whole deployment on this machine, with processes and TLS, and compare it with the simulation."""
     from fedsaddle.commands.deploy_try import deploy_try as go
@@ -131,5 +136,12 @@ def deploy_try(
     try:
         raise typer.Exit(go(sites, config, out))
     except KeyboardInterrupt:
-        typer.echo("interrupted; all processes stopped", err=True)
-        raise typer.Exit(130) from None
+        raise typer.Exit(stopped("interrupted; all processes stopped")) from None
+
+
+def stopped(message: str) -> int:
+    """Say that Ctrl-C ended the command; return the exit code."""
+    typer.echo(message, err=True)
+    if output.json:
+        output.emit_error("interrupted", message, 130)
+    return 130

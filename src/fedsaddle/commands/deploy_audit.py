@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from rich.table import Table
 
+from fedsaddle.commands.documents import SCHEMA, AuditDocument
+from fedsaddle.commands.output import output
 from fedsaddle.deployment.audit import FILE, Entry, read_audit
 from fedsaddle.deployment.project import RUNS
 from fedsaddle.errors import MissingData
-from fedsaddle.report.tables import console
 from fedsaddle.shown import shortened, visible
 
 
-def audit(kit: Path, run: str | None, as_json: bool) -> None:
-    """Print the log of a site's kit as a table, or as it is."""
+def audit(kit: Path, run: str | None) -> None:
+    """Print the log of a site's kit as a table, or with `--json` as it is."""
     folder = kit / RUNS if (kit / RUNS / FILE).exists() else kit
     found = read_audit(folder, run)
     if run is not None and not found:
         known = ", ".join(dict.fromkeys(entry.run for entry in read_audit(folder) if entry.run))
         raise MissingData(f"run {run!r}: nothing of it left this site; the log has: {known or 'no run'}")
-    if as_json:
-        for entry in found:
-            print(json.dumps(asdict(entry)))
-        return
-    screen = console()
+    document: AuditDocument = {
+        "schema": SCHEMA,
+        "command": "deploy audit",
+        "kit": str(kit),
+        "entries": [asdict(entry) for entry in found],
+    }
+    output.emit(document)
+    screen = output.screen()
     for name in dict.fromkeys(entry.run for entry in found):
         own = [entry for entry in found if entry.run == name]
         screen.print(_table(name, own))

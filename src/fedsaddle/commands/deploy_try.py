@@ -11,6 +11,8 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 from fedsaddle.atomic import write_atomically
+from fedsaddle.commands.documents import SCHEMA, TryDocument
+from fedsaddle.commands.output import output
 from fedsaddle.commands.run_deployed import run_deployed
 from fedsaddle.config.build import build
 from fedsaddle.config.named_code import module_digests
@@ -20,7 +22,8 @@ from fedsaddle.deployment.project import EXAMPLE, FILE, read_project
 from fedsaddle.deployment.site_files import write_site_files
 from fedsaddle.deployment.site_policy import FILE as POLICY
 from fedsaddle.errors import BadInput
-from fedsaddle.report.tables import console, one_run
+from fedsaddle.report.tables import one_run
+from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.interruption import terminate_as_interrupt
 from fedsaddle.runs.run import run
 from fedsaddle.writable import require_folder
@@ -60,9 +63,11 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
 
     if config is not None:
         read_config(config)
-    clock, screen = time.monotonic(), console()
+    clock, screen = time.monotonic(), output.screen()
 
     def say(text: str) -> None:
+        if output.quiet:
+            return
         screen.print(f"{time.monotonic() - clock:5.1f} s  {text}", highlight=False, markup=False, soft_wrap=True)
 
     with terminate_as_interrupt(), tempfile.TemporaryDirectory(prefix="fedsaddle-") as name, ExitStack() as stack:
@@ -114,6 +119,16 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
     deployed = load_file(out / "model.safetensors")
     difference = max(float((v - deployed[k]).abs().max()) for k, v in simulated.state_dict().items())
     screen.print(f"largest difference of the models: {difference:.1e}", highlight=False)
+    document: TryDocument = {
+        "schema": SCHEMA,
+        "command": "deploy try",
+        "folder": str(out),
+        "deployed": RunFolder(out).read_summary(),
+        "simulated": simulated.summary,
+        "difference": difference,
+        "agree": difference <= 1e-12,
+    }
+    output.emit(document)
     return 0 if difference <= 1e-12 else 1
 
 

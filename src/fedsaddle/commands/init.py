@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from fedsaddle.atomic import write_atomically
+from fedsaddle.commands.output import output
 from fedsaddle.commands.table_config import TableConfig
 from fedsaddle.errors import BadInput
 from fedsaddle.shown import visible
@@ -60,4 +61,5 @@ def init(path: Path, table: TableConfig | None = None) -> None:
         raise BadInput("path", str(path), "its folder does not exist; create it first")
     require_folder("path", path.parent)
     write_atomically(path, (EXAMPLE if table is None else table.to_toml()).encode())
-    print(f"written to {visible(path)}; run it with: fedsaddle run {visible(path)}")
+    output.line(f"written to {visible(path)}; run it with: fedsaddle run {visible(path)}")
+    output.emit_lines("init", path)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedsaddle.commands.completion import algorithms
 from fedsaddle.writable import require_path
 
 
@@ -55,9 +56,11 @@ TestSiteOption = Annotated[
     list[str] | None, typer.Option(help="Site to test on, and not to train on.", show_default=False)
 ]
 AlgorithmOption = Annotated[
-    str | None, typer.Option(help="One algorithm instead of a choice, such as CODASCA.", show_default=False)
+    str | None,
+    typer.Option(
+        help="One algorithm instead of a choice, such as CODASCA.", show_default=False, autocompletion=algorithms
+    ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 ComparisonOption = Annotated[
     Path | None,
     typer.Option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import json
+import itertools
 import os
 import time
 from pathlib import Path
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from fedsaddle.commands.documents import SCHEMA, FiguresDocument, ReproduceDocument
+from fedsaddle.commands.output import output, say
 from fedsaddle.config.own_code import told_in_one_line
 from fedsaddle.config.registry import entry, with_brought
 from fedsaddle.errors import BadInput
@@ -25,15 +27,14 @@ if TYPE_CHECKING:
 MAX_WORKERS = 8  # each holds the data and some 400 MB of libraries
 
 
-def reproduce(name: str, quick: bool, as_json: bool, out: Path) -> None:
+def reproduce(name: str, quick: bool, out: Path) -> None:
     """Run a figure, write its files to `out`/`name`, and print the claims; without a name, list all figures."""
     if not name:
-        _print_names(as_json)
+        _print_names()
         return
     known = entry(FIGURES, "reproduce", name, "figures")
     out = out / name.replace(":", ".")
     require_folder("out", out)
-    from fedsaddle.report.tables import console
     from fedsaddle.reproductions import outcome
 
     full = _figure(known.load(), name)
@@ -42,15 +43,26 @@ def reproduce(name: str, quick: bool, as_json: bool, out: Path) -> None:
     runs = run_figure(figure, name)
     claims = figure.claims(runs)
     outcome.write(name, figure, runs, claims, time.perf_counter() - began, out)
-    for note in runs.divergence_notes():
+    notes, page = list(runs.divergence_notes()), out / outcome.REPORT
+    for note in notes:
         typer.echo(note, err=True)
-    if as_json:
-        print(outcome.json_lines(claims))
-    else:
-        screen = console()
-        screen.print(outcome.table(figure, claims))
-        screen.print(f"written to {visible(out)}", highlight=False, markup=False, soft_wrap=True)
-        screen.print(f"report: {visible(out / outcome.REPORT)}", highlight=False, markup=False, soft_wrap=True)
+    screen = output.screen()
+    screen.print(outcome.table(figure, claims))
+    screen.print(f"written to {visible(out)}", highlight=False, markup=False, soft_wrap=True)
+    screen.print(f"report: {visible(page)}", highlight=False, markup=False, soft_wrap=True)
+    document: ReproduceDocument = {
+        "schema": SCHEMA,
+        "command": "reproduce",
+        "figure": name,
+        "quick": quick,
+        "claims": [
+            {"claim": c.claim, "paper": c.paper, "measured": c.measured, "holds": bool(c.holds)} for c in claims
+        ],
+        "notes": notes,
+        "folder": str(out),
+        "report": str(page),
+    }
+    output.emit(document)
 
 
 def _figure(found: object, name: str) -> Figure:
@@ -70,27 +82,38 @@ def _figure(found: object, name: str) -> Figure:
 
 def run_figure(figure: Figure, title: str, workers: int | None = None) -> Runs:
     """Run every line with every seed on `workers` processes; None means one per core, at most 8."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from fedsaddle.report.progress import PlainLines, has_bar
     from fedsaddle.reproductions.curves import Runs
     from fedsaddle.reproductions.pool import Job, run_jobs
 
     jobs = [Job(figure.setting, line, seed) for seed in range(figure.seeds) for line in figure.lines]
-    errors = Console(stderr=True)
+    errors, bars = output.errors(), has_bar(output.errors())
+    lines = PlainLines(lambda text: None if bars else say(f"{title}: {text}"), len(jobs), "run")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+    with Progress(*columns, console=errors, transient=True, disable=output.quiet or not bars) as bar:
         task = bar.add_task(title, total=len(jobs))
         processes = workers or min(MAX_WORKERS, os.cpu_count() or 1)
-        curves = run_jobs(jobs, processes, lambda _: bar.update(task, advance=1))
+        done = itertools.count(1)
+
+        def finished(_: object) -> None:
+            bar.update(task, advance=1)
+            lines(next(done))
+
+        curves = run_jobs(jobs, processes, finished)
     return Runs.of(curves)
 
 
-def _print_names(as_json: bool) -> None:
+def _print_names() -> None:
     figures = with_brought(FIGURES, "figures")
-    if as_json:
-        rows = [{"name": name, "about": e.about, "source": e.source} for name, e in figures.items()]
-        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+    document: FiguresDocument = {
+        "schema": SCHEMA,
+        "command": "reproduce",
+        "figures": [{"name": name, "about": e.about, "source": e.source} for name, e in figures.items()],
+    }
+    output.emit(document)
+    if output.json:
         return
     width = max(len(name) for name in figures)
     for name, e in figures.items():

@@ -12,7 +12,8 @@ from torch import Tensor
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.atomic import write_atomically
 from fedsaddle.commands.model_loader import write_loader
-from fedsaddle.commands.print_report import print_report
+from fedsaddle.commands.output import output
+from fedsaddle.commands.print_report import emit_run, print_report
 from fedsaddle.commands.table_config import TableConfig
 from fedsaddle.config.build import Experiment, build, build_algorithm, precision
 from fedsaddle.config.schema import Config, NamedSection, ProblemSection, config_with, read_config
@@ -23,7 +24,7 @@ from fedsaddle.metrics.ranking import Ranking
 from fedsaddle.report import plots, roc
 from fedsaddle.report.predictions import CHOICE, FEDAVG, TEST, VALIDATION, parts_of, platt_of, write_predictions
 from fedsaddle.report.progress import Progress
-from fedsaddle.report.tables import console, one_run, ranks_only
+from fedsaddle.report.tables import one_run, ranks_only
 from fedsaddle.runs.closing import figures_by_class
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.interruption import Interruption, terminate_as_interrupt
@@ -67,16 +68,21 @@ def run_own_table(table: TableConfig, wishes: dict[str, Any], out: Path | None, 
 
 
 def _run_at_sites(config: Config, path: Path, out: Path, resume: bool, table: TableConfig | None) -> int:
-    from fedsaddle.commands.run_deployed import run_deployed
+    from fedsaddle.commands.run_deployed import emit_deployed, run_deployed
 
     if table is not None:
         remedy = "write a config for your table first, with `fedsaddle init --csv`, and run that"
         raise BadInput("engine.name", "nvflare", remedy)
     try:
         with terminate_as_interrupt():
-            return run_deployed(config, path, out, resume)
+            code = run_deployed(config, path, out, resume)
+            emit_deployed(out)
+            return code
     except KeyboardInterrupt:
-        Console(stderr=True).print("interrupted; the job was aborted. Continue with --resume", highlight=False)
+        message = "interrupted; the job was aborted. Continue with --resume"
+        output.errors().print(message, highlight=False)
+        if output.json:
+            output.emit_error("interrupted", message, INTERRUPTED)
         return INTERRUPTED
 
 
@@ -90,7 +96,7 @@ class Simulation:
     resume: bool
     interruption: Interruption
     table_config: str | None = None  # the generated config for your own table
-    errors: Console = field(default_factory=lambda: Console(stderr=True))
+    errors: Console = field(default_factory=output.errors)
     rankings: dict[str, Ranking] = field(default_factory=dict)
     models: dict[str, tuple[object, Tensor]] = field(default_factory=dict)  # problem and vector, of the rankings
     baseline_interrupted: bool = False
@@ -98,17 +104,18 @@ class Simulation:
     def go(self) -> int:
         """Run, compare, write, plot and print; return the exit code."""
         name = self.config.algorithm.name
-        with Progress(self.errors, self.config.run.rounds, name) as progress:
+        with Progress(self.errors, self.config.run.rounds, name, output.quiet) as progress:
             result = self._run(self.config, self.built, self.folder, progress, main=True)
         self._write(result)
         self._draw(result)
-        screen = console()
+        screen = output.screen()
         screen.print(one_run(result.summary))
         if self.rankings:
             screen.print(roc.table(self.rankings, self._part))
         screen.print(f"written to {visible(self.folder.path)}", highlight=False, markup=False, soft_wrap=True)
         given = self.config.data.options().get("path")
-        print_report(self.folder.path, screen, self.errors, Path(given) if isinstance(given, str) else None)
+        page = print_report(self.folder.path, screen, self.errors, Path(given) if isinstance(given, str) else None)
+        emit_run("simulation", self.folder.path, page, result.summary)
         if result.summary["stopped"] == "interrupted" or self.baseline_interrupted:
             text = f"interrupted after round {result.summary['rounds']}; continue with --resume"
             self.errors.print(text, highlight=False)
@@ -166,7 +173,7 @@ class Simulation:
             return {}
         found = {self.config.algorithm.name: ours}
         self.models[CHOICE] = (result.algorithm.problem, result.model)
-        if _has_baseline(self.config):
+        if has_baseline(self.config):
             theirs = self._compare(result)
             if theirs is None:
                 return {}
@@ -177,12 +184,12 @@ class Simulation:
 
     def _compare(self, result: Result) -> dict[str, Ranking] | None:
         """Run FedAvg on the same rows; empty if it diverged, None if it was interrupted."""
-        other = _baseline(self.config, self.built.algorithm, result.summary["rounds"])
+        other = baseline_of(self.config, self.built.algorithm, result.summary["rounds"])
         with precision(self.config.run.dtype):
             algorithm, model = build_algorithm(other, self.built.data)
         plain = replace(self.built, algorithm=algorithm, model=model, measures=())
         try:
-            with Progress(self.errors, other.run.rounds, f"{BASELINE}, to compare") as progress:
+            with Progress(self.errors, other.run.rounds, f"{BASELINE}, to compare", output.quiet) as progress:
                 theirs = self._run(other, plain, self.folder.baseline, progress, main=False)
         except Diverged as reason:
             text = f"warning: {BASELINE} diverged ({reason}); there is no comparison"
@@ -242,12 +249,12 @@ class Simulation:
         return "training" if self.built.data.test is None else "test"
 
 
-def _has_baseline(config: Config) -> bool:
+def has_baseline(config: Config) -> bool:
     """Whether the run optimises the AUROC and `run.compare` is on."""
     return config.run.compare and config.problem.name == "auc"
 
 
-def _baseline(config: Config, algorithm: Algorithm[Any], rounds: int) -> Config:
+def baseline_of(config: Config, algorithm: Algorithm[Any], rounds: int) -> Config:
     """FedAvg on cross-entropy, with the same rounds, clients, local steps, batches and start, and its default step."""
     common = {k: getattr(algorithm, k, None) for k in ("sampled_clients", "local_steps", "batch_size")}
     alone: dict[str, Any] = {"rounds": rounds, "target": None, "measures": []}

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from fedsaddle.atomic import write_json
-from fedsaddle.commands.print_report import print_report
+from fedsaddle.commands.output import output
+from fedsaddle.commands.print_report import emit_run, print_report
 from fedsaddle.config.schema import Config, read_config, validate_config
 from fedsaddle.deployment.certificates import check_kit
 from fedsaddle.deployment.preflight import require_deployable, require_named_columns, require_nvflare
@@ -21,15 +19,14 @@ from fedsaddle.deployment.site_memory import safe_name
 from fedsaddle.errors import BadCheckpoint, BadInput, FedSaddleError, MissingData
 from fedsaddle.report import plots
 from fedsaddle.report.progress import Progress
-from fedsaddle.report.tables import console, of_sites, one_run
+from fedsaddle.report.run_report import REPORT
+from fedsaddle.report.tables import of_sites, one_run
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.lock import only_writer
 from fedsaddle.runs.resume import require_same_config
 from fedsaddle.shown import visible
 from fedsaddle.stored import read_object
 from fedsaddle.writable import make_folder
-
-SECONDS_BETWEEN = 30.0  # lines about rounds
 
 if TYPE_CHECKING:
     from fedsaddle.deployment.nvflare.session import NVFlareSession
@@ -97,6 +94,7 @@ def attach(run: str, path: Path, out: Path | None) -> int:
         elif resumed_name(config, folder) != name:
             raise BadInput("out", str(folder.path), "holds another run; choose another folder")
         _follow(config, project, folder, connect, name, Begun(True, job, warning))
+    emit_deployed(folder.path, "deploy attach")
     return 0
 
 
@@ -130,18 +128,16 @@ def _follow(
     """Run at the sites to the end, then print and plot."""
     from fedsaddle.deployment.nvflare.supervise import Supervisor
 
-    with Progress(Console(stderr=True), config.run.rounds, config.algorithm.name) as progress:
+    with Progress(output.errors(), config.run.rounds, config.algorithm.name, output.quiet) as progress:
         if begun.warning:
             progress.warn(begun.warning)
         progress.say(f"run {name} at {len(project.names)} sites: {', '.join(project.names)}")
-        rounds = RoundLines(progress, config.run.rounds)
 
         def on_record(record: dict[str, Any]) -> None:
             if supervisor.records_seen == 1:  # the server sends all records
                 folder.begin([])
             folder.append(record)
             progress(record["round"], record)
-            rounds(record["round"])
 
         supervisor = Supervisor(
             project, connect, config, name, progress.say, on_record, resumed=begun.resumed, job=begun.job,
@@ -151,21 +147,6 @@ def _follow(
     if outcome["code"]:
         raise RunEnded(outcome["message"], outcome["code"])
     finish(config, project, folder)
-
-
-@dataclass
-class RoundLines:
-    """A line about the rounds that are done, at most every 30 s, where there is no bar to see."""
-
-    progress: Progress
-    rounds: int
-    said: float = field(default_factory=lambda: time.monotonic())
-
-    def __call__(self, done: int) -> None:
-        """So many rounds are done."""
-        if not self.progress.console.is_terminal and time.monotonic() - self.said >= SECONDS_BETWEEN:
-            self.said = time.monotonic()
-            self.progress.say(f"round {done} of {self.rounds}")
 
 
 def new_name(config: Config, folder: RunFolder) -> str:
@@ -197,10 +178,17 @@ def finish(config: Config, project: Project, folder: RunFolder) -> None:
     plots.progress(history, folder.picture("progress"), name)
     plots.clients({name: history}, project.names, folder.picture("clients"))
     plots.mixture(history, project.names, folder.picture("mixture"))
-    screen = console()
+    screen = output.screen()
     for note in read_object(folder.agreed).get("notes", ()) if folder.agreed.exists() else ():
         screen.print(f"note: {visible(note)}", highlight=False, markup=False, soft_wrap=True)
     screen.print(one_run(summary))
     screen.print(of_sites(summary))
     screen.print(f"written to {visible(folder.path)}", highlight=False, markup=False, soft_wrap=True)
-    print_report(folder.path, screen, Console(stderr=True))
+    print_report(folder.path, screen, output.errors())
+
+
+def emit_deployed(out: Path, command: str = "run") -> None:
+    """Print the document of a deployed run that ended, if it is wanted."""
+    if output.json:
+        page = out / REPORT
+        emit_run("deployed", out, page if page.exists() else None, RunFolder(out).read_summary(), command)

@@ -18,7 +18,8 @@ from fedsaddle.atomic import write_atomically, write_json
 from fedsaddle.commands.leave_one_out import LeftOut, leave_one_site_out
 from fedsaddle.commands.missing_cells import missing_cells
 from fedsaddle.commands.model_loader import write_loader
-from fedsaddle.commands.print_report import print_report
+from fedsaddle.commands.output import output
+from fedsaddle.commands.print_report import emit_run, print_report
 from fedsaddle.commands.search_progress import SearchProgress
 from fedsaddle.commands.table_config import TableConfig
 from fedsaddle.config.build import build_algorithm
@@ -32,7 +33,7 @@ from fedsaddle.metrics.evaluation import evaluate
 from fedsaddle.metrics.ranking import Ranking, difference, rank
 from fedsaddle.report import plots, roc
 from fedsaddle.report.predictions import CHOICE, parts_of, write_predictions
-from fedsaddle.report.tables import choice_table, console
+from fedsaddle.report.tables import choice_table
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.interruption import Interruption
 from fedsaddle.runs.lock import only_writer
@@ -81,18 +82,18 @@ def run_table(table: TableConfig, options: SearchOptions, out: Path | None, resu
         raise BadInput("--leave-one-site-out", True, "tests every site; leave out --test-site")
     settings = _settings(table, options)
     _check_folder(folder, settings, resume)
-    errors = Console(stderr=True)
+    errors = output.errors()
     dataset = table.dataset()
     data = table.federated(dataset)
     _require_classes(data)
     make_folder("out", folder.path)
     with only_writer(folder.path), Interruption() as interruption:
-        _say(errors, [describe(data).headline()])
         notes = {"notes": list(dataset.notes), "cautions": cautions(data)}
-        _say(errors, [f"note: {note}" for note in notes["notes"]])
+        if not output.quiet:
+            _say(errors, [describe(data).headline(), *(f"note: {note}" for note in notes["notes"])])
         _say(errors, [f"warning: {line}" for line in notes["cautions"]])
         write_json(folder.path / "search.json", settings)
-        with SearchProgress(errors, options.budget) as progress:
+        with SearchProgress(errors, options.budget, output.quiet) as progress:
             choice = search(
                 data,
                 options.aim,
@@ -216,7 +217,8 @@ class Finished:
         self._draw(history)
         self.folder.write_summary(summary)
         self._print(summary)
-        print_report(out, console(), Console(stderr=True), self.table.table)
+        page = print_report(out, output.screen(), output.errors(), self.table.table)
+        emit_run("search", out, page, summary)
         return 0
 
     def _summary(self, scores: dict[str, Floats]) -> Record:
@@ -303,7 +305,7 @@ class Finished:
             plots.pooled(histories, "auroc", picture("auroc"), title="AUROC of all sites together, validation rows")
 
     def _print(self, summary: Record) -> None:
-        screen = console()
+        screen = output.screen()
         screen.print(choice_table(summary))
         screen.print(roc.table(self._named(), "test"))
         if self.left_out is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +20,12 @@ Summary = Mapping[str, Any]
 def console() -> Console:
     """A console on standard output; 120 columns wide where it is not a terminal."""
     console = Console()
-    return console if console.is_terminal else Console(width=120)
+    return console if real_terminal(console) else Console(width=120)
+
+
+def real_terminal(console: Console) -> bool:
+    """Whether it is a terminal, and not a file in colours because FORCE_COLOR asks for them."""
+    return console.is_terminal and (not os.environ.get("FORCE_COLOR") or console.file.isatty())
 
 
 def cell(name: object) -> str:

@@ -63,11 +63,6 @@ def results(name: str, figure: Figure, runs: Runs, claims: list[Claim], seconds:
     }
 
 
-def json_lines(claims: list[Claim]) -> str:
-    """One line of JSON for each claim."""
-    return "\n".join(json.dumps(claim.to_dict(), ensure_ascii=False) for claim in claims)
-
-
 def table(figure: Figure, claims: list[Claim]) -> Table:
     """The claims beside the measurements, for the terminal."""
     shown = Table(title=f"{figure.title}\n{figure.source}", title_justify="left", show_lines=True)

@@ -1,0 +1,145 @@
+"""The figures of a sweep: the mean over seeds of every cell, the best cell, and how far the others are behind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from scipy.special import stdtrit
+
+from fedsaddle.metrics.selection import Selection
+from fedsaddle.sweeps.bodies import CellBody, SeedBody
+from fedsaddle.sweeps.job import Job, status_of, summary_of
+
+Part = Literal["validation", "test", "train"]
+GOOD = ("finished", "target", "patience")
+
+
+@dataclass(frozen=True)
+class Aim:
+    """By which figure of which rows cells are compared; with a target, by the rounds to it."""
+
+    selection: Selection
+    part: Part
+    target: str | None = None
+
+    def __str__(self) -> str:
+        return str(self.selection) if self.target is None else f"rounds to {self.target}"
+
+    def better(self, new: float, old: float) -> bool:
+        """Whether a figure is better than another."""
+        return new < old if self.target is not None else self.selection.better(new, old)
+
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether small figures are good."""
+        return self.better(0.0, 1.0)
+
+    def figure(self, summary: Mapping[str, Any]) -> float | None:
+        """Of a run's summary."""
+        if self.target is not None:
+            return summary.get("target_round")
+        return self._on(summary, self.part)
+
+    def test(self, summary: Mapping[str, Any]) -> float | None:
+        """The same figure on the test rows, where other rows choose."""
+        return self._on(summary, "test") if self.part == "validation" and self.target is None else None
+
+    def _on(self, summary: Mapping[str, Any], part: Part) -> float | None:
+        if part not in summary:
+            return None
+        pooled = "pooled_validation" if part == "validation" else "pooled"
+        found = self.selection.figure({part: summary[part], pooled: summary.get(pooled, {})})
+        return found if found is None or math.isfinite(found) else None
+
+
+def seed_body(job: Job, root: Path, aim: Aim) -> SeedBody:
+    """What became of a run."""
+    status, reason = status_of(job.folder)
+    summary = summary_of(job.folder) if status in GOOD else {}
+    return {
+        "seed": job.seed,
+        "folder": job.folder.relative_to(root).as_posix(),
+        "status": status,
+        "reason": reason,
+        "figure": aim.figure(summary),
+        "test": aim.test(summary),
+        "rounds": summary.get("rounds"),
+        "target_round": summary.get("target_round"),
+        "bytes_up": summary.get("ledger", {}).get("bytes_up"),
+        "seconds": summary.get("seconds"),
+    }
+
+
+def cell_bodies(jobs: Sequence[Job], root: Path, aim: Aim) -> list[CellBody]:
+    """The cells in order of their first run, with the best one marked."""
+    groups: dict[str, list[Job]] = {}
+    for job in jobs:
+        groups.setdefault(repr(job.values), []).append(job)
+    cells = [_cell(own, root, aim) for own in groups.values()]
+    if (best := _best(cells, aim)) is not None:
+        best["best"] = True
+        for cell in cells:
+            if cell is not best:
+                _compare(cell, best)
+    return cells
+
+
+def _cell(jobs: Sequence[Job], root: Path, aim: Aim) -> CellBody:
+    runs = [seed_body(job, root, aim) for job in jobs]
+    mean, interval = mean_and_interval([r["figure"] for r in runs if r["figure"] is not None])
+    return {
+        "values": jobs[0].values,
+        "mean": mean,
+        "interval": interval,
+        "test_mean": mean_and_interval([r["test"] for r in runs if r["test"] is not None])[0],
+        "behind_best": None,
+        "behind_interval": None,
+        "reached": None if aim.target is None else sum(r["target_round"] is not None for r in runs),
+        "best": False,
+        "runs": runs,
+    }
+
+
+def mean_and_interval(values: Sequence[float]) -> tuple[float | None, list[float] | None]:
+    """The mean and its 95 % t-interval; no interval for one value."""
+    found = np.asarray(values, dtype=np.float64)
+    if not len(found):
+        return None, None
+    mean = float(found.mean())
+    if len(found) < 2:
+        return mean, None
+    half = float(stdtrit(len(found) - 1, 0.975) * found.std(ddof=1) / math.sqrt(len(found)))
+    return mean, [mean - half, mean + half]
+
+
+def _best(cells: Sequence[CellBody], aim: Aim) -> CellBody | None:
+    """Of the cells with most figures the one with the best mean; of equal ones the first."""
+    most = max(map(_figures, cells), default=0)
+    best: CellBody | None = None
+    for cell in cells:
+        mean = cell["mean"]
+        if mean is None or _figures(cell) < most:
+            continue
+        if best is None or best["mean"] is None or aim.better(mean, best["mean"]):
+            best = cell
+    return best
+
+
+def _figures(cell: CellBody) -> int:
+    return sum(r["figure"] is not None for r in cell["runs"])
+
+
+def _compare(cell: CellBody, best: CellBody) -> None:
+    """Seed by seed: both have the same split, model and draws."""
+    theirs = {r["seed"]: r["figure"] for r in best["runs"]}
+    gaps = [
+        other - r["figure"]
+        for r in cell["runs"]
+        if r["figure"] is not None and (other := theirs.get(r["seed"])) is not None
+    ]
+    cell["behind_best"], cell["behind_interval"] = mean_and_interval(gaps)

@@ -1,0 +1,120 @@
+"""What shells complete, colours, and progress without a terminal."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from fedsaddle.commands import completion
+from fedsaddle.commands.completion import after_equals, changes
+from fedsaddle.report.progress import PlainLines, Progress, duration, has_bar
+from fedsaddle.report.tables import console
+
+BASH = {"_FEDSADDLE_COMPLETE": "complete_bash"}
+
+
+def bash(*words: str) -> dict[str, str]:
+    return BASH | {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}
+
+
+def test_names_after_an_equals_sign_in_bash():
+    assert after_equals(bash("fedsaddle", "run", "--set", "algorithm.name", "=", "DRFA-")) == ["DRFA-GA", "DRFA-Prox"]
+    assert "digits" in (after_equals(bash("fedsaddle", "run", "--set", "data.name", "=")) or [])
+    assert "Local\\ SGDA" in (after_equals(bash("fedsaddle", "run", "--set", "algorithm.name", "=", "Local")) or [])
+    for words in (("fedsaddle", "li"), ("fedsaddle", "run", "--set", "algorithm"), ("fedsaddle", "run", "a", "=", "b")):
+        assert after_equals(bash(*words)) is None
+    assert after_equals({}) is None
+
+
+def test_names_elsewhere():
+    assert changes("data.name=dig") == ["data.name=digits"]
+    assert changes("algorithm.name=FedAvg,DRFA-P") == ["algorithm.name=FedAvg,DRFA-Prox"]
+    assert changes("run.ro") == ["run.rounds="]
+    assert changes("run.rounds=") == []
+    assert [name for name, _ in completion.algorithms("q-")] == ["q-FedAvg"]
+    assert completion.kinds("d") == ["datasets"]
+    assert completion.aims("w") == ["worst-site"]
+    assert ("drfa-fig1" in dict(completion.figures("drfa"))) is True
+
+
+def test_keys_that_are_completed_are_there():
+    from fedsaddle.config.schema import Config
+
+    for key in completion.KEYS:
+        section, _, name = key.partition(".")
+        kind = Config.model_fields[section].annotation
+        open_section = section in ("algorithm", "problem", "split")
+        assert open_section or name in kind.model_fields, key
+
+
+@pytest.mark.parametrize(
+    ("shell", "more"),
+    [
+        ("bash", bash("fedsaddle", "list", "dat")),
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "fedsaddle list dat"}),
+        ("fish", {"_TYPER_COMPLETE_ARGS": "fedsaddle list dat", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}),
+    ],
+)
+def test_shells_are_answered_without_the_heavy_parts(shell, more, monkeypatch):
+    code = (
+        "import sys, atexit; atexit.register(lambda: print([m for m in ('torch', 'numpy') if m in sys.modules],"
+        " file=sys.stderr)); from fedsaddle.cli import main; main()"
+    )
+    for key, value in {**more, "_FEDSADDLE_COMPLETE": f"complete_{shell}"}.items():
+        monkeypatch.setenv(key, value)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "datasets" in done.stdout
+    assert done.stderr == "[]\n"
+
+
+def test_force_color_makes_no_bar_in_a_file(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    log = Console(file=io.StringIO())
+    assert log.is_terminal
+    assert not has_bar(log)
+    assert console().width == 120
+    monkeypatch.delenv("FORCE_COLOR")
+    assert has_bar(Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "xterm"}))
+
+
+def test_no_color(monkeypatch):
+    text = io.StringIO()
+    Console(file=text, force_terminal=True, _environ={"NO_COLOR": "1", "TERM": "xterm-256color"}).print("[red]a[/]")
+    assert "31m" not in text.getvalue()
+
+
+def test_lines_in_a_log_have_the_time_left(monkeypatch):
+    now, said = 0.0, []
+    monkeypatch.setattr("fedsaddle.report.progress.time.monotonic", lambda: now)
+    lines = PlainLines(said.append, 100, began=0.0, said=0.0)
+    for at, done in ((1.0, 1), (31.0, 20), (40.0, 30), (62.0, 50)):
+        now = at
+        lines(done, "worst accuracy 0.500")
+    assert said == [
+        "round 20 of 100, worst accuracy 0.500, about 2 min left",
+        "round 50 of 100, worst accuracy 0.500, about 62 s left",
+    ]
+    assert duration(7200) == "2.0 h"
+
+
+def test_a_run_that_was_resumed_knows_its_own_speed(monkeypatch):
+    now, said = 0.0, []
+    monkeypatch.setattr("fedsaddle.report.progress.time.monotonic", lambda: now)
+    lines = PlainLines(said.append, 110, began=0.0, said=0.0)
+    for at, done in ((1.0, 91), (40.0, 100)):
+        now = at
+        lines(done)
+    assert said == ["round 100 of 110, about 40 s left"]
+
+
+def test_quiet_progress_says_warnings_only():
+    text = io.StringIO()
+    with Progress(Console(file=text, width=200), 3, "FedAvg", quiet=True) as progress:
+        progress.say("a note")
+        progress(1, None)
+        progress.warn("take care")
+    assert text.getvalue() == "warning: take care\n"
