@@ -44,6 +44,7 @@ _NAMES = {
     "config.data": "load",
     "data.describe": "describe",
     "data.federated": "FederatedData federate",
+    "data.files.arrays": "from_arrays",
     "data.files.pictures": "pictures",
     "data.files.tables": "from_file from_frame",
     "data.noise": "Noise",
@@ -58,6 +59,8 @@ _NAMES = {
         "BadCheckpoint BadInput BadMessage CannotWrite Diverged FedSaddleError MissingData NobodyAnswered "
         "Refused TooFewAnswered"
     ),
+    "estimators.classifier": "FederatedClassifier",
+    "estimators.regressor": "FederatedRegressor",
     "federation.clients": "Batch Clients ClientsState Remembers Site Task merge_repeats",
     "federation.randomness": "ClientKeys",
     "federation.records": "Averaged From Kept PerClient PerSample Pooled",
@@ -139,6 +142,7 @@ if TYPE_CHECKING:
     from fedsaddle.data.describe import describe as describe
     from fedsaddle.data.federated import FederatedData as FederatedData
     from fedsaddle.data.federated import federate as federate
+    from fedsaddle.data.files.arrays import from_arrays as from_arrays
     from fedsaddle.data.files.pictures import pictures as pictures
     from fedsaddle.data.files.tables import from_file as from_file
     from fedsaddle.data.files.tables import from_frame as from_frame
@@ -163,6 +167,8 @@ if TYPE_CHECKING:
     from fedsaddle.errors import NobodyAnswered as NobodyAnswered
     from fedsaddle.errors import Refused as Refused
     from fedsaddle.errors import TooFewAnswered as TooFewAnswered
+    from fedsaddle.estimators.classifier import FederatedClassifier as FederatedClassifier
+    from fedsaddle.estimators.regressor import FederatedRegressor as FederatedRegressor
     from fedsaddle.federation.clients import Batch as Batch
     from fedsaddle.federation.clients import Clients as Clients
     from fedsaddle.federation.clients import ClientsState as ClientsState
