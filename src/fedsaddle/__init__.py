@@ -45,8 +45,10 @@ _NAMES = {
     "data.describe": "describe",
     "data.federated": "FederatedData federate",
     "data.files.arrays": "from_arrays",
+    "data.files.hugging_face": "from_hugging_face",
     "data.files.pictures": "pictures",
     "data.files.tables": "from_file from_frame",
+    "data.files.torch_datasets": "from_datasets",
     "data.noise": "Noise",
     "data.sets.synthetic": "nonconvex_pl",
     "data.store": "Lazy Stacked",
@@ -143,9 +145,11 @@ if TYPE_CHECKING:
     from fedsaddle.data.federated import FederatedData as FederatedData
     from fedsaddle.data.federated import federate as federate
     from fedsaddle.data.files.arrays import from_arrays as from_arrays
+    from fedsaddle.data.files.hugging_face import from_hugging_face as from_hugging_face
     from fedsaddle.data.files.pictures import pictures as pictures
     from fedsaddle.data.files.tables import from_file as from_file
     from fedsaddle.data.files.tables import from_frame as from_frame
+    from fedsaddle.data.files.torch_datasets import from_datasets as from_datasets
     from fedsaddle.data.noise import Noise as Noise
     from fedsaddle.data.sets import sklearn_sets as sklearn_sets
     from fedsaddle.data.sets.synthetic import nonconvex_pl as nonconvex_pl

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import column_or_1d
 
 from fedsaddle.data.table import Array
 from fedsaddle.errors import BadInput
@@ -184,7 +184,9 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
             raise BadInput("len(y)", len(labels), f"X has {rows} rows; give one label for each row")
         classes, codes = np.unique(labels, return_inverse=True)
         if len(classes) < 2:
-            raise BadInput("y", classes.tolist(), "a single class leaves nothing to learn; rows of two are needed")
+            raise BadInput(
+                "y", classes.tolist(), "one class leaves nothing to learn; rows of two or more classes are needed"
+            )
         if len(classes) > 2 and ranks_only(self.algorithm, self.problem):
             remedy = (
                 f"Only binary classification is supported by {self.algorithm!r}, which ranks two classes. The type of "
@@ -205,7 +207,7 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
     def _calibrated(self, found: Trained) -> Platt:
         """Platt's two numbers, from rows that nobody trained on if they have both classes."""
         held = found.data.validation
-        rows = found.data.train if held is None or len(held.y.unique()) < 2 else held
+        rows = found.data.train if held is None or len(np.unique(held.y.numpy())) < 2 else held
         return Platt.fit(_one_score(scores_of(self.module_, rows.x)), rows.y.numpy())
 
     def _fitted(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedsaddle.arguments import flag
 from fedsaddle.data.files.later_rows import Encoder
 from fedsaddle.data.table import Array
-from fedsaddle.errors import BadInput, FedSaddleError
+from fedsaddle.errors import BadInput
 from fedsaddle.estimators import saved
 from fedsaddle.estimators.rows import Rows
 from fedsaddle.estimators.training import Trained, scores_of, scoring, train
@@ -96,8 +96,9 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         with value_errors():
             content, tensors = saved.read(path, cls.__name__)
             try:
-                lists = {key: tuple(content["parameters"].pop(key)) for key in ("numeric", "categorical")}
-                found = cls(**content["parameters"], **lists)
+                parameters: dict[str, Any] = dict(content["parameters"])
+                parameters |= {key: tuple(parameters[key]) for key in ("numeric", "categorical")}
+                found = cls(**parameters)
                 network = content["fitted"]["network"]
                 found._set_fitted(content["fitted"])
             except (KeyError, TypeError, ValueError, AttributeError, IndexError):
@@ -105,9 +106,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]
             found.module_ = scoring(saved.rebuilt(path, network, tensors))
             return found
 
-    def _train(
-        self, rows: Rows, labels: Array, classes: Sequence[str], patients: ArrayLike | None
-    ) -> Trained:
+    def _train(self, rows: Rows, labels: Array, classes: Sequence[str], patients: ArrayLike | None) -> Trained:
         """Train, and set what both kinds of estimators have afterwards."""
         flag("verbose", self.verbose)
         found = train(self.get_params(deep=False), rows, labels, classes, patients)

@@ -16,7 +16,12 @@ from fedsaddle.config.registry import ALGORITHMS, PROBLEMS, Entry, entry
 from fedsaddle.config.schema import MAX_ROUNDS, Config, validate_config
 from fedsaddle.errors import BadInput
 
-RANKERS = ("CODA", "CODA+", "CODASCA", "NPA")  # min-max algorithms that are made for the AUROC; their steps go in stages
+RANKERS = (
+    "CODA",
+    "CODA+",
+    "CODASCA",
+    "NPA",
+)  # min-max algorithms that are made for the AUROC; their steps go in stages
 CONSTANT = ("DRFA", "DRFA-Prox", "DRFA-GA", "AFL", "q-FedAvg")  # whose step may follow no cosine
 WORST = (*CONSTANT,)  # whose aim is the worst client
 STAGE_ROUNDS = 30
@@ -89,7 +94,7 @@ class Wanted:
         """The section of the algorithm."""
         if self.options is not None and not isinstance(self.options, Mapping):
             raise BadInput("options", self.options, 'give a dictionary, such as {"dual_step": 0.01}')
-        name, found = str(self.algorithm), {}
+        name, found = str(self.algorithm), dict[str, Any]()
         if "local_steps" not in known.fixed:
             found["local_steps"] = whole("local_steps", self.local_steps)
         found["batch_size"] = whole("batch_size", self.batch_size)

@@ -109,7 +109,7 @@ def client_rows(
 def config_of(parameters: dict[str, Any], classes: int, rows: int, seed: int) -> Config:
     """The config of the run."""
     keys = ("algorithm", "model", "problem", "rounds", "local_steps", "batch_size", "primal_step", "options")
-    return Wanted(*(parameters[key] for key in keys), classes=classes, rows=rows, seed=seed).config()
+    return Wanted(**{key: parameters[key] for key in keys}, classes=classes, rows=rows, seed=seed).config()
 
 
 def seed_of(random_state: Any) -> int:
