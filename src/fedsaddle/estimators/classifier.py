@@ -53,7 +53,7 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         numeric: columns of numbers; cells that are none become missing.
         categorical: columns of categories, also where they look like numbers.
         validation_share: the share of each site's rows that is held out to choose the best round and for Platt's
-            method.
+            method; "auto": none for linear models, which learn from all rows, and 0.16 for others, which overfit.
         select: the measure of the validation rows that chooses the round; "auto": what the problem is about.
         patience: evaluations without a better one after which training ends.
         calibrate: Platt's method: "auto" where scores are no log odds, True for two classes in any case, or False.
@@ -104,7 +104,7 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         hinges: int = 0,
         numeric: Sequence[str] = (),
         categorical: Sequence[str] = (),
-        validation_share: float = 0.0,
+        validation_share: float | str = "auto",
         select: str = "auto",
         patience: int | None = None,
         calibrate: bool | str = "auto",

@@ -43,7 +43,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         hinges: int = 0,
         numeric: Sequence[str] = (),
         categorical: Sequence[str] = (),
-        validation_share: float = 0.0,
+        validation_share: float | str = "auto",
         select: str = "auto",
         patience: int | None = None,
         random_state: Any = 0,

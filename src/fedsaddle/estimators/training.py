@@ -25,13 +25,14 @@ from fedsaddle.data.files.table_features import TableFeatures
 from fedsaddle.data.files.tables import treatment
 from fedsaddle.data.splits import Iid, Natural
 from fedsaddle.data.table import Array
-from fedsaddle.estimators.recipe import AUTO, Wanted, selection_for
+from fedsaddle.estimators.recipe import AUTO, Wanted, named, selection_for
 from fedsaddle.estimators.rows import Rows
 from fedsaddle.runs.result import Result
 from fedsaddle.runs.run import run
 
 Floats = NDArray[np.float64]
 EVALUATIONS = 25  # of a run that chooses its round, or that is watched
+VALIDATION_SHARE = 0.16  # of models that overfit, as in tables of the command line
 BLOCK = 4096  # rows that are scored at once
 
 
@@ -98,12 +99,20 @@ def client_rows(
     if how.site_intercept and not several:
         how = treatment(True, parameters["hinges"], False)
     clients = whole("clients", parameters["clients"])
-    share = number("validation_share", parameters["validation_share"], least=0, below=1)
+    share = validation_share(parameters["validation_share"], parameters["model"])
     pending = TableFeatures(columns, how, SITE)
     dataset = rows_dataset(pending, len(rows), labels, classes, rows.sites, patients, notes)
     split = Iid(clients) if rows.sites is None else Natural(SITE)
     stratify = bool(classes) and share > 0
     return federate(dataset, split, seed, 0.0, stratify, share), pending, notes
+
+
+def validation_share(given: object, model: object) -> float:
+    """The share of rows to hold out; by default none for a linear model."""
+    if given != AUTO:
+        return number("validation_share", given, least=0, below=1)
+    name = named("model", model, "mlp").get("name")
+    return 0.0 if name in ("linear", "logistic") else VALIDATION_SHARE
 
 
 def config_of(parameters: dict[str, Any], classes: int, rows: int, seed: int) -> Config:
