@@ -117,6 +117,14 @@ class TestTables:
         odd = X.iloc[[0]].assign(sex="unheard of", lactate=None)
         assert np.isfinite(model.predict_proba(odd)).all()
 
+    def test_numbers_that_are_categories(self):
+        rng = np.random.default_rng(0)
+        X = rng.integers(0, 3, size=(90, 2)).astype(float)
+        y = X[:, 1] == 1
+        model = fs.FederatedClassifier(categorical=["x1"], rounds=20).fit(X, y)
+        assert model.score(X, y) == 1
+        assert fs.FederatedClassifier(rounds=20).fit(X, y).score(X, y) < 0.9
+
     def test_an_identifier_is_left_out_and_noted(self):
         X, y = patients()
         model = fs.FederatedClassifier(**QUICK).fit(X.assign(row_id=np.arange(len(X))), y)
@@ -186,7 +194,9 @@ class TestWithTheOthers:
     def test_grid_search_leaves_whole_sites_out(self):
         X, y = patients()
         grid = {"algorithm": ["FedAvgM", "CODASCA"], "primal_step": [np.float64(0.1)]}
-        search = GridSearchCV(fs.FederatedClassifier(site="hospital", **QUICK), grid, cv=GroupKFold(3), scoring="roc_auc")
+        search = GridSearchCV(
+            fs.FederatedClassifier(site="hospital", **QUICK), grid, cv=GroupKFold(3), scoring="roc_auc"
+        )
         search.fit(X, y, groups=X["hospital"])
         assert search.best_score_ > 0.6
         assert search.best_estimator_.sites_ == ("north", "south", "west")

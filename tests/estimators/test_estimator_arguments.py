@@ -66,6 +66,7 @@ def test_parameters(parameters, said):
         ({"sites": np.eye(8)}, r"sites.shape = \(8, 8\): needs one entry"),
         ({"patients": [1, 2]}, r"len\(patients\) = 2"),
         ({"y": Y[:4]}, r"len\(y\) = 4: X has 8 rows"),
+        ({"y": ["no", None] * 4}, r"y\[1\] = None: the label is missing"),
         ({"y": None}, "y = None: .*requires y"),
         ({"y": [1] * 8}, r"y = \[1\]: one class leaves nothing to learn"),
         ({"X": np.full((8, 3), np.inf)}, "infinity"),
@@ -89,14 +90,14 @@ def test_frames():
         fs.FederatedClassifier(site="hospitl").fit(frame, died)
     with pytest.raises(ValueError, match="sites = 'given': the column 'hospital' of X names the sites already"):
         fs.FederatedClassifier(site="hospital").fit(frame, died, sites=frame["hospital"])
-    with pytest.raises(ValueError, match="row 3, column 'age'.*is not a finite number"):
+    with pytest.raises(ValueError, match=r"row 3, column 'age'.*is not a finite number"):
         fs.FederatedClassifier().fit(frame.assign(age=[1.0, 2.0, np.inf] + [3.0] * 37), died)
     with pytest.raises(ValueError, match=r"sites\[0\] = ''"):
         fs.FederatedClassifier(site="hospital").fit(frame.assign(hospital=[None, *frame["hospital"][1:]]), died)
     model = fs.FederatedClassifier(rounds=1).fit(frame, died)
     with pytest.raises(ValueError, match="feature names"):
         model.predict(frame.drop(columns="age"))
-    with pytest.raises(ValueError, match="column 'age' = .*holds no numbers"):
+    with pytest.raises(ValueError, match=r"column 'age' = .*holds no numbers"):
         model.predict(frame.assign(age="old"))
 
 

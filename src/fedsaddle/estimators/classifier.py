@@ -16,7 +16,7 @@ from fedsaddle.data.table import Array
 from fedsaddle.errors import BadInput
 from fedsaddle.estimators import saved
 from fedsaddle.estimators.federated import Federated
-from fedsaddle.estimators.recipe import AUTO, ranks_only
+from fedsaddle.estimators.recipe import is_auto, ranks_only
 from fedsaddle.estimators.rows import Rows
 from fedsaddle.estimators.training import Trained, scores_of
 from fedsaddle.estimators.value_errors import BadValue, value_errors
@@ -179,6 +179,9 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         if y is None:
             raise BadValue("y", None, "requires y to be passed, but the target y is None; give the label of each row")
         labels = column_or_1d(y, warn=True)
+        gaps = [at for at, label in enumerate(labels) if label is None] if labels.dtype.kind == "O" else []
+        if gaps:
+            raise BadInput(f"y[{gaps[0]}]", None, "the label is missing; drop the row")
         check_classification_targets(labels)
         if len(labels) != rows:
             raise BadInput("len(y)", len(labels), f"X has {rows} rows; give one label for each row")
@@ -196,7 +199,7 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         return classes, codes
 
     def _wants_calibration(self) -> bool:
-        if self.calibrate == AUTO:
+        if is_auto(self.calibrate):
             return ranks_only(self.algorithm, self.problem)
         if not isinstance(self.calibrate, bool):
             raise BadInput("calibrate", self.calibrate, 'must be True, False or "auto"')

@@ -101,6 +101,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]
                 found = cls(**parameters)
                 network = content["fitted"]["network"]
                 found._set_fitted(content["fitted"])
+                _check_widths(found.encoder_, found.columns_, network["arguments"]["inputs"])
             except (KeyError, TypeError, ValueError, AttributeError, IndexError):
                 raise BadInput("path", str(path), saved.DAMAGED) from None
             found.module_ = scoring(saved.rebuilt(path, network, tensors))
@@ -164,6 +165,12 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
+
+
+def _check_widths(encoder: Encoder, columns: Sequence[str], inputs: int) -> None:
+    """Refuse a file whose model takes other features than it makes, or other columns than it names."""
+    if len(encoder.encoding) != inputs or not {column.name for column in encoder.columns} <= set(columns):
+        raise ValueError("other features than inputs")
 
 
 def _finite(value: Any) -> Any:

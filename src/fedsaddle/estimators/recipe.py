@@ -23,7 +23,7 @@ RANKERS = (
     "NPA",
 )  # min-max algorithms that are made for the AUROC; their steps go in stages
 CONSTANT = ("DRFA", "DRFA-Prox", "DRFA-GA", "AFL", "q-FedAvg")  # whose step may follow no cosine
-WORST = (*CONSTANT,)  # whose aim is the worst client
+WORST = CONSTANT  # whose aim is the worst client
 STAGE_ROUNDS = 30
 AUTO = "auto"
 LINEAR = {"linear": "logistic"}  # what estimators may call a model besides
@@ -107,7 +107,7 @@ class Wanted:
 
     def _step(self, name: str, kind: str, rounds: int) -> Any:
         """The step of the model; None: the algorithm's own default."""
-        if self.primal_step != AUTO:
+        if not is_auto(self.primal_step):
             if isinstance(self.primal_step, str):
                 raise BadInput("primal_step", self.primal_step, 'give a number, a schedule or "auto"')
             ready = isinstance(self.primal_step, Mapping) or not isinstance(self.primal_step, int | float)
@@ -144,6 +144,11 @@ def selection_for(config: Config) -> str:
     if name == "class-fair":
         return "worst_class_accuracy"
     return "worst loss" if config.algorithm.name in WORST else "mean loss"
+
+
+def is_auto(value: object) -> bool:
+    """Whether the user leaves it to us."""
+    return isinstance(value, str) and value == AUTO
 
 
 def plain(value: Any) -> Any:

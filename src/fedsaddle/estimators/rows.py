@@ -35,7 +35,7 @@ class Rows:
         """Check the rows as scikit-learn does, and take the sites from where they are named."""
         if not hasattr(X, "iloc") and hasattr(X, "to_pandas"):
             X = X.to_pandas()
-        framed = hasattr(X, "iloc") and hasattr(X, "columns") and not hasattr(X, "sparse_")
+        framed = hasattr(X, "iloc") and hasattr(X, "columns")
         if framed:
             validate_data(estimator, X, skip_check_array=True, reset=training)
             names = tuple(tidy_names(X.columns)[0])

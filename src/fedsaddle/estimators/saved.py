@@ -31,7 +31,8 @@ def write(path: object, content: dict[str, Any], module: nn.Module) -> Path:
     if target.is_dir():
         raise BadInput("path", str(target), "is a folder; name a file in it, such as model.safetensors")
     make_folder("path", target.parent)
-    tensors = {name: tensor.float().contiguous() for name, tensor in module.state_dict().items()}
+    state = module.state_dict().items()
+    tensors = {k: (v.float() if v.is_floating_point() else v).contiguous() for k, v in state}
     head = {"format": FORMAT, "version": __version__, **content}
     write_atomically(target, save(tensors, {KEY: json.dumps(head, ensure_ascii=False, allow_nan=False)}))
     return target

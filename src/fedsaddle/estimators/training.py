@@ -25,7 +25,8 @@ from fedsaddle.data.files.table_features import TableFeatures
 from fedsaddle.data.files.tables import treatment
 from fedsaddle.data.splits import Iid, Natural
 from fedsaddle.data.table import Array
-from fedsaddle.estimators.recipe import AUTO, Wanted, named, selection_for
+from fedsaddle.errors import BadInput
+from fedsaddle.estimators.recipe import Wanted, is_auto, named, selection_for
 from fedsaddle.estimators.rows import Rows
 from fedsaddle.runs.result import Result
 from fedsaddle.runs.run import run
@@ -64,7 +65,7 @@ def train(
     select = optional(text, "select", parameters["select"])
     if data.validation is None:
         select = None
-    elif select == AUTO:
+    elif is_auto(select):
         select = selection_for(config)
     watched = data.validation is not None or parameters["verbose"]
     rounds = config.run.rounds
@@ -109,7 +110,7 @@ def client_rows(
 
 def validation_share(given: object, model: object) -> float:
     """The share of rows to hold out; by default none for a linear model."""
-    if given != AUTO:
+    if not is_auto(given):
         return number("validation_share", given, least=0, below=1)
     name = named("model", model, "mlp").get("name")
     return 0.0 if name in ("linear", "logistic") else VALIDATION_SHARE
@@ -124,7 +125,9 @@ def config_of(parameters: dict[str, Any], classes: int, rows: int, seed: int) ->
 def seed_of(random_state: Any) -> int:
     """A whole number as it is; of anything else that scikit-learn takes, a number that is drawn from it."""
     if isinstance(random_state, Integral):
-        return whole("random_state", random_state, least=0)
+        return whole("random_state", random_state, least=0, most=2**64 - 1)
+    if random_state is not None and not isinstance(random_state, np.random.RandomState):
+        raise BadInput("random_state", random_state, "must be a whole number, a numpy.random.RandomState, or None")
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 

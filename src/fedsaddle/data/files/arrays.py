@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedsaddle.arguments import choice
+from fedsaddle.arguments import choice, tensor
 from fedsaddle.data.files.array_features import ArrayFeatures
 from fedsaddle.data.files.cells import Task, targets
 from fedsaddle.data.files.column_names import shown, tidy_names
@@ -77,7 +77,8 @@ def from_arrays(
     """
     choice("task", task, ("auto", "classes", "regression"))
     check_positive_value(positive)
-    check_names("features", features)
+    for key, names in (("features", features), ("numeric", numeric), ("categorical", categorical)):
+        check_names(key, names)
     how = treatment(standardise, hinges, site_intercept)
     pending, rows, notes = read_features(x, how, features, numeric, categorical)
     labels, classes = targets([_label_cells(y)], "y", task)
@@ -172,8 +173,7 @@ def number_columns(array: Array, names: Sequence[str]) -> tuple[RawColumn, ...]:
 
 def as_array(key: str, values: Any) -> Array:
     """Rows as an array of numbers or of objects; None and text stay what they are."""
-    if hasattr(values, "detach"):  # a tensor
-        values = values.detach().cpu()
+    values = without_torch(key, values)
     if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
         raise BadInput(key, values, "must be an array with one row each")
     try:
@@ -185,13 +185,23 @@ def as_array(key: str, values: Any) -> Array:
     return array
 
 
+def without_torch(key: str, values: Any) -> Any:
+    """A tensor as an array; anything else as it is."""
+    import torch
+
+    return tensor(key, values, least_axes=0).detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
+
+
 def site_names(key: str, values: Any, missing: str | None = None) -> Array:
     """The names of sites, or of patients, as text; a row without one is refused, or is called `missing`."""
     import pandas as pd
 
     column = _entries(key, values)
-    gaps = np.asarray(pd.isna(column))
-    names = np.array([("" if gap else cell_text(cell)) for cell, gap in zip(column, gaps, strict=True)], dtype=str)
+    if column.dtype.kind in "iubU":
+        names = column.astype(str)
+    else:
+        codes, known = pd.factorize(column)  # -1: missing
+        names = np.array([*map(cell_text, known), ""], dtype=str)[codes]
     empty = names == ""
     if empty.any() and missing is None:
         remedy = "is missing; name the site of each row" if key == "sites" else "is missing; name each"
@@ -212,8 +222,7 @@ def _label_cells(y: Any) -> Array:
 
 def _entries(key: str, values: Any) -> Array:
     """One entry a row; a column vector will do."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
+    values = without_torch(key, values)
     if isinstance(values, str | bytes | dict) or not hasattr(values, "__len__"):
         raise BadInput(key, values, "must be a list or an array with one entry for each row")
     column = np.asarray(values, dtype=object if _is_mixed(values) else None)

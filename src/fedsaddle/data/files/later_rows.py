@@ -78,6 +78,10 @@ class Encoder:
         """
         place = {name: k for k, name in enumerate(names)}
         at = [place[column.name] for column in self.columns]
+        if isinstance(rows, np.ndarray) and any(column.words for column in self.columns):
+            import pandas as pd
+
+            rows = pd.DataFrame(rows)
         if isinstance(rows, np.ndarray):
             own = number_columns(rows[:, at], [column.name for column in self.columns])
         else:
@@ -101,6 +105,13 @@ class Encoder:
 
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> Encoder:
-        """The encoder that `to_dict` wrote."""
+        """The encoder that `to_dict` wrote.
+
+        Raises:
+            KeyError, TypeError, ValueError: if it is none.
+        """
         encoding = tuple(Encoded.from_dict(feature) for feature in given["encoding"])
-        return cls(encoding, tuple(ReadColumn(**column) for column in given["columns"]))
+        columns = tuple(ReadColumn(**column) for column in given["columns"])
+        if {feature.column for feature in encoding if feature.kind != "site"} != {column.name for column in columns}:
+            raise ValueError("other columns than features")
+        return cls(encoding, columns)

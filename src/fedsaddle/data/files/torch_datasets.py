@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 
 from fedsaddle.arguments import choice, flag
 from fedsaddle.data.files.array_features import ArrayFeatures
-from fedsaddle.data.files.arrays import site_names
+from fedsaddle.data.files.arrays import site_names, without_torch
 from fedsaddle.data.files.cells import Task, targets
 from fedsaddle.data.files.npz import feature_array
 from fedsaddle.data.files.tables import check_clients
@@ -72,12 +73,12 @@ def from_datasets(
 
 def _named(datasets: Any, clients: object) -> dict[str, Any]:
     """Client -> dataset; a single dataset has no client's name."""
-    several = isinstance(datasets, Mapping) or (isinstance(datasets, Sequence) and not isinstance(datasets, str))
+    several = isinstance(datasets, Mapping) or (
+        isinstance(datasets, Sequence) and not isinstance(datasets, str | bytes)
+    )
     if not several:
         _check_dataset("datasets", datasets)
         return {"": datasets}
-    if clients is not None:
-        raise BadInput("clients", "given", "is for one dataset with rows of all clients; leave it out")
     if len(datasets) < 2:
         remedy = "one client is no federation; give two datasets or more, or one dataset with clients="
         raise BadInput("len(datasets)", len(datasets), remedy)
@@ -89,11 +90,14 @@ def _named(datasets: Any, clients: object) -> dict[str, Any]:
         found = dict(zip(plain_names(len(datasets)), datasets, strict=True))
     for name, own in found.items():
         _check_dataset(f"datasets[{name!r}]", own)
+    if clients is not None:
+        raise BadInput("clients", "given", "is for one dataset with rows of all clients; leave it out")
     return found
 
 
 def _check_dataset(key: str, dataset: Any) -> None:
-    if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")) or isinstance(dataset, str | bytes):
+    sized = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+    if not sized or isinstance(dataset, str | bytes | list | tuple | dict | range | np.ndarray | torch.Tensor | type):
         kind = type(dataset).__name__
         raise BadInput(key, kind, "must be a torch.utils.data.Dataset with __len__ and __getitem__")
     if not len(dataset):
@@ -124,7 +128,7 @@ def _pairs(named: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _numbers(where: str, value: Any) -> Array:
-    given = value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+    given = np.asarray(without_torch(f"features of {where}", value))
     if given.dtype.kind not in "fiub":
         raise BadInput(
             f"features of {where}", type(value).__name__, "must be a tensor; use a transform such as ToTensor"
@@ -133,7 +137,7 @@ def _numbers(where: str, value: Any) -> Array:
 
 
 def _label(where: str, value: Any) -> Any:
-    given = value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+    given = np.asarray(without_torch(f"label of {where}", value))
     if given.size != 1 or given.dtype.kind not in "fiubU":
         raise BadInput(f"label of {where}", type(value).__name__, "must be one number or text")
     return given.reshape(-1)[0].item()
