@@ -40,6 +40,7 @@ MAY_IMPORT = {
     "runs": {"algorithms", "config", "data", "engines", "federation", "metrics", "problems", "report", "robust"},
     "deployment": {"algorithms", "config", "data", "engines", "federation", "metrics", "problems", "runs"},
     "trials": {"algorithms", "config", "data", "metrics", "problems", "runs"},
+    "estimators": {"config", "data", "metrics", "runs"},
     "reproductions": {"algorithms", "config", "data", "report", "runs"},
 }
 FILES = sorted(ROOT.rglob("*.py"))
