@@ -153,6 +153,15 @@ class TestClassifiers:
         assert log_loss(y, model.predict_proba(X)) < log_loss(y, raw.predict_proba(X))
         assert roc_auc_score(y, model.decision_function(X)) == roc_auc_score(y, raw.decision_function(X))
 
+    def test_few_rows_of_a_class(self):
+        X = numbers(40)[0]
+        rare = np.where(np.arange(40) < 2, 1, 0)
+        for seed in range(4):  # some of which hold out none of them, one or both
+            model = fs.FederatedClassifier("CODASCA", "mlp", **QUICK, random_state=seed).fit(X, rare)
+            assert np.isfinite(model.predict_proba(X)).all()
+        with pytest.raises(ValueError, match=r"validation_share = 0.9: leaves the class '1' no rows to train on"):
+            fs.FederatedClassifier(**QUICK, validation_share=0.9).fit(X, rare)
+
     def test_more_rounds_or_another_seed_change_the_model(self):
         X, y, _ = numbers()
         first, second = (fs.FederatedClassifier(**QUICK, random_state=s).fit(X, y) for s in (0, 1))

@@ -19,7 +19,9 @@ SWITCHED_OFF = {"check_array_api_input"}  # unless SCIPY_ARRAY_API is set before
         fs.FederatedClassifier(**QUICK),
         fs.FederatedRegressor(rounds=8, local_steps=4),
         pytest.param(fs.FederatedClassifier("CODASCA", "mlp", **QUICK), marks=pytest.mark.slow),
-        pytest.param(fs.FederatedClassifier("Local SGDA", validation_share=0.2), marks=pytest.mark.slow),
+        pytest.param(
+            fs.FederatedClassifier("Local SGDA", rounds=30, options={"primal_step": 0.1}), marks=pytest.mark.slow
+        ),
     ],
     ids=lambda e: f"{type(e).__name__} {e.algorithm}",
 )

@@ -62,11 +62,7 @@ def train(
         data = data.in_one_place()
     with torch.random.fork_rng(devices=[]):
         algorithm, model = build_algorithm(config, data)
-    select = optional(text, "select", parameters["select"])
-    if data.validation is None:
-        select = None
-    elif is_auto(select):
-        select = selection_for(config)
+    select = _selection(parameters["select"], config, data)
     watched = data.validation is not None or parameters["verbose"]
     rounds = config.run.rounds
     result = run(
@@ -104,8 +100,13 @@ def client_rows(
     pending = TableFeatures(columns, how, SITE)
     dataset = rows_dataset(pending, len(rows), labels, classes, rows.sites, patients, notes)
     split = Iid(clients) if rows.sites is None else Natural(SITE)
-    stratify = bool(classes) and share > 0
-    return federate(dataset, split, seed, 0.0, stratify, share), pending, notes
+    data = federate(dataset, split, seed, 0.0, bool(classes) and share > 0, share)
+    if classes and share and (lost := np.setdiff1d(np.arange(len(classes)), data.train.y.numpy())).size:
+        if not is_auto(parameters["validation_share"]):
+            remedy = f"leaves the class {classes[lost[0]]!r} no rows to train on; use a smaller share, or 0"
+            raise BadInput("validation_share", share, remedy)
+        data = federate(dataset, split, seed, 0.0)
+    return data, pending, notes
 
 
 def validation_share(given: object, model: object) -> float:
@@ -114,6 +115,15 @@ def validation_share(given: object, model: object) -> float:
         return number("validation_share", given, least=0, below=1)
     name = named("model", model, "mlp").get("name")
     return 0.0 if name in ("linear", "logistic") else VALIDATION_SHARE
+
+
+def _selection(given: object, config: Config, data: FederatedData) -> str | None:
+    """The measure that chooses the round; None: the last one, also where validation rows of one class cannot tell."""
+    select = optional(text, "select", given)
+    if data.validation is None or not is_auto(select):
+        return None if data.validation is None else select
+    found = selection_for(config)
+    return None if found == "auroc" and len(np.unique(data.validation.y.numpy())) < 2 else found
 
 
 def config_of(parameters: dict[str, Any], classes: int, rows: int, seed: int) -> Config:
