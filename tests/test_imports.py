@@ -41,6 +41,7 @@ MAY_IMPORT = {
     "deployment": {"algorithms", "config", "data", "engines", "federation", "metrics", "problems", "runs"},
     "sweeps": {"config", "engines", "metrics", "problems", "report", "runs"},
     "trials": {"algorithms", "config", "data", "metrics", "problems", "runs"},
+    "estimators": {"config", "data", "metrics", "runs"},
     "reproductions": {"algorithms", "config", "data", "report", "runs"},
 }
 FILES = sorted(ROOT.rglob("*.py"))

@@ -45,8 +45,11 @@ _NAMES = {
     "config.data": "load",
     "data.describe": "describe",
     "data.federated": "FederatedData federate",
+    "data.files.arrays": "from_arrays",
+    "data.files.hugging_face": "from_hugging_face",
     "data.files.pictures": "pictures",
     "data.files.tables": "from_file from_frame",
+    "data.files.torch_datasets": "from_datasets",
     "data.noise": "Noise",
     "data.sets.synthetic": "nonconvex_pl",
     "data.store": "Lazy Stacked",
@@ -59,6 +62,8 @@ _NAMES = {
         "BadCheckpoint BadInput BadMessage CannotWrite Diverged FedSaddleError MissingData NobodyAnswered "
         "Refused TooFewAnswered"
     ),
+    "estimators.classifier": "FederatedClassifier",
+    "estimators.regressor": "FederatedRegressor",
     "federation.clients": "Batch Clients ClientsState Remembers Site Task merge_repeats",
     "federation.randomness": "ClientKeys",
     "federation.records": "Averaged From Kept PerClient PerSample Pooled",
@@ -144,9 +149,12 @@ if TYPE_CHECKING:
     from fedsaddle.data.describe import describe as describe
     from fedsaddle.data.federated import FederatedData as FederatedData
     from fedsaddle.data.federated import federate as federate
+    from fedsaddle.data.files.arrays import from_arrays as from_arrays
+    from fedsaddle.data.files.hugging_face import from_hugging_face as from_hugging_face
     from fedsaddle.data.files.pictures import pictures as pictures
     from fedsaddle.data.files.tables import from_file as from_file
     from fedsaddle.data.files.tables import from_frame as from_frame
+    from fedsaddle.data.files.torch_datasets import from_datasets as from_datasets
     from fedsaddle.data.noise import Noise as Noise
     from fedsaddle.data.sets import sklearn_sets as sklearn_sets
     from fedsaddle.data.sets.synthetic import nonconvex_pl as nonconvex_pl
@@ -168,6 +176,8 @@ if TYPE_CHECKING:
     from fedsaddle.errors import NobodyAnswered as NobodyAnswered
     from fedsaddle.errors import Refused as Refused
     from fedsaddle.errors import TooFewAnswered as TooFewAnswered
+    from fedsaddle.estimators.classifier import FederatedClassifier as FederatedClassifier
+    from fedsaddle.estimators.regressor import FederatedRegressor as FederatedRegressor
     from fedsaddle.federation.clients import Batch as Batch
     from fedsaddle.federation.clients import Clients as Clients
     from fedsaddle.federation.clients import ClientsState as ClientsState

@@ -82,6 +82,14 @@ def frame() -> pd.DataFrame:
     return pd.DataFrame({"site": n % 2, "age": np.where(n % 9, n * 7 % 31, np.nan), "sex": n % 3 > 0, "y": n % 5 < 2})
 
 
+def tensors() -> Any:
+    return torch.utils.data.TensorDataset(drawn(N, D), torch.arange(N) % 2)
+
+
+def fit(estimator: Any, y: Any) -> Any:
+    return estimator.fit(drawn(N, D).numpy(), y, sites=np.arange(N) % 3).predict(drawn(2, D).numpy())
+
+
 def to_search() -> fs.FederatedData:
     return fs.federate(fs.from_frame(frame(), site="site", label="y"), splits.Natural("site"), 0, 0.2, True, 0.2)
 
@@ -345,6 +353,7 @@ def data() -> dict[str, Call]:
         "Imbalanced": given(clients=2, disjoint=False),
         "Natural": {},
     }
+    quick = given(rounds=2, **LOCAL)
     return {
         "Stacked": Call(fs.Stacked, stacked, lambda made: run(fs.FedAvg(problem=supervised(), **LOCAL), made)),
         "Lazy": Call(fs.Lazy, lazy, lambda made: run(fs.FedAvg(problem=supervised(), **LOCAL), made)),
@@ -353,6 +362,18 @@ def data() -> dict[str, Call]:
             given(frame=frame, site="site", label="y", patient=None, positive=None),
             lambda made: fs.federate(made, splits.Natural("site")),
         ),
+        "from_arrays": Call(
+            fs.from_arrays,
+            given(x=lambda: drawn(N, D), y=lambda: np.arange(N) % 2, sites=lambda: np.arange(N) % 3, patients=None),
+            lambda made: fs.federate(made, splits.Natural("site")),
+        ),
+        "from_datasets": Call(
+            fs.from_datasets,
+            given(datasets=tensors, clients=lambda: np.arange(N) % 3),
+            lambda made: fs.federate(made, splits.Iid(2)),
+        ),
+        "FederatedClassifier": Call(fs.FederatedClassifier, quick, lambda made: fit(made, np.arange(N) % 2)),
+        "FederatedRegressor": Call(fs.FederatedRegressor, quick, lambda made: fit(made, np.arange(N) / 3)),
         "federate": Call(fs.federate, given(dataset=dataset, split=lambda: splits.Iid(3))),
         "load": Call(fs.load, given(name="iris", split="iid", clients=3)),
         "load, Dirichlet": Call(fs.load, given(name="iris", split="dirichlet", clients=3, alpha=1.0, options=None)),

@@ -38,6 +38,7 @@ class Wish:
     listed: bool = False  # keep it whatever it holds
     comma: Comma = "no"
     constant: bool = False  # keep it also if it never changes: it may elsewhere
+    written: str = ""  # as earlier rows were, see `RawColumn.written`; for cells that could be read in two ways
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,10 +102,10 @@ def _from_text(name: str, cells: Cells, wish: Wish) -> tuple[RawColumn, list[str
 
 def _read_values(name: str, texts: Sequence[str], wish: Wish) -> tuple[NDArray[np.float64], list[str], str] | None:
     """The number of each text, what to say about it and how it is written, or None where the column holds words."""
-    dates = parse_dates(texts) if texts else None
+    dates = parse_dates(texts, wish.written) if texts else None
     if dates is not None:
         return *_dates(name, dates, wish), dates.written
-    numbers = parse_numbers(texts, wish.comma)
+    numbers = parse_numbers(texts, "surely" if wish.written == "decimal comma" else wish.comma)
     if not (numbers.likely or (wish.numeric and numbers.counted)):
         if wish.numeric:
             raise BadInput(

@@ -50,8 +50,8 @@ class Dates:
         return len(self.values) - len(self.odd) >= max(1, len(self.odd))
 
 
-def parse_dates(texts: Sequence[str]) -> Dates | None:
-    """Read distinct texts, or None where fewer than half look like dates or times.
+def parse_dates(texts: Sequence[str], written: str = "") -> Dates | None:
+    """Read distinct texts, or None where fewer than half look like dates or times; `written` is what is known before.
 
     >>> parse_dates(["1970-01-02", "1970-01-03 12:00"]).values.tolist()
     [1.0, 2.5]
@@ -64,7 +64,7 @@ def parse_dates(texts: Sequence[str]) -> Dates | None:
     if 2 * sum(m is not None for m in found) < len(texts):
         return _hours(texts)
     two = [m for m in found if m is not None and m.re is _TWO]
-    day_first, problem = _order(two)
+    day_first, problem = _order(two, written)
     values = np.array([np.nan if m is None else _days(m, day_first) for m in found])
     odd = tuple(t for t, v in zip(texts, values, strict=True) if v != v)
     return Dates(values, odd, DAYS, problem, day_first)
@@ -93,10 +93,12 @@ def _hour(m: re.Match[str]) -> float:
     return hour + minute / 60 + second / 3600 if hour < 24 and minute < 60 and second < 60 else np.nan
 
 
-def _order(dates: list[re.Match[str]]) -> tuple[bool, str]:
+def _order(dates: list[re.Match[str]], written: str = "") -> tuple[bool, str]:
     """Does the day come before the month? And why nobody can tell, if so."""
     if short := [m[0] for m in dates if len(m["y"]) == 2]:
         return True, f"years of two digits, such as {listed(short, 2)}"
+    if written in ("day first", "month first"):
+        return written == "day first", ""
     day_first = [m[0] for m in dates if int(m["a"]) > 12]
     month_first = [m[0] for m in dates if int(m["b"]) > 12]
     if day_first and month_first:

@@ -98,7 +98,7 @@ def _quick(texts: Sequence[str], comma: Comma) -> Numbers | None:
         return Numbers(np.array(texts, dtype=np.float64), (), (), len(texts), (), ())
     if all(map(_GERMAN.fullmatch, texts)) and any(map(_PROOF.fullmatch, texts)):
         values = np.array([text.replace(",", ".") for text in texts], dtype=np.float64)
-        return Numbers(values, (), (), len(texts), (), (_COMMA_NOTE,))
+        return Numbers(values, (), (), len(texts), (), (_COMMA_NOTE,), decimal_comma=True)
     return None
 
 

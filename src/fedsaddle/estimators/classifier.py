@@ -1,0 +1,234 @@
+"""`fs.FederatedClassifier`: a scikit-learn classifier that federated algorithms train."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
+
+from fedsaddle.data.table import Array
+from fedsaddle.errors import BadInput
+from fedsaddle.estimators import saved
+from fedsaddle.estimators.federated import Federated
+from fedsaddle.estimators.recipe import is_auto, ranks_only
+from fedsaddle.estimators.rows import Rows
+from fedsaddle.estimators.training import Trained, scores_of
+from fedsaddle.estimators.value_errors import BadValue, value_errors
+from fedsaddle.metrics.calibration import Platt
+
+Floats = NDArray[np.float64]
+
+
+class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
+    """A scikit-learn classifier whose rows stay at their sites while it is trained.
+
+    It is a thin face of `fs.run`: columns are treated as `fs.from_frame` and the command line treat them (gaps filled
+    and flagged, skewed numbers logged, numbers standardised, categories as 0/1 features, an intercept for each site),
+    by what the training rows of all sites say; then the algorithm runs on a problem that fits it. Algorithms for the
+    AUROC and for pairs give scores that are no log odds: Platt's method makes them so, on validation rows if there are
+    any with both classes, else on training rows.
+
+    Args:
+        algorithm: one of `fedsaddle list algorithms`: "FedAvgM" for the mean loss, "DRFA" for the worst site,
+            "CODASCA" or "FedX1" for the AUROC, "Local SGDA" for the worst class.
+        model: "linear", "mlp", or a dictionary such as `{"name": "mlp", "hidden": [32]}`.
+        problem: the objective, by name or as a dictionary in the form of a config, where that which fits the algorithm
+            is not wanted: `{"l2": 0.01}`, `{"name": "pairwise", "risk": "partial-auc"}`.
+        rounds: rounds of communication.
+        local_steps: steps of a site between two rounds.
+        batch_size: rows of a step.
+        primal_step: a number, a schedule in the form of a config such as `{"name": "cosine", "first": 0.3,
+            "rounds": 100}`, or "auto".
+        options: more arguments of the algorithm, such as `{"dual_step": 0.01}`.
+        site: the column of `X`, a DataFrame, that names the site of each row; it is no feature.
+        clients: without sites, the rows are dealt at random to so many clients.
+        site_intercept: a 0/1 feature for each site; a new site has the mean.
+        hinges: hinges of each number column, so that a linear model can bend.
+        numeric: columns of numbers; cells that are none become missing.
+        categorical: columns of categories, also where they look like numbers.
+        validation_share: the share of each site's rows that is held out to choose the best round and for Platt's
+            method; "auto": none for linear models, which learn from all rows, and 0.16 for others, which overfit.
+        select: the measure of the validation rows that chooses the round; "auto": what the problem is about.
+        patience: evaluations without a better one after which training ends.
+        calibrate: Platt's method: "auto" where scores are no log odds, True for two classes in any case, or False.
+        random_state: keys every draw.
+        verbose: print evaluations.
+
+    Attributes:
+        classes_: the labels.
+        n_features_in_: columns of `X`.
+        feature_names_in_: their names, where `X` had names.
+        n_iter_: rounds.
+        selected_round_: the round whose model was kept, or None.
+        sites_: the names of the sites.
+        mixture_: the weight of each site, for algorithms that have one, or None.
+        calibration_: Platt's two numbers, or None.
+        config_: the config of the run, as a dictionary.
+        history_: the evaluations.
+        notes_: what was left out or read in a special way, a line each.
+        module_: the model, a `torch.nn.Module`; `encoder_` makes its inputs.
+
+    Raises:
+        BadInput: for parameters and rows that cannot be used, as a ValueError; names key, value and remedy.
+
+    Example:
+        >>> import fedsaddle as fs
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> X, y = load_breast_cancer(return_X_y=True)
+        >>> hospital = [f"hospital {i % 3}" for i in range(len(y))]
+        >>> model = fs.FederatedClassifier(rounds=20).fit(X, y, sites=hospital)
+        >>> bool(model.score(X, y, sites=hospital) > 0.95)
+        True
+    """
+
+    def __init__(
+        self,
+        algorithm: str = "FedAvgM",
+        model: str | Mapping[str, Any] = "linear",
+        *,
+        problem: str | Mapping[str, Any] | None = None,
+        rounds: int = 100,
+        local_steps: int = 8,
+        batch_size: int = 64,
+        primal_step: Any = "auto",
+        options: Mapping[str, Any] | None = None,
+        site: str | None = None,
+        clients: int = 1,
+        site_intercept: bool = True,
+        hinges: int = 0,
+        numeric: Sequence[str] = (),
+        categorical: Sequence[str] = (),
+        validation_share: float | str = "auto",
+        select: str = "auto",
+        patience: int | None = None,
+        calibrate: bool | str = "auto",
+        random_state: Any = 0,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            algorithm, model, problem=problem, rounds=rounds, local_steps=local_steps, batch_size=batch_size,
+            primal_step=primal_step, options=options, site=site, clients=clients, site_intercept=site_intercept,
+            hinges=hinges, numeric=numeric, categorical=categorical, validation_share=validation_share, select=select,
+            patience=patience, random_state=random_state, verbose=verbose,
+        )  # fmt: skip
+        self.calibrate = calibrate
+
+    def fit(self, X: Any, y: ArrayLike, sites: ArrayLike | None = None, patients: ArrayLike | None = None) -> Self:
+        """Train on rows.
+
+        Args:
+            X: the features: an array, or a DataFrame that may have text and missing cells.
+            y: the label of each row, of two or more classes.
+            sites: the site of each row, text or whole numbers; None: see `site` and `clients`.
+            patients: whom each row belongs to; a patient's rows are all trained on or all held out.
+
+        Raises:
+            BadInput: for parameters and rows that cannot be used, as a ValueError.
+            Diverged: if the model is not finite; try a smaller step.
+        """
+        with value_errors():
+            rows = Rows.of(self, X, sites, self.site, training=True)
+            self.classes_, codes = self._labels(y, len(rows))
+            found = self._train(rows, codes, [str(name) for name in self.classes_], patients)
+            self.calibration_ = self._calibrated(found) if self._wants_calibration() else None
+        return self
+
+    def decision_function(self, X: Any, sites: ArrayLike | None = None) -> Floats:
+        """Log odds of the second class, (n,), or for more than two classes a score for each, (n, k).
+
+        Args:
+            X: rows as in `fit`.
+            sites: the site of each row; a new site, or None, has the mean intercept.
+        """
+        with value_errors():
+            scores = self._scores(X, sites)
+        if len(self.classes_) > 2:
+            return scores
+        one = _one_score(scores)
+        platt = self.calibration_
+        return one if platt is None else platt.slope * one + platt.intercept
+
+    def predict_proba(self, X: Any, sites: ArrayLike | None = None) -> Floats:
+        """The probability of each class, (n, k), in the order of `classes_`."""
+        odds = self.decision_function(X, sites)
+        if odds.ndim == 1:
+            positive = Platt(1.0, 0.0).probability(odds)
+            return np.stack([1 - positive, positive], axis=1)
+        shares = np.exp(odds - odds.max(axis=1, keepdims=True))
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+
+    def predict(self, X: Any, sites: ArrayLike | None = None) -> Array:
+        """The most probable class of each row."""
+        odds = self.decision_function(X, sites)
+        return np.asarray(self.classes_[(odds > 0).astype(int) if odds.ndim == 1 else odds.argmax(axis=1)])
+
+    def score(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, sites: ArrayLike | None = None
+    ) -> float:
+        """The accuracy."""
+        return float(accuracy_score(y, self.predict(X, sites), sample_weight=sample_weight))
+
+    def _labels(self, y: Any, rows: int) -> tuple[Array, Array]:
+        """The classes, and the code of each row."""
+        if y is None:
+            raise BadValue("y", None, "requires y to be passed, but the target y is None; give the label of each row")
+        labels = column_or_1d(y, warn=True)
+        gaps = [at for at, label in enumerate(labels) if label is None] if labels.dtype.kind == "O" else []
+        if gaps:
+            raise BadInput(f"y[{gaps[0]}]", None, "the label is missing; drop the row")
+        check_classification_targets(labels)
+        if len(labels) != rows:
+            raise BadInput("len(y)", len(labels), f"X has {rows} rows; give one label for each row")
+        classes, codes = np.unique(labels, return_inverse=True)
+        if len(classes) < 2:
+            raise BadInput(
+                "y", classes.tolist(), "one class leaves nothing to learn; rows of two or more classes are needed"
+            )
+        if len(classes) > 2 and ranks_only(self.algorithm, self.problem):
+            remedy = (
+                f"Only binary classification is supported by {self.algorithm!r}, which ranks two classes. The type of "
+                "the target is multiclass; choose 'FedAvgM', 'DRFA' or 'Local SGDA', or sklearn's OneVsRestClassifier"
+            )
+            raise BadInput("y", f"{len(classes)} classes", remedy)
+        return classes, codes
+
+    def _wants_calibration(self) -> bool:
+        if is_auto(self.calibrate):
+            return ranks_only(self.algorithm, self.problem)
+        if not isinstance(self.calibrate, bool):
+            raise BadInput("calibrate", self.calibrate, 'must be True, False or "auto"')
+        if self.calibrate and len(self.classes_) > 2:
+            raise BadInput("calibrate", True, f"is for two classes, y has {len(self.classes_)}; leave it out")
+        return self.calibrate
+
+    def _calibrated(self, found: Trained) -> Platt:
+        """Platt's two numbers, from rows that nobody trained on if they have both classes."""
+        held = found.data.validation
+        rows = found.data.train if held is None or len(np.unique(held.y.numpy())) < 2 else held
+        return Platt.fit(_one_score(scores_of(self.module_, rows.x)), rows.y.numpy())
+
+    def _fitted(self) -> dict[str, Any]:
+        platt = None if self.calibration_ is None else self.calibration_.to_dict()
+        return {**super()._fitted(), "classes": saved.array_to_dict("classes_", self.classes_), "calibration": platt}
+
+    def _set_fitted(self, given: dict[str, Any]) -> None:
+        super()._set_fitted(given)
+        self.classes_ = saved.array_from_dict(given["classes"])
+        platt = given["calibration"]
+        self.calibration_ = None if platt is None else Platt(float(platt["slope"]), float(platt["intercept"]))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = not ranks_only(self.algorithm, self.problem)
+        return tags
+
+
+def _one_score(scores: Floats) -> Floats:
+    """One score a row for two classes: the second's, less the first's where there are two."""
+    return np.asarray(scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores[:, 0])

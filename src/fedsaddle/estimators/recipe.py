@@ -1,0 +1,169 @@
+"""From the parameters of an estimator to a config: which problem fits an algorithm, and what is not said by the user.
+
+The rules are those of the config that `fedsaddle init --csv TABLE` writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedsaddle.arguments import number, whole
+from fedsaddle.config.registry import ALGORITHMS, PROBLEMS, Entry, entry
+from fedsaddle.config.schema import MAX_ROUNDS, Config, validate_config
+from fedsaddle.errors import BadInput
+
+RANKERS = (
+    "CODA",
+    "CODA+",
+    "CODASCA",
+    "NPA",
+)  # min-max algorithms that are made for the AUROC; their steps go in stages
+CONSTANT = ("DRFA", "DRFA-Prox", "DRFA-GA", "AFL", "q-FedAvg")  # whose step may follow no cosine
+WORST = CONSTANT  # whose aim is the worst client
+STAGE_ROUNDS = 30
+AUTO = "auto"
+LINEAR = {"linear": "logistic"}  # what estimators may call a model besides
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The parameters of an estimator that make the config."""
+
+    algorithm: object
+    model: object
+    problem: object
+    rounds: object
+    local_steps: object
+    batch_size: object
+    primal_step: object
+    options: object
+    classes: int  # 0: regression
+    rows: int
+    seed: int
+
+    def config(self) -> Config:
+        """The config of the run, without data."""
+        known = entry(ALGORITHMS, "algorithm", self.algorithm)
+        rounds = whole("rounds", self.rounds, most=MAX_ROUNDS)
+        problem = self._problem(known)
+        return validate_config(
+            {
+                "data": {"name": "file"},
+                "split": {"name": "natural"},
+                "model": self._model(),
+                "problem": problem,
+                "algorithm": self._algorithm(known, rounds),
+                "run": {"seed": self.seed, "rounds": rounds},
+            }
+        )
+
+    def _model(self) -> dict[str, Any]:
+        given = named("model", self.model, "mlp")
+        if "name" not in given:
+            raise BadInput("model", self.model, 'give a name, such as {"name": "mlp", "hidden": [32]}')
+        if given == {"name": "mlp"}:
+            given["hidden"] = [32]
+        return {**given, "name": LINEAR.get(given["name"], given["name"])}
+
+    def _problem(self, known: Entry) -> dict[str, Any]:
+        """The section of the problem: what fits the algorithm, changed by what the user says."""
+        given = {} if self.problem is None else named("problem", self.problem, "auc")
+        name = given.get("name", problem_for(str(self.algorithm), known))
+        fits = entry(PROBLEMS, "problem", name)
+        if fits.kind != known.kind:
+            named_so = [other for other, e in PROBLEMS.items() if e.kind == known.kind]
+            raise BadInput("problem", name, f"does not fit {self.algorithm}; choose {' or '.join(named_so)}")
+        if not self.classes and name != "supervised":
+            remedy = "is for classes; for a regression choose an algorithm such as 'FedAvg', 'DRFA' or 'q-FedAvg'"
+            raise BadInput("algorithm", self.algorithm, remedy)
+        loss = {0: "square", 2: "logistic"}.get(self.classes, "cross-entropy")
+        defaults: dict[str, dict[str, Any]] = {
+            "supervised": {"loss": loss, "l2": 1.0 / self.rows, "l2_biases": False},
+            "auc": {"sigmoid": True},
+            "pairwise": {"risk": "auc"} if "risk" in given or "loss" in given else {"risk": "auc", "loss": "logistic"},
+        }
+        if loss == "logistic":
+            defaults["supervised"]["from_base_rate"] = True
+        return {**defaults.get(name, {}), **given, "name": name}
+
+    def _algorithm(self, known: Entry, rounds: int) -> dict[str, Any]:
+        """The section of the algorithm."""
+        if self.options is not None and not isinstance(self.options, Mapping):
+            raise BadInput("options", self.options, 'give a dictionary, such as {"dual_step": 0.01}')
+        name, found = str(self.algorithm), dict[str, Any]()
+        if "local_steps" not in known.fixed:
+            found["local_steps"] = whole("local_steps", self.local_steps)
+        found["batch_size"] = whole("batch_size", self.batch_size)
+        step = self._step(name, known.kind, rounds)
+        if step is not None:
+            found["primal_step"] = step
+        if name in RANKERS:
+            found |= {"weighting": "size", "stage_rounds": min(STAGE_ROUNDS, max(1, rounds // 3))}
+        return {"name": name, **found, **plain(dict(self.options or {}))}
+
+    def _step(self, name: str, kind: str, rounds: int) -> Any:
+        """The step of the model; None: the algorithm's own default."""
+        if not is_auto(self.primal_step):
+            if isinstance(self.primal_step, str):
+                raise BadInput("primal_step", self.primal_step, 'give a number, a schedule or "auto"')
+            ready = isinstance(self.primal_step, Mapping) or not isinstance(self.primal_step, int | float)
+            return plain(self.primal_step) if ready else number("primal_step", self.primal_step, above=0)
+        first = 0.3 if kind == "minimisation" else 0.1
+        if name in CONSTANT:
+            return first
+        if name in RANKERS:
+            return {"name": "geometric", "first": first, "factor": 0.3}
+        return None if kind == "minimax" else {"name": "cosine", "first": first, "rounds": rounds}
+
+
+def problem_for(algorithm: str, known: Entry) -> str:
+    """The problem that an algorithm is for."""
+    if known.kind == "minimax":
+        return "auc" if algorithm in RANKERS else "class-fair"
+    return {"minimisation": "supervised", "pairwise": "pairwise"}[known.kind]
+
+
+def ranks_only(algorithm: object, problem: object) -> bool:
+    """Whether such an estimator ranks two classes: then there can be no more, and scores are no log odds."""
+    known = ALGORITHMS.get(algorithm) if isinstance(algorithm, str) else None
+    if known is None:
+        return False
+    name = problem if isinstance(problem, str) else dict(problem).get("name") if isinstance(problem, Mapping) else None
+    return (name or problem_for(str(algorithm), known)) in ("auc", "pairwise")
+
+
+def selection_for(config: Config) -> str:
+    """The measure of validation rows that chooses the round, by what the problem is about."""
+    name = config.problem.name
+    if name in ("auc", "pairwise"):
+        return "auroc"
+    if name == "class-fair":
+        return "worst_class_accuracy"
+    return "worst loss" if config.algorithm.name in WORST else "mean loss"
+
+
+def is_auto(value: object) -> bool:
+    """Whether the user leaves it to us."""
+    return isinstance(value, str) and value == AUTO
+
+
+def plain(value: Any) -> Any:
+    """The value with numpy's numbers as Python's, as a grid of parameters may hold them."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [plain(v) for v in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def named(key: str, value: object, example: str) -> dict[str, Any]:
+    """A section from a name, or from a dictionary with a name and options."""
+    if isinstance(value, str):
+        return {"name": value}
+    if isinstance(value, Mapping):
+        return dict(plain(value))
+    raise BadInput(key, value, f'give a name, such as {example!r}, or a dictionary such as {{"name": {example!r}}}')
