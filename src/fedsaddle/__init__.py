@@ -80,6 +80,7 @@ _NAMES = {
     "robust.settings": "Robust",
     "runs.result": "Result",
     "runs.run": "run",
+    "tracking.callbacks": "Beginning Begins Callback",
     "trials.search": "Choice search",
 }
 # Modules that are public as a whole, by their last name: `fs.losses`.
@@ -98,6 +99,7 @@ _MODULES = (
     "problems.outers",
     "problems.pair_losses",
     "problems.risks",
+    "tracking.trackers",
 )
 
 _WHERE = {name: home for home, names in _NAMES.items() for name in names.split()}
@@ -221,6 +223,10 @@ if TYPE_CHECKING:
     from fedsaddle.robust.settings import Robust as Robust
     from fedsaddle.runs.result import Result as Result
     from fedsaddle.runs.run import run as run
+    from fedsaddle.tracking import trackers as trackers
+    from fedsaddle.tracking.callbacks import Beginning as Beginning
+    from fedsaddle.tracking.callbacks import Begins as Begins
+    from fedsaddle.tracking.callbacks import Callback as Callback
     from fedsaddle.trials.search import Choice as Choice
     from fedsaddle.trials.search import search as search
 
