@@ -139,7 +139,8 @@ class RunFolder:
         make_folder("out", self.path)
         try:
             write_atomically(self.metrics, "".join(json.dumps(record) + "\n" for record in records).encode())
-            columns.write_columns(self.columns, records, clients)
+            if records or self.columns.exists():
+                columns.write_columns(self.columns, records, clients)
         except OSError as reason:
             remedy = f"cannot write there ({reason.strerror}); choose another folder"
             raise BadInput("out", str(self.path), remedy) from None

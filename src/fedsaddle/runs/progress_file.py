@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedsaddle.errors import FedSaddleError
 from fedsaddle.stored import Record
 
 FILE = "progress.json"
@@ -50,8 +49,11 @@ class ProgressFile:
 def write_progress(path: Path, content: Record) -> None:
     """Write the file whole, but without waiting for the disk: after a power cut it may be missing."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with suppress(OSError, FedSaddleError):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
+    try:
         with open(os.open(draft, flags, 0o666), "w", encoding="utf-8") as file:
             json.dump(content, file)
         os.replace(draft, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(draft)
