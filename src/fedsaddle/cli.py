@@ -125,9 +125,7 @@ def run(
     )
     changes = [*(set or []), *([f'engine.name="{engine}"'] if engine else [])]
     if track and own_table is not None and algorithm is None and not changes:
-        raise BadInput(
-            "--track", track[0], "is for single runs, not for a search; leave it out, or name an --algorithm"
-        )
+        raise BadInput("--track", track[0], "is not for a search; leave it out, or name an --algorithm")
     changes += tracked(track)
     wishes = {"for": aim, "budget": budget, "sensitivity": sensitivity, "leave_one_site_out": leave_one_site_out}
     if own_table is None or algorithm is not None or changes:

@@ -85,5 +85,5 @@ def test_the_end_is_told_however_it_comes(tmp_path):
 
 @pytest.mark.parametrize("given", [Plain(), "tensorboard", [Plain], [object()], 3])
 def test_what_is_no_callback_is_refused(given):
-    with pytest.raises(BadInput, match="callbacks = .*on_record"):
+    with pytest.raises(BadInput, match=r"callbacks = .*on_record"):
         small_run(callbacks=given)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
+from typing import ClassVar
 
 import pytest
 from tracked_runs import crashed_and_resumed, small_run
@@ -31,7 +32,7 @@ def stand_in(monkeypatch):
 
 
 class Writer:
-    made = []
+    made: ClassVar[list] = []
 
     def __init__(self, folder, purge_step):
         self.folder, self.purge_step, self.scalars, self.texts, self.closed = folder, purge_step, [], [], False
@@ -70,7 +71,7 @@ def test_tensorboard_replaces_the_points_after_the_checkpoint(tmp_path, stand_in
 class Client:
     """A store of MLflow."""
 
-    runs = {}
+    runs: ClassVar[dict] = {}
 
     def __init__(self, tracking_uri):
         assert tracking_uri == "http://store"

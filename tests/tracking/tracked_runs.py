@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,6 @@ def small_run(crash_at: int | None = None, **options: Any) -> Result:
 
 def crashed_and_resumed(out: Path, tracker: Any) -> Result:
     """A run that ended in its seventh round, with a checkpoint after the sixth, and was resumed."""
-    try:
+    with suppress(Crash):
         small_run(7, out=out, callbacks=[tracker])
-    except Crash:
-        pass
     return small_run(out=out, callbacks=[tracker], resume=True)

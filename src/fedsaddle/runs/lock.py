@@ -71,8 +71,8 @@ def require_unused(folder: Path) -> None:
 def is_held(folder: Path) -> bool | None:
     """Whether a process holds the lock of the folder; None if one of another machine may. Takes no lock itself.
 
-    To try the lock would keep out a run that begins in that moment, so the system is asked who has it, or, where it does
-    not tell, whether the process that the file names still runs.
+    To try the lock would keep out a run that begins in that moment, so the system is asked who has it, or, where it
+    does not tell, whether the process that the file names still runs.
     """
     try:
         content = (folder / LOCK).read_bytes()[:400].decode("utf-8", "replace")

@@ -15,7 +15,7 @@ from fedsaddle.report.sections.learning_curves import learning_curves
 from fedsaddle.report.sections.mixture import mixture
 from fedsaddle.report.sections.numbers import DAMAGED
 from fedsaddle.report.stored_run import StoredRun
-from fedsaddle.report.words import amount, cased, percent, short
+from fedsaddle.report.words import amount, cased, percent, short, titled
 from fedsaddle.shown import shortened, visible
 from fedsaddle.stored import Record
 from fedsaddle.watching.follow import number
@@ -57,9 +57,8 @@ def head_of(key: str, run: Watched) -> Head:
 def row_of(key: str, run: Watched, shown: bool) -> RunRow:
     """The run's line in the list of all."""
     rounds = f"{run.done:,} of {run.rounds:,}" if run.rounds else f"{run.done:,}"
-    return RunRow(
-        key, run.name, run.state.word, rounds, _attempt(lambda: _main_figure(run), "–"), time_words(run.seconds_left), shown
-    )  # fmt: skip
+    figure = _attempt(lambda: _main_figure(run), "–")
+    return RunRow(key, run.name, run.state.word, rounds, figure, time_words(run.seconds_left), shown)
 
 
 def parts_of(key: str, run: Watched) -> list[tuple[str, str]]:
@@ -131,7 +130,7 @@ def _measured(run: Watched) -> list[Figure]:
     for name in ("auroc", "average_precision"):
         if name in pooled_part(record):
             found.append(
-                Figure(_titled(name), short(pooled_part(record)[name]), f"all rows; round {record['round']:,}")
+                Figure(titled(cased(name)), short(pooled_part(record)[name]), f"all rows; round {record['round']:,}")
             )
     return found
 
@@ -191,11 +190,6 @@ def _sites(run: Watched) -> dict[str, str]:
 
 def _short(text: object) -> str:
     return shortened(visible(text), LONGEST_NAME)
-
-
-def _titled(name: str) -> str:
-    said = cased(name)
-    return said[:1].upper() + said[1:]
 
 
 def names_of(runs: Sequence[Watched]) -> str:

@@ -91,9 +91,7 @@ class Watched:
             words = f"It was resumed after round {after:,.0f}." if resumed else "A process is at it."
             return State("resumed" if resumed else "running", words)
         if held is None and not self.summary:
-            return State(
-                "lost", "It runs on another machine, from which there was no sign for a minute, or it has ended."
-            )
+            return State("lost", "Another machine ran it, and there was no sign from there for a minute.")
         if not self.records.path.exists() and not self.config:
             return State("waiting", "No run is there yet.")
         stopped, ended = self.summary.get("stopped"), number(self.summary.get("rounds"))
