@@ -199,7 +199,7 @@ def test_crash_after_crash(tmp_path, monkeypatch):
     crashes = 0
     for _ in range(50):
         with monkeypatch.context() as broken:
-            crashing_replace(broken, 6, after=False)  # the records, twice, and the progress come first
+            crashing_replace(broken, 7, after=False)  # of records and progress up to four come first
             try:
                 run(drfa(), iris(), 6, out=tmp_path / "out", resume=True, **options)
                 break

@@ -71,8 +71,8 @@ def parts_of(key: str, run: Watched) -> list[tuple[str, str]]:
     sites = _attempt(lambda: _site_blocks(run, stored), [])
     log: list[Block] = [Code("\n".join(run.log))] if run.log else []
     return [
-        (f"{key}-curves", f'<div class="curves">{render_blocks(curves, f"{key}-c", "Curves")}</div>'),
-        (f"{key}-weights", render_blocks(weights, f"{key}-w", "Weights of the clients")),
+        (f"{key}-curves", f'<div class="curves">{render_blocks(curves, f"{key}-c")}</div>'),
+        (f"{key}-weights", render_blocks(weights, f"{key}-w")),
         (f"{key}-sites", render_blocks(sites, f"{key}-s", "Sites" if _sites(run) else "Clients")),
         (f"{key}-log", render_blocks(log, f"{key}-l", "Log")),
     ]

@@ -114,8 +114,16 @@ class _Handler(BaseHTTPRequestHandler):
         return self._refuse(HTTPStatus.NOT_FOUND)
 
     def _send(self, content: bytes, kind: str, more: dict[str, str], status: HTTPStatus = HTTPStatus.OK) -> None:
+        self.close_connection = True
         self.send_response(status)
-        headers = {"Content-Type": kind, "Content-Length": str(len(content)), MARK: "watch", **_HEADERS, **more}
+        headers = {
+            "Connection": "close",
+            "Content-Type": kind,
+            "Content-Length": str(len(content)),
+            MARK: "watch",
+            **_HEADERS,
+            **more,
+        }
         for key, value in headers.items():
             self.send_header(key, value)
         self.end_headers()
@@ -123,9 +131,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def _refuse(self, status: HTTPStatus, more: dict[str, str] | None = None) -> None:
-        self.close_connection = True
         said = f"{status.phrase}\n".encode()
-        self._send(said, "text/plain; charset=utf-8", {"Connection": "close", **(more or {})}, status)
+        self._send(said, "text/plain; charset=utf-8", more or {}, status)
 
     def _follow(self, keys: list[str]) -> None:
         """Send each part when it changes, until the browser goes away or the server ends."""

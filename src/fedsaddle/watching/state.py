@@ -134,11 +134,13 @@ def time_words(seconds: float | None) -> str:
     """A time for people.
 
     >>> time_words(0.4), time_words(75), time_words(7300), time_words(None)
-    ('0 s', '1 min 15 s', '2 h 1 min', '–')
+    ('0.4 s', '1 min 15 s', '2 h 1 min', '–')
     """
     if seconds is None:
         return "–"
     whole = round(max(seconds, 0))
+    if seconds < 9.95:
+        return f"{max(seconds, 0):.1f} s"
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
