@@ -88,7 +88,7 @@ class Watched:
             held = True
         if held:
             after = number(self.progress.get("after")) or 0
-            words = f"It was resumed after round {after:,.0f}." if resumed else "A process is at it."
+            words = f"It was resumed after round {after:,.0f}." if resumed else "A process writes to its folder."
             return State("resumed" if resumed else "running", words)
         if held is None and not self.summary:
             return State("lost", "Another machine ran it, and there was no sign from there for a minute.")
