@@ -174,13 +174,13 @@ def test_to_look_takes_no_lock(tmp_path):
 
 
 def test_runs_below_a_folder_are_found(tmp_path, monkeypatch):
-    for name in ("b", "a", "deep/er/c", "a/trials/t1", "a/fedavg", "a/checkpoints/x", ".hidden/d"):
+    for name in ("b", "a", "deep/er/c", "a/trials/t1", "a/fedavg", "fedavg", "a/checkpoints/x", ".hidden/d"):
         store(tmp_path / "runs" / name)
     (tmp_path / "runs" / "link").symlink_to(tmp_path / "runs")
     found = Found([tmp_path / "runs", tmp_path / "later"])
     found.look()
     names = [run.name for run in found.runs.values()]
-    assert names == ["runs/a", "runs/a/trials/t1", "runs/b", "runs/deep/er/c", "later"]
+    assert names == ["runs/a", "runs/a/trials/t1", "runs/b", "runs/deep/er/c", "runs/fedavg", "later"]
     kept = dict(found.runs)
     store(tmp_path / "later" / "x")
     found.look()

@@ -26,7 +26,7 @@ from fedsaddle.runs.evaluation import Evaluator, Solution
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.progress_file import ProgressFile
 from fedsaddle.runs.result import Result
-from fedsaddle.tracking.callbacks import Beginning
+from fedsaddle.runs.telling import progress_of, run_and_tell
 from fedsaddle.tracking.told import Told
 
 MAX_LISTED_CLIENTS = 200  # no per-client figures in the history for more clients
@@ -86,7 +86,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         lost, seed = self.settings.lost_replies, self.settings.seed
-        self._standing = getattr(self.engine, "standing", None)  # of real sites
+        self.given_engine = self.engine
         if self.settings.robust is not None and self.settings.robust.active:
             self.engine = Guarded(self.engine, self.settings.robust)
         if self.settings.attack is not None:
@@ -110,30 +110,13 @@ class Loop:
                 watched.check(self.evaluator.pooled_measures(at) if pooled else self.evaluator.row_measures(at))
 
     def go(self) -> Result:
-        """Run to the last round, the target or `stop`; Ctrl-C saves finished rounds and raises KeyboardInterrupt.
+        """Run to the last round, the target or `stop`; Ctrl-C saves finished rounds and raises KeyboardInterrupt."""
+        return self.run() if self.told is None else run_and_tell(self, self.told)
 
-        Callbacks are told how it begins and ends, whatever the end is.
-        """
-        if self.told is None:
-            return self._go()
-        told, folder = self.told, None if self.folder is None else self.folder.path
-        given = (self.name, self.settings.rounds, self.done, self.resumed, folder, self.clients_named, self.parameters)
-        told.begin(Beginning(*given))
-        try:
-            result = self._go()
-        except BaseException as reason:
-            kinds = {KeyboardInterrupt: "interrupted", Diverged: "diverged"}
-            stopped = next((word for kind, word in kinds.items() if isinstance(reason, kind)), "failed")
-            told.end({"algorithm": self.name, "stopped": stopped, "rounds": self.done, "reason": str(reason)})
-            raise
-        told.end(result.summary)
-        return result
-
-    def _go(self) -> Result:
-        if self.folder is not None:
-            self._progress = ProgressFile(
-                self.folder.progress, self.settings.rounds, self.done, self.resumed, self._standing
-            )
+    def run(self) -> Result:
+        """The same, without a word to the callbacks about its beginning and its end."""
+        self._progress = progress_of(self)
+        if self._progress is not None:
             self._progress(self.done, self.seconds, now=True)
         try:
             stopped = self._rounds()
@@ -163,16 +146,20 @@ class Loop:
             record = self._record() if self.settings.due(self.done) else None
             if self.watch is not None:
                 self.watch(self.done, record)
-            if record is not None and self.folder is not None:
-                self.folder.append(record, self.clients_named)
-            if record is not None and self.told is not None:
-                self.told.record(record)
+            if record is not None:
+                self._keep(record)
             stopped = self._stop_reason(record)
             if stopped is not None or self.done % self.settings.checkpoint_every == 0:
                 self._save()
         if self._progress is not None:
             self._progress(self.done, self.seconds, now=True)
         return stopped
+
+    def _keep(self, record: Record) -> None:
+        if self.folder is not None:
+            self.folder.append(record, self.clients_named)
+        if self.told is not None:
+            self.told.record(record)
 
     def _stop_reason(self, record: Record | None) -> str | None:
         """Why the run ends after this round; None if it continues."""
@@ -289,9 +276,7 @@ class Loop:
             self._record()
         written = self.folder.history()
         if self.history and (not written or written[-1]["round"] < self.history[-1]["round"]):
-            self.folder.append(self.history[-1], self.clients_named)
-            if self.told is not None:
-                self.told.record(self.history[-1])
+            self._keep(self.history[-1])
         self._save()
 
     def resume(self) -> list[str]:

@@ -15,7 +15,8 @@ DEEPEST = 5  # folders below the one that is named
 MOST = 500  # runs
 MOST_FOLDERS = 20_000  # that are looked at
 SIGNS = ("metrics.jsonl", "deployment.json")
-PASSED_OVER = frozenset({"checkpoints", "tensorboard", "wandb", "mlruns", "fedavg"})
+PASSED_OVER = frozenset({"checkpoints", "tensorboard", "wandb"})  # folders in that of a run
+BASELINE = "fedavg"  # in the folder of a run: shown with it
 
 
 @dataclass
@@ -60,13 +61,14 @@ def _below(folder: Path) -> Iterator[Path]:
             entries = sorted(os.scandir(path), key=lambda entry: entry.name, reverse=True)
         except OSError:
             continue
-        if any(entry.name in SIGNS for entry in entries):
+        if is_run := any(entry.name in SIGNS for entry in entries):
             yield path
+        passed_over = {*PASSED_OVER, *([BASELINE] if is_run else [])}
         if depth < DEEPEST:
             waiting += [
                 (path / entry.name, depth + 1)
                 for entry in entries
-                if not entry.name.startswith(".") and entry.name not in PASSED_OVER and _is_folder(entry)
+                if not entry.name.startswith(".") and entry.name not in passed_over and _is_folder(entry)
             ]
 
 
