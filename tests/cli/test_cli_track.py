@@ -7,6 +7,7 @@ import sys
 import pytest
 from cli_command import IRIS, fedsaddle
 
+from fedsaddle.errors import Diverged
 from fedsaddle.stored import read_object
 
 
@@ -50,8 +51,12 @@ def test_trackers_get_the_pictures(config, tmp_path, monkeypatch):
 def test_a_run_that_diverges_is_ended_at_its_trackers(config, tmp_path, monkeypatch):
     tracker = Tracker()
     monkeypatch.setattr("fedsaddle.commands.run.trackers_of", lambda config: [tracker])
-    done = fedsaddle("run", config, "--set", "algorithm.step=1e30", "--out", tmp_path / "out")
-    assert done.code == 3
+
+    def diverges(self, server, clients, rng):
+        raise Diverged(0, "w")
+
+    monkeypatch.setattr("fedsaddle.algorithms.drfa.Drfa.round", diverges)
+    assert fedsaddle("run", config, "--out", tmp_path / "out").code == 3
     assert tracker.stopped == "diverged"
 
 
