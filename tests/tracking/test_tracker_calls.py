@@ -192,6 +192,7 @@ def test_bad_arguments_are_refused(stand_in):
         stand_in(name)
     for make in (
         lambda: fs.trackers.TensorBoard(3),
+        lambda: fs.trackers.TensorBoard(parameters=[1]),
         lambda: fs.trackers.MLflow(""),
         lambda: fs.trackers.Wandb("a", mode="sometimes"),
     ):

@@ -1,10 +1,17 @@
-"""Optional packages."""
+"""What trackers check: their packages, and the parameters that they are given."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.util import find_spec
 
-from fedsaddle.errors import MissingData
+from fedsaddle.errors import BadInput, MissingData
+
+
+def require_parameters(given: object) -> None:
+    """Raise `BadInput` if parameters are no dictionary."""
+    if not isinstance(given, Mapping):
+        raise BadInput("parameters", type(given).__name__, 'must be a dictionary, such as {"seed": 3}')
 
 
 def require_package(package: str, extra: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from fedsaddle.arguments import optional, text
 from fedsaddle.stored import Record
 from fedsaddle.tracking.callbacks import Beginning
-from fedsaddle.tracking.extras import require_package
+from fedsaddle.tracking.extras import require_package, require_parameters
 from fedsaddle.tracking.figures import flat_figures, flat_parameters
 from fedsaddle.tracking.track_file import read_track, write_track
 
@@ -51,6 +51,7 @@ class MLflow:
         text("uri", self.uri)
         text("experiment", self.experiment)
         optional(text, "name", self.name)
+        require_parameters(self.parameters)
         require_package("mlflow", "mlflow")
         self._client: Any = None
         self._last = -1

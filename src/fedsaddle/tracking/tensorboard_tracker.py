@@ -11,7 +11,7 @@ from fedsaddle.arguments import optional, path
 from fedsaddle.errors import BadInput
 from fedsaddle.stored import Record
 from fedsaddle.tracking.callbacks import Beginning
-from fedsaddle.tracking.extras import require_package
+from fedsaddle.tracking.extras import require_package, require_parameters
 from fedsaddle.tracking.figures import flat_figures, flat_parameters
 
 FOLDER = "tensorboard"
@@ -36,6 +36,7 @@ class TensorBoard:
 
     def __post_init__(self) -> None:
         self._given = optional(path, "folder", self.folder)
+        require_parameters(self.parameters)
         require_package("tensorboard", "tensorboard")
         self._writer: Any = None
 

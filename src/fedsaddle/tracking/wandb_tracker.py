@@ -11,7 +11,7 @@ from typing import Any
 from fedsaddle.arguments import choice, optional, text
 from fedsaddle.stored import Record
 from fedsaddle.tracking.callbacks import Beginning
-from fedsaddle.tracking.extras import require_package
+from fedsaddle.tracking.extras import require_package, require_parameters
 from fedsaddle.tracking.figures import flat_figures, flat_parameters
 from fedsaddle.tracking.track_file import read_track, write_track
 
@@ -47,6 +47,7 @@ class Wandb:
         optional(text, "entity", self.entity)
         optional(lambda key, value: choice(key, value, MODES), "mode", self.mode)
         optional(text, "name", self.name)
+        require_parameters(self.parameters)
         require_package("wandb", "wandb")
         self._tracked: Any = None
 
