@@ -37,7 +37,12 @@ MAY_IMPORT = {
     "report": {"data", "metrics", "problems"},
     "robust": {"data", "federation", "numerics"},
     "config": {"algorithms", "data", "metrics", "numerics", "problems", "robust"},
-    "runs": {"algorithms", "config", "data", "engines", "federation", "metrics", "problems", "report", "robust"},
+    "tracking": set(),
+    "runs": {
+        *("algorithms", "config", "data", "engines", "federation", "metrics", "problems", "report", "robust"),
+        "tracking",
+    },
+    "watching": {"metrics", "report", "runs"},
     "deployment": {"algorithms", "config", "data", "engines", "federation", "metrics", "problems", "runs"},
     "sweeps": {"config", "engines", "metrics", "problems", "report", "runs"},
     "trials": {"algorithms", "config", "data", "metrics", "problems", "runs"},

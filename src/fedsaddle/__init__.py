@@ -88,6 +88,7 @@ _NAMES = {
     "runs.result": "Result",
     "runs.run": "run",
     "sweeps.sweep": "Sweep sweep",
+    "tracking.callbacks": "Beginning Begins Callback",
     "trials.search": "Choice search",
 }
 # Modules that are public as a whole, by their last name: `fs.losses`.
@@ -107,6 +108,7 @@ _MODULES = (
     "problems.outers",
     "problems.pair_losses",
     "problems.risks",
+    "tracking.trackers",
 )
 
 _WHERE = {name: home for home, names in _NAMES.items() for name in names.split()}
@@ -240,6 +242,10 @@ if TYPE_CHECKING:
     from fedsaddle.runs.run import run as run
     from fedsaddle.sweeps.sweep import Sweep as Sweep
     from fedsaddle.sweeps.sweep import sweep as sweep
+    from fedsaddle.tracking import trackers as trackers
+    from fedsaddle.tracking.callbacks import Beginning as Beginning
+    from fedsaddle.tracking.callbacks import Begins as Begins
+    from fedsaddle.tracking.callbacks import Callback as Callback
     from fedsaddle.trials.search import Choice as Choice
     from fedsaddle.trials.search import search as search
 

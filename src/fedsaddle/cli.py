@@ -28,7 +28,10 @@ from fedsaddle.commands.options import (
     PositiveOption,
     SiteOption,
     TestSiteOption,
+    TrackOption,
+    tracked,
     usable,
+    usable_each,
 )
 from fedsaddle.commands.output import JsonOption, QuietOption, json_wanted, output
 from fedsaddle.commands.unexpected import explained, print_traceback
@@ -74,6 +77,7 @@ def run(
     ] = None,
     out: OutOption = None,
     resume: Annotated[bool, typer.Option(help="Resume from the newest checkpoint in the folder.")] = False,
+    track: TrackOption = None,
     site: SiteOption = None,
     label: LabelOption = None,
     positive: PositiveOption = None,
@@ -137,6 +141,9 @@ def run(
         seed=seed,
     )
     changes = [*(set or []), *([f'engine.name="{engine}"'] if engine else [])]
+    if track and own_table is not None and algorithm is None and not changes:
+        raise BadInput("--track", track[0], "is not for a search; leave it out, or name an --algorithm")
+    changes += tracked(track)
     wishes = {"for": aim, "budget": budget, "sensitivity": sensitivity, "leave_one_site_out": leave_one_site_out}
     searches = own_table is not None and algorithm is None and not changes
     if not searches:
@@ -263,6 +270,26 @@ def report(
     from fedsaddle.commands.report import report as go
 
     go(folder, pdf)
+
+
+@app.command()
+def watch(
+    folders: Annotated[
+        list[str], typer.Argument(help="Folders of runs, or with runs in them; or the address of such a page.")
+    ],
+    port: Annotated[int, typer.Option(help="Port of this machine; 0 is any free one.", min=0, max=65535)] = 0,
+    open: Annotated[
+        bool | None,
+        typer.Option(
+            "--open/--no-open", help="Open a browser; by default on a terminal with a screen.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Follow runs on a page: progress, curves, sites, cost and time left. The page is for this machine only."""
+    from fedsaddle.commands.watch import watch as go
+
+    usable_each("folders", folders)
+    raise typer.Exit(go(folders, port, open))
 
 
 @app.command()

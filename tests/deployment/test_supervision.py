@@ -188,3 +188,12 @@ def test_a_resumed_run_waits_for_the_minimum_only(tmp_path):
     del engine.there["b"]
     with pytest.raises(TooFewAnswered, match="1 of at least 2 sites are connected; start b, c"):
         supervisor(engine, resumed=True).go(tmp_path / "out")
+
+
+def test_progress_is_passed_on(tmp_path):
+    def tells(engine):
+        engine.told |= {"progress": {"round": 3, "sites": {"a": "up"}}, "waiting": {"b": 4.0}}
+
+    heard = []
+    supervisor(Engine(tmp_path, ["RUNNING", tells, DONE]), on_progress=heard.append).go(tmp_path / "out")
+    assert heard == [{"round": 3, "sites": {"a": "up"}, "waiting": {"b": 4.0}}]

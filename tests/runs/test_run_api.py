@@ -60,8 +60,10 @@ def test_a_folder_changes_nothing(tmp_path):
     assert sorted(p.name for p in (tmp_path / "a").iterdir()) == [
         "MODEL_CARD.md",
         "checkpoints",
+        "metrics.csv",
         "metrics.jsonl",
         "model.safetensors",
+        "progress.json",
         "provenance.json",
         "report.html",
         "split.json",

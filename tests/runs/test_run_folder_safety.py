@@ -182,7 +182,7 @@ def tiny_disk(tmp_path):
 
 def test_a_disk_that_is_really_full(tiny_disk, tmp_path):
     """Half of the disk is taken; the run stops, and goes on when that is removed."""
-    (tiny_disk / "filler").write_bytes(b"x" * 44_000)
+    (tiny_disk / "filler").write_bytes(b"x" * 34_000)
     with pytest.raises(CannotWrite, match="No space left on device"):
         run(drfa(), iris(), 20, out=tiny_disk / "run", **OPTIONS)
     assert list((tiny_disk / "run" / "checkpoints").glob("*.json"))

@@ -137,9 +137,9 @@ def crashing_record(monkeypatch, at):
     """The n-th line of the records is cut off."""
     real, calls = RunFolder.append, []
 
-    def record(self, record):
+    def record(self, record, clients=()):
         calls.append(record)
-        real(self, record)
+        real(self, record, clients)
         if len(calls) == at:
             metrics = self.metrics
             metrics.write_text(metrics.read_text()[:-20])
@@ -199,7 +199,7 @@ def test_crash_after_crash(tmp_path, monkeypatch):
     crashes = 0
     for _ in range(50):
         with monkeypatch.context() as broken:
-            crashing_replace(broken, 4, after=False)
+            crashing_replace(broken, 7, after=False)  # of records and progress up to four come first
             try:
                 run(drfa(), iris(), 6, out=tmp_path / "out", resume=True, **options)
                 break

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fedsaddle.commands.completion import algorithms
+from fedsaddle.errors import BadInput
 from fedsaddle.writable import require_path
 
 
@@ -17,6 +19,26 @@ def usable(parameter: typer.CallbackParam, path: Any) -> Any:
         if one is not None:
             require_path(str(parameter.name), Path(one))
     return path
+
+
+def usable_each(key: str, paths: list[str]) -> None:
+    """Refuse paths that no file can have."""
+    for one in paths:
+        require_path(key, Path(one))
+
+
+def tracked(track: list[str] | None) -> list[str]:
+    """`--track tensorboard --track mlflow=URI --track wandb=PROJECT` as changes of a config."""
+    found = []
+    for wish in track or []:
+        name, equals, value = wish.partition("=")
+        if name == "tensorboard" and not equals:
+            found.append("track.tensorboard=true")
+        elif name in ("mlflow", "wandb") and value:
+            found.append(f"track.{name}={json.dumps(value)}")
+        else:
+            raise BadInput("--track", wish, "must be tensorboard, mlflow=URI or wandb=PROJECT")
+    return found
 
 
 OutOption = Annotated[Path | None, typer.Option(help="Folder for the results.", show_default=False, callback=usable)]
@@ -54,6 +76,10 @@ GroupsOption = Annotated[
 ]
 TestSiteOption = Annotated[
     list[str] | None, typer.Option(help="Site to test on, and not to train on.", show_default=False)
+]
+TrackOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Follow the run with tensorboard, mlflow=URI or wandb=PROJECT.", show_default=False),
 ]
 AlgorithmOption = Annotated[
     str | None,

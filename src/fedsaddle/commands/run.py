@@ -32,7 +32,9 @@ from fedsaddle.runs.lock import require_unused
 from fedsaddle.runs.result import Result
 from fedsaddle.runs.resume import require_same_config
 from fedsaddle.runs.run import run as run_loop
+from fedsaddle.runs.trackers import trackers_of
 from fedsaddle.shown import visible
+from fedsaddle.tracking.told import Postponed, Told
 from fedsaddle.writable import require_folder
 
 INTERRUPTED = 130
@@ -51,9 +53,10 @@ def run(path: Path, changes: list[str], out: Path | None, resume: bool, table: T
         return _run_at_sites(config, path, folder.path, resume, table)
     if resume:
         config = require_same_config(config, folder)
+    tracked = [Postponed(tracker) for tracker in trackers_of(config)]
     built = build(config)
     with Interruption() as interruption:
-        return Simulation(config, built, folder, resume, interruption, table_config=text).go()
+        return Simulation(config, built, folder, resume, interruption, table_config=text, tracked=tracked).go()
 
 
 def run_own_table(table: TableConfig, wishes: dict[str, Any], out: Path | None, resume: bool) -> int:
@@ -100,9 +103,18 @@ class Simulation:
     rankings: dict[str, Ranking] = field(default_factory=dict)
     models: dict[str, tuple[object, Tensor]] = field(default_factory=dict)  # problem and vector, of the rankings
     baseline_interrupted: bool = False
+    tracked: list[Postponed] = field(default_factory=list)  # trackers, which get the pictures at the end as well
 
     def go(self) -> int:
         """Run, compare, write, plot and print; return the exit code."""
+        try:
+            return self._go()
+        finally:
+            for one in self.tracked:
+                if one.summary is not None:
+                    Told([one.callback], lambda text: _warn(self.errors, text)).end(one.summary)
+
+    def _go(self) -> int:
         name = self.config.algorithm.name
         with Progress(self.errors, self.config.run.rounds, name, output.quiet) as progress:
             result = self._run(self.config, self.built, self.folder, progress, main=True)
@@ -157,6 +169,7 @@ class Simulation:
             report=False,
             extend=self._extend if main else None,
             name=config.algorithm.name,
+            callbacks=self.tracked if main else (),
             warn=progress.warn,
         )
 
@@ -192,8 +205,7 @@ class Simulation:
             with Progress(self.errors, other.run.rounds, f"{BASELINE}, to compare", output.quiet) as progress:
                 theirs = self._run(other, plain, self.folder.baseline, progress, main=False)
         except Diverged as reason:
-            text = f"warning: {BASELINE} diverged ({reason}); there is no comparison"
-            self.errors.print(text, highlight=False, markup=False, soft_wrap=True)
+            _warn(self.errors, f"{BASELINE} diverged ({reason}); there is no comparison")
             return {}
         if theirs.summary["stopped"] == "interrupted":
             self.baseline_interrupted = True
@@ -247,6 +259,10 @@ class Simulation:
     def _part(self) -> str:
         """The rows of the evaluation."""
         return "training" if self.built.data.test is None else "test"
+
+
+def _warn(errors: Console, text: str) -> None:
+    errors.print(f"warning: {visible(text)}", highlight=False, markup=False, soft_wrap=True)
 
 
 def has_baseline(config: Config) -> bool:

@@ -23,6 +23,7 @@ from fedsaddle.report.run_report import REPORT
 from fedsaddle.report.tables import of_sites, one_run
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.progress_file import write_progress
 from fedsaddle.runs.resume import require_same_config
 from fedsaddle.shown import visible
 from fedsaddle.stored import read_object
@@ -135,13 +136,13 @@ def _follow(
 
         def on_record(record: dict[str, Any]) -> None:
             if supervisor.records_seen == 1:  # the server sends all records
-                folder.begin([])
-            folder.append(record)
+                folder.begin([], project.names)
+            folder.append(record, project.names)
             progress(record["round"], record)
 
         supervisor = Supervisor(
             project, connect, config, name, progress.say, on_record, resumed=begun.resumed, job=begun.job,
-            attached=begun.job is not None,
+            attached=begun.job is not None, on_progress=lambda content: write_progress(folder.progress, content),
         )  # fmt: skip
         outcome = supervisor.go(folder.path)
     if outcome["code"]:

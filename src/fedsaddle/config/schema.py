@@ -141,6 +141,15 @@ class EngineSection(BaseModel):
     compile: bool = False  # compile the gradient with `torch.compile`; for `problem.name = "supervised"` only
 
 
+class TrackSection(BaseModel):
+    """[track]: trackers that follow the run; metrics.jsonl and metrics.csv are always written."""
+
+    model_config = _STRICT
+    tensorboard: bool = False  # write event files to `tensorboard` in the run's folder
+    mlflow: str | None = Field(None, min_length=1)  # URI of an MLflow server or store: `"http://127.0.0.1:5000"`
+    wandb: str | None = Field(None, min_length=1)  # a project of Weights & Biases
+
+
 class Config(BaseModel):
     """A config file."""
 
@@ -155,6 +164,7 @@ class Config(BaseModel):
     robust: RobustSection = RobustSection()
     attack: AttackSection = AttackSection()
     engine: EngineSection = EngineSection()
+    track: TrackSection = TrackSection()
 
 
 def read_config(path: Path, changes: list[str] | None = None) -> Config:

@@ -179,6 +179,13 @@ class RemoteClients:
         """Let sites delete memory that no checkpoint names."""
         self.versions.checkpointed()
 
+    def standing(self) -> dict[str, str]:
+        """Of each site whether it is "up", "lost" (its last answer is missing or bad) or "waiting" for its first."""
+        at = self.attendance
+        return {
+            name: "lost" if at.in_a_row[i] else "up" if at.answered[i] else "waiting" for i, name in enumerate(at.names)
+        }
+
     def report(self) -> dict[str, Any]:
         """Answers, faults and bytes per site, for the summary."""
         return {"sites": self.attendance.to_dict()}

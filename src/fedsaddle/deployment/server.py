@@ -29,8 +29,10 @@ from fedsaddle.runs.fingerprint import remote_fingerprint, shared_fingerprint
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.lock import only_writer
 from fedsaddle.runs.loop import Loop, Settings, Watch
+from fedsaddle.runs.parameters import parameters_of
 from fedsaddle.runs.result import Result
 from fedsaddle.runs.resume import require_same_config
+from fedsaddle.runs.trackers import told_of
 from fedsaddle.writable import make_folder
 
 log = logging.getLogger("fedsaddle.server")
@@ -73,6 +75,7 @@ class DeployedRun:
         loop = self._loop(courier, agreement, folder, watch)
         if not resumes:
             folder.begin([])
+        loop.resumed = resumes
         for reason in loop.resume():
             log.warning("%s", reason)
         for reason in note_code(folder, loop.algorithm):
@@ -124,6 +127,9 @@ class DeployedRun:
             folder,
             watch,
             extend=lambda result: evaluator.probabilities() | evaluator.scores(),
+            told=told_of(self.config, lambda text: log.warning("%s", text)),
+            clients_named=self.names,
+            parameters=parameters_of(algorithm, settings),
         )
 
     def _least_sites(self, agreement: Agreement, algorithm: object) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +12,11 @@ from torch import Tensor
 
 from fedsaddle.atomic import append_line, write_atomically, write_json
 from fedsaddle.errors import BadCheckpoint, BadInput, MissingData
+from fedsaddle.runs import progress_file
 from fedsaddle.runs.checkpoints import Checkpoint, Checkpoints, to_safetensors
 from fedsaddle.stored import Record as Record
 from fedsaddle.stored import read_object, read_records
+from fedsaddle.tracking import columns, track_file
 from fedsaddle.writable import make_folder, require_folder
 
 
@@ -32,6 +34,16 @@ class RunFolder:
     def metrics(self) -> Path:
         """The evaluation records, one per line."""
         return self.path / "metrics.jsonl"
+
+    @property
+    def columns(self) -> Path:
+        """The same records as a table, for spreadsheets."""
+        return self.path / columns.FILE
+
+    @property
+    def progress(self) -> Path:
+        """The rounds that are done, also between evaluations."""
+        return self.path / progress_file.FILE
 
     @property
     def config(self) -> Path:
@@ -103,7 +115,8 @@ class RunFolder:
         """Raise `BadInput` if a file of the run is a symbolic link; the folder itself may be one."""
         folders = [self.path / "checkpoints", self.baseline.path]
         own = (self.metrics, self.config, self.summary, self.model, self.split, self.table_config, self.agreed)
-        others = (self.features, self.deployment, self.code, self.path / "log.txt", *folders)
+        logs = (self.path / "log.txt", self.columns, self.progress, self.path / track_file.FILE)
+        others = (self.features, self.deployment, self.code, *logs, *folders)
         inside = (p for folder in folders if folder.is_dir() and not folder.is_symlink() for p in folder.iterdir())
         for path in (*own, *others, *inside):
             if path.is_symlink():
@@ -112,7 +125,9 @@ class RunFolder:
                 )
                 raise BadInput("out", str(self.path), remedy)
 
-    def resume(self, fingerprint: str, due: Callable[[int], bool]) -> tuple[Checkpoint | None, list[str]]:
+    def resume(
+        self, fingerprint: str, due: Callable[[int], bool], clients: Sequence[str] = ()
+    ) -> tuple[Checkpoint | None, list[str]]:
         """The newest valid checkpoint, and warnings of newer ones and of records that are damaged.
 
         Records after the checkpoint are removed.
@@ -121,14 +136,16 @@ class RunFolder:
         warnings = [f"{reason}; using the checkpoint before it" for reason in refused]
         records, damage = read_records(self.metrics)
         done = found.rounds if found else 0
-        self.begin([r for r in records if r["round"] <= done and due(r["round"])])
+        self.begin([r for r in records if r["round"] <= done and due(r["round"])], clients)
         return found, [*warnings, *(f"{what}; it is left out" for what in damage)]
 
-    def begin(self, records: list[Record]) -> None:
-        """Create the folder and write these records."""
+    def begin(self, records: list[Record], clients: Sequence[str] = ()) -> None:
+        """Create the folder and write these records; `clients` are the names in the table."""
         make_folder("out", self.path)
         try:
             write_atomically(self.metrics, "".join(json.dumps(record) + "\n" for record in records).encode())
+            if records or self.columns.exists():
+                columns.write_columns(self.columns, records, clients)
         except OSError as reason:
             remedy = f"cannot write there ({reason.strerror}); choose another folder"
             raise BadInput("out", str(self.path), remedy) from None
@@ -137,14 +154,16 @@ class RunFolder:
         """The records up to `most_rounds`, without damaged lines."""
         return read_history(self.metrics, most_rounds)
 
-    def append(self, record: Record) -> None:
-        """Append a record."""
+    def append(self, record: Record, clients: Sequence[str] = ()) -> None:
+        """Append a record; `clients` are the names in the table."""
         try:
             append_line(self.metrics, json.dumps(record))
+            columns.append_columns(self.columns, record, clients)
         except OSError as reason:
             if reason.errno != errno.ELOOP:
                 raise
-            remedy = "'metrics.jsonl' in it has become a symbolic link; remove it, or choose another folder"
+            name = Path(reason.filename or self.metrics).name
+            remedy = f"{name!r} in it has become a symbolic link; remove it, or choose another folder"
             raise BadInput("out", str(self.path), remedy) from None
 
     def write_model(self, tensors: Mapping[str, Tensor]) -> None:

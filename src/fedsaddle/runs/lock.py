@@ -68,6 +68,41 @@ def require_unused(folder: Path) -> None:
         os.close(number)
 
 
+def is_held(folder: Path) -> bool | None:
+    """Whether a process holds the lock of the folder; None if one of another machine may. Takes no lock itself.
+
+    To try the lock would keep out a run that begins in that moment, so the system is asked who has it, or, where it
+    does not tell, whether the process that the file names still runs.
+    """
+    try:
+        content = (folder / LOCK).read_bytes()[:400].decode("utf-8", "replace")
+        number = os.stat(folder / LOCK).st_ino
+    except OSError:
+        return False
+    words = content.split()
+    if len(words) < 4 or words[0] != "process" or not words[1].isdigit():
+        return None
+    if words[3] != socket.gethostname():
+        return None
+    try:
+        listed = Path("/proc/locks").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return _runs(int(words[1]))
+    return any(f":{number} " in line and " FLOCK " in line for line in listed.splitlines())
+
+
+def _runs(process: int) -> bool:
+    if sys.platform == "win32":  # where os.kill would end it
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
+
+
 def in_use(folder: Path) -> FolderInUse:
     """The complaint about a folder that another process writes to."""
     who = ""

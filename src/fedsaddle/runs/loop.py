@@ -24,7 +24,10 @@ from fedsaddle.runs.best_round import BestRound, require_same_selection
 from fedsaddle.runs.checkpoints import restore_record
 from fedsaddle.runs.evaluation import Evaluator, Solution
 from fedsaddle.runs.folder import Record, RunFolder
+from fedsaddle.runs.progress_file import ProgressFile
 from fedsaddle.runs.result import Result
+from fedsaddle.runs.telling import progress_of, run_and_tell
+from fedsaddle.tracking.told import Told
 
 MAX_LISTED_CLIENTS = 200  # no per-client figures in the history for more clients
 MAX_EMPTY_ROUNDS = 20  # rounds in a row without a reply, after which the run ends
@@ -72,6 +75,10 @@ class Loop:
     stop: Callable[[], bool] = lambda: False  # called after each round; True ends the run
     extend: Callable[[Result], Record] | None = None  # called at the end; returns more entries for the summary
     warn: Callable[[str], None] = lambda text: None
+    told: Told | None = None  # the callbacks
+    clients_named: tuple[str, ...] = ()
+    parameters: Record = field(default_factory=dict)  # for the callbacks
+    resumed: bool = False  # whether an earlier process began the run
     done: int = 0
     seconds: float = 0.0
     empty_rounds: int = 0
@@ -79,6 +86,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         lost, seed = self.settings.lost_replies, self.settings.seed
+        self.given_engine = self.engine
         if self.settings.robust is not None and self.settings.robust.active:
             self.engine = Guarded(self.engine, self.settings.robust)
         if self.settings.attack is not None:
@@ -89,6 +97,7 @@ class Loop:
         self._committing = False
         self._told: set[str] = set()  # clients of whom the user was warned
         self._ledger_before: Ledger | None = None  # at the start of an unfinished round
+        self._progress: ProgressFile | None = None
         at = self._solution()
         self.best = None if self.settings.select is None else BestRound(self.settings.select)
         if self.best is not None and "validation" not in self.evaluator.parts:
@@ -102,6 +111,13 @@ class Loop:
 
     def go(self) -> Result:
         """Run to the last round, the target or `stop`; Ctrl-C saves finished rounds and raises KeyboardInterrupt."""
+        return self.run() if self.told is None else run_and_tell(self, self.told)
+
+    def run(self) -> Result:
+        """The same, without a word to the callbacks about its beginning and its end."""
+        self._progress = progress_of(self)
+        if self._progress is not None:
+            self._progress(self.done, self.seconds, now=True)
         try:
             stopped = self._rounds()
         except KeyboardInterrupt:
@@ -127,15 +143,25 @@ class Loop:
         stopped = self._stopped_before()
         while stopped is None:
             self._round()
+            if self._progress is not None:
+                self._progress(self.done, self.seconds)
             record = self._record() if self.settings.due(self.done) else None
             if self.watch is not None:
                 self.watch(self.done, record)
-            if record is not None and self.folder is not None:
-                self.folder.append(record)
+            if record is not None:
+                self._keep(record)
             stopped = self._stop_reason(record)
             if stopped is not None or self.done % self.settings.checkpoint_every == 0:
                 self._save()
+        if self._progress is not None:
+            self._progress(self.done, self.seconds, now=True)
         return stopped
+
+    def _keep(self, record: Record) -> None:
+        if self.folder is not None:
+            self.folder.append(record, self.clients_named)
+        if self.told is not None:
+            self.told.record(record)
 
     def _stop_reason(self, record: Record | None) -> str | None:
         """Why the run ends after this round; None if it continues."""
@@ -254,14 +280,14 @@ class Loop:
             self._record()
         written = self.folder.history()
         if self.history and (not written or written[-1]["round"] < self.history[-1]["round"]):
-            self.folder.append(self.history[-1])
+            self._keep(self.history[-1])
         self._save()
 
     def resume(self) -> list[str]:
         """Restore the newest checkpoint of the folder, if any; return warnings of what is damaged."""
         if self.folder is None:
             return []
-        checkpoint, refused = self.folder.resume(self.fingerprint, self.settings.due)
+        checkpoint, refused = self.folder.resume(self.fingerprint, self.settings.due, self.clients_named)
         if checkpoint is None:
             return refused
         before, now = checkpoint.notes["engine"], self.engine.settings()

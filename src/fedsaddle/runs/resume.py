@@ -15,6 +15,9 @@ CHANGEABLE = {
     "run.compare",
     "engine.chunk",
     "engine.workers",
+    "track.tensorboard",
+    "track.mlflow",
+    "track.wandb",
 }
 
 

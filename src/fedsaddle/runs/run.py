@@ -30,7 +30,10 @@ from fedsaddle.runs.fingerprint import fingerprint
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.lock import only_writer, require_unused
 from fedsaddle.runs.loop import Loop, Settings, Watch
+from fedsaddle.runs.parameters import parameters_of
 from fedsaddle.runs.result import Result
+from fedsaddle.tracking.callbacks import Callback
+from fedsaddle.tracking.told import Told, checked_callbacks
 from fedsaddle.writable import make_folder
 
 ROBUST = 'give fs.Robust(aggregation="trimmed-mean"), or None'
@@ -64,6 +67,7 @@ def run(
     begun: Callable[[], None] | None = None,
     extend: Callable[[Result], Record] | None = None,
     name: str | None = None,
+    callbacks: Sequence[Callback] = (),
     warn: Callable[[str], None] = warnings.warn,
 ) -> Result:
     """Run `algorithm` on `data` for some rounds.
@@ -100,6 +104,8 @@ def run(
         begun: called before the first round, when all arguments are checked and `out` exists.
         extend: called with the result at the end; returns more entries for the summary.
         name: the algorithm's name in the summary; by default its class name.
+        callbacks: told of each evaluation and of the end, such as `fs.trackers.TensorBoard()`; one that fails is
+            left out with a warning.
         warn: called with each warning.
 
     Raises:
@@ -133,6 +139,7 @@ def run(
     extra_measures = build_measures(measures)
     _check_functions(watch, stop, begun, extend, warn)
     arguments.optional(arguments.text, "name", name)
+    told = checked_callbacks(callbacks)
     train, validation, test = _rows(data)
     train = check_rows(algorithm, train, test, validation)
     trained = train if attack is None else _trained_on(train, attack)
@@ -154,12 +161,16 @@ def run(
         stop or (lambda: False),
         with_classes(data, more) if reports else more,
         warn,
+        Told(told, warn) if told else None,
+        data.test_names if isinstance(data, FederatedData) else (),
+        parameters_of(algorithm, settings) if told else {},
     )
     if folder is None:
         return _go(loop, begun)
     make_folder("out", folder.path)
     with only_writer(folder.path):
         folder.prepare(resume)
+        loop.resumed = resume and folder.holds_run
         for reason in loop.resume() if resume else ():
             warn(reason)
         if not resume:

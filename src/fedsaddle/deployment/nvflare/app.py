@@ -29,6 +29,7 @@ from fedsaddle.deployment.site_policy import read_policy
 from fedsaddle.errors import FedSaddleError
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.lock import LOCK, FolderInUse
+from fedsaddle.stored import read_object
 
 LAST_JOB = 60.0  # seconds that a job waits for the end of the one before it
 
@@ -89,7 +90,16 @@ class ServerApp(Controller):  # type: ignore[misc]
         records = [] if self.out is None else RunFolder(self.out).history()
         silent, waiting = ({}, {}) if self.transport is None else (self.transport.silent, self.transport.waiting())
         config = {"config": self.config.model_dump(mode="json")} if (data or {}).get("config") else {}
-        return {"records": records[seen:], "silent": dict(silent), "waiting": waiting, **config}
+        progress = {} if self.out is None else _progress(RunFolder(self.out))
+        return {"records": records[seen:], "silent": dict(silent), "waiting": waiting, **progress, **config}
+
+
+def _progress(folder: RunFolder) -> dict[str, Any]:
+    """The rounds that are done and the sites that are up; nothing before the first round."""
+    try:
+        return {"progress": read_object(folder.progress)}
+    except ValueError:
+        return {}
 
 
 class SiteApp(Executor):  # type: ignore[misc]

@@ -89,6 +89,7 @@ class Supervisor:
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     job: str | None = None  # submitted, and not yet finished
+    on_progress: Callable[[dict[str, Any]], None] | None = None  # called with the rounds and the sites that are up
     attached: bool = False  # to a run of somebody else: an interruption leaves it running
     lost_connections: int = 0
     readmitting: bool = False  # whether the job was aborted to readmit a site
@@ -187,7 +188,10 @@ class Supervisor:
                     for record in status_reply["records"]:
                         self.records_seen += 1
                         self.on_record(record)
-                    self.waiting.sites(status_reply.get("waiting", {}))
+                    waiting = status_reply.get("waiting", {})
+                    self.waiting.sites(waiting)
+                    if self.on_progress is not None and "progress" in status_reply:
+                        self.on_progress({**status_reply["progress"], "waiting": waiting})
                     self._readmit(session, job, status_reply.get("silent", {}))
                 except JobGone:  # listed as running, but it does not answer: the server was restarted
                     silent = silent or self.now()

@@ -27,11 +27,11 @@ _NOTHING = frozenset({"", "-", "–", "—"})
 
 def render(page: Page) -> str:
     """The page as HTML: style, script and drawings inside."""
-    script = "\n".join(_stored(name) for name in SCRIPTS)
-    style = "\n".join(_stored(name) for name in STYLES)
+    script = "\n".join(stored(name) for name in SCRIPTS)
+    style = "\n".join(stored(name) for name in STYLES)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (
-        _environment()
+        environment()
         .get_template("page.html")
         .render(
             page=page,
@@ -63,13 +63,15 @@ def _anchored(sections: Sequence[Section]) -> list[_Anchored]:
 
 
 @cache
-def _stored(name: str) -> str:
+def stored(name: str) -> str:
+    """A file of the templates, such as a script."""
     text = files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
     return text.replace("\r\n", "\n")  # a browser hashes what it reads, and it reads no "\r"
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """The templates; everything that is put into them is escaped."""
     made = Environment(
         loader=PackageLoader(__package__ or "", "templates"),
         autoescape=True,

@@ -187,9 +187,14 @@ function cells(drawing, chart) {
   });
 }
 
-for (const drawing of document.querySelectorAll(".drawing")) {
-  drawing.querySelectorAll("[title]").forEach((named) => named.removeAttribute("title"));
-  for (const chart of drawing.querySelectorAll("[data-kind]")) {
-    ({ lines, rows, cells })[chart.dataset.kind](drawing, chart);
+/** Make the drawings below an element show their values. */
+function bindDrawings(root) {
+  for (const drawing of root.querySelectorAll(".drawing")) {
+    drawing.querySelectorAll("[title]").forEach((named) => named.removeAttribute("title"));
+    for (const chart of drawing.querySelectorAll("[data-kind]")) {
+      ({ lines, rows, cells })[chart.dataset.kind](drawing, chart);
+    }
   }
 }
+
+bindDrawings(document);

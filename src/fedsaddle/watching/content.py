@@ -1,0 +1,198 @@
+"""What the page says of a run: its head, curves, weights, sites and log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fedsaddle.metrics.target import main_part_name, pooled_part
+from fedsaddle.report.comparison_curves import curves_together
+from fedsaddle.report.page.live import Head, RunRow, render_blocks, render_head
+from fedsaddle.report.page.parts import Block, Code, Figure, Section, Table, Text
+from fedsaddle.report.sections.client_names import named, trained_and_tested
+from fedsaddle.report.sections.learning_curves import learning_curves
+from fedsaddle.report.sections.mixture import mixture
+from fedsaddle.report.sections.numbers import DAMAGED
+from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.report.words import amount, cased, percent, short, titled
+from fedsaddle.shown import shortened, visible
+from fedsaddle.stored import Record
+from fedsaddle.watching.follow import number
+from fedsaddle.watching.state import Watched, time_words
+
+FEW_SITES = 12  # more are folded away
+LONGEST_NAME = 120
+ODD = "A file of the run holds something unexpected; this part is left out."
+
+
+def stored_run(run: Watched) -> StoredRun:
+    """The run as the sections of a report know it; while it runs, the summary of an earlier process is left out."""
+    summary: Record = {} if run.state.live else run.summary
+    sites = _sites(run)
+    if sites:
+        summary = {**summary, "sites": sites}
+    return StoredRun(
+        folder=run.folder, summary=summary, history=run.records.history, config=run.config, split=run.split,
+        baseline=run.baseline.history, agreed=run.agreed,
+    )  # fmt: skip
+
+
+def head_of(key: str, run: Watched) -> Head:
+    """The state, the rounds and the main figures."""
+    stored, words = stored_run(run), run.state.words
+    data = stored.split.get("data") or stored.setting("data", "name")
+    about = f"{stored.name}{f' on {data}' if data else ''}" if stored.config or stored.summary or data else ""
+    waiting = run.progress.get("waiting")
+    if run.state.live and isinstance(waiting, dict) and waiting:
+        words = f"{words} It waits for {', '.join(_short(name) for name in list(waiting)[:5])}."
+    if run.records.behind:
+        words = f"{words} Its records are still being read."
+    return Head(
+        key=key, name=run.name, about=_short(about), state=run.state.word, words=words, done=run.done,
+        rounds=run.rounds, figures=_attempt(lambda: _figures(run), []),
+    )  # fmt: skip
+
+
+def row_of(key: str, run: Watched, shown: bool) -> RunRow:
+    """The run's line in the list of all."""
+    rounds = f"{run.done:,} of {run.rounds:,}" if run.rounds else f"{run.done:,}"
+    figure = _attempt(lambda: _main_figure(run), "–")
+    return RunRow(key, run.name, run.state.word, rounds, figure, time_words(run.seconds_left), shown)
+
+
+def parts_of(key: str, run: Watched) -> list[tuple[str, str]]:
+    """The parts of a run below its head, by their keys."""
+    stored = stored_run(run)
+    curves = _attempt(lambda: _blocks(learning_curves(stored)), [Text(ODD, "caution")])
+    if not curves and run.last is not None:
+        curves = [Text("There are curves after the second evaluation.", "note")]
+    weights = _attempt(lambda: _blocks(mixture(stored)), [Text(ODD, "caution")])
+    sites = _attempt(lambda: _site_blocks(run, stored), [])
+    log: list[Block] = [Code("\n".join(run.log))] if run.log else []
+    return [
+        (f"{key}-curves", f'<div class="curves">{render_blocks(curves, f"{key}-c")}</div>'),
+        (f"{key}-weights", render_blocks(weights, f"{key}-w")),
+        (f"{key}-sites", render_blocks(sites, f"{key}-s", "Sites" if _sites(run) else "Clients")),
+        (f"{key}-log", render_blocks(log, f"{key}-l", "Log")),
+    ]
+
+
+def head_part(key: str, run: Watched) -> tuple[str, str]:
+    """The head of a run as a part of the page."""
+    return f"{key}-head", render_head(head_of(key, run))
+
+
+def together_part(runs: Mapping[str, Watched]) -> tuple[str, str]:
+    """The curves of several runs in common charts."""
+    named_runs: dict[str, StoredRun] = {}
+    for run in runs.values():
+        name = run.name if run.name not in named_runs else f"{run.name} ({len(named_runs) + 1})"
+        named_runs[name] = stored_run(run)
+    section = _attempt(lambda: curves_together(named_runs), None) if len(named_runs) > 1 else None
+    return "together", render_blocks([] if section is None else section.blocks, "t", "Side by side")
+
+
+def _blocks(section: Section | None) -> list[Block]:
+    """The drawings and cautions of a section, without its introduction and the tables behind the drawings."""
+    found = [] if section is None else section.blocks
+    return [block for block in found if not isinstance(block, Text) or block.kind == "caution"]
+
+
+def _attempt(make: Callable[[], Any], otherwise: Any) -> Any:
+    try:
+        return make()
+    except DAMAGED:
+        return otherwise
+
+
+def _figures(run: Watched) -> list[Figure]:
+    found = []
+    if run.state.live:
+        found.append(Figure("Time left", time_words(run.seconds_left), "at most, at the pace so far"))
+    seconds = number(run.progress.get("seconds")) or number((run.last or {}).get("seconds"))
+    if seconds is not None:
+        found.append(Figure("Training took", time_words(seconds), "without evaluations"))
+    return [*found, *_measured(run), *_costs(run), *_up(run)]
+
+
+def _measured(run: Watched) -> list[Figure]:
+    record = run.last
+    if record is None:
+        return []
+    part, found = main_part_name(record), []
+    figures = record.get(part) or {}
+    measure = "accuracy" if "accuracy" in figures else "loss" if "loss" in figures else None
+    if measure is not None:
+        spread = figures[measure]
+        detail = f"mean {short(spread['mean'])}, best {short(spread['best'])}; round {record['round']:,}"
+        found.append(Figure(f"Worst {measure}", short(spread["worst"]), detail))
+    for name in ("auroc", "average_precision"):
+        if name in pooled_part(record):
+            found.append(
+                Figure(titled(cased(name)), short(pooled_part(record)[name]), f"all rows; round {record['round']:,}")
+            )
+    return found
+
+
+def _costs(run: Watched) -> list[Figure]:
+    record = run.last or {}
+    down, up = number(record.get("bytes_down")), number(record.get("bytes_up"))
+    if down is None or up is None:
+        return []
+    return [Figure("Sent", amount(down + up), f"{amount(up)} up; {record.get('exchanges', 0):,} exchanges")]
+
+
+def _up(run: Watched) -> list[Figure]:
+    sites = _sites(run)
+    if not sites or not run.state.live:
+        return []
+    lost = [name for name, state in sites.items() if state == "lost"]
+    up = sum(state == "up" for state in sites.values())
+    return [Figure("Sites up", f"{up} of {len(sites)}", f"lost: {', '.join(map(_short, lost[:3]))}" if lost else "")]
+
+
+def _main_figure(run: Watched) -> str:
+    found = _measured(run)
+    return f"{found[-1].name} {found[-1].value}" if found else "–"
+
+
+def _site_blocks(run: Watched, stored: StoredRun) -> list[Block]:
+    """The last figures of each site."""
+    record, states = run.last or {}, _sites(run)
+    part = main_part_name(record) if record else "test"
+    figures = {m: v for m, v in (record.get("clients") or {}).get(part, {}).items() if isinstance(v, list)}
+    weights = record.get("mixture") or []
+    count = max([len(states), len(weights), *(len(v) for v in figures.values())], default=0)
+    if not count:
+        return []
+    names = [_short(name) for name in named(trained_and_tested(stored), count)]
+    heads = ["name", *(["state"] if states else []), *map(cased, figures), *(["weight λ"] if weights else [])]
+    rows = []
+    for i, name in enumerate(names):
+        row = [name, *([list(states.values())[i] if i < len(states) else "–"] if states else [])]
+        row += [short(number(v[i])) if i < len(v) else "–" for v in figures.values()]
+        rows.append(row + ([percent(number(weights[i]), 1) if i < len(weights) else "–"] if weights else []))
+    where = f"{part}ing" if part == "train" else part
+    table = Table(heads, rows, f"On {where} rows, round {record['round']:,}" if figures else "Which sites are up")
+    folded = replace(table, caption=f"{count} {'sites' if states else 'clients'}, last figures", folded=True)
+    return [table if count <= FEW_SITES else folded]
+
+
+def _sites(run: Watched) -> dict[str, str]:
+    """The sites of a deployed run, and whether they are up."""
+    found = run.progress.get("sites")
+    if not isinstance(found, dict):
+        listed = run.summary.get("sites")
+        return dict.fromkeys(map(str, listed), "ended") if isinstance(listed, dict) else {}
+    return {str(name): _short(state) if run.state.live else "ended" for name, state in found.items()}
+
+
+def _short(text: object) -> str:
+    return shortened(visible(text), LONGEST_NAME)
+
+
+def names_of(runs: Sequence[Watched]) -> str:
+    """The names of some runs, for the title of the page."""
+    said = ", ".join(run.name for run in runs[:3])
+    return said if len(runs) <= 3 else f"{said} and {len(runs) - 3:,} more"
