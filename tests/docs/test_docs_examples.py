@@ -7,8 +7,10 @@ A comment before a fenced block says what is done with it:
 - `<!-- prints -->`: text that the block before has printed; the words must be the same, numbers may differ.
 - `<!-- config -->`: TOML that is built into data, model and algorithm, over BASE where sections are missing.
 - `<!-- excerpt: src/... -->`: lines of that file.
+- `<!-- needs: MODULE -->` anywhere in a page: its examples are skipped where that module is not installed.
 
-A python or toml block without such a comment fails, unless it only includes a file.
+A python or toml block without such a comment fails, unless it only includes a file. Code of other libraries is `py`, not
+`python`: it is shown and not run.
 """
 
 from __future__ import annotations
@@ -90,6 +92,8 @@ WITH_EXAMPLES = [page for page in PAGES if any(b.mark in ("run", "config") for b
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=named)
 def test_the_examples_run(page, tmp_path, monkeypatch, capsys):
+    for module_name in re.findall(r"^<!-- needs: ([\w.]+) -->$", page.read_text(encoding="utf-8"), re.M):
+        pytest.importorskip(module_name)
     monkeypatch.chdir(tmp_path)
     shutil.copy(ROOT / "tests" / "data" / "patients.csv", tmp_path)
     module = ModuleType("page")  # dataclasses look their annotations up in their module
