@@ -61,7 +61,9 @@ def run(
     set: Annotated[
         list[str] | None, typer.Option("--set", help="Override a value, e.g. algorithm.local_steps=5.")
     ] = None,
-    engine: Annotated[str | None, typer.Option(help="vectorised, serial or nvflare.", show_default=False)] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="vectorised, processes, ray, serial or nvflare.", show_default=False)
+    ] = None,
     out: OutOption = None,
     resume: Annotated[bool, typer.Option(help="Resume from the newest checkpoint in the folder.")] = False,
     site: SiteOption = None,

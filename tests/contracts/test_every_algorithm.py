@@ -63,6 +63,13 @@ def test_a_whole_chunk_at_once_is_one_client_after_the_other(case, world):
 
 
 @once
+def test_the_number_of_threads_does_not_matter(case, world):
+    rows, alg = world.rows(), algorithm(case, world)
+    two, three = (play(alg, Vectorised(rows, chunk=2, workers=w), 2)[-1] for w in (2, 3))
+    assert same(two, three)
+
+
+@once
 def test_the_order_in_which_threads_finish_does_not_matter(case, world):
     rows, alg = world.rows(), algorithm(case, world)
     runs = [play(alg, Hurried(Vectorised(rows, chunk=2, workers=2), late), 2)[-1] for late in (0, 1)]
