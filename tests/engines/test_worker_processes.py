@@ -128,7 +128,7 @@ def test_clients_that_take_every_worker_with_them_end_the_run(tmp_path):
     dying = Dying(problem=problem(), folder=str(tmp_path), times=99)
     with (
         closing(workers(dying, classes())) as clients,
-        pytest.raises(WorkersFailed, match="3 workers in a row were lost over the same clients; .* SIGKILL"),
+        pytest.raises(WorkersFailed, match=r"3 workers in a row were lost over the same clients; .* SIGKILL"),
     ):
         play(dying, clients, 1)
 

@@ -134,7 +134,7 @@ def test_a_worker_makes_what_the_driver_has(elsewhere):
 def test_a_worker_knows_who_is_hostile(elsewhere):
     worker = build_worker(recipe(attack={"name": "inflated-loss", "clients": [1, 2], "factor": None}))
     flipped = (worker.rows.y != classes().y).nonzero().flatten()
-    assert 0 < len(flipped)
+    assert len(flipped) > 0
     assert all(classes().offsets[1] <= at < classes().offsets[3] for at in flipped.tolist())
     assert worker.change(worker.algorithm.local_sgd).__name__ == "local_sgd"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 import torch
 from rich.console import Console
@@ -25,6 +25,7 @@ def doctor() -> int:
     console = Console()
     console.print(f"fedsaddle {__version__}, Python {platform.python_version()}, {os.cpu_count()} cores")
     console.print(", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "scikit-learn", "safetensors")))
+    console.print(_workers())
     for folder in search_folders():
         found = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
         console.print(f"data in {folder}: {', '.join(found) or 'none'}", highlight=False)
@@ -35,3 +36,11 @@ def doctor() -> int:
     agree = difference < TOLERANCE and bool(torch.isfinite(vectorised.model).all())
     console.print(f"serial and vectorised engines differ by {difference:.1e}: {'good' if agree else 'NOT GOOD'}")
     return 0 if agree else 1
+
+
+def _workers() -> str:
+    """Which engines with workers can run here."""
+    try:
+        return f"workers: processes, and Ray {version('ray')}"
+    except PackageNotFoundError:
+        return 'workers: processes; Ray is not installed (pip install "fedsaddle[ray]")'

@@ -22,6 +22,7 @@ from fedsaddle.runs.compatibility import Rows
 from fedsaddle.runs.worker_recipe import FACTORY, Recipe, attacked_worker, build_worker, check_factory
 
 SERVE, BUILD = "fedsaddle.runs.serve_worker", f"{build_worker.__module__}:{build_worker.__name__}"
+WITH_WORKERS = ("processes", "ray")
 NAMES = ("vectorised", "processes", "ray", "serial")
 MOST = 1 << 20
 
@@ -36,11 +37,19 @@ class EngineChoice:
     address: str | None = None
     factory: str | Mapping[str, Any] | None = None
 
+    @property
+    def name(self) -> str:
+        """The engine's name; none for a user's own object."""
+        return self.engine if isinstance(self.engine, str) else ""
+
     def check(self) -> None:
         """Refuse options that the engine does not have."""
-        if self.address is not None and self.engine != "ray":
-            raise BadInput("engine.address", self.address, 'is an option of engine "ray"; leave it out')
+        if self.address is not None and self.name != "ray":
+            raise BadInput("engine.address", self.address, "is an option of the engine 'ray'; leave it out")
         if self.factory is not None:
+            if self.name not in WITH_WORKERS:
+                remedy = "is for the engines 'processes' and 'ray'; leave it out"
+                raise BadInput("factory", self.factory, remedy)
             check_factory(self.factory)
 
 
@@ -68,7 +77,7 @@ class Task:
 def opened(choice: EngineChoice, work: Task, warn: Callable[[str], None] = warnings.warn) -> Iterator[Clients]:
     """The engine; the workers that it started end with the context."""
     choice.check()
-    if choice.engine not in ("processes", "ray"):
+    if choice.name not in WITH_WORKERS:
         yield _here(choice, work)
         return
     engine = _with_workers(choice, work, warn)
@@ -97,7 +106,7 @@ def _here(choice: EngineChoice, work: Task) -> Clients:
 
 def _with_workers(choice: EngineChoice, work: Task, warn: Callable[[str], None]) -> Distributed:
     """An engine whose blocks run in other processes; they begin with the first exchange."""
-    problem, name = work.algorithm.problem, str(choice.engine)
+    problem, name = work.algorithm.problem, choice.name
     assert isinstance(problem, MinimisationProblem | MinimaxProblem)  # checked before
     count = None if choice.workers is None else whole("workers", choice.workers, most=MOST)
     rows = work.trained
@@ -111,6 +120,9 @@ def _with_workers(choice: EngineChoice, work: Task, warn: Callable[[str], None])
 
 
 def _recipe(factory: str | Mapping[str, Any], work: Task) -> str:
+    if type(work.algorithm).__module__ == "__main__":
+        remedy = "is defined in the script that runs; workers cannot import it: move it to a module of its own"
+        raise BadInput("algorithm", type(work.algorithm).__name__, remedy)
     attack = None if work.attack is None else asdict(work.attack)
     return Recipe(factory, work.seed, work.lost_replies, work.fingerprint, attack).to_json()
 

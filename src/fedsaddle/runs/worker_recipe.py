@@ -48,7 +48,7 @@ class Recipe:
 
 def check_factory(factory: object) -> None:
     """Refuse what is neither a config nor the name of a function."""
-    if isinstance(factory, Mapping):
+    if isinstance(factory, Mapping) and all(isinstance(key, str) for key in factory):
         validate_config(dict(factory))
     elif not isinstance(factory, str) or not all(part.strip() for part in factory.partition(":")):
         raise BadInput("factory", factory, FACTORY)
