@@ -151,6 +151,7 @@ def test_a_node_that_goes_and_one_that_comes(cluster):
         state = play(fedavg(), clients, 1, state=state, first=1)[-1]
         leaving.join()
         assert same(state, states[2])
+        assert clients.carrier.lost >= 1
         cluster.second = cluster.add_node(num_cpus=1)
         cluster.wait_for_nodes()
         assert same(play(fedavg(), clients, 1, state=state, first=2)[-1], states[3])

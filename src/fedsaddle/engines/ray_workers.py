@@ -26,8 +26,9 @@ from fedsaddle.federation.wire import Message, about, pack
 TRIES = 3  # times that a block may take a worker with it
 MOST_LOST = 100  # workers in a run, after which it ends
 AHEAD = 3  # blocks for each worker that are at work or wait for their turn in the sum
-PATIENCE = 300.0  # seconds without any worker, after which the run ends
-SOON = 20.0  # seconds without any worker, after which the user is told
+PATIENCE = 1800.0  # seconds that a run waits for a cluster that has no CPU at all
+SOON = 30.0  # seconds without any worker, after which the user is told
+LOOK = 10.0  # seconds between looks at whether the cluster has grown
 
 
 class RayWorker:
@@ -90,14 +91,15 @@ class Flight:
 
 @dataclass
 class RayWorkers:
-    """Up to `count` actors, started at the first ask; None: one for each CPU of the cluster."""
+    """Up to `wanted` actors, started at the first ask; None: one for each CPU of the cluster."""
 
     build: str  # "module:function", which makes a worker from the recipe
     recipe: str
     address: str = "auto"
-    count: int | None = None
+    wanted: int | None = None
     warn: Callable[[str], None] = lambda text: None
     lost: int = 0
+    count: int = 0
     _ray: Any = field(default=None, init=False)
     _ours: bool = field(default=False, init=False)
     _idle: list[Any] = field(default_factory=list, init=False)
@@ -105,6 +107,7 @@ class RayWorkers:
     _busy: dict[Any, Flight] = field(default_factory=dict, init=False)  # reference of an answer -> block
     _stale: dict[Any, Any] = field(default_factory=dict, init=False)  # answers that nobody wants -> actor
     _alone: float | None = field(default=None, init=False)  # since when there is no worker
+    _looked: float = field(default=0.0, init=False)
     _told: set[str] = field(default_factory=set, init=False)
 
     def answers(self, sent: bytes, blocks: Iterable[bytes]) -> Iterator[bytes]:
@@ -134,7 +137,7 @@ class RayWorkers:
 
     def _room(self, turn: int, found: dict[int, bytes]) -> bool:
         """Whether another block may be handed out; answers that wait for their turn take memory."""
-        return len(self._busy) + len(found) < AHEAD * (self.count or 1)
+        return len(self._busy) + len(found) < AHEAD * self.count
 
     def _hand_out(self, waiting: deque[Flight], reference: Any) -> None:
         while waiting and self._idle:
@@ -191,14 +194,15 @@ class RayWorkers:
             return
         now = time.monotonic()
         self._alone = now if self._alone is None else self._alone
-        if now - self._alone > PATIENCE:
-            raise WorkersFailed(f"no Ray worker could begin in {PATIENCE:.0f} s; {self._resources()}")
+        if now - self._alone > PATIENCE and not self._cpus():
+            raise WorkersFailed(f"the Ray cluster has had no CPU for {PATIENCE:.0f} s; add a machine, then resume")
         if now - self._alone > SOON:
-            self._tell(f"waiting for a worker to begin; {self._resources()}")
+            told = f"the cluster has {self._cpus()} CPUs, and each worker takes one"
+            self._tell(f"waiting for a worker to load its rows, or for a free CPU; {told}")
 
-    def _resources(self) -> str:
-        """What the cluster has."""
-        return f"the cluster has {self._ray.cluster_resources().get('CPU', 0):.0f} CPUs, and each worker takes one"
+    def _cpus(self) -> int:
+        """The CPUs of the cluster."""
+        return int(self._ray.cluster_resources().get("CPU", 0))
 
     def _tell(self, text: str) -> None:
         if text not in self._told:
@@ -206,13 +210,15 @@ class RayWorkers:
             self.warn(text)
 
     def _begin(self) -> None:
-        if self._ray is not None:
+        """Connect and start the workers; without a wish, as many as the cluster has CPUs, and more when it grows."""
+        if self._ray is None:
+            self._ray, self._ours = connect(self.address, self.wanted)
+            self._make = self._ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RayWorker)
+        elif self.wanted is not None or time.monotonic() - self._looked < LOOK:
             return
-        self._ray, self._ours = connect(self.address, self.count)
-        if self.count is None:
-            self.count = max(1, int(self._ray.cluster_resources().get("CPU", 1)))
-        self._make = self._ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RayWorker)
-        for _ in range(self.count):
+        self._looked = time.monotonic()
+        while self.count < (self.wanted or max(1, self._cpus())):
+            self.count += 1
             self._start()
 
     def _start(self) -> None:
