@@ -100,7 +100,7 @@ CASES = [
     ("split.name=random", "split.name = 'random'", "iid, by-class, dirichlet, imbalanced, sorted, by-column, natural"),
     ("model.name=resnet", "model.name = 'resnet'", "logistic, mlp, gru, cnn"),
     ("problem.loss=hinge", "problem.loss = 'hinge'", "cross-entropy, logistic, square"),
-    ("engine.name=gpu", "engine.name = 'gpu'", "'vectorised', 'serial' or 'nvflare'"),
+    ("engine.name=gpu", "engine.name = 'gpu'", "'vectorised', 'processes', 'ray', 'serial' or 'nvflare'"),
     # regularisers and projections
     ("algorithm.name=DRFA-Prox", "algorithm.regulariser = None", "{ name = 'kl', strength = 0.1 }"),
     ("algorithm.regulariser=kl", "algorithm.regulariser = 'kl'", "write a table with a name"),
@@ -284,7 +284,9 @@ def test_a_folder_that_cannot_be(config):
 
 def test_an_engine_that_is_none(config, tmp_path):
     outcome = fedsaddle("run", config, "--engine", "gpu", "--out", tmp_path / "out")
-    one_line(outcome, "engine.name = 'gpu'", "'vectorised', 'serial' or 'nvflare'", tmp_path / "out")
+    one_line(
+        outcome, "engine.name = 'gpu'", "'vectorised', 'processes', 'ray', 'serial' or 'nvflare'", tmp_path / "out"
+    )
 
 
 def test_the_first_of_several_faults_is_named(config, tmp_path):

@@ -21,7 +21,7 @@ from fedsaddle.data.store import Lazy, Stacked
 from fedsaddle.engines.block_messages import WorkersFailed
 from fedsaddle.engines.choose import keep_freed_memory
 from fedsaddle.engines.worker import Worker, one_thread
-from fedsaddle.errors import BadInput, FedSaddleError
+from fedsaddle.errors import BadInput, FedSaddleError, within
 from fedsaddle.federation.clients import Task
 from fedsaddle.robust.attacks import Attack, hostile_task, with_flipped_labels
 from fedsaddle.runs.fingerprint import fingerprint
@@ -49,7 +49,8 @@ class Recipe:
 def check_factory(factory: object) -> None:
     """Refuse what is neither a config nor the name of a function."""
     if isinstance(factory, Mapping) and all(isinstance(key, str) for key in factory):
-        validate_config(dict(factory))
+        with within("factory"):
+            validate_config(dict(factory))
     elif not isinstance(factory, str) or not all(part.strip() for part in factory.partition(":")):
         raise BadInput("factory", factory, FACTORY)
 
