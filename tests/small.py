@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from fedsaddle.data.store import Stacked
+from fedsaddle.engines.distributed import Distributed, Loopback
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.engines.worker import Worker
 from fedsaddle.federation.randomness import server_generator
 
 SIZES = (7, 3, 11, 5, 2, 8)  # unequal on purpose
@@ -70,6 +72,12 @@ def serial(rows: Any, seed: int = 0) -> Serial:
 
 def vectorised(rows: Any, seed: int = 0) -> Vectorised:
     return Vectorised(rows, seed=seed, chunk=3)
+
+
+def loopback(alg: Any, rows: Any, seed: int = 0, chunk: int = 2, change: Any = lambda task: task) -> Distributed:
+    """Two workers that are asked through bytes, in this process."""
+    workers = [Worker(alg, rows, change) for _ in range(2)]
+    return Distributed(rows, seed, carrier=Loopback(workers), name="loopback", chunk=chunk)
 
 
 def play(algorithm: Any, clients: Any, rounds: int, seed: int = 0, state: Any = None, first: int = 0) -> list[Any]:

@@ -73,7 +73,9 @@ def run(
     ] = None,
     engine: Annotated[
         str | None,
-        typer.Option(help="vectorised, serial or nvflare.", show_default=False, autocompletion=completion.engines),
+        typer.Option(
+            help="vectorised, processes, ray, serial or nvflare.", show_default=False, autocompletion=completion.engines
+        ),
     ] = None,
     out: OutOption = None,
     resume: Annotated[bool, typer.Option(help="Resume from the newest checkpoint in the folder.")] = False,

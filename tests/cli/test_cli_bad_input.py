@@ -25,7 +25,7 @@ CASES = [
     ("algorithm.local_step=3", "algorithm.local_step = 3", "did you mean 'local_steps'?"),
     ("algorithm.problem=3", "algorithm.problem = 3", "unknown key"),
     ("problem.l1=3", "problem.l1 = 3", "known keys: loss, l2"),
-    ("engine.threads=3", "engine.threads = 3", "known keys: name, chunk, workers, compile"),
+    ("engine.threads=3", "engine.threads = 3", "known keys: name, chunk, workers, address, compile"),
     (("algorithm.name=AFL", "algorithm.local_steps=5"), "algorithm.local_steps = 5", "AFL fixes local_steps = 1"),
     (("algorithm.name=FedAvg", "algorithm.dual_step=0.1"), "algorithm.dual_step = 0.1", "unknown key"),
     (("split.name=natural", "split.clients=3"), "split.clients = 3", "known keys: column"),
@@ -100,7 +100,7 @@ CASES = [
     ("split.name=random", "split.name = 'random'", "iid, by-class, dirichlet, imbalanced, sorted, by-column, natural"),
     ("model.name=resnet", "model.name = 'resnet'", "logistic, mlp, gru, cnn"),
     ("problem.loss=hinge", "problem.loss = 'hinge'", "cross-entropy, logistic, square"),
-    ("engine.name=gpu", "engine.name = 'gpu'", "'vectorised', 'serial' or 'nvflare'"),
+    ("engine.name=gpu", "engine.name = 'gpu'", "'vectorised', 'processes', 'ray', 'serial' or 'nvflare'"),
     # regularisers and projections
     ("algorithm.name=DRFA-Prox", "algorithm.regulariser = None", "{ name = 'kl', strength = 0.1 }"),
     ("algorithm.regulariser=kl", "algorithm.regulariser = 'kl'", "write a table with a name"),
@@ -284,7 +284,9 @@ def test_a_folder_that_cannot_be(config):
 
 def test_an_engine_that_is_none(config, tmp_path):
     outcome = fedsaddle("run", config, "--engine", "gpu", "--out", tmp_path / "out")
-    one_line(outcome, "engine.name = 'gpu'", "'vectorised', 'serial' or 'nvflare'", tmp_path / "out")
+    one_line(
+        outcome, "engine.name = 'gpu'", "'vectorised', 'processes', 'ray', 'serial' or 'nvflare'", tmp_path / "out"
+    )
 
 
 def test_the_first_of_several_faults_is_named(config, tmp_path):

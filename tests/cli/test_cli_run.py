@@ -230,7 +230,7 @@ def test_a_run_of_a_machine_with_another_rule(config, quick, monkeypatch):
         run(config, "run.rounds=3", out=Path("out"))
     outcome = run(config, out=Path("out"), resume=True)
     assert outcome.code == 2
-    assert outcome.err.splitlines()[-1].endswith("'chunk': 3, 'workers': 1}; resume with the same")
+    assert outcome.err.splitlines()[-1].endswith("'chunk': 3}; resume with the same")
     assert run(config, "engine.chunk=3", out=Path("out"), resume=True).code == 0
     assert same_end(Path("out"), Path("whole"))
 

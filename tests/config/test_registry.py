@@ -28,6 +28,7 @@ from fedsaddle.data.files.pictures import pictures
 from fedsaddle.data.files.tables import from_file
 from fedsaddle.data.sets import adult, cifar, fashion_mnist, medmnist, shakespeare, sklearn_sets, synthetic
 from fedsaddle.deployment.remote_clients import RemoteClients
+from fedsaddle.engines.distributed import Distributed
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import BadInput
@@ -166,7 +167,13 @@ TARGETS = {
         "worst_class_accuracy": measures.WorstClassAccuracy,
         "robust_accuracy": measures.RobustAccuracy,
     },
-    "ENGINES": {"vectorised": Vectorised, "serial": Serial, "nvflare": RemoteClients},
+    "ENGINES": {
+        "vectorised": Vectorised,
+        "processes": Distributed,
+        "ray": Distributed,
+        "serial": Serial,
+        "nvflare": RemoteClients,
+    },
 }
 SHAPES = {
     "logistic": shapes.linear,

@@ -19,7 +19,7 @@ from fedsaddle.federation.randomness import ClientKeys, server_generator
 from fedsaddle.federation.records import same
 from fedsaddle.federation.wrappers import Lossy, Metered
 from fedsaddle.runs.checkpoints import Checkpoints, restore_record
-from small import alike, play, relabelled, serial, vectorised
+from small import alike, loopback, play, relabelled, serial, vectorised
 
 everywhere = pytest.mark.parametrize(("case", "world"), EVERYWHERE)
 once = pytest.mark.parametrize(("case", "world"), ONCE)
@@ -60,6 +60,25 @@ def test_a_whole_chunk_at_once_is_one_client_after_the_other(case, world):
     for chunk, workers in ((1, 1), (3, 1), (3, 2), (rows.count, 1)):
         for a, b in zip(play(alg, Vectorised(rows, chunk=chunk, workers=workers), 2), expected, strict=True):
             near(a, b)
+
+
+@once
+def test_the_number_of_threads_does_not_matter(case, world):
+    rows, alg = world.rows(), algorithm(case, world)
+    two, three = (play(alg, Vectorised(rows, chunk=2, workers=w), 2)[-1] for w in (2, 3))
+    assert same(two, three)
+
+
+@once
+def test_workers_have_the_bits_of_threads(case, world):
+    rows, alg = world.rows(), algorithm(case, world)
+    threads, workers = Vectorised(rows, chunk=2, workers=2), loopback(algorithm(case, world), world.rows())
+    for a, b in zip(play(alg, workers, 3), play(alg, threads, 3), strict=True):
+        assert same(a, b)
+    assert workers.samples == threads.samples > 0
+    kept, others = threads.memory.kept, workers.memory.kept
+    assert kept.keys() == others.keys()
+    assert all(same(kept[i], others[i]) for i in kept)
 
 
 @once

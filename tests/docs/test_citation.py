@@ -12,8 +12,29 @@ import fedsaddle as fs
 yaml = pytest.importorskip("yaml")  # comes with mkdocs
 ROOT = Path(__file__).parents[2]
 KNOWN = set(
-    "abstract authors cff-version commit contact date-released doi identifiers keywords license license-url message "
-    "preferred-citation references repository repository-artifact repository-code title type url version".split()
+    [
+        "abstract",
+        "authors",
+        "cff-version",
+        "commit",
+        "contact",
+        "date-released",
+        "doi",
+        "identifiers",
+        "keywords",
+        "license",
+        "license-url",
+        "message",
+        "preferred-citation",
+        "references",
+        "repository",
+        "repository-artifact",
+        "repository-code",
+        "title",
+        "type",
+        "url",
+        "version",
+    ]
 )
 
 

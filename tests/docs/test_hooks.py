@@ -101,7 +101,9 @@ def test_the_tables_follow_the_code(hooks):
     assert "`10`; AFL: always `1`" in hooks.table("algorithm DRFA, AFL")
     assert "none; DRFA-Prox: required" in hooks.table("algorithm DRFA, DRFA-Prox")
     assert "| `dual_batch` | whole number | none |" in hooks.table("algorithm CODA+, CODA")
-    assert '| `name` | `"vectorised"`, `"serial"`, `"nvflare"` |' in hooks.table("config.engine")
+    assert '| `name` | `"vectorised"`, `"processes"`, `"ray"`, `"serial"`, `"nvflare"` |' in hooks.table(
+        "config.engine"
+    )
     assert "| `test_share` | number in [0, 1) | `0.2` |" in hooks.table("config.data")
     assert set(LISTED["splits"]) == {row[0].strip("`") for row in rows(hooks.table("names splits"))[2:]}
 

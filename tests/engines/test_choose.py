@@ -49,7 +49,7 @@ def test_by_name():
     given = make_engine("vectorised", problem(), rows, 3, chunk=2, workers=2)
     assert (given.chunk, given.workers) == (2, 2)
     for other in ("quick", "xla"):
-        with pytest.raises(BadInput, match=f"engine = '{other}': choose one of serial, vectorised"):
+        with pytest.raises(BadInput, match=f"engine = '{other}': choose one of vectorised, processes, ray, serial"):
             make_engine(other, problem(), rows, 3)
 
 

@@ -202,20 +202,35 @@ def test_an_error_in_a_thread_reaches_the_caller():
         Vectorised(classes(), chunk=2, workers=2).ask(range(6), fails, Nothing(torch.zeros(1)))
 
 
-def test_one_chunk_runs_here_and_several_run_on_threads():
+def test_blocks_follow_the_chunk_alone():
     seen = []
 
     def where(own, sent, site):
-        seen.append((len(site.clients), threading.current_thread() is threading.main_thread()))
+        seen.append((site.clients.tolist(), threading.current_thread() is threading.main_thread()))
         return None, Sum(torch.zeros(len(site.clients)))
 
-    engine = Vectorised(classes(), chunk=3, workers=2)
-    engine.ask([0], where, Nothing(torch.zeros(1)))
-    assert seen == [(1, True)]
-    engine.ask(range(6), where, Nothing(torch.zeros(1)))
-    assert seen[1:] == [(3, False), (3, False)]
-    engine.ask(range(4), where, Nothing(torch.zeros(1)))
-    assert seen[3:] == [(2, False), (2, False)], "no worker without work"
+    for workers in (1, 2, 5):
+        engine = Vectorised(classes(), chunk=3, workers=workers)
+        engine.ask([5, 0, 2, 1], where, Nothing(torch.zeros(1)))
+        assert sorted(seen) == [([1], workers == 1), ([5, 0, 2], workers == 1)]
+        seen.clear()
+
+
+def test_a_worker_has_one_thread_of_torch_even_for_a_single_block():
+    """Products of matrices round by the number of torch's threads."""
+    seen = []
+
+    def threads(own, sent, site):
+        seen.append(torch.get_num_threads())
+        return None, Sum(torch.zeros(len(site.clients)))
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        Vectorised(classes(), chunk=6, workers=2).ask([0, 1], threads, Nothing(torch.zeros(1)))
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [1]
 
 
 @engines

@@ -1,4 +1,4 @@
-"""Engines written outside of the package: `fs.run(engine=an_object)`."""
+"""Engines written outside of the package, `fs.run(engine=an_object)`, and options of those with workers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import torch
 from run_cases import drfa, iris
 
 import fedsaddle as fs
+from fedsaddle.config.build import build
+from fedsaddle.config.schema import validate_config
+from fedsaddle.engines.block_messages import WorkersFailed
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.errors import BadInput
@@ -19,6 +22,7 @@ from fedsaddle.federation.randomness import ClientKeys
 from fedsaddle.federation.reduction import Reduction
 from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.models.papers import mlp
+from fedsaddle.robust.settings import Robust
 from fedsaddle.runs.run import run
 
 
@@ -107,7 +111,7 @@ def test_what_its_clients_remember_is_saved_and_restored(tmp_path):
 @pytest.mark.parametrize(
     ("engine", "said"),
     [
-        ("fast", "engine = 'fast': choose one of serial, vectorised"),
+        ("fast", "engine = 'fast': choose one of vectorised, processes, ray, serial"),
         (3, "engine = 'int': give"),
         (Serial, "engine = 'Serial': give"),
         (None, "engine = 'NoneType': give"),
@@ -122,5 +126,52 @@ def test_what_is_no_engine(engine, said):
 def test_an_engine_with_other_clients_is_refused():
     with pytest.raises(BadInput, match="engine = '5 clients': the data have 4 clients"):
         run(drfa(), iris(), 2, engine=Backwards(iris(5).train))
-    with pytest.raises(BadInput, match=r"engine\.chunk = 3: is an option of the vectorised engine"):
+    with pytest.raises(BadInput, match=r"engine\.chunk = 3: is an option of the engines that have a name"):
         run(drfa(), iris(), 2, engine=Backwards(iris().train), chunk=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"address": "auto"}, "engine.address = 'auto': is an option of the engine 'ray'"),
+        ({"factory": "a:b"}, "factory = 'a:b': is for the engines 'processes' and 'ray'"),
+        ({"engine": "ray"}, "factory = None: the engine 'ray' needs one"),
+        ({"engine": "ray", "factory": "make"}, "factory = 'make': give \"module:function\""),
+        ({"engine": "processes", "factory": {3: 4}}, "factory = {3: 4}: give"),
+        ({"engine": "processes", "factory": {"run": {}}}, "factory.data = None: is required"),
+        ({"engine": "processes", "workers": 0}, "workers = 0"),
+        ({"engine": "processes", "chunk": 0}, "chunk = 0"),
+    ],
+    ids=str,
+)
+def test_options_of_workers_that_cannot_be(options, said):
+    with pytest.raises(BadInput) as caught:
+        run(drfa(), iris(), 2, **options)
+    assert said in str(caught.value)
+
+
+CONFIG = {
+    "data": {"name": "iris"},
+    "split": {"name": "iid", "clients": 4},
+    "model": {"name": "logistic"},
+    "algorithm": {"name": "DRFA", "sampled_clients": 2, "local_steps": 3, "batch_size": 8},
+    "attack": {"name": "flipped-labels", "clients": [1]},
+}
+
+
+def test_a_worker_that_makes_everything_for_itself():
+    """A new process that knows the config only; one client is hostile there too."""
+    config = validate_config(CONFIG)
+    built = build(config)
+    options = {"chunk": 2, "attack": config.attack.settings(), "robust": Robust(aggregation="median")}
+    there = run(built.algorithm, built.data, 3, engine="processes", workers=1, factory=CONFIG, **options)
+    assert torch.equal(there.model, run(built.algorithm, built.data, 3, workers=2, **options).model)
+    assert there.summary["workers"] == {"count": 1, "lost": 0}
+
+
+@pytest.mark.slow
+def test_a_worker_without_its_rows_ends_the_run():
+    built = build(validate_config(CONFIG))
+    other = {**CONFIG, "data": {"name": "file", "path": "gone.csv", "target": "y", "client": "c"}}
+    with pytest.raises(WorkersFailed, match=r"a worker on .* cannot begin: .*gone.csv"):
+        run(built.algorithm, built.data, 2, engine="processes", workers=2, factory=other)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedsaddle.algorithms.drfa import Drfa, DrfaGa
 from fedsaddle.algorithms.qfedavg import QFedAvg
+from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import BadCheckpoint, BadInput
 from fedsaddle.federation.records import Averaged, PerSample
 from fedsaddle.numerics.regularisers import KullbackLeibler
@@ -353,13 +354,24 @@ def test_another_engine_is_refused(tmp_path):
         run(drfa(), iris(), 6, out=tmp_path, resume=True, chunk=3)
 
 
-def test_another_number_of_threads_is_refused(tmp_path):
-    """It deals the cohort out in other chunks, whose sums round differently."""
-    run(drfa(), iris(), 3, out=tmp_path, workers=1)
-    with pytest.raises(BadInput, match=r"the run started with .*'workers': 1}; resume with the same"):
-        run(drfa(), iris(), 6, out=tmp_path, resume=True, workers=3)
-    resumed = run(drfa(), iris(), 6, out=tmp_path, resume=True, workers=1)
-    assert same_result(resumed, run(drfa(), iris(), 6, workers=1))
+def test_another_number_of_threads_is_the_same_run(tmp_path):
+    first = run(drfa(), iris(), 3, out=tmp_path, workers=2, chunk=2)
+    assert first.summary["engine"] == {"name": "vectorised", "chunk": 2}
+    resumed = run(drfa(), iris(), 6, out=tmp_path, resume=True, workers=3, chunk=2)
+    assert same_result(resumed, run(drfa(), iris(), 6, workers=4, chunk=2))
+
+
+@pytest.mark.parametrize(("workers", "warnings"), [(1, 0), (2, 1)])
+def test_a_checkpoint_that_holds_the_workers_is_resumed(tmp_path, monkeypatch, workers, warnings):
+    """Earlier versions cut cohorts by the number of workers as well."""
+    told = []
+    with monkeypatch.context() as earlier:
+        earlier.setattr(Vectorised, "settings", lambda e: {"name": "vectorised", "chunk": e.chunk, "workers": workers})
+        run(drfa(), iris(), 3, out=tmp_path, report=False)
+    resumed = run(drfa(), iris(), 6, out=tmp_path, resume=True, report=False, warn=told.append)
+    assert resumed.summary["rounds"] == 6
+    assert len(told) == warnings
+    assert all(f"its {workers} workers" in text for text in told)
 
 
 OTHERS = {

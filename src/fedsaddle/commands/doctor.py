@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
@@ -28,6 +28,7 @@ def doctor() -> int:
     cores, versions = os.cpu_count() or 1, {name: version(name) for name in PACKAGES}
     screen.print(f"fedsaddle {__version__}, Python {platform.python_version()}, {cores} cores")
     screen.print(", ".join(f"{name} {number}" for name, number in versions.items()))
+    screen.print(_workers())
     folders = {f: sorted(p.name for p in f.iterdir() if p.is_dir()) if f.is_dir() else [] for f in search_folders()}
     for folder, found in folders.items():
         screen.print(f"data in {folder}: {', '.join(found) or 'none'}", highlight=False)
@@ -50,3 +51,11 @@ def doctor() -> int:
     }
     output.emit(document)
     return 0 if agree else 1
+
+
+def _workers() -> str:
+    """Which engines with workers can run here."""
+    try:
+        return f"workers: processes, and Ray {version('ray')}"
+    except PackageNotFoundError:
+        return 'workers: processes; Ray is not installed (pip install "fedsaddle[ray]")'

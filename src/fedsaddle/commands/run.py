@@ -151,6 +151,8 @@ class Simulation:
             engine=config.engine.name,
             chunk=config.engine.chunk,
             workers=config.engine.workers,
+            address=config.engine.address,
+            factory=config.model_dump(mode="json") if config.engine.name in ("processes", "ray") else None,
             evaluate_every=settings.evaluate_every,
             evaluate_train=settings.evaluate_train,
             measures=built.measures,

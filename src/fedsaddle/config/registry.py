@@ -274,6 +274,8 @@ MEASURES: dict[str, Entry] = {
 
 ENGINES: dict[str, Entry] = {
     "vectorised": Entry("fedsaddle.engines.vectorised:Vectorised", "many clients in one step; the default"),
+    "processes": Entry("fedsaddle.engines.distributed:Distributed", "worker processes on this machine"),
+    "ray": Entry("fedsaddle.engines.distributed:Distributed", "workers on many machines, with Ray; extra [ray]"),
     "serial": Entry("fedsaddle.engines.serial:Serial", "one client after the other; the slow reference"),
     "nvflare": Entry("fedsaddle.deployment.remote_clients:RemoteClients", "real sites; see `fedsaddle deploy`"),
 }

@@ -135,9 +135,13 @@ class EngineSection(BaseModel):
     """[engine]: where the run is computed."""
 
     model_config = _STRICT
-    name: Literal["vectorised", "serial", "nvflare"] = "vectorised"  # `nvflare`: real sites
-    chunk: int | None = Field(None, ge=1, le=1 << 20)  # clients in one step of the vectorised engine; none: by rule
-    workers: int | None = Field(None, ge=1, le=1 << 20)  # threads of the vectorised engine; none: by rule
+    # `processes`: workers on this machine; `ray`: workers on many machines; `nvflare`: real sites
+    name: Literal["vectorised", "processes", "ray", "serial", "nvflare"] = "vectorised"
+    chunk: int | None = Field(None, ge=1, le=1 << 20)  # clients that take a step together; none: by rule
+    # threads of the vectorised engine, processes, or workers on Ray; none: by rule, the cores, or the cluster's CPUs
+    workers: int | None = Field(None, ge=1, le=1 << 20)
+    # of a Ray cluster: `auto` (one that runs here, else a new one), `local` (a new one) or `host:port`; none: `auto`
+    address: str | None = None
     compile: bool = False  # compile the gradient with `torch.compile`; for `problem.name = "supervised"` only
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property
 from typing import Any
@@ -20,10 +18,10 @@ from fedsaddle.deployment.messages import Answer, Ask
 from fedsaddle.deployment.site_memory import InMemory, Versions
 from fedsaddle.engines.memory import Memory
 from fedsaddle.engines.site import LocalSite
-from fedsaddle.errors import BadMessage, CannotWrite, FedSaddleError, Refused
-from fedsaddle.federation.clients import Task
+from fedsaddle.errors import CannotWrite, FedSaddleError, Refused
 from fedsaddle.federation.randomness import ClientKeys
 from fedsaddle.federation.records import tensors
+from fedsaddle.federation.tasks import task_of
 from fedsaddle.federation.wire import Kinds, Message, kinds_of, pack, unpack
 
 _FIRST = np.zeros(1, dtype=np.int64)
@@ -142,12 +140,3 @@ def failed(nonce: str, reason: Exception, audit: AuditLog | None, occasion: Occa
         except FedSaddleError as again:  # the answer has no data of the site
             log.error("%s", again)
     return Message(answer.to_dict())
-
-
-def task_of(algorithm: Any, name: str) -> Task[Any]:
-    """The algorithm's task of that name: a public method with the arguments (own, sent, site)."""
-    method = getattr(type(algorithm), name, None) if name.isidentifier() and not name.startswith("_") else None
-    if not inspect.isfunction(method) or [*inspect.signature(method).parameters][1:] != ["own", "sent", "site"]:
-        raise BadMessage(f"{type(algorithm).__name__} has no task {name!r:.40}")
-    task: Callable[[Any, Any, Any], tuple[Any, Any]] = getattr(algorithm, name)
-    return task

@@ -41,22 +41,28 @@ def make_engine(
                 raise BadInput(f"engine.{key}", value, "the serial engine has no such option; leave it out")
         return Serial(rows, seed)
     if name != "vectorised":
-        raise BadInput("engine", name, "choose one of serial, vectorised")
-    for key, value in (("chunk", chunk), ("workers", workers)):
-        if value is not None:
-            whole(key, value, most=1 << 20)
+        raise BadInput("engine", name, "choose one of vectorised, processes, ray, serial")
+    if workers is not None:
+        whole("workers", workers, most=1 << 20)
     keep_freed_memory()
-    if chunk is not None and chunk > 1 and _keeps_statistics(problem):
+    size, by_rule = chunk_for(problem, rows, chunk), chunk_and_workers(problem, rows)[1]
+    return Vectorised(rows, seed, chunk=size, workers=by_rule if workers is None else workers)
+
+
+def chunk_for(problem: Objective, rows: ClientRows, chunk: int | None) -> int:
+    """The given chunk, or by default that of `chunk_and_workers`."""
+    if chunk is None:
+        return chunk_and_workers(problem, rows)[0]
+    whole("chunk", chunk, most=1 << 20)
+    if chunk > 1 and _keeps_statistics(problem):
         raise BadInput(
             "engine.chunk", chunk, "BatchNorm takes one client at a time; leave chunk out, or use nn.GroupNorm"
         )
-    by_rule = chunk_and_workers(problem, rows)
-    size, threads = (rule if given is None else given for given, rule in zip((chunk, workers), by_rule, strict=True))
-    return Vectorised(rows, seed, chunk=size, workers=threads)
+    return chunk
 
 
 def chunk_and_workers(problem: Objective, rows: ClientRows) -> tuple[int, int]:
-    """The default `(chunk, workers)` of the vectorised engine.
+    """The default chunk, from the model and the rows alone, and the default workers of the vectorised engine.
 
     Convolutions are bound by arithmetic; BatchNorm, LSTM, GRU and what `torch.func.vmap` cannot take run one client at
     a time: these get one client per chunk and one worker per core. Other models are faster with many clients per step,

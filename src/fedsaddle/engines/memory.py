@@ -37,17 +37,21 @@ class Memory:
 
         The result is a copy that the task may modify.
         """
-        owner = getattr(task, "__self__", None)  # the algorithm whose method the task is
-        if not isinstance(owner, Remembers):
+        owner = remembering(task)
+        if owner is None:
             return None
-        known = [self.pending[i] if i in self.pending else self.kept.get(i) for i in site.clients.tolist()]
-        if (whole := _stack(known)) is not None:
+        known = self.known(site.clients)
+        if (whole := stacked(known)) is not None:
             return whole
         blank = owner.fresh(site)
         if blank is None or not any(k is not None for k in known):
             return blank
         kind = type(blank)
         return kind(**{f.name: _fill(getattr(blank, f.name), known, f.name) for f in fields(kind)})
+
+    def known(self, clients: Ints) -> list[Any]:
+        """The state of each client, or None."""
+        return [self.pending[i] if i in self.pending else self.kept.get(i) for i in clients.tolist()]
 
     def write(self, clients: Ints, sizes: Tensor, own: Any) -> None:
         """Store each client's slice, without the padding of per-sample fields; None deletes the state."""
@@ -72,7 +76,13 @@ class Memory:
         self.kept = {i: type(algorithm.fresh(site_of(i)))(**values) for i, values in stored.items()}  # type: ignore[attr-defined]
 
 
-def _stack(known: list[Any]) -> Any:
+def remembering(task: Task[Any]) -> Remembers | None:
+    """The algorithm whose method the task is, if its clients keep state."""
+    owner = getattr(task, "__self__", None)
+    return owner if isinstance(owner, Remembers) else None
+
+
+def stacked(known: list[Any]) -> Any:
     """Stack records of equal shapes; None if a client has no record or a field needs padding."""
     if any(record is None for record in known):
         return None

@@ -7,8 +7,10 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from fedsaddle.engines.block import run_block
 from fedsaddle.engines.simulated import Simulated
 from fedsaddle.federation.clients import Ints, R, Task, merge_repeats
+from fedsaddle.federation.reduction import Reduction
 
 
 @dataclass
@@ -20,9 +22,10 @@ class Serial(Simulated):
         clients, total_weights = merge_repeats(cohort, weights, self.count)
         exchange, self.exchange = self.exchange, self.exchange + 1
         reduction = self.reduce(task, sent)
+        summed = isinstance(reduction, Reduction)
         for c in range(len(clients)):
             one = slice(c, c + 1)
             site = self._site(clients[one], exchange)
-            own, reply = task(self.memory.read(task, site), sent, site)
-            self._add(reduction, total_weights[one], site, own, reply)
+            own = self.memory.read(task, site)
+            self._take(reduction, run_block(task, own, sent, site, total_weights[one], summed))
         return self._answer(reduction, exchange)

@@ -1,4 +1,4 @@
-"""The common part of both simulation engines: the rows, the draws and the state of all clients."""
+"""The common part of the simulation engines: the rows, the draws and the state of all clients."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from torch import Tensor
 
 from fedsaddle.data.store import ClientRows
+from fedsaddle.engines.block import BlockAnswer
 from fedsaddle.engines.left_out import LeftOut
 from fedsaddle.engines.memory import Memory
 from fedsaddle.engines.site import LocalSite
-from fedsaddle.errors import Diverged, NobodyAnswered
-from fedsaddle.federation.clients import ClientsState, Floats, Ints
+from fedsaddle.errors import NobodyAnswered
+from fedsaddle.federation.clients import ClientsState, Ints
 from fedsaddle.federation.randomness import ClientKeys, Draw
-from fedsaddle.federation.records import only, tensors
-from fedsaddle.federation.reduction import MakeReduction, Reducing, finite_clients, streaming
+from fedsaddle.federation.reduction import MakeReduction, Part, Reducing, Reduction, streaming
 
 
 @dataclass(kw_only=True)
@@ -77,24 +77,19 @@ class Simulated:
     def _site(self, clients: Ints, exchange: int) -> LocalSite:
         return LocalSite(self.rows, clients, self.draw(self.seed, self.round, exchange, clients))
 
-    def _add(self, reduction: Reducing, weights: Floats, site: LocalSite, own: Any, reply: Any) -> None:
-        """Add the replies of a chunk; those that are not finite are left out, and their clients keep their state."""
-        clients, sizes = site.clients, site.sizes
-        self.samples += site.samples
-        try:
-            reduction.add(clients, weights, reply)
-        except Diverged:
-            finite = finite_clients(reply)
-            if finite.all():  # only their sum is not
-                raise
-            for c in (~finite).nonzero()[:, 0].tolist():
-                self.left_out.note(self.exchange - 1, Diverged(int(clients[c]), _not_finite(reply, c)))
-            if not finite.any():
-                return
-            kept = finite.numpy()
-            clients, sizes, own = clients[kept], sizes[finite], None if own is None else only(own, finite)
-            reduction.add(clients, weights[kept], only(reply, finite))
-        self.memory.write(clients, sizes, own)
+    def _take(self, reduction: Reducing, answer: BlockAnswer) -> None:
+        """Add the replies of a block; clients that were left out keep their state."""
+        self.samples += answer.samples
+        for fault in answer.left_out:
+            self.left_out.note(self.exchange - 1, fault)
+        if answer.answered is None:
+            return
+        if isinstance(answer.answered, Part):
+            assert isinstance(reduction, Reduction)
+            reduction.merge(answer.answered)
+        else:
+            reduction.add(answer.clients, answer.weights, answer.answered)
+        self.memory.write(answer.clients, answer.sizes, answer.own)
 
     def _answer(self, reduction: Reducing, exchange: int) -> tuple[Ints, Any]:
         """The reduced reply; if no reply of the exchange was finite, the run has diverged."""
@@ -105,8 +100,3 @@ class Simulated:
                 if of == exchange:
                     raise fault from None
             raise
-
-
-def _not_finite(reply: Any, c: int) -> str:
-    """The first field of a client's reply that is not finite."""
-    return next(name for name, value in tensors(reply) if not bool(value[c].isfinite().all()))

@@ -1,8 +1,9 @@
-"""The fast engine: all clients of a chunk take a local step together, and chunks run in parallel.
+"""The fast engine: all clients of a block take a local step together, and blocks run in parallel.
 
-The models of a chunk are one `(C, d)` tensor, so a local step of all its clients is a few large tensor operations.
-Chunks run on `workers` threads. Their replies are summed in cohort order, so the result depends on `chunk` and
-`workers` only, not on timing.
+The models of a block are one `(C, d)` tensor, so a local step of all its clients is a few large tensor operations.
+Blocks of `chunk` clients run on `workers` threads. Their replies are summed in cohort order, so the result does not
+depend on timing. With several workers each has one torch thread, and the result does not depend on their number; with
+one, torch's own threads work on each operation, and matrix products round by how many these are.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ from typing import Any
 import torch
 from numpy.typing import ArrayLike
 
+from fedsaddle.engines.block import BlockAnswer, blocks_of, run_block
 from fedsaddle.engines.simulated import Simulated
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Ints, R, Task, merge_repeats
+from fedsaddle.federation.clients import Floats, Ints, R, Task, merge_repeats
+from fedsaddle.federation.reduction import Reduction
 
 
 @dataclass(kw_only=True)
 class Vectorised(Simulated):
-    """Runs a cohort in chunks of `chunk` clients; `workers` chunks run at a time."""
+    """Runs a cohort in blocks of `chunk` clients; `workers` blocks run at a time."""
 
     chunk: int = 10
     workers: int = 1
@@ -36,25 +39,27 @@ class Vectorised(Simulated):
         self._pool = ThreadPoolExecutor(self.workers, initializer=_one_thread) if self.workers > 1 else None
 
     def settings(self) -> dict[str, Any]:
-        """The engine's name, chunk and workers: they affect the rounding of sums."""
-        return {**super().settings(), "chunk": self.chunk, "workers": self.workers}
+        """The engine's name and chunk: they affect the rounding of sums."""
+        return {**super().settings(), "chunk": self.chunk}
 
     def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
-        """Run the task for each chunk and reduce the replies in cohort order."""
+        """Run the task for each block and reduce the replies in cohort order."""
         clients, total_weights = merge_repeats(cohort, weights, self.count)
         exchange, self.exchange = self.exchange, self.exchange + 1
-        size = min(self.chunk, -(-len(clients) // self.workers))  # so that every worker has a chunk
-        chunks = [slice(a, a + size) for a in range(0, len(clients), size)]
-        sites = [self._site(clients[s], exchange) for s in chunks]
         reduction = self.reduce(task, sent)
-        for s, site, (own, reply) in zip(chunks, sites, self._run(task, sent, sites), strict=True):
-            self._add(reduction, total_weights[s], site, own, reply)
+        work = [(self._site(clients[s], exchange), total_weights[s]) for s in blocks_of(len(clients), self.chunk)]
+        for answer in self._run(task, sent, work, isinstance(reduction, Reduction)):
+            self._take(reduction, answer)
         return self._answer(reduction, exchange)
 
-    def _run(self, task: Task[R], sent: Any, sites: list[LocalSite]) -> Iterator[tuple[Any, R]]:
-        if self._pool is None or len(sites) == 1:
-            return (task(self.memory.read(task, site), sent, site) for site in sites)
-        return self._pool.map(lambda site: task(self.memory.read(task, site), sent, site), sites)
+    def _run(
+        self, task: Task[Any], sent: Any, work: list[tuple[LocalSite, Floats]], summed: bool
+    ) -> Iterator[BlockAnswer]:
+        def answer(block: tuple[LocalSite, Floats]) -> BlockAnswer:
+            site, weights = block
+            return run_block(task, self.memory.read(task, site), sent, site, weights, summed)
+
+        return map(answer, work) if self._pool is None else self._pool.map(answer, work)
 
 
 def _one_thread() -> None:

@@ -17,6 +17,27 @@ from fedsaddle.federation.records import Visibility, tensors, visibility
 NOBODY = "no client answered; wait for more clients, or ask a larger cohort"
 
 
+@dataclass(frozen=True)
+class Part:
+    """The replies of a block of clients: of averaged fields the weighted sum, of others each client's value."""
+
+    kind: type
+    clients: Ints
+    total: float  # weight
+    fields: dict[str, Tensor]
+
+
+def part_of(clients: Ints, weights: Floats, reply: Any) -> Part:
+    """The replies of `clients`, stacked along the leading axis, as one part; raise `Diverged` if it is not finite."""
+    visible, found = visibility(type(reply)), {}
+    for name, value in tensors(reply):
+        averaged = visible[name] is Visibility.AVERAGED
+        found[name] = field = weighted_sum(weights, value) if averaged else value
+        if not torch.isfinite(field).all():
+            raise Diverged(first_not_finite(clients, value), name)
+    return Part(type(reply), clients, float(weights.sum()), found)
+
+
 @dataclass
 class Reduction:
     """A running sum of replies, in the order of `add`; `answer` gives the reduced record."""
@@ -29,20 +50,18 @@ class Reduction:
 
     def add(self, clients: Ints, weights: Floats, reply: Any) -> None:
         """Add the replies of `clients`, stacked along the leading axis; nothing is added if `Diverged` is raised."""
-        visible, parts = visibility(type(reply)), {}
-        for name, value in tensors(reply):
-            averaged = visible[name] is Visibility.AVERAGED
-            parts[name] = part = weighted_sum(weights, value) if averaged else value
-            if not torch.isfinite(part).all():
-                raise Diverged(first_not_finite(clients, value), name)
-        self.kind = type(reply)
-        for name, part in parts.items():
+        self.merge(part_of(clients, weights, reply))
+
+    def merge(self, part: Part) -> None:
+        """Add the replies of a block of clients."""
+        self.kind, visible = part.kind, visibility(part.kind)
+        for name, value in part.fields.items():
             if visible[name] is Visibility.AVERAGED:
-                self.sums[name] = self.sums[name].add_(part) if name in self.sums else part
+                self.sums[name] = self.sums[name].add_(value) if name in self.sums else value
             else:
-                self.lists.setdefault(name, []).append(part)
-        self.clients.append(clients)
-        self.total += float(weights.sum())
+                self.lists.setdefault(name, []).append(value)
+        self.clients.append(part.clients)
+        self.total += part.total
 
     def answer(self) -> tuple[Ints, Any]:
         """The clients that answered, and the reduced record."""

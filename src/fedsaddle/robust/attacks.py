@@ -98,20 +98,26 @@ class Attacked(Wrapper):
 
     def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
         """Ask the clients."""
-
-        def hostile_task(own: Any, message: Any, site: Site) -> tuple[Any, R]:
-            own, reply = task(own, message, site)
-            who = torch.from_numpy(np.isin(site.clients, self.hostile))
-            return own, changed(self.attack, reply, message, who) if who.any() else reply
-
-        for name in ("__self__", "__name__"):  # an engine finds `fresh` and the task's name there
-            if hasattr(task, name):
-                setattr(hostile_task, name, getattr(task, name))
-        return self.inner.ask(cohort, hostile_task, sent, weights=weights)
+        changed_task = hostile_task(self.attack, self.hostile, task)
+        return self.inner.ask(cohort, changed_task, sent, weights=weights)
 
     def report(self) -> dict[str, Any]:
         """Entries about the clients for the summary, with the attack."""
         return {**self.inner.report(), "attack": self.attack.to_dict(self.count)}
+
+
+def hostile_task(attack: Attack, hostile: Ints, task: Task[R]) -> Task[R]:
+    """The task as hostile clients run it; an engine finds its name and the algorithm as before."""
+
+    def run(own: Any, message: Any, site: Site) -> tuple[Any, R]:
+        own, reply = task(own, message, site)
+        who = torch.from_numpy(np.isin(site.clients, hostile))
+        return own, changed(attack, reply, message, who) if who.any() else reply
+
+    for name in ("__self__", "__name__"):
+        if hasattr(task, name):
+            setattr(run, name, getattr(task, name))
+    return run
 
 
 def with_flipped_labels(rows: Stacked | Lazy, clients: Ints) -> Stacked:

@@ -26,6 +26,7 @@ from fedsaddle.runs.evaluation import Evaluator, Solution
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.progress_file import ProgressFile
 from fedsaddle.runs.result import Result
+from fedsaddle.runs.resume import cut_by_workers, rounding_of
 from fedsaddle.runs.telling import progress_of, run_and_tell
 from fedsaddle.tracking.told import Told
 
@@ -291,7 +292,7 @@ class Loop:
         if checkpoint is None:
             return refused
         before, now = checkpoint.notes["engine"], self.engine.settings()
-        if before != now:
+        if rounding_of(before) != rounding_of(now):
             raise BadInput("engine", now, f"the run started with {before}; resume with the same")
         if (began := checkpoint.notes.get("conditions", self._conditions())) != self._conditions():
             remedy = f"the run started with {began or 'none'}; resume with the same"
@@ -305,7 +306,7 @@ class Loop:
         self.clients.ledger = Ledger(**checkpoint.notes["ledger"])
         self.history = self.folder.history(self.done)
         self.engine.restore(checkpoint.memory, checkpoint.notes["clients"], self.algorithm)
-        return refused
+        return [*refused, *cut_by_workers(before)]
 
     def _conditions(self) -> Record:
         """What else affects the trajectory: robust aggregation and hostile clients."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fedsaddle.config.schema import Config, validate_config
 from fedsaddle.errors import BadCheckpoint
 from fedsaddle.runs.folder import RunFolder
 
-# Keys that do not affect the trajectory. The loop itself compares the resulting `chunk` and `workers`.
+BLOCKS = ("vectorised", "processes", "ray")  # engines that round alike: blocks of `chunk` clients, in cohort order
+# Keys that do not affect the trajectory. The loop itself compares the resulting `chunk`.
 CHANGEABLE = {
     "run.rounds",
     "run.target",
@@ -18,6 +21,7 @@ CHANGEABLE = {
     "track.tensorboard",
     "track.mlflow",
     "track.wandb",
+    "engine.address",
 }
 
 
@@ -35,9 +39,29 @@ def require_same_config(config: Config, folder: RunFolder) -> Config:
     for section in Config.model_fields:
         old, new = getattr(before, section).model_dump(), getattr(config, section).model_dump()
         for key in sorted(old.keys() | new.keys()):
-            if old.get(key) != new.get(key) and f"{section}.{key}" not in CHANGEABLE:
+            if old.get(key) != new.get(key) and not _may_change(f"{section}.{key}", old.get(key), new.get(key)):
                 raise BadCheckpoint(
                     f"{section}.{key} = {new.get(key)!r}: the run in {folder.path} has {old.get(key)!r}; "
                     "resume with the same config, or choose another --out"
                 )
     return config
+
+
+def _may_change(key: str, old: Any, new: Any) -> bool:
+    """Whether a run may resume with another value of this key."""
+    return key in CHANGEABLE or (key == "engine.name" and old in BLOCKS and new in BLOCKS)
+
+
+def rounding_of(settings: dict[str, Any]) -> dict[str, Any]:
+    """What of an engine's settings rounds sums: the number of workers does not, nor which engine runs the blocks."""
+    kept = {key: value for key, value in settings.items() if key != "workers"}
+    return {**kept, "name": BLOCKS[0]} if kept.get("name") in BLOCKS else kept
+
+
+def cut_by_workers(settings: dict[str, Any]) -> list[str]:
+    """A warning about a checkpoint of an earlier version, whose blocks followed the number of workers."""
+    workers = settings.get("workers", 1)
+    if workers == 1 or settings.get("chunk", 1) == 1:
+        return []
+    told = f"the run began in an earlier version, which cut cohorts by its {workers} workers"
+    return [f"{told}; from here on blocks have {settings['chunk']} clients, and the last digits may differ"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,16 @@ from fedsaddle.config.measures import MeasureSpec, build_measures
 from fedsaddle.config.schema import MAX_ROUNDS
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Lazy, Stacked
-from fedsaddle.engines.choose import make_engine
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients
 from fedsaddle.metrics.selection import Selection
 from fedsaddle.metrics.target import Target
-from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
-from fedsaddle.robust.attacks import Attack, with_flipped_labels
+from fedsaddle.robust.attacks import Attack
 from fedsaddle.robust.settings import Robust
 from fedsaddle.runs.closing import with_classes, write_report, write_split
 from fedsaddle.runs.code_files import note_code
 from fedsaddle.runs.compatibility import Rows, check_algorithm, check_rows
+from fedsaddle.runs.engine_choice import EngineChoice, Task, opened
 from fedsaddle.runs.evaluation import LocalEvaluator
 from fedsaddle.runs.fingerprint import fingerprint
 from fedsaddle.runs.folder import Record, RunFolder
@@ -49,6 +48,8 @@ def run(
     engine: str | Clients = "vectorised",
     chunk: int | None = None,
     workers: int | None = None,
+    address: str | None = None,
+    factory: str | Mapping[str, Any] | None = None,
     evaluate_every: int = 1,
     evaluate_train: bool = False,
     measures: Sequence[MeasureSpec] = (),
@@ -72,8 +73,8 @@ def run(
 ) -> Result:
     """Run `algorithm` on `data` for some rounds.
 
-    The same seed gives the same draws on every engine. With the same engine, chunk, workers, machine and torch version,
-    the trajectory is the same bit for bit; otherwise it differs by rounding.
+    The same seed gives the same draws on every engine. With the same chunk, machine and torch version, the trajectory
+    is the same bit for bit for any number of workers from 2 on; otherwise it differs by rounding.
 
     Ctrl-C saves the finished rounds to `out` and raises KeyboardInterrupt.
 
@@ -82,9 +83,14 @@ def run(
         data: the result of `load` or `federate`, or your own `Stacked` or `Lazy` rows.
         rounds: number of rounds.
         seed: keys every draw.
-        engine: "vectorised"; "serial", the slow reference; or your own engine, an `fs.Clients`.
-        chunk: clients per step on the vectorised engine; chosen from the model by default.
-        workers: threads of the vectorised engine; chosen from the model by default.
+        engine: "vectorised"; "processes", on this machine; "ray", on many; "serial", the slow reference; or your own
+            engine, an `fs.Clients`.
+        chunk: clients that take a step together; chosen from the model by default.
+        workers: threads of the vectorised engine, chosen from the model by default; processes, by default one for each
+            core; workers on Ray, by default one for each CPU of the cluster.
+        address: of a Ray cluster: "auto", one that runs here, else a new one; "local", a new one; or "host:port".
+        factory: how workers make their own algorithm and rows: "module:function", which returns the algorithm and the
+            data, or a config as a dictionary. Ray needs it; processes on Linux share those of this process without it.
         evaluate_every: rounds between evaluations: on the validation rows if the data have any, else on the test rows.
         evaluate_train: evaluate on the training rows as well (the summary always includes them).
         measures: more measures for each evaluation, such as "squared_gradient_of_phi" or `fs.measures.DualityGap()`.
@@ -142,59 +148,60 @@ def run(
     told = checked_callbacks(callbacks)
     train, validation, test = _rows(data)
     train = check_rows(algorithm, train, test, validation)
-    trained = train if attack is None else _trained_on(train, attack)
     folder = _folder(out, resume)
     reports = flag("report", report) and folder is not None
     if folder is not None:
         folder.prepare(resume)
         require_unused(folder.path)
     more = None if extend is None else _checked(extend)
-    loop = Loop(
-        algorithm,
-        _engine(engine, algorithm, trained, settings.seed, chunk, workers),
-        LocalEvaluator(algorithm.problem, train, test, extra_measures, warn, validation),
-        settings,
-        fingerprint(algorithm, train, settings.seed, settings.lost_replies),
-        type(algorithm).__name__ if name is None else name,
-        folder,
-        watch,
-        stop or (lambda: False),
-        with_classes(data, more) if reports else more,
-        warn,
-        Told(told, warn) if told else None,
-        data.test_names if isinstance(data, FederatedData) else (),
-        parameters_of(algorithm, settings) if told else {},
-    )
-    if folder is None:
-        return _go(loop, begun)
-    make_folder("out", folder.path)
-    with only_writer(folder.path):
-        folder.prepare(resume)
-        loop.resumed = resume and folder.holds_run
-        for reason in loop.resume() if resume else ():
-            warn(reason)
-        if not resume:
-            folder.begin([])
-        for reason in note_code(folder, algorithm, *extra_measures):
-            warn(reason)
-        if reports:
-            write_split(folder, data)
-        result = _go(loop, begun)
-        if reports:
-            write_report(folder, warn)
-        return result
+    mark = fingerprint(algorithm, train, settings.seed, settings.lost_replies)
+    work = Task(algorithm, train, attack, settings.seed, settings.lost_replies, mark)
+    with opened(EngineChoice(engine, chunk, workers, address, factory), work, warn) as clients:
+        loop = Loop(
+            algorithm,
+            clients,
+            LocalEvaluator(algorithm.problem, train, test, extra_measures, warn, validation),
+            settings,
+            mark,
+            type(algorithm).__name__ if name is None else name,
+            folder,
+            watch,
+            stop or (lambda: False),
+            with_classes(data, more) if reports else more,
+            warn,
+            Told(told, warn) if told else None,
+            data.test_names if isinstance(data, FederatedData) else (),
+            parameters_of(algorithm, settings) if told else {},
+        )
+        if folder is None:
+            return _go(loop, begun)
+        make_folder("out", folder.path)
+        with only_writer(folder.path):
+            _begin_in(folder, loop, resume)
+            for reason in note_code(folder, algorithm, *extra_measures):
+                warn(reason)
+            if reports:
+                write_split(folder, data)
+            result = _go(loop, begun)
+            if reports:
+                write_report(folder, warn)
+            return result
+
+
+def _begin_in(folder: RunFolder, loop: Loop, resume: bool) -> None:
+    """Begin in a folder, or go on from its newest checkpoint."""
+    folder.prepare(resume)
+    loop.resumed = resume and folder.holds_run
+    for reason in loop.resume() if resume else ():
+        loop.warn(reason)
+    if not resume:
+        folder.begin([])
 
 
 def _go(loop: Loop, begun: Callable[[], None] | None) -> Result:
     if begun is not None:
         begun()
     return loop.go()
-
-
-def _trained_on(train: Rows, attack: Attack) -> Rows:
-    """The rows that clients train on: the hostile ones may have flipped the labels of theirs."""
-    hostile = attack.hostile(train.count)
-    return with_flipped_labels(train, hostile) if attack.flips_labels else train
 
 
 def _check_functions(watch: object, stop: object, begun: object, extend: object, warn: object) -> None:
@@ -231,22 +238,3 @@ def _folder(out: object, resume: object) -> RunFolder | None:
     if flag("resume", resume) and path is None:
         raise BadInput("resume", True, "name the folder to resume with `out`")
     return None if path is None else RunFolder(path)
-
-
-def _engine(
-    engine: object, algorithm: Algorithm[Any], train: Rows, seed: int, chunk: int | None, workers: int | None
-) -> Clients:
-    """An engine by name, or a user's engine object."""
-    problem = algorithm.problem
-    assert isinstance(problem, MinimisationProblem | MinimaxProblem)  # checked before
-    if isinstance(engine, str):
-        return make_engine(engine, problem, train, seed, chunk, workers)
-    if isinstance(engine, type) or not isinstance(engine, Clients):
-        kind = engine.__name__ if isinstance(engine, type) else type(engine).__name__
-        raise BadInput("engine", kind, 'give "vectorised", "serial", or an object that inherits from fs.Clients')
-    for key, value in (("chunk", chunk), ("workers", workers)):
-        if value is not None:
-            raise BadInput(f"engine.{key}", value, "is an option of the vectorised engine; leave it out")
-    if engine.count != train.count:
-        raise BadInput("engine", f"{engine.count} clients", f"the data have {train.count} clients")
-    return engine

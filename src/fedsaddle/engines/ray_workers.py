@@ -1,0 +1,251 @@
+"""The carrier of `engine = "ray"`: workers are actors of a Ray cluster; Ray moves only our own bytes.
+
+Actors hold rows that they loaded themselves. One that is lost, with its process or with its whole machine, is started
+again wherever there is room, and its block is asked again elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from fedsaddle.engines.block_messages import OURS, WorkersFailed, failure_of, pack_failure
+from fedsaddle.engines.worker import Worker, one_thread
+from fedsaddle.errors import BadInput, FedSaddleError
+from fedsaddle.federation.wire import Message, about, pack
+
+TRIES = 3  # times that a block may take a worker with it
+MOST_LOST = 100  # workers in a run, after which it ends
+AHEAD = 3  # blocks for each worker that are at work or wait for their turn in the sum
+PATIENCE = 1800.0  # seconds that a run waits for a cluster that has no CPU at all
+SOON = 30.0  # seconds without any worker, after which the user is told
+LOOK = 10.0  # seconds between looks at whether the cluster has grown
+
+
+class RayWorker:
+    """The actor: a worker that is built from a recipe where it runs."""
+
+    def __init__(self, build: str, recipe: str) -> None:
+        one_thread()
+        self.worker: Worker | None = None
+        try:
+            module, _, name = build.partition(":")
+            self.worker = getattr(import_module(module), name)(recipe)
+            self.said = pack(Message({"torch": torch.__version__, "pid": os.getpid()}))
+        except (FedSaddleError, OSError, ImportError, MemoryError) as reason:
+            self.said = pack_failure(reason)
+
+    def begin(self) -> bytes:
+        """Whether it can work, and with which torch."""
+        return self.said
+
+    def answer(self, sent: bytes, block: bytes) -> bytes:
+        """The answer to a block."""
+        assert self.worker is not None
+        return self.worker.answer(sent, block)
+
+
+def connect(address: str, workers: int | None) -> tuple[Any, bool]:
+    """Ray, and whether this call has connected it: to the cluster at `address`, or to a new one on this machine."""
+    try:
+        import ray
+    except ImportError:
+        raise BadInput("engine", "ray", 'needs Ray; install it with `pip install "fedsaddle[ray]"`') from None
+    if ray.is_initialized():
+        return ray, False
+    quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if address != "local":
+        try:
+            ray.init(address=address, **quiet)
+            return ray, True
+        except (ConnectionError, RuntimeError, ValueError, OSError) as reason:
+            if address != "auto":
+                remedy = 'no Ray cluster answers there; start one with `ray start --head`, or use "local"'
+                raise BadInput("engine.address", address, f"{remedy} ({_brief(reason)})") from None
+    ray.init(address="local", num_cpus=workers, include_dashboard=False, **quiet)
+    return ray, True
+
+
+def _brief(reason: Exception) -> str:
+    return str(reason).strip().split("\n")[0][:200]
+
+
+@dataclass
+class Flight:
+    """A block at work: its place in the order, the bytes, the actor, and how often it was tried."""
+
+    place: int
+    block: bytes
+    tries: int = 0
+    actor: Any = None
+
+
+@dataclass
+class RayWorkers:
+    """Up to `wanted` actors, started at the first ask; None: one for each CPU of the cluster."""
+
+    build: str  # "module:function", which makes a worker from the recipe
+    recipe: str
+    address: str = "auto"
+    wanted: int | None = None
+    warn: Callable[[str], None] = lambda text: None
+    lost: int = 0
+    count: int = 0
+    _ray: Any = field(default=None, init=False)
+    _ours: bool = field(default=False, init=False)
+    _idle: list[Any] = field(default_factory=list, init=False)
+    _starting: dict[Any, Any] = field(default_factory=dict, init=False)  # reference of `begin` -> actor
+    _busy: dict[Any, Flight] = field(default_factory=dict, init=False)  # reference of an answer -> block
+    _stale: dict[Any, Any] = field(default_factory=dict, init=False)  # answers that nobody wants -> actor
+    _alone: float | None = field(default=None, init=False)  # since when there is no worker
+    _looked: float = field(default=0.0, init=False)
+    _told: set[str] = field(default_factory=set, init=False)
+
+    def answers(self, sent: bytes, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        """The answers, in the order of the blocks."""
+        self._begin()
+        reference = self._ray.put(sent)
+        source, waiting, found = enumerate(blocks), deque[Flight](), dict[int, bytes]()
+        turn, ended = 0, False
+        try:
+            while True:
+                while not ended and not waiting and self._idle and self._room(turn, found):
+                    if (pair := next(source, None)) is None:
+                        ended = True
+                    else:
+                        waiting.append(Flight(*pair))
+                        self._hand_out(waiting, reference)
+                self._hand_out(waiting, reference)
+                while turn in found:
+                    yield found.pop(turn)
+                    turn += 1
+                if ended and not waiting and not self._busy:
+                    return
+                if ended or not self._idle or not self._room(turn, found):
+                    self._wait(waiting, found)
+        finally:
+            self._forget_busy()
+
+    def _room(self, turn: int, found: dict[int, bytes]) -> bool:
+        """Whether another block may be handed out; answers that wait for their turn take memory."""
+        return len(self._busy) + len(found) < AHEAD * self.count
+
+    def _hand_out(self, waiting: deque[Flight], reference: Any) -> None:
+        while waiting and self._idle:
+            flight = waiting.popleft()
+            flight.actor = self._idle.pop()
+            self._busy[flight.actor.answer.remote(reference, flight.block)] = flight
+
+    def _wait(self, waiting: deque[Flight], found: dict[int, bytes]) -> None:
+        """Wait until a worker answers, begins or is lost."""
+        done, _ = self._ray.wait([*self._busy, *self._starting, *self._stale], num_returns=1, timeout=1.0)
+        for reference in done:
+            flight, fresh = self._busy.pop(reference, None), reference in self._starting
+            places = self._starting if fresh else self._stale
+            actor = places.pop(reference) if flight is None else flight.actor
+            try:
+                content: bytes = self._ray.get(reference)
+            except self._ray.exceptions.RayError as reason:
+                self._replace(actor, flight, reason)
+                if flight is not None:
+                    waiting.appendleft(flight)
+                continue
+            self._idle.append(actor)
+            if flight is not None:
+                found[flight.place] = content
+            elif fresh:
+                self._ready(content)
+        self._check_patience()
+
+    def _ready(self, content: bytes) -> None:
+        """Look at what a new worker says: it may have failed, or have another torch."""
+        told = about(content, OURS)
+        if "failure" in told:
+            raise failure_of(told)
+        if told["torch"] != torch.__version__:
+            self._tell(f"a worker has torch {told['torch']}, the driver {torch.__version__}: last digits may differ")
+
+    def _replace(self, actor: Any, flight: Flight | None, reason: Exception) -> None:
+        """Start another worker in place of a lost one."""
+        self.lost += 1
+        if flight is not None:
+            flight.tries += 1
+            if flight.tries >= TRIES:
+                raise WorkersFailed(f"{TRIES} workers were lost over the same clients; the last one: {_brief(reason)}")
+        if self.lost > MOST_LOST:
+            raise WorkersFailed(f"{self.lost} workers were lost in this run; the last one: {_brief(reason)}")
+        self.warn(f"a worker was lost ({_brief(reason)}); its clients are asked again")
+        self._end(actor)
+        self._start()
+
+    def _check_patience(self) -> None:
+        """Tell, and at last complain, that no worker can begin."""
+        if self._idle or self._busy:
+            self._alone = None
+            return
+        now = time.monotonic()
+        self._alone = now if self._alone is None else self._alone
+        if now - self._alone > PATIENCE and not self._cpus():
+            raise WorkersFailed(f"the Ray cluster has had no CPU for {PATIENCE:.0f} s; add a machine, then resume")
+        if now - self._alone > SOON:
+            told = f"the cluster has {self._cpus()} CPUs, and each worker takes one"
+            self._tell(f"waiting for a worker to load its rows, or for a free CPU; {told}")
+
+    def _cpus(self) -> int:
+        """The CPUs of the cluster."""
+        return int(self._ray.cluster_resources().get("CPU", 0))
+
+    def _tell(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self.warn(text)
+
+    def _begin(self) -> None:
+        """Connect and start the workers; without a wish, as many as the cluster has CPUs, and more when it grows."""
+        if self._ray is None:
+            self._ray, self._ours = connect(self.address, self.wanted)
+            self._make = self._ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RayWorker)
+        elif self.wanted is not None or time.monotonic() - self._looked < LOOK:
+            return
+        self._looked = time.monotonic()
+        while self.count < (self.wanted or max(1, self._cpus())):
+            self.count += 1
+            self._start()
+
+    def _start(self) -> None:
+        actor = self._make.remote(self.build, self.recipe)
+        self._starting[actor.begin.remote()] = actor
+
+    def _end(self, actor: Any) -> None:
+        with suppress(self._ray.exceptions.RayError, ValueError):  # it may be gone already
+            self._ray.kill(actor)
+
+    def _forget_busy(self) -> None:
+        """After an exchange that did not end, its workers are busy until they have given the answers nobody wants."""
+        self._stale |= {reference: flight.actor for reference, flight in self._busy.items()}
+        self._busy.clear()
+
+    def report(self) -> dict[str, Any]:
+        """How many there are, and how many were lost."""
+        return {"workers": {"count": self.count, "lost": self.lost}}
+
+    def close(self) -> None:
+        """End the workers, and Ray if it was started here."""
+        if self._ray is None:
+            return
+        self._forget_busy()
+        for actor in [*self._idle, *self._starting.values(), *self._stale.values()]:
+            self._end(actor)
+        self._idle, self._starting, self._stale = [], {}, {}
+        if self._ours:
+            self._ray.shutdown()
+        self._ray = None

@@ -1,0 +1,62 @@
+"""A worker: it has rows and an algorithm of its own, and answers blocks of clients, bytes in and bytes out."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from fedsaddle.data.store import ClientRows
+from fedsaddle.engines.block import run_block
+from fedsaddle.engines.block_messages import OURS, Block, pack_answer, pack_failure, read_block
+from fedsaddle.engines.memory import Memory
+from fedsaddle.engines.site import LocalSite
+from fedsaddle.errors import FedSaddleError
+from fedsaddle.federation.clients import Task
+from fedsaddle.federation.randomness import ClientKeys
+from fedsaddle.federation.tasks import task_of
+from fedsaddle.federation.wire import Kinds, kinds_of, unpack
+
+
+@dataclass
+class Worker:
+    """Answers blocks; keeps nothing between them but its rows and what the last exchange sent."""
+
+    algorithm: Any
+    rows: ClientRows
+    change: Callable[[Task[Any]], Task[Any]] = lambda task: task  # of hostile clients
+    _sent: tuple[int, Any] = field(default=(-1, None), init=False)  # the exchange's number, and what it sent
+
+    def __post_init__(self) -> None:
+        self.kinds: Kinds = kinds_of(self.algorithm)
+
+    def answer(self, sent: bytes, content: bytes) -> bytes:
+        """Run the task of a block; a failure is an answer too."""
+        try:
+            return pack_answer(self._run(sent, read_block(content, self.kinds)))
+        except FedSaddleError as reason:
+            return pack_failure(reason)
+        except Exception as reason:
+            traceback.print_exc(file=sys.stderr)
+            last = traceback.extract_tb(reason.__traceback__)[-1]
+            return pack_failure(reason, f" ({last.filename}, line {last.lineno})")
+
+    def _run(self, sent: bytes, block: Block) -> Any:
+        of = block.of
+        if self._sent[0] != of.number:
+            self._sent = of.number, unpack(sent, self.kinds, OURS).record
+        task = task_of(self.algorithm, of.task)
+        site = LocalSite(self.rows, block.clients, ClientKeys.of(of.seed, of.round, of.exchange, block.clients))
+        own = block.state.get("whole")
+        if own is None:
+            own = Memory(block.state.get("each", {})).read(task, site)
+        return run_block(self.change(task), own, self._sent[1], site, block.weights, of.summed)
+
+
+def one_thread() -> None:
+    """A worker's torch works on one thread, so that products round alike however many workers there are."""
+    torch.set_num_threads(1)

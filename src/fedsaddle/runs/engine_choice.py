@@ -1,0 +1,150 @@
+"""The engine of a run: by name, with its workers, or a user's own object; its workers end with the run."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fedsaddle.algorithms.protocols import Algorithm
+from fedsaddle.arguments import text, whole
+from fedsaddle.engines.choose import chunk_for, make_engine
+from fedsaddle.engines.distributed import Carrier, Distributed
+from fedsaddle.errors import BadInput
+from fedsaddle.federation.clients import Clients
+from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
+from fedsaddle.processes import cores
+from fedsaddle.robust.attacks import Attack, with_flipped_labels
+from fedsaddle.runs.compatibility import Rows
+from fedsaddle.runs.worker_recipe import FACTORY, Recipe, attacked_worker, build_worker, check_factory
+
+SERVE, BUILD = "fedsaddle.runs.serve_worker", f"{build_worker.__module__}:{build_worker.__name__}"
+WITH_WORKERS = ("processes", "ray")
+NAMES = ("vectorised", "processes", "ray", "serial")
+MOST = 1 << 20
+
+
+@dataclass(frozen=True)
+class EngineChoice:
+    """The engine that a user wants, and its options."""
+
+    engine: object = "vectorised"
+    chunk: int | None = None
+    workers: int | None = None
+    address: str | None = None
+    factory: str | Mapping[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """The engine's name; none for a user's own object."""
+        return self.engine if isinstance(self.engine, str) else ""
+
+    def check(self) -> None:
+        """Refuse options that the engine does not have."""
+        if self.address is not None and self.name != "ray":
+            raise BadInput("engine.address", self.address, "is an option of the engine 'ray'; leave it out")
+        if self.factory is not None:
+            if self.name not in WITH_WORKERS:
+                remedy = "is for the engines 'processes' and 'ray'; leave it out"
+                raise BadInput("factory", self.factory, remedy)
+            check_factory(self.factory)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be run: the algorithm, the rows as they are, who is hostile, the draws, and the fingerprint."""
+
+    algorithm: Algorithm[Any]
+    rows: Rows
+    attack: Attack | None
+    seed: int
+    lost_replies: float
+    fingerprint: str
+
+    @property
+    def trained(self) -> Rows:
+        """The rows that clients train on: the hostile ones may have flipped the labels of theirs."""
+        if self.attack is None:
+            return self.rows
+        hostile = self.attack.hostile(self.rows.count)
+        return with_flipped_labels(self.rows, hostile) if self.attack.flips_labels else self.rows
+
+
+@contextmanager
+def opened(choice: EngineChoice, work: Task, warn: Callable[[str], None] = warnings.warn) -> Iterator[Clients]:
+    """The engine; the workers that it started end with the context."""
+    choice.check()
+    if choice.name not in WITH_WORKERS:
+        yield _here(choice, work)
+        return
+    engine = _with_workers(choice, work, warn)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def _here(choice: EngineChoice, work: Task) -> Clients:
+    """An engine in this process: by name, or a user's own."""
+    engine, problem = choice.engine, work.algorithm.problem
+    assert isinstance(problem, MinimisationProblem | MinimaxProblem)  # checked before
+    if isinstance(engine, str):
+        return make_engine(engine, problem, work.trained, work.seed, choice.chunk, choice.workers)
+    if isinstance(engine, type) or not isinstance(engine, Clients):
+        kind = engine.__name__ if isinstance(engine, type) else type(engine).__name__
+        raise BadInput("engine", kind, f"give one of {', '.join(NAMES)}, or an object that inherits from fs.Clients")
+    for key, value in (("chunk", choice.chunk), ("workers", choice.workers)):
+        if value is not None:
+            raise BadInput(f"engine.{key}", value, "is an option of the engines that have a name; leave it out")
+    if engine.count != work.rows.count:
+        raise BadInput("engine", f"{engine.count} clients", f"the data have {work.rows.count} clients")
+    return engine
+
+
+def _with_workers(choice: EngineChoice, work: Task, warn: Callable[[str], None]) -> Distributed:
+    """An engine whose blocks run in other processes; they begin with the first exchange."""
+    problem, name = work.algorithm.problem, choice.name
+    assert isinstance(problem, MinimisationProblem | MinimaxProblem)  # checked before
+    count = None if choice.workers is None else whole("workers", choice.workers, most=MOST)
+    rows = work.trained
+    return Distributed(
+        rows,
+        work.seed,
+        carrier=_ray(choice, work, count, warn) if name == "ray" else _processes(choice, work, count, warn),
+        name=name,
+        chunk=chunk_for(problem, rows, choice.chunk),
+    )
+
+
+def _recipe(factory: str | Mapping[str, Any], work: Task) -> str:
+    if type(work.algorithm).__module__ == "__main__":
+        remedy = "is defined in the script that runs; workers cannot import it: move it to a module of its own"
+        raise BadInput("algorithm", type(work.algorithm).__name__, remedy)
+    attack = None if work.attack is None else asdict(work.attack)
+    return Recipe(factory, work.seed, work.lost_replies, work.fingerprint, attack).to_json()
+
+
+def _processes(choice: EngineChoice, work: Task, count: int | None, warn: Callable[[str], None]) -> Carrier:
+    from fedsaddle.engines.worker_processes import WorkerProcesses
+    from fedsaddle.engines.worker_starts import forker, spawner
+
+    if choice.factory is not None:
+        start = spawner(SERVE, _recipe(choice.factory, work).encode())
+    elif sys.platform.startswith("linux"):
+        start = forker(attacked_worker(work.algorithm, work.rows, work.attack))
+    else:
+        raise BadInput("factory", None, f"on this system the engine 'processes' needs one; {FACTORY}")
+    return WorkerProcesses(start, cores() if count is None else count, warn)
+
+
+def _ray(choice: EngineChoice, work: Task, count: int | None, warn: Callable[[str], None]) -> Carrier:
+    from fedsaddle.engines.ray_workers import RayWorkers
+
+    address = "auto" if choice.address is None else text("engine.address", choice.address)
+    if choice.factory is None:
+        told = "the engine 'ray' needs one, since workers on other machines cannot see the objects of this process"
+        raise BadInput("factory", None, f"{told}; {FACTORY}")
+    return RayWorkers(BUILD, _recipe(choice.factory, work), address, count, warn)

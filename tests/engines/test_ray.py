@@ -1,0 +1,157 @@
+"""Workers on Ray, on a cluster of two nodes on this machine: `pytest -m slow tests/engines/test_ray.py`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedsaddle.algorithms.fedavg import FedAvg
+from fedsaddle.config.build import build
+from fedsaddle.config.schema import validate_config
+from fedsaddle.engines.block_messages import WorkersFailed
+from fedsaddle.engines.distributed import Distributed
+from fedsaddle.engines.ray_workers import RayWorkers
+from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.engines.worker import Worker
+from fedsaddle.errors import BadInput
+from fedsaddle.federation.records import same
+from fedsaddle.runs.run import run
+from small import classes, play
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
+HERE = Path(__file__).parent
+CONFIG = {
+    "data": {"name": "iris"},
+    "split": {"name": "iid", "clients": 6},
+    "model": {"name": "logistic"},
+    "algorithm": {"name": "DRFA", "sampled_clients": 4, "local_steps": 3, "batch_size": 8},
+}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two nodes with a CPU each."""
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    before = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE.parent), before])  # workers import this file
+    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    found.second = found.add_node(num_cpus=1)
+    found.wait_for_nodes()
+    ray.init(address=found.address, log_to_driver=False, logging_level="ERROR")
+    yield found
+    ray.shutdown()
+    found.shutdown()
+    os.environ["PYTHONPATH"] = before
+
+
+def problem():
+    from test_worker_processes import problem as small
+
+    return small()
+
+
+class Killed(Worker):
+    """Kills its process at client 3, once for each file that is missing in the folder."""
+
+    folder = Path()
+
+    def answer(self, sent, content):
+        marks = len(list(self.folder.iterdir()))
+        if marks < 1:
+            (self.folder / str(marks)).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().answer(sent, content)
+
+
+def fedavg():
+    return FedAvg(problem=problem(), local_steps=2, batch_size=3)
+
+
+def plain(recipe):
+    return Worker(fedavg(), classes())
+
+
+def slow(recipe):
+    """Waits for half a second before each answer."""
+
+    class Slow(Worker):
+        def answer(self, sent, content):
+            time.sleep(0.5)
+            return super().answer(sent, content)
+
+    return Slow(fedavg(), classes())
+
+
+def killed(recipe):
+    worker = Killed(fedavg(), classes())
+    worker.folder = Path(recipe)
+    return worker
+
+
+def workers(build=f"{__name__}:plain", recipe="", count=2, told=None):
+    warn = print if told is None else told.append
+    carrier = RayWorkers(build, recipe, "auto", count, warn)
+    return Distributed(classes(), carrier=carrier, name="ray", chunk=2)
+
+
+def expected(rounds):
+    return play(fedavg(), Vectorised(classes(), chunk=2, workers=2), rounds)
+
+
+def test_a_run_on_two_nodes_is_a_run_on_one_machine(cluster, tmp_path):
+    import ray
+
+    built = build(validate_config(CONFIG))
+    options = {"chunk": 2, "report": False}
+    here = run(built.algorithm, built.data, 4, workers=2, **options)
+    run(built.algorithm, built.data, 2, workers=2, out=tmp_path, **options)
+    there = run(
+        built.algorithm, built.data, 4, engine="ray", workers=2, factory=CONFIG, out=tmp_path, resume=True, **options
+    )
+    assert torch.equal(here.model, there.model)
+    assert there.summary["engine"] == {"name": "ray", "chunk": 2}
+    assert ray.is_initialized(), "what the caller has connected stays connected"
+
+
+def test_a_worker_killed_in_the_middle_of_an_ask_changes_nothing(cluster, tmp_path):
+    told = []
+    with closing(workers(f"{__name__}:killed", str(tmp_path), told=told)) as clients:
+        assert same(play(fedavg(), clients, 3)[-1], expected(3)[-1])
+        assert clients.carrier.lost >= 1
+    assert any("its clients are asked again" in text for text in told)
+
+
+def test_a_worker_that_cannot_begin_ends_the_run(cluster):
+    built = build(validate_config(CONFIG))
+    other = {**CONFIG, "split": {"name": "iid", "clients": 5}}
+    with pytest.raises(WorkersFailed, match=r"a worker on .* cannot begin: its algorithm or rows differ"):
+        run(built.algorithm, built.data, 2, engine="ray", workers=1, factory=other)
+    with pytest.raises(BadInput, match="factory = None: the engine 'ray' needs one"):
+        run(built.algorithm, built.data, 2, engine="ray", workers=1)
+
+
+def test_a_node_that_goes_and_one_that_comes(cluster):
+    """The second node dies in the middle of an ask, and another joins later."""
+    import threading
+
+    states, told = expected(3), []
+    with closing(workers(f"{__name__}:slow", told=told)) as clients:
+        state = play(fedavg(), clients, 1)[-1]
+        assert same(state, states[1])
+        leaving = threading.Timer(0.3, cluster.remove_node, (cluster.second,), {"allow_graceful": False})
+        leaving.start()
+        state = play(fedavg(), clients, 1, state=state, first=1)[-1]
+        leaving.join()
+        assert same(state, states[2])
+        assert clients.carrier.lost >= 1
+        cluster.second = cluster.add_node(num_cpus=1)
+        cluster.wait_for_nodes()
+        assert same(play(fedavg(), clients, 1, state=state, first=2)[-1], states[3])
