@@ -19,8 +19,13 @@ NOBODY = "no client answered; wait for more clients, or ask a larger cohort"
 
 @dataclass
 class Reduction:
-    """A running sum of replies, in the order of `add`; `answer` gives the reduced record."""
+    """A running sum of replies, in the order of `add`; `answer` gives the reduced record.
 
+    With `checks`, `add` refuses replies that are not finite. Without, `finite` tells at the end whether all were, which
+    makes a device wait once only.
+    """
+
+    checks: bool = True
     clients: list[Ints] = field(default_factory=list)
     kind: type | None = None
     total: float = 0.0
@@ -33,7 +38,7 @@ class Reduction:
         for name, value in tensors(reply):
             averaged = visible[name] is Visibility.AVERAGED
             parts[name] = part = weighted_sum(weights, value) if averaged else value
-            if not torch.isfinite(part).all():
+            if self.checks and not torch.isfinite(part).all():
                 raise Diverged(first_not_finite(clients, value), name)
         self.kind = type(reply)
         for name, part in parts.items():
@@ -43,6 +48,11 @@ class Reduction:
                 self.lists.setdefault(name, []).append(part)
         self.clients.append(clients)
         self.total += float(weights.sum())
+
+    def finite(self) -> bool:
+        """Whether all that was added is finite."""
+        parts = [*self.sums.values(), *(part for many in self.lists.values() for part in many)]
+        return bool(torch.stack([torch.isfinite(part).all() for part in parts]).all())
 
     def answer(self) -> tuple[Ints, Any]:
         """The clients that answered, and the reduced record."""
@@ -86,7 +96,7 @@ def weighted_sum(weights: Floats, value: Tensor) -> Tensor:
     """`sum_c weights[c] value[c]`."""
     if len(weights) == 1:
         return value[0] * float(weights[0])
-    w = torch.as_tensor(weights, dtype=value.dtype)
+    w = torch.as_tensor(weights, dtype=value.dtype, device=value.device)
     return (w @ value.flatten(1)).view(value.shape[1:]) if value.ndim > 1 else (w * value).sum()
 
 

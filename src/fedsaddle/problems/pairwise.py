@@ -171,7 +171,7 @@ class PairwiseRisk(OverModel, MinimisationProblem):
 
 
 def _where(y: Tensor, label: int | None) -> Tensor:
-    return torch.arange(len(y)) if label is None else torch.nonzero(y == label).flatten()
+    return torch.arange(len(y), device=y.device) if label is None else torch.nonzero(y == label).flatten()
 
 
 def _check_object(key: str, value: object, kind: type, remedy: str) -> None:
