@@ -70,12 +70,13 @@ class FlatModel:
         self.places = _places(module)
         self.chain = Chain.of(module)
         self._cohort = module.cohort if isinstance(module, ScoresCohorts) else None
+        self.device = next(iter(named.values())).device
         self._copies = threading.local()
 
     def initial(self) -> Tensor:
         """The module's present parameters, and its running statistics, as one vector."""
         parts = [*self.module.parameters(), *self.running.values()]
-        return torch.cat([p.detach().flatten() for p in parts])
+        return torch.cat([p.detach().flatten() for p in parts]).cpu()
 
     def views(self, w: Tensor) -> dict[str, Tensor]:
         """Parameter name -> view of `w`; leading axes of `w` stay in front."""
@@ -165,7 +166,7 @@ class FlatModel:
         """Scores of a module with BatchNorm and, in training, its new statistics."""
         if len(w) > 1:
             raise BadInput("chunk", len(w), "BatchNorm takes one client at a time: use chunk = 1, or nn.GroupNorm")
-        for part in self._module().modules():
+        for part in self._module(w.device).modules():
             if getattr(part, "track_running_stats", False):
                 part.train(training)
         statistics = {name: v.detach().clone() for name, v in self._statistics(w[0]).items()}
@@ -183,17 +184,19 @@ class FlatModel:
         if statistics is not None:
             placed |= statistics  # written to in training
             placed |= {name.rpartition("running_")[0] + "num_batches_tracked": torch.zeros((), device=v.device) for name, v in statistics.items()}
-        out: Tensor = torch.func.functional_call(self._module(), placed, (x,), tie_weights=False)
+        out: Tensor = torch.func.functional_call(self._module(x.device), placed, (x,), tie_weights=False)
         return out
 
-    def _module(self) -> nn.Module:
-        """A copy for each thread: functional_call swaps parameters in place."""
-        if threading.current_thread() is threading.main_thread():
+    def _module(self, device: torch.device) -> nn.Module:
+        """A copy for each thread, as functional_call swaps parameters in place, and for each device, for its buffers."""
+        if device == self.device and threading.current_thread() is threading.main_thread():
             return self.module
-        own: nn.Module | None = getattr(self._copies, "module", None)
-        if own is None:
-            own = self._copies.module = copy.deepcopy(self.module)
-        return own
+        if not hasattr(self._copies, "modules"):
+            self._copies.modules = {}
+        copies: dict[torch.device, nn.Module] = self._copies.modules
+        if device not in copies:
+            copies[device] = copy.deepcopy(self.module).to(device)
+        return copies[device]
 
 
 def shrink_(w: Tensor, keep: float) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsaddle.data.store import Lazy, Stacked
+from fedsaddle.engines.device import CPU, fits
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.evaluation import Measured, evaluate
 from fedsaddle.metrics.measures import Measure, Position, Taken
@@ -68,6 +69,8 @@ class LocalEvaluator:
     measures: tuple[Measure, ...] = ()  # in addition to those of the problem
     warn: Callable[[str], None] = lambda text: None
     validation: Stacked | None = None
+    device: torch.device = CPU  # where the problem's measures are evaluated
+    _there: dict[str, Stacked] = field(default_factory=dict)  # part -> its rows on that device
     _warned: set[str] = field(default_factory=set)
     # part -> clients whose loss was not finite in the last evaluation
     _not_finite: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
@@ -99,7 +102,7 @@ class LocalEvaluator:
 
         If no client's loss is finite, they stand as they are.
         """
-        found = evaluate(self.problem, at.model, self._rows(part), at.dual)
+        found = evaluate(self.problem, *self._moved(part, at))
         wrong = ~np.isfinite(found.values["loss"]) & (found.sizes > 0)
         if not wrong.any() or (wrong == (found.sizes > 0)).all():
             self._not_finite.pop(part, None)
@@ -135,8 +138,20 @@ class LocalEvaluator:
         if not isinstance(self.problem, PoolsMeasures) or not isinstance(rows, Stacked):
             return {}
         if part in self._not_finite:
-            rows = _without(rows, self._not_finite[part])
-        return dict(self.problem.pooled_measures(at.model, at.dual, rows))
+            return dict(self.problem.pooled_measures(at.model, at.dual, _without(rows, self._not_finite[part])))
+        model, there, dual = self._moved(part, at)
+        return dict(self.problem.pooled_measures(model, dual, there))
+
+    def _moved(self, part: str, at: Solution) -> tuple[Tensor, Any, Tensor | None]:
+        """Model, rows and dual on the device; the rows are sent there once, if they fit."""
+        rows = self._rows(part)
+        if self.device.type == "cpu" or not isinstance(rows, Stacked):
+            return at.model, rows, at.dual
+        if part not in self._there:
+            if not fits(rows, self.device):
+                return at.model, rows, at.dual
+            self._there[part] = replace(rows, x=rows.x.to(self.device), y=rows.y.to(self.device))
+        return at.model.to(self.device), self._there[part], None if at.dual is None else at.dual.to(self.device)
 
     def _position(self, part: str, at: Solution) -> Position:
         held = self.validation if part == "validation" else self.test
