@@ -39,7 +39,7 @@ def makers(tree: ast.AST) -> list[tuple[str, int, str]]:
             function = node.name
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             inner = node.func.value
-            sent = node.func.attr == "to" and isinstance(inner, ast.Call)  # torch.from_numpy(...).to(...)
+            sent = node.func.attr == "to" and "device" in "".join(map(ast.unparse, node.args))  # torch.from_numpy(...).to(device)
             torch = isinstance(inner, ast.Name) and inner.id == "torch"
             named = any(k.arg in ("device", None) for k in node.keywords)
             if torch and node.func.attr in MAKES and not named:
