@@ -17,10 +17,10 @@ MAKES = {
 HERE = {  # file -> function -> why its tensors are those of the CPU
     "algorithms/drfa.py": {"start": "λ is the server's"},
     "algorithms/fedx/buffers.py": {"updated": "the server's buffers", "_empty": "the server's buffers"},
-    "engines/site.py": {
-        name: "rows that live here"
-        for name in ("sizes", "minibatches", "_draw_labelled", "_draw_balanced", "everything", "labelled", "uniforms")
-    },
+    "engines/site.py": dict.fromkeys(
+        ("sizes", "minibatches", "_draw_labelled", "_draw_balanced", "everything", "labelled", "uniforms"),
+        "rows that live here",
+    ),
     "engines/on_device.py": {"_remember": "sizes for the memory's table"},
     "numerics/regularisers.py": {"prox": "λ is the server's"},
     "problems/fair.py": {"from_data": "counts, before the first round"},
@@ -39,7 +39,9 @@ def makers(tree: ast.AST) -> list[tuple[str, int, str]]:
             function = node.name
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             inner = node.func.value
-            sent = node.func.attr == "to" and "device" in "".join(map(ast.unparse, node.args))  # torch.from_numpy(...).to(device)
+            sent = node.func.attr == "to" and "device" in "".join(
+                map(ast.unparse, node.args)
+            )  # torch.from_numpy(...).to(device)
             torch = isinstance(inner, ast.Name) and inner.id == "torch"
             named = any(k.arg in ("device", None) for k in node.keywords)
             if torch and node.func.attr in MAKES and not named:

@@ -33,7 +33,11 @@ once = pytest.mark.parametrize(("case", "world"), ONCE)
 def test_the_device_refuses_tensors_of_the_cpu():
     """Else what runs there would prove nothing."""
     there = torch.arange(3.0, device=PRETEND)
-    for mix in (lambda: there + torch.ones(3), lambda: there[torch.tensor([0])], lambda: torch.cat([there, there.cpu()])):
+    for mix in (
+        lambda: there + torch.ones(3),
+        lambda: there[torch.tensor([0])],
+        lambda: torch.cat([there, there.cpu()]),
+    ):
         with pytest.raises(RuntimeError, match="same device"):
             mix()
 
@@ -117,7 +121,9 @@ def test_a_reply_that_is_not_finite_is_left_out_as_on_the_cpu():
     rows = classes()
     poisoned = replace(rows, x=rows.x.clone())
     poisoned.x[rows.offsets[2] : rows.offsets[3]] = 1e200
-    alg = FedAvg(problem=Supervised(seeded(lambda: mlp(4, [5], 3)), loss=CrossEntropy()), local_steps=2, primal_step=1e200)
+    alg = FedAvg(
+        problem=Supervised(seeded(lambda: mlp(4, [5], 3)), loss=CrossEntropy()), local_steps=2, primal_step=1e200
+    )
     here, there = Vectorised(poisoned, chunk=3), OnDevice(poisoned, device=PRETEND, chunk=3)
     ends = [play(alg, clients, 1)[-1] for clients in (here, there)]
     assert same(*ends)

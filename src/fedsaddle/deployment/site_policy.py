@@ -31,6 +31,8 @@ EXAMPLE = """\
 # most_rounds = 100              # of a run; by default as many as the config of this site says
 # most_evaluations = 100         # models measured in a run; by default what the config needs and a quarter more
 # most_runs = 10                 # that this folder has agreed to; by default any number
+
+# device = "cuda"                # where tasks run here: "auto", "cpu", "cuda", "cuda:1", "mps"; by default "cpu"
 """
 RESERVED = {
     "noise": "noise is not there yet",
@@ -55,6 +57,7 @@ class SitePolicy(BaseModel):
     most_rounds: Number | None = None  # of a run; None: as many as the site's config says
     most_evaluations: Number | None = None  # models measured in a run; None: what the config needs, and some more
     most_runs: Number | None = None  # None: any number
+    device: str = "cpu"  # where this site's tasks run: "auto", "cpu", "cuda", "cuda:1" or "mps"
 
     @field_validator("algorithms", "problems")
     @classmethod

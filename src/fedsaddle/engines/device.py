@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -68,6 +69,11 @@ class ResidentRows:
 
     rows: Stacked
     device: torch.device
+    alone: bool = False  # the rows are of one client, whatever its number
+
+    def first(self, clients: Ints) -> Ints:
+        """Where the rows of each client begin."""
+        return np.zeros_like(clients) if self.alone else self.rows.offsets[clients]
 
     @cached_property
     def x(self) -> Tensor:

@@ -81,7 +81,7 @@ class ResidentSite(LocalSite):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        first = self.on.rows.offsets[self.clients]
+        first = self.on.first(self.clients)
         sent = np.stack([self.keys.keys.view(np.int64), first, self._sizes])
         keys, self._first, self._counts = torch.from_numpy(sent).to(self.device).unbind(0)
         self._keys, self._labels = DeviceKeys(keys), dict[int, _Found]()

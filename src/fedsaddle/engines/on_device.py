@@ -82,7 +82,9 @@ class OnDevice(Simulated):
         reduction = self.reduce(task, sent)
         for s, site, own, reply in self._run(clients, blocks, exchange, task, message):
             self.samples -= site.samples  # `_add` counts them
-            self._add(reduction, weights[s], LocalSite(self.rows, site.clients, site.keys, site.samples), *_here(own, reply))
+            self._add(
+                reduction, weights[s], LocalSite(self.rows, site.clients, site.keys, site.samples), *_here(own, reply)
+            )
             self.memory.pending = {i: moved(record, self.device) for i, record in self.memory.pending.items()}
         return self._answer(reduction, exchange)
 

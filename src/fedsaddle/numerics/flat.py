@@ -183,7 +183,10 @@ class FlatModel:
         placed = {place: parameters[name] for place, name in self.places.items()}
         if statistics is not None:
             placed |= statistics  # written to in training
-            placed |= {name.rpartition("running_")[0] + "num_batches_tracked": torch.zeros((), device=v.device) for name, v in statistics.items()}
+            placed |= {
+                name.rpartition("running_")[0] + "num_batches_tracked": torch.zeros((), device=v.device)
+                for name, v in statistics.items()
+            }
         out: Tensor = torch.func.functional_call(self._module(x.device), placed, (x,), tie_weights=False)
         return out
 

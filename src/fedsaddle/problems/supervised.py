@@ -101,7 +101,11 @@ class Supervised(MinimisationProblem):
         mean = (values * shares(values, batch)).sum(1)
         if not self.l2:
             return mean
-        squares = w.square().sum(-1) if self._free is None else w.square().sum(-1) - w[:, self._free.to(w.device)].square().sum(-1)
+        squares = (
+            w.square().sum(-1)
+            if self._free is None
+            else w.square().sum(-1) - w[:, self._free.to(w.device)].square().sum(-1)
+        )
         return mean + self.l2 / 2 * squares
 
     def gradient(self, w: Tensor, batch: Batch) -> Tensor:

@@ -112,7 +112,9 @@ class Codasca:
 
     def fresh(self, site: Site) -> Variates:
         """Zeros, of no stage."""
-        x, y = (torch.zeros(len(site.clients), *v.shape, dtype=v.dtype, device=site.device) for v in self.problem.initial())
+        x, y = (
+            torch.zeros(len(site.clients), *v.shape, dtype=v.dtype, device=site.device) for v in self.problem.initial()
+        )
         return Variates(x, y, torch.full((len(x),), -1.0, dtype=x.dtype, device=x.device))
 
     def dsgsca(self, own: Variates, sent: Start, site: Site) -> tuple[Variates, Local]:

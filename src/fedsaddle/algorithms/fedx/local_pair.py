@@ -151,7 +151,9 @@ class LocalPair:
         if self.problem.outer.linear:
             return None
         own = unobserved(self.problem, site)
-        return OwnMeans(own.u, own.seen, own.u.new_zeros(len(own.u)), torch.zeros(len(own.u), dtype=torch.bool, device=own.u.device))
+        return OwnMeans(
+            own.u, own.seen, own.u.new_zeros(len(own.u)), torch.zeros(len(own.u), dtype=torch.bool, device=own.u.device)
+        )
 
     def local_sgd(self, own: OwnMeans | None, sent: Start, site: Site) -> tuple[OwnMeans | None, Local]:
         """Both scores of every pair are active."""
