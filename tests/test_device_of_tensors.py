@@ -1,4 +1,4 @@
-"""No tensor is made without a device: what clients compute may run anywhere, and a forgotten device shows only there."""
+"""No tensor is made without a device: what clients compute may run anywhere, and a forgotten one shows only there."""
 
 from __future__ import annotations
 

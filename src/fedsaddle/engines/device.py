@@ -1,4 +1,4 @@
-"""The device that clients' tasks run on: which there are, how a record gets there and back, and rows that live there."""
+"""The device that tasks run on: which there are, how a record gets there and back, and rows that live there."""
 
 from __future__ import annotations
 
