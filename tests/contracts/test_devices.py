@@ -92,7 +92,7 @@ def test_an_exchange_costs_few_transfers_whatever_its_steps(case, world):
         counts[chunk] = engine.counts
     assert counts[6]
     for down, up, sent, replied, blocks in [c for many in counts.values() for c in many]:
-        assert down <= sent + 6 * blocks
+        assert down <= sent + 8 * blocks
         assert up <= replied + 1 + 2 * blocks
 
 
