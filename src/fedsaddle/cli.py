@@ -77,6 +77,7 @@ def run(
             help="vectorised, processes, ray, serial or nvflare.", show_default=False, autocompletion=completion.engines
         ),
     ] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.", show_default=False)] = None,
     out: OutOption = None,
     resume: Annotated[bool, typer.Option(help="Resume from the newest checkpoint in the folder.")] = False,
     track: TrackOption = None,
@@ -143,6 +144,7 @@ def run(
         seed=seed,
     )
     changes = [*(set or []), *([f'engine.name="{engine}"'] if engine else [])]
+    changes += [f'engine.device="{device}"'] if device else []
     if track and own_table is not None and algorithm is None and not changes:
         raise BadInput("--track", track[0], "is not for a search; leave it out, or name an --algorithm")
     changes += tracked(track)

@@ -62,21 +62,21 @@ class Remembering:
         return RememberingState(w, float(work.scores.square().mean()), float(readout.marks))
 
     def fresh(self, site):
-        C = len(site.clients)
-        nothing = site.broadcast(torch.zeros(self.problem.dimension))  # one vector seen by all, without a copy
-        return Diary(nothing, torch.zeros(C), torch.zeros(C, int(site.sizes.max())))
+        C, there = len(site.clients), {"device": site.device}
+        nothing = site.broadcast(torch.zeros(self.problem.dimension, **there))  # one vector seen by all, without a copy
+        return Diary(nothing, torch.zeros(C, **there), torch.zeros(C, int(site.sizes.max()), **there))
 
     def work(self, own, sent, site):
         w = site.broadcast(sent.w)
         drift = own.drift + self.problem.gradient(w, site.minibatch(0, 3))
         here = self.problem.value(w, site.minibatch(1, 2))
-        at = torch.arange(own.marks.shape[1])
+        at = torch.arange(own.marks.shape[1], device=site.device)
         marks = own.marks / 2 + here[:, None] + at
         scores = torch.stack([here, 2 * here], 1)
         return Diary(drift, own.visits + 1, marks), Work(drift / (own.visits + 1)[:, None], scores, own.visits + 1)
 
     def read(self, own, sent, site):
-        real = (torch.arange(own.marks.shape[1]) < site.sizes[:, None]).to(own.marks.dtype)
+        real = (torch.arange(own.marks.shape[1], device=site.device) < site.sizes[:, None]).to(own.marks.dtype)
         mean = (own.marks * real).sum(1) / site.sizes
         return own, Readout(mean, own.drift)
 

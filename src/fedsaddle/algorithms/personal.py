@@ -135,7 +135,8 @@ class Personal:
         """The initial layers, and what the algorithm's own clients begin with."""
         start = self.problem.initial()  # type: ignore[attr-defined]
         first = start[0] if isinstance(start, tuple) else start
-        return self._join(self._inner_fresh(site), first[self.local].repeat(len(site.clients), 1), site)
+        mine = first[self.local].to(site.device)
+        return self._join(self._inner_fresh(site), mine.repeat(len(site.clients), 1), site)
 
     def local_sgd(self, own: Layers, sent: Any, site: Site) -> tuple[Any, Any]:
         """The local steps of FedAvg and the DRFA family."""
@@ -176,11 +177,12 @@ class Personal:
         seen = _WithOwn(site, self, sent, own.layers)
         inner, reply = task(inner, sent, cast(Site, seen))
         models = self._models_of(reply, sent)
-        layers = models[next(iter(models))][:, self.local] if models else own.layers
+        local, shared = self.local.to(site.device), self.shared.to(site.device)
+        layers = models[next(iter(models))][:, local] if models else own.layers
         for name, value in tensors(reply):
             if name not in models and value.shape[1:] == (len(self.local) + len(self.shared),):
                 raise BadInput("layers", list(self.layers), f"{name!r} of the reply would show them to the server")
-        return self._join(inner, layers, site), replace(reply, **{k: v[:, self.shared] for k, v in models.items()})
+        return self._join(inner, layers, site), replace(reply, **{k: v[:, shared] for k, v in models.items()})
 
     def _models_of(self, reply: Any, sent: Any) -> dict[str, Tensor]:
         """The fields of a reply that began as a model that was sent; the first is where the client stands."""
@@ -236,7 +238,7 @@ class _WithOwn:
         """The same vector for every client, (C, d); a model with each client's own layers."""
         if not any(v is model for model in self._models):
             return self._site.broadcast(v)
-        local, shared, own = self._personal.local, self._personal.shared, self._layers
+        local, shared, own = self._personal.local.to(v.device), self._personal.shared.to(v.device), self._layers
         whole = v.new_empty(len(own), len(local) + len(shared))
         whole[:, shared], whole[:, local] = v, own
         return whole

@@ -142,6 +142,9 @@ class EngineSection(BaseModel):
     workers: int | None = Field(None, ge=1, le=1 << 20)
     # of a Ray cluster: `auto` (one that runs here, else a new one), `local` (a new one) or `host:port`; none: `auto`
     address: str | None = None
+    device: str = "cpu"  # where clients' tasks run: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`
+    precision: Literal["full", "bf16"] = "full"  # `bf16`: the network's layers compute in bfloat16
+    deterministic: bool = False  # refuse operations of torch whose bits may differ from run to run
     compile: bool = False  # compile the gradient with `torch.compile`; for `problem.name = "supervised"` only
 
 

@@ -43,6 +43,7 @@ from fedsaddle.deployment.site_memory import OnDisk, safe_name
 from fedsaddle.deployment.site_policy import SitePolicy, read_policy
 from fedsaddle.deployment.site_rows import SiteSettings, read_rows, telling
 from fedsaddle.deployment.site_worker import OwnRows, SiteWorker, failed
+from fedsaddle.engines.device import find_device
 from fedsaddle.errors import BadInput, BadMessage, Refused
 from fedsaddle.federation.wire import Message, about, pack, unpack
 from fedsaddle.runs.fingerprint import shared_fingerprint
@@ -218,7 +219,17 @@ class SiteService:
         last = getattr(algorithm, "output", "last") == "last"
         models = MeasuredModels.read(self._folder(run), self.policy.evaluations(self.config), last)
         worker = SiteWorker(
-            algorithm, rows, client, seed, run, fingerprint, memory, self.audit, models, self.policy.rounds(self.config)
+            algorithm,
+            rows,
+            client,
+            seed,
+            run,
+            fingerprint,
+            memory,
+            self.audit,
+            models,
+            self.policy.rounds(self.config),
+            find_device(self.policy.device),
         )
         return AgreedRun(worker, {part: own for part, own in parts.items() if len(own.x)}, models)
 

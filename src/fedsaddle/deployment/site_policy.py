@@ -37,6 +37,7 @@ EXAMPLE = """\
 
 # Code of others that runs may name, with its digest by `fedsaddle deploy digest my_package`; by default none.
 # modules = { "my_package" = "sha256:0000000000000000000000000000000000000000000000000000000000000000" }
+# device = "cuda"                # where tasks run here: "auto", "cpu", "cuda", "cuda:1", "mps"; by default "cpu"
 """
 RESERVED = {
     "noise": "noise is not there yet",
@@ -62,6 +63,7 @@ class SitePolicy(BaseModel):
     most_evaluations: Number | None = None  # models measured in a run; None: what the config needs, and some more
     most_runs: Number | None = None  # None: any number
     modules: dict[str, Digest] = Field(default_factory=dict)  # own code that runs may name -> its digest
+    device: str = "cpu"  # where this site's tasks run: "auto", "cpu", "cuda", "cuda:1" or "mps"
 
     @field_validator("algorithms", "problems")
     @classmethod

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedsaddle.data.store import ClientRows, Ints, Labelled, Stacked
@@ -16,6 +17,8 @@ from fedsaddle.deployment.logs import traceback_lines
 from fedsaddle.deployment.measured_models import MeasuredModels
 from fedsaddle.deployment.messages import Answer, Ask
 from fedsaddle.deployment.site_memory import InMemory, Versions
+from fedsaddle.engines.device import CPU, ResidentRows, fits, moved
+from fedsaddle.engines.device_site import ResidentSite, StreamedSite
 from fedsaddle.engines.memory import Memory
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.errors import CannotWrite, FedSaddleError, Refused
@@ -75,9 +78,13 @@ class SiteWorker:
     audit: AuditLog | None = None  # where to note what leaves
     models: MeasuredModels | None = None  # what to compare the models of tasks with
     most_rounds: int | None = None
+    device: torch.device = CPU  # where the tasks run
 
     def __post_init__(self) -> None:
         self.kinds: Kinds = kinds_of(self.algorithm)
+        own = self.rows.alone if isinstance(self.rows, OwnRows) else None
+        there = own is not None and self.device.type != "cpu" and fits(own, self.device)
+        self._resident = ResidentRows(own, self.device, alone=True) if own is not None and there else None
 
     def answer(self, content: bytes) -> bytes:
         """Run the requested task; a failure is reported by its kind only, because its text may contain data."""
@@ -102,10 +109,11 @@ class SiteWorker:
         self._allow(ask, sent)
         task, me = task_of(self.algorithm, ask.task), str(self.client)
         number = np.array([self.client], dtype=np.int64)
-        site = LocalSite(self.rows, number, ClientKeys.of(self.seed, ask.round, ask.exchange, number))
+        site = self._site(number, ClientKeys.of(self.seed, ask.round, ask.exchange, number))
         start = ask.starts.get(me)
         memory = Memory() if start is None else Memory({self.client: self.versions.read(start, self.kinds)})
-        own, reply = task(memory.read(task, site), sent, site)
+        own, reply = task(moved(memory.read(task, site), self.device), moved(sent, self.device), site)
+        own, reply = moved(own, CPU), moved(reply, CPU)
         memory.write(site.clients, site.sizes, own)
         memory.commit()
         version = None
@@ -114,6 +122,14 @@ class SiteWorker:
             self.versions.write(version, memory.kept[self.client])
         self.versions.keep_only({*ask.keep.get(me, ()), *(v for v in (start, version) if v is not None)})
         return Message(Answer(nonce=ask.nonce, version=version, samples=site.samples, failure=None).to_dict(), reply)
+
+    def _site(self, client: Ints, keys: ClientKeys) -> LocalSite:
+        """The task's view of this site's rows, on its device."""
+        if self.device.type == "cpu":
+            return LocalSite(self.rows, client, keys)
+        if self._resident is None:
+            return StreamedSite(self.rows, client, keys, on=self.device)
+        return ResidentSite(self.rows, client, keys, on=self._resident)
 
     def _allow(self, ask: Ask, sent: Any) -> None:
         """Refuse a round too many, and all of a run in which a model was measured that is not the run's."""

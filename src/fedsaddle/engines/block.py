@@ -43,7 +43,11 @@ def run_block(task: Task[Any], own: Any, sent: Any, site: LocalSite, weights: Fl
     Raises:
         Diverged: if every reply is finite, but their sum is not.
     """
-    own, reply = task(own, sent, site)
+    return replied(*task(own, sent, site), site, weights, summed)
+
+
+def replied(own: Any, reply: Any, site: LocalSite, weights: Floats, summed: bool) -> BlockAnswer:
+    """What the clients of a block answered, from their new state and their replies, stacked."""
     clients, sizes = site.clients, site.sizes
     try:
         answered = part_of(clients, weights, reply) if summed else _all_finite(clients, reply)

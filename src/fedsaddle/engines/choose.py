@@ -10,10 +10,13 @@ import os
 import sys
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from fedsaddle.arguments import whole
 from fedsaddle.data.store import ClientRows
+from fedsaddle.engines.device import ROOM, free_bytes
+from fedsaddle.engines.on_device import OnDevice
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import BadInput
@@ -25,6 +28,7 @@ CACHE_BYTES = 32 << 20  # models and batches of a chunk should fit into the cach
 BATCH_ROWS = 64  # a typical batch
 MAX_CLIENTS = 64  # per chunk; more are no faster
 MEMORY_BYTES = 1 << 30  # for the rows of a chunk
+COPIES = 32  # of a client's model and batch that a step may hold on a device: gradients, states, layers' outputs
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 Engine = Serial | Vectorised
@@ -47,6 +51,18 @@ def make_engine(
     keep_freed_memory()
     size, by_rule = chunk_for(problem, rows, chunk), chunk_and_workers(problem, rows)[1]
     return Vectorised(rows, seed, chunk=size, workers=by_rule if workers is None else workers)
+
+
+def device_engine(device: torch.device, problem: Objective, rows: ClientRows, seed: int, chunk: int | None) -> OnDevice:
+    """The vectorised engine on a device; by default as many clients take a step together as its free memory holds."""
+    if chunk is not None:
+        return OnDevice(rows, seed, device=device, chunk=chunk_for(problem, rows, chunk))
+    x = _first_rows(rows)
+    if _keeps_statistics(problem) or not _takes_cohorts(problem, x):
+        return OnDevice(rows, seed, device=device, chunk=1)
+    free, client_bytes = free_bytes(device), COPIES * sum(_bytes(problem, x))
+    size = MAX_CLIENTS if free is None else int(max(1, min(MAX_CLIENTS, ROOM * free // client_bytes)))
+    return OnDevice(rows, seed, device=device, chunk=size)
 
 
 def chunk_for(problem: Objective, rows: ClientRows, chunk: int | None) -> int:
@@ -73,17 +89,32 @@ def chunk_and_workers(problem: Objective, rows: ClientRows) -> tuple[int, int]:
     convolves = model is not None and any(isinstance(part, _CONVOLUTIONS) for part in model.modules())
     if convolves or _keeps_statistics(problem):
         return 1, os.cpu_count() or 1
-    first = np.zeros(1, dtype=np.int64)
-    x, _ = rows.gather(first, np.array([[0, min(1, int(rows.sizes[0]) - 1)]], dtype=np.int64))
-    flat = getattr(problem, "flat", None)
-    if isinstance(flat, FlatModel) and not flat.takes_cohorts(x):
+    x = _first_rows(rows)
+    if not _takes_cohorts(problem, x):
         return 1, os.cpu_count() or 1
-    start: Tensor | tuple[Tensor, ...] = problem.initial()
-    model_bytes = sum(v.numel() * v.element_size() for v in (start if isinstance(start, tuple) else (start,)))
-    row_bytes = max(1, x[0, 0].numel() * x.element_size())
-    by_cache = CACHE_BYTES // (model_bytes + BATCH_ROWS * row_bytes)
+    model_bytes, batch_bytes = _bytes(problem, x)
+    row_bytes = batch_bytes // BATCH_ROWS
+    by_cache = CACHE_BYTES // (model_bytes + batch_bytes)
     by_memory = MEMORY_BYTES // (row_bytes * int(rows.sizes.max()))
     return int(max(1, min(by_cache, by_memory, MAX_CLIENTS))), 1
+
+
+def _first_rows(rows: ClientRows) -> Tensor:
+    """Two rows of the first client, or its only one twice, `(1, 2, ...)`."""
+    first = np.zeros(1, dtype=np.int64)
+    return rows.gather(first, np.array([[0, min(1, int(rows.sizes[0]) - 1)]], dtype=np.int64))[0]
+
+
+def _takes_cohorts(problem: Objective, x: Tensor) -> bool:
+    flat = getattr(problem, "flat", None)
+    return not isinstance(flat, FlatModel) or flat.takes_cohorts(x)
+
+
+def _bytes(problem: Objective, x: Tensor) -> tuple[int, int]:
+    """Of a model, and of a typical batch."""
+    start: Tensor | tuple[Tensor, ...] = problem.initial()
+    model_bytes = sum(v.numel() * v.element_size() for v in (start if isinstance(start, tuple) else (start,)))
+    return model_bytes, BATCH_ROWS * max(1, x[0, 0].numel() * x.element_size())
 
 
 def _keeps_statistics(problem: Objective) -> bool:

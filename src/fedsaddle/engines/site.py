@@ -15,6 +15,7 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch, Ints
 from fedsaddle.federation.randomness import ClientKeys
 
+CPU = torch.device("cpu")
 NEGATIVES_STREAM = 128  # offset of the stream that draws the negatives of balanced batches; algorithms use lower ones
 EVERYTHING_STREAM = 255  # of dropout where a gradient is taken over all rows
 
@@ -36,6 +37,11 @@ class LocalSite:
 
     def __post_init__(self) -> None:
         self._sizes = self.rows.sizes[self.clients]
+
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors are."""
+        return CPU
 
     @property
     def sizes(self) -> Tensor:
@@ -85,9 +91,7 @@ class LocalSite:
 
     def _draw_balanced(self, step: int, size: int, stream: int, share: float) -> tuple[Ints, Tensor | None]:
         """A batch with a given share of positives; its weighted mean estimates the mean over the client's rows."""
-        if size < 2:
-            raise BadInput("batch_size", size, "a balanced batch has at least 2 rows, one positive and one negative")
-        ups = min(max(round(share * size), 1), size - 1)
+        ups = positives_in(size, share)
         negatives = self._draw_labelled(step, size - ups, stream + NEGATIVES_STREAM, 0)
         sides = (self._draw_labelled(step, ups, stream, 1), negatives)
         own = torch.from_numpy(self.rows.labelled(self.clients, 1).counts / self._sizes)[:, None]
@@ -119,6 +123,13 @@ class LocalSite:
     def uniforms(self, step: int, size: int, stream: int = 0) -> Tensor:
         """Numbers uniform on [0, 1) for each client."""
         return torch.from_numpy(self.keys.uniforms(step, size, stream))
+
+
+def positives_in(size: int, share: float) -> int:
+    """How many rows of a balanced batch are positive."""
+    if size < 2:
+        raise BadInput("batch_size", size, "a balanced batch has at least 2 rows, one positive and one negative")
+    return min(max(round(share * size), 1), size - 1)
 
 
 def _dtype(x: Tensor) -> torch.dtype:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
@@ -49,6 +50,11 @@ class Site(Protocol):
     @property
     def sizes(self) -> Tensor:
         """Rows per client, (C,)."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors of the exchange are: what was sent, rows and state. A task makes its own there too."""
         ...
 
     def broadcast(self, v: Tensor) -> Tensor:

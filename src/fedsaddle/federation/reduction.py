@@ -27,21 +27,26 @@ class Part:
     fields: dict[str, Tensor]
 
 
-def part_of(clients: Ints, weights: Floats, reply: Any) -> Part:
+def part_of(clients: Ints, weights: Floats, reply: Any, checks: bool = True) -> Part:
     """The replies of `clients`, stacked along the leading axis, as one part; raise `Diverged` if it is not finite."""
     visible, found = visibility(type(reply)), {}
     for name, value in tensors(reply):
         averaged = visible[name] is Visibility.AVERAGED
         found[name] = field = weighted_sum(weights, value) if averaged else value
-        if not torch.isfinite(field).all():
+        if checks and not torch.isfinite(field).all():
             raise Diverged(first_not_finite(clients, value), name)
     return Part(type(reply), clients, float(weights.sum()), found)
 
 
 @dataclass
 class Reduction:
-    """A running sum of replies, in the order of `add`; `answer` gives the reduced record."""
+    """A running sum of replies, in the order of `add`; `answer` gives the reduced record.
 
+    With `checks`, `add` refuses replies that are not finite. Without, `finite` tells at the end whether all were, which
+    makes a device wait once only.
+    """
+
+    checks: bool = True
     clients: list[Ints] = field(default_factory=list)
     kind: type | None = None
     total: float = 0.0
@@ -50,7 +55,7 @@ class Reduction:
 
     def add(self, clients: Ints, weights: Floats, reply: Any) -> None:
         """Add the replies of `clients`, stacked along the leading axis; nothing is added if `Diverged` is raised."""
-        self.merge(part_of(clients, weights, reply))
+        self.merge(part_of(clients, weights, reply, self.checks))
 
     def merge(self, part: Part) -> None:
         """Add the replies of a block of clients."""
@@ -62,6 +67,11 @@ class Reduction:
                 self.lists.setdefault(name, []).append(value)
         self.clients.append(part.clients)
         self.total += part.total
+
+    def finite(self) -> bool:
+        """Whether all that was added is finite."""
+        parts = [*self.sums.values(), *(part for many in self.lists.values() for part in many)]
+        return bool(torch.stack([torch.isfinite(part).all() for part in parts]).all())
 
     def answer(self) -> tuple[Ints, Any]:
         """The clients that answered, and the reduced record."""
@@ -105,7 +115,7 @@ def weighted_sum(weights: Floats, value: Tensor) -> Tensor:
     """`sum_c weights[c] value[c]`."""
     if len(weights) == 1:
         return value[0] * float(weights[0])
-    w = torch.as_tensor(weights, dtype=value.dtype)
+    w = torch.as_tensor(weights, dtype=value.dtype, device=value.device)
     return (w @ value.flatten(1)).view(value.shape[1:]) if value.ndim > 1 else (w * value).sum()
 
 

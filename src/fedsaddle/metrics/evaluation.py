@@ -59,7 +59,7 @@ def evaluate(
     with torch.no_grad():
         for a in range(0, len(rows.x), block):
             for name, values in problem.row_measures(w, rows.x[a : a + block], rows.y[a : a + block], dual).items():
-                parts.setdefault(name, []).append(values.double())
+                parts.setdefault(name, []).append(values.double().cpu())
     sizes = rows.sizes
     return Measured(sizes, {name: client_means(torch.cat(p).numpy(), rows.offsets) for name, p in parts.items()})
 

@@ -73,7 +73,7 @@ class Chain:
         outputs = self._outputs(layers, x)
 
         def gradient(slope: Tensor) -> Tensor:
-            g = torch.empty(w.shape, dtype=w.dtype)
+            g = torch.empty(w.shape, dtype=w.dtype, device=w.device)
             self._backward_(layers, self._parameters(g), outputs, slope, 0.0, 1.0)
             return g
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from fedsaddle.arguments import instance
 from fedsaddle.errors import BadInput
-from fedsaddle.numerics.bare_module import BareModule, laid
+from fedsaddle.numerics.bare_module import BareModule, in_bf16, laid
 from fedsaddle.numerics.chain import Chain
 from fedsaddle.numerics.keyed_draws import KeyedDraws
 from fedsaddle.numerics.module_kinds import (
@@ -85,16 +85,21 @@ class FlatModel:
         self.tail = sum(v.numel() for v in self.running.values())
         self.dimension = sum(self.sizes) + self.tail
         self.frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
-        self.chain = None if self.frozen else Chain.of(module)
+        self._chain = None if self.frozen else Chain.of(module)
         self._cohort = module.cohort if isinstance(module, ScoresCohorts) else None
         self._draws = draws_numbers(module)  # None: not known before the first pass
         self._takes_cohorts = takes_cohorts(module)  # likewise
         self._bare = BareModule(self.module, named)
 
+    @property
+    def chain(self) -> Chain | None:
+        """The module as a chain of linear layers, whose products are stacked by hand; None if it is something else."""
+        return None if in_bf16() else self._chain
+
     def initial(self) -> Tensor:
         """The module's present parameters, and its running statistics, as one vector."""
         parts = [*trained_parameters(self.module).values(), *self.running.values()]
-        return torch.cat([p.detach().flatten() for p in parts])
+        return torch.cat([p.detach().flatten() for p in parts]).cpu()
 
     def views(self, w: Tensor) -> dict[str, Tensor]:
         """Parameter name -> view of `w`; leading axes of `w` stay in front."""
@@ -106,7 +111,8 @@ class FlatModel:
     def draws(self, x: Tensor) -> bool:
         """Whether a pass in training draws random numbers, as dropout does; `x (C, B, ...)` are rows to find out by."""
         if self._draws is None:
-            w, one, seen = self.initial()[None], x[:1, :2], KeyedDraws(torch.zeros((), dtype=torch.int64))
+            w, one = self.initial().to(x.device)[None], x[:1, :2]
+            seen = KeyedDraws(torch.zeros((), dtype=torch.int64, device=x.device))
             with torch.no_grad(), seen:
                 self._normalised(w, one, training=False) if self.tail else self._bare(self._laid_views(w[0]), one[0])
             self._draws = seen.calls > 0
@@ -127,7 +133,7 @@ class FlatModel:
             return self._normalised(w, x, training=False)[0]
         if len(w) == 1:
             return self._bare(self._laid_views(w[0]), x[0])[None]
-        if self._cohort is not None:
+        if self._cohort is not None and not in_bf16():
             return self._cohort(self._all_views(w), x)
         if self.chain is not None and self.chain.fits(x):
             return self.chain.forward(w, x)[-1]
@@ -232,7 +238,8 @@ class FlatModel:
         def one(parameters: dict[str, Tensor], rows: Tensor, key: Tensor) -> Tensor:
             return self._bare.under(KeyedDraws(None if keys is None else key), parameters, rows, training)
 
-        each = torch.zeros(len(w), dtype=torch.int64) if keys is None else keys
+        each = torch.zeros(len(w), dtype=torch.int64, device=w.device) if keys is None else keys
+        self._bare.module(w.device, training)
         stacked: Tensor = torch.func.vmap(one, randomness="error")(self.views(w), x, each)
         return stacked
 
@@ -243,19 +250,22 @@ class FlatModel:
         return torch.stack([self._bare(self._laid_views(own), rows) for own, rows in zip(w, x, strict=True)])
 
     def _vmapped(self, w: Tensor, x: Tensor) -> Tensor:
+        self._bare.module(w.device)
         stacked: Tensor = torch.func.vmap(self._bare, randomness="error")(self.views(w), x)
         return stacked
 
     def _can_vmap(self, x: Tensor) -> bool:
         """Whether vmap runs two clients as one after the other is run; a slow way of torch's counts as no."""
-        keys, at = torch.arange(2), self.initial().expand(2, -1).clone().requires_grad_()
+        keys, at = torch.arange(2, device=x.device), self.initial().to(x.device).expand(2, -1).clone().requires_grad_()
         draws = self.draws(x)
 
         def together(keys: Tensor | None) -> Tensor:
             return self._drawn_together(at, x, keys, keys is not None) if draws else self._vmapped(at, x)
 
         def gradient(z: Tensor) -> Tensor:
-            return torch.autograd.grad(z, at, torch.arange(z.numel()).to(z.dtype).cos().view(z.shape))[0]
+            return torch.autograd.grad(z, at, torch.arange(z.numel(), device=z.device).to(z.dtype).cos().view(z.shape))[
+                0
+            ]
 
         with torch.enable_grad(), warnings.catch_warnings():
             one = [self._trained(at[c : c + 1], x[c : c + 1], lambda c=c: keys[c : c + 1])[0] for c in (0, 1)]  # type: ignore[misc]
@@ -275,7 +285,7 @@ class FlatModel:
             raise BadInput("chunk", len(w), "BatchNorm takes one client at a time: use chunk = 1, or nn.GroupNorm")
         draws = self._draws is True  # then there is a twin for evaluation
         for name in () if draws and not training else self._normalising:
-            self._bare.module().get_submodule(name).train(training)
+            self._bare.module(w.device).get_submodule(name).train(training)
         statistics = {name: v.detach().clone() for name, v in self._statistics(w[0]).items()}
         try:
             z = self._bare(self._laid_views(w[0]), x[0], statistics, training or not draws)[None]
@@ -291,7 +301,7 @@ class FlatModel:
 
     def _all_views(self, w: Tensor) -> dict[str, Tensor]:
         """Those of frozen parameters too, the same for every client."""
-        return self.views(w) | {name: p.expand(len(w), *p.shape) for name, p in self.frozen.items()}
+        return self.views(w) | {name: p.to(w.device).expand(len(w), *p.shape) for name, p in self.frozen.items()}
 
 
 def _one(keys: Tensor | None, c: int) -> Tensor | None:

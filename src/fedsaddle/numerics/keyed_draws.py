@@ -59,7 +59,7 @@ class KeyedDraws(TorchFunctionMode):
         self.calls += 1
         assert self.key is not None
         start = _mixed(self.key + _signed(self.calls * _GAMMA))
-        z = _mixed(start + torch.arange(shape.numel()) * _GAMMA)
+        z = _mixed(start + torch.arange(shape.numel(), device=self.key.device) * _GAMMA)
         return ((z >> (64 - BITS)) & ((1 << BITS) - 1)).view(shape)
 
     def uniform(self, shape: torch.Size, dtype: torch.dtype) -> Tensor:
@@ -111,7 +111,7 @@ def _attention(
         key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)
     z = query @ key.mT * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
     if is_causal:
-        attn_mask = torch.ones(z.shape[-2:], dtype=torch.bool).tril()
+        attn_mask = torch.ones(z.shape[-2:], dtype=torch.bool, device=z.device).tril()
     if attn_mask is not None:
         z = z.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else z + attn_mask
     weights = z.softmax(-1)

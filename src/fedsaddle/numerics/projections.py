@@ -81,7 +81,7 @@ class Simplex:
         if w.ndim == 1 and d > 4096:
             return _few_passes(w)
         excess = w.sort(dim=-1, descending=True).values.cumsum(-1).sub_(1)
-        threshold = excess.div_(torch.arange(1, d + 1, dtype=w.dtype)).amax(-1, keepdim=True)
+        threshold = excess.div_(torch.arange(1, d + 1, dtype=w.dtype, device=w.device)).amax(-1, keepdim=True)
         return (w - threshold).clamp_(min=0)
 
 
@@ -135,7 +135,7 @@ def check_projection(key: str, project: Projection, start: Tensor) -> None:
     if isinstance(project, Everywhere):
         return
     name = _name(project)
-    slope = torch.linspace(-2, 3, len(start), dtype=start.dtype)
+    slope = torch.linspace(-2, 3, len(start), dtype=start.dtype, device=start.device)
     probe = torch.stack([start, start + slope, start - 10 * slope])
     once, alone = check_map(key, project, probe), check_map(key, project, probe[1])
     if not torch.allclose(once[1], alone, atol=1e-5):

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fedsaddle.arguments import flag, number
+from fedsaddle.numerics.constants import Constant
 from fedsaddle.numerics.flat import FlatModel, Forward, InPlace, Keys, SlopeMap, shrink_
 
 SMALL = 1e-6  # added to a norm before it is divided by, as torch.nn.utils.clip_grad_norm_ does
@@ -55,20 +56,24 @@ class ShapedModel(FlatModel):
     def __init__(self, module: nn.Module, statistics: bool, l2: float, l2_biases: bool, clip: float | None) -> None:
         super().__init__(module, statistics)
         self.l2, self.clip = l2, clip
-        self.free = without_penalty(self, l2_biases) if l2 else None
+        free = without_penalty(self, l2_biases) if l2 else None
+        self.free = None if free is None else Constant(free)
 
     def penalty(self, w: Tensor) -> Tensor:
         """`(l2 / 2) |w|²` of each client, (C,)."""
         own = w[:, : self.dimension]
         squares = own.square().sum(-1)
-        return self.l2 / 2 * (squares if self.free is None else squares - own[:, self.free].square().sum(-1))
+        return (
+            self.l2 / 2 * (squares if self.free is None else squares - own[:, self.free.to(w.device)].square().sum(-1))
+        )
 
     def shape_(self, g: Tensor, w: Tensor) -> Tensor:
         """Add the penalty's gradient at w to that of the loss, and shorten the sum."""
         if self.l2:
             g.add_(w, alpha=self.l2)
             if self.free is not None:
-                g[:, self.free] -= self.l2 * w[:, self.free]
+                free = self.free.to(w.device)
+                g[:, free] -= self.l2 * w[:, free]
         return self.bound_(g)
 
     def bound_(self, g: Tensor) -> Tensor:
@@ -99,10 +104,11 @@ class ShapedModel(FlatModel):
     ) -> Tensor | None:
         """`w ← keep w - step gradient`; without a bound a chain of linear layers still forms none."""
         if self.clip is None and self.chain is not None and len(w) > 1 and self.chain.fits(x):
-            free = None if self.free is None else w[:, self.free]
+            at = None if self.free is None else self.free.to(w.device)
+            free = None if at is None else w[:, at]
             self.chain.descend_(w, x, slope_of, step, keep - step * self.l2)
             if free is not None:
-                w[:, self.free] += step * self.l2 * free
+                w[:, at] += step * self.l2 * free
             return None
         scores, pull, statistics = self.pullback(w, x, keys)
         gradient = pull(slope_of(scores))

@@ -10,6 +10,7 @@ from torch import Tensor
 from fedsaddle.arguments import number, vector, whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
+from fedsaddle.numerics.constants import Constant
 from fedsaddle.numerics.projections import Projection, Simplex, check_projection
 from fedsaddle.problems.facts import DataFacts, ModelMaker
 from fedsaddle.problems.losses import CrossEntropy
@@ -38,6 +39,7 @@ class ClassFair(ByScores):
     penalty: float = 0.1  # λ
     class_shares: Tensor | None = None
     project_y: Projection = field(default_factory=Simplex)
+    _shares: Constant = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,6 +49,7 @@ class ClassFair(ByScores):
             given = vector("class_shares", self.class_shares)
             if len(given) != self.classes or (given <= 0).any():
                 raise BadInput("class_shares", given.tolist(), f"give {self.classes} positive shares")
+            object.__setattr__(self, "_shares", Constant(given))
         check_projection("project_y", self.project_y, self.initial()[1])
 
     @classmethod
@@ -132,7 +135,7 @@ class ClassFair(ByScores):
 
     def _rarity(self, like: Tensor) -> Tensor | float:
         """1 / share_c."""
-        return float(self.classes) if self.class_shares is None else 1 / self.class_shares.to(like.dtype)
+        return float(self.classes) if self.class_shares is None else 1 / self._shares.to(like.device, like.dtype)
 
     def _factors(self, y: Tensor, labels: Tensor) -> Tensor:
         """y_c / share_c for the class c of each row."""

@@ -86,7 +86,7 @@ class Minimax(MinimaxProblem):
         """The `best_response` of each client, (C, q)."""
         if self.best_response is None:
             raise BadInput("best_response", None, "this problem has none; give one, or use an algorithm without it")
-        real = torch.ones(batch.x.shape[:2]) if batch.weight is None else batch.weight
+        real = torch.ones(batch.x.shape[:2], device=batch.x.device) if batch.weight is None else batch.weight
         each = [(batch.x[c][w > 0], batch.y[c][w > 0], w[w > 0] / w.sum()) for c, w in enumerate(real.to(x.dtype))]
         return torch.stack([self.best_response(x[c], Batch(*rows)) for c, rows in enumerate(each)])
 

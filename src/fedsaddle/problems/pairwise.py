@@ -144,7 +144,7 @@ class PairwiseRisk(OverModel, MinimisationProblem):
         """For each client, its rows of S1 and the mean of their f(u), u over S2 of all clients (at most 2048 rows)."""
         h = self.scores(w, x).flatten(1)
         ups, downs = (_where(y, label) for label in (self.first, self.second))
-        client = np.searchsorted(offsets, ups.numpy(), side="right") - 1
+        client = np.searchsorted(offsets, ups.cpu().numpy(), side="right") - 1
         counts = np.bincount(client, minlength=len(offsets) - 1).astype(np.int64)
         total: NDArray[np.float64] = np.zeros(len(counts))
         if not len(ups) or not len(downs):  # no pairs, no loss
@@ -152,7 +152,7 @@ class PairwiseRisk(OverModel, MinimisationProblem):
         downs = downs[:: -(-len(downs) // MOST_PARTNERS)]
         b = WeightedScores(h[None, downs], y[None, downs], h.new_ones(1, len(downs)))
         parts = [self._risks_of_rows(Scores(h[None, at], y[None, at]), b) for at in torch.split(ups, 1024)]
-        np.add.at(total, client, torch.cat(parts).double().numpy())
+        np.add.at(total, client, torch.cat(parts).double().cpu().numpy())
         return counts, {"loss": np.where(counts > 0, total / np.maximum(counts, 1), np.nan)}
 
     def _risks_of_rows(self, a: Scores, b: WeightedScores) -> Tensor:
@@ -177,7 +177,7 @@ class PairwiseRisk(OverModel, MinimisationProblem):
 
 
 def _where(y: Tensor, label: int | None) -> Tensor:
-    return torch.arange(len(y)) if label is None else torch.nonzero(y == label).flatten()
+    return torch.arange(len(y), device=y.device) if label is None else torch.nonzero(y == label).flatten()
 
 
 def _check_object(key: str, value: object, kind: type, remedy: str) -> None:

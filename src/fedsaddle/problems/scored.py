@@ -124,4 +124,4 @@ def in_blocks(score: Callable[[Tensor], Tensor], rows: Tensor, block: int = 4096
 
 def pooled_auroc(ranking: Tensor | None, labels: Tensor) -> dict[str, float]:
     """AUROC and its kin of all clients' rows together, never a mean of local ones; nothing without two classes."""
-    return {} if ranking is None or labels.ndim > 1 else ranking_measures(ranking, labels)
+    return {} if ranking is None or labels.ndim > 1 else ranking_measures(ranking.cpu(), labels.cpu())

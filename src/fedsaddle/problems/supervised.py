@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fedsaddle.arguments import flag, number
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
+from fedsaddle.numerics.constants import Constant
 from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.numerics.shaped import check_clip, clip_, without_penalty
 from fedsaddle.problems.facts import DataFacts, ModelMaker
@@ -43,7 +44,7 @@ class Supervised(MinimisationProblem):
     l2_biases: bool = True  # whether the penalty is on biases too
     clip: float | None = None  # the largest norm of a gradient; None: any
     flat: FlatModel = field(init=False, repr=False, compare=False)
-    _free: Tensor | None = field(init=False, repr=False, compare=False)  # places of what has no penalty
+    _free: Constant | None = field(init=False, repr=False, compare=False)  # places of what has no penalty
     _gradient_of: Callable[[Tensor, Batch], tuple[Tensor, Tensor | None]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -53,7 +54,8 @@ class Supervised(MinimisationProblem):
         flag("l2_biases", self.l2_biases)
         check_clip(self.clip)
         object.__setattr__(self, "flat", FlatModel(self.model, statistics=not self.compiled))
-        object.__setattr__(self, "_free", without_penalty(self.flat, self.l2_biases) if self.l2 else None)
+        free = without_penalty(self.flat, self.l2_biases) if self.l2 else None
+        object.__setattr__(self, "_free", None if free is None else Constant(free))
         object.__setattr__(self, "_gradient_of", torch.compile(self._gradient) if self.compiled else self._gradient)
 
     @classmethod
@@ -106,7 +108,11 @@ class Supervised(MinimisationProblem):
         mean = (values * loss_shares(self.loss, values, batch)).sum(1)
         if not self.l2:
             return mean
-        squares = w.square().sum(-1) if self._free is None else w.square().sum(-1) - w[:, self._free].square().sum(-1)
+        squares = (
+            w.square().sum(-1)
+            if self._free is None
+            else w.square().sum(-1) - w[:, self._free.to(w.device)].square().sum(-1)
+        )
         return mean + self.l2 / 2 * squares
 
     def gradient(self, w: Tensor, batch: Batch) -> Tensor:
@@ -119,10 +125,11 @@ class Supervised(MinimisationProblem):
         if chain is None or len(w) == 1 or self.compiled or self.clip is not None or not chain.fits(batch.x):
             g, statistics = self.primal_gradient(w, batch)
             return self.flat.settle_(w.sub_(g, alpha=step), statistics)
-        free = None if self._free is None else w[:, self._free]
+        at = None if self._free is None else self._free.to(w.device)
+        free = None if at is None else w[:, at]
         chain.descend_(w, batch.x, lambda scores: self._slope(scores, batch), step, 1 - step * self.l2)
         if free is not None:
-            w[:, self._free] += step * self.l2 * free
+            w[:, at] += step * self.l2 * free
         return w
 
     def primal_gradient(self, w: Tensor, batch: Batch) -> PrimalGradient:
@@ -145,7 +152,8 @@ class Supervised(MinimisationProblem):
         if self.l2:
             g.add_(w, alpha=self.l2)
             if self._free is not None:
-                g[:, self._free] -= self.l2 * w[:, self._free]
+                free = self._free.to(w.device)
+                g[:, free] -= self.l2 * w[:, free]
         if self.clip is not None:
             clip_(g, self.clip, self.dimension - self.tail)
         return g, statistics

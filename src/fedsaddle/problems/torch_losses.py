@@ -36,7 +36,7 @@ class TorchLoss(Loss):
     function: nn.Module
     name: str = "of torch"  # type: ignore[misc]  # as configs write it
     options: str = ""  # what torch does not show of it, for the run's fingerprint
-    _of_type: dict[torch.dtype, nn.Module] = field(init=False, repr=False, default_factory=dict)
+    _copies: dict[tuple[torch.device, torch.dtype], nn.Module] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         given = {k: v for k, v in vars(self.function).items() if not k.startswith("_") and k != "training"}
@@ -63,7 +63,8 @@ class TorchLoss(Loss):
         if self.function.weight is None:
             counts = real.to(dtype)
         else:
-            counts = self.function.weight.to(dtype)[torch.where(real, y, 0)] * real
+            weight: Tensor = self._like(y.device, dtype).weight  # type: ignore[assignment]
+            counts = weight[torch.where(real, y, 0)] * real
         return counts.flatten(2).mean(2) if counts.ndim > 2 else counts
 
     def correct(self, scores: Tensor, y: Tensor) -> Tensor | None:
@@ -117,13 +118,16 @@ class TorchLoss(Loss):
         return self._checked(values, scores.shape[:2])
 
     def _call(self, scores: Tensor, y: Tensor) -> Tensor:
-        """With `reduction="none"`, and weights of the scores' type."""
-        if scores.dtype not in self._of_type:
-            typed = copy.deepcopy(self.function).to(scores.dtype)
-            vars(typed)["reduction"] = "none"
-            self._of_type[scores.dtype] = typed
-        values: Tensor = self._of_type[scores.dtype](scores, y)
+        """With `reduction="none"`, and weights of the scores' type and on their device."""
+        values: Tensor = self._like(scores.device, scores.dtype)(scores, y)
         return values
+
+    def _like(self, device: torch.device, dtype: torch.dtype) -> nn.Module:
+        if (device, dtype) not in self._copies:
+            made = copy.deepcopy(self.function).to(device, dtype)
+            vars(made)["reduction"] = "none"
+            self._copies[device, dtype] = made
+        return self._copies[device, dtype]
 
     def _checked(self, values: Tensor, shape: torch.Size) -> Tensor:
         if values.ndim == 0 or len(values) != shape.numel():

@@ -10,8 +10,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fedsaddle.algorithms.protocols import Algorithm
-from fedsaddle.arguments import text, whole
-from fedsaddle.engines.choose import chunk_for, make_engine
+from fedsaddle.arguments import choice as one_of
+from fedsaddle.arguments import flag, text, whole
+from fedsaddle.engines.choose import chunk_for, device_engine, make_engine
+from fedsaddle.engines.device import deterministic_algorithms, find_device
 from fedsaddle.engines.distributed import Carrier, Distributed
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients
@@ -25,6 +27,7 @@ SERVE, BUILD = "fedsaddle.runs.serve_worker", f"{build_worker.__module__}:{build
 WITH_WORKERS = ("processes", "ray")
 NAMES = ("vectorised", "processes", "ray", "serial")
 MOST = 1 << 20
+PRECISIONS = ("full", "bf16")
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,9 @@ class EngineChoice:
     workers: int | None = None
     address: str | None = None
     factory: str | Mapping[str, Any] | None = None
+    device: str = "cpu"
+    precision: str = "full"
+    deterministic: bool = False
 
     @property
     def name(self) -> str:
@@ -51,6 +57,13 @@ class EngineChoice:
                 remedy = "is for the engines 'processes' and 'ray'; leave it out"
                 raise BadInput("factory", self.factory, remedy)
             check_factory(self.factory)
+        one_of("engine.precision", self.precision, PRECISIONS)
+        flag("engine.deterministic", self.deterministic)
+        if self.device != "cpu" and self.name != "vectorised":
+            raise BadInput("device", self.device, "the engine 'vectorised' runs on devices; choose it, or leave it out")
+        if self.precision != "full" and self.name != "vectorised":
+            remedy = "is an option of the engine 'vectorised'; choose it, or leave it out"
+            raise BadInput("engine.precision", self.precision, remedy)
 
 
 @dataclass(frozen=True)
@@ -78,7 +91,8 @@ def opened(choice: EngineChoice, work: Task, warn: Callable[[str], None] = warni
     """The engine; the workers that it started end with the context."""
     choice.check()
     if choice.name not in WITH_WORKERS:
-        yield _here(choice, work)
+        with deterministic_algorithms(choice.deterministic):
+            yield _here(choice, work)
         return
     engine = _with_workers(choice, work, warn)
     try:
@@ -92,6 +106,13 @@ def _here(choice: EngineChoice, work: Task) -> Clients:
     engine, problem = choice.engine, work.algorithm.problem
     assert isinstance(problem, MinimisationProblem | MinimaxProblem)  # checked before
     if isinstance(engine, str):
+        if (device := find_device(choice.device)).type != "cpu" or choice.precision != "full":
+            if choice.workers is not None:
+                remedy = f"are threads of the CPU; leave it out with device = {choice.device!r}"
+                raise BadInput("engine.workers", choice.workers, remedy)
+            found = device_engine(device, problem, work.trained, work.seed, choice.chunk)
+            found.precision = choice.precision
+            return found
         return make_engine(engine, problem, work.trained, work.seed, choice.chunk, choice.workers)
     if isinstance(engine, type) or not isinstance(engine, Clients):
         kind = engine.__name__ if isinstance(engine, type) else type(engine).__name__

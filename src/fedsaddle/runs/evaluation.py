@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedsaddle.algorithms.protocols import OwnLayers
 from fedsaddle.data.store import Lazy, Stacked
+from fedsaddle.engines.device import CPU, fits
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.evaluation import Measured, evaluate
 from fedsaddle.metrics.measures import Measure, Position, Taken
@@ -72,6 +73,8 @@ class LocalEvaluator:
     measures: tuple[Measure, ...] = ()  # in addition to those of the problem
     warn: Callable[[str], None] = lambda text: None
     validation: Stacked | None = None
+    device: torch.device = CPU  # where the problem's measures are evaluated
+    _there: dict[str, Stacked] = field(default_factory=dict)  # part -> its rows on that device
     _warned: set[str] = field(default_factory=set)
     # part -> clients whose loss was not finite in the last evaluation
     _not_finite: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
@@ -105,7 +108,7 @@ class LocalEvaluator:
 
         If no client's loss is finite, they stand as they are.
         """
-        found = _evaluated(self.problem, at, self._rows(part))
+        found = _evaluated(self.problem, *self._moved(part, at))
         wrong = ~np.isfinite(found.values["loss"]) & (found.sizes > 0)
         if not wrong.any() or (wrong == (found.sizes > 0)).all():
             self._not_finite.pop(part, None)
@@ -142,9 +145,23 @@ class LocalEvaluator:
             return {}
         if part in self._not_finite:
             rows = _without(rows, self._not_finite[part])
+        else:
+            at, rows = self._moved(part, at)
         if at.own is not None:
             return personal_pooled(self.problem, _models(at), at.dual, rows)
         return dict(self.problem.pooled_measures(at.model, at.dual, rows))
+
+    def _moved(self, part: str, at: Solution) -> tuple[Solution, Any]:
+        """Solution and rows on the device; the rows are sent there once, if they fit."""
+        rows = self._rows(part)
+        if self.device.type == "cpu" or at.own is not None or not isinstance(rows, Stacked):
+            return at, rows
+        if part not in self._there:
+            if not fits(rows, self.device):
+                return at, rows
+            self._there[part] = replace(rows, x=rows.x.to(self.device), y=rows.y.to(self.device))
+        dual = None if at.dual is None else at.dual.to(self.device)
+        return at._replace(model=at.model.to(self.device), dual=dual), self._there[part]
 
     def _position(self, part: str, at: Solution) -> Position:
         held = self.validation if part == "validation" else self.test

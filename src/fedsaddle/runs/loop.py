@@ -26,7 +26,7 @@ from fedsaddle.runs.evaluation import Evaluator, Solution
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.progress_file import ProgressFile
 from fedsaddle.runs.result import Result
-from fedsaddle.runs.resume import cut_by_workers, rounding_of
+from fedsaddle.runs.resume import cut_by_workers, on_another_device, rounding_of
 from fedsaddle.runs.telling import progress_of, run_and_tell
 from fedsaddle.tracking.told import Told
 
@@ -306,7 +306,7 @@ class Loop:
         self.clients.ledger = Ledger(**checkpoint.notes["ledger"])
         self.history = self.folder.history(self.done)
         self.engine.restore(checkpoint.memory, checkpoint.notes["clients"], self.algorithm)
-        return [*refused, *cut_by_workers(before)]
+        return [*refused, *cut_by_workers(before), *on_another_device(before, now)]
 
     def _conditions(self) -> Record:
         """What else affects the trajectory: robust aggregation and hostile clients."""

@@ -22,6 +22,7 @@ CHANGEABLE = {
     "track.mlflow",
     "track.wandb",
     "engine.address",
+    "engine.device",
 }
 
 
@@ -54,8 +55,15 @@ def _may_change(key: str, old: Any, new: Any) -> bool:
 
 def rounding_of(settings: dict[str, Any]) -> dict[str, Any]:
     """What of an engine's settings rounds sums: the number of workers does not, nor which engine runs the blocks."""
-    kept = {key: value for key, value in settings.items() if key != "workers"}
+    kept = {key: value for key, value in settings.items() if key not in ("workers", "device")}
     return {**kept, "name": BLOCKS[0]} if kept.get("name") in BLOCKS else kept
+
+
+def on_another_device(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """A warning about a checkpoint of another kind of device."""
+    old, new = before.get("device", "cpu"), now.get("device", "cpu")
+    told = f"the run began on {old} and goes on on {new}"
+    return [] if old == new else [f"{told}; sums are rounded differently there, so the last digits may differ"]
 
 
 def cut_by_workers(settings: dict[str, Any]) -> list[str]:

@@ -14,6 +14,7 @@ from fedsaddle.config.measures import MeasureSpec, build_measures
 from fedsaddle.config.schema import MAX_ROUNDS
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Lazy, Stacked
+from fedsaddle.engines.device import find_device
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients
 from fedsaddle.metrics.selection import Selection
@@ -50,6 +51,9 @@ def run(
     workers: int | None = None,
     address: str | None = None,
     factory: str | Mapping[str, Any] | None = None,
+    device: str = "cpu",
+    precision: str = "full",
+    deterministic: bool = False,
     evaluate_every: int = 1,
     evaluate_train: bool = False,
     measures: Sequence[MeasureSpec] = (),
@@ -91,6 +95,9 @@ def run(
         address: of a Ray cluster: "auto", one that runs here, else a new one; "local", a new one; or "host:port".
         factory: how workers make their own algorithm and rows: "module:function", which returns the algorithm and the
             data, or a config as a dictionary. Ray needs it; processes on Linux share those of this process without it.
+        device: where clients' tasks run: "cpu", "auto", "cuda", "cuda:1" or "mps".
+        precision: "full", or "bf16": the network's layers compute in bfloat16.
+        deterministic: refuse operations of torch whose bits may differ from run to run.
         evaluate_every: rounds between evaluations: on the validation rows if the data have any, else on the test rows.
         evaluate_train: evaluate on the training rows as well (the summary always includes them).
         measures: more measures for each evaluation, such as "squared_gradient_of_phi" or `fs.measures.DualityGap()`.
@@ -156,11 +163,12 @@ def run(
     more = None if extend is None else _checked(extend)
     mark = fingerprint(algorithm, train, settings.seed, settings.lost_replies)
     work = Task(algorithm, train, attack, settings.seed, settings.lost_replies, mark)
-    with opened(EngineChoice(engine, chunk, workers, address, factory), work, warn) as clients:
+    choice = EngineChoice(engine, chunk, workers, address, factory, device, precision, deterministic)
+    with opened(choice, work, warn) as clients:
         loop = Loop(
             algorithm,
             clients,
-            LocalEvaluator(algorithm.problem, train, test, extra_measures, warn, validation),
+            LocalEvaluator(algorithm.problem, train, test, extra_measures, warn, validation, find_device(device)),
             settings,
             mark,
             type(algorithm).__name__ if name is None else name,

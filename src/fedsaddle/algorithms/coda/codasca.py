@@ -114,8 +114,10 @@ class Codasca:
 
     def fresh(self, site: Site) -> Variates:
         """Zeros, of no stage."""
-        x, y = (torch.zeros(len(site.clients), *v.shape, dtype=v.dtype) for v in self.problem.initial())
-        return Variates(x, y, torch.full((len(x),), -1.0, dtype=x.dtype))
+        x, y = (
+            torch.zeros(len(site.clients), *v.shape, dtype=v.dtype, device=site.device) for v in self.problem.initial()
+        )
+        return Variates(x, y, torch.full((len(x),), -1.0, dtype=x.dtype, device=x.device))
 
     def dsgsca(self, own: Variates, sent: Start, site: Site) -> tuple[Variates, Local]:
         """Lines 3-9 of Algorithm 4; x is v and y is α."""

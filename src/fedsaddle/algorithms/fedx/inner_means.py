@@ -47,5 +47,5 @@ class InnerMeans:
 def unobserved(risk: PairwiseProblem, site: Site) -> InnerMeans:
     """No u(z) has been observed yet."""
     shape = (len(site.clients), int(site.sizes.max()))
-    u = torch.zeros(*shape, risk.loss.parts, dtype=risk.initial().dtype)
-    return InnerMeans(u, torch.zeros(shape, dtype=torch.bool))
+    u = torch.zeros(*shape, risk.loss.parts, dtype=risk.initial().dtype, device=site.device)
+    return InnerMeans(u, torch.zeros(shape, dtype=torch.bool, device=site.device))

@@ -151,14 +151,16 @@ class LocalPair:
         if self.problem.outer.linear:
             return None
         own = unobserved(self.problem, site)
-        return OwnMeans(own.u, own.seen, own.u.new_zeros(len(own.u)), torch.zeros(len(own.u), dtype=torch.bool))
+        return OwnMeans(
+            own.u, own.seen, own.u.new_zeros(len(own.u)), torch.zeros(len(own.u), dtype=torch.bool, device=own.u.device)
+        )
 
     def local_sgd(self, own: OwnMeans | None, sent: Start, site: Site) -> tuple[OwnMeans | None, Local]:
         """Both scores of every pair are active."""
         risk, η, γ = self.problem, sent.step, self.tracking
         β = self.averaging or (1.0 if risk.outer.linear else 0.1)
         w, G = (site.broadcast(v).clone(memory_format=torch.contiguous_format) for v in (sent.w, sent.G))
-        one = torch.ones(len(w), 1, dtype=w.dtype)
+        one = torch.ones(len(w), 1, dtype=w.dtype, device=w.device)
         u = scale = None
         for k in range(self.local_steps):
             x, (z1, z2) = draw(self, site, k)

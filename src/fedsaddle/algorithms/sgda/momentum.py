@@ -114,7 +114,7 @@ class MomentumLocalSgda:
         if synced and self.momentum_at_sync == "reset":
             dx, dy = torch.zeros_like(dx), torch.zeros_like(dy)  # line 12 of Algorithm 5
         remembers = own is not None and (not synced or self.momentum_at_sync == "keep")
-        left = MidRound(x, y, dx, dy, torch.ones(len(x), dtype=x.dtype)) if remembers else None
+        left = MidRound(x, y, dx, dy, torch.ones(len(x), dtype=x.dtype, device=x.device)) if remembers else None
         shares = synced and self.momentum_at_sync != "keep"
         return left, Local(x, y, dx if shares else None, dy if shares else None, seen.picked, seen.path)
 

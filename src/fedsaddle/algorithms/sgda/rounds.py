@@ -153,7 +153,7 @@ def cuts_rounds(how: Hyperparameters) -> bool:
 
 def blank(how: Hyperparameters, site: Site) -> MidRound:
     """The memory of a client that has not taken part yet."""
-    x, y = (torch.zeros(len(site.clients), *v.shape, dtype=v.dtype) for v in how.problem.initial())
+    x, y = (torch.zeros(len(site.clients), *v.shape, dtype=v.dtype, device=site.device) for v in how.problem.initial())
     return MidRound(x, y, torch.zeros_like(x), torch.zeros_like(y), x.new_zeros(len(x)))
 
 

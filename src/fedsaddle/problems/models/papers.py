@@ -123,7 +123,7 @@ class CharacterGru(nn.Module):
 def _lookup(tables: Tensor, codes: Tensor) -> Tensor:
     """Row `codes[c, ...]` of `tables[c]`."""
     clients, characters, width = tables.shape
-    offset = torch.arange(clients).view(-1, *(1,) * (codes.ndim - 1)) * characters
+    offset = torch.arange(clients, device=codes.device).view(-1, *(1,) * (codes.ndim - 1)) * characters
     return torch.nn.functional.embedding(codes + offset, tables.reshape(-1, width))
 
 
