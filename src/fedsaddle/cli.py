@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
 from fedsaddle import __version__
 from fedsaddle.commands import completion
 from fedsaddle.commands.deploy_app import deploy
-from fedsaddle.commands.documents import SCHEMA, ListDocument
 from fedsaddle.commands.options import (
     AlgorithmOption,
     CategoricalOption,
@@ -33,12 +32,10 @@ from fedsaddle.commands.options import (
     usable,
     usable_each,
 )
-from fedsaddle.commands.output import JsonOption, QuietOption, json_wanted, output
-from fedsaddle.commands.unexpected import explained, print_traceback
-from fedsaddle.config.entry_points import clashes
-from fedsaddle.config.registry import LISTED, group_of, with_brought
+from fedsaddle.commands.output import JsonOption, QuietOption
+from fedsaddle.commands.run_app import run_app
+from fedsaddle.config.registry import LISTED
 from fedsaddle.errors import BadInput
-from fedsaddle.shown import visible
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -225,28 +222,9 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """List the names that a config can use."""
-    if what and what not in LISTED:
-        raise BadInput("list", what, f"choose one of {', '.join(LISTED)}")
-    tables = {kind: with_brought(LISTED[kind]) for kind in ([what] if what else LISTED)}
-    for line in (line for kind in tables for line in clashes(group_of(LISTED[kind]), LISTED[kind])):
-        typer.echo(f"warning: {line}", err=True)
-    document: ListDocument = {
-        "schema": SCHEMA,
-        "command": "list",
-        "names": {
-            kind: [{"name": n, "about": e.about, "source": e.source} for n, e in table.items()]
-            for kind, table in tables.items()
-        },
-    }
-    output.emit(document)
-    if as_json:
-        return
-    width = max(len(name) for table in tables.values() for name in table)
-    for kind, table in tables.items():
-        typer.echo(typer.style(kind, bold=True))
-        for name, entry in table.items():
-            source = f"  ({entry.source})" if entry.source else ""
-            typer.echo(visible(f"  {name:<{width}}  {entry.about}{source}"))
+    from fedsaddle.commands.list_names import list_names as go
+
+    go(what)
 
 
 @app.command()
@@ -386,36 +364,4 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a name that the terminal cannot show is no reason to fail
             stream.reconfigure(errors="backslashreplace")
-    output.begin()
-    if (names := completion.after_equals()) is not None:
-        print("\n".join(names))
-        sys.exit(0)
-    as_json = json_wanted(sys.argv[1:])
-    try:
-        code = app(prog_name="fedsaddle", standalone_mode=not as_json)
-        sys.exit(code if isinstance(code, int) else 0)
-    except KeyboardInterrupt:
-        _fail("interrupted", "interrupted", 130, as_json)
-    except BrokenPipeError:
-        sys.exit(0)
-    except Exception as error:
-        found = explained(error)
-        if found is None and as_json and hasattr(error, "format_message"):  # of the parser of arguments
-            found = error.format_message(), int(getattr(error, "exit_code", 2))
-        if found is None:
-            if as_json:
-                output.emit_error("fault", f"{type(error).__name__}: {error}", 1)
-            raise
-        print_traceback(error)
-        typer.echo(f"error: {found[0]}", err=True)
-        if as_json:
-            kind = "usage" if hasattr(error, "format_message") else type(error).__name__
-            output.emit_error(kind, *found, error)
-        sys.exit(found[1])
-
-
-def _fail(kind: str, message: str, code: int, as_json: bool) -> NoReturn:
-    typer.echo(message, err=True)
-    if as_json:
-        output.emit_error(kind, message, code)
-    sys.exit(code)
+    run_app(app)

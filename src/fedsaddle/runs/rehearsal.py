@@ -149,20 +149,8 @@ def rehearse(
     lossy = Lossy(rehearsal, length.lost_replies, length.seed) if length.lost_replies else rehearsal
     clients = Metered(lossy, Ledger())
     server = algorithm.start(clients)
-    began, done, failure = time.perf_counter(), 0, ""
-    while done < length.rounds and (done < TIMED or time.perf_counter() - began - rehearsal.spent < COUNTING):
-        clients.begin(done)
-        try:
-            server = algorithm.round(server, clients, server_generator(length.seed, done))
-        except NobodyAnswered:
-            pass
-        except (FedSaddleError, ArithmeticError, ValueError, RuntimeError) as reason:
-            if isinstance(reason, Diverged) or done < TIMED:
-                raise
-            failure = "the answers were repeated too often"
-            break
-        clients.commit()
-        done += 1
+    began = time.perf_counter()
+    server, done, failure = _rounds(algorithm, clients, rehearsal, length, server)
     own = time.perf_counter() - began - rehearsal.spent
     share = length.rounds / max(done, 1)
     model = algorithm.model(server)
@@ -178,6 +166,26 @@ def rehearse(
         done == length.rounds and not adaptive,
         _note(done, length.rounds, adaptive, failure),
     )
+
+
+def _rounds(
+    algorithm: Algorithm[Any], clients: Metered, rehearsal: Rehearsal, length: Length, server: Any
+) -> tuple[Any, int, str]:
+    """Rounds as far as there is time: the server's last state, how many, and why they ended early."""
+    began, done = time.perf_counter(), 0
+    while done < length.rounds and (done < TIMED or time.perf_counter() - began - rehearsal.spent < COUNTING):
+        clients.begin(done)
+        try:
+            server = algorithm.round(server, clients, server_generator(length.seed, done))
+        except NobodyAnswered:
+            pass
+        except (FedSaddleError, ArithmeticError, ValueError, RuntimeError) as reason:
+            if isinstance(reason, Diverged) or done < TIMED:
+                raise
+            return server, done, "the answers were repeated too often"
+        clients.commit()
+        done += 1
+    return server, done, ""
 
 
 def _note(done: int, rounds: int, adaptive: bool, failure: str) -> str:
