@@ -174,7 +174,7 @@ class TestClassifiers:
         X, y, _ = numbers()
         fs.FederatedClassifier(**QUICK).fit(X, y)
         assert capsys.readouterr().out == ""
-        fs.FederatedClassifier(**QUICK, verbose=True).fit(X, y)
+        fs.FederatedClassifier(**QUICK, verbose=1).fit(X, y)
         assert "round 3:" in capsys.readouterr().out
 
 

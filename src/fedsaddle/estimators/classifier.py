@@ -109,7 +109,7 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         patience: int | None = None,
         calibrate: bool | str = "auto",
         random_state: Any = 0,
-        verbose: bool = False,
+        verbose: bool | int = False,
     ) -> None:
         super().__init__(
             algorithm, model, problem=problem, rounds=rounds, local_steps=local_steps, batch_size=batch_size,

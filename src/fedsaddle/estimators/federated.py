@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from fedsaddle.arguments import flag
+from fedsaddle.arguments import whole
 from fedsaddle.data.files.later_rows import Encoder
 from fedsaddle.data.table import Array
 from fedsaddle.errors import BadInput
@@ -47,7 +47,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         select: str = "auto",
         patience: int | None = None,
         random_state: Any = 0,
-        verbose: bool = False,
+        verbose: bool | int = False,
     ) -> None:
         self.algorithm = algorithm
         self.model = model
@@ -109,7 +109,8 @@ class Federated(BaseEstimator):  # type: ignore[misc]
 
     def _train(self, rows: Rows, labels: Array, classes: Sequence[str], patients: ArrayLike | None) -> Trained:
         """Train, and set what both kinds of estimators have afterwards."""
-        flag("verbose", self.verbose)
+        if not isinstance(self.verbose, bool | np.bool_):
+            whole("verbose", self.verbose, least=0)
         found = train(self.get_params(deep=False), rows, labels, classes, patients)
         self.module_, self.network_, self.encoder_ = found.module, found.network, found.encoder
         self.columns_, self.notes_ = rows.names, found.notes
