@@ -143,8 +143,9 @@ def test_resuming_a_run_with_dropout(tmp_path):
     assert torch.equal(fs.run(make(), rows, 4, out=tmp_path, resume=True, report=False).model, whole.model)
 
 
-def test_a_batch_by_hand_has_no_dropout_and_the_same_batch_the_same_masks():
-    problem, rows = fs.Supervised(model("dropout mlp", 3)), classes()
+@pytest.mark.parametrize("name", ["dropout mlp", "random functions in forward"])
+def test_a_batch_by_hand_has_no_dropout_and_the_same_batch_the_same_masks(name):
+    problem, rows = fs.Supervised(model(name, 3)), classes()
     site = LocalSite.alone(rows, 0)
     w, batch = problem.initial()[None], site.minibatch(0, 4)
     with_dropout = problem.gradient(w, batch)
