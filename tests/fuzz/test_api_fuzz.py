@@ -23,7 +23,7 @@ NOT_FUZZED = {  # parts that extensions are made from, what runs and loaders giv
     "Choice", "ClientKeys", "ClientsState", "Dataset", "FederatedData", "From", "Kept", "Ledger", "LocalSite", "Lossy",
     "Memory", "Metered", "Reduction", "Result", "Serial", "Sweep", "Table", "Vectorised", "Wrapper", "cohort_size",
     "describe", "draw_cohort", "from_file", "from_hugging_face", "merge_repeats", "nonconvex_pl", "pictures", "shares",
-    "spread", "warm_started", "Beginning",
+    "spread", "freeze_", "warm_started", "Beginning",
 }  # fmt: skip
 MOST_BAD = 0.01  # share of the calls that may end in another exception
 

@@ -322,7 +322,6 @@ def models() -> dict[str, Call]:
 
     return {
         "models.logistic_regression": Call(fs.models.logistic_regression, given(inputs=D, classes=3), on(three)),
-        "freeze_": Call(lambda model: fs.freeze_(model, "*bias"), given(model=linear), on(three)),
         "models.mlp": Call(fs.models.mlp, given(inputs=D, hidden=(3,), outputs=3), on(three)),
         "models.CharacterGru": Call(fs.models.CharacterGru, given(characters=6, embedding=2, units=2), on(text)),
         "models.McMahanCnn": Call(fs.models.McMahanCnn, given(side=4, classes=3), on(lambda: labelled(3, 1, 4, 4))),

@@ -110,6 +110,12 @@ class Focal(nn.Module):
         return rows.mean() if self.reduction == "mean" else rows
 
 
+class Trained(Focal):
+    def __init__(self):
+        super().__init__()
+        self.centres = nn.Parameter(torch.zeros(3))
+
+
 def test_a_module_of_ones_own():
     problem = Supervised(seeded(lambda: nn.Linear(4, K)), loss=Focal())
     x, y, w = torch.randn(C, B, 4, dtype=torch.float64), labels(), problem.initial().expand(C, -1)
@@ -122,6 +128,8 @@ def test_a_module_of_ones_own():
     [
         (nn.CrossEntropyLoss(reduction="sum"), r"loss.reduction = 'sum': CrossEntropyLoss must be a mean"),
         (nn.Linear(2, 2), r"loss = 'Linear': has no `reduction`"),
+        (nn.AdaptiveLogSoftmaxWithLoss(4, 3, [1]), "has no `reduction`"),
+        (Trained(), r"loss = 'Trained': has parameters of its own"),
         (nn.MSELoss, r"torch.nn.L1Loss\(\)"),
         ("square", r"loss = 'square': give an object"),
     ],

@@ -217,7 +217,8 @@ class FlatModel:
 
     def _trained(self, w: Tensor, x: Tensor, keys: Keys | None) -> tuple[Tensor, Tensor | None]:
         if self._draws is not False and self.draws(x):
-            return self._drawn(w, x, None if keys is None else keys(), training=True)
+            drawn_from = None if keys is None else keys()
+            return self._drawn(w, x, drawn_from, training=drawn_from is not None or self.tail > 0)
         return self._normalised(w, x, training=True) if self.tail else (self.scores(w, x), None)
 
     def _drawn(self, w: Tensor, x: Tensor, keys: Tensor | None, training: bool) -> tuple[Tensor, Tensor | None]:

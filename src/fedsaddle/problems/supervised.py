@@ -143,6 +143,7 @@ class Supervised(MinimisationProblem):
     def _compiled(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
         if self.flat.draws(batch.x):
             raise BadInput("compiled", True, "the model has dropout, which is not compiled; use compiled=False")
+        self.flat.takes_cohorts(batch.x)  # to know it before the compiler looks
         return self._gradient_of(w, Batch(batch.x, batch.y, batch.weight))
 
     def _gradient(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:

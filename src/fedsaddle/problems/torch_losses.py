@@ -39,7 +39,8 @@ class TorchLoss(Loss):
     _copies: dict[tuple[torch.device, torch.dtype], nn.Module] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        given = {k: v for k, v in vars(self.function).items() if not k.startswith("_") and k != "training"}
+        plain = (bool, int, float, str, type(None))
+        given = {k: v for k, v in vars(self.function).items() if k != "training" and isinstance(v, plain)}
         tensors = {k: v.tolist() for k, v in self.function.named_buffers()}
         object.__setattr__(self, "options", str(sorted({**given, **tensors}.items())))
 
@@ -147,6 +148,9 @@ def as_loss(key: str, loss: object) -> Loss:
         if kind not in ("mean", "none"):
             remedy = f'{type(loss).__name__} must be a mean: a sum grows with the batch; use reduction="mean"'
             raise BadInput(f"{key}.reduction", kind, remedy)
+        if any(p.requires_grad for p in loss.parameters()):
+            remedy = "has parameters of its own, which would not be trained; make them part of the model"
+            raise BadInput(key, type(loss).__name__, remedy)
         return TorchLoss(loss)
     if isinstance(loss, type) or not isinstance(loss, Loss):
         remedy = "give an object such as fs.losses.Square() or torch.nn.L1Loss(), or fs.losses.Custom(function)"
