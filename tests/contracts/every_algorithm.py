@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from _pytest.mark import ParameterSet
 from remembering import Remembering
 from worlds import (
     AUC,
@@ -66,6 +67,7 @@ class Case:
     options: dict[str, Any]
     family: tuple[World, ...] = MINIMISATION
     shows: tuple[str, ...] = ()
+    slow: bool = False  # a variant of a line that is not: with the slow tests
 
     @property
     def covers(self) -> str:
@@ -97,33 +99,33 @@ def personal(make: Callable[..., Any], *layers: str) -> Callable[..., Personal]:
 
 # fmt: off
 TABLE = [
-    Case("Personal, head of FedAvg", personal(FedAvg, "b"), LOCAL, (VMAP,)),
-    Case("Personal, first layer of FedAvg, average", personal(FedAvg, "1.*"), LOCAL | {"output": "average", "sampled_clients": None}, (MLP,)),  # noqa: E501
-    Case("Personal, head of FedAdam", personal(FedAvg, "b"), LOCAL | {"server_optimiser": ServerAdam(0.05)}, (VMAP,)),
+    Case("Personal, head of FedAvg", personal(FedAvg, "b"), LOCAL, (VMAP,), slow=True),
+    Case("Personal, first layer of FedAvg, average", personal(FedAvg, "1.*"), LOCAL | {"output": "average", "sampled_clients": None}, (MLP,), slow=True),  # noqa: E501
+    Case("Personal, head of FedAdam", personal(FedAvg, "b"), LOCAL | {"server_optimiser": ServerAdam(0.05)}, (VMAP,), slow=True),  # noqa: E501
     Case("Personal, head of DRFA", personal(Drfa, "b"), DUAL, (VMAP,), LOSS),
-    Case("Personal, biases of DRFA-GA", personal(DrfaGa, "*.bias"), DUAL, (VMAP,), LOSS),
-    Case("Personal, head of Local SGDA", personal(LocalSgda, "b"), GAMES, (AUC,)),
-    Case("Personal, head of Local SGDA+, snapshots inside rounds", personal(LocalSgda, "b"), GAMES | {"snapshot_every": 2}, (AUC,)),  # noqa: E501
+    Case("Personal, biases of DRFA-GA", personal(DrfaGa, "*.bias"), DUAL, (VMAP,), LOSS, slow=True),
+    Case("Personal, head of Local SGDA", personal(LocalSgda, "b"), GAMES, (AUC,), slow=True),
+    Case("Personal, head of Local SGDA+, snapshots inside rounds", personal(LocalSgda, "b"), GAMES | {"snapshot_every": 2}, (AUC,), slow=True),  # noqa: E501
     Case("FedAvg", FedAvg, LOCAL),
     Case("FedAvg, uniform, all", FedAvg, LOCAL | {"weighting": "uniform", "sampled_clients": None}),
     Case("FedAvg, ball, average", FedAvg, LOCAL | {"projection": Ball(1.0), "output": "average"}),
     Case("FedAvgM", FedAvg, LOCAL | {"server_momentum": 0.9, "nesterov": True}),
     Case("FedAvgM, heavy ball, all, projected", FedAvg, LOCAL | {"server_momentum": 0.5, "sampled_clients": None, "projection": Ball(1.0)}),  # noqa: E501
     Case("FedAvg, dropout", FedAvg, LOCAL, (DROPOUT,)),
-    Case("FedAvg, warm-up", FedAvg, LOCAL | WARM, (LOGISTIC,)),
-    Case("FedAvg, Adam", FedAvg, LOCAL | {"local_optimiser": Adam(weight_decay=0.1), "primal_step": 0.02}),
+    Case("FedAvg, warm-up", FedAvg, LOCAL | WARM, (LOGISTIC,), slow=True),
+    Case("FedAvg, Adam", FedAvg, LOCAL | {"local_optimiser": Adam(weight_decay=0.1), "primal_step": 0.02}, (MLP,)),
     Case("FedAdam", FedAvg, LOCAL | {"server_optimiser": ServerAdam(0.05)}, (MLP,)),
-    Case("FedYogi, projected, all", FedAvg, LOCAL | {"server_optimiser": ServerYogi(0.05), "sampled_clients": None, "projection": Ball(1.0)}, (LOGISTIC,)),  # noqa: E501
-    Case("FedAdagrad", FedAvg, LOCAL | {"server_optimiser": ServerAdagrad(0.05)}, (LOGISTIC,)),
-    Case("DRFA, Nesterov", Drfa, DUAL | {"local_optimiser": Momentum(0.9, nesterov=True)}, (LOGISTIC,), LOSS),
-    Case("DRFA-GA, Adam", DrfaGa, DUAL | {"local_optimiser": Adam(), "primal_step": 0.02}, (LOGISTIC,), LOSS),
-    Case("Local SGDA, Adam", LocalSgda, GAMES | {"local_optimiser": Adam(), "primal_step": 0.02}, MINIMAX),
-    Case("Local SGDA+, momentum, snapshots inside rounds", LocalSgda, GAMES | {"local_optimiser": Momentum(), "snapshot_every": 2}, (FAIR,)),  # noqa: E501
-    Case("CODA+, Adam", CodaPlus, STAGES | {"local_optimiser": Adam(), "primal_step": 0.02}, (FAIR,)),
-    Case("q-FedAvg, warm-up", QFedAvg, LOCAL | WARM, (LOGISTIC,)),
-    Case("DRFA, warm-up", Drfa, LOCAL | WARM | {"dual_step": Warmup(3, of=0.02)}, (LOGISTIC,), LOSS),
-    Case("DRFA-GA, warm-up", DrfaGa, LOCAL | WARM | {"dual_step": Warmup(3, of=0.02)}, (LOGISTIC,), LOSS),
-    Case("CODASCA, warm-up", Codasca, STAGES | {"primal_step": Warmup(3, of=Geometric(0.2, 0.5))}, (GAME,)),
+    Case("FedYogi, projected, all", FedAvg, LOCAL | {"server_optimiser": ServerYogi(0.05), "sampled_clients": None, "projection": Ball(1.0)}, (LOGISTIC,), slow=True),  # noqa: E501
+    Case("FedAdagrad", FedAvg, LOCAL | {"server_optimiser": ServerAdagrad(0.05)}, (LOGISTIC,), slow=True),
+    Case("DRFA, Nesterov", Drfa, DUAL | {"local_optimiser": Momentum(0.9, nesterov=True)}, (LOGISTIC,), LOSS, slow=True),  # noqa: E501
+    Case("DRFA-GA, Adam", DrfaGa, DUAL | {"local_optimiser": Adam(), "primal_step": 0.02}, (LOGISTIC,), LOSS, slow=True),  # noqa: E501
+    Case("Local SGDA, Adam", LocalSgda, GAMES | {"local_optimiser": Adam(), "primal_step": 0.02}, MINIMAX, slow=True),
+    Case("Local SGDA+, momentum, snapshots inside rounds", LocalSgda, GAMES | {"local_optimiser": Momentum(), "snapshot_every": 2}, (FAIR,), slow=True),  # noqa: E501
+    Case("CODA+, Adam", CodaPlus, STAGES | {"local_optimiser": Adam(), "primal_step": 0.02}, (FAIR,), slow=True),
+    Case("q-FedAvg, warm-up", QFedAvg, LOCAL | WARM, (LOGISTIC,), slow=True),
+    Case("DRFA, warm-up", Drfa, LOCAL | WARM | {"dual_step": Warmup(3, of=0.02)}, (LOGISTIC,), LOSS, slow=True),
+    Case("DRFA-GA, warm-up", DrfaGa, LOCAL | WARM | {"dual_step": Warmup(3, of=0.02)}, (LOGISTIC,), LOSS, slow=True),
+    Case("CODASCA, warm-up", Codasca, STAGES | {"primal_step": Warmup(3, of=Geometric(0.2, 0.5))}, (GAME,), slow=True),
     Case("q-FedAvg", QFedAvg, LOCAL | {"q": 0.5}),
     Case("q-FedAvg, by size, box", QFedAvg, LOCAL | {"q": 2.0, "sampling": "size", "projection": Box(-0.5, 0.5)}),
     Case("AFL", Drfa, DUAL | {"local_steps": 1}, shows=LOSS),
@@ -198,8 +200,14 @@ def automatic(name: str, entry: Entry) -> Case:
 
 TABLE += [automatic(name, entry) for name, entry in without_line(TABLE, ALGORITHMS).items() if not entry.required]
 
-EVERYWHERE = [pytest.param(c, w, id=f"{c.name} | {w}") for c in TABLE for w in c.family]
-ONCE = [pytest.param(c, c.family[0], id=c.name) for c in TABLE]
+
+def marked(case: Case, world: World, name: str) -> ParameterSet:
+    return pytest.param(case, world, id=name, marks=[pytest.mark.slow] if case.slow else [])
+
+
+EVERYWHERE = [marked(c, w, f"{c.name} | {w}") for c in TABLE for w in c.family]
+ONCE = [marked(c, c.family[0], c.name) for c in TABLE]
+ONE_MODEL = [marked(c, c.family[0], c.name) for c in TABLE if c.covers != "Personal"]  # the same for all clients
 
 
 def algorithm(case: Case, world: World) -> Any:

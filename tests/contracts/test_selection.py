@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from every_algorithm import ONCE, algorithm
+from every_algorithm import ONE_MODEL, algorithm
 
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.run import run
 
-once = pytest.mark.parametrize(("case", "world"), ONCE)
+once = pytest.mark.parametrize(("case", "world"), ONE_MODEL)
 ROUNDS = 7
 
 

@@ -241,7 +241,8 @@ def algorithms() -> dict[str, Call]:
         **dict.fromkeys((fs.Coda, fs.CodaPlus, fs.Codasca), (auc, two)),
         **dict.fromkeys((fs.FedX1, fs.FedX2, fs.LocalPair), (ranking, two)),
     }
-    return {
+    layered = given(algorithm=lambda: fs.FedAvg(problem=supervised(), **LOCAL), layers=["*"])
+    return {"Personal": Call(fs.Personal, layered, lambda made: run(made, three()))} | {
         kind.__name__: Call(kind, given(problem=problem, **LOCAL), partial(lambda d, a: run(a, d()), data))
         for kind, (problem, data) in made.items()
     }

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import fedsaddle as fs
+from fedsaddle.config.check_keys import check_keys
+from fedsaddle.config.schema import validate_config
 from fedsaddle.engines.serial import Serial
 from fedsaddle.federation.records import same, tensors
 from fedsaddle.federation.wrappers import Wrapper
@@ -193,3 +195,14 @@ def test_configs_name_them():
     assert made.local_names == ("bias",)
     with pytest.raises(fs.BadInput, match="local_layers = 'head'"):
         fs.algorithm("FedAvg", problem=supervised(), local_layers=["head"])
+
+
+def test_real_sites_refuse_them():
+    config = {
+        "data": {"name": "file", "path": "x.csv", "target": "y", "client": "site", "features": ["a"]},
+        "split": {"name": "natural", "column": "site"},
+        "model": {"name": "logistic"},
+        "algorithm": {"name": "FedAvg", "local_layers": ["1"]},
+    }
+    with pytest.raises(fs.BadInput, match=r"algorithm.local_layers = \['1'\]: is for simulated runs"):
+        check_keys(validate_config(config))
