@@ -50,7 +50,7 @@ def test_every_file_is_there(digits):
     assert sorted(p.name for p in out.iterdir()) == sorted(
         ["MODEL_CARD.md", "checkpoints", "clients.png", "config.json", "load_model.py", "metrics.jsonl", "mixture.png",
          "model.safetensors", "progress.png", "provenance.json", "report.html", "split.json", "split.png",
-         "summary.json"]
+         "summary.json", "metrics.csv", "progress.json"]
     )  # fmt: skip
     kept = ["00000004.json", "00000004.safetensors", "00000005.json", "00000005.safetensors"]
     assert sorted(p.name for p in (out / "checkpoints").iterdir()) == kept

@@ -69,7 +69,7 @@ def require_unused(folder: Path) -> None:
 
 
 def is_held(folder: Path) -> bool | None:
-    """Whether a process holds the lock of the folder; None if one of another machine may. Takes no lock itself.
+    """Whether a process holds the lock of the folder; None if it cannot be told. Takes no lock itself.
 
     To try the lock would keep out a run that begins in that moment, so the system is asked who has it, or, where it
     does not tell, whether the process that the file names still runs.
@@ -82,7 +82,7 @@ def is_held(folder: Path) -> bool | None:
     words = content.split()
     if len(words) < 4 or words[0] != "process" or not words[1].isdigit():
         return None
-    if words[3] != socket.gethostname():
+    if words[3] != socket.gethostname() or sys.platform == "win32":  # where the file stays, and nobody tells
         return None
     try:
         listed = Path("/proc/locks").read_text(encoding="ascii", errors="replace")
@@ -92,8 +92,6 @@ def is_held(folder: Path) -> bool | None:
 
 
 def _runs(process: int) -> bool:
-    if sys.platform == "win32":  # where os.kill would end it
-        return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:
