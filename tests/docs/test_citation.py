@@ -11,8 +11,8 @@ import fedsaddle as fs
 
 yaml = pytest.importorskip("yaml")  # comes with mkdocs
 ROOT = Path(__file__).parents[2]
-KNOWN = """abstract authors cff-version commit contact date-released doi identifiers keywords license license-url message
-    preferred-citation references repository repository-artifact repository-code title type url version"""
+KNOWN = """abstract authors cff-version commit contact date-released doi identifiers keywords license license-url
+    message preferred-citation references repository repository-artifact repository-code title type url version"""
 
 
 @pytest.fixture(scope="module")
