@@ -4,8 +4,8 @@ OMP_NUM_THREADS=1 python benchmarks/choosing.py [case ...] [--seeds 10]
 
 A seed draws the split, the starting point and every batch. Each method takes its step from the same grid: the one with
 the best mean validation figure over the tuning seeds 100 and 101. Then it runs once with that step on fresh seeds, and
-the test rows are looked at. What is printed is the mean over these seeds and the paired difference from the first
-method, with a 95 % t interval over seeds.
+the test rows are looked at; where a run diverges, all of them take the next smaller step. What is printed is the mean
+over these seeds and the paired difference from the first method, with a 95 % t interval over seeds.
 """
 
 from __future__ import annotations
@@ -283,6 +283,9 @@ def table(name: str, seeds: int) -> str:
     for method in case.methods:
         step = tuned(case, method)
         results = [run(case, method, step, seed) for seed in range(seeds)]
+        while None in results and step > case.grid[0]:
+            step = case.grid[case.grid.index(step) - 1]
+            results = [run(case, method, step, seed) for seed in range(seeds)]
         cells = [method, f"{step:g}"]
         for shown in case.show:
             values = [float("nan") if r is None else figure(r, shown, "test") for r in results]

@@ -9,8 +9,8 @@ A comment before a fenced block says what is done with it:
 - `<!-- excerpt: src/... -->`: lines of that file.
 - `<!-- needs: MODULE -->` anywhere in a page: its examples are skipped where that module is not installed.
 
-A python or toml block without such a comment fails, unless it only includes a file. Code of other libraries is `py`, not
-`python`: it is shown and not run.
+A python or toml block without such a comment fails, unless it only includes a file. Code of other libraries is `py`
+instead of `python`: it is shown and not run.
 """
 
 from __future__ import annotations
