@@ -25,7 +25,7 @@ def doctor() -> int:
     console = Console()
     console.print(f"fedsaddle {__version__}, Python {platform.python_version()}, {os.cpu_count()} cores")
     console.print(", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "scikit-learn", "safetensors")))
-    console.print(_workers())
+    console.print(_workers(), markup=False, highlight=False, soft_wrap=True)
     for folder in search_folders():
         found = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
         console.print(f"data in {folder}: {', '.join(found) or 'none'}", highlight=False)

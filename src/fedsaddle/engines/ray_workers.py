@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -54,12 +55,16 @@ class RayWorker:
         return self.worker.answer(sent, block)
 
 
+def require_ray() -> None:
+    """Say how to install Ray, where it is missing."""
+    if find_spec("ray") is None:
+        raise BadInput("engine", "ray", 'needs Ray; install it with `pip install "fedsaddle[ray]"`')
+
+
 def connect(address: str, workers: int | None) -> tuple[Any, bool]:
     """Ray, and whether this call has connected it: to the cluster at `address`, or to a new one on this machine."""
-    try:
-        import ray
-    except ImportError:
-        raise BadInput("engine", "ray", 'needs Ray; install it with `pip install "fedsaddle[ray]"`') from None
+    import ray
+
     if ray.is_initialized():
         return ray, False
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
