@@ -240,6 +240,8 @@ def test_doctor(tmp_path, monkeypatch):
     assert f"fedsaddle {package.__version__}" in outcome.out
     assert "torch" in outcome.out
     assert "adult" in outcome.out
+    assert "workers: processes" in outcome.out
+    assert "Ray" in outcome.out
     assert "engines differ by" in outcome.out.replace("\n", " ")
     assert ": good" in outcome.out.replace("\n", " ")
 

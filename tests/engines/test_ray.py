@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +17,7 @@ from fedsaddle.config.build import build
 from fedsaddle.config.schema import validate_config
 from fedsaddle.engines.block_messages import WorkersFailed
 from fedsaddle.engines.distributed import Distributed
-from fedsaddle.engines.ray_workers import RayWorkers
+from fedsaddle.engines.ray_workers import RayWorkers, connect
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.engines.worker import Worker
 from fedsaddle.errors import BadInput
@@ -136,6 +137,23 @@ def test_a_worker_that_cannot_begin_ends_the_run(cluster):
         run(built.algorithm, built.data, 2, engine="ray", workers=1, factory=other)
     with pytest.raises(BadInput, match="factory = None: the engine 'ray' needs one"):
         run(built.algorithm, built.data, 2, engine="ray", workers=1)
+
+
+def test_what_a_terminate_signal_does_is_kept(monkeypatch):
+    before = signal.getsignal(signal.SIGTERM)
+
+    class Rude:
+        @staticmethod
+        def is_initialized():
+            return False
+
+        @staticmethod
+        def init(**options):
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    monkeypatch.setitem(sys.modules, "ray", Rude)
+    assert connect("auto", 1) == (Rude, True)
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_a_node_that_goes_and_one_that_comes(cluster):

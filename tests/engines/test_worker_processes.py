@@ -110,7 +110,7 @@ def test_a_worker_killed_in_the_middle_of_an_ask_changes_nothing(tmp_path):
         assert same(play(dying, clients, 2)[-1], expected)
         assert clients.report() == {"workers": {"count": 2, "lost": 2}}
     assert len(told) == 2
-    assert "was killed by SIGKILL; is there enough memory?; its clients are asked again" in told[0]
+    assert "was killed by SIGKILL (is there enough memory?); its clients are asked again" in told[0]
 
 
 def test_a_worker_killed_between_asks_changes_nothing():

@@ -159,6 +159,20 @@ CONFIG = {
 }
 
 
+def test_ray_that_is_not_installed(monkeypatch):
+    monkeypatch.setattr("fedsaddle.engines.ray_workers.find_spec", lambda name: None)
+    with pytest.raises(
+        BadInput, match=r'engine = \'ray\': needs Ray; install it with `pip install "fedsaddle\[ray\]"`'
+    ):
+        run(drfa(), iris(), 2, engine="ray", factory=CONFIG)
+
+
+def test_an_algorithm_of_a_script_is_not_for_workers(monkeypatch):
+    monkeypatch.setattr(type(drfa()), "__module__", "__main__")
+    with pytest.raises(BadInput, match="algorithm = 'Drfa': is defined in the script that runs"):
+        run(drfa(), iris(), 2, engine="processes", factory=CONFIG)
+
+
 def test_a_worker_that_makes_everything_for_itself():
     """A new process that knows the config only; one client is hostile there too."""
     config = validate_config(CONFIG)

@@ -21,6 +21,7 @@ from fedsaddle.numerics.regularisers import KullbackLeibler
 from fedsaddle.runs.evaluation import LocalEvaluator
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.interruption import Interruption
+from fedsaddle.runs.resume import _may_change, rounding_of
 from fedsaddle.runs.run import run
 
 
@@ -372,6 +373,16 @@ def test_a_checkpoint_that_holds_the_workers_is_resumed(tmp_path, monkeypatch, w
     assert resumed.summary["rounds"] == 6
     assert len(told) == warnings
     assert all(f"its {workers} workers" in text for text in told)
+
+
+def test_which_engine_may_follow_which():
+    names = ("vectorised", "processes", "ray", "serial", "nvflare")
+    may = {(a, b) for a in names for b in names if _may_change("engine.name", a, b)}
+    assert may == {(a, b) for a in names[:3] for b in names[:3]}
+    assert not _may_change("run.seed", 1, 2)
+    assert rounding_of({"name": "ray", "chunk": 3}) == rounding_of({"name": "vectorised", "chunk": 3, "workers": 2})
+    assert rounding_of({"name": "ray", "chunk": 3}) != rounding_of({"name": "ray", "chunk": 4})
+    assert rounding_of({"name": "serial"}) != rounding_of({"name": "vectorised", "chunk": 1})
 
 
 OTHERS = {

@@ -14,6 +14,7 @@ from fedsaddle.commands.documents import SCHEMA, DoctorDocument
 from fedsaddle.commands.output import output
 from fedsaddle.config.data import load
 from fedsaddle.data.sets.locate import search_folders
+from fedsaddle.engines.device import available_devices
 from fedsaddle.problems.models.papers import logistic_regression
 from fedsaddle.problems.supervised import Supervised
 from fedsaddle.runs.run import run
@@ -28,7 +29,9 @@ def doctor() -> int:
     cores, versions = os.cpu_count() or 1, {name: version(name) for name in PACKAGES}
     screen.print(f"fedsaddle {__version__}, Python {platform.python_version()}, {cores} cores")
     screen.print(", ".join(f"{name} {number}" for name, number in versions.items()))
-    screen.print(_workers())
+    screen.print(_workers(), markup=False, highlight=False, soft_wrap=True)
+    devices = available_devices()
+    screen.print(f"devices: {', '.join(devices)}", markup=False, highlight=False)
     folders = {f: sorted(p.name for p in f.iterdir() if p.is_dir()) if f.is_dir() else [] for f in search_folders()}
     for folder, found in folders.items():
         screen.print(f"data in {folder}: {', '.join(found) or 'none'}", highlight=False)
@@ -45,6 +48,7 @@ def doctor() -> int:
         "python": platform.python_version(),
         "cores": cores,
         "versions": versions,
+        "devices": devices,
         "data": [{"folder": str(folder), "datasets": found} for folder, found in folders.items()],
         "difference": difference,
         "agree": agree,

@@ -173,6 +173,7 @@ class DoctorDocument(Document):
     python: str
     cores: int
     versions: dict[str, str]
+    devices: list[str]
     data: list[FolderBody]
     difference: Annotated[float | None, "between the models of the two engines"]
     agree: bool

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -54,25 +57,47 @@ class RayWorker:
         return self.worker.answer(sent, block)
 
 
+def require_ray() -> None:
+    """Say how to install Ray, where it is missing."""
+    if find_spec("ray") is None:
+        raise BadInput("engine", "ray", 'needs Ray; install it with `pip install "fedsaddle[ray]"`')
+
+
 def connect(address: str, workers: int | None) -> tuple[Any, bool]:
     """Ray, and whether this call has connected it: to the cluster at `address`, or to a new one on this machine."""
-    try:
-        import ray
-    except ImportError:
-        raise BadInput("engine", "ray", 'needs Ray; install it with `pip install "fedsaddle[ray]"`') from None
+    import ray
+
     if ray.is_initialized():
         return ray, False
+    with _signals_kept():
+        _connect(ray, address, workers)
+    return ray, True
+
+
+def _connect(ray: Any, address: str, workers: int | None) -> None:
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address != "local":
         try:
             ray.init(address=address, **quiet)
-            return ray, True
+            return
         except (ConnectionError, RuntimeError, ValueError, OSError) as reason:
             if address != "auto":
                 remedy = 'no Ray cluster answers there; start one with `ray start --head`, or use "local"'
                 raise BadInput("engine.address", address, f"{remedy} ({_brief(reason)})") from None
     ray.init(address="local", num_cpus=workers, include_dashboard=False, **quiet)
-    return ray, True
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Ray replaces what a terminate signal does; here it still ends the run after the current round."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _brief(reason: Exception) -> str:

@@ -155,7 +155,7 @@ def told(code: int) -> str:
     if code >= 0:
         return f"ended with code {code}"
     names = {number.value: number.name for number in signal.Signals}
-    hint = "; is there enough memory?" if -code == 9 else ""
+    hint = " (is there enough memory?)" if -code == 9 else ""
     return f"was killed by {names.get(-code, f'signal {-code}')}{hint}"
 
 

@@ -162,10 +162,11 @@ def _processes(choice: EngineChoice, work: Task, count: int | None, warn: Callab
 
 
 def _ray(choice: EngineChoice, work: Task, count: int | None, warn: Callable[[str], None]) -> Carrier:
-    from fedsaddle.engines.ray_workers import RayWorkers
+    from fedsaddle.engines.ray_workers import RayWorkers, require_ray
 
     address = "auto" if choice.address is None else text("engine.address", choice.address)
     if choice.factory is None:
         told = "the engine 'ray' needs one, since workers on other machines cannot see the objects of this process"
         raise BadInput("factory", None, f"{told}; {FACTORY}")
+    require_ray()
     return RayWorkers(BUILD, _recipe(choice.factory, work), address, count, warn)

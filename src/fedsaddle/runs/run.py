@@ -127,6 +127,7 @@ def run(
         NobodyAnswered: if no client answers in 20 rounds in a row.
         BadCheckpoint: if `out` contains another run, or only damaged checkpoints.
         CannotWrite: if the disk is full or fails; the run can be resumed.
+        FedSaddleError: if workers cannot begin, or too many are lost; the run can be resumed.
 
     Example:
         >>> import fedsaddle as fs
