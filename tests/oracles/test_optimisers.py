@@ -128,7 +128,7 @@ def test_the_kinds_differ():
         (Momentum(0.9), lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9)),
         (Momentum(0.9, nesterov=True), lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True)),
     ],
-    ids=str,
+    ids=["Adam", "other Adam", "AdamW", "momentum", "Nesterov"],
 )
 def test_one_client_and_one_exchange_are_torch(ours, theirs):
     """Full batches of one row, so that both see the same gradients for forty steps."""
