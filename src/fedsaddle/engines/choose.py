@@ -70,7 +70,7 @@ def chunk_and_workers(problem: Objective, rows: ClientRows) -> tuple[int, int]:
     model = problem.model if isinstance(problem, HasModel) else None
     convolves = model is not None and any(isinstance(part, _CONVOLUTIONS) for part in model.modules())
     if convolves or _keeps_statistics(problem):
-        return 1, os.cpu_count() or 1
+        return 1, 1 if rows.count == 1 else os.cpu_count() or 1  # a client alone has torch's own threads
     start: Tensor | tuple[Tensor, ...] = problem.initial()
     model_bytes = sum(v.numel() * v.element_size() for v in (start if isinstance(start, tuple) else (start,)))
     first = np.zeros(1, dtype=np.int64)
