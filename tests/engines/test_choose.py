@@ -102,6 +102,7 @@ def test_the_largest_client_decides_how_many_fit_the_memory(sizes):
 def test_convolutions_run_one_client_a_core():
     images = Supervised(seeded(lambda: McMahanCnn(1, 2, side=4)))
     assert chunk_and_workers(images, classes()) == (1, os.cpu_count())
+    assert chunk_and_workers(images, classes([5])) == (1, 1), "a client alone has torch's own threads"
 
 
 def test_the_rule_gives_an_engine_that_works():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -104,9 +105,8 @@ def test_deterministic_algorithms_are_on_during_the_run_only():
     ids=str,
 )
 def test_what_cannot_be_is_refused(options, told):
-    with pytest.raises(BadInput, match=".") as reason:
+    with pytest.raises(BadInput, match=re.escape(told)):
         run(FedAvg(problem=Supervised(logistic_regression(4, 3).double())), classes(), 1, **options)
-    assert told in str(reason.value)
 
 
 def test_auto_is_what_there_is():

@@ -87,11 +87,12 @@ def chunk_and_workers(problem: Objective, rows: ClientRows) -> tuple[int, int]:
     """
     model = problem.model if isinstance(problem, HasModel) else None
     convolves = model is not None and any(isinstance(part, _CONVOLUTIONS) for part in model.modules())
+    threads = 1 if rows.count == 1 else os.cpu_count() or 1  # a client alone has torch's own threads
     if convolves or _keeps_statistics(problem):
-        return 1, os.cpu_count() or 1
+        return 1, threads
     x = _first_rows(rows)
     if not _takes_cohorts(problem, x):
-        return 1, os.cpu_count() or 1
+        return 1, threads
     model_bytes, batch_bytes = _bytes(problem, x)
     row_bytes = batch_bytes // BATCH_ROWS
     by_cache = CACHE_BYTES // (model_bytes + batch_bytes)
