@@ -16,7 +16,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Threads of a matrix product that wait for each other by spinning make torch many times slower on a busy machine;
 # asleep they cost next to nothing. It counts only if torch is imported afterwards, and the user's own setting wins.

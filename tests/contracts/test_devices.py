@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from every_algorithm import EVERYWHERE, ONCE, algorithm
-from pretend import PRETEND, TRANSFERS
 from worlds import GRU
 
 from fedsaddle.algorithms.fedavg import FedAvg
@@ -24,6 +23,7 @@ from fedsaddle.problems.models.papers import mlp
 from fedsaddle.problems.supervised import Supervised
 from fedsaddle.robust.guarded import Guarded
 from fedsaddle.robust.settings import Robust
+from pretend import PRETEND, TRANSFERS
 from small import classes, play, seeded
 
 everywhere = pytest.mark.parametrize(("case", "world"), EVERYWHERE)

@@ -239,5 +239,5 @@ def example_page(sites: int = 12) -> Page:
             "The model was not tried at a hospital that took no part in training.",
         ),
         sections(sites),
-        "Made by FedSaddle 0.1.0 from the files in this folder. Nothing in this page comes from the network.",
+        "Made by FedSaddle 0.2.0 from the files in this folder. Nothing in this page comes from the network.",
     )

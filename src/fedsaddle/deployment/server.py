@@ -28,10 +28,11 @@ from fedsaddle.runs.code_files import note_code
 from fedsaddle.runs.fingerprint import remote_fingerprint, shared_fingerprint
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.lock import only_writer
-from fedsaddle.runs.loop import Loop, Settings, Watch
+from fedsaddle.runs.loop import Loop, Watch
 from fedsaddle.runs.parameters import parameters_of
 from fedsaddle.runs.result import Result
 from fedsaddle.runs.resume import require_same_config
+from fedsaddle.runs.settings import Settings
 from fedsaddle.runs.trackers import told_of
 from fedsaddle.writable import make_folder
 

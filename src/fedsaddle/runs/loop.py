@@ -15,11 +15,9 @@ from fedsaddle.federation.clients import Clients
 from fedsaddle.federation.randomness import server_generator
 from fedsaddle.federation.wrappers import Ledger, Lossy, Metered
 from fedsaddle.metrics.evaluation import Measured, to_json
-from fedsaddle.metrics.selection import Selection
-from fedsaddle.metrics.target import Target, main_part_name
-from fedsaddle.robust.attacks import Attack, Attacked
+from fedsaddle.metrics.target import main_part_name
+from fedsaddle.robust.attacks import Attacked
 from fedsaddle.robust.guarded import Guarded
-from fedsaddle.robust.settings import Robust
 from fedsaddle.runs.best_round import BestRound, require_same_selection
 from fedsaddle.runs.checkpoints import restore_record
 from fedsaddle.runs.evaluation import Evaluator, Solution
@@ -27,6 +25,7 @@ from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.progress_file import ProgressFile
 from fedsaddle.runs.result import Result
 from fedsaddle.runs.resume import cut_by_workers, on_another_device, rounding_of
+from fedsaddle.runs.settings import Settings
 from fedsaddle.runs.telling import progress_of, run_and_tell
 from fedsaddle.tracking.told import Told
 
@@ -34,31 +33,6 @@ MAX_LISTED_CLIENTS = 200  # no per-client figures in the history for more client
 MAX_EMPTY_ROUNDS = 20  # rounds in a row without a reply, after which the run ends
 
 Watch = Callable[[int, Record | None], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Length, seed, evaluation and checkpoints of a run."""
-
-    rounds: int
-    seed: int = 0
-    evaluate_every: int = 1
-    evaluate_train: bool = False
-    checkpoint_every: int = 10
-    target: Target | None = None
-    lost_replies: float = 0.0
-    select: Selection | None = None  # which round's model to keep; None: the last
-    patience: int | None = None  # evaluations without a better one, after which the run ends
-    robust: Robust | None = None  # bounds and robust aggregation; None: the plain mean
-    attack: Attack | None = None  # hostile clients of a simulated run
-
-    def __post_init__(self) -> None:
-        if self.patience is not None and self.select is None:
-            raise BadInput("patience", self.patience, 'needs a measure to watch, such as select = "auroc"')
-
-    def due(self, done: int) -> bool:
-        """Whether to evaluate after round `done`."""
-        return done % self.evaluate_every == 0 or done >= self.rounds
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.runs.folder import Record
-from fedsaddle.runs.loop import Settings
+from fedsaddle.runs.settings import Settings
 from fedsaddle.shown import shortened, visible
 
 _PLAIN = (bool, int, float, str)

@@ -29,9 +29,10 @@ from fedsaddle.runs.evaluation import LocalEvaluator
 from fedsaddle.runs.fingerprint import fingerprint
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.lock import only_writer, require_unused
-from fedsaddle.runs.loop import Loop, Settings, Watch
+from fedsaddle.runs.loop import Loop, Watch
 from fedsaddle.runs.parameters import parameters_of
 from fedsaddle.runs.result import Result
+from fedsaddle.runs.settings import Settings
 from fedsaddle.tracking.callbacks import Callback
 from fedsaddle.tracking.told import Told, checked_callbacks
 from fedsaddle.writable import make_folder
