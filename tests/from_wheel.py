@@ -6,6 +6,8 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
+
 import fedsaddle as fs
 
 here = Path.cwd()
@@ -19,9 +21,8 @@ from fedsaddle.cli import main  # noqa: E402
 
 for line in (["init", "own.toml"], ["init", "--extension", "my-methods"], ["list", "--json"]):
     sys.argv = ["fedsaddle", *line]
-    try:
+    with pytest.raises(SystemExit) as end:
         main()
-    except SystemExit as end:
-        assert not end.code, (line, end.code)
+    assert not end.value.code, line
 assert (here / "my-methods" / "pyproject.toml").is_file()
 print("the wheel works")
