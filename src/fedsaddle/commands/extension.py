@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fedsaddle import __version__
 from fedsaddle.atomic import write_atomically
+from fedsaddle.commands.output import output
 from fedsaddle.config.code_names import OURS, is_module
 from fedsaddle.errors import BadInput
 from fedsaddle.shown import visible
@@ -47,4 +48,5 @@ def extension(name: str, out: Path | None = None) -> None:
             text = text.replace(mark, value)
         write_atomically(path, text.encode())
     where = visible(folder)
-    print(f"written to {where}; install it with: pip install -e '{where}[test]', then: cd {where} && pytest")
+    output.line(f"written to {where}; install it with: pip install -e '{where}[test]', then: cd {where} && pytest")
+    output.emit_lines("init", folder)
