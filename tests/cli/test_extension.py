@@ -69,7 +69,7 @@ def test_its_names_are_plain_ones(written, installed):
     made = build(read_config(written / "example.toml", ["data.name=iris", "split={name='iid', clients=3}"]))
     assert type(made.algorithm).__name__ == "Proximal"
     assert made.model.arguments == {"inputs": 4, "outputs": 3, "width": 20}
-    listed = json.loads(fedsaddle("list", "algorithms", "--json").out)
+    listed = json.loads(fedsaddle("list", "algorithms", "--json").out)["names"]["algorithms"]
     assert listed[-1] == {
         "name": "my-methods-proximal", "about": "my_methods.proximal:Proximal", "source": "my-methods 0.1.0",
     }  # fmt: skip
