@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -80,22 +81,29 @@ CONFIGS = {
 }
 
 
+FAST = ("heaps and inner means", "lossy")
+
+
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory):
-    """The folders that killing.py leaves, and what it says of them."""
-    home = tmp_path_factory.mktemp("killed")
-    for name, text in CONFIGS.items():
-        (home / f"{name}.toml").write_text(text)
-    script = [sys.executable, str(Path(__file__).with_name("killing.py")), *(f"{name}.toml" for name in CONFIGS)]
+    """The folders that killing.py leaves, and what it says of them: for the fast configs, or the others."""
+    return cache(lambda fast: killed(tmp_path_factory.mktemp("killed"), fast))
+
+
+def killed(home, fast):
+    names = [name for name in CONFIGS if (name in FAST) == fast]
+    for name in names:
+        (home / f"{name}.toml").write_text(CONFIGS[name])
+    script = [sys.executable, str(Path(__file__).with_name("killing.py")), *(f"{name}.toml" for name in names)]
     done = subprocess.run(script, cwd=home, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return home, json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in FAST else [pytest.mark.slow]) for n in CONFIGS])
 def test_killed_or_stopped_and_resumed(processes, name, how):
-    home, said = processes
+    home, said = processes(name in FAST)
     assert len(said[name]["left"]) >= 3, "too few kills hit a running process"
     assert said[name]["code"] == 130
     broken, whole = home / f"{name}-{how}", home / f"{name}-whole"
