@@ -201,14 +201,16 @@ def automatic(name: str, entry: Entry) -> Case:
 TABLE += [automatic(name, entry) for name, entry in without_line(TABLE, ALGORITHMS).items() if not entry.required]
 
 
-def marked(case: Case, world: World, name: str) -> ParameterSet:
-    return pytest.param(case, world, id=name, marks=[pytest.mark.slow] if case.slow else [])
+def marked(case: Case, world: World, name: str, variant: bool = False) -> ParameterSet:
+    return pytest.param(case, world, id=name, marks=[pytest.mark.slow] if case.slow or variant else [])
 
 
 # A name runs in every world of its family, a variant of it in the first one.
 EVERYWHERE = [marked(c, w, f"{c.name} | {w}") for c in TABLE for w in (c.family[:1] if "," in c.name else c.family)]
 ONCE = [marked(c, c.family[0], c.name) for c in TABLE]
-ONE_MODEL = [marked(c, c.family[0], c.name) for c in TABLE if c.covers != "Personal"]  # the same for all clients
+FIRST = {c.covers: c.name for c in reversed(TABLE)}  # the first line of each name; the others are variants
+BY_NAME = [marked(c, c.family[0], c.name, FIRST[c.covers] != c.name) for c in TABLE]  # variants with the slow tests
+ONE_MODEL = [p for p in BY_NAME if p.values[0].covers != "Personal"]  # the same for all clients
 
 
 def algorithm(case: Case, world: World) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from every_algorithm import EVERYWHERE, ONCE, algorithm
+from every_algorithm import BY_NAME, EVERYWHERE, ONCE, algorithm
 
 from deployment import deployed
 from fedsaddle.engines.serial import Serial
@@ -15,6 +15,7 @@ from small import play
 
 everywhere = pytest.mark.parametrize(("case", "world"), EVERYWHERE)
 once = pytest.mark.parametrize(("case", "world"), ONCE)
+by_name = pytest.mark.parametrize(("case", "world"), BY_NAME)
 
 
 @everywhere
@@ -25,7 +26,7 @@ def test_a_deployed_run_is_the_simulated_one_to_the_bit(case, world):
     assert all(same(a, b) for a, b in zip(simulated, found, strict=True))
 
 
-@once
+@by_name
 def test_the_same_with_another_seed_and_lost_replies(case, world):
     rows = world.rows()
     simulated = play(algorithm(case, world), Lossy(Serial(rows, seed=7), 0.2, seed=7), 3, seed=7)
@@ -35,7 +36,7 @@ def test_the_same_with_another_seed_and_lost_replies(case, world):
     assert not clients.attendance.left_out
 
 
-@once
+@by_name
 def test_samples_and_dry_runs(case, world):
     """The server counts what sites worked on; and each task's dry run succeeds, so that wrong shapes are found."""
     rows = world.rows()

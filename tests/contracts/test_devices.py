@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass, replace
 import numpy as np
 import pytest
 import torch
-from every_algorithm import EVERYWHERE, TABLE, algorithm
+from every_algorithm import BY_NAME, EVERYWHERE, algorithm
 from worlds import GRU
 
 from fedsaddle.algorithms.fedavg import FedAvg
@@ -27,8 +27,7 @@ from pretend import PRETEND, TRANSFERS
 from small import classes, play, seeded
 
 everywhere = pytest.mark.parametrize(("case", "world"), EVERYWHERE)
-NAMES = {case.covers: (case, case.family[0]) for case in reversed(TABLE) if not case.slow and case.family[0] is not GRU}
-by_name = pytest.mark.parametrize(("case", "world"), NAMES.values(), ids=NAMES)
+by_name = pytest.mark.parametrize(("case", "world"), BY_NAME)
 
 
 def test_the_device_refuses_tensors_of_the_cpu():

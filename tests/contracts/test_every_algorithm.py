@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 import torch
-from every_algorithm import EVERYWHERE, ONCE, algorithm
+from every_algorithm import BY_NAME, EVERYWHERE, ONCE, algorithm
 from torch import nn
 from wrappers import Hurried, Notebook, Only, Weighing, Witness, copied
 
@@ -23,6 +23,7 @@ from small import alike, loopback, play, relabelled, serial, vectorised
 
 everywhere = pytest.mark.parametrize(("case", "world"), EVERYWHERE)
 once = pytest.mark.parametrize(("case", "world"), ONCE)
+by_name = pytest.mark.parametrize(("case", "world"), BY_NAME)
 engines = pytest.mark.parametrize("engine", [serial, vectorised])
 
 
@@ -141,7 +142,7 @@ def test_resuming_is_not_stopping(case, world, engine, tmp_path):
         folder.save(r, state, clients.memory.kept, {})
 
 
-@once
+@by_name
 @engines
 def test_a_round_that_was_not_committed_can_be_played_again(case, world, engine):
     rows, alg = world.rows(), algorithm(case, world)
@@ -153,7 +154,7 @@ def test_a_round_that_was_not_committed_can_be_played_again(case, world, engine)
     assert same(play(alg, clients, 1, state=clean[2], first=2)[-1], clean[3])
 
 
-@once
+@by_name
 @engines
 def test_the_seed_decides(case, world, engine):
     rows, alg = world.rows(), algorithm(case, world)
@@ -167,7 +168,7 @@ def test_the_seed_decides(case, world, engine):
     assert not same(last(2, 1), first), "clients must draw from their own seed"
 
 
-@once
+@by_name
 @engines
 def test_relabelling_the_clients_relabels_the_result(case, world, engine):
     rows, alg = alike(world.rows()), algorithm(case, world)
@@ -192,7 +193,7 @@ def test_relabelling_the_clients_relabels_the_result(case, world, engine):
             torch.testing.assert_close(u, v, rtol=0, atol=1e-10, msg=f.name)
 
 
-@once
+@by_name
 @engines
 def test_the_ledger_is_right(case, world, engine):
     rows, alg = world.rows(), algorithm(case, world)
@@ -206,7 +207,7 @@ def test_the_ledger_is_right(case, world, engine):
     assert shown == weighing.shown == set(case.shows)
 
 
-@once
+@by_name
 def test_the_ledger_knows_who_did_not_answer(case, world):
     rows, alg = world.rows(), algorithm(case, world)
     _, witness = lossy_run(alg, lambda: Serial(rows), 3)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from every_algorithm import EVERYWHERE, ONCE, algorithm
+from every_algorithm import BY_NAME, EVERYWHERE, algorithm
 from test_every_algorithm import lossy_run, near
 from wrappers import Only
 
@@ -28,7 +28,7 @@ from fedsaddle.robust.settings import AGGREGATIONS, Robust
 from small import SIZES, classes, play, seeded
 
 everywhere = pytest.mark.parametrize(("case", "world"), EVERYWHERE)
-once = pytest.mark.parametrize(("case", "world"), ONCE)
+once = pytest.mark.parametrize(("case", "world"), BY_NAME)
 BOUNDS = Robust(bounds=True)
 
 
