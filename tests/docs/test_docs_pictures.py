@@ -6,10 +6,12 @@ import runpy
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow  # tests/identities has the same convergence
 def test_linear_convergence(tmp_path, capsys):
     script = runpy.run_path(str(ROOT / "docs" / "assets" / "linear_convergence.py"))
     script["main"](tmp_path / "a.png")
