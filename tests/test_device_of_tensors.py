@@ -18,7 +18,7 @@ HERE = {  # file -> function -> why its tensors are those of the CPU
     "algorithms/drfa.py": {"start": "λ is the server's"},
     "algorithms/fedx/buffers.py": {"updated": "the server's buffers", "_empty": "the server's buffers"},
     "engines/site.py": dict.fromkeys(
-        ("sizes", "minibatches", "_draw_labelled", "_draw_balanced", "everything", "labelled", "uniforms"),
+        ("sizes", "minibatches", "_draw_labelled", "_draw_balanced", "everything", "labelled", "uniforms", "_keys"),
         "rows that live here",
     ),
     "engines/on_device.py": {"_remember": "sizes for the memory's table"},
@@ -29,7 +29,7 @@ HERE = {  # file -> function -> why its tensors are those of the CPU
     "problems/torch_losses.py": dict.fromkeys(("cross_entropy", "logistic"), "modules with copies for devices"),
     "numerics/shaped.py": {"without_penalty": "a constant, which has copies for devices"},
     "algorithms/personal.py": {"_places": "a constant, which has copies for devices"},
-    "engines/block_messages.py": {"pack_block": "numbers on their way to a worker"},
+    "engines/block_messages.py": dict.fromkeys(("pack_block", "pack_answer", "read_answer"), "numbers on their way"),
 }
 
 

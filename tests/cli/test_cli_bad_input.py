@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cli_command import IRIS, fedsaddle, run
 
-ALGORITHMS = "AFL, Centralised SGD, CODA, CODA+, CODASCA, DRFA, DRFA-GA, DRFA-Prox, FedAvg"
+ALGORITHMS = "AFL, Centralised SGD, CODA, CODA+, CODASCA, DRFA, DRFA-GA, DRFA-Prox, FedAdagrad, FedAdam, FedAvg"
 SQUARE = ("data.name=diabetes", "problem.loss=square")
 DIRICHLET = "split.name=dirichlet"
 
@@ -25,7 +25,11 @@ CASES = [
     ("algorithm.local_step=3", "algorithm.local_step = 3", "did you mean 'local_steps'?"),
     ("algorithm.problem=3", "algorithm.problem = 3", "unknown key"),
     ("problem.l1=3", "problem.l1 = 3", "known keys: loss, l2"),
-    ("engine.threads=3", "engine.threads = 3", "known keys: name, chunk, workers, address, compile"),
+    (
+        "engine.threads=3",
+        "engine.threads = 3",
+        "known keys: name, chunk, workers, address, device, precision, ",
+    ),
     (("algorithm.name=AFL", "algorithm.local_steps=5"), "algorithm.local_steps = 5", "AFL fixes local_steps = 1"),
     (("algorithm.name=FedAvg", "algorithm.dual_step=0.1"), "algorithm.dual_step = 0.1", "unknown key"),
     (("split.name=natural", "split.clients=3"), "split.clients = 3", "known keys: column"),

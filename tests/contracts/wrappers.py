@@ -107,7 +107,7 @@ class CountingSite:
     def __init__(self, site):
         self.site, self.drawn = site, 0
         self.clients, self.sizes, self.broadcast = site.clients, site.sizes, site.broadcast
-        self.labelled, self.uniforms = site.labelled, site.uniforms
+        self.labelled, self.uniforms, self.device = site.labelled, site.uniforms, site.device
 
     def minibatch(self, step, size, stream=0, label=None):
         self.drawn += size

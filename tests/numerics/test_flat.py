@@ -249,7 +249,7 @@ class Refuses:
 def test_one_client_runs_the_module_itself():
     """The single-client path is the oracle of the chain, so it must not go through it."""
     flat, w, x = made("chain")
-    flat.chain = Refuses()
+    flat._chain = Refuses()
     flat.scores(w[:1], x[:1])
     flat.pullback(w[:1], x[:1])
     flat.pushforward(w[:1], x[:1])

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
+
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.arguments import choice as one_of
 from fedsaddle.arguments import flag, text, whole
@@ -154,6 +156,8 @@ def _processes(choice: EngineChoice, work: Task, count: int | None, warn: Callab
 
     if choice.factory is not None:
         start = spawner(SERVE, _recipe(choice.factory, work).encode())
+    elif torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        raise BadInput("factory", None, f"this process has used a GPU, which its forks cannot; {FACTORY}")
     elif sys.platform.startswith("linux"):
         start = forker(attacked_worker(work.algorithm, work.rows, work.attack))
     else:
