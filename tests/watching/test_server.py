@@ -12,6 +12,7 @@ from itertools import islice
 import pytest
 from watched_runs import ask, events, progress, record, served, store
 
+from fedsaddle import __version__
 from fedsaddle.errors import BadInput
 from fedsaddle.runs.lock import only_writer
 from fedsaddle.watching import server as server_module
@@ -76,7 +77,7 @@ def test_headers(tmp_path):
         assert answer.headers["Cache-Control"] == "no-store"
         assert answer.headers["Referrer-Policy"] == "no-referrer"
         assert answer.headers["X-FedSaddle"] == "watch"
-        assert answer.headers["Server"].strip() == "fedsaddle/0.1.0"
+        assert answer.headers["Server"].strip() == f"fedsaddle/{__version__}"
 
 
 def test_half_a_request_holds_nobody_up(tmp_path, monkeypatch):
