@@ -159,6 +159,10 @@ class FlatModel:
         """The same with a gradient that is written; the last `watched` rows have scores, and no slope."""
         if self.chain is not None and len(w) > 1 and self.chain.fits(x):
             return InPlace(*self.chain.push(w, x), None)
+        return self.pulled_forward(w, x, watched, keys)
+
+    def pulled_forward(self, w: Tensor, x: Tensor, watched: int, keys: Keys | None) -> InPlace:
+        """The same by way of a gradient that is formed, as `pullback` gives it."""
         moving = x.shape[1] - watched
         scores, pull, statistics = self.pullback(w, x[:, :moving], keys)
         if watched:

@@ -87,17 +87,7 @@ class ShapedModel(FlatModel):
 
     def pushforward(self, w: Tensor, x: Tensor, watched: int = 0, keys: Keys | None = None) -> InPlace:
         """The same with a gradient that is written."""
-        moving = x.shape[1] - watched
-        scores, pull, statistics = self.pullback(w, x[:, :moving], keys)
-        if watched:
-            with torch.no_grad():
-                scores = torch.cat([scores, self.scores(w, x[:, moving:])], 1)
-
-        def write(slope: Tensor, into: Tensor, keep: float, gain: float) -> None:
-            gradient = pull(slope)  # first: it looks at `w`, which may be `into`
-            into.mul_(keep).add_(gradient, alpha=gain)
-
-        return InPlace(scores, write, statistics)
+        return self.pulled_forward(w, x, watched, keys)
 
     def descend_(
         self, w: Tensor, x: Tensor, slope_of: SlopeMap, step: float, keep: float = 1.0, keys: Keys | None = None
