@@ -12,7 +12,9 @@ import pytest
 import torch
 
 import fedsaddle as fs
+from fedsaddle.config.schema import EngineSection, validate_config
 from fedsaddle.errors import BadCheckpoint, BadInput
+from fedsaddle.runs.engine_choice import engine_options
 from fedsaddle.sweeps.bodies import CellBody
 from fedsaddle.sweeps.figures import mean_and_interval
 from fedsaddle.sweeps.plot import plot
@@ -184,3 +186,24 @@ def test_processes_give_the_same(tmp_path, drawn):
     here = fs.sweep(CONFIG, STEPS, seeds=2, workers=1)
     there = fs.sweep(CONFIG, STEPS, seeds=2, workers=2)
     assert [figures(c) for c in here.cells] == [figures(c) for c in there.cells]
+
+
+@pytest.mark.usefixtures("drawn")
+def test_the_engine_of_the_config_runs_every_cell(tmp_path):
+    wanted = {"precision": "bf16", "chunk": 2}
+    fs.sweep({**CONFIG, "engine": wanted}, STEPS, seeds=1, out=tmp_path / "sweep", workers=1)
+    ended = [json.loads(path.read_text())["engine"] for path in (tmp_path / "sweep").rglob("summary.json")]
+    assert len(ended) == 2
+    assert all(wanted.items() <= engine.items() for engine in ended)
+
+
+def test_what_an_engine_section_says_reaches_the_run():
+    """Every key of `[engine]` but those that build the problem."""
+    given = {"name": "ray", "chunk": 3, "workers": 4, "address": "local", "device": "cuda", "precision": "bf16"}
+    config = validate_config({**CONFIG, "engine": {**given, "deterministic": True}})
+    options = engine_options(config)
+    assert {**options, "factory": None} == {
+        "engine": "ray", "factory": None, "deterministic": True, **{k: v for k, v in given.items() if k != "name"},
+    }  # fmt: skip
+    assert options["factory"]["engine"]["address"] == "local"
+    assert {*options} - {"engine", "factory"} == {*EngineSection.model_fields} - {"name", "compile"}

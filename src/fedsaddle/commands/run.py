@@ -26,6 +26,7 @@ from fedsaddle.report.predictions import CHOICE, FEDAVG, TEST, VALIDATION, parts
 from fedsaddle.report.progress import Progress
 from fedsaddle.report.tables import one_run, ranks_only
 from fedsaddle.runs.closing import figures_by_class
+from fedsaddle.runs.engine_choice import engine_options
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.interruption import Interruption, terminate_as_interrupt
 from fedsaddle.runs.lock import require_unused
@@ -148,14 +149,7 @@ class Simulation:
             built.data,
             settings.rounds,
             seed=settings.seed,
-            engine=config.engine.name,
-            chunk=config.engine.chunk,
-            workers=config.engine.workers,
-            address=config.engine.address,
-            device=config.engine.device,
-            precision=config.engine.precision,
-            deterministic=config.engine.deterministic,
-            factory=config.model_dump(mode="json") if config.engine.name in ("processes", "ray") else None,
+            **engine_options(config),
             evaluate_every=settings.evaluate_every,
             evaluate_train=settings.evaluate_train,
             measures=built.measures,

@@ -14,6 +14,7 @@ import torch
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.arguments import choice as one_of
 from fedsaddle.arguments import flag, text, whole
+from fedsaddle.config.schema import Config
 from fedsaddle.engines.choose import chunk_for, device_engine, make_engine
 from fedsaddle.engines.device import deterministic_algorithms, find_device
 from fedsaddle.engines.distributed import Carrier, Distributed
@@ -66,6 +67,21 @@ class EngineChoice:
         if self.precision != "full" and self.name != "vectorised":
             remedy = "is an option of the engine 'vectorised'; choose it, or leave it out"
             raise BadInput("engine.precision", self.precision, remedy)
+
+
+def engine_options(config: Config) -> dict[str, Any]:
+    """What `[engine]` of a config means for `run`: the arguments that choose its engine."""
+    given = config.engine
+    return {
+        "engine": given.name,
+        "chunk": given.chunk,
+        "workers": given.workers,
+        "address": given.address,
+        "factory": config.model_dump(mode="json") if given.name in WITH_WORKERS else None,
+        "device": given.device,
+        "precision": given.precision,
+        "deterministic": given.deterministic,
+    }
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ import torch
 
 from fedsaddle.atomic import write_json
 from fedsaddle.config.build import build
-from fedsaddle.config.schema import validate_config
+from fedsaddle.config.schema import Config, validate_config
 from fedsaddle.errors import BadCheckpoint, Diverged, FedSaddleError
+from fedsaddle.runs.engine_choice import engine_options
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.run import run
 from fedsaddle.stored import read_object
@@ -105,9 +106,7 @@ def _run(job: Job, tell: Callable[[int], None], stop: Callable[[], bool]) -> tup
         built.data,
         settings.rounds,
         seed=settings.seed,
-        engine=config.engine.name,
-        chunk=config.engine.chunk,
-        workers=(config.engine.workers or 1) if config.engine.name == "vectorised" else None,
+        **_engine(config),
         evaluate_every=settings.evaluate_every,
         evaluate_train=settings.evaluate_train,
         measures=built.measures,
@@ -128,6 +127,13 @@ def _run(job: Job, tell: Callable[[int], None], stop: Callable[[], bool]) -> tup
         warn=lambda text: None,
     )
     return str(result.summary["stopped"]), ""
+
+
+def _engine(config: Config) -> dict[str, Any]:
+    """The engine of a run that has one core: with one thread, unless the config says otherwise."""
+    given = engine_options(config)
+    threads = given["engine"] == "vectorised" and given["device"] == "cpu" and given["precision"] == "full"
+    return {**given, "workers": given["workers"] or 1} if threads else given
 
 
 def on_one_thread(job: Job, tell: Callable[[int], None], stop: Callable[[], bool]) -> tuple[str, str]:
