@@ -21,6 +21,7 @@ LEAVES = {
     "errors",
     "memory_room",
     "processes",
+    "threads",
     "shown",
     "stored",
     "writable",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,7 +17,10 @@ from fedsaddle.data.store import Lazy
 from fedsaddle.engines.choose import (
     BATCH_ROWS,
     CACHE_BYTES,
+    FEWEST_CLIENTS,
+    MAX_CLIENTS,
     MEMORY_BYTES,
+    PARAMETERS,
     chunk_and_workers,
     keep_freed_memory,
     make_engine,
@@ -38,6 +41,14 @@ def of_dimension(*sizes):
     """A problem with one variable, or with several."""
     vectors = tuple(torch.zeros(d) for d in sizes)
     return SimpleNamespace(initial=lambda: vectors if len(sizes) > 1 else vectors[0])
+
+
+@contextmanager
+def torch_threads(number):
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    yield
+    torch.set_num_threads(before)
 
 
 def test_by_name():
@@ -72,10 +83,28 @@ def test_small_models_share_a_large_chunk():
 
 def test_a_chunk_of_models_fits_the_cache():
     batch = BATCH_ROWS * 4 * 8  # rows of four numbers in float64
-    of_ten = (CACHE_BYTES // 10 - batch) // 8
-    assert chunk_and_workers(of_dimension(of_ten), classes())[0] == 10
-    assert chunk_and_workers(of_dimension(of_ten // 2, of_ten // 2), classes())[0] == 10
+    of_three = (CACHE_BYTES // 3 - batch) // 8
+    assert chunk_and_workers(of_dimension(of_three), classes())[0] == 3
+    assert chunk_and_workers(of_dimension(of_three // 2, of_three // 2), classes())[0] == 3
     assert chunk_and_workers(of_dimension(CACHE_BYTES), classes())[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("entries", "chunk"), [(1000, MAX_CLIENTS), (7850, 25), (PARAMETERS // 8, 8), (199_210, FEWEST_CLIENTS)], ids=str
+)
+def test_larger_models_come_in_smaller_chunks_so_that_all_threads_have_some(entries, chunk):
+    assert chunk_and_workers(of_dimension(entries), classes())[0] == chunk
+
+
+@pytest.mark.parametrize(("clients", "threads", "workers"), [(10, 4, 2), (100, 4, 4), (3, 4, 1), (100, 1, 1)], ids=str)
+def test_chunks_run_on_as_many_threads_as_torch_has(clients, threads, workers):
+    with torch_threads(threads):
+        assert chunk_and_workers(of_dimension(100_000), classes([4] * clients)) == (5, workers)
+
+
+def test_threads_do_not_pay_for_the_smallest_models():
+    with torch_threads(4):
+        assert chunk_and_workers(of_dimension(100), classes([4] * 200)) == (64, 1)
 
 
 def test_a_chunk_of_rows_fits_the_memory():
@@ -99,10 +128,11 @@ def test_the_largest_client_decides_how_many_fit_the_memory(sizes):
     assert chunk_and_workers(problem(), Lazy(np.array(sizes) * part, load))[0] == 3
 
 
-def test_convolutions_run_one_client_a_core():
+def test_convolutions_run_one_client_a_thread():
     images = Supervised(seeded(lambda: McMahanCnn(1, 2, side=4)))
-    assert chunk_and_workers(images, classes()) == (1, os.cpu_count())
-    assert chunk_and_workers(images, classes([5])) == (1, 1), "a client alone has torch's own threads"
+    with torch_threads(3):
+        assert chunk_and_workers(images, classes()) == (1, 3)
+        assert chunk_and_workers(images, classes([5])) == (1, 1), "a client alone has torch's own threads"
 
 
 def test_the_rule_gives_an_engine_that_works():
@@ -110,11 +140,6 @@ def test_the_rule_gives_an_engine_that_works():
     fast = play(algorithm, make_engine("vectorised", problem(), classes(), 0), 2)[-1]
     slow = play(algorithm, make_engine("serial", problem(), classes(), 0), 2)[-1]
     torch.testing.assert_close(fast.w, slow.w, rtol=0, atol=1e-12)
-
-
-def test_a_machine_that_does_not_say_its_cores_has_one(monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert chunk_and_workers(Supervised(seeded(lambda: McMahanCnn(1, 2, side=4))), classes()) == (1, 1)
 
 
 def test_glibc_keeps_freed_blocks(monkeypatch):

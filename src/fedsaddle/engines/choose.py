@@ -6,7 +6,6 @@ The chunk affects the rounding of sums. It must not depend on measured times, or
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 
 import numpy as np
@@ -23,8 +22,12 @@ from fedsaddle.errors import BadInput
 from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.numerics.module_kinds import running_statistics
 from fedsaddle.problems.protocols import HasModel, MinimaxProblem, MinimisationProblem
+from fedsaddle.threads import thread_budget
 
 CACHE_BYTES = 32 << 20  # models and batches of a chunk should fit into the caches of common machines
+PARAMETERS = 200_000  # of a chunk: enough to keep a thread busy, and few enough that all threads have chunks
+FEWEST_CLIENTS = 5  # per chunk of models that are larger
+BUSY = 50_000  # parameters of a chunk; steps of fewer are shorter than threads take to make way for each other
 BATCH_ROWS = 64  # a typical batch
 MAX_CLIENTS = 64  # per chunk; more are no faster
 MEMORY_BYTES = 1 << 30  # for the rows of a chunk
@@ -60,7 +63,7 @@ def device_engine(device: torch.device, problem: Objective, rows: ClientRows, se
     x = _first_rows(rows)
     if _keeps_statistics(problem) or not _takes_cohorts(problem, x):
         return OnDevice(rows, seed, device=device, chunk=1)
-    free, client_bytes = free_bytes(device), COPIES * sum(_bytes(problem, x))
+    free, client_bytes = free_bytes(device), COPIES * sum(_sizes(problem, x)[1:])
     size = MAX_CLIENTS if free is None else int(max(1, min(MAX_CLIENTS, ROOM * free // client_bytes)))
     return OnDevice(rows, seed, device=device, chunk=size)
 
@@ -81,23 +84,25 @@ def chunk_and_workers(problem: Objective, rows: ClientRows) -> tuple[int, int]:
     """The default chunk, from the model and the rows alone, and the default workers of the vectorised engine.
 
     Convolutions are bound by arithmetic; BatchNorm, LSTM, GRU and what `torch.func.vmap` cannot take run one client at
-    a time: these get one client per chunk and one worker per core. Other models are faster with many clients per step,
-    as long as their models and batches fit into the caches and their rows into memory; torch's own threads then
-    parallelise the large matrix products.
+    a time: these get one client per chunk. Small models are faster with many clients per step, as long as their models
+    and batches fit into the caches and their rows into memory. Chunks run on as many threads as torch has, but for the
+    smallest models, which are quicker on one.
     """
     model = problem.model if isinstance(problem, HasModel) else None
     convolves = model is not None and any(isinstance(part, _CONVOLUTIONS) for part in model.modules())
-    threads = 1 if rows.count == 1 else os.cpu_count() or 1  # a client alone has torch's own threads
+    threads = 1 if rows.count == 1 else thread_budget()  # a client alone has torch's own threads
     if convolves or _keeps_statistics(problem):
         return 1, threads
     x = _first_rows(rows)
     if not _takes_cohorts(problem, x):
         return 1, threads
-    model_bytes, batch_bytes = _bytes(problem, x)
+    model_entries, model_bytes, batch_bytes = _sizes(problem, x)
     row_bytes = batch_bytes // BATCH_ROWS
     by_cache = CACHE_BYTES // (model_bytes + batch_bytes)
     by_memory = MEMORY_BYTES // (row_bytes * int(rows.sizes.max()))
-    return int(max(1, min(by_cache, by_memory, MAX_CLIENTS))), 1
+    by_work = max(FEWEST_CLIENTS, PARAMETERS // model_entries)
+    size = int(max(1, min(by_cache, by_memory, by_work, MAX_CLIENTS)))
+    return size, min(threads, -(-rows.count // size)) if size * model_entries >= BUSY else 1
 
 
 def _first_rows(rows: ClientRows) -> Tensor:
@@ -111,11 +116,12 @@ def _takes_cohorts(problem: Objective, x: Tensor) -> bool:
     return not isinstance(flat, FlatModel) or flat.takes_cohorts(x)
 
 
-def _bytes(problem: Objective, x: Tensor) -> tuple[int, int]:
-    """Of a model, and of a typical batch."""
+def _sizes(problem: Objective, x: Tensor) -> tuple[int, int, int]:
+    """Entries and bytes of a model, and bytes of a typical batch."""
     start: Tensor | tuple[Tensor, ...] = problem.initial()
-    model_bytes = sum(v.numel() * v.element_size() for v in (start if isinstance(start, tuple) else (start,)))
-    return model_bytes, BATCH_ROWS * max(1, x[0, 0].numel() * x.element_size())
+    parts = start if isinstance(start, tuple) else (start,)
+    entries, size = sum(v.numel() for v in parts), sum(v.numel() * v.element_size() for v in parts)
+    return entries, size, BATCH_ROWS * max(1, x[0, 0].numel() * x.element_size())
 
 
 def _keeps_statistics(problem: Objective) -> bool:

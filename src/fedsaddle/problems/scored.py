@@ -16,6 +16,7 @@ from fedsaddle.numerics.projections import Everywhere, Projection, check_project
 from fedsaddle.numerics.roc import ranking_measures
 from fedsaddle.numerics.shaped import ShapedModel, flat_model
 from fedsaddle.problems.protocols import DualGradient, Gradients, MinimaxProblem
+from fedsaddle.threads import in_parallel
 
 Kind = TypeVar("Kind")
 
@@ -62,7 +63,7 @@ class OverModel:
         """Each client's values, (C,), with the penalty on its parameters."""
         return values + self.flat.penalty(x) if self.l2 and isinstance(self.flat, ShapedModel) else values
 
-    def scores(self, x: Tensor, rows: Tensor, block: int = 4096) -> Tensor:
+    def scores(self, x: Tensor, rows: Tensor, block: int = 1024) -> Tensor:
         """The scores of rows under one x, (n, k)."""
         w = self.weights(x)[None]
         return in_blocks(lambda part: self.flat.scores(w, part[None])[0], rows, block)
@@ -116,10 +117,9 @@ def unclipped(problem: Kind) -> Kind:
     return problem
 
 
-def in_blocks(score: Callable[[Tensor], Tensor], rows: Tensor, block: int = 4096) -> Tensor:
+def in_blocks(score: Callable[[Tensor], Tensor], rows: Tensor, block: int = 1024) -> Tensor:
     """`score` of all rows, some at a time."""
-    with torch.no_grad():
-        return torch.cat([score(part) for part in torch.split(rows, block)])
+    return torch.cat([*in_parallel(torch.no_grad()(score), torch.split(rows, block))])
 
 
 def pooled_auroc(ranking: Tensor | None, labels: Tensor) -> dict[str, float]:

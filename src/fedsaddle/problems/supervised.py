@@ -13,7 +13,7 @@ from fedsaddle.arguments import flag, number
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.constants import Constant
-from fedsaddle.numerics.flat import FlatModel
+from fedsaddle.numerics.flat import FlatModel, SlopeMap
 from fedsaddle.numerics.shaped import check_clip, clip_, without_penalty
 from fedsaddle.problems.facts import DataFacts, ModelMaker
 from fedsaddle.problems.losses import CrossEntropy, Loss
@@ -127,7 +127,7 @@ class Supervised(MinimisationProblem):
             return self.flat.settle_(w.sub_(g, alpha=step), statistics)
         at = None if self._free is None else self._free.to(w.device)
         free = None if at is None else w[:, at]
-        chain.descend_(w, batch.x, lambda scores: self._slope(scores, batch), step, 1 - step * self.l2)
+        chain.descend_(w, batch.x, *self._slope_and_gain(batch, step), 1 - step * self.l2)
         if free is not None:
             w[:, at] += step * self.l2 * free
         return w
@@ -158,6 +158,12 @@ class Supervised(MinimisationProblem):
         if self.clip is not None:
             clip_(g, self.clip, self.dimension - self.tail)
         return g, statistics
+
+    def _slope_and_gain(self, batch: Batch, step: float) -> tuple[SlopeMap, float]:
+        """A slope in the scores, and the step along it; where rows count alike, their share is in the step."""
+        if batch.weight is None and getattr(self.loss, "row_counts", None) is None:
+            return lambda scores: self.loss.slope(scores, batch.y), step / batch.y.shape[1]
+        return lambda scores: self._slope(scores, batch), step
 
     def _slope(self, scores: Tensor, batch: Batch) -> Tensor:
         """Of each client's mean loss in its scores."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,7 @@ from fedsaddle.runs.result import Result
 from fedsaddle.runs.resume import cut_by_workers, on_another_device, rounding_of
 from fedsaddle.runs.settings import Settings
 from fedsaddle.runs.telling import progress_of, run_and_tell
+from fedsaddle.threads import one_torch_thread
 from fedsaddle.tracking.told import Told
 
 MAX_LISTED_CLIENTS = 200  # no per-client figures in the history for more clients
@@ -94,7 +96,8 @@ class Loop:
         if self._progress is not None:
             self._progress(self.done, self.seconds, now=True)
         try:
-            stopped = self._rounds()
+            with nullcontext() if self.clients.count == 1 else one_torch_thread():
+                stopped = self._rounds()
         except KeyboardInterrupt:
             self._save_interrupted()
             raise
