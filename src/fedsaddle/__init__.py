@@ -25,11 +25,15 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Every public name: the module that holds it -> its names. The imports below say the same to type checkers, and a test
 # compares them. An algorithm that names itself (`NAMED` in its file) is found without a line here.
 _NAMES = {
+    "algorithms.by_loss.aaggff": "AaggFf",
+    "algorithms.by_loss.delta_fl": "DeltaFl",
+    "algorithms.by_loss.term": "Term",
     "algorithms.coda.coda": "Coda CodaPlus",
     "algorithms.coda.codasca": "Codasca",
     "algorithms.drfa": "Drfa DrfaGa",
     "algorithms.estimators": "Estimate Estimator MiniBatch Spider Storm",
     "algorithms.fedavg": "FedAvg",
+    "algorithms.fedmgda": "FedMgda",
     "algorithms.fedsgda": "FedSgda",
     "algorithms.fedx.fedx1": "FedX1",
     "algorithms.fedx.fedx2": "FedX2",
@@ -37,6 +41,7 @@ _NAMES = {
     "algorithms.fedx.privacy": "ScorePrivacy",
     "algorithms.hyperparameters": "cohort_size draw_cohort",
     "algorithms.personal": "Personal",
+    "algorithms.propfair": "PropFair",
     "algorithms.protocols": "Algorithm CountsIterations Guarantees HasDual HasLocalSteps HasMixture",
     "algorithms.qfedavg": "QFedAvg",
     "algorithms.sgda.local_sgda": "LocalSgda",
@@ -117,6 +122,9 @@ __all__ = sorted([*_WHERE, *_WHOLE])  # pyright: ignore[reportUnsupportedDunderA
 
 if TYPE_CHECKING:
     from fedsaddle import errors as errors
+    from fedsaddle.algorithms.by_loss.aaggff import AaggFf as AaggFf
+    from fedsaddle.algorithms.by_loss.delta_fl import DeltaFl as DeltaFl
+    from fedsaddle.algorithms.by_loss.term import Term as Term
     from fedsaddle.algorithms.coda.coda import Coda as Coda
     from fedsaddle.algorithms.coda.coda import CodaPlus as CodaPlus
     from fedsaddle.algorithms.coda.codasca import Codasca as Codasca
@@ -128,6 +136,7 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.estimators import Spider as Spider
     from fedsaddle.algorithms.estimators import Storm as Storm
     from fedsaddle.algorithms.fedavg import FedAvg as FedAvg
+    from fedsaddle.algorithms.fedmgda import FedMgda as FedMgda
     from fedsaddle.algorithms.fedsgda import FedSgda as FedSgda
     from fedsaddle.algorithms.fedx.fedx1 import FedX1 as FedX1
     from fedsaddle.algorithms.fedx.fedx2 import FedX2 as FedX2
@@ -136,6 +145,7 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.hyperparameters import cohort_size as cohort_size
     from fedsaddle.algorithms.hyperparameters import draw_cohort as draw_cohort
     from fedsaddle.algorithms.personal import Personal as Personal
+    from fedsaddle.algorithms.propfair import PropFair as PropFair
     from fedsaddle.algorithms.protocols import Algorithm as Algorithm
     from fedsaddle.algorithms.protocols import CountsIterations as CountsIterations
     from fedsaddle.algorithms.protocols import Guarantees as Guarantees

@@ -10,14 +10,19 @@ from torch import nn
 
 import fedsaddle as fs
 from fedsaddle.algorithms import estimators
+from fedsaddle.algorithms.by_loss.aaggff import AaggFf
+from fedsaddle.algorithms.by_loss.delta_fl import DeltaFl
+from fedsaddle.algorithms.by_loss.term import Term
 from fedsaddle.algorithms.coda.coda import Coda, CodaPlus
 from fedsaddle.algorithms.coda.codasca import Codasca
 from fedsaddle.algorithms.drfa import Drfa, DrfaGa
 from fedsaddle.algorithms.fedavg import FedAvg
+from fedsaddle.algorithms.fedmgda import FedMgda
 from fedsaddle.algorithms.fedsgda import FedSgda
 from fedsaddle.algorithms.fedx.fedx1 import FedX1
 from fedsaddle.algorithms.fedx.fedx2 import FedX2
 from fedsaddle.algorithms.fedx.local_pair import LocalPair
+from fedsaddle.algorithms.propfair import PropFair
 from fedsaddle.algorithms.qfedavg import QFedAvg
 from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda
@@ -47,6 +52,12 @@ from fedsaddle.problems.supervised import Supervised
 
 SGDA_PLUS = {"snapshot_every": 4}
 STANDS_FOR = {  # class, kind, fixed arguments, defaults, and values for what is required
+    "AAggFF-D": (AaggFf, "minimisation", {"update": "entropy"}, {}, {}),
+    "AAggFF-S": (AaggFf, "minimisation", {"update": "newton"}, {}, {}),
+    "Delta-FL": (DeltaFl, "minimisation", {}, {}, {}),
+    "FedMGDA+": (FedMgda, "minimisation", {}, {}, {}),
+    "PropFair": (PropFair, "minimisation", {}, {}, {}),
+    "TERM": (Term, "minimisation", {}, {}, {}),
     "AFL": (Drfa, "minimisation", {"local_steps": 1}, {}, {}),
     "Centralised SGD": (LocalPair, "pairwise", {"centralised": True, "averaging": 1.0}, {}, {}),
     "CODA": (Coda, "minimax", {}, {}, {}),

@@ -38,17 +38,22 @@ from worlds import (
     World,
 )
 
+from fedsaddle.algorithms.by_loss.aaggff import AaggFf
+from fedsaddle.algorithms.by_loss.delta_fl import DeltaFl
+from fedsaddle.algorithms.by_loss.term import Term
 from fedsaddle.algorithms.coda.coda import Coda, CodaPlus
 from fedsaddle.algorithms.coda.codasca import Codasca
 from fedsaddle.algorithms.drfa import Drfa, DrfaGa
 from fedsaddle.algorithms.estimators import Spider, Storm
 from fedsaddle.algorithms.fedavg import FedAvg
+from fedsaddle.algorithms.fedmgda import FedMgda
 from fedsaddle.algorithms.fedsgda import FedSgda
 from fedsaddle.algorithms.fedx.fedx1 import FedX1
 from fedsaddle.algorithms.fedx.fedx2 import FedX2
 from fedsaddle.algorithms.fedx.local_pair import LocalPair
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
 from fedsaddle.algorithms.personal import Personal
+from fedsaddle.algorithms.propfair import PropFair
 from fedsaddle.algorithms.qfedavg import QFedAvg
 from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda
@@ -128,6 +133,14 @@ TABLE = [
     Case("CODASCA, warm-up", Codasca, STAGES | {"primal_step": Warmup(3, of=Geometric(0.2, 0.5))}, (GAME,), slow=True),
     Case("q-FedAvg", QFedAvg, LOCAL | {"q": 0.5}),
     Case("q-FedAvg, by size, box", QFedAvg, LOCAL | {"q": 2.0, "sampling": "size", "projection": Box(-0.5, 0.5)}),
+    Case("Delta-FL", DeltaFl, LOCAL, (LOGISTIC,), LOSS),
+    Case("Delta-FL, fractional, counts", DeltaFl, LOCAL | {"boundary": "fractional", "threshold": "counts"}, (LOGISTIC,)),  # noqa: E501
+    Case("TERM", Term, LOCAL, (LOGISTIC,), LOSS),
+    Case("TERM, running, by size", Term, LOCAL | {"normaliser": "running", "sampling": "size"}, (MLP,), LOSS, slow=True),  # noqa: E501
+    Case("AAggFF-S", AaggFf, LOCAL | {"sampled_clients": None}, (LOGISTIC,), LOSS),
+    Case("AAggFF-D", AaggFf, LOCAL | {"update": "entropy"}, (LOGISTIC,), LOSS),
+    Case("PropFair", PropFair, LOCAL, (VMAP,)),
+    Case("FedMGDA+", FedMgda, LOCAL, (LOGISTIC,), ("Moved.update",)),
     Case("AFL", Drfa, DUAL | {"local_steps": 1}, shows=LOSS),
     Case("DRFA", Drfa, DUAL, shows=LOSS),
     Case("DRFA, average, ball", Drfa, DUAL | {"output": "average", "projection": Ball(1.0)}, shows=LOSS),
