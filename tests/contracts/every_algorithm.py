@@ -137,7 +137,7 @@ TABLE = [
     Case("Delta-FL, fractional, counts", DeltaFl, LOCAL | {"boundary": "fractional", "threshold": "counts"}, (LOGISTIC,)),  # noqa: E501
     Case("TERM", Term, LOCAL, (LOGISTIC,), LOSS),
     Case("TERM, running, by size", Term, LOCAL | {"normaliser": "running", "sampling": "size"}, (MLP,), LOSS, slow=True),  # noqa: E501
-    Case("AAggFF-S", AaggFf, LOCAL | {"sampled_clients": None}, (LOGISTIC,), LOSS),
+    Case("AAggFF-S", AaggFf, LOCAL | {"update": "newton", "sampled_clients": None}, (LOGISTIC,), LOSS),
     Case("AAggFF-D", AaggFf, LOCAL | {"update": "entropy"}, (LOGISTIC,), LOSS),
     Case("PropFair", PropFair, LOCAL, (VMAP,)),
     Case("FedMGDA+", FedMgda, LOCAL, (LOGISTIC,), ("Moved.update",)),

@@ -41,7 +41,8 @@ class PropFair:
     """PropFair (G. Zhang, Malekmohammadi, Chen, Yu 2023), which minimises `-mean_i log(M - F_i(w))`.
 
     A local step goes along `∇l / (M - l)` of a minibatch's loss l, so that clients with a large loss move further;
-    where `M - l < ε` along `∇l / M`. The server averages as FedAvg does, and sees no loss. M → ∞ with steps η M is FedAvg.
+    where `M - l < ε` along `∇l / M`. The server averages as FedAvg does, and sees no loss. M → ∞ with steps
+    η M is FedAvg.
 
     Raises:
         BadInput: for a hyper-parameter that cannot be, with its name.
@@ -60,7 +61,7 @@ class PropFair:
     problem: MinimisationProblem
     ceiling: float = 5.0  # M, above the losses
     near: float = 0.2  # ε
-    extended: bool = False
+    extended: bool = False  # nearer than ε: the slope 1/ε, not 1/M
     sampled_clients: int | None = None  # m; None: all
     local_steps: int = 10  # τ
     batch_size: int = 50
