@@ -190,6 +190,7 @@ def test_relabelling_the_clients_relabels_the_result(case, world, engine):
         u, v = getattr(a, f.name), getattr(b, f.name)
         if isinstance(u, torch.Tensor):
             u = u[torch.from_numpy(order)] if len(u) == rows.count else u
+            u = u[:, torch.from_numpy(order)] if u.shape == (rows.count, rows.count) else u  # pairs of clients
             torch.testing.assert_close(u, v, rtol=0, atol=1e-10, msg=f.name)
 
 

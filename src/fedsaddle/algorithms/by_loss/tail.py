@@ -34,7 +34,8 @@ def tail_weights(losses: Floats, sizes: Floats, tail: float, boundary: str) -> F
     share = 1.0
     if boundary == "fractional":
         share = float(np.clip((tail * total - sizes[above].sum()) / sizes[level].sum(), 0, 1))
-    return sizes * (above + share * level)
+    counts: Floats = sizes * (above + share * level)
+    return counts
 
 
 @dataclass(frozen=True)
