@@ -33,6 +33,7 @@ _NAMES = {
     "algorithms.drfa": "Drfa DrfaGa",
     "algorithms.estimators": "Estimate Estimator MiniBatch Spider Storm",
     "algorithms.fedavg": "FedAvg",
+    "algorithms.fedgda_gt": "FedGdaGt",
     "algorithms.fedmgda": "FedMgda",
     "algorithms.fedsgda": "FedSgda",
     "algorithms.fedx.fedx1": "FedX1",
@@ -43,7 +44,10 @@ _NAMES = {
     "algorithms.personal": "Personal",
     "algorithms.propfair": "PropFair",
     "algorithms.protocols": "Algorithm CountsIterations Guarantees HasDual HasLocalSteps HasMixture",
+    "algorithms.proxskip": "ProxSkip",
     "algorithms.qfedavg": "QFedAvg",
+    "algorithms.sgda.fedsgda_plus": "FedSgdaPlus",
+    "algorithms.sgda.fess_gda": "FessGda",
     "algorithms.sgda.local_sgda": "LocalSgda",
     "algorithms.sgda.momentum": "MomentumLocalSgda",
     "config.build": "algorithm",
@@ -136,6 +140,7 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.estimators import Spider as Spider
     from fedsaddle.algorithms.estimators import Storm as Storm
     from fedsaddle.algorithms.fedavg import FedAvg as FedAvg
+    from fedsaddle.algorithms.fedgda_gt import FedGdaGt as FedGdaGt
     from fedsaddle.algorithms.fedmgda import FedMgda as FedMgda
     from fedsaddle.algorithms.fedsgda import FedSgda as FedSgda
     from fedsaddle.algorithms.fedx.fedx1 import FedX1 as FedX1
@@ -152,7 +157,10 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.protocols import HasDual as HasDual
     from fedsaddle.algorithms.protocols import HasLocalSteps as HasLocalSteps
     from fedsaddle.algorithms.protocols import HasMixture as HasMixture
+    from fedsaddle.algorithms.proxskip import ProxSkip as ProxSkip
     from fedsaddle.algorithms.qfedavg import QFedAvg as QFedAvg
+    from fedsaddle.algorithms.sgda.fedsgda_plus import FedSgdaPlus as FedSgdaPlus
+    from fedsaddle.algorithms.sgda.fess_gda import FessGda as FessGda
     from fedsaddle.algorithms.sgda.local_sgda import LocalSgda as LocalSgda
     from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda as MomentumLocalSgda
     from fedsaddle.config.build import algorithm as algorithm
