@@ -17,13 +17,17 @@ from fedsaddle.algorithms.coda.coda import Coda, CodaPlus
 from fedsaddle.algorithms.coda.codasca import Codasca
 from fedsaddle.algorithms.drfa import Drfa, DrfaGa
 from fedsaddle.algorithms.fedavg import FedAvg
+from fedsaddle.algorithms.fedgda_gt import FedGdaGt
 from fedsaddle.algorithms.fedmgda import FedMgda
 from fedsaddle.algorithms.fedsgda import FedSgda
 from fedsaddle.algorithms.fedx.fedx1 import FedX1
 from fedsaddle.algorithms.fedx.fedx2 import FedX2
 from fedsaddle.algorithms.fedx.local_pair import LocalPair
 from fedsaddle.algorithms.propfair import PropFair
+from fedsaddle.algorithms.proxskip import ProxSkip
 from fedsaddle.algorithms.qfedavg import QFedAvg
+from fedsaddle.algorithms.sgda.fedsgda_plus import FedSgdaPlus
+from fedsaddle.algorithms.sgda.fess_gda import FessGda
 from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda
 from fedsaddle.config import registry
@@ -55,7 +59,11 @@ STANDS_FOR = {  # class, kind, fixed arguments, defaults, and values for what is
     "AAggFF-D": (AaggFf, "minimisation", {"update": "entropy"}, {}, {}),
     "AAggFF-S": (AaggFf, "minimisation", {"update": "newton"}, {}, {}),
     "Delta-FL": (DeltaFl, "minimisation", {}, {}, {}),
+    "FedGDA-GT": (FedGdaGt, "minimax", {}, {}, {}),
     "FedMGDA+": (FedMgda, "minimisation", {}, {}, {}),
+    "FedSGDA+": (FedSgdaPlus, "minimax", {}, {}, {}),
+    "FESS-GDA": (FessGda, "minimax", {}, {}, {}),
+    "ProxSkip-VIP": (ProxSkip, "minimax", {}, {}, {}),
     "PropFair": (PropFair, "minimisation", {}, {}, {}),
     "TERM": (Term, "minimisation", {}, {}, {}),
     "AFL": (Drfa, "minimisation", {"local_steps": 1}, {}, {}),

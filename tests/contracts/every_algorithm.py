@@ -46,6 +46,7 @@ from fedsaddle.algorithms.coda.codasca import Codasca
 from fedsaddle.algorithms.drfa import Drfa, DrfaGa
 from fedsaddle.algorithms.estimators import Spider, Storm
 from fedsaddle.algorithms.fedavg import FedAvg
+from fedsaddle.algorithms.fedgda_gt import FedGdaGt
 from fedsaddle.algorithms.fedmgda import FedMgda
 from fedsaddle.algorithms.fedsgda import FedSgda
 from fedsaddle.algorithms.fedx.fedx1 import FedX1
@@ -54,7 +55,10 @@ from fedsaddle.algorithms.fedx.local_pair import LocalPair
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
 from fedsaddle.algorithms.personal import Personal
 from fedsaddle.algorithms.propfair import PropFair
+from fedsaddle.algorithms.proxskip import ProxSkip
 from fedsaddle.algorithms.qfedavg import QFedAvg
+from fedsaddle.algorithms.sgda.fedsgda_plus import FedSgdaPlus
+from fedsaddle.algorithms.sgda.fess_gda import FessGda
 from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda
 from fedsaddle.config.parts import arguments_of
@@ -73,6 +77,7 @@ class Case:
     family: tuple[World, ...] = MINIMISATION
     shows: tuple[str, ...] = ()
     slow: bool = False  # a variant of a line that is not: with the slow tests
+    draws_rows: bool = True  # or it takes all rows at every step
 
     @property
     def covers(self) -> str:
@@ -162,6 +167,11 @@ TABLE = [
     Case("Momentum Local SGDA, keep", MomentumLocalSgda, GAMES | {"momentum_at_sync": "keep"}, MINIMAX),
     Case("Momentum Local SGDA, reset", MomentumLocalSgda, GAMES | {"momentum_at_sync": "reset", "output": "average"}, MINIMAX),  # noqa: E501
     Case("Momentum Local SGDA+", MomentumLocalSgda, GAMES | {"snapshot_every": 4, "momentum_at_sync": "keep"}, MINIMAX),
+    Case("FESS-GDA", FessGda, GAMES | {"smoothing": 0.5, "server_dual_step": 1.2}, MINIMAX),
+    Case("FESS-GDA, average", FessGda, GAMES | {"output": "average", "sampled_clients": None}, (FAIR,), slow=True),
+    Case("FedSGDA+", FedSgdaPlus, GAMES | {"server_step": 1.5, "snapshot_rounds": 2}, MINIMAX),
+    Case("FedGDA-GT", FedGdaGt, {"local_steps": 3, "dual_step": 0.2, "sampled_clients": 4}, (FAIR,), draws_rows=False),
+    Case("ProxSkip-VIP", ProxSkip, {"chance": 0.4, "batch_size": 3, "dual_step": 0.2}, (FAIR,)),
     Case("FedSGDA-MB", FedSgda, GAMES, MINIMAX),
     Case("FedSGDA-MB, all, average", FedSgda, GAMES | {"sampled_clients": None, "output": "average"}, MINIMAX),
     Case("FedSGDA-STORM", FedSgda, GAMES | {"estimator": Storm()}, EVERY_MINIMAX),

@@ -170,8 +170,8 @@ def test_control_variates_reach_the_saddle_point_and_local_sgda_does_not(kind):
         "Local SGDA": lambda: LocalSgda(problem=problem, local_steps=5, batch_size=2, **steps),
     }[kind]()
     last = play(algorithm, vectorised(rows), 400)[-1]
-    each = [problem.gradients(last.x[None], last.y[None], Batch(rows.client(i)[0][None, :1], rows.client(i)[1][None, :1]))
-            for i in range(6)]  # fmt: skip
+    batches = [Batch(x[None, :1], y[None, :1]) for x, y in map(rows.client, range(6))]
+    each = [problem.gradients(last.x[None], last.y[None], batch) for batch in batches]
     left = float(torch.cat([sum(g.x for g in each)[0], sum(g.y for g in each)[0]]).abs().max()) / 6
     assert left > 1e-3 if kind == "Local SGDA" else left < 1e-9
 

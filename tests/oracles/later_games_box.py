@@ -72,7 +72,9 @@ def proxskip(world, rounds, p, gamma_x, gamma_y, batch=None):
     x, y, out = [X0] * world.N, [Y0] * world.N, []
     hx, hy = [0 * X0] * world.N, [0 * Y0] * world.N
     for s in range(rounds):
-        K = int(world.server(s).geometric(p))
+        u, K = world.server(s).random(), 1
+        while p < 1 and u >= 1 - (1 - p) ** K:  # the chance of heads among K tosses
+            K += 1
         for t in range(K):
             coin = t == K - 1
             hat = []

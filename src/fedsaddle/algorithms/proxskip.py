@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -115,7 +116,7 @@ class ProxSkip:
 
     def round(self, server: ProxSkipState, clients: Clients, rng: np.random.Generator) -> ProxSkipState:
         """Lines 2-7 of the box, until the coin shows a communication."""
-        K, r = int(rng.geometric(self.chance)), server.rounds  # line 2
+        K, r = steps_until_heads(self.chance, rng.random()), server.rounds  # line 2
         sent = Sent(server.x, server.y, K, at(self.primal_step, r), at(self.dual_step, r))
         _, z = clients.ask(np.arange(clients.count), self.local_steps, sent)  # lines 3-5
         f = self.problem
@@ -157,3 +158,12 @@ class ProxSkip:
 
     def _rows(self, site: Site, t: int) -> Batch:
         return site.everything() if self.batch_size is None else site.minibatch(t, self.batch_size)
+
+
+def steps_until_heads(p: float, u: float) -> int:
+    """How many tosses until a coin shows heads, from one number u, uniform in [0, 1): geometric.
+
+    >>> steps_until_heads(0.5, 0.0), steps_until_heads(0.5, 0.6), steps_until_heads(1.0, 0.9)
+    (1, 2, 1)
+    """
+    return 1 if p == 1 else 1 + int(math.log1p(-u) / math.log1p(-p))
