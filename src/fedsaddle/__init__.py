@@ -32,9 +32,11 @@ _NAMES = {
     "algorithms.coda.codasca": "Codasca",
     "algorithms.drfa": "Drfa DrfaGa",
     "algorithms.estimators": "Estimate Estimator MiniBatch Spider Storm",
+    "algorithms.exponential_dro": "ExponentialDro",
     "algorithms.fedavg": "FedAvg",
     "algorithms.fedgda_gt": "FedGdaGt",
     "algorithms.fedmgda": "FedMgda",
+    "algorithms.fednova": "FedNova",
     "algorithms.fedsgda": "FedSgda",
     "algorithms.fedx.fedx1": "FedX1",
     "algorithms.fedx.fedx2": "FedX2",
@@ -80,6 +82,7 @@ _NAMES = {
     "federation.wrappers": "Ledger Lossy Metered Wrapper",
     "metrics.spread": "spread",
     "problems.auc": "MinimaxAuc",
+    "problems.compositional_auc": "CompositionalAuc",
     "problems.fair": "ClassFair",
     "problems.minimax": "Minimax",
     "problems.models.frozen": "freeze_",
@@ -116,6 +119,7 @@ _MODULES = (
     "problems.models",
     "problems.outers",
     "problems.pair_losses",
+    "problems.rare_losses",
     "problems.risks",
     "tracking.trackers",
 )
@@ -139,9 +143,11 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.estimators import MiniBatch as MiniBatch
     from fedsaddle.algorithms.estimators import Spider as Spider
     from fedsaddle.algorithms.estimators import Storm as Storm
+    from fedsaddle.algorithms.exponential_dro import ExponentialDro as ExponentialDro
     from fedsaddle.algorithms.fedavg import FedAvg as FedAvg
     from fedsaddle.algorithms.fedgda_gt import FedGdaGt as FedGdaGt
     from fedsaddle.algorithms.fedmgda import FedMgda as FedMgda
+    from fedsaddle.algorithms.fednova import FedNova as FedNova
     from fedsaddle.algorithms.fedsgda import FedSgda as FedSgda
     from fedsaddle.algorithms.fedx.fedx1 import FedX1 as FedX1
     from fedsaddle.algorithms.fedx.fedx2 import FedX2 as FedX2
@@ -229,8 +235,10 @@ if TYPE_CHECKING:
     from fedsaddle.problems import models as models
     from fedsaddle.problems import outers as outers
     from fedsaddle.problems import pair_losses as pair_losses
+    from fedsaddle.problems import rare_losses as rare_losses
     from fedsaddle.problems import risks as risks
     from fedsaddle.problems.auc import MinimaxAuc as MinimaxAuc
+    from fedsaddle.problems.compositional_auc import CompositionalAuc as CompositionalAuc
     from fedsaddle.problems.fair import ClassFair as ClassFair
     from fedsaddle.problems.minimax import Minimax as Minimax
     from fedsaddle.problems.models.frozen import freeze_ as freeze_

@@ -16,9 +16,11 @@ from fedsaddle.algorithms.by_loss.term import Term
 from fedsaddle.algorithms.coda.coda import Coda, CodaPlus
 from fedsaddle.algorithms.coda.codasca import Codasca
 from fedsaddle.algorithms.drfa import Drfa, DrfaGa
+from fedsaddle.algorithms.exponential_dro import ExponentialDro
 from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.algorithms.fedgda_gt import FedGdaGt
 from fedsaddle.algorithms.fedmgda import FedMgda
+from fedsaddle.algorithms.fednova import FedNova
 from fedsaddle.algorithms.fedsgda import FedSgda
 from fedsaddle.algorithms.fedx.fedx1 import FedX1
 from fedsaddle.algorithms.fedx.fedx2 import FedX2
@@ -43,8 +45,9 @@ from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics import measures
 from fedsaddle.numerics import optimisers, projections, regularisers, schedules
-from fedsaddle.problems import losses, pair_losses, risks, torch_losses
+from fedsaddle.problems import losses, pair_losses, rare_losses, risks, torch_losses
 from fedsaddle.problems.auc import MinimaxAuc
+from fedsaddle.problems.compositional_auc import CompositionalAuc
 from fedsaddle.problems.facts import DataFacts
 from fedsaddle.problems.fair import ClassFair
 from fedsaddle.problems.models import medical, papers, shapes, vgg
@@ -61,6 +64,9 @@ STANDS_FOR = {  # class, kind, fixed arguments, defaults, and values for what is
     "Delta-FL": (DeltaFl, "minimisation", {}, {}, {}),
     "FedGDA-GT": (FedGdaGt, "minimax", {}, {}, {}),
     "FedMGDA+": (FedMgda, "minimisation", {}, {}, {}),
+    "FedNova": (FedNova, "minimisation", {}, {}, {}),
+    "FedProx": (FedAvg, "minimisation", {}, {"proximal": 0.01}, {}),
+    "Exponential DRO": (ExponentialDro, "minimisation", {}, {}, {}),
     "FedSGDA+": (FedSgdaPlus, "minimax", {}, {}, {}),
     "FESS-GDA": (FessGda, "minimax", {}, {}, {}),
     "ProxSkip-VIP": (ProxSkip, "minimax", {}, {}, {}),
@@ -95,6 +101,9 @@ TARGETS = {
     "LOSSES": {
         "cross-entropy": torch_losses.cross_entropy,
         "logistic": torch_losses.logistic,
+        "focal": rare_losses.Focal,
+        "class-balanced": rare_losses.ClassBalanced,
+        "logit-adjusted": rare_losses.LogitAdjusted,
         "square": losses.Square,
         "absolute": torch_losses.absolute,
         "huber": torch_losses.huber,
@@ -104,6 +113,7 @@ TARGETS = {
         "class-fair": ClassFair,
         "robust": RobustTraining,
         "auc": MinimaxAuc,
+        "compositional-auc": CompositionalAuc,
         "pairwise": PairwiseRisk,
         "nonconvex-pl": NonconvexPl,
     },
@@ -208,6 +218,7 @@ PROBLEM_KINDS = {
     "class-fair": "minimax",
     "robust": "minimax",
     "auc": "minimax",
+    "compositional-auc": "minimax",
     "pairwise": "pairwise",
     "nonconvex-pl": "minimax",
 }

@@ -45,9 +45,11 @@ from fedsaddle.algorithms.coda.coda import Coda, CodaPlus
 from fedsaddle.algorithms.coda.codasca import Codasca
 from fedsaddle.algorithms.drfa import Drfa, DrfaGa
 from fedsaddle.algorithms.estimators import Spider, Storm
+from fedsaddle.algorithms.exponential_dro import ExponentialDro
 from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.algorithms.fedgda_gt import FedGdaGt
 from fedsaddle.algorithms.fedmgda import FedMgda
+from fedsaddle.algorithms.fednova import FedNova
 from fedsaddle.algorithms.fedsgda import FedSgda
 from fedsaddle.algorithms.fedx.fedx1 import FedX1
 from fedsaddle.algorithms.fedx.fedx2 import FedX2
@@ -145,6 +147,9 @@ TABLE = [
     Case("AAggFF-S", AaggFf, LOCAL | {"update": "newton", "sampled_clients": None}, (LOGISTIC,), LOSS),
     Case("AAggFF-D", AaggFf, LOCAL | {"update": "entropy"}, (LOGISTIC,), LOSS),
     Case("PropFair", PropFair, LOCAL, (VMAP,)),
+    Case("FedProx", FedAvg, LOCAL | {"proximal": 0.3}, (LOGISTIC,)),
+    Case("FedNova", FedNova, {"epochs": 1.5, "batch_size": 3, "primal_step": 0.2, "sampled_clients": 4}, (LOGISTIC,)),
+    Case("Exponential DRO", ExponentialDro, LOCAL | {"temperature": 2.0}, (LOGISTIC,)),
     Case("FedMGDA+", FedMgda, LOCAL, (LOGISTIC,), ("Moved.update",)),
     Case("AFL", Drfa, DUAL | {"local_steps": 1}, shows=LOSS),
     Case("DRFA", Drfa, DUAL, shows=LOSS),

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import pytest
 import torch
 from torch import nn
 
-from fedsaddle import AaggFf, DeltaFl, Drfa, DrfaGa, FedAvg, FedMgda, PropFair, QFedAvg, Term
+from fedsaddle import (
+    AaggFf,
+    DeltaFl,
+    Drfa,
+    DrfaGa,
+    ExponentialDro,
+    FedAvg,
+    FedMgda,
+    FedNova,
+    PropFair,
+    QFedAvg,
+    Term,
+)  # fmt: skip
 from fedsaddle.numerics.projections import Simplex
 from fedsaddle.problems.supervised import Supervised
 from small import alike, classes, play, seeded, serial, vectorised
@@ -158,4 +171,28 @@ def test_clients_that_are_all_the_same_keep_the_mixture_of_aaggff_uniform(engine
     average = play(FedAvg(problem=problem(), weighting="uniform", **ONE_STEP), engine(rows), 4)
     for a, b in zip(ours, average, strict=True):
         torch.testing.assert_close(a.p, torch.full((6,), 1 / 6, dtype=torch.float64), rtol=0, atol=1e-12)
+        torch.testing.assert_close(a.w, b.w, rtol=0, atol=1e-12)
+
+
+@engines
+@pytest.mark.parametrize("lam", [0.5, 4.0])
+def test_exponential_dro_is_descent_on_the_mean_of_exponentials(engine, lam):
+    """With α = β = 1, once M is common to all: the first step of a client is along its own gradient."""
+    rows = alike(classes())
+    options = {"temperature": lam, "inner_averaging": 1.0, "momentum_averaging": 1.0}
+    states = play(ExponentialDro(problem=problem(), **options, **ONE_STEP), engine(rows), 5)
+    w = states[2].w
+    for state in states[3:]:
+        c = float(losses(w, rows).mean())
+        w = w - ETA * math.exp(-c / lam) * slope(w, lambda v: lam * torch.exp(losses(v, rows) / lam).mean())
+        torch.testing.assert_close(state.w, w, rtol=0, atol=1e-12)
+
+
+@engines
+def test_fednova_is_fedavg_where_clients_are_of_one_size(engine):
+    rows = classes([8] * 6)
+    options = {"batch_size": 4, "primal_step": 0.2, "sampled_clients": 4}
+    ours = play(FedNova(problem=problem(), epochs=1.5, **options), engine(rows), 4)
+    average = play(FedAvg(problem=problem(), local_steps=3, **options), engine(rows), 4)
+    for a, b in zip(ours, average, strict=True):
         torch.testing.assert_close(a.w, b.w, rtol=0, atol=1e-12)

@@ -1,4 +1,4 @@
-"""Delta-FL, TERM, AAggFF, PropFair and FedMGDA+, literally."""
+"""Delta-FL, TERM, AAggFF, PropFair, FedMGDA+, FedProx, FedNova and exponential DRO, literally."""
 
 from __future__ import annotations
 
@@ -154,5 +154,57 @@ def fedmgda(world, w, rounds, m, tau, batch, eta, eps, server_step):
             options={"ftol": 1e-16, "maxiter": 1000},
         )
         w = w - server_step * solved.x @ g
+        models.append(w)
+    return models
+
+
+def fedprox(world, w, rounds, m, tau, batch, eta, mu):
+    models = []
+    for s in range(rounds):
+        S, finals = cohort(world, s, m), {}
+        for i in S:
+            v = w
+            for t in range(tau):
+                x, y = world.batch(s, 0, i, t, batch)
+                v = v - eta * (gradient(v, x, y, world.k, world.l2) + mu * (v - w))
+            finals[i] = v
+        total = sum(world.sizes[i] for i in S)
+        w = sum(world.sizes[i] / total * finals[i] for i in S)
+        models.append(w)
+    return models
+
+
+def fednova(world, w, rounds, m, epochs, batch, eta):
+    models = []
+    for s in range(rounds):
+        S = world.answered(cohort(world, s, m), s, 0)
+        p = {i: world.sizes[i] / sum(world.sizes[j] for j in S) for i in S}
+        tau = {i: max(1, round(epochs * world.sizes[i] / batch)) for i in S}
+        d = {i: (w - local_sgd(world, s, 0, i, w, tau[i], batch, eta, free)[-1]) / (eta * tau[i]) for i in S}
+        w = w - eta * sum(p[i] * tau[i] for i in S) * sum(p[i] * d[i] for i in S)
+        models.append(w)
+    return models
+
+
+def exponential_dro(world, w, rounds, m, tau, batch, eta, lam, alpha, beta):
+    """With weights exp(u / lam) as they are, and the length of the step divided by exp(c / lam)."""
+    models, u, M, c = [], {}, None, None
+    for s in range(rounds):
+        S, e = cohort(world, s, m), int(s == 0)
+        if s == 0:
+            c = sum(loss(w, *world.batch(s, 0, i, 0, batch, stream=1), world.k) for i in S) / len(S)
+        ends = []
+        for i in S:
+            v, first = w, world.batch(s, e, i, 0, batch, stream=1)
+            u[i] = u.get(i, loss(v, *first, world.k))
+            N = M if M is not None else math.exp(u[i] / lam) * gradient(v, *first, world.k)
+            for t in range(tau):
+                v = v - eta * math.exp(-c / lam) * N
+                x, y = world.batch(s, e, i, t, batch)
+                u[i] = alpha * loss(v, x, y, world.k) + (1 - alpha) * u[i]
+                N = beta * math.exp(u[i] / lam) * gradient(v, x, y, world.k) + (1 - beta) * N
+            ends.append((v, N))
+        w, M = sum(v for v, _ in ends) / len(S), sum(N for _, N in ends) / len(S)
+        c = sum(u[i] for i in S) / len(S)
         models.append(w)
     return models

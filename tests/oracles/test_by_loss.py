@@ -5,7 +5,7 @@ import pytest
 import torch
 from agreement import ENGINES, ROUNDS, ROWS, SEED, agree, library, problem, start
 from argmax import ball
-from by_loss_box import RESPONSES, aaggff, delta_fl, fedmgda, propfair, term
+from by_loss_box import RESPONSES, aaggff, delta_fl, exponential_dro, fedmgda, fednova, fedprox, propfair, term
 from draws import World
 
 import fedsaddle as fs
@@ -141,3 +141,30 @@ def test_counts_find_the_quantile_that_losses_find(tail):
         found = found.holding(torch.from_numpy(np.bincount(at, sizes, 256)), tail)
     counts = (losses >= found.high) + found.share * ((losses >= found.low) & (losses < found.high))
     np.testing.assert_allclose(sizes * counts, tail_weights(losses, sizes, tail, "fractional"), atol=1e-9)
+
+
+@engines
+@pytest.mark.parametrize("mu", [0.01, 1.0])
+def test_fedprox(engine, mu):
+    algorithm = fs.algorithm("FedProx", problem=problem(l2=0.1), proximal=mu, sampled_clients=4, **OURS)
+    models = fedprox(World(ROWS, 3, SEED, l2=0.1), start(), ROUNDS, 4, mu=mu, **STEPS)
+    agree([s.w for s in library(algorithm, engine)], models)
+
+
+@engines
+@pytest.mark.parametrize(("epochs", "m"), [(1.0, None), (2.5, 4), (0.1, None)])
+def test_fednova(engine, epochs, m):
+    algorithm = fs.FedNova(problem=problem(), epochs=epochs, sampled_clients=m, batch_size=4, primal_step=0.3)
+    models = fednova(World(ROWS, 3, SEED), start(), ROUNDS, m or 6, epochs, 4, 0.3)
+    agree([s.w for s in library(algorithm, engine)], models)
+
+
+@engines
+@pytest.mark.parametrize(
+    ("lam", "alpha", "beta", "m"), [(1.0, 0.2, 0.1, None), (2.0, 1.0, 1.0, None), (2.0, 0.5, 0.3, 4)]
+)
+def test_exponential_dro(engine, lam, alpha, beta, m):
+    options = {"temperature": lam, "inner_averaging": alpha, "momentum_averaging": beta}
+    algorithm = fs.ExponentialDro(problem=problem(), sampled_clients=m, **options, **OURS)
+    models = exponential_dro(World(ROWS, 3, SEED), start(), ROUNDS, m or 6, lam=lam, alpha=alpha, beta=beta, **STEPS)
+    agree([s.w for s in library(algorithm, engine)], models)

@@ -116,6 +116,10 @@ class LocalSite:
         """What a batch's dropout is drawn from, (C,)."""
         return torch.from_numpy(self.keys.inner(step, stream).view(np.int64))
 
+    def uncount(self, rows: int) -> None:
+        """Rows that were drawn, but whose client was done."""
+        self.samples -= rows
+
     def labelled(self, label: int) -> Tensor:
         """The number of rows with that label, (C,)."""
         return torch.from_numpy(self.rows.labelled(self.clients, label).counts)

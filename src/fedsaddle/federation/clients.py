@@ -80,6 +80,10 @@ class Site(Protocol):
         """All rows of each client, padded with weight 0 to the size of the largest client."""
         ...
 
+    def uncount(self, rows: int) -> None:
+        """Tell that so many drawn rows were not used: their clients had fewer steps than others of their block."""
+        ...
+
     def labelled(self, label: int) -> Tensor:
         """The number of rows with that label, (C,)."""
         ...

@@ -18,6 +18,7 @@ from fedsaddle.numerics.shaped import check_clip, clip_, without_penalty
 from fedsaddle.problems.facts import DataFacts, ModelMaker
 from fedsaddle.problems.losses import CrossEntropy, Loss
 from fedsaddle.problems.protocols import AllRows, MinimisationProblem, PrimalGradient
+from fedsaddle.problems.rare_losses import FromCounts
 from fedsaddle.problems.scored import in_blocks, pooled_auroc
 from fedsaddle.problems.torch_losses import as_loss
 
@@ -77,6 +78,7 @@ class Supervised(MinimisationProblem):
         rows, which are agreed by counts: then sites need not learn it, each at its own pace.
         """
         loss = CrossEntropy() if loss is None else loss
+        loss = loss.with_counts(facts.counts) if isinstance(loss, FromCounts) else loss
         name, scores = loss.name, loss.scores(len(facts.classes))
         if bool(facts.classes) == (scores is None):
             fits = "cross-entropy" if facts.classes else "square"
