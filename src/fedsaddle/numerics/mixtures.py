@@ -22,8 +22,8 @@ FEW = 0.25  # and of more clients, once this share of them is listed
 class Mixture:
     """A vector over N clients in double precision: every entry, or those of a few and the one that all others share.
 
-    A client whose loss was never asked for has the weight of every other such client, since a projection onto the simplex
-    subtracts the same threshold from all. So λ is known by the weights of the clients that differ, and one more.
+    Clients whose loss was never asked for have equal weights, since a projection onto the simplex subtracts the same
+    threshold from all. So λ is known by the weights of the clients that differ, and one more.
 
     Example:
         >>> import numpy as np, torch
@@ -32,9 +32,7 @@ class Mixture:
         ([7, 1000000], 1.3)
     """
 
-    table: (
-        Tensor  # (N,): every entry; or (2, k + 1): k clients, increasing, and N; their entries, and that of the others
-    )
+    table: Tensor  # (N,): every entry; or (2, k + 1): k clients, increasing, and N; their entries, and the others'
 
     @staticmethod
     def uniform(count: int, few: bool = True) -> Mixture:
@@ -116,18 +114,20 @@ class Mixture:
         return rng.choice(self.count, size, p=self.table.numpy() / float(self.table.sum()))
 
     def _draw_by_gaps(self, uniform: Reals) -> Ints:
-        """In the order of clients: a gap of those that are not listed, a listed one, a gap, and so on to the last gap."""
+        """In the order of clients: a gap of those that are not listed, a listed one, a gap, and so on; a gap at last."""
         listed, weights = self.listed, self.table[1].numpy()
         first = np.concatenate([[0], listed[:-1] + 1])  # client of each gap
         masses = np.stack([(listed - first) * weights[-1], weights], axis=1).ravel()[:-1]
         ends = np.cumsum(masses)
         part = (ends / ends[-1]).searchsorted(uniform, side="right")
         gap, alone = part // 2, part % 2 == 1
+        lone: Ints = listed[gap]
         if weights[-1] == 0:
-            return listed[gap]
+            return lone
         steps = (uniform * ends[-1] - (ends[part] - masses[part])) / weights[-1]
-        most = np.maximum(listed[gap] - first[gap] - 1, 0)
-        return np.where(alone, listed[gap], first[gap] + np.clip(steps.astype(np.int64), 0, most))
+        most = np.maximum(lone - first[gap] - 1, 0)
+        drawn: Ints = np.where(alone, lone, first[gap] + np.clip(steps.astype(np.int64), 0, most))
+        return drawn
 
 
 def _threshold(values: Reals, copies: Reals) -> float:

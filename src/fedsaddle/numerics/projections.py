@@ -116,8 +116,8 @@ class CappedSimplex:
     def clipped(self, w: Tensor, copies: Tensor) -> Tensor:
         """The projection of one vector in which the entry `w_j` occurs `copies_j` times, once for each.
 
-        Their sum falls with the threshold and is linear between the corners `w_j - high` and `w_j`; a binary search finds
-        the last corner at which it is 1 or more. Entries are seen from the corner's own, so that huge ones blur nothing.
+        Their sum falls with the threshold and is linear between the corners `w_j - high` and `w_j`; a binary search
+        finds the last corner at which it is 1 or more. Entries are seen from the corner's own: huge ones blur nothing.
         """
         d = len(w)
         order = torch.cat([w - self.high, w]).argsort(stable=True).tolist()
