@@ -114,7 +114,7 @@ class Mixture:
         return rng.choice(self.count, size, p=self.table.numpy() / float(self.table.sum()))
 
     def _draw_by_gaps(self, uniform: Reals) -> Ints:
-        """In the order of clients: a gap of those that are not listed, a listed one, a gap, and so on; a gap at last."""
+        """In the order of clients: a gap of those that are not listed, a listed one, and so on; a gap at last."""
         listed, weights = self.listed, self.table[1].numpy()
         first = np.concatenate([[0], listed[:-1] + 1])  # client of each gap
         masses = np.stack([(listed - first) * weights[-1], weights], axis=1).ravel()[:-1]
