@@ -127,7 +127,11 @@ class Supervised(MinimisationProblem):
             return self.flat.settle_(w.sub_(g, alpha=step), statistics)
         at = None if self._free is None else self._free.to(w.device)
         free = None if at is None else w[:, at]
-        chain.descend_(w, batch.x, lambda scores: self._slope(scores, batch), step, 1 - step * self.l2)
+        keep = 1 - step * self.l2
+        if batch.weight is None and not hasattr(self.loss, "row_counts"):  # the same share for all rows: in the step
+            chain.descend_(w, batch.x, lambda scores: self.loss.slope(scores, batch.y), step / batch.x.shape[1], keep)
+        else:
+            chain.descend_(w, batch.x, lambda scores: self._slope(scores, batch), step, keep)
         if free is not None:
             w[:, at] += step * self.l2 * free
         return w
