@@ -61,8 +61,8 @@ class ClientKeys:
     def rows_of_steps(self, sizes: Ints, first: int, steps: int, size: int, stream: int = 0) -> Ints:
         """`rows` of so many steps from the first on, `(steps, C, size)`: the same numbers, in fewer operations."""
         numbers: Words = np.arange(first, first + steps, dtype=np.uint64)
-        at: Words = (np.uint64(stream) << np.uint64(56)) + (numbers << _S32)
-        counters: Words = (at[:, None] + np.arange(size, dtype=np.uint64)) * _GAMMA
+        at: Words = (numbers << _S32) + np.uint64(stream << 56)
+        counters: Words = np.multiply(np.add.outer(at, np.arange(size, dtype=np.uint64)), _GAMMA)
         words: Words = _mix(_mix(self.keys[:, None] + counters[:, None]) + _GAMMA)
         words >>= _S32
         words *= sizes.astype(np.uint64)[:, None]
