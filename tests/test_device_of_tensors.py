@@ -15,7 +15,7 @@ MAKES = {
 }  # fmt: skip
 
 HERE = {  # file -> function -> why its tensors are those of the CPU
-    "algorithms/drfa.py": {"start": "λ is the server's"},
+    "numerics/mixtures.py": dict.fromkeys(("uniform", "dense", "at", "onto_simplex", "_few"), "λ is the server's"),
     "algorithms/fedx/buffers.py": {"updated": "the server's buffers", "_empty": "the server's buffers"},
     "engines/site.py": dict.fromkeys(
         ("sizes", "minibatches", "_draw_labelled", "_draw_balanced", "everything", "labelled", "uniforms", "_keys"),

@@ -208,8 +208,8 @@ class Loop:
             if len(measured.sizes) <= MAX_LISTED_CLIENTS:
                 clients[part] = {k: to_json(v) for k, v in measured.values.items()}
         record |= self.evaluator.pool(first, at)
-        lam = mixture_of(self.algorithm, self.server)
-        if lam is not None and len(lam) <= MAX_LISTED_CLIENTS:
+        lam = mixture_of(self.algorithm, self.server) if self.clients.count <= MAX_LISTED_CLIENTS else None
+        if lam is not None:
             record["mixture"] = lam.tolist()
         if self.best is not None:
             self.best.offer(record, at, self.done % self.settings.evaluate_every == 0)
