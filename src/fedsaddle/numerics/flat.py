@@ -101,7 +101,9 @@ class FlatModel:
             return None
         if len(w) > 1:
             return self._chain if self._chain is not None and self._chain.fits(x) else None
-        return self._images if self._images is not None and self._images.fits(w, x) else None
+        if self._images is None or torch.compiler.is_compiling():
+            return None
+        return self._images if self._images.fits(w, x) else None
 
     def initial(self) -> Tensor:
         """The module's present parameters, and its running statistics, as one vector."""

@@ -1,9 +1,8 @@
 """A plain chain of image layers for one client: forward and backward by hand, in place, with the channels last.
 
 Autograd keeps every layer's output, joins all gradients into a vector and adds that to the parameters; here a layer's
-gradient goes straight to its own place in the vector. Pictures of one channel are marked as having the channels last:
-torch takes them for channels first otherwise, where pooling is ten times slower. The module itself under autograd is
-the oracle.
+gradient goes straight to its own place in the vector, and what it needed is let go. The module itself under autograd
+is the oracle.
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
+
+from fedsaddle.numerics.bare_module import channels_last
 
 _ATEN = torch.ops.aten
 Pair = tuple[int, int]
@@ -27,6 +28,7 @@ class Write(NamedTuple):
     gain: float
 
     def __call__(self, into: Tensor, gradient: Tensor) -> None:
+        """Do it."""
         if self.keep == 0:
             into.copy_(gradient)
             if self.gain != 1:
@@ -73,16 +75,15 @@ class Convolution:
         return z, (h, kernel)
 
     def backward_(self, d: Tensor, kept: Any, into: Own, write: Write, wanted: bool) -> Tensor:
-        """All three gradients come from one call, before the kernel is written."""
-        h, kernel = kept
-        biases = [len(v) for v in into[1:]] or None
-        before, weight, bias = _ATEN.convolution_backward.default(
-            channels_last(d), h, kernel, biases, self.stride, self.padding, self.dilation, False, (0, 0), self.groups,
-            (wanted, True, len(into) > 1),
+        """The bias by a sum of our own, which is quicker than oneDNN's."""
+        (h, kernel), d = kept, channels_last(d)
+        before, weight, _ = _ATEN.convolution_backward.default(
+            d, h, kernel, None, self.stride, self.padding, self.dilation, False, (0, 0), self.groups,
+            (wanted, True, False),
         )  # fmt: skip
         write(into[0], weight)
         if len(into) > 1:
-            write(into[1], bias)
+            write(into[1], d.sum((0, 2, 3)))
         return before if wanted else d
 
 
@@ -193,6 +194,7 @@ _FUNCTIONS = {
     nn.Tanh: (torch.tanh, torch.tanh_),
     nn.Sigmoid: (torch.sigmoid, torch.sigmoid_),
 }
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _SLOPES: dict[type[nn.Module], Callable[[Tensor, Tensor], Tensor]] = {
     nn.ReLU: lambda d, out: _ATEN.threshold_backward.default(d, out, 0),
     nn.Tanh: lambda d, out: _ATEN.tanh_backward.default(d, out),
@@ -230,7 +232,7 @@ class ImageChain:
 
     def fits(self, w: Tensor, x: Tensor) -> bool:
         """Whether it can take these rows, `(1, B, channels, height, width)`."""
-        return x.ndim == 5 and x.shape[1] > 0 and x.dtype == w.dtype
+        return x.ndim == 5 and x.shape[1] > 0 and x.dtype == w.dtype and w.dtype in (torch.float32, torch.float64)
 
     def scores(self, w: Tensor, x: Tensor) -> Tensor:
         """The outputs, (1, B, ...), as autograd sees them too."""
@@ -252,40 +254,39 @@ class ImageChain:
 
     def push(self, w: Tensor, x: Tensor) -> tuple[Tensor, Callable[[Tensor, Tensor, float, float], None]]:
         """The scores, and what writes `into ← keep into + gain gradient` from their slope; `into` may be `w` itself."""
+        scores, kept = self._forward(w, x)
+
+        def write(slope: Tensor, into: Tensor, keep: float, gain: float) -> None:
+            self._backward_(kept.copy(), into, slope, Write(keep, gain))
+
+        return scores, write
+
+    def descend_(self, w: Tensor, x: Tensor, slope_of: Callable[[Tensor], Tensor], step: float, keep: float) -> None:
+        """`w ← keep w - step gradient`, in place, without a gradient in between; `slope_of` is the scores' slope."""
+        scores, kept = self._forward(w, x)
+        self._backward_(kept, w, slope_of(scores), Write(keep, -step))
+
+    def _forward(self, w: Tensor, x: Tensor) -> tuple[Tensor, list[Any]]:
         h, kept = x[0].detach(), []
         for layer, own in zip(self.layers, self._parameters(w.detach()), strict=True):
             h, needed = layer.forward(h, own)
             kept.append(needed)
+        return h[None], kept
 
-        def write(slope: Tensor, into: Tensor, keep: float, gain: float) -> None:
-            self._backward_(kept, self._parameters(into), slope[0], Write(keep, gain))
-
-        return h[None], write
-
-    def descend_(self, w: Tensor, x: Tensor, slope_of: Callable[[Tensor], Tensor], step: float, keep: float) -> None:
-        """`w ← keep w - step gradient`, in place, without a gradient in between; `slope_of` is the scores' slope."""
-        scores, write = self.push(w, x)
-        write(slope_of(scores), w, keep, -step)
-
-    def _backward_(self, kept: list[Any], into: list[Own], d: Tensor, write: Write) -> None:
+    def _backward_(self, kept: list[Any], into: Tensor, slope: Tensor, write: Write) -> None:
+        """Each layer's share of `kept` is let go once it is used."""
+        d, places = slope[0].detach(), self._parameters(into.detach())
         for k in range(len(self.layers) - 1, self.first - 1, -1):
-            d = self.layers[k].backward_(d, kept[k], into[k], write, k > self.first)
+            d = self.layers[k].backward_(d, kept.pop(), places[k], write, k > self.first)
 
     def _parameters(self, w: Tensor) -> list[Own]:
         parts = iter(w[0].split_with_sizes(self.sizes))
         return [tuple(next(parts).view(shape) for shape in layer.shapes) for layer in self.layers]
 
 
-def channels_last(v: Tensor) -> Tensor:
-    """Pictures or kernels with the channels last in memory, and marked so even if there is one channel."""
-    if v.shape[1] == 1:
-        return v.reshape(len(v), *v.shape[2:], 1).permute(0, 3, 1, 2)
-    return v.contiguous(memory_format=torch.channels_last)
-
-
 def _parts(module: nn.Module) -> Iterator[nn.Module | None]:
-    """The layers of nested nn.Sequentials; None for what has hooks, or passes its parts in a way of its own."""
-    if _has_hooks(module):
+    """The layers of nested nn.Sequentials; None for what has hooks, or a pass of its own."""
+    if any(getattr(module, name) for name in _HOOKS) or "forward" in vars(module):
         yield None
     elif isinstance(module, nn.Sequential):
         if type(module).forward is not nn.Sequential.forward or type(module).__call__ is not nn.Module.__call__:
@@ -296,21 +297,20 @@ def _parts(module: nn.Module) -> Iterator[nn.Module | None]:
         yield module
 
 
-def _has_hooks(module: nn.Module) -> bool:
-    return any(
-        getattr(module, f"_{name}")
-        for name in ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")
-    )
-
-
 def _shared(module: nn.Module) -> bool:
-    """Whether a part or a parameter stands in two places, or a parameter is not the plain one of its layer."""
-    own = [p for part in module.modules() for p in part._parameters.values() if p is not None]
-    places = sum(1 for part in _parts(module) if part is not None for _ in part.parameters())
-    return len({id(p) for p in own}) != places or not all(type(p) is nn.Parameter and p.requires_grad for p in own)
+    """Whether a part or a parameter stands in two places, or there is one that no layer of ours knows."""
+    places = [
+        p
+        for part in _parts(module)
+        if part is not None
+        for name, p in part.named_parameters()
+        if name in ("weight", "bias")
+    ]
+    own = {id(p) for part in module.modules() for p in part.parameters(recurse=False)}
+    return len(own) != len(places) or not all(type(p) is nn.Parameter and p.requires_grad for p in places)
 
 
-def _layer(part: nn.Module, fresh: bool, flat: bool) -> Layer | None:
+def _layer(part: Any, fresh: bool, flat: bool) -> Layer | None:
     """The layer of the chain for a part of the module; None if there is none. `flat`: its input are vectors."""
     shapes = tuple(tuple(p.shape) for p in part.parameters())
     kind = type(part)
@@ -321,9 +321,10 @@ def _layer(part: nn.Module, fresh: bool, flat: bool) -> Layer | None:
     if kind is nn.Conv2d and part.padding_mode == "zeros" and not isinstance(part.padding, str):
         return Convolution(shapes, part.stride, part.padding, part.dilation, part.groups)
     if kind is nn.MaxPool2d and not part.return_indices:
-        return MaxPool(*map(_pair, (part.kernel_size, part.stride, part.padding, part.dilation)), part.ceil_mode)
+        size, stride, padding = _pair(part.kernel_size), _pair(part.stride), _pair(part.padding)
+        return MaxPool(size, stride, padding, _pair(part.dilation), part.ceil_mode)
     if kind is nn.AvgPool2d:
-        sides = map(_pair, (part.kernel_size, part.stride, part.padding))
+        sides = _pair(part.kernel_size), _pair(part.stride), _pair(part.padding)
         return AvgPool((*sides, part.ceil_mode, part.count_include_pad, part.divisor_override))
     return Flat() if kind is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1) else None
 
