@@ -44,6 +44,7 @@ NETWORKS = {  # rows of 2 channels, 6 x 5, unless they say something else
     "no bias": sequence(conv(2, 3, 3, bias=False), nn.ReLU, nn.Flatten, dense(36, 4, bias=False), nn.ReLU, dense(4, 2)),
     "stride and padding": sequence(conv(2, 3, (3, 2), stride=(2, 1), padding=(1, 2)), nn.Tanh, nn.Flatten),
     "dilation": sequence(conv(2, 3, 2, dilation=(2, 1)), nn.Sigmoid, nn.Flatten, dense(48, 2)),
+    "wide kernels": sequence(conv(2, 3, (5, 6), padding=(2, 3)), nn.ReLU, conv(3, 2, 5, padding=(0, 2)), nn.Flatten),
     "groups": sequence(conv(2, 4, 3, groups=2), nn.ReLU, conv(4, 4, 2, groups=4), nn.Flatten, dense(24, 2)),
     "equal shapes": sequence(conv(2, 2, 3, padding=1), nn.ReLU, conv(2, 2, 3, padding=1), nn.ReLU, nn.Flatten),
     "one channel between": sequence(conv(2, 1, 3), nn.ReLU, conv(1, 3, 2), nn.Tanh, nn.Flatten, dense(18, 1)),

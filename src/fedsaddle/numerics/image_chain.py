@@ -69,8 +69,10 @@ class Convolution:
     def forward(self, h: Tensor, own: Own) -> tuple[Tensor, Any]:
         """The picture and the kernels are laid out first."""
         h, kernel, bias = channels_last(h), channels_last(own[0]), own[1] if len(own) > 1 else None
+        wide = min(kernel.shape[2:]) >= 5 and any(self.padding)  # oneDNN is slow at the borders of these
+        rows, padding = (_padded(h, self.padding), (0, 0)) if wide else (h, self.padding)
         z = _ATEN.convolution.default(
-            h, kernel, bias, self.stride, self.padding, self.dilation, False, (0, 0), self.groups
+            rows, kernel, bias, self.stride, padding, self.dilation, False, (0, 0), self.groups
         )
         return z, (h, kernel)
 
@@ -282,6 +284,11 @@ class ImageChain:
     def _parameters(self, w: Tensor) -> list[Own]:
         parts = iter(w[0].split_with_sizes(self.sizes))
         return [tuple(next(parts).view(shape) for shape in layer.shapes) for layer in self.layers]
+
+
+def _padded(h: Tensor, margin: Pair) -> Tensor:
+    """With zeros around each picture, and the channels last."""
+    return channels_last(nn.functional.pad(h, (margin[1], margin[1], margin[0], margin[0])))
 
 
 def _parts(module: nn.Module) -> Iterator[nn.Module | None]:
