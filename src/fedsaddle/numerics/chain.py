@@ -67,6 +67,10 @@ class Chain:
         """The input and the output of every layer; the last is the scores."""
         return self._outputs(self._parameters(w), x)
 
+    def scores(self, w: Tensor, x: Tensor) -> Tensor:
+        """The outputs alone."""
+        return self.forward(w, x)[-1]
+
     def pullback(self, w: Tensor, x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         """The scores, and the map from their slope to the gradient in `w`."""
         layers = self._parameters(w)

@@ -26,6 +26,7 @@ from fedsaddle.arguments import instance
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.bare_module import BareModule, in_bf16, laid
 from fedsaddle.numerics.chain import Chain
+from fedsaddle.numerics.image_chain import ImageChain
 from fedsaddle.numerics.keyed_draws import KeyedDraws
 from fedsaddle.numerics.module_kinds import (
     check_statistics,
@@ -86,15 +87,23 @@ class FlatModel:
         self.dimension = sum(self.sizes) + self.tail
         self.frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
         self._chain = None if self.frozen else Chain.of(module)
+        self._images = None if self.frozen or self.tail else ImageChain.of(module)
         self._cohort = module.cohort if isinstance(module, ScoresCohorts) else None
         self._draws = draws_numbers(module)  # None: not known before the first pass
         self._takes_cohorts = takes_cohorts(module)  # likewise
         self._bare = BareModule(self.module, named)
 
-    @property
-    def chain(self) -> Chain | None:
-        """The module as a chain of linear layers, whose products are stacked by hand; None if it is something else."""
-        return None if in_bf16() else self._chain
+    def by_hand(self, w: Tensor, x: Tensor) -> Chain | ImageChain | None:
+        """The module as a chain whose passes are written by hand: of linear layers for several clients, or of
+        convolutions for one; None if it is something else.
+        """
+        if in_bf16():
+            return None
+        if len(w) > 1:
+            return self._chain if self._chain is not None and self._chain.fits(x) else None
+        if self._images is None or torch.compiler.is_compiling():
+            return None
+        return self._images if self._images.fits(w, x) else None
 
     def initial(self) -> Tensor:
         """The module's present parameters, and its running statistics, as one vector."""
@@ -131,21 +140,21 @@ class FlatModel:
             return self._drawn(w, x, None, training=False)[0]
         if self.tail:
             return self._normalised(w, x, training=False)[0]
-        if len(w) == 1:
+        chain = self.by_hand(w, x)
+        if len(w) == 1 and chain is None:
             return self._bare(self._laid_views(w[0]), x[0])[None]
         if self._cohort is not None and not in_bf16():
             return self._cohort(self._all_views(w), x)
-        if self.chain is not None and self.chain.fits(x):
-            return self.chain.forward(w, x)[-1]
-        return self._stacked(w, x)
+        return self._stacked(w, x) if chain is None else chain.scores(w, x)
 
     def pullback(self, w: Tensor, x: Tensor, keys: Keys | None = None) -> Forward:
         """The scores in training mode, and the map from a slope in them to the gradient in `w`.
 
         Dropout draws its masks from `keys`; without them there is none.
         """
-        if self.chain is not None and len(w) > 1 and self.chain.fits(x):
-            return Forward(*self.chain.pullback(w, x), None)
+        chain = self.by_hand(w, x)
+        if chain is not None:
+            return Forward(*chain.pullback(w, x), None)
         at = w.detach().requires_grad_()
         with torch.enable_grad():
             z, statistics = self._trained(at, x, keys)
@@ -157,8 +166,9 @@ class FlatModel:
 
     def pushforward(self, w: Tensor, x: Tensor, watched: int = 0, keys: Keys | None = None) -> InPlace:
         """The same with a gradient that is written; the last `watched` rows have scores, and no slope."""
-        if self.chain is not None and len(w) > 1 and self.chain.fits(x):
-            return InPlace(*self.chain.push(w, x), None)
+        chain = self.by_hand(w, x)
+        if chain is not None and (len(w) > 1 or not watched):
+            return InPlace(*chain.push(w, x), None)
         return self.pulled_forward(w, x, watched, keys)
 
     def pulled_forward(self, w: Tensor, x: Tensor, watched: int, keys: Keys | None) -> InPlace:
@@ -182,8 +192,9 @@ class FlatModel:
 
         Returns BatchNorm's new statistics, which are not in `w` yet: see `settle_`.
         """
-        if self.chain is not None and len(w) > 1 and self.chain.fits(x):
-            self.chain.descend_(w, x, slope_of, step, keep)
+        chain = self.by_hand(w, x)
+        if chain is not None:
+            chain.descend_(w, x, slope_of, step, keep)
             return None
         scores, pull, statistics = self.pullback(w, x, keys)
         gradient = pull(slope_of(scores))

@@ -92,11 +92,12 @@ class ShapedModel(FlatModel):
     def descend_(
         self, w: Tensor, x: Tensor, slope_of: SlopeMap, step: float, keep: float = 1.0, keys: Keys | None = None
     ) -> Tensor | None:
-        """`w ← keep w - step gradient`; without a bound a chain of linear layers still forms none."""
-        if self.clip is None and self.chain is not None and len(w) > 1 and self.chain.fits(x):
+        """`w ← keep w - step gradient`; without a bound a chain by hand still forms none."""
+        chain = self.by_hand(w, x) if self.clip is None else None
+        if chain is not None:
             at = None if self.free is None else self.free.to(w.device)
             free = None if at is None else w[:, at]
-            self.chain.descend_(w, x, slope_of, step, keep - step * self.l2)
+            chain.descend_(w, x, slope_of, step, keep - step * self.l2)
             if free is not None:
                 w[:, at] += step * self.l2 * free
             return None

@@ -122,9 +122,9 @@ class Supervised(MinimisationProblem):
         return self._compiled(w, batch)[0] if self.compiled else self._gradient(w, batch)[0]
 
     def descend_(self, w: Tensor, batch: Batch, step: float) -> Tensor:
-        """`w ← w - step ∇f`: for a chain of linear layers without a gradient in between."""
-        chain = self.flat.chain
-        if chain is None or len(w) == 1 or self.compiled or self.clip is not None or not chain.fits(batch.x):
+        """`w ← w - step ∇f`: for a chain of plain layers without a gradient in between."""
+        chain = None if self.compiled or self.clip is not None else self.flat.by_hand(w, batch.x)
+        if chain is None:
             g, statistics = self.primal_gradient(w, batch)
             return self.flat.settle_(w.sub_(g, alpha=step), statistics)
         at = None if self._free is None else self._free.to(w.device)

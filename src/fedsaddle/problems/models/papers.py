@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -127,23 +128,23 @@ def _lookup(tables: Tensor, codes: Tensor) -> Tensor:
     return torch.nn.functional.embedding(codes + offset, tables.reshape(-1, width))
 
 
-class McMahanCnn(nn.Module):
+class McMahanCnn(nn.Sequential):
     """The CNN of McMahan et al. 2017: two 5x5 convolutions (32, 64), 2x2 pooling, 512 units; 1,663,370 weights."""
 
     def __init__(self, channels: int = 1, classes: int = 10, side: int = 28) -> None:
-        super().__init__()
         check_units("channels", channels)
         check_units("classes", classes)
         whole("side", side, least=4, most=MOST_PIXELS)
-        self.conv1 = nn.Conv2d(channels, 32, 5, padding=2)
-        self.conv2 = nn.Conv2d(32, 64, 5, padding=2)
-        self.hidden = nn.Linear(64 * (side // 4) ** 2, 512)
-        self.read = nn.Linear(512, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Images `(B, channels, side, side)` to class scores."""
-        pool = torch.nn.functional.max_pool2d
-        h = pool(torch.relu(self.conv1(x)), 2)
-        h = pool(torch.relu(self.conv2(h)), 2)
-        out: Tensor = self.read(torch.relu(self.hidden(h.flatten(1))))
-        return out
+        parts: dict[str, nn.Module] = {
+            "conv1": nn.Conv2d(channels, 32, 5, padding=2),
+            "relu1": nn.ReLU(),
+            "pool1": nn.MaxPool2d(2),
+            "conv2": nn.Conv2d(32, 64, 5, padding=2),
+            "relu2": nn.ReLU(),
+            "pool2": nn.MaxPool2d(2),
+            "flatten": nn.Flatten(),
+            "hidden": nn.Linear(64 * (side // 4) ** 2, 512),
+            "relu3": nn.ReLU(),
+            "read": nn.Linear(512, classes),
+        }
+        super().__init__(OrderedDict(parts))
