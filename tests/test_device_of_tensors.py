@@ -24,6 +24,7 @@ HERE = {  # file -> function -> why its tensors are those of the CPU
     "engines/on_device.py": {"_remember": "sizes for the memory's table"},
     "numerics/regularisers.py": {"prox": "λ is the server's"},
     "algorithms/by_loss/aaggff.py": dict.fromkeys(("start", "_newton"), "p is the server's"),
+    "algorithms/fedmgda.py": {"mixture_of_least_norm": "λ is the server's"},
     "algorithms/by_loss/tail.py": {"edges": "the server's"},
     "problems/rare_losses.py": {"with_counts": "a module with copies for devices"},
     "problems/fair.py": {"from_data": "counts, before the first round"},

@@ -73,7 +73,8 @@ def test_they_train_a_model_by_name(name):
     data = fs.load("breast-cancer", split="iid", clients=3)
     facts = DataFacts("made up", (30,), ("no", "yes"), tuple(np.bincount(data.train.y).tolist()))
     loss = LOSSES_BY_NAME[name].load()()
-    problem = fs.Supervised.from_data(facts, lambda scores: fs.models.logistic_regression(30, scores).float(), loss=loss)
+    model = fs.models.logistic_regression(30, 2).float()
+    problem = fs.Supervised.from_data(facts, lambda scores: model, loss=loss)
     result = fs.run(fs.FedAvg(problem=problem, local_steps=2), data, rounds=2)
     assert np.isfinite(result.final("loss", "mean"))
     assert 0.5 < result.final("accuracy", "mean") <= 1
