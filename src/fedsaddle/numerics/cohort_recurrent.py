@@ -39,7 +39,7 @@ def _lstm(gates: Tensor, h: Tensor, c: Tensor | None, weight: Tensor, bias: Tens
         z[..., : 2 * H].sigmoid_()
         z[..., 2 * H : 3 * H].tanh_()
         z[..., 3 * H :].sigmoid_()
-        i, f, g, o = z.split(H, -1)
+        i, f, g, o = z.chunk(4, -1)
         c = torch.mul(f, c).addcmul_(i, g)
         h = torch.tanh(c).mul_(o)
         gates[:, t], cells[:, t + 1], states[:, t + 1] = z, c, h
@@ -52,7 +52,7 @@ def _lstm_back(found: Found, weight: Tensor, dh: Tensor, dc: Tensor | None) -> _
     H = states.shape[-1]
     h, c = dh[:, -1], torch.zeros_like(dh[:, -1]) if dc is None else dc[:, -1].clone()
     for t in range(gates.shape[1] - 1, -1, -1):
-        i, f, g, o = gates[:, t].split(H, -1)
+        i, f, g, o = gates[:, t].chunk(4, -1)
         tanh = cells[:, t + 1].tanh()
         d = slopes[:, t]
         _sigmoid_back(h * tanh, o, grad_input=d[..., 3 * H :])
@@ -80,10 +80,10 @@ def _gru(gates: Tensor, h: Tensor, c: None, weight: Tensor, bias: Tensor | None)
 
 def _gru_back(found: Found, weight: Tensor, dh: Tensor, dc: None) -> _Passed:
     states, gates, inner = found
-    r, u, new = gates.split(states.shape[-1], -1)
+    r, u, new = gates.chunk(3, -1)
     to_new = (1 - u) * (1 - new * new)
     slopes = torch.cat([to_new * inner * r * (1 - r), (states[:, :-1] - new) * u * (1 - u), to_new * r], -1)
-    by_gate = slopes.unflatten(-1, (3, -1))
+    by_gate = slopes.view(*slopes.shape[:3], 3, -1)
     h = dh[:, -1]
     for t in range(gates.shape[1] - 1, -1, -1):
         by_gate[:, t].mul_(h.unsqueeze(2))
@@ -185,7 +185,7 @@ class _Layer(torch.autograd.Function):
         """Fold the axis into that of clients."""
         size = info.batch_size
         merged = [None if v is None else _merged(v, at, size) for v, at in zip(given, in_dims[1:], strict=True)]
-        found = _Layer.apply(kind, *merged)
+        found = _Layer.apply(kind, *merged)  # type: ignore[no-untyped-call]
         return tuple(v.unflatten(0, (size, -1)) for v in found), (0,) * len(found)
 
 
@@ -255,7 +255,7 @@ def _one_way(
     h, c = (s[None].to(steps.dtype) for s in first) if len(first) == 2 else (first[0][None].to(steps.dtype), None)
     w_x, w_h, b_x, b_h = [v[None] for v in weights] + [None] * (4 - len(weights))
     with torch.autocast(steps.device.type, enabled=False):
-        found = _Layer.apply(kind, steps[None], h, c, w_x, w_h, b_x, b_h)
+        found = _Layer.apply(kind, steps[None], h, c, w_x, w_h, b_x, b_h)  # type: ignore[no-untyped-call]
     out = found[0][0, 1:]
     out = out.flip(0) if backwards else out
     ends = [v[0, -1] for v in found[: len(first)]]

@@ -148,7 +148,7 @@ class Supervised(MinimisationProblem):
 
     def _gradient(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """The gradient, and BatchNorm's new statistics."""
-        scores, pull, statistics = self.flat.pullback(w, batch.x, batch.keys)
+        scores, pull, statistics = self.flat.pullback(w, batch.x, batch.keys, batch.sizes)
         g = pull(self._slope(scores, batch))
         if self.l2:
             g.add_(w, alpha=self.l2)
