@@ -59,7 +59,7 @@ def device_engine(device: torch.device, problem: Objective, rows: ClientRows, se
     x = _first_rows(rows)
     if not _takes_cohorts(problem, x):
         return OnDevice(rows, seed, device=device, chunk=1)
-    free, client_bytes = free_bytes(device), COPIES * sum(_bytes(problem, x))
+    free, client_bytes = free_bytes(device), COPIES * sum(_bytes(problem, x)) + 4 * _gate_bytes(problem, x)
     size = MAX_CLIENTS if free is None else int(max(1, min(MAX_CLIENTS, ROOM * free // client_bytes)))
     return OnDevice(rows, seed, device=device, chunk=size)
 
@@ -75,7 +75,7 @@ def chunk_for(problem: Objective, rows: ClientRows, chunk: int | None) -> int:
 def chunk_and_workers(problem: Objective, rows: ClientRows) -> tuple[int, int]:
     """The default chunk, from the model and the rows alone, and the default workers of the vectorised engine.
 
-    Convolutions are bound by arithmetic, torch's LSTM in float32 is quicker than ours, and what `torch.func.vmap` cannot
+    Convolutions are bound by arithmetic, LSTM in float32 has a kernel of its own, and what `torch.func.vmap` cannot
     take runs one client at a time: these get one client per chunk and one worker per core. Other models are faster with
     many clients per step, as long as their models and batches fit into the caches and their rows into memory; torch's
     own threads then parallelise the large matrix products.
@@ -89,7 +89,7 @@ def chunk_and_workers(problem: Objective, rows: ClientRows) -> tuple[int, int]:
         return 1, threads
     model_bytes, batch_bytes = _bytes(problem, x)
     row_bytes = batch_bytes // BATCH_ROWS
-    by_cache = CACHE_BYTES // (model_bytes + batch_bytes)
+    by_cache = CACHE_BYTES // (model_bytes + batch_bytes + _gate_bytes(problem, x))
     by_memory = MEMORY_BYTES // (row_bytes * int(rows.sizes.max()))
     return int(max(1, min(by_cache, by_memory, MAX_CLIENTS))), 1
 
@@ -109,10 +109,15 @@ def _bytes(problem: Objective, x: Tensor) -> tuple[int, int]:
     """Of a model, and of a typical batch."""
     start: Tensor | tuple[Tensor, ...] = problem.initial()
     model_bytes = sum(v.numel() * v.element_size() for v in (start if isinstance(start, tuple) else (start,)))
-    row_bytes = max(1, x[0, 0].numel() * x.element_size())
-    if isinstance(problem, HasModel) and problem.model is not None and not isinstance(problem.model, ScoresCohorts):
-        row_bytes += 4 * step_numbers(problem.model) * (x.shape[2] if x.ndim > 2 else 1)  # kept for the way back
-    return model_bytes, BATCH_ROWS * row_bytes
+    return model_bytes, BATCH_ROWS * max(1, x[0, 0].numel() * x.element_size())
+
+
+def _gate_bytes(problem: Objective, x: Tensor) -> int:
+    """Of what recurrent layers keep of a typical batch for the way back; without those nothing."""
+    model = problem.model if isinstance(problem, HasModel) else None
+    if model is None or isinstance(model, ScoresCohorts):
+        return 0
+    return 4 * BATCH_ROWS * step_numbers(model) * (x.shape[2] if x.ndim > 2 else 1)
 
 
 def keep_freed_memory() -> None:
