@@ -38,7 +38,7 @@ def together(module, parameters, x, hx=None):
         with Unrolled():
             return flat(torch.func.functional_call(module, own, (rows, first)))
 
-    return torch.func.vmap(one)(parameters, x, hx)
+    return torch.func.vmap(one, in_dims=(0, 0, None if hx is None else 0))(parameters, x, hx)
 
 
 def alone(module, parameters, x, hx=None):
