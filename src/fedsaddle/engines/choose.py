@@ -117,7 +117,8 @@ def _gate_bytes(problem: Objective, x: Tensor) -> int:
     model = problem.model if isinstance(problem, HasModel) else None
     if model is None or isinstance(model, ScoresCohorts):
         return 0
-    return 4 * BATCH_ROWS * step_numbers(model) * (x.shape[2] if x.ndim > 2 else 1)
+    steps = x.shape[2] if x.ndim > 2 else 1
+    return 4 * BATCH_ROWS * steps * step_numbers(model)
 
 
 def keep_freed_memory() -> None:
