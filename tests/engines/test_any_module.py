@@ -72,8 +72,10 @@ def test_other_algorithms_on_both_engines(name, algorithm):
     both_engines_agree(algorithms(name)[algorithm], MODULES[name].rows(2), 3)
 
 
-@pytest.mark.parametrize("algorithm", ["robust", "own"])
-@pytest.mark.parametrize("name", ["dropout mlp", "a decision on a number"])
+AUTOMATIC = [(n, a) for n in ("dropout mlp", "a decision on a number") for a in ("robust", "own")] + [("lstm", "own")]
+
+
+@pytest.mark.parametrize(("name", "algorithm"), AUTOMATIC)
 def test_problems_by_automatic_differentiation(name, algorithm):
     both_engines_agree(algorithms(name)[algorithm], MODULES[name].rows(2), 3)
 
@@ -167,6 +169,16 @@ def test_compiled_with_dropout_is_refused(monkeypatch):
     site = LocalSite.alone(classes(), 0)
     with pytest.raises(BadInput, match="compiled = True: the model has dropout"):
         problem.gradient(problem.initial()[None], site.minibatch(0, 4))
+
+
+@pytest.mark.parametrize("name", ["gru of tokens", "layer norm"])
+def test_compiled_recurrent_layers_run_one_client_at_a_time(name, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+    rows = MODULES[name].rows(3)
+    compiled, plain = (fs.Supervised(model(name, 3), compiled=c) for c in (True, False))
+    assert plain.flat.takes_cohorts(rows.x[None])
+    assert compiled.flat.takes_cohorts(rows.x[None]) == (name == "layer norm")
+    both_engines_agree(lambda: fs.FedAvg(problem=compiled, **LOCAL), rows, 3)
 
 
 def test_nested_outputs_are_refused():

@@ -129,6 +129,10 @@ class FlatModel:
             self._takes_cohorts = own or self._can_vmap(first_rows(x))
         return self._takes_cohorts
 
+    def keep_apart(self) -> None:
+        """Run clients one after the other where vmap would run them."""
+        self._takes_cohorts = False
+
     def scores(self, w: Tensor, x: Tensor) -> Tensor:
         """The module's output for each client's own vector and rows, in evaluation mode: without dropout."""
         if self._draws is not False and self.draws(x):
