@@ -27,6 +27,11 @@ class Pick(nn.Module):
         return self.head(out[:, -1])
 
 
+class TimeFirst(Pick):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x.transpose(0, 1))[0][-1])
+
+
 class Attention(nn.Module):
     def __init__(self, scores: int, need_weights: bool) -> None:
         super().__init__()
@@ -172,6 +177,7 @@ MODULES = {
     "cnn, dropout2d": Small(cnn, pictures),
     "lstm": Small(lambda k: Pick(nn.LSTM(4, 3, 2, batch_first=True, dropout=0.4), 3, k), sequences),
     "gru of tokens": Small(lambda k: Pick(nn.GRU(4, 3, batch_first=True), 3, k, True), tokens, draws=False),
+    "gru, time first": Small(lambda k: TimeFirst(nn.GRU(4, 3, 2, dropout=0.4), 3, k), sequences),
     "lstm of packed sequences": Small(Packed, sequences, draws=False, cohorts=False),
     "lstm with projections": Small(
         lambda k: Pick(nn.LSTM(4, 3, proj_size=2, batch_first=True), 2, k), sequences, draws=False, cohorts=False

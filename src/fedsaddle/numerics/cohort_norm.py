@@ -56,8 +56,15 @@ def rows_enough() -> Iterator[None]:
 
 
 def mixes_rows(module: nn.Module) -> bool:
-    """Whether some BatchNorm has no running statistics, and so always normalises a row by the others of its batch."""
-    return any(isinstance(part, _BatchNorm) and part.running_mean is None for part in module.modules())
+    """Whether a row in training depends on how many others there are, running statistics apart.
+
+    BatchNorm without these normalises by the batch; masks between recurrent layers are counted time step by time step.
+    """
+    return any(
+        part.running_mean is None if isinstance(part, _BatchNorm) else part.dropout > 0 and not part.batch_first
+        for part in module.modules()
+        if isinstance(part, _BatchNorm | nn.RNNBase)
+    )
 
 
 def pulled_apart(
