@@ -118,7 +118,10 @@ class FlatModel:
             w, one = self.initial().to(x.device)[None], x[:1, :2]
             seen = KeyedDraws(torch.zeros((), dtype=torch.int64, device=x.device))
             with torch.no_grad(), seen:
-                self._normalised(w, one, training=False) if self.tail else self._bare(self._laid_views(w[0]), one[0])
+                if self.tail:  # another thread may find out at the same time
+                    self._normalised_as(w, one, False, None, False, draws=False)
+                else:
+                    self._bare(self._laid_views(w[0]), one[0])
             self._draws = seen.calls > 0
         return self._draws
 
@@ -310,9 +313,9 @@ class FlatModel:
         return torch.cat([z for z, _ in each]), torch.cat([s for _, s in each if s is not None]) if training else None
 
     def _normalised_as(
-        self, w: Tensor, x: Tensor, training: bool, keys: Tensor | None, together: bool
+        self, w: Tensor, x: Tensor, training: bool, keys: Tensor | None, together: bool, draws: bool | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        draws = self._draws is True  # then there is a twin for evaluation
+        draws = self._draws is True if draws is None else draws  # then there is a twin for evaluation
         main = training or not draws
         for name in self._normalising if main else ():
             self._bare.module(w.device).get_submodule(name).train(training)
