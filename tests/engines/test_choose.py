@@ -22,15 +22,17 @@ from fedsaddle.engines.choose import (
     MEMORY_BYTES,
     PARAMETERS,
     chunk_and_workers,
+    device_engine,
     keep_freed_memory,
     make_engine,
 )
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import BadInput
-from fedsaddle.problems.models.papers import McMahanCnn
+from fedsaddle.problems.models.papers import CharacterGru, McMahanCnn
 from fedsaddle.problems.supervised import Supervised
-from small import classes, play, seeded
+from small import classes, play, seeded, text
+from small_modules import Pick, tokens
 
 
 def problem():
@@ -133,6 +135,32 @@ def test_convolutions_run_one_client_a_thread():
     with torch_threads(3):
         assert chunk_and_workers(images, classes()) == (1, 3)
         assert chunk_and_workers(images, classes([5])) == (1, 1), "a client alone has torch's own threads"
+
+
+def reader(kind, units=3):
+    """A recurrent layer in float32, over five characters."""
+    return Supervised(seeded(lambda: Pick(kind(4, units, batch_first=True), units, 3, embed=True)).float())
+
+
+@pytest.mark.parametrize(("kind", "alone"), [(nn.LSTM, True), (nn.GRU, False), (nn.RNN, False)])
+def test_recurrent_layers_of_clients_run_together_where_it_pays(kind, alone):
+    """One LSTM in float32 has a kernel of its own, on the CPU."""
+    assert chunk_and_workers(reader(kind), tokens(3)) == ((1, os.cpu_count()) if alone else (64, 1))
+    assert device_engine(torch.device("cpu"), reader(kind), tokens(3), 0, None).chunk == 64
+    doubled = Supervised(reader(kind).model.double())
+    assert chunk_and_workers(doubled, tokens(3)) == (64, 1)
+
+
+@pytest.mark.parametrize("units", [300, 600])
+def test_a_chunk_of_gates_fits_the_cache(units):
+    """Three of each unit, for each of five characters and each row."""
+    made = reader(nn.GRU, units)
+    each = made.dimension * 4 + BATCH_ROWS * 5 * 8 + BATCH_ROWS * 5 * 3 * units * 4
+    assert chunk_and_workers(made, tokens(3))[0] == CACHE_BYTES // each < 64
+
+
+def test_a_cohort_of_ones_own_decides_for_itself():
+    assert chunk_and_workers(Supervised(CharacterGru(6, 4, 300)), text(length=500))[0] > 10
 
 
 def test_the_rule_gives_an_engine_that_works():

@@ -121,7 +121,8 @@ class ResidentSite(LocalSite):
         keys = partial(self._keys, 0, EVERYTHING_STREAM)
         if (self._sizes == longest).all():
             return Batch(x, y, keys=keys)
-        return Batch(x, y, (at < self._counts[:, None]).to(_weights(x)), keys=keys)
+        real = (at < self._counts[:, None]).to(_weights(x))
+        return Batch(x, y, real, keys=keys, sizes=self._sizes.tolist())
 
     def labelled(self, label: int) -> Tensor:
         """The number of rows with that label, (C,)."""

@@ -127,7 +127,7 @@ class LocalSite:
         if (self._sizes == longest).all():
             return Batch(x, y, keys=keys)
         real = torch.from_numpy(at < self._sizes[:, None])
-        return Batch(x, y, real.to(_dtype(x)), keys=keys)
+        return Batch(x, y, real.to(_dtype(x)), keys=keys, sizes=self._sizes.tolist())
 
     def _keys(self, step: int, stream: int) -> Tensor:
         """What a batch's dropout is drawn from, (C,)."""

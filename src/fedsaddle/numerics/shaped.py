@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -80,9 +82,9 @@ class ShapedModel(FlatModel):
         """Shorten a whole gradient."""
         return g if self.clip is None else clip_(g, self.clip, self.dimension - self.tail)
 
-    def pullback(self, w: Tensor, x: Tensor, keys: Keys | None = None) -> Forward:
+    def pullback(self, w: Tensor, x: Tensor, keys: Keys | None = None, sizes: Sequence[int] | None = None) -> Forward:
         """The scores in training mode, and the map from a slope in them to the gradient in `w`."""
-        scores, pull, statistics = super().pullback(w, x, keys)
+        scores, pull, statistics = super().pullback(w, x, keys, sizes)
         return Forward(scores, lambda slope: self.shape_(pull(slope), w.detach()), statistics)
 
     def pushforward(self, w: Tensor, x: Tensor, watched: int = 0, keys: Keys | None = None) -> InPlace:
@@ -90,7 +92,14 @@ class ShapedModel(FlatModel):
         return self.pulled_forward(w, x, watched, keys)
 
     def descend_(
-        self, w: Tensor, x: Tensor, slope_of: SlopeMap, step: float, keep: float = 1.0, keys: Keys | None = None
+        self,
+        w: Tensor,
+        x: Tensor,
+        slope_of: SlopeMap,
+        step: float,
+        keep: float = 1.0,
+        keys: Keys | None = None,
+        sizes: Sequence[int] | None = None,
     ) -> Tensor | None:
         """`w ← keep w - step gradient`; without a bound a chain by hand still forms none."""
         chain = self.by_hand(w, x) if self.clip is None else None
@@ -101,7 +110,7 @@ class ShapedModel(FlatModel):
             if free is not None:
                 w[:, at] += step * self.l2 * free
             return None
-        scores, pull, statistics = self.pullback(w, x, keys)
+        scores, pull, statistics = self.pullback(w, x, keys, sizes)
         gradient = pull(slope_of(scores))
         shrink_(w, keep).sub_(gradient, alpha=step)
         return statistics

@@ -120,7 +120,7 @@ class PairwiseRisk(OverModel, MinimisationProblem):
         return self._gradient(w, batch)[0]
 
     def _gradient(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        scores, pull, statistics = self.flat.pullback(w, batch.x, batch.keys)
+        scores, pull, statistics = self.flat.pullback(w, batch.x, batch.keys, batch.sizes)
         a, b = self._sides(scores.flatten(2), batch)
         u = self.inner_mean(a, b)
         scale = None

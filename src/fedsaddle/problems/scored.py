@@ -91,7 +91,7 @@ class ByScores(OverModel, MinimaxProblem):
 
     def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> Gradients:
         """Through the scores."""
-        scores, pull, statistics = self.flat.pullback(self.weights(x), batch.x, batch.keys)
+        scores, pull, statistics = self.flat.pullback(self.weights(x), batch.x, batch.keys, batch.sizes)
         at = self.slopes(scores, x, y, batch)
         gw = pull(at.scores)
         return Gradients(gw if at.rest is None else torch.cat([gw, at.rest], 1), at.y, statistics)
@@ -104,7 +104,7 @@ class ByScores(OverModel, MinimaxProblem):
             found.append(self.slopes(scores, x, y, batch))
             return found[0].scores
 
-        statistics = self.flat.descend_(self.weights(x), batch.x, slope_of, step, keep, batch.keys)
+        statistics = self.flat.descend_(self.weights(x), batch.x, slope_of, step, keep, batch.keys, batch.sizes)
         if found[0].rest is not None:
             shrink_(x[:, self.flat.dimension :], keep).sub_(found[0].rest, alpha=step)
         return DualGradient(found[0].y, statistics)

@@ -14,6 +14,7 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.constants import Constant
 from fedsaddle.numerics.flat import FlatModel, SlopeMap
+from fedsaddle.numerics.module_kinds import step_numbers
 from fedsaddle.numerics.shaped import check_clip, clip_, without_penalty
 from fedsaddle.problems.facts import DataFacts, ModelMaker
 from fedsaddle.problems.losses import CrossEntropy, Loss
@@ -55,6 +56,8 @@ class Supervised(MinimisationProblem):
         flag("l2_biases", self.l2_biases)
         check_clip(self.clip)
         object.__setattr__(self, "flat", FlatModel(self.model, statistics=not self.compiled))
+        if self.compiled and step_numbers(self.model):
+            self.flat.keep_apart()  # recurrent layers by hand are not compiled
         free = without_penalty(self.flat, self.l2_biases) if self.l2 else None
         object.__setattr__(self, "_free", None if free is None else Constant(free))
         object.__setattr__(self, "_gradient_of", torch.compile(self._gradient) if self.compiled else self._gradient)
@@ -150,7 +153,7 @@ class Supervised(MinimisationProblem):
 
     def _gradient(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """The gradient, and BatchNorm's new statistics."""
-        scores, pull, statistics = self.flat.pullback(w, batch.x, batch.keys)
+        scores, pull, statistics = self.flat.pullback(w, batch.x, batch.keys, batch.sizes)
         g = pull(self._slope(scores, batch))
         if self.l2:
             g.add_(w, alpha=self.l2)
