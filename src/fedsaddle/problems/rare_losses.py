@@ -54,10 +54,6 @@ class Focal(CrossEntropy):
         d: Tensor = super().slope(scores, y) * (miss**self.focus - less).unsqueeze(-1)
         return d
 
-    def both(self, scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Value and slope, for scores `(C, B, k)`."""
-        return self.value(scores, y), self.slope(scores, y)
-
     def _of_target(self, scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """log p_y and p_y of each target."""
         log = scores.log_softmax(-1).gather(-1, y.unsqueeze(-1)).squeeze(-1)
@@ -99,10 +95,6 @@ class LogitAdjusted(CrossEntropy):
     def slope(self, scores: Tensor, y: Tensor) -> Tensor:
         """That of cross-entropy at the shifted scores."""
         return super().slope(self._shifted(scores), y)
-
-    def both(self, scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Value and slope, for scores `(C, B, k)`."""
-        return super().both(self._shifted(scores), y)
 
     def _shifted(self, scores: Tensor) -> Tensor:
         if len(self.shares) != scores.shape[-1]:
