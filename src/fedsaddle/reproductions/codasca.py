@@ -24,6 +24,7 @@ import numpy as np
 from fedsaddle.reproductions.claims import Claim, SeedValues, higher, non_inferior
 from fedsaddle.reproductions.curves import Floats, Runs
 from fedsaddle.reproductions.figure import Figure, FinalValues, Line, Options, Panel, Setting
+from fedsaddle.reproductions.verdicts import HOLDS, UNDECIDED
 
 SOURCE = "Yuan, Guo, Xu, Ying, Yang 2021, Federated Deep AUC Maximization for Heterogeneous Data"
 CODASCA, CODA_PLUS = "CODASCA", "CODA+"
@@ -165,7 +166,7 @@ def _larger_window(runs: Runs, where: str, paper: str) -> Claim:
         shown.append(f"{named} ({how})")
         larger.append(largest[CODASCA] > largest[CODA_PLUS])
     text = f"CODASCA's largest harmless window is larger than CODA+'s, {where}"
-    return Claim(text, paper, "; ".join(shown), all(larger))
+    return Claim(text, paper, "; ".join(shown), HOLDS if all(larger) else UNDECIDED)
 
 
 def _curves(where: str) -> Panel:

@@ -37,7 +37,7 @@ FIGURES: dict[str, Entry] = {
         f"{_DRFA}, figure 5",
     ),
     "drfa-fig6": Entry(
-        "fedsaddle.reproductions.drfa:SPEAKERS",
+        "fedsaddle.reproductions.drfa_speakers:SPEAKERS",
         "Shakespeare, 100 speakers, GRU with 50 units",
         f"{_DRFA}, figure 6",
     ),

@@ -147,3 +147,27 @@ class McMahanCnn(nn.Module):
         h = pool(torch.relu(self.conv2(h)), 2)
         out: Tensor = self.read(torch.relu(self.hidden(h.flatten(1))))
         return out
+
+
+class TutorialCnn(nn.Module):
+    """The CNN of FedSGDA's paper, TensorFlow's tutorial: three 3x3 convolutions (32, 64, 64), pooling, 64 units."""
+
+    def __init__(self, channels: int = 3, classes: int = 10, side: int = 32) -> None:
+        super().__init__()
+        check_units("channels", channels)
+        check_units("classes", classes)
+        whole("side", side, least=18, most=MOST_PIXELS)
+        self.conv1 = nn.Conv2d(channels, 32, 3)
+        self.conv2 = nn.Conv2d(32, 64, 3)
+        self.conv3 = nn.Conv2d(64, 64, 3)
+        self.hidden = nn.Linear(64 * (((side - 2) // 2 - 2) // 2 - 2) ** 2, 64)
+        self.read = nn.Linear(64, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images `(B, channels, side, side)` to class scores."""
+        pool = torch.nn.functional.max_pool2d
+        h = pool(torch.relu(self.conv1(x)), 2)
+        h = pool(torch.relu(self.conv2(h)), 2)
+        h = torch.relu(self.conv3(h))
+        out: Tensor = self.read(torch.relu(self.hidden(h.flatten(1))))
+        return out
