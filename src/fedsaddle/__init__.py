@@ -39,6 +39,7 @@ _NAMES = {
     "algorithms.personal": "Personal",
     "algorithms.protocols": "Algorithm CountsIterations Guarantees HasDual HasLocalSteps HasMixture",
     "algorithms.qfedavg": "QFedAvg",
+    "algorithms.scaffold": "Scaffold",
     "algorithms.sgda.local_sgda": "LocalSgda",
     "algorithms.sgda.momentum": "MomentumLocalSgda",
     "config.build": "algorithm",
@@ -143,6 +144,7 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.protocols import HasLocalSteps as HasLocalSteps
     from fedsaddle.algorithms.protocols import HasMixture as HasMixture
     from fedsaddle.algorithms.qfedavg import QFedAvg as QFedAvg
+    from fedsaddle.algorithms.scaffold import Scaffold as Scaffold
     from fedsaddle.algorithms.sgda.local_sgda import LocalSgda as LocalSgda
     from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda as MomentumLocalSgda
     from fedsaddle.config.build import algorithm as algorithm

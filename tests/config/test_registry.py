@@ -109,6 +109,7 @@ TARGETS = {
         "mlp": papers.mlp,
         "gru": papers.CharacterGru,
         "cnn": papers.McMahanCnn,
+        "cnn-3": papers.TutorialCnn,
         "vgg11": vgg.Vgg11,
         "densenet121": medical.densenet121,
         "resnet18": medical.resnet18,

@@ -50,6 +50,7 @@ from fedsaddle.algorithms.fedx.local_pair import LocalPair
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
 from fedsaddle.algorithms.personal import Personal
 from fedsaddle.algorithms.qfedavg import QFedAvg
+from fedsaddle.algorithms.scaffold import Scaffold
 from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda
 from fedsaddle.config.parts import arguments_of
@@ -128,6 +129,8 @@ TABLE = [
     Case("CODASCA, warm-up", Codasca, STAGES | {"primal_step": Warmup(3, of=Geometric(0.2, 0.5))}, (GAME,), slow=True),
     Case("q-FedAvg", QFedAvg, LOCAL | {"q": 0.5}),
     Case("q-FedAvg, by size, box", QFedAvg, LOCAL | {"q": 2.0, "sampling": "size", "projection": Box(-0.5, 0.5)}),
+    Case("SCAFFOLD", Scaffold, LOCAL),
+    Case("SCAFFOLD, all, by size, longer steps", Scaffold, LOCAL | {"sampled_clients": None, "weighting": "size", "global_step": 1.2}, (MLP,), slow=True),  # noqa: E501
     Case("AFL", Drfa, DUAL | {"local_steps": 1}, shows=LOSS),
     Case("DRFA", Drfa, DUAL, shows=LOSS),
     Case("DRFA, average, ball", Drfa, DUAL | {"output": "average", "projection": Ball(1.0)}, shows=LOSS),
@@ -168,6 +171,7 @@ TABLE = [
     Case("FedX2", FedX2, PAIRED, PAIRS, SCORES),
     Case("FedX2, two-way, all, buffer", FedX2, PAIRED | {"sampled_clients": None, "buffer_rounds": 3}, (TWO_WAY,), SCORES),  # noqa: E501
     Case("FedX2, sub-sampled, noise", FedX2, PAIRED | {"sharing": "sub-sampled", "privacy": NOISE}, (PARTIAL,), SCORES),
+    Case("FedX2, normalised weights", FedX2, PAIRED | {"normalised_weights": True}, (PARTIAL,), SCORES),
     Case("FedX2, dropout", FedX2, PAIRED, (PAIRS_DROPOUT,), SCORES),
     Case("Local Pair", LocalPair, PAIRED, LINEAR_PAIRS),
     Case("Local Pair, f not linear", LocalPair, PAIRED, PAIRS),

@@ -116,5 +116,8 @@ def papers() -> dict[str, tuple[Hypothesis, ...]]:
 
 
 def of_figure(figure: str) -> tuple[Hypothesis, ...]:
-    """The sentences that a figure tests."""
-    return tuple(h for hypotheses in papers().values() for h in hypotheses if h.figure == figure)
+    """The sentences that a figure tests, and questions beyond the papers."""
+    from fedsaddle.reproductions.hypotheses_of_papers import BEYOND
+
+    everything = (*(h for hypotheses in papers().values() for h in hypotheses), *BEYOND)
+    return tuple(h for h in everything if h.figure == figure)

@@ -292,3 +292,34 @@ PAPERS: dict[str, tuple[Hypothesis, ...]] = {
     "CODASCA": CODASCA,
     "FedX": FEDX,
 }
+
+# Questions beyond the papers: tested in the same way, and not counted among their sentences.
+BEYOND = (
+    Hypothesis(
+        "beyond-1",
+        "codasca-parts",
+        "at 1 % positives CODASCA is above FedAvg with cross-entropy",
+        "not in a paper",
+        than("1 %: CODASCA", "1 %: FedAvg"),
+        _FINAL_AUC,
+        0.5 * POINT,
+    ),
+    Hypothesis(
+        "beyond-2",
+        "codasca-parts",
+        "at 1 % positives the AUC loss pays beside control variates",
+        "not in a paper",
+        than("1 %: CODASCA", "1 %: SCAFFOLD"),
+        _FINAL_AUC,
+        0.5 * POINT,
+    ),
+    Hypothesis(
+        "beyond-3",
+        "fedx-skew",
+        "with skewed labels normalised weights are better than FedX2's own at K = 32",
+        "not in a paper",
+        than("CIFAR-10, skewed: FedX2, K = 32, normalised", "CIFAR-10, skewed: FedX2"),
+        _PARTIAL,
+        0.5 * POINT,
+    ),
+)
