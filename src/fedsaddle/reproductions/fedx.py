@@ -88,20 +88,21 @@ def _lines(tasks: Sequence[str]) -> tuple[Line, ...]:
     return tuple(line(task, method) for task in tasks for method in methods(TASKS[task].risk))
 
 
-def _panel(task: str, column: str) -> Panel:
-    names = tuple(label(task, method) for method in methods(TASKS[task].risk))
+def _panel(task: str, column: str, lines: Sequence[Line]) -> Panel:
+    names = tuple(x.label for x in lines if x.label.startswith(f"{task}: "))
     return Panel("round", column, f"{task}: {METRICS[column]}", lines=names)
 
 
 def _table(
     title: str, source: str, tasks: Sequence[str], columns: Sequence[str], more: tuple[Line, ...] = ()
 ) -> Figure:
+    lines = (*_lines(tasks), *more)
     return Figure(
         f"{title}, {CLIENTS} clients, K = {LOCAL_STEPS}, MLP of 2 x {HIDDEN[0]} units",
         source,
         setting(columns[0]),
-        (*_lines(tasks), *more),
-        tuple(_panel(task, column) for column in columns for task in tasks),
+        lines,
+        tuple(_panel(task, column, lines) for column in columns for task in tasks),
         partial(table_claims, tasks, columns),
         quick_seeds=2,
         quick_share=0.03,

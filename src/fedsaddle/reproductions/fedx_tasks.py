@@ -1,8 +1,8 @@
 """The tasks, the methods and the lines of FedX's tables and figures.
 
-The paper trains ResNet18 for 20,000 steps on 24,000 pictures; here it is a perceptron with two layers of 256 units, able
-to memorise its rows, on fewer and smaller pictures for 3,072 steps. As in the paper: 16 clients, 32 local steps a
-round, minibatches of 32 + 32 (64 for methods without pairs), one positive to five negatives, an offset of every
+The paper trains ResNet18 for 20,000 steps on 24,000 pictures; here it is a perceptron with two layers of 256 units,
+which can memorise its rows, on fewer and smaller pictures for 3,072 steps. As in the paper: 16 clients, 32 local steps
+a round, minibatches of 32 + 32 (64 for methods without pairs), one positive to five negatives, an offset of every
 client's pixels, β, a step and a λ for each method, tuned on held-out rows, and the round that is best on validation
 rows as the output.
 """

@@ -71,6 +71,7 @@ def label(gap: int, suffix: str = "") -> str:
 def panels(y: str, title: str, target: float | None = None, window: int = 1) -> tuple[Panel, ...]:
     """One metric over the rounds, a panel for every variant."""
     drawn = {variant: tuple(label(gap, suffix) for gap in GAPS) for variant, suffix in VARIANTS.items()}
+    drawn["no momentum"] += (label(5, BOX),)
     return tuple(Panel("round", y, f"{title}, {name}", window, target, lines=drawn[name]) for name in drawn)
 
 

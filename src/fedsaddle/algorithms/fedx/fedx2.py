@@ -169,10 +169,9 @@ class FedX2:
         _, local = clients.ask(P, self.local_sgd, sent)
         if local.growth is not None:
             scale += math.log(max(1e-6, 1 - self.tracking + self.tracking * float(local.growth)))
-        w = self.problem.project_x(local.w[None])[0] if self.normalised_weights else local.w
-        after = replace(
-            server, w=w, G=local.G, scale=scale, rounds=server.rounds + 1, mean_weight=mean_weight
-        )  # line 27
+        after = replace(server, w=local.w, G=local.G, scale=scale, rounds=server.rounds + 1)  # line 27
+        if self.normalised_weights:
+            after = replace(after, w=self.problem.project_x(local.w[None])[0], mean_weight=mean_weight)
         return after.holding(*buffers.update_buffers(self, R, local, after.rounds, rng))  # line 25
 
     def first_scores(self, own: InnerMeans, sent: Opening, site: Site) -> tuple[None, First]:
