@@ -170,7 +170,7 @@ def test_data_without_positives_are_refused():
 
 
 def test_normalised_weights_change_nothing_where_all_weights_are_equal():
-    """Three clients with two ones and three zeros each; nothing is drawn, as the extra exchange would shift the draws."""
+    """Three clients with two ones and three zeros each, and nothing drawn: the extra exchange shifts draws."""
     x = torch.randn(15, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     y = torch.tensor([1, 1, 0, 0, 0])
     rows = rows_of([x[:5], x[5:10], x[10:]], [y, y, y])

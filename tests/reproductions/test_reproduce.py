@@ -87,7 +87,7 @@ def test_json_is_one_document_and_nothing_else(tmp_path: Path, capfd: pytest.Cap
     assert all(claim["holds"] == (claim["verdict"] == "holds") for claim in said["claims"])
     assert [(s["key"], s["verdict"], s["seeds"]) for s in said["sentences"]] == [("small-1", "undecided", 2)]
     assert "fewer seeds than at the first look" in said["notes"][-1]
-    assert err.startswith("with --quick there are fewer seeds")
+    assert "with --quick there are fewer seeds" in err
 
 
 @pytest.fixture

@@ -198,7 +198,9 @@ def _windows(
         quick_seeds=2,
         quick_share=0.1,
         rows=2,
-        looks=(5, 10) if percent == 10 else (5,),
+        seeds=5 if percent == 10 else 3,
+        looks=(5, 10) if percent == 10 else (3,),
+        minutes=4.0 if data["name"] == "fashion-mnist" else 5.6,
         tuning=TUNING,
     )
 
@@ -277,6 +279,7 @@ SITES = Figure(
     quick_seeds=2,
     quick_share=0.05,
     looks=(5, 10),
+    minutes=12.0,
     tuning=replace(TUNING, grid={"primal_step": (0.003, 0.01, 0.03)}, share=0.25),
 )
 
@@ -306,5 +309,6 @@ SOURCES_ADDED = Figure(
     quick_seeds=2,
     quick_share=0.5,
     looks=(10, 20),
+    minutes=0.6,
     tuning=replace(TUNING, grid={"primal_step": (0.003, 0.01, 0.03)}),
 )

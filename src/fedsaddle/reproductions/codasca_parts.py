@@ -82,5 +82,6 @@ PARTS = Figure(
     quick_seeds=2,
     quick_share=0.25,
     looks=(5, 10),
+    minutes=1.2,
     tuning=Tuning("auroc", {"primal_step": (0.01, 0.03, 0.1, 0.3)}, share=0.5, seeds=TUNING.seeds),
 )

@@ -179,6 +179,7 @@ GAPS = Figure(
     quick_share=0.5,
     looks=(5, 10),
     tuned_by="drfa-fig2",
+    minutes=1.9,
 )
 
 BASELINES = Figure(
@@ -192,6 +193,7 @@ BASELINES = Figure(
     quick_share=0.5,
     looks=(5, 10),
     tuning=_FASHION_TUNING,
+    minutes=2.1,
 )
 
 GLOBAL = Figure(
@@ -205,6 +207,7 @@ GLOBAL = Figure(
     quick_share=0.5,
     looks=(5, 10),
     tuned_by="drfa-fig2",
+    minutes=2.0,
 )
 
 
@@ -283,6 +286,7 @@ def _adult(number: int, column: str, model: str, hidden: list[int]) -> Figure:
         quick_seeds=2,
         quick_share=0.5,
         looks=(5, 10),
+        minutes=2.3 if hidden else 1.4,
         tuning=Tuning(
             "test worst",
             {"primal_step": (0.03, 0.1, 0.3), "dual_step": (0.002, 0.01, 0.05, 0.2), "q": (0.1, 0.5, 1.0, 2.0)},

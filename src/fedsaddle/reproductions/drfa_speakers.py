@@ -75,6 +75,7 @@ SPEAKERS = Figure(
     quick_seeds=2,
     quick_share=0.5,
     looks=(5,),
+    minutes=10.0,
     tuning=Tuning("test worst", {"dual_step": (0.001, 0.01, 0.1), "q": (0.01, 0.1, 1.0)}, share=0.5, seeds=(1000,)),
     quick_setting=replace(_SHAKESPEARE, data={**_SHAKESPEARE.data, "options": {"clients": 20}}),
 )

@@ -225,6 +225,7 @@ def _iid(number: int, sampled: int) -> Figure:
         rows=2,
         looks={5: (5, 10), 10: (3,), 20: (5, 10)}[sampled],
         seeds=3 if sampled == 10 else 5,
+        minutes={5: 12.0, 10: 4.0, 20: 6.0}[sampled],
         tuning=Tuning(AUC, _GRID, share=0.5, seeds=(1000,)) if sampled == 5 else None,
     )
 
@@ -328,5 +329,6 @@ SORTED = Figure(
     quick_seeds=2,
     quick_share=0.1,
     looks=(5, 10),
+    minutes=7.0,
     tuning=Tuning(AUC, _GRID, share=0.5, seeds=(1000,)),
 )

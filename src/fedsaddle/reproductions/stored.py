@@ -12,7 +12,7 @@ from fedsaddle.reproductions.hypotheses import papers
 PACKAGED = Path(__file__).parent / "results"
 SUMMARY = "summary.json"
 NOT_RUN = "not run"
-_ORDER = ("holds", "refuted", "undecided", "no data")
+VERDICTS = ("holds", "refuted", "undecided", "no data")
 _WORDS = {"holds": "hold", "refuted": "refuted", "undecided": "undecided", "no data": "no data"}
 
 
@@ -37,14 +37,14 @@ def stored_verdicts(out: Path) -> dict[str, dict[str, Any]]:
             if h.figure not in summaries:
                 summaries[h.figure] = summary_of(h.figure, out) or {"sentences": []}
             own = [s for s in summaries[h.figure]["sentences"] if isinstance(s, dict) and s.get("key") == h.key]
-            found[h.key] = own[0] if own and own[0].get("verdict") in _ORDER else {"verdict": NOT_RUN}
+            found[h.key] = own[0] if own and own[0].get("verdict") in VERDICTS else {"verdict": NOT_RUN}
     return found
 
 
 def counts(out: Path) -> dict[str, int]:
     """How many sentences have each verdict."""
     counted = Counter(s["verdict"] for s in stored_verdicts(out).values())
-    return {verdict: counted.get(verdict, 0) for verdict in (*_ORDER, NOT_RUN)}
+    return {verdict: counted.get(verdict, 0) for verdict in (*VERDICTS, NOT_RUN)}
 
 
 def headline(counted: dict[str, int]) -> str:
@@ -54,6 +54,6 @@ def headline(counted: dict[str, int]) -> str:
         >>> headline({"holds": 3, "refuted": 1, "undecided": 2, "no data": 0, "not run": 4})
         '3 hold, 1 refuted, 2 undecided, 0 no data, of 10 sentences of the papers; 4 not run'
     """
-    said = ", ".join(f"{counted[verdict]} {_WORDS[verdict]}" for verdict in _ORDER)
+    said = ", ".join(f"{counted[verdict]} {_WORDS[verdict]}" for verdict in VERDICTS)
     missing = f"; {counted[NOT_RUN]} not run" if counted[NOT_RUN] else ""
     return f"{said}, of {sum(counted.values())} sentences of the papers{missing}"
