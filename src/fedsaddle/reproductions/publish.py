@@ -51,10 +51,10 @@ def publish(out: Path, docs: Path, package: Path = stored.PACKAGED, logs: Path =
     return written
 
 
-def _beyond(h: Hypothesis, out: Path) -> Mapping[str, Any]:
+def _beyond(h: Hypothesis, out: Path) -> dict[str, Any]:
     summary = stored.summary_of(h.figure, out) or {"sentences": []}
     own = [s for s in summary["sentences"] if s.get("key") == h.key]
-    return own[0] if own else {"verdict": stored.NOT_RUN}
+    return dict(own[0]) if own else {"verdict": stored.NOT_RUN}
 
 
 def slug(paper: str) -> str:
