@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedsaddle.reproductions import stored
-from fedsaddle.reproductions.hypotheses import papers
+from fedsaddle.reproductions.hypotheses_of_papers import papers
 from fedsaddle.reproductions.publish import publish
 
 

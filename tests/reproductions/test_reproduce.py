@@ -15,7 +15,7 @@ from fedsaddle.config.registry import Entry, find
 from fedsaddle.errors import BadInput, Diverged, MissingData
 from fedsaddle.reproductions.curves import Runs
 from fedsaddle.reproductions.figure import Figure, Line, Setting
-from fedsaddle.reproductions.hypotheses import of_figure, papers
+from fedsaddle.reproductions.hypotheses_of_papers import of_figure, papers
 from fedsaddle.reproductions.names import FIGURES
 from fedsaddle.reproductions.pool import Job, JobFailed, _federated, make_algorithm, run_job, run_jobs
 from fedsaddle.reproductions.store import Store
@@ -111,7 +111,7 @@ def test_results_and_plot_are_written(tmp_path: Path, capsys: pytest.CaptureFixt
     assert len(results["claims"]) == 2
     assert f"report: {tmp_path / 'small' / 'report.html'}" in shown
     page = (tmp_path / "small" / "report.html").read_text()
-    held = sum(claim["holds"] for claim in results["claims"])
+    held = sum(claim["verdict"] == "holds" for claim in results["claims"])
     assert f"Of 2 secondary claims, which are not counted, {held} hold." in page
     assert results["sentences"][0]["verdict"] in page
     summary = json.loads((tmp_path / "small/summary.json").read_text())

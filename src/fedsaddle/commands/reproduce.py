@@ -173,7 +173,7 @@ def _sentence(judged: Judged) -> SentenceBody:
 def run_looks(figure: Figure, name: str, store: Store | None, quick: bool = False) -> tuple[Runs, list[Judged]]:
     """Run the seeds of the first look, and more as long as a sentence is undecided and a look is left."""
     from fedsaddle.reproductions.effects import judged
-    from fedsaddle.reproductions.hypotheses import of_figure
+    from fedsaddle.reproductions.hypotheses_of_papers import of_figure
     from fedsaddle.reproductions.verdicts import UNDECIDED
 
     hypotheses = of_figure(name)

@@ -106,18 +106,3 @@ class Hypothesis:
 def than(one: str, *others: str) -> tuple[tuple[str, str], ...]:
     """The comparisons of one line with several others."""
     return tuple((one, other) for other in others)
-
-
-def papers() -> dict[str, tuple[Hypothesis, ...]]:
-    """The sentences by paper."""
-    from fedsaddle.reproductions.hypotheses_of_papers import PAPERS
-
-    return PAPERS
-
-
-def of_figure(figure: str) -> tuple[Hypothesis, ...]:
-    """The sentences that a figure tests, and questions beyond the papers."""
-    from fedsaddle.reproductions.hypotheses_of_papers import BEYOND
-
-    everything = (*(h for hypotheses in papers().values() for h in hypotheses), *BEYOND)
-    return tuple(h for h in everything if h.figure == figure)

@@ -323,3 +323,14 @@ BEYOND = (
         0.5 * POINT,
     ),
 )
+
+
+def papers() -> dict[str, tuple[Hypothesis, ...]]:
+    """The sentences by paper."""
+    return PAPERS
+
+
+def of_figure(figure: str) -> tuple[Hypothesis, ...]:
+    """The sentences that a figure tests, and questions beyond the papers."""
+    everything = (*(h for hypotheses in papers().values() for h in hypotheses), *BEYOND)
+    return tuple(h for h in everything if h.figure == figure)

@@ -16,8 +16,8 @@ from typing import Any
 
 from fedsaddle.atomic import write_atomically
 from fedsaddle.reproductions import stored, tuning
-from fedsaddle.reproductions.hypotheses import Hypothesis, Times, papers
-from fedsaddle.reproductions.hypotheses_of_papers import BEYOND
+from fedsaddle.reproductions.hypotheses import Hypothesis, Times
+from fedsaddle.reproductions.hypotheses_of_papers import BEYOND, papers
 from fedsaddle.reproductions.names import FIGURES
 from fedsaddle.shown import visible
 from fedsaddle.writable import make_folder

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from fedsaddle.reproductions.hypotheses import papers
+from fedsaddle.reproductions.hypotheses_of_papers import papers
 
 PACKAGED = Path(__file__).parent / "results"
 SUMMARY = "summary.json"
