@@ -25,7 +25,7 @@ SMALL = Figure(
     quick_seeds=2,
     quick_share=0.5,
     looks=(3, 4),
-    tuning=Tuning("test mean", {"primal_step": (1e-4, 0.1, 1e30), "dual_step": (0.01,)}, seeds=(1000,)),
+    tuning=Tuning("test mean", {"primal_step": (1e-4, 0.1, 1e30), "dual_step": (0.01,)}, seeds=(1000,), tolerance=0.0),
 )
 
 SENTENCES = (
