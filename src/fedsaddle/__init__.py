@@ -48,6 +48,7 @@ _NAMES = {
     "algorithms.protocols": "Algorithm CountsIterations Guarantees HasDual HasLocalSteps HasMixture",
     "algorithms.proxskip": "ProxSkip",
     "algorithms.qfedavg": "QFedAvg",
+    "algorithms.scaffold": "Scaffold",
     "algorithms.sgda.fedsgda_plus": "FedSgdaPlus",
     "algorithms.sgda.fess_gda": "FessGda",
     "algorithms.sgda.local_sgda": "LocalSgda",
@@ -165,6 +166,7 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.protocols import HasMixture as HasMixture
     from fedsaddle.algorithms.proxskip import ProxSkip as ProxSkip
     from fedsaddle.algorithms.qfedavg import QFedAvg as QFedAvg
+    from fedsaddle.algorithms.scaffold import Scaffold as Scaffold
     from fedsaddle.algorithms.sgda.fedsgda_plus import FedSgdaPlus as FedSgdaPlus
     from fedsaddle.algorithms.sgda.fess_gda import FessGda as FessGda
     from fedsaddle.algorithms.sgda.local_sgda import LocalSgda as LocalSgda

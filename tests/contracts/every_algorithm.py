@@ -59,6 +59,7 @@ from fedsaddle.algorithms.personal import Personal
 from fedsaddle.algorithms.propfair import PropFair
 from fedsaddle.algorithms.proxskip import ProxSkip
 from fedsaddle.algorithms.qfedavg import QFedAvg
+from fedsaddle.algorithms.scaffold import Scaffold
 from fedsaddle.algorithms.sgda.fedsgda_plus import FedSgdaPlus
 from fedsaddle.algorithms.sgda.fess_gda import FessGda
 from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
@@ -151,6 +152,8 @@ TABLE = [
     Case("FedNova", FedNova, {"epochs": 1.5, "batch_size": 3, "primal_step": 0.2, "sampled_clients": 4}, (LOGISTIC,)),
     Case("Exponential DRO", ExponentialDro, LOCAL | {"temperature": 2.0}, (LOGISTIC,)),
     Case("FedMGDA+", FedMgda, LOCAL, (LOGISTIC,), ("Moved.update",)),
+    Case("SCAFFOLD", Scaffold, LOCAL, (LOGISTIC, MLP)),
+    Case("SCAFFOLD, all, by size, longer steps", Scaffold, LOCAL | {"sampled_clients": None, "weighting": "size", "global_step": 1.2}, (MLP,), slow=True),  # noqa: E501
     Case("AFL", Drfa, DUAL | {"local_steps": 1}, shows=LOSS),
     Case("DRFA", Drfa, DUAL, shows=LOSS),
     Case("DRFA, average, ball", Drfa, DUAL | {"output": "average", "projection": Ball(1.0)}, shows=LOSS),
@@ -196,6 +199,7 @@ TABLE = [
     Case("FedX2", FedX2, PAIRED, PAIRS, SCORES),
     Case("FedX2, two-way, all, buffer", FedX2, PAIRED | {"sampled_clients": None, "buffer_rounds": 3}, (TWO_WAY,), SCORES),  # noqa: E501
     Case("FedX2, sub-sampled, noise", FedX2, PAIRED | {"sharing": "sub-sampled", "privacy": NOISE}, (PARTIAL,), SCORES),
+    Case("FedX2, normalised weights", FedX2, PAIRED | {"normalised_weights": True}, (PARTIAL,), SCORES),
     Case("FedX2, dropout", FedX2, PAIRED, (PAIRS_DROPOUT,), SCORES),
     Case("Local Pair", LocalPair, PAIRED, LINEAR_PAIRS),
     Case("Local Pair, f not linear", LocalPair, PAIRED, PAIRS),

@@ -51,6 +51,7 @@ ALGORITHMS = {
     "FedAvg": lambda: fs.FedAvg(problem=cross_entropy(), **STEPS),
     "FedAvgM": lambda: fs.algorithm("FedAvgM", problem=cross_entropy(), **STEPS),
     "DRFA": lambda: fs.Drfa(problem=cross_entropy(), **STEPS),
+    "SCAFFOLD": lambda: fs.Scaffold(problem=cross_entropy(), global_step=1.2, **STEPS),
     "q-FedAvg": lambda: fs.QFedAvg(problem=cross_entropy(), q=0.5, **STEPS),
     "Local SGDA": lambda: fs.LocalSgda(problem=auc(), **STEPS),
     "Local SGDA+": lambda: LocalSgda(problem=auc(), snapshot_every=2, **STEPS),

@@ -236,7 +236,7 @@ def given(**values: Any) -> dict[str, Callable[[], Any]]:
 
 def algorithms() -> dict[str, Call]:
     made: dict[Any, tuple[Callable[[], Any], Callable[[], Stacked]]] = {
-        **dict.fromkeys((fs.FedAvg, fs.QFedAvg, fs.Drfa, fs.DrfaGa), (supervised, three)),
+        **dict.fromkeys((fs.FedAvg, fs.QFedAvg, fs.Scaffold, fs.Drfa, fs.DrfaGa), (supervised, three)),
         **dict.fromkeys((fs.LocalSgda, fs.MomentumLocalSgda, fs.FedSgda), (game, three)),
         **dict.fromkeys((fs.Coda, fs.CodaPlus, fs.Codasca), (auc, two)),
         **dict.fromkeys((fs.FedX1, fs.FedX2, fs.LocalPair), (ranking, two)),
@@ -326,6 +326,9 @@ def models() -> dict[str, Call]:
         "models.mlp": Call(fs.models.mlp, given(inputs=D, hidden=(3,), outputs=3), on(three)),
         "models.CharacterGru": Call(fs.models.CharacterGru, given(characters=6, embedding=2, units=2), on(text)),
         "models.McMahanCnn": Call(fs.models.McMahanCnn, given(side=4, classes=3), on(lambda: labelled(3, 1, 4, 4))),
+        "models.TutorialCnn": Call(
+            fs.models.TutorialCnn, given(side=18, channels=1, classes=3), on(lambda: labelled(3, 1, 18, 18))
+        ),
         "models.Vgg11": Call(fs.models.Vgg11, given(width=1, classes=3), on(lambda: labelled(3, 3, 4, 4))),
     }
 

@@ -139,6 +139,11 @@ MODELS: dict[str, Entry] = {
         "the two-convolution network of McMahan et al.",
         shapes=f"{_SHAPE}:square_picture",
     ),
+    "cnn-3": Entry(
+        f"{_MODEL}.papers:TutorialCnn",
+        "the three-convolution network of FedSGDA's paper",
+        shapes=f"{_SHAPE}:square_picture",
+    ),
     "vgg11": Entry(
         f"{_MODEL}.vgg:Vgg11",
         "VGG11 for small pictures; normalisation = group, none or batch",

@@ -148,3 +148,27 @@ class McMahanCnn(nn.Sequential):
             "read": nn.Linear(512, classes),
         }
         super().__init__(OrderedDict(parts))
+
+
+class TutorialCnn(nn.Sequential):
+    """The CNN of FedSGDA's paper, TensorFlow's tutorial: three 3x3 convolutions (32, 64, 64), pooling, 64 units."""
+
+    def __init__(self, channels: int = 3, classes: int = 10, side: int = 32) -> None:
+        check_units("channels", channels)
+        check_units("classes", classes)
+        whole("side", side, least=18, most=MOST_PIXELS)
+        parts: dict[str, nn.Module] = {
+            "conv1": nn.Conv2d(channels, 32, 3),
+            "relu1": nn.ReLU(),
+            "pool1": nn.MaxPool2d(2),
+            "conv2": nn.Conv2d(32, 64, 3),
+            "relu2": nn.ReLU(),
+            "pool2": nn.MaxPool2d(2),
+            "conv3": nn.Conv2d(64, 64, 3),
+            "relu3": nn.ReLU(),
+            "flatten": nn.Flatten(),
+            "hidden": nn.Linear(64 * (((side - 2) // 2 - 2) // 2 - 2) ** 2, 64),
+            "relu4": nn.ReLU(),
+            "read": nn.Linear(64, classes),
+        }
+        super().__init__(OrderedDict(parts))
