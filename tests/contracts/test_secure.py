@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 
+import numpy as np
 import pytest
 import torch
+import wrappers
 from every_algorithm import BY_NAME, algorithm
 
+from deployment import deployed, sites
+from fedsaddle.deployment.messages import Answer, Request
+from fedsaddle.deployment.payloads import UnmaskAsked, read_payload
+from fedsaddle.deployment.secure_clients import SecureClients
+from fedsaddle.deployment.secure_site import SiteSecure
+from fedsaddle.deployment.transport import InProcess
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import NobodyAnswered
+from fedsaddle.federation.clients import merge_repeats
 from fedsaddle.federation.randomness import server_generator
 from fedsaddle.federation.records import same
-from fedsaddle.federation.wrappers import Lossy
+from fedsaddle.federation.wire import Message, about, pack, unpack
+from fedsaddle.federation.wrappers import Lossy, Wrapper
+from fedsaddle.secure.keys import RunKeys
+from fedsaddle.secure.masking import SiteMasks
 from fedsaddle.secure.secured import Secured
 
 once = pytest.mark.parametrize(("case", "world"), BY_NAME)
@@ -74,3 +87,85 @@ def test_the_fixed_point_is_near_the_plain_run_and_chunks_do_not_matter(case, wo
     torch.testing.assert_close(
         alg.model(alg.round(alg.start(chunks), chunks, server_generator(0, 0))), alg.model(found), rtol=0, atol=1e-9
     )
+
+
+def at_sites(case, world, transport=InProcess, **patience):
+    """Sites that mask for themselves, and a server; the book of each site is in its memory."""
+    rows, made = world.rows(), sites(lambda: algorithm(case, world), world.rows())
+    keys = {i: RunKeys.new() for i in made}
+    publics = {i: own.public for i, own in keys.items()}
+    for i, site in made.items():
+        site.secure = SiteSecure(SiteMasks(i, keys[i], publics, "trial"))
+    found = deployed(lambda: algorithm(case, world), rows, transport=transport(routes(made)), **patience)
+    return SecureClients(**{f.name: getattr(found, f.name) for f in fields(found)}), made
+
+
+def routes(made):
+    """What a site's service does with a message: a task to its worker, an opening to its masks."""
+
+    def answer(site):
+        def routed(content):
+            if "do" not in about(content):
+                return site.answer(content)
+            message = unpack(content, {})
+            request = Request.read(message.about)
+            try:
+                record = site.secure.open(read_payload(UnmaskAsked, message.record))
+            except Exception as reason:
+                return pack(Message(Answer.failed(request.nonce, reason).to_dict()))
+            told = Answer(nonce=request.nonce, version=None, samples=0, failure=None)
+            return pack(Message(told.to_dict(), record))
+
+        return routed
+
+    return {i: answer(site) for i, site in made.items()}
+
+
+class Losing(InProcess):
+    """Loses the replies of one site to tasks, another one in each round."""
+
+    def exchange(self, clients, content, least, timeout):
+        arrivals = super().exchange(clients, content, least, timeout)
+        told = about(content)
+        lost = None if "do" in told or told["round"] % 2 else sorted(clients)[-1]
+        return [a for a in arrivals if a.client != lost or len(clients) < 4]
+
+
+class Witness(wrappers.Witness):
+    """Writes down whether an exchange had no result."""
+
+    voided = False
+
+    def ask(self, cohort, task, sent, *, weights=None):
+        try:
+            return super().ask(cohort, task, sent, weights=weights)
+        except NobodyAnswered:
+            self.voided = True
+            raise
+
+
+class Followed(Wrapper):
+    """Simulated clients of whom those answer who answered at the sites; entry by entry."""
+
+    answered = iter(())
+
+    def ask(self, cohort, task, sent, *, weights=None):
+        clients, total = merge_repeats(cohort, weights, self.count)
+        here = np.isin(clients, next(self.answered))
+        return self.inner.ask(clients[here], task, sent, weights=total[here])
+
+
+@once
+def test_real_sites_have_the_bits_of_the_simulation_also_when_some_are_lost(case, world):
+    alg = algorithm(case, world)
+    clients, _ = at_sites(case, world, Losing)
+    witness = Witness(clients)
+    found = rounds_of(alg, witness, 2)
+    followed = Followed(Serial(world.rows()))
+    followed.answered = iter(witness.answered)
+    simulated = Secured(followed, masked=False)
+    if witness.voided:
+        pytest.skip("a cohort drawn with repeats is too small")
+    assert all(same(a, b) for a, b in zip(found, rounds_of(alg, simulated, 2), strict=True))
+    assert clients.report()["secure_aggregation"] == simulated.report()["secure_aggregation"]
+    assert clients.samples > 0

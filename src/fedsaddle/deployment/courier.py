@@ -140,10 +140,12 @@ class Courier:
         round: int,
         limits: Limits = SMALL,
         final: Set[FaultKind] = REFUSALS,
+        afresh: bool = False,
     ) -> dict[int, T]:
         """The results of `check` by client, from at least `least` clients and at least one.
 
-        Clients that fail are counted, logged with the fault, and left out; `final` faults are not waited for.
+        Clients that fail are counted, logged with the fault, and left out; `final` faults are not waited for. With
+        `afresh` all answers are to one and the same message: if too few come, all clients are asked again.
 
         Raises:
             Diverged: if no reply is finite.
@@ -157,12 +159,11 @@ class Courier:
         good: dict[int, T] = {}
         began = self.now()
         while True:
+            good = {} if afresh else good
             waiting = [i for i in asked if i not in good]
             new, faults = self._attempt(waiting, make_message, kinds, check, max(1, least - len(good)), limits)
             good |= new
-            for fault in faults:
-                self.attendance.count_fault(fault, round)
-                log.warning("%s: %s left out: %s", where, self.names[fault.client], fault)
+            self._note(faults, where, round)
             if len(good) >= max(1, least):
                 return good
             if not good and all(fault.kind is FaultKind.NOT_FINITE for fault in faults):
@@ -174,6 +175,19 @@ class Courier:
                 raise TooFewAnswered(self._error_text(where, len(good), least, faults, self.now() - began))
             asked = list(clients)
             self.sleep(self.patience.pause)
+
+    def once(
+        self, clients: Sequence[int], make_message: MakeMessage, check: Check[T], where: str, round: int
+    ) -> dict[int, T]:
+        """The results of one attempt at these clients, paused or not; may be empty."""
+        good, faults = self._attempt(list(clients), make_message, {}, check, len(clients), SMALL)
+        self._note(faults, where, round)
+        return good
+
+    def _note(self, faults: list[Fault], where: str, round: int) -> None:
+        for fault in faults:
+            self.attendance.count_fault(fault, round)
+            log.warning("%s: %s left out: %s", where, self.names[fault.client], fault)
 
     def _attempt(
         self, clients: list[int], make_message: MakeMessage, kinds: Kinds, check: Check[T], least: int, limits: Limits

@@ -14,9 +14,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedsaddle.errors import BadMessage, Refused
+from fedsaddle.secure.fixed_point import NotFinite
 from fedsaddle.shown import shortened, visible
 
-PROTOCOL = 4  # 4: strict JSON without wrappers, counts as tensors, versions that follow from the ask
+PROTOCOL = 5  # 5: asks with a cohort for secure aggregation
 MAX_DETAIL = 200  # characters of a site's text to show
 MAX_TOLD = 1000  # characters of a reason that a site may tell
 MAX_SITES = 100_000
@@ -127,6 +128,12 @@ _brief.maxstring = _brief.maxother = _brief.maxlong = 40
 _brief.maxlevel = 2
 
 
+class SecureCohort(MessagePart):
+    """The sites that mask their replies together, each with its share of the weight."""
+
+    shares: dict[Client, Annotated[float, Field(ge=-1, le=1)]] = Field(min_length=1, max_length=MAX_SITES)
+
+
 class Ask(TypedMessage):
     """Server to sites: run a task of the algorithm."""
 
@@ -138,6 +145,7 @@ class Ask(TypedMessage):
     task: Word
     starts: dict[Client, Version] = Field(max_length=MAX_SITES)  # the memory to start from; absent: no memory
     keep: dict[Client, Annotated[list[Version], Field(max_length=10)]] = Field(max_length=MAX_SITES)  # versions
+    secure: SecureCohort | None = None  # None: replies are not masked
 
     @property
     def version(self) -> str:
@@ -157,12 +165,15 @@ class Request(TypedMessage):
 class Failure(MessagePart):
     """Why a site could not answer, without any data."""
 
-    kind: Literal["refused", "failed"]  # a refusal is final; the server does not retry
+    # a refusal is final; the server does not retry. `not_finite` names the field that a site did not mask
+    kind: Literal["refused", "failed", "not_finite"]
     detail: str = Field(max_length=MAX_TOLD)
 
     @classmethod
     def of(cls, reason: Exception) -> Failure:
         """The report of an error: the text of `Refused` and `BadMessage`, only the type of any other."""
+        if isinstance(reason, NotFinite):
+            return cls(kind="not_finite", detail=shortened(visible(reason.field), MAX_TOLD // 2))
         detail = str(reason) if isinstance(reason, Refused | BadMessage) else type(reason).__name__
         told = shortened(visible(detail), MAX_TOLD // 2)
         return cls(kind="refused" if isinstance(reason, Refused) else "failed", detail=told)

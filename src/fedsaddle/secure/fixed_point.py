@@ -1,7 +1,7 @@
 """Real numbers as whole ones, so that sums are exact, in any order, and can be masked.
 
-A value v with the share s of the cohort's weight becomes `round(s · v · 2^k)`, modulo `2^(8 · width)`. Shares of a cohort
-add up to 1 at most, so a sum of values within `LARGEST` cannot overflow, however many clients there are.
+A value v with the share s of the cohort's weight becomes `round(s · v · 2^k)`, modulo `2^(8 · width)`. Shares of a
+cohort add up to 1 at most, so a sum of values within `LARGEST` cannot overflow, however many clients there are.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def read_layout(told: Any) -> Layout:
         sizes = isinstance(shape, list) and len(shape) <= 8 and all(type(n) is int and 0 <= n < 2**48 for n in shape)
         if not isinstance(name, str) or dtype not in _DTYPES or not sizes:
             raise BadMessage("a masked reply without a list of its fields")
-        found.append(Field(name, dtype, tuple(shape)))
+        found.append(Field(name, dtype, tuple(shape or ())))
     return tuple(found)
 
 

@@ -46,7 +46,9 @@ class RunKeys:
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
         try:
-            shared = X25519PrivateKey.from_private_bytes(self.private).exchange(X25519PublicKey.from_public_bytes(other))
+            shared = X25519PrivateKey.from_private_bytes(self.private).exchange(
+                X25519PublicKey.from_public_bytes(other)
+            )
         except ValueError:
             raise Refused("a public key of secure aggregation that is none") from None
         about = b"".join(sorted((self.public, other))) + run.encode()

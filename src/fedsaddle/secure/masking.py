@@ -1,11 +1,12 @@
 """What a site hides and opens, and how the server takes masks out of a sum (Bonawitz et al. 2017, complete graph).
 
-In an exchange among the cohort C a site i sends `y_i = x_i + PRG(b_i) ± Σ_{j in C} PRG(m_ij)`: b_i is its own secret, m_ij is
-known to i and j, with opposite signs. Then the server names the set S of those who answered, and site i opens b_i, and
-m_ij for each j of C that is not in S. So the server learns the sum over S. A reply that comes late keeps its b_i.
+In an exchange among the cohort C a site i sends `y_i = x_i + PRG(b_i) ± Σ_{j in C} PRG(m_ij)`: b_i is its own secret,
+m_ij is known to i and j, who add it with opposite signs. Then the server names the set S of those who answered, and
+site i opens b_i, and m_ij for each j of C that is not in S. So the server learns the sum over S. A reply that comes
+late keeps its b_i.
 
-What i opens is sealed with `⊕_{j in S} a_ij`, where j tells `a_ij`, a value that depends on S. So the server can read it only
-if all of S were told the same S, and it opens nothing by telling different sites of different sets.
+What i opens is sealed with `⊕_{j in S} a_ij`, where j tells `a_ij`, a value that depends on S. So the server can read
+it only if all of S were told the same S, and it opens nothing by telling different sites of different sets.
 """
 
 from __future__ import annotations
