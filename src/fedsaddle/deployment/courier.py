@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 from fedsaddle.deployment.logs import traceback_lines
 from fedsaddle.deployment.messages import Answer, Fault, FaultKind, Request
 from fedsaddle.deployment.payloads import reply_limits
-from fedsaddle.deployment.transport import Arrival, Transport
+from fedsaddle.deployment.transport import Arrival, QuickTransport, Transport
 from fedsaddle.errors import BadMessage, Diverged, NobodyAnswered, TooFewAnswered
 from fedsaddle.federation.wire import Kinds, Message, pack, unpack
 from fedsaddle.federation.wire_checks import SMALL, Limits
 
 MAX_REST = 16  # rounds
+MAX_QUICK = 10.0  # seconds for an answer to a small message
 REFUSALS = frozenset({FaultKind.REFUSED})  # a site that refuses does so again
 FINAL = REFUSALS | {FaultKind.BAD_MESSAGE, FaultKind.TOO_LARGE}  # where all sites are needed: asking again is no help
 
@@ -184,13 +185,31 @@ class Courier:
         self._note(faults, where, round)
         return good
 
+    def quick(self, clients: Sequence[int], make_message: MakeMessage, check: Check[T]) -> dict[int, T]:
+        """The same by the transport's way for small messages, if it has one; those who do not answer are no fault."""
+        transport = self.transport
+        if not isinstance(transport, QuickTransport):
+            return {}
+
+        def send(to: Sequence[int], content: bytes, least: int, timeout: float) -> list[Arrival]:
+            return transport.quick(to, content, min(timeout, MAX_QUICK))
+
+        return self._attempt(list(clients), make_message, {}, check, len(clients), SMALL, send)[0]
+
     def _note(self, faults: list[Fault], where: str, round: int) -> None:
         for fault in faults:
             self.attendance.count_fault(fault, round)
             log.warning("%s: %s left out: %s", where, self.names[fault.client], fault)
 
     def _attempt(
-        self, clients: list[int], make_message: MakeMessage, kinds: Kinds, check: Check[T], least: int, limits: Limits
+        self,
+        clients: list[int],
+        make_message: MakeMessage,
+        kinds: Kinds,
+        check: Check[T],
+        least: int,
+        limits: Limits,
+        send: Callable[[Sequence[int], bytes, int, float], list[Arrival]] | None = None,
     ) -> tuple[dict[int, T], list[Fault]]:
         """The valid replies, and a fault for each other client, in the order of `clients`."""
         nonce = secrets.token_hex(8)
@@ -199,7 +218,7 @@ class Courier:
             self.attendance.bytes_down[i] += len(content)
         good: dict[int, T] = {}
         faults = {i: self._silent(i) for i in clients}
-        for arrival in self.transport.exchange(clients, content, least, self.patience.timeout):
+        for arrival in (send or self.transport.exchange)(clients, content, least, self.patience.timeout):
             client = arrival.client
             if client not in faults:  # not asked, or already answered
                 continue

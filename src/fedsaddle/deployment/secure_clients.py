@@ -182,7 +182,7 @@ class _Asked:
         def check(client: int, answer: Answer, record: Any) -> Opening:
             return read_opening(record, client, alive, lost)
 
-        found: dict[int, Opening] = {}
+        found = of.courier.quick(alive, make_message, check)
         for _ in range(ATTEMPTS):
             if missing := [i for i in alive if i not in found]:
                 found |= of.courier.once(missing, make_message, check, f"{self.where}, masks", of.round)

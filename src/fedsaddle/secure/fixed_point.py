@@ -150,14 +150,17 @@ def decode(words: Words, layout: Layout) -> dict[str, Tensor]:
 
 
 def to_bytes(words: Words, layout: Layout) -> Tensor:
-    """The words as they are sent: of each the lowest bytes, as many as the field's width; (bytes,) uint8."""
+    """The words as they are sent: of each the lowest bytes, as many as the field's width; (bytes,) uint8.
+
+    Of seven bytes come first the lowest four of all words, then the next two, then the last one.
+    """
     parts, at = [], 0
     for one in layout:
-        columns = words[at : at + one.size].astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)
-        parts.append(columns[:, : one.width].reshape(-1))
+        own = np.ascontiguousarray(words[at : at + one.size], dtype="<u8")
+        parts += [own] if one.width == 8 else [own.view(kind)[start::step] for kind, start, step, _ in _SEVEN]
         at += one.size
-    parts.append(words[-1:].astype("<u8", copy=False).view(np.uint8))
-    return torch.from_numpy(np.concatenate(parts))
+    parts.append(np.ascontiguousarray(words[-1:], dtype="<u8"))
+    return torch.from_numpy(np.concatenate([np.ascontiguousarray(part).view(np.uint8) for part in parts]))
 
 
 def bytes_of(layout: Layout) -> int:
@@ -169,15 +172,33 @@ def from_bytes(sent: Tensor, layout: Layout) -> Words:
     """The words; the bytes that were not sent are 0. Raise `BadMessage` for another number of bytes."""
     if sent.dtype != torch.uint8 or sent.ndim != 1 or len(sent) != bytes_of(layout):
         raise BadMessage("a masked reply of another size than that of its fields")
-    raw = sent.numpy()
-    words = np.zeros((sum(one.size for one in layout) + 1, 8), dtype=np.uint8)
-    at = begin = 0
+    raw, at, begin = sent.numpy().data, 0, 0
+    words = np.empty(sum(one.size for one in layout) + 1, dtype=np.uint64)
     for one in layout:
-        end = begin + one.size * one.width
-        words[at : at + one.size, : one.width] = raw[begin:end].reshape(-1, one.width)
-        at, begin = at + one.size, end
-    words[-1] = raw[begin:]
-    return words.view("<u8").reshape(-1).astype(np.uint64, copy=False)
+        own = words[at : at + one.size]
+        if one.width == 8:
+            own[:] = np.frombuffer(raw, "<u8", one.size, begin)
+            begin += 8 * one.size
+        else:
+            begin = _from_seven(own, raw, begin)
+        at += one.size
+    words[-1] = np.frombuffer(raw, "<u8", 1, begin)[0]
+    return words
+
+
+_SEVEN = (("<u4", 0, 2, 0), ("<u2", 2, 4, 32), ("u1", 6, 8, 48))  # type, where in a word it is, every how many, its bit
+
+
+def _from_seven(own: Words, raw: memoryview, begin: int) -> int:
+    """Fill the words with seven bytes each; return where the next bytes begin."""
+    for kind, _, _, bit in _SEVEN:
+        part = np.frombuffer(raw, kind, len(own), begin)
+        begin += part.nbytes
+        if bit == 0:
+            own[:] = part
+        else:
+            own |= part.astype(np.uint64) << np.uint64(bit)
+    return begin
 
 
 def shown_fields(reply: Any) -> Mapping[str, Tensor]:
