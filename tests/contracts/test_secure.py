@@ -30,6 +30,11 @@ from fedsaddle.secure.masking import SiteMasks
 from fedsaddle.secure.secured import Secured
 
 once = pytest.mark.parametrize(("case", "world"), BY_NAME)
+FEW = {"FedAvg", "CODASCA", "FedX2", "FedSGDA-STORM"}  # the others with the slow tests
+few = pytest.mark.parametrize(
+    ("case", "world"),
+    [p if p.id in FEW else pytest.param(*p.values, id=p.id, marks=pytest.mark.slow) for p in BY_NAME],
+)
 LOST = 0.15
 
 
@@ -69,7 +74,7 @@ def test_masks_leave_the_bits_of_the_fixed_point(case, world):
     assert set(plain.report()["secure_aggregation"]["single"]) <= set(case.shows)
 
 
-@once
+@few
 def test_the_fixed_point_is_near_the_plain_run_and_chunks_do_not_matter(case, world):
     rows, alg = world.rows(), algorithm(case, world)
     try:
@@ -155,7 +160,7 @@ class Followed(Wrapper):
         return self.inner.ask(clients[here], task, sent, weights=total[here])
 
 
-@once
+@few
 def test_real_sites_have_the_bits_of_the_simulation_also_when_some_are_lost(case, world):
     alg = algorithm(case, world)
     clients, _ = at_sites(case, world, Losing)

@@ -156,7 +156,11 @@ class Federation:
         built, settings, before = build(self.config), self.config.run, torch.get_num_threads()
         torch.set_num_threads(threads or before)
         try:
-            return run(built.algorithm, built.data, settings.rounds, seed=settings.seed, engine="serial")
+            secure = self.config.privacy.secure_aggregation
+            return run(
+                built.algorithm, built.data, settings.rounds, seed=settings.seed, engine="serial",
+                secure_aggregation=secure,
+            )  # fmt: skip
         finally:
             torch.set_num_threads(before)
 
