@@ -42,7 +42,7 @@ from fedsaddle.deployment.payloads import (
 )
 from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS, RUNS
 from fedsaddle.deployment.secure_site import SiteSecure, site_secure, tell_key
-from fedsaddle.deployment.site_keys import Identity, read_identity
+from fedsaddle.deployment.site_keys import SITE_KEYS, Identity, read_identity
 from fedsaddle.deployment.site_memory import OnDisk, safe_name
 from fedsaddle.deployment.site_policy import SitePolicy, read_policy
 from fedsaddle.deployment.site_rows import SiteSettings, read_rows, telling
@@ -105,7 +105,8 @@ class SiteService:
         try:
             if self.unusable:
                 log.error("%s", self.unusable)
-                raise Refused("this site's site-policy.toml or keys cannot be used; see the site's log")
+                what = "keys" if self.unusable.startswith(SITE_KEYS) else "site-policy.toml"
+                raise Refused(f"this site's {what} cannot be used; see the site's log")
             if "do" not in about(content):  # a task; only its algorithm can decode the record
                 return self._task(content)
             message = unpack(content, {})
