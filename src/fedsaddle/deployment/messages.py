@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedsaddle.errors import BadMessage, Refused
-from fedsaddle.secure.fixed_point import NotFinite
 from fedsaddle.shown import shortened, visible
 
 PROTOCOL = 5  # 5: asks with a cohort for secure aggregation
@@ -165,15 +164,12 @@ class Request(TypedMessage):
 class Failure(MessagePart):
     """Why a site could not answer, without any data."""
 
-    # a refusal is final; the server does not retry. `not_finite` names the field that a site did not mask
-    kind: Literal["refused", "failed", "not_finite"]
+    kind: Literal["refused", "failed"]  # a refusal is final; the server does not retry
     detail: str = Field(max_length=MAX_TOLD)
 
     @classmethod
     def of(cls, reason: Exception) -> Failure:
         """The report of an error: the text of `Refused` and `BadMessage`, only the type of any other."""
-        if isinstance(reason, NotFinite):
-            return cls(kind="not_finite", detail=shortened(visible(reason.field), MAX_TOLD // 2))
         detail = str(reason) if isinstance(reason, Refused | BadMessage) else type(reason).__name__
         told = shortened(visible(detail), MAX_TOLD // 2)
         return cls(kind="refused" if isinstance(reason, Refused) else "failed", detail=told)

@@ -41,7 +41,6 @@ class NotFinite(BadMessage):
 
     def __init__(self, field: str) -> None:
         super().__init__(f"a {field!r} that is not finite")
-        self.field = field
 
 
 @dataclass(frozen=True)
