@@ -49,7 +49,6 @@ BAD = {
     "no rounds": ("most_rounds = 0", "most_rounds = 0"),
     "an algorithm nobody knows": ("algorithms = ['FedAvgg']", "did you mean 'FedAvg'"),
     "noise": ("noise = 1.0", "noise = 1.0: noise is not there yet; take it out, so that nobody relies on it"),
-    "secure aggregation": ("secure_aggregation = true", "is not there yet"),
     "modules that are a list": ("modules = []", "modules = \\[\\]: must be a section"),
     "a module without a digest": ("modules = { mine = 'abc' }", "modules.mine = 'abc': string should match pattern"),
     "a module that is none": (f"modules = {{ '../mine' = '{DIGEST}' }}", "is no module of other people's code"),

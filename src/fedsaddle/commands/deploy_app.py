@@ -127,6 +127,7 @@ def deploy_try(
         Path | None, typer.Option(help="A config; by default DRFA on digits.", show_default=False, callback=usable)
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the results.", callback=usable)] = Path("fedsaddle-try"),
+    secure: Annotated[bool, typer.Option("--secure", help="With secure aggregation.")] = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -134,7 +135,7 @@ def deploy_try(
     from fedsaddle.commands.deploy_try import deploy_try as go
 
     try:
-        raise typer.Exit(go(sites, config, out))
+        raise typer.Exit(go(sites, config, out, secure))
     except KeyboardInterrupt:
         raise typer.Exit(stopped("interrupted; all processes stopped")) from None
 

@@ -50,8 +50,15 @@ evaluate_every = 5
 """
 
 
-def deploy_try(sites: int, config: Path | None, out: Path) -> int:
-    """Split the data, provision, start, run and stop; the exit code is 0 if the models agree to 1e-12, else 1."""
+WEIGHTED = 'weighting = "weight"\n'  # all sites take part: sites that are drawn may be fewer than a sum needs
+SECURE = "\n[privacy]\nsecure_aggregation = true\n"
+
+
+def deploy_try(sites: int, config: Path | None, out: Path, secure: bool = False) -> int:
+    """Split the data, provision, start, run and stop; the exit code is 0 if the models agree to 1e-12, else 1.
+
+    With `secure` both runs have secure aggregation, and what the server saw is printed.
+    """
     require_nvflare()
     if sites < 2:
         raise BadInput("--sites", sites, "a federation needs at least two sites")
@@ -72,8 +79,7 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
 
     with terminate_as_interrupt(), tempfile.TemporaryDirectory(prefix="fedsaddle-") as name, ExitStack() as stack:
         folder = Path(name)
-        text = CONFIG.format(sites=sites).encode() if config is None else config.read_bytes()
-        write_atomically(folder / "fedsaddle.toml", text)
+        write_atomically(folder / "fedsaddle.toml", _config_text(sites, config, secure))
         settings = read_config(folder / "fedsaddle.toml")
         require_deployable(settings)
         if settings.data.name in ("file", "pictures"):
@@ -112,13 +118,22 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
         say("all processes stopped")
     s = settings.run
     simulated = run(
-        built.algorithm, built.data, s.rounds, seed=s.seed, engine="serial", evaluate_every=s.evaluate_every
+        built.algorithm,
+        built.data,
+        s.rounds,
+        seed=s.seed,
+        engine="serial",
+        evaluate_every=s.evaluate_every,
+        secure_aggregation=settings.privacy.secure_aggregation,
     )
     simulated.summary["algorithm"] = f"{settings.algorithm.name}, simulated"
     screen.print(one_run(simulated.summary))
     deployed = load_file(out / "model.safetensors")
     difference = max(float((v - deployed[k]).abs().max()) for k, v in simulated.state_dict().items())
     screen.print(f"largest difference of the models: {difference:.1e}", highlight=False)
+    if seen := RunFolder(out).read_summary().get("secure_aggregation"):
+        for how, names in (("sums over sites only", seen["sums"]), ("of each site", seen["single"])):
+            screen.print(f"the server saw {how}: {', '.join(names) or 'nothing'}", highlight=False, soft_wrap=True)
     document: TryDocument = {
         "schema": SCHEMA,
         "command": "deploy try",
@@ -130,6 +145,22 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
     }
     output.emit(document)
     return 0 if difference <= 1e-12 else 1
+
+
+def _config_text(sites: int, config: Path | None, secure: bool) -> bytes:
+    """The config of the trial."""
+    if config is None:
+        text = CONFIG.format(sites=sites)
+        if secure:
+            text = text.replace("[run]\n", f"{WEIGHTED}[run]\n") + SECURE
+        return text.encode()
+    content = config.read_bytes()
+    if not secure or read_config(config).privacy.secure_aggregation:
+        return content
+    if b"[privacy]" in content:
+        remedy = "the config has a [privacy] without it; write secure_aggregation = true there"
+        raise BadInput("--secure", True, remedy)
+    return content + SECURE.encode()
 
 
 def free_ports(count: int) -> list[int]:

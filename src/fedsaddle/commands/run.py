@@ -158,6 +158,7 @@ class Simulation:
             patience=settings.patience,
             lost_replies=settings.lost_replies,
             robust=config.robust.settings(deployed=False),
+            secure_aggregation=config.privacy.secure_aggregation,
             attack=config.attack.settings(),
             out=folder.path,
             resume=self.resume and folder.holds_run,

@@ -40,6 +40,7 @@ def digests(config: Config) -> dict[str, str]:
         "problem": config.problem.model_dump(mode="json"),
         "algorithm": config.algorithm.model_dump(mode="json"),
         "run": {"seed": config.run.seed, "dtype": config.run.dtype},
+        "privacy": config.privacy.model_dump(mode="json"),
     }
     if modules := module_digests(config):  # all must run the same code
         sections["modules"] = modules

@@ -33,12 +33,16 @@ from fedsaddle.deployment.payloads import (
     AgreeAsked,
     CountsAsked,
     FactsAsked,
+    KeysAsked,
     MeasureAsked,
+    UnmaskAsked,
     read_payload,
     require_shape,
     tell_counts,
 )
 from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS, RUNS
+from fedsaddle.deployment.secure_site import SiteSecure, site_secure, tell_key
+from fedsaddle.deployment.site_keys import SITE_KEYS, Identity, read_identity
 from fedsaddle.deployment.site_memory import OnDisk, safe_name
 from fedsaddle.deployment.site_policy import SitePolicy, read_policy
 from fedsaddle.deployment.site_rows import SiteSettings, read_rows, telling
@@ -69,6 +73,7 @@ class SiteService:
     config: Config
     settings: SiteSettings
     policy: SitePolicy = field(default_factory=SitePolicy)
+    identity: Identity | None = None  # its keys for secure aggregation
     unusable: str = ""  # why the site answers nothing: its config or its policy cannot be used
     _read: SiteRows | None = None
     _runs: dict[str, AgreedRun] = field(default_factory=dict)
@@ -80,10 +85,10 @@ class SiteService:
         test = stored.get("test_data")
         settings = SiteSettings(name, Path(stored["data"]), kit / RUNS, None if test is None else Path(test))
         try:
-            policy, unusable = read_policy(kit), ""
+            policy, identity, unusable = read_policy(kit), read_identity(kit, name), ""
         except BadInput as reason:
-            policy, unusable = SitePolicy(), str(reason)
-        return cls(read_config(kit / KIT_CONFIG), settings, policy, unusable)
+            policy, identity, unusable = SitePolicy(), None, str(reason)
+        return cls(read_config(kit / KIT_CONFIG), settings, policy, identity, unusable)
 
     @property
     def audit(self) -> AuditLog:
@@ -100,7 +105,8 @@ class SiteService:
         try:
             if self.unusable:
                 log.error("%s", self.unusable)
-                raise Refused("this site's site-policy.toml cannot be used; see the site's log")
+                what = "keys" if self.unusable.startswith(SITE_KEYS) else "site-policy.toml"
+                raise Refused(f"this site's {what} cannot be used; see the site's log")
             if "do" not in about(content):  # a task; only its algorithm can decode the record
                 return self._task(content)
             message = unpack(content, {})
@@ -124,8 +130,14 @@ class SiteService:
             self._known(request.run)
             least = self.policy.cell(self.config)
             return tell_counts(site_counts(self._rows(), [draft.encoded().to_dict() for draft in counts.drafts], least))
+        if request.do == "keys":
+            keys = read_payload(KeysAsked, payload)
+            self._allow(keys.config, len(keys.names), request.run)
+            return tell_key(self.identity, self._folder(request.run), request.run, keys.names)
         if request.do == "agree":
             return self._agree(request, payload)
+        if request.do == "unmask":
+            return self._unmask(request, read_payload(UnmaskAsked, payload))
         if request.do == "measure":
             return self._measure(request, read_payload(MeasureAsked, payload))
         raise BadMessage(f"unknown request {request.do!r:.40}")
@@ -172,6 +184,12 @@ class SiteService:
         if own is not None:
             run.models.measure(asked.w, asked.dual, asked.part, asked.rounds)
         return measure_site(problem, asked.w, asked.dual, own, self.policy.cell(self.config))
+
+    def _unmask(self, request: Request, asked: UnmaskAsked) -> dict[str, Any]:
+        worker = self._agreed_run(request.run).worker
+        if worker.secure is None or request.fingerprint != worker.fingerprint:
+            raise Refused("this site has no masks to open in this run")
+        return dict(worker.secure.open(asked))
 
     def _same_config(self, theirs: Mapping[str, str]) -> None:
         section = difference(digests(self.config), theirs)
@@ -230,8 +248,16 @@ class SiteService:
             models,
             self.policy.rounds(self.config),
             find_device(self.policy.device),
+            self._secure(run, names, payload),
         )
         return AgreedRun(worker, {part: own for part, own in parts.items() if len(own.x)}, models)
+
+    def _secure(self, run: str, names: tuple[str, ...], payload: Any) -> SiteSecure | None:
+        """The site's side of secure aggregation; None if its config asks for none."""
+        if not self.config.privacy.secure_aggregation:
+            return None
+        keys = read_payload(AgreeAsked, payload).keys
+        return site_secure(self.identity, self._folder(run), run, names, keys)
 
     def _stacked(self, table: Table, positives: float | None) -> Stacked:
         x, y = torch.from_numpy(np.ascontiguousarray(table.x)), torch.from_numpy(np.ascontiguousarray(table.y))

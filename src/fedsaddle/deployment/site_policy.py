@@ -26,6 +26,8 @@ EXAMPLE = """\
 # minimum_cell = 5               # counts that leave are 0 or at least this; rarer values are told as "other"
 # minimum_rows = 20              # of training rows; test and validation rows are not measured if there are fewer
 # minimum_sites = 3              # that an average is of
+# secure_aggregation = true      # the server sees averaged fields of replies as sums over sites only; by default as the
+                                 # config says
 
 # columns = ["age", "sex"]       # the only columns that may be read, besides the label; by default those of the config
 # algorithms = ["FedAvg"]        # by default that of the config
@@ -41,7 +43,6 @@ EXAMPLE = """\
 """
 RESERVED = {
     "noise": "noise is not there yet",
-    "secure_aggregation": "secure aggregation is not there yet: the server receives each reply",
 }
 Names = Annotated[list[str], Field(min_length=1)] | None
 Number = Annotated[int, Field(ge=1, le=10**12)]
@@ -59,6 +60,7 @@ class SitePolicy(BaseModel):
     columns: Names = None  # that may be read, besides the label; None: those of the config
     algorithms: Names = None
     problems: Names = None
+    secure_aggregation: bool = False  # averaged fields may leave behind masks only
     most_rounds: Number | None = None  # of a run; None: as many as the site's config says
     most_evaluations: Number | None = None  # models measured in a run; None: what the config needs, and some more
     most_runs: Number | None = None  # None: any number
@@ -114,6 +116,8 @@ class SitePolicy(BaseModel):
                 raise self.broken(key, allowed, f"the run has {name!r}")
         if sites < self.minimum_sites:
             raise self.broken("minimum_sites", self.minimum_sites, f"the run has {sites} sites")
+        if self.secure_aggregation and not config.privacy.secure_aggregation:
+            raise self.broken("secure_aggregation", "true", "the run has no secure aggregation")
         if config.data.name == "file" and self.columns is not None:
             named = config.data.options()
             for key in ("features", "numeric", "categorical", "optional_columns", "groups", "categories"):

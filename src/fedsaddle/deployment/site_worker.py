@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ from fedsaddle.deployment.audit import AuditLog, Occasion
 from fedsaddle.deployment.logs import traceback_lines
 from fedsaddle.deployment.measured_models import MeasuredModels
 from fedsaddle.deployment.messages import Answer, Ask
+from fedsaddle.deployment.secure_site import SiteSecure
 from fedsaddle.deployment.site_memory import InMemory, Versions
 from fedsaddle.engines.device import CPU, ResidentRows, fits, moved
 from fedsaddle.engines.device_site import ResidentSite, StreamedSite
@@ -79,6 +80,7 @@ class SiteWorker:
     models: MeasuredModels | None = None  # what to compare the models of tasks with
     most_rounds: int | None = None
     device: torch.device = CPU  # where the tasks run
+    secure: SiteSecure | None = None  # None: replies are not masked
 
     def __post_init__(self) -> None:
         self.kinds: Kinds = kinds_of(self.algorithm)
@@ -94,9 +96,12 @@ class SiteWorker:
             ask = Ask.read(message.about)
             nonce, occasion = ask.nonce, Occasion(self.run, ask.task, ask.round, ask.exchange)
             reply = self._run(ask, message.record)
+            sent = (
+                reply if self.secure is None else replace(reply, record=self.secure.hidden(ask, content, reply.record))
+            )
             if self.audit is not None:
-                self.audit.add(occasion, reply.record)
-            return pack(reply)
+                self.audit.add(occasion, reply.record, masked=self.secure is not None)
+            return pack(sent)
         except Exception as reason:
             return pack(failed(nonce, reason, self.audit, occasion))
 
@@ -106,6 +111,9 @@ class SiteWorker:
                 f"this site is configured for run {self.run!r} with fingerprint {self.fingerprint}, "
                 f"not for {ask.run!r} with {ask.fingerprint}"
             )
+        if (ask.secure is None) != (self.secure is None):
+            told = "secure_aggregation = true" if self.secure is not None else "no secure aggregation"
+            raise Refused(f"this site's config says {told}, and the server asks for the opposite")
         self._allow(ask, sent)
         task, me = task_of(self.algorithm, ask.task), str(self.client)
         number = np.array([self.client], dtype=np.int64)

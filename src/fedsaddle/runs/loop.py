@@ -28,6 +28,7 @@ from fedsaddle.runs.result import Result
 from fedsaddle.runs.resume import cut_by_workers, on_another_device, rounding_of
 from fedsaddle.runs.settings import Settings
 from fedsaddle.runs.telling import progress_of, run_and_tell
+from fedsaddle.secure.secured import Secured
 from fedsaddle.threads import one_torch_thread
 from fedsaddle.tracking.told import Told
 
@@ -68,7 +69,10 @@ class Loop:
             self.engine = Guarded(self.engine, self.settings.robust)
         if self.settings.attack is not None:
             self.engine = Attacked(self.engine, self.settings.attack)
-        self.clients = Metered(Lossy(self.engine, lost, seed) if lost else self.engine, Ledger())
+        inner = Lossy(self.engine, lost, seed) if lost else self.engine
+        if self.settings.secure_aggregation:
+            self.engine = inner = Secured(inner)
+        self.clients = Metered(inner, Ledger())
         with within("algorithm"):
             self.server = self.algorithm.start(self.clients)
         self._committing = False

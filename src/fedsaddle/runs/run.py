@@ -11,6 +11,7 @@ from fedsaddle import arguments
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.arguments import flag, function, instance, number, whole
 from fedsaddle.config.measures import MeasureSpec, build_measures
+from fedsaddle.config.privacy_schema import refuse_robust
 from fedsaddle.config.schema import MAX_ROUNDS
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Lazy, Stacked
@@ -64,6 +65,7 @@ def run(
     lost_replies: float = 0.0,
     robust: Robust | None = None,
     attack: Attack | None = None,
+    secure_aggregation: bool = False,
     out: str | Path | None = None,
     resume: bool = False,
     checkpoint_every: int = 10,
@@ -109,6 +111,8 @@ def run(
         lost_replies: probability that a reply is lost.
         robust: bounds on replies and robust aggregation, such as `fs.Robust(aggregation="median")`; None is the mean.
         attack: hostile clients, such as `fs.Attack(name="sign-flip", clients=2)`, to try out what `robust` holds.
+        secure_aggregation: sum averaged fields in fixed point behind masks, as real sites do with this setting; needs
+            at least three clients in each sum, and the package `cryptography`.
         out: folder for metrics, model and checkpoints; None writes nothing. One process at a time may write to it.
         resume: continue from the newest checkpoint in `out`.
         checkpoint_every: rounds between checkpoints.
@@ -150,7 +154,10 @@ def run(
         patience=None if patience is None else whole("patience", patience),
         robust=None if robust is None else instance("robust", robust, Robust, ROBUST),
         attack=None if attack is None else instance("attack", attack, Attack, ATTACK),
+        secure_aggregation=flag("secure_aggregation", secure_aggregation),
     )
+    if secure_aggregation and robust is not None:
+        refuse_robust(robust.aggregation, robust.bounds)
     extra_measures = build_measures(measures)
     _check_functions(watch, stop, begun, extend, warn)
     arguments.optional(arguments.text, "name", name)

@@ -26,6 +26,7 @@ class Settings:
     patience: int | None = None  # evaluations without a better one, after which the run ends
     robust: Robust | None = None  # bounds and robust aggregation; None: the plain mean
     attack: Attack | None = None  # hostile clients of a simulated run
+    secure_aggregation: bool = False  # averaged fields are summed in fixed point, behind masks
 
     def __post_init__(self) -> None:
         if self.patience is not None and self.select is None:
