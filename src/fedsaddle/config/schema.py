@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedsaddle.config.code_names import search_in
+from fedsaddle.config.privacy_schema import Privacy
 from fedsaddle.config.toml_files import DEEPEST, TooDeep, parse_toml, read_toml
 from fedsaddle.config.validate import to_bad_input
 from fedsaddle.errors import BadInput, MissingData, within
@@ -170,6 +171,7 @@ class Config(BaseModel):
     run: RunSection = RunSection()
     robust: RobustSection = RobustSection()
     attack: AttackSection = AttackSection()
+    privacy: Privacy = Privacy()
     engine: EngineSection = EngineSection()
     track: TrackSection = TrackSection()
 
@@ -204,6 +206,7 @@ def validate_config(content: dict[str, Any]) -> Config:
     with within("attack"):
         if config.attack.name != "none":
             config.attack.settings()
+    config.privacy.settings(config.run.rounds)
     with within("run"):
         if config.run.target is not None:
             Target.parse(config.run.target)

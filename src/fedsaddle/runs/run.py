@@ -19,8 +19,10 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients
 from fedsaddle.metrics.selection import Selection
 from fedsaddle.metrics.target import Target
+from fedsaddle.privacy.settings import Privacy
 from fedsaddle.robust.attacks import Attack
 from fedsaddle.robust.settings import Robust
+from fedsaddle.runs.accounting import made_private
 from fedsaddle.runs.closing import with_classes, write_report, write_split
 from fedsaddle.runs.code_files import note_code
 from fedsaddle.runs.compatibility import Rows, check_algorithm, check_rows
@@ -64,6 +66,7 @@ def run(
     lost_replies: float = 0.0,
     robust: Robust | None = None,
     attack: Attack | None = None,
+    privacy: Privacy | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     checkpoint_every: int = 10,
@@ -109,6 +112,7 @@ def run(
         lost_replies: probability that a reply is lost.
         robust: bounds on replies and robust aggregation, such as `fs.Robust(aggregation="median")`; None is the mean.
         attack: hostile clients, such as `fs.Attack(name="sign-flip", clients=2)`, to try out what `robust` holds.
+        privacy: differential privacy, such as `fs.Privacy(epsilon=8)`; the summary says how much was spent.
         out: folder for metrics, model and checkpoints; None writes nothing. One process at a time may write to it.
         resume: continue from the newest checkpoint in `out`.
         checkpoint_every: rounds between checkpoints.
@@ -138,8 +142,11 @@ def run(
         3
     """
     check_algorithm(algorithm)
+    whole("rounds", rounds, most=MAX_ROUNDS)
+    folder = _folder(out, resume)
+    algorithm, planned = made_private(algorithm, privacy, rounds, folder if resume else None)
     settings = Settings(
-        rounds=whole("rounds", rounds, most=MAX_ROUNDS),
+        rounds=rounds,
         seed=whole("seed", seed, least=0, most=2**64 - 1),
         evaluate_every=whole("evaluate_every", evaluate_every),
         evaluate_train=flag("evaluate_train", evaluate_train),
@@ -150,6 +157,7 @@ def run(
         patience=None if patience is None else whole("patience", patience),
         robust=None if robust is None else instance("robust", robust, Robust, ROBUST),
         attack=None if attack is None else instance("attack", attack, Attack, ATTACK),
+        privacy=planned,
     )
     extra_measures = build_measures(measures)
     _check_functions(watch, stop, begun, extend, warn)
@@ -157,7 +165,6 @@ def run(
     told = checked_callbacks(callbacks)
     train, validation, test = _rows(data)
     train = check_rows(algorithm, train, test, validation)
-    folder = _folder(out, resume)
     reports = flag("report", report) and folder is not None
     if folder is not None:
         folder.prepare(resume)
