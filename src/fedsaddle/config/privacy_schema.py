@@ -26,6 +26,11 @@ class Privacy(BaseModel):
     loss_bound: float = Field(5.0, gt=0)  # the largest loss of a row that DRFA's clients tell
     rounds: int | None = Field(None, ge=1, le=1_000_000_000)  # that the noise is planned for; none: those of the run
 
+    def of_clients(self, rounds: int) -> Settings | None:
+        """The privacy that the server makes; None if there is none, or if clients make it themselves."""
+        found = self.settings(rounds)
+        return found if found is not None and found.unit == "client" else None
+
     def settings(self, rounds: int) -> Settings | None:
         """The privacy of a run of so many rounds; None if there is none."""
         if self.epsilon is None:

@@ -7,6 +7,7 @@ gradients is the gradient of rows whose slopes are shortened. Other modules go r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ from fedsaddle.numerics.chain import Chain, _slope
 from fedsaddle.numerics.clipping import clip_factors
 from fedsaddle.numerics.flat import FlatModel, ScoresCohorts
 
+RowGradients = Callable[[Tensor, Tensor, Tensor], Tensor]  # (d,), (B, ...) and slopes -> (B, d)
 MOST = 1 << 24  # numbers of rows' gradients at a time
 
 
@@ -101,7 +103,7 @@ def _client_sums(flat: FlatModel, w: Tensor, x: Tensor, slope: Tensor, bound: Bo
         return flat.pullback(at.expand(len(rows), -1), rows.unsqueeze(1)).pull(weighted.unsqueeze(1))
 
     each = torch.func.grad(score)
-    gradients = torch.func.vmap(each, in_dims=(None, 0, 0), randomness="error")
+    gradients: RowGradients = torch.func.vmap(each, in_dims=(None, 0, 0), randomness="error")
     if isinstance(flat.module, ScoresCohorts):  # a pass of its own for several clients, of one row each
         gradients = as_clients
     elif not flat.takes_cohorts(x[None].expand(2, *x.shape)):

@@ -42,7 +42,9 @@ def check_client_level(algorithm: Any) -> None:
         remedy = "lets a client count by its rows, without a bound; with privacy of clients it is 'uniform'"
         raise BadInput("weighting", algorithm.weighting, remedy)
     if algorithm.output != "last":
-        raise BadInput("output", algorithm.output, "would have clients send more than a model; with privacy it is 'last'")
+        raise BadInput(
+            "output", algorithm.output, "would have clients send more than a model; with privacy it is 'last'"
+        )
     if getattr(algorithm, "snapshot_every", None) is not None:
         raise BadInput("snapshot_every", algorithm.snapshot_every, "more than one exchange a round is not there yet")
 

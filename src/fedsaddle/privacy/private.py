@@ -100,6 +100,16 @@ class Private:
         return found
 
     @property
+    def local_steps(self) -> Any:
+        """Steps at a client between two exchanges; for stages perhaps a schedule."""
+        return self.algorithm.local_steps
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a sample in the mean."""
+        return int(self.algorithm.batch_size)
+
+    @property
     def output(self) -> str:
         """Which iterate is the solution."""
         return str(self.algorithm.output)

@@ -176,12 +176,12 @@ class PrivateMinimax(_Shared, MinimaxProblem):
         return self.plain.initial()  # type: ignore[no-any-return]
 
     @property
-    def project_x(self) -> Any:  # type: ignore[override]
+    def project_x(self) -> Any:
         """Of the problem."""
         return self.plain.project_x
 
     @property
-    def project_y(self) -> Any:  # type: ignore[override]
+    def project_y(self) -> Any:
         """Of the problem."""
         return self.plain.project_y
 

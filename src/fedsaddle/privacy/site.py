@@ -43,7 +43,7 @@ class Drawn:
         noise = self.normals(self.step, self.stream, self.fields, sums.shape[1], sums)
         self.fields += 1
         scale = (self.multipliers * sensitivity).to(sums.dtype)[:, None]
-        return (sums + noise * scale) / self.expected.to(sums.dtype)[:, None]
+        return noise.mul_(scale).add_(sums).div_(self.expected.to(sums.dtype)[:, None])
 
 
 class PrivateSite:

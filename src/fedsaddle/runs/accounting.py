@@ -15,7 +15,8 @@ from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.settings import Settings
 
 if TYPE_CHECKING:
-    from fedsaddle.federation.wrappers import Wrapper
+    from fedsaddle.privacy.accounted import Accounted
+    from fedsaddle.privacy.client_level import ClientPrivate
 
 PRIVACY = "give fs.Privacy(epsilon=8), or None"
 
@@ -43,7 +44,7 @@ def made_private(
     return Private(algorithm=algorithm, privacy=planned), None
 
 
-def accounted(algorithm: Any, clients: Clients, engine: Any, settings: Settings) -> Wrapper | None:
+def accounted(algorithm: Any, clients: Clients, engine: Any, settings: Settings) -> Accounted | ClientPrivate | None:
     """The clients of a private run, whose budget is kept; None if the run is not private."""
     if settings.privacy is not None:
         from fedsaddle.privacy.client_level import ClientPrivate

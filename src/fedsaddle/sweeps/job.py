@@ -115,6 +115,7 @@ def _run(job: Job, tell: Callable[[int], None], stop: Callable[[], bool]) -> tup
         patience=settings.patience,
         lost_replies=settings.lost_replies,
         robust=config.robust.settings(deployed=False),
+        privacy=config.privacy.of_clients(config.run.rounds),
         attack=config.attack.settings(),
         out=folder.path,
         resume=resume,
