@@ -27,7 +27,9 @@ class Smooth(nn.Module):
 MODELS = {
     "logistic": lambda: nn.Linear(4, 3),
     "no bias": lambda: nn.Linear(4, 3, bias=False),
-    "chain": lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)),
+    "chain": lambda: nn.Sequential(
+        nn.Flatten(), nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)
+    ),
     "vmap": Smooth,
     "group norm": lambda: nn.Sequential(nn.Linear(4, 6), nn.GroupNorm(2, 6), nn.Linear(6, 3)),
 }
