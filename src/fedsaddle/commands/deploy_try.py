@@ -5,8 +5,11 @@ from __future__ import annotations
 import socket
 import tempfile
 import time
+import tomllib
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from safetensors.torch import load_file
 
@@ -50,8 +53,11 @@ evaluate_every = 5
 """
 
 
-def deploy_try(sites: int, config: Path | None, out: Path) -> int:
-    """Split the data, provision, start, run and stop; the exit code is 0 if the models agree to 1e-12, else 1."""
+def deploy_try(sites: int, config: Path | None, out: Path, epsilon: float | None = None) -> int:
+    """Split the data, provision, start, run and stop; the exit code is 0 if the models agree to 1e-12, else 1.
+
+    With privacy the sites' noise is their secret: the models differ, and the exit code is 0 if the budget was kept.
+    """
     require_nvflare()
     if sites < 2:
         raise BadInput("--sites", sites, "a federation needs at least two sites")
@@ -73,6 +79,8 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
     with terminate_as_interrupt(), tempfile.TemporaryDirectory(prefix="fedsaddle-") as name, ExitStack() as stack:
         folder = Path(name)
         text = CONFIG.format(sites=sites).encode() if config is None else config.read_bytes()
+        if epsilon is not None:
+            text += private_section(epsilon, tomllib.loads(text.decode()))
         write_atomically(folder / "fedsaddle.toml", text)
         settings = read_config(folder / "fedsaddle.toml")
         require_deployable(settings)
@@ -119,6 +127,11 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
     deployed = load_file(out / "model.safetensors")
     difference = max(float((v - deployed[k]).abs().max()) for k, v in simulated.state_dict().items())
     screen.print(f"largest difference of the models: {difference:.1e}", highlight=False)
+    budget = RunFolder(out).read_summary().get("privacy")
+    private = settings.privacy.epsilon is not None and budget is not None
+    if private:
+        screen.print("the sites' noise is their secret, and differs from the simulation's", highlight=False)
+    agree = difference <= 1e-12 or (private and budget["epsilon_spent"] <= budget["epsilon"])
     document: TryDocument = {
         "schema": SCHEMA,
         "command": "deploy try",
@@ -126,10 +139,17 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
         "deployed": RunFolder(out).read_summary(),
         "simulated": simulated.summary,
         "difference": difference,
-        "agree": difference <= 1e-12,
+        "agree": agree,
     }
     output.emit(document)
-    return 0 if difference <= 1e-12 else 1
+    return 0 if agree else 1
+
+
+def private_section(epsilon: float, given: Mapping[str, Any]) -> bytes:
+    """The lines of [privacy] that `--epsilon` adds to a config."""
+    if "privacy" in given:
+        raise BadInput("--epsilon", epsilon, "the config has a section [privacy] already; leave out one of them")
+    return f"\n[privacy]\nepsilon = {epsilon!r}\n".encode()
 
 
 def free_ports(count: int) -> list[int]:
