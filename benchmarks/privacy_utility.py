@@ -1,6 +1,6 @@
 """What privacy costs in AUROC: FedAvg and CODA+ against ε, on eICU (by hospital) and imbalanced Fashion-MNIST.
 
-    FEDSADDLE_DATA=... python benchmarks/privacy_utility.py [--seeds 5] [--rounds 40] [--data eicu,fashion] [--json FILE]
+    FEDSADDLE_DATA=... python benchmarks/privacy_utility.py [--seeds 5] [--rounds 40] [--data eicu] [--json FILE]
 
 Each line is the mean and the standard deviation over seeds of the pooled AUROC on test rows. ε is for each row, or for
 each patient where the table names one; "none" is the same run without clipping and noise. Steps and batches are the
@@ -27,21 +27,15 @@ LOCAL = {"local_steps": 5, "batch_size": 64}
 
 
 def eicu(seed: int) -> tuple[Any, str]:
-    """One row a stay; `patient` names the person, `hospital` the client."""
-    folder = Path(os.environ["FEDSADDLE_DATA"]) / "tables"
-    found = sorted(folder.glob("eicu*died*.*")) or sorted(folder.glob("eicu*"))
-    columns = found[0].open(encoding="utf-8").readline().strip().split(",")
-    target = next(c for c in columns if c in ("died", "label", "y", "target"))
-    client = next(c for c in columns if c in ("hospital", "site", "client", "hospitalid"))
-    person = next((c for c in columns if c in ("patient", "patient_id", "uniquepid", "person")), None)
-    table = fs.from_file(found[0], target=target, client=client, together=person)
-    return fs.federate(table, split="natural", column=client, seed=seed), "row" if person is None else "patient"
+    """Stays in intensive care, by hospital; several stays may be of one patient."""
+    path = Path(os.environ["FEDSADDLE_DATA"]) / "tables" / "eicu-demo-died.csv"
+    table = fs.from_file(path, target="label", client="site", together="patient")
+    return fs.federate(table, "natural", column="site", seed=seed), "patient"
 
 
 def fashion(seed: int) -> tuple[Any, str]:
-    """Class 0 against the rest, one in ten positive, at ten clients."""
-    options = {"split": "imbalanced", "clients": 10, "seed": seed}
-    return fs.load("fashion-mnist-ih", **options), "row"
+    """Fashion-MNIST-IH: half of the classes against the others, one in ten positive, no class at two of five clients."""
+    return fs.load("fashion-mnist", "imbalanced", clients=5, imratio=0.1, seed=seed), "row"
 
 
 DATA: dict[str, Callable[[int], tuple[Any, str]]] = {"eicu": eicu, "fashion": fashion}

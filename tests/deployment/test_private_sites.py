@@ -15,6 +15,7 @@ from in_process import OPEN, config, deployed, simulated, sites
 from fedsaddle.config.privacy_schema import Privacy
 from fedsaddle.deployment.budget import LEDGER, SECRET, read_ledger
 from fedsaddle.errors import BadCheckpoint, TooFewAnswered
+from privacy_quickly import coarse_accountant  # noqa: F401
 
 
 def conf(rounds=2, **privacy):
