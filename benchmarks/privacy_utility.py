@@ -30,11 +30,11 @@ def eicu(seed: int) -> tuple[Any, str]:
     """Stays in intensive care, by hospital; several stays may be of one patient."""
     path = Path(os.environ["FEDSADDLE_DATA"]) / "tables" / "eicu-demo-died.csv"
     table = fs.from_file(path, target="label", client="site", together="patient")
-    return fs.federate(table, "natural", column="site", seed=seed), "patient"
+    return fs.federate(table, fs.splits.Natural("site"), seed, stratify=True), "patient"
 
 
 def fashion(seed: int) -> tuple[Any, str]:
-    """Fashion-MNIST-IH: half of the classes against the others, one in ten positive, no class at two of five clients."""
+    """Fashion-MNIST-IH: half of the classes are positive, one row in ten; no class is at two of the five clients."""
     return fs.load("fashion-mnist", "imbalanced", clients=5, imratio=0.1, seed=seed), "row"
 
 
