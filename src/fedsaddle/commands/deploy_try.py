@@ -127,8 +127,8 @@ def deploy_try(sites: int, config: Path | None, out: Path, epsilon: float | None
     deployed = load_file(out / "model.safetensors")
     difference = max(float((v - deployed[k]).abs().max()) for k, v in simulated.state_dict().items())
     screen.print(f"largest difference of the models: {difference:.1e}", highlight=False)
-    budget = RunFolder(out).read_summary().get("privacy")
-    private = settings.privacy.epsilon is not None and budget is not None
+    budget = RunFolder(out).read_summary().get("privacy") or {}
+    private = settings.privacy.epsilon is not None and "epsilon_spent" in budget
     if private:
         screen.print("the sites' noise is their secret, and differs from the simulation's", highlight=False)
     agree = difference <= 1e-12 or (private and budget["epsilon_spent"] <= budget["epsilon"])
