@@ -96,6 +96,8 @@ _NAMES = {
     ),
     "problems.robust": "RobustTraining",
     "problems.supervised": "Supervised shares",
+    "privacy.private": "Private",
+    "privacy.settings": "Privacy",
     "robust.attacks": "Attack",
     "robust.settings": "Robust",
     "runs.result": "Result",
@@ -233,6 +235,8 @@ if TYPE_CHECKING:
     from fedsaddle.numerics import projections as projections
     from fedsaddle.numerics import regularisers as regularisers
     from fedsaddle.numerics import schedules as schedules
+    from fedsaddle.privacy.private import Private as Private
+    from fedsaddle.privacy.settings import Privacy as Privacy
     from fedsaddle.problems import losses as losses
     from fedsaddle.problems import models as models
     from fedsaddle.problems import outers as outers

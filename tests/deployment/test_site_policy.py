@@ -48,7 +48,7 @@ BAD = {
     "none": ("minimum_cell = 0", "minimum_cell = 0"),
     "no rounds": ("most_rounds = 0", "most_rounds = 0"),
     "an algorithm nobody knows": ("algorithms = ['FedAvgg']", "did you mean 'FedAvg'"),
-    "noise": ("noise = 1.0", "noise = 1.0: noise is not there yet; take it out, so that nobody relies on it"),
+    "noise": ("noise = 1.0", "noise = 1.0: noise is asked for by epsilon_at_most; take it out"),
     "modules that are a list": ("modules = []", "modules = \\[\\]: must be a section"),
     "a module without a digest": ("modules = { mine = 'abc' }", "modules.mine = 'abc': string should match pattern"),
     "a module that is none": (f"modules = {{ '../mine' = '{DIGEST}' }}", "is no module of other people's code"),

@@ -128,6 +128,9 @@ def deploy_try(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the results.", callback=usable)] = Path("fedsaddle-try"),
     secure: Annotated[bool, typer.Option("--secure", help="With secure aggregation.")] = False,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Differential privacy of each row, with noise made at the sites.")
+    ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -135,7 +138,7 @@ def deploy_try(
     from fedsaddle.commands.deploy_try import deploy_try as go
 
     try:
-        raise typer.Exit(go(sites, config, out, secure))
+        raise typer.Exit(go(sites, config, out, secure, epsilon))
     except KeyboardInterrupt:
         raise typer.Exit(stopped("interrupted; all processes stopped")) from None
 

@@ -207,6 +207,7 @@ def validate_config(content: dict[str, Any]) -> Config:
     with within("attack"):
         if config.attack.name != "none":
             config.attack.settings()
+    config.privacy.settings(config.run.rounds)
     with within("run"):
         if config.run.target is not None:
             Target.parse(config.run.target)

@@ -72,6 +72,7 @@ class RemoteEvaluator:
     clients: RemoteClients
     test_sizes: Ints  # test rows per site
     validation_sizes: Ints
+    private: bool = False  # sites do not measure training rows: that is no part of their budget
     _round: int = -1
     _last: int = 0  # the last round of the run so far; the best one may be earlier
     _replies: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)  # part -> client -> reply
@@ -79,7 +80,8 @@ class RemoteEvaluator:
     @property
     def parts(self) -> Sequence[str]:
         """Validation rows and test rows, if any site has some, and training rows."""
-        return parts_of(bool(self.validation_sizes.any()), bool(self.test_sizes.any()))
+        found = parts_of(bool(self.validation_sizes.any()), bool(self.test_sizes.any()))
+        return found[:-1] if self.private else found
 
     def check(self, at: Solution) -> None:
         """Nothing to check: sites evaluate the measures of the problem only."""

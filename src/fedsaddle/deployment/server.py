@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,9 @@ class DeployedRun:
         clients = (SecureClients if secure else RemoteClients)(
             courier, train, self.name, common, expected, minimum_sites=self._least_sites(agreement, algorithm)
         )
+        private, robust = self.config.privacy.of_clients(given.rounds), self.config.robust.settings(deployed=not secure)
+        if private is not None and self.config.robust.bounds is None:
+            robust = replace(robust, bounds=False)  # every update is clipped anyway
         settings = Settings(
             rounds=given.rounds,
             seed=given.seed,
@@ -121,9 +124,13 @@ class DeployedRun:
             lost_replies=given.lost_replies,
             select=None if given.select is None else Selection.parse(given.select),
             patience=given.patience,
-            robust=self.config.robust.settings(deployed=not secure),  # bounds look at each reply
+            robust=robust,
+            privacy=private,
         )
-        evaluator = RemoteEvaluator(algorithm.problem, clients, test, validation)
+        evaluator = RemoteEvaluator(algorithm.problem, clients, test, validation, self._private)
+        if not evaluator.parts:
+            remedy = "privacy measures held-out rows only, and no site has any; set data.test_share = 0.2"
+            raise BadInput("data.test_share", self.config.data.test_share, remedy)
         return Loop(
             algorithm,
             clients,
@@ -138,6 +145,11 @@ class DeployedRun:
             clients_named=self.names,
             parameters=parameters_of(algorithm, settings),
         )
+
+    @property
+    def _private(self) -> bool:
+        """Whether sites make noise, and measure no training rows."""
+        return self.config.privacy.epsilon is not None and self.config.privacy.unit != "client"
 
     def _least_sites(self, agreement: Agreement, algorithm: object) -> int:
         """How many sites an average must be of; raise `BadInput` if there are never so many."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Table
 from fedsaddle.deployment.agreement import build_from, difference, digests
 from fedsaddle.deployment.audit import AuditLog, Occasion
+from fedsaddle.deployment.budget import SiteBudget, digest_of, epsilon_in_all
 from fedsaddle.deployment.evaluation import measure_site
 from fedsaddle.deployment.logs import log_to_folder
 from fedsaddle.deployment.measured_models import MeasuredModels
@@ -50,6 +51,7 @@ from fedsaddle.deployment.site_worker import OwnRows, SiteWorker, failed
 from fedsaddle.engines.device import find_device
 from fedsaddle.errors import BadInput, BadMessage, Refused
 from fedsaddle.federation.wire import Message, about, pack, unpack
+from fedsaddle.privacy.private import Private
 from fedsaddle.runs.fingerprint import shared_fingerprint
 from fedsaddle.runs.folder import RunFolder
 
@@ -151,6 +153,7 @@ class SiteService:
         except BadInput as reason:  # of the config, which all sites share
             raise Refused(f"this site's config has {reason}"[:400]) from None
         self.policy.check(self.config, sites)
+        self.policy.check_privacy(self.config.privacy, lambda: epsilon_in_all(self.settings.folder, safe_name(run)))
         self._known(run)
 
     def _known(self, run: str) -> None:
@@ -181,6 +184,8 @@ class SiteService:
         if asked.dual is not None:
             require_shape(asked.dual, y, "dual")
         own = run.rows.get(asked.part)
+        if asked.part == "train" and run.worker.budget is not None:
+            own = None  # figures of training rows are no part of the budget
         if own is not None:
             run.models.measure(asked.w, asked.dual, asked.part, asked.rounds)
         return measure_site(problem, asked.w, asked.dual, own, self.policy.cell(self.config))
@@ -230,6 +235,7 @@ class SiteService:
             raise Refused(f"the file here has a label that is too rare everywhere to be told; {remedy}") from None
         tables = dict(zip(("train", "validation", "test"), made, strict=True))
         parts = {part: self._stacked(table, data.train.positives) for part, table in tables.items()}
+        parts["train"] = replace(parts["train"], units=self._rows().train_units())
         seed = self.config.run.seed
         fingerprint = shared_fingerprint(algorithm, len(names), seed)
         memory = OnDisk(self._folder(run) / "memory")
@@ -249,8 +255,20 @@ class SiteService:
             self.policy.rounds(self.config),
             find_device(self.policy.device),
             self._secure(run, names, payload),
+            self._budget(run, algorithm, parts["train"]),
         )
         return AgreedRun(worker, {part: own for part, own in parts.items() if len(own.x)}, models)
+
+    def _budget(self, run: str, algorithm: object, train: Stacked) -> SiteBudget | None:
+        """The ledger of a private run; None if the run is not."""
+        if not isinstance(algorithm, Private):
+            return None
+        units = len(train.x)
+        if algorithm.privacy.unit == "patient":
+            if train.units is None:
+                raise Refused("privacy.unit = 'patient' needs the column of the patient: name it with `together`")
+            units = len(train.unit_rows(0))
+        return SiteBudget(self._folder(run), algorithm, units, digest_of(train.x, train.y))
 
     def _secure(self, run: str, names: tuple[str, ...], payload: Any) -> SiteSecure | None:
         """The site's side of secure aggregation; None if its config asks for none."""

@@ -97,6 +97,11 @@ class FlatModel:
         self._mixes_rows = bool(self.running) or mixes_rows(module)
         self._bare = BareModule(self.module, named)
 
+    @property
+    def linear_chain(self) -> Chain | None:
+        """The module as a chain of linear layers; None if it is something else."""
+        return None if in_bf16() else self._chain
+
     def by_hand(self, w: Tensor, x: Tensor) -> Chain | ImageChain | None:
         """The module as a chain whose passes are written by hand: of linear layers for several clients, or of
         convolutions for one; None if it is something else.

@@ -106,6 +106,14 @@ class ClassFair(ByScores):
         slope = log.exp_().mul_(factors.unsqueeze(-2)).scatter_add_(-2, at, factors.neg_().unsqueeze(-2))
         return Slopes(slope.mT, sums.mul_(-rarity))
 
+    def row_slopes(self, scores: Tensor, x: Tensor, y: Tensor, batch: Batch) -> Slopes:
+        """The same of each row on its own: y is (C, B, classes)."""
+        losses, slope = CrossEntropy().value(scores, batch.y), CrossEntropy().slope(scores, batch.y)
+        rarity = self._rarity(y)
+        slope *= (y * rarity).gather(1, batch.y).unsqueeze(-1)
+        own = losses.new_zeros(*losses.shape, self.classes).scatter_(2, batch.y.unsqueeze(-1), losses.unsqueeze(-1))
+        return Slopes(slope, torch.add(own * rarity, y.unsqueeze(1), alpha=-self.penalty))
+
     def best_response(self, x: Tensor, batch: Batch) -> Tensor:
         """`argmax_y` over weighted rows `(n, ...)`: `Π(F / penalty)`, or without a penalty the worst class."""
         losses = CrossEntropy().value(self.scores(x, batch.x)[None], batch.y[None])[0]

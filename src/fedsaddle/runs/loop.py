@@ -19,6 +19,7 @@ from fedsaddle.metrics.evaluation import Measured, to_json
 from fedsaddle.metrics.target import main_part_name
 from fedsaddle.robust.attacks import Attacked
 from fedsaddle.robust.guarded import Guarded
+from fedsaddle.runs.accounting import accounted
 from fedsaddle.runs.best_round import BestRound, require_same_selection
 from fedsaddle.runs.checkpoints import restore_record
 from fedsaddle.runs.evaluation import Evaluator, Solution
@@ -69,10 +70,12 @@ class Loop:
             self.engine = Guarded(self.engine, self.settings.robust)
         if self.settings.attack is not None:
             self.engine = Attacked(self.engine, self.settings.attack)
-        inner = Lossy(self.engine, lost, seed) if lost else self.engine
+        asked = Lossy(self.engine, lost, seed) if lost else self.engine
         if self.settings.secure_aggregation:
-            self.engine = inner = Secured(inner)
-        self.clients = Metered(inner, Ledger())
+            self.engine = asked = Secured(asked)
+        if (private := accounted(self.algorithm, asked, self.given_engine, self.settings)) is not None:
+            self.engine = asked = private  # outside of what loses replies: they were made, and count
+        self.clients = Metered(asked, Ledger())
         with within("algorithm"):
             self.server = self.algorithm.start(self.clients)
         self._committing = False
@@ -186,7 +189,7 @@ class Loop:
 
     def _tell_left_out(self) -> None:
         """Warn once of each simulated client whose replies are left out."""
-        for client, reasons in self.engine.report().get("left_out", {}).items():
+        for client, reasons in self.given_engine.report().get("left_out", {}).items():
             if client not in self._told:
                 self._told.add(client)
                 reason = f"client {client} {next(iter(reasons))}"
@@ -293,6 +296,8 @@ class Loop:
         """What else affects the trajectory: robust aggregation and hostile clients."""
         robust, attack = self.settings.robust, self.settings.attack
         found: Record = {} if robust is None or not robust.active else {"robust": robust.to_dict()}
+        if self.settings.privacy is not None:
+            found["privacy"] = self.settings.privacy.to_dict()
         return found if attack is None else {**found, "attack": attack.to_dict(self.engine.count)}
 
     def _stopped_before(self) -> str | None:

@@ -20,8 +20,10 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients
 from fedsaddle.metrics.selection import Selection
 from fedsaddle.metrics.target import Target
+from fedsaddle.privacy.settings import Privacy
 from fedsaddle.robust.attacks import Attack
 from fedsaddle.robust.settings import Robust
+from fedsaddle.runs.accounting import made_private
 from fedsaddle.runs.closing import with_classes, write_report, write_split
 from fedsaddle.runs.code_files import note_code
 from fedsaddle.runs.compatibility import Rows, check_algorithm, check_rows
@@ -66,6 +68,7 @@ def run(
     robust: Robust | None = None,
     attack: Attack | None = None,
     secure_aggregation: bool = False,
+    privacy: Privacy | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     checkpoint_every: int = 10,
@@ -113,6 +116,7 @@ def run(
         attack: hostile clients, such as `fs.Attack(name="sign-flip", clients=2)`, to try out what `robust` holds.
         secure_aggregation: sum averaged fields in fixed point behind masks, as real sites do with this setting; needs
             at least three clients in each sum, and the package `cryptography`.
+        privacy: differential privacy, such as `fs.Privacy(epsilon=8)`; the summary says how much was spent.
         out: folder for metrics, model and checkpoints; None writes nothing. One process at a time may write to it.
         resume: continue from the newest checkpoint in `out`.
         checkpoint_every: rounds between checkpoints.
@@ -142,8 +146,11 @@ def run(
         3
     """
     check_algorithm(algorithm)
+    whole("rounds", rounds, most=MAX_ROUNDS)
+    folder = _folder(out, resume)
+    algorithm, planned = made_private(algorithm, privacy, rounds, folder if resume else None)
     settings = Settings(
-        rounds=whole("rounds", rounds, most=MAX_ROUNDS),
+        rounds=rounds,
         seed=whole("seed", seed, least=0, most=2**64 - 1),
         evaluate_every=whole("evaluate_every", evaluate_every),
         evaluate_train=flag("evaluate_train", evaluate_train),
@@ -155,6 +162,7 @@ def run(
         robust=None if robust is None else instance("robust", robust, Robust, ROBUST),
         attack=None if attack is None else instance("attack", attack, Attack, ATTACK),
         secure_aggregation=flag("secure_aggregation", secure_aggregation),
+        privacy=planned,
     )
     if secure_aggregation and robust is not None:
         refuse_robust(robust.aggregation, robust.bounds)
@@ -164,7 +172,6 @@ def run(
     told = checked_callbacks(callbacks)
     train, validation, test = _rows(data)
     train = check_rows(algorithm, train, test, validation)
-    folder = _folder(out, resume)
     reports = flag("report", report) and folder is not None
     if folder is not None:
         folder.prepare(resume)

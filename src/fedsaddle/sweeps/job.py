@@ -116,6 +116,7 @@ def _run(job: Job, tell: Callable[[int], None], stop: Callable[[], bool]) -> tup
         lost_replies=settings.lost_replies,
         robust=config.robust.settings(deployed=False),
         secure_aggregation=config.privacy.secure_aggregation,
+        privacy=config.privacy.of_clients(config.run.rounds),
         attack=config.attack.settings(),
         out=folder.path,
         resume=resume,
