@@ -18,7 +18,7 @@ from fedsaddle.deployment.measured_models import MeasuredModels
 from fedsaddle.deployment.messages import Answer, Ask
 from fedsaddle.deployment.site_memory import InMemory, Versions
 from fedsaddle.engines.device import CPU, ResidentRows, fits, moved
-from fedsaddle.engines.device_site import ResidentSite, StreamedSite
+from fedsaddle.engines.device_site import site_on
 from fedsaddle.engines.memory import Memory
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.errors import CannotWrite, FedSaddleError, Refused
@@ -125,11 +125,7 @@ class SiteWorker:
 
     def _site(self, client: Ints, keys: ClientKeys) -> LocalSite:
         """The task's view of this site's rows, on its device."""
-        if self.device.type == "cpu":
-            return LocalSite(self.rows, client, keys)
-        if self._resident is None:
-            return StreamedSite(self.rows, client, keys, on=self.device)
-        return ResidentSite(self.rows, client, keys, on=self._resident)
+        return site_on(self.device, self.rows, client, keys, self._resident)
 
     def _allow(self, ask: Ask, sent: Any) -> None:
         """Refuse a round too many, and all of a run in which a model was measured that is not the run's."""

@@ -64,11 +64,15 @@ class Distributed(Simulated):
     carrier: Carrier
     name: str
     chunk: int = 10
+    device: str = "cpu"  # the kind that tasks run on
+    precision: str = "full"  # of the network's layers
     _number: int = field(default=0, init=False)
 
     def settings(self) -> dict[str, Any]:
-        """The engine's name and chunk."""
-        return {"name": self.name, "chunk": self.chunk}
+        """The engine's name and chunk, and where tasks run, if that is not the CPU in full precision."""
+        found = {"name": self.name, "chunk": self.chunk}
+        kind = {} if self.device == "cpu" else {"device": self.device}
+        return found | kind | ({} if self.precision == "full" else {"precision": self.precision})
 
     def report(self) -> dict[str, Any]:
         """The clients that were left out, and the workers."""

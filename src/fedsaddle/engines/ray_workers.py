@@ -116,13 +116,14 @@ class Flight:
 
 @dataclass
 class RayWorkers:
-    """Up to `wanted` actors, started at the first ask; None: one for each CPU of the cluster."""
+    """Up to `wanted` actors, started at the first ask; None: one for each CPU, or GPU, of the cluster."""
 
     build: str  # "module:function", which makes a worker from the recipe
     recipe: str
     address: str = "auto"
     wanted: int | None = None
     warn: Callable[[str], None] = lambda text: None
+    gpus: bool = False  # whether each takes a GPU
     lost: int = 0
     count: int = 0
     _ray: Any = field(default=None, init=False)
@@ -219,15 +220,20 @@ class RayWorkers:
             return
         now = time.monotonic()
         self._alone = now if self._alone is None else self._alone
-        if now - self._alone > PATIENCE and not self._cpus():
-            raise WorkersFailed(f"the Ray cluster has had no CPU for {PATIENCE:.0f} s; add a machine, then resume")
+        unit = self._unit
+        if now - self._alone > PATIENCE and not self._places():
+            raise WorkersFailed(f"the Ray cluster has had no {unit} for {PATIENCE:.0f} s; add a machine, then resume")
         if now - self._alone > SOON:
-            told = f"the cluster has {self._cpus()} CPUs, and each worker takes one"
-            self._tell(f"waiting for a worker to load its rows, or for a free CPU; {told}")
+            told = f"the cluster has {self._places()} {unit}s, and each worker takes one"
+            self._tell(f"waiting for a worker to load its rows, or for a free {unit}; {told}")
 
-    def _cpus(self) -> int:
-        """The CPUs of the cluster."""
-        return int(self._ray.cluster_resources().get("CPU", 0))
+    @property
+    def _unit(self) -> str:
+        return "GPU" if self.gpus else "CPU"
+
+    def _places(self) -> int:
+        """The CPUs, or GPUs, of the cluster."""
+        return int(self._ray.cluster_resources().get(self._unit, 0))
 
     def _tell(self, text: str) -> None:
         if text not in self._told:
@@ -238,11 +244,12 @@ class RayWorkers:
         """Connect and start the workers; without a wish, as many as the cluster has CPUs, and more when it grows."""
         if self._ray is None:
             self._ray, self._ours = connect(self.address, self.wanted)
-            self._make = self._ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RayWorker)
+            takes = {"num_cpus": 1, "num_gpus": int(self.gpus)}
+            self._make = self._ray.remote(**takes, max_restarts=0, max_task_retries=0)(RayWorker)
         elif self.wanted is not None or time.monotonic() - self._looked < LOOK:
             return
         self._looked = time.monotonic()
-        while self.count < (self.wanted or max(1, self._cpus())):
+        while self.count < (self.wanted or max(1, self._places())):
             self.count += 1
             self._start()
 
