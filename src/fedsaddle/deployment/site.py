@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ from fedsaddle.deployment.site_memory import OnDisk, safe_name
 from fedsaddle.deployment.site_policy import SitePolicy, read_policy
 from fedsaddle.deployment.site_rows import SiteSettings, read_rows, telling
 from fedsaddle.deployment.site_worker import OwnRows, SiteWorker, failed
-from fedsaddle.engines.device import find_device
+from fedsaddle.engines.device import find_device, fits
 from fedsaddle.errors import BadInput, BadMessage, Refused
 from fedsaddle.federation.wire import Message, about, pack, unpack
 from fedsaddle.runs.fingerprint import shared_fingerprint
@@ -60,6 +60,14 @@ class AgreedRun:
     worker: SiteWorker
     rows: dict[str, Stacked]
     models: MeasuredModels
+    _there: dict[str, Stacked] = field(default_factory=dict)  # part -> its rows on the worker's device
+
+    def part(self, name: str) -> Stacked | None:
+        """The rows of a part, on the site's device if they fit there; they are sent once."""
+        own, device = self.rows.get(name), self.worker.device
+        if own is not None and device.type != "cpu" and name not in self._there and fits(own, device):
+            self._there[name] = replace(own, x=own.x.to(device), y=own.y.to(device))
+        return self._there.get(name, own)
 
 
 @dataclass
@@ -168,7 +176,7 @@ class SiteService:
         require_shape(asked.w, x, "w")
         if asked.dual is not None:
             require_shape(asked.dual, y, "dual")
-        own = run.rows.get(asked.part)
+        own = run.part(asked.part)
         if own is not None:
             run.models.measure(asked.w, asked.dual, asked.part, asked.rounds)
         return measure_site(problem, asked.w, asked.dual, own, self.policy.cell(self.config))

@@ -177,7 +177,9 @@ def site_on(
     """The task's view of its clients on a device; `there` are the rows that live on it, if they do."""
     if device.type == "cpu":
         return LocalSite(rows, clients, keys)
-    return StreamedSite(rows, clients, keys, on=device) if there is None else ResidentSite(rows, clients, keys, on=there)
+    return (
+        StreamedSite(rows, clients, keys, on=device) if there is None else ResidentSite(rows, clients, keys, on=there)
+    )
 
 
 def _weights(x: Tensor) -> torch.dtype:
