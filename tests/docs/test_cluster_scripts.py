@@ -1,4 +1,4 @@
-"""The scripts for clusters in the documentation, which are not run here: the fields of a RayJob, and the options of a run.
+"""The scripts for clusters in the documentation, which are not run here: a RayJob's fields, and options of a run.
 
 The fields are those of KubeRay's types `RayJobSpec`, `RayClusterSpec`, `HeadGroupSpec` and `WorkerGroupSpec`, v1.
 """
