@@ -33,7 +33,7 @@ HERE = {  # file -> function -> why its tensors are those of the CPU
     "problems/torch_losses.py": dict.fromkeys(("cross_entropy", "logistic"), "modules with copies for devices"),
     "numerics/shaped.py": {"without_penalty": "a constant, which has copies for devices"},
     "algorithms/personal.py": {"_places": "a constant, which has copies for devices"},
-    "engines/block_messages.py": dict.fromkeys(("pack_block", "pack_answer", "read_answer"), "numbers on their way"),
+    "engines/block_messages.py": {"read_answer": "numbers on their way"},
 }
 
 

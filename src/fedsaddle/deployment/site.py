@@ -48,7 +48,7 @@ from fedsaddle.deployment.site_memory import OnDisk, safe_name
 from fedsaddle.deployment.site_policy import SitePolicy, read_policy
 from fedsaddle.deployment.site_rows import SiteSettings, read_rows, telling
 from fedsaddle.deployment.site_worker import OwnRows, SiteWorker, failed
-from fedsaddle.engines.device import find_device
+from fedsaddle.engines.device import find_device, fits
 from fedsaddle.errors import BadInput, BadMessage, Refused
 from fedsaddle.federation.wire import Message, about, pack, unpack
 from fedsaddle.privacy.private import Private
@@ -66,6 +66,14 @@ class AgreedRun:
     worker: SiteWorker
     rows: dict[str, Stacked]
     models: MeasuredModels
+    _there: dict[str, Stacked] = field(default_factory=dict)  # part -> its rows on the worker's device
+
+    def part(self, name: str) -> Stacked | None:
+        """The rows of a part, on the site's device if they fit there; they are sent once."""
+        own, device = self.rows.get(name), self.worker.device
+        if own is not None and device.type != "cpu" and name not in self._there and fits(own, device):
+            self._there[name] = replace(own, x=own.x.to(device), y=own.y.to(device))
+        return self._there.get(name, own)
 
 
 @dataclass
@@ -183,7 +191,7 @@ class SiteService:
         require_shape(asked.w, x, "w")
         if asked.dual is not None:
             require_shape(asked.dual, y, "dual")
-        own = run.rows.get(asked.part)
+        own = run.part(asked.part)
         if asked.part == "train" and run.worker.budget is not None:
             own = None  # figures of training rows are no part of the budget
         if own is not None:

@@ -20,7 +20,7 @@ from fedsaddle.deployment.messages import Answer, Ask
 from fedsaddle.deployment.secure_site import SiteSecure
 from fedsaddle.deployment.site_memory import InMemory, Versions
 from fedsaddle.engines.device import CPU, ResidentRows, fits, moved
-from fedsaddle.engines.device_site import ResidentSite, StreamedSite
+from fedsaddle.engines.device_site import site_on
 from fedsaddle.engines.memory import Memory
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.errors import CannotWrite, FedSaddleError, Refused
@@ -143,11 +143,8 @@ class SiteWorker:
 
     def _site(self, client: Ints, keys: ClientKeys | SecretKeys) -> LocalSite:
         """The task's view of this site's rows, on its device."""
-        if self.device.type == "cpu":
-            return LocalSite(self.rows, client, cast(ClientKeys, keys))
-        if self._resident is None or isinstance(keys, SecretKeys):
-            return StreamedSite(self.rows, client, cast(ClientKeys, keys), on=self.device)
-        return ResidentSite(self.rows, client, keys, on=self._resident)
+        resident = None if isinstance(keys, SecretKeys) else self._resident  # those are drawn on the host
+        return site_on(self.device, self.rows, client, cast(ClientKeys, keys), resident)
 
     def _allow(self, ask: Ask, sent: Any) -> None:
         """Refuse a round too many, and all of a run in which a model was measured that is not the run's."""

@@ -32,6 +32,7 @@ BATCH_ROWS = 64  # a typical batch
 MAX_CLIENTS = 64  # per chunk; more are no faster
 MEMORY_BYTES = 1 << 30  # for the rows of a chunk
 COPIES = 32  # of a client's model and batch that a step may hold on a device: gradients, states, layers' outputs
+ELSEWHERE = 8 << 30  # free memory of a device that is not here, as on Ray whose head has no GPU
 
 Engine = Serial | Vectorised
 Objective = MinimisationProblem | MinimaxProblem  # a problem with a starting point
@@ -57,14 +58,19 @@ def make_engine(
 
 def device_engine(device: torch.device, problem: Objective, rows: ClientRows, seed: int, chunk: int | None) -> OnDevice:
     """The vectorised engine on a device; by default as many clients take a step together as its free memory holds."""
+    return OnDevice(rows, seed, device=device, chunk=device_chunk(device, problem, rows, chunk))
+
+
+def device_chunk(device: torch.device | None, problem: Objective, rows: ClientRows, chunk: int | None) -> int:
+    """The given chunk, or as many clients as the device's free memory holds; None: a device that is not here."""
     if chunk is not None:
-        return OnDevice(rows, seed, device=device, chunk=chunk_for(problem, rows, chunk))
+        return chunk_for(problem, rows, chunk)
     x = _first_rows(rows)
     if not _takes_cohorts(problem, x):
-        return OnDevice(rows, seed, device=device, chunk=1)
-    free, client_bytes = free_bytes(device), COPIES * sum(_sizes(problem, x)[1:]) + 4 * _gate_bytes(problem, x)
-    size = MAX_CLIENTS if free is None else int(max(1, min(MAX_CLIENTS, ROOM * free // client_bytes)))
-    return OnDevice(rows, seed, device=device, chunk=size)
+        return 1
+    client_bytes = COPIES * sum(_sizes(problem, x)[1:]) + 4 * _gate_bytes(problem, x)
+    free = ELSEWHERE if device is None else free_bytes(device)
+    return MAX_CLIENTS if free is None else int(max(1, min(MAX_CLIENTS, ROOM * free // client_bytes)))
 
 
 def chunk_for(problem: Objective, rows: ClientRows, chunk: int | None) -> int:

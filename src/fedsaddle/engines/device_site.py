@@ -10,10 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedsaddle.data.store import ClientRows
 from fedsaddle.engines.device import ResidentRows
 from fedsaddle.engines.site import EVERYTHING_STREAM, NEGATIVES_STREAM, LocalSite, positives_in
-from fedsaddle.federation.clients import Batch
+from fedsaddle.federation.clients import Batch, Ints
 from fedsaddle.federation.device_randomness import DeviceKeys
+from fedsaddle.federation.randomness import ClientKeys
 
 
 @dataclass
@@ -168,6 +170,17 @@ class ResidentSite(LocalSite):
             numbers = self.on.numbers(label, found.numbers)
             self._labels[label] = _Found(starts, counts, numbers, bool(found.counts.all()))
         return self._labels[label]
+
+
+def site_on(
+    device: torch.device, rows: ClientRows, clients: Ints, keys: ClientKeys, there: ResidentRows | None
+) -> LocalSite:
+    """The task's view of its clients on a device; `there` are the rows that live on it, if they do."""
+    if device.type == "cpu":
+        return LocalSite(rows, clients, keys)
+    return (
+        StreamedSite(rows, clients, keys, on=device) if there is None else ResidentSite(rows, clients, keys, on=there)
+    )
 
 
 def _weights(x: Tensor) -> torch.dtype:

@@ -15,7 +15,7 @@ from fedsaddle.config.privacy_schema import refuse_robust
 from fedsaddle.config.schema import MAX_ROUNDS
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Lazy, Stacked
-from fedsaddle.engines.device import find_device
+from fedsaddle.engines.device import CPU
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients
 from fedsaddle.metrics.selection import Selection
@@ -97,11 +97,12 @@ def run(
             engine, an `fs.Clients`.
         chunk: clients that take a step together; chosen from the model by default.
         workers: threads of the vectorised engine, chosen from the model by default; processes, by default one for each
-            core; workers on Ray, by default one for each CPU of the cluster.
+            core, or each GPU; workers on Ray, by default one for each CPU, or GPU, of the cluster.
         address: of a Ray cluster: "auto", one that runs here, else a new one; "local", a new one; or "host:port".
         factory: how workers make their own algorithm and rows: "module:function", which returns the algorithm and the
             data, or a config as a dictionary. Ray needs it; processes on Linux share those of this process without it.
-        device: where clients' tasks run: "cpu", "auto", "cuda", "cuda:1" or "mps".
+        device: where clients' tasks run: "cpu", "auto", "cuda", "cuda:1" or "mps"; with processes and Ray, "cuda" is
+            every GPU, one for each worker.
         precision: "full", or "bf16": the network's layers compute in bfloat16.
         deterministic: refuse operations of torch whose bits may differ from run to run.
         evaluate_every: rounds between evaluations: on the validation rows if the data have any, else on the test rows.
@@ -184,7 +185,7 @@ def run(
         loop = Loop(
             algorithm,
             clients,
-            LocalEvaluator(algorithm.problem, train, test, extra_measures, warn, validation, find_device(device)),
+            LocalEvaluator(algorithm.problem, train, test, extra_measures, warn, validation, choice.here() or CPU),
             settings,
             mark,
             type(algorithm).__name__ if name is None else name,
