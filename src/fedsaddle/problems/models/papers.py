@@ -127,23 +127,43 @@ def _lookup(tables: Tensor, codes: Tensor) -> Tensor:
     return torch.nn.functional.embedding(codes + offset, tables.reshape(-1, width))
 
 
-class McMahanCnn(nn.Module):
-    """The CNN of McMahan et al. 2017: two 5x5 convolutions (32, 64), 2x2 pooling, 512 units; 1,663,370 weights."""
+class McMahanCnn(nn.Sequential):
+    """The CNN of McMahan et al. 2017: two 5x5 convolutions (32, 64), 2x2 pooling, 512 units; 1,663,370 weights.
 
-    def __init__(self, channels: int = 1, classes: int = 10, side: int = 28) -> None:
-        super().__init__()
+    Args:
+        channels: Of the pictures.
+        classes: Scores.
+        side: Pixels.
+        filters: Of the two convolutions; (8, 16) with 64 units is fifteen times cheaper, for few pictures.
+        units: Of the layer before the scores.
+    """
+
+    def __init__(
+        self, channels: int = 1, classes: int = 10, side: int = 28, filters: Sequence[int] = (32, 64), units: int = 512
+    ) -> None:
         check_units("channels", channels)
         check_units("classes", classes)
         whole("side", side, least=4, most=MOST_PIXELS)
-        self.conv1 = nn.Conv2d(channels, 32, 5, padding=2)
-        self.conv2 = nn.Conv2d(32, 64, 5, padding=2)
-        self.hidden = nn.Linear(64 * (side // 4) ** 2, 512)
-        self.read = nn.Linear(512, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Images `(B, channels, side, side)` to class scores."""
-        pool = torch.nn.functional.max_pool2d
-        h = pool(torch.relu(self.conv1(x)), 2)
-        h = pool(torch.relu(self.conv2(h)), 2)
-        out: Tensor = self.read(torch.relu(self.hidden(h.flatten(1))))
-        return out
+        if not isinstance(filters, list | tuple) or len(filters) != 2:
+            raise BadInput("filters", filters, "give the filters of the two convolutions: [32, 64]")
+        for count in filters:
+            check_units("filters", count)
+        check_units("units", units)
+        first, second = filters
+        rows = second * (side // 4) ** 2
+        check_weights("filters", filters, 25 * (channels * first + first * second) + rows * units)
+        super().__init__()
+        layers = {
+            "conv1": nn.Conv2d(channels, first, 5, padding=2),
+            "relu1": nn.ReLU(),
+            "pool1": nn.MaxPool2d(2),
+            "conv2": nn.Conv2d(first, second, 5, padding=2),
+            "relu2": nn.ReLU(),
+            "pool2": nn.MaxPool2d(2),
+            "flat": nn.Flatten(),
+            "hidden": nn.Linear(rows, units),
+            "relu3": nn.ReLU(),
+            "read": nn.Linear(units, classes),
+        }
+        for name, layer in layers.items():
+            self.add_module(name, layer)
