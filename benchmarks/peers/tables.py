@@ -46,7 +46,9 @@ def render(report: dict, layout: Callable[[Table], str], heading: str) -> str:
     def field(key: str, noisy: bool = False) -> Callable[[Result], str]:
         def show(r: Result) -> str:
             mark = "*" if noisy and r.get("noisy") else ""
-            return "failed" if "failed" in r else number(r[key]) + mark
+            if "failed" in r:
+                return "failed"
+            return number(r[key]) + mark if key in r else "-"
 
         return show
 
@@ -56,7 +58,7 @@ def render(report: dict, layout: Callable[[Table], str], heading: str) -> str:
         return number(ours[r["cell"]] / r["rounds_per_second"])
 
     def same(r: Result) -> str:
-        return "failed" if "failed" in r else r["weights"]
+        return "failed" if "failed" in r else r.get("weights", "-")
 
     sections = [
         ("Rounds per second (median)", field("rounds_per_second", noisy=True)),

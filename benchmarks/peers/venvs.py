@@ -31,6 +31,7 @@ class Peer:
 
 PEERS = {
     "ours": Peer("FedSaddle", "ours.py", "ours"),
+    "limit": Peer("the machine's arithmetic limit", "limit.py", "plain"),
     "plain": Peer("torch loop, DataLoader", "plain.py", "plain"),
     "plain-slices": Peer("torch loop, slices", "plain.py", "plain", variant="slices"),
     "pfl": Peer("pfl-research, 1 process", "pfl_research.py", "pfl"),
@@ -43,7 +44,11 @@ PEERS = {
     "flower": Peer("Flower simulation, an actor per core", "flower_simulation.py", "flower"),
     "flower-one": Peer("Flower simulation, 1 actor", "flower_simulation.py", "flower", variant="one-actor"),
     "fedlab": Peer("FedLab standalone", "fedlab_standalone.py", "fedlab"),
-    "fedjax": Peer("FedJAX", "fedjax_fedavg.py", "fedjax"),
+    "fedjax": Peer("FedJAX, jit", "fedjax_fedavg.py", "fedjax"),
+    "fedjax-devices": Peer("FedJAX, pmap, a device per core", "fedjax_fedavg.py", "fedjax", variant="devices"),
+    "blazefl": Peer("BlazeFL, 1 thread of Python", "blazefl_fedavg.py", "blazefl"),
+    "blazefl-threads": Peer("BlazeFL, a thread per core", "blazefl_fedavg.py", "blazefl", variant="threads"),
+    "blazefl-processes": Peer("BlazeFL, a process per core", "blazefl_fedavg.py", "blazefl", variant="processes"),
 }
 
 # The pip commands of each environment, in order. FedLab goes in without its dependencies: it asks
@@ -55,7 +60,7 @@ INSTALL: dict[str, tuple[tuple[str, ...], ...]] = {
     "pfl": (TORCH, (*TORCH, "pfl==0.6.0")),
     "flower": (TORCH, (*TORCH, "flwr[simulation]==1.41.0", "ray==2.55.1")),
     "fedlab": (TORCH, (*TORCH, *FEDLAB_NEEDS, "pillow==13.0.0"), ("--no-deps", "fedlab==1.3.0")),
-    "blazefl": (TORCH, (*TORCH, "blazefl==2.0.3")),
+    "blazefl": (TORCH, (*TORCH, "blazefl==2.0.3", "tqdm==4.70.1")),
     "fedjax": (("fedjax==0.0.17", "jax==0.10.2", "jaxlib==0.10.2", "dm-haiku==0.0.17", "optax==0.2.8", TORCH[1]),),
 }
 PYTHON = {"blazefl": "3.12"}  # the least that BlazeFL 2 runs on; the others have the Python that runs this

@@ -49,6 +49,17 @@ WORKLOADS = {
 }
 
 
+def operations(name: str) -> int:
+    """Additions and multiplications of a step's matrix products: forward and backward, one batch."""
+    work, side, total = WORKLOADS[name], 28, 0
+    for k, shape in enumerate(work.layers):
+        products = int(np.prod(shape))
+        if len(shape) == 4:  # a convolution that keeps the size, before pooling halves it
+            products, side = products * side**2, side // 2
+        total += 2 * products * (2 if k == 0 else 3)  # the first layer needs no gradient of its input
+    return total * work.batch
+
+
 def make(path: Path, name: str, clients: int) -> None:
     """Write the cell's npz: x, y, batches (clients, steps, batch) and the initial weights w0, b0, w1, ..."""
     work = WORKLOADS[name]

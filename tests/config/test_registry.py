@@ -109,6 +109,7 @@ TARGETS = {
         "mlp": papers.mlp,
         "gru": papers.CharacterGru,
         "cnn": papers.McMahanCnn,
+        "small-cnn": papers.SmallCnn,
         "vgg11": vgg.Vgg11,
         "densenet121": medical.densenet121,
         "resnet18": medical.resnet18,

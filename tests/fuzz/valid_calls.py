@@ -326,6 +326,9 @@ def models() -> dict[str, Call]:
         "models.mlp": Call(fs.models.mlp, given(inputs=D, hidden=(3,), outputs=3), on(three)),
         "models.CharacterGru": Call(fs.models.CharacterGru, given(characters=6, embedding=2, units=2), on(text)),
         "models.McMahanCnn": Call(fs.models.McMahanCnn, given(side=4, classes=3), on(lambda: labelled(3, 1, 4, 4))),
+        "models.SmallCnn": Call(
+            fs.models.SmallCnn, given(side=4, classes=3, filters=(2, 3), units=4), on(lambda: labelled(3, 1, 4, 4))
+        ),
         "models.Vgg11": Call(fs.models.Vgg11, given(width=1, classes=3), on(lambda: labelled(3, 3, 4, 4))),
     }
 

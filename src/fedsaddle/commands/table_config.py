@@ -209,7 +209,7 @@ class TableConfig:
             site=toml_string(self.site),
             model='name = "logistic"                # or "mlp" with hidden = [32]'
             if self.image is None
-            else 'name = "cnn"                     # or "logistic", "mlp", "vgg11", "resnet18"',
+            else 'name = "small-cnn"               # or "cnn", "logistic", "mlp", "vgg11", "resnet18"',
             problem=PROBLEMS[kind].format(l2=1 / rows),
             algorithm="\n".join(algorithm),
             rounds=rounds,

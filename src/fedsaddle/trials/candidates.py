@@ -133,23 +133,23 @@ def _for_tables(facts: Facts, aim: str) -> list[Candidate]:
     return found + _second_stages(facts, aim, BASE, {"rounds": 40, "model": linear, "without": bent})
 
 
-def picture_model(rows: int, square: bool = True) -> dict[str, Any]:
-    """The network for so many training pictures: two convolutions, or for pictures that are not square an MLP."""
-    if not square:
+def _picture_model(facts: Facts) -> dict[str, Any]:
+    """Two convolutions, with more filters for many pictures; for pictures that are not square an MLP."""
+    if len(facts.shape) != 3 or facts.shape[1] != facts.shape[2] or facts.shape[1] < 4:
         return {"name": "mlp", "hidden": [64]}
-    filters, units = ([16, 32], 128) if rows >= MANY_PICTURES else ([8, 16], 64)
-    return {"name": "cnn", "filters": filters, "units": units}
+    if facts.rows < MANY_PICTURES:
+        return {"name": "small-cnn"}
+    return {"name": "small-cnn", "filters": [16, 32], "units": 128}
 
 
 def _for_pictures(facts: Facts, aim: str) -> list[Candidate]:
     local = _local(facts)
     momentum = {**local, "server_momentum": 0.9, "nesterov": True}
-    square = len(facts.shape) == 3 and facts.shape[1] == facts.shape[2] and facts.shape[1] >= 4
-    model, likelihood = picture_model(facts.rows, square), {**LIKELIHOOD, "l2": 0.0}
+    likelihood = {**LIKELIHOOD, "l2": 0.0}
     passes = PICTURE_PASSES * facts.rows / (facts.clients * LOCAL_STEPS * PICTURE_BATCH)
     rounds = int(np.clip(np.ceil(passes), *PICTURE_ROUNDS))
     alike: dict[str, Any] = {
-        "model": model,
+        "model": _picture_model(facts),
         "rounds": rounds,
         "steps": PICTURE_STEPS,
         "evaluations": PICTURE_EVALUATIONS,
