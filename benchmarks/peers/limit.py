@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import time
-from importlib.metadata import version
 
 import torch
 import work
@@ -39,7 +38,7 @@ def main() -> None:
         "rounds_per_second": found / (args.clients * work.STEPS * work.operations(args.workload)),
         "limit": True,
         "gflops": found / 1e9,
-        "versions": {"torch": version("torch")},
+        "versions": work.versions("torch"),
     }
     print(json.dumps(result), flush=True)
 

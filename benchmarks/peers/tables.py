@@ -79,6 +79,12 @@ def render(report: dict, layout: Callable[[Table], str], heading: str) -> str:
         "Peak memory is the largest resident size of the process; for several processes it is their sum after "
         "the first and the last round with shared pages counted once, which is less than their peak."
     )
+    rates = [r["gflops"] for r in results if "gflops" in r]
+    if rates:
+        lines.append(
+            f"The arithmetic limit: {number(max(rates))} GFLOP/s in products of square matrices on all cores, "
+            "measured anew for each cell, over the matrix products of a round; all else counts as free."
+        )
     if any(r.get("noisy") for r in results):
         lines.append("(*) the machine was busy with something else before or after this measurement.")
     failures = [f"- {titles[r['name']]}, {r['cell']}: {r['failed']}" for r in results if "failed" in r]

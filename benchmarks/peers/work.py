@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import resource
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -202,10 +204,16 @@ class Clock:
             "seconds_quartiles": [timed[len(timed) // 4], timed[(3 * len(timed)) // 4]],
             "first_round_seconds": self.first,
             "peak_mb": max(own, self.peak),
-            "versions": {p: version(p) for p in packages},
+            "versions": versions(*packages),
             "weights_digest": self.args.weights,
         }
         print(json.dumps(result), flush=True)
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Of Python and of packages; where a package says which build it is, that too."""
+    builds = {p: getattr(sys.modules.get(p), "__version__", None) for p in packages}
+    return {"Python": platform.python_version(), **{p: builds[p] or version(p) for p in packages}}
 
 
 def descendants(root: int) -> list[int]:

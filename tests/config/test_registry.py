@@ -181,6 +181,7 @@ SHAPES = {
     "mlp": shapes.layers,
     "gru": shapes.text,
     "cnn": shapes.square_picture,
+    "small-cnn": shapes.square_picture,
     "vgg11": shapes.picture,
     "densenet121": shapes.sized_picture,
     "resnet18": shapes.sized_picture,

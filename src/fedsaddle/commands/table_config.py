@@ -162,9 +162,9 @@ class TableConfig:
                 dataset, Natural(self.site), self.seed, shares[0], True, shares[1], test_clients=self.test_sites
             )
 
-    def to_toml(self) -> str:
-        """A config with one algorithm, by default FedAvgM; reads the table, so that errors are reported now."""
-        data = self.dataset()
+    def to_toml(self, data: Dataset | None = None) -> str:
+        """A config with one algorithm, by default FedAvgM; reads the table now, unless given its rows."""
+        data = self.dataset() if data is None else data
         name = self.algorithm or "FedAvgM"
         known = entry(ALGORITHMS, "--algorithm", name)
         kind = known.kind
