@@ -90,7 +90,7 @@ def use_devices() -> None:
     """Choose the pmap backend; pmap itself spreads stacked arrays over the devices."""
     stacked = jax.tree_util.tree_map
     jax.device_put_sharded = lambda shards, devices: stacked(lambda *xs: np.stack(xs), *shards)
-    jax.device_put_replicated = lambda x, devices: stacked(lambda v: jnp.stack([v] * len(devices)), x)
+    jax.device_put_replicated = lambda x, devices: stacked(lambda v: np.stack([np.asarray(v)] * len(devices)), x)
     fedjax.set_for_each_client_backend(Devices())
 
 
