@@ -2,8 +2,8 @@
 
     python benchmarks/peers.py [--quick | --full] [--only NAME ...] [--cells W1x10 ...] [--json FILE]
 
-Each implementation has its own virtual environment under benchmarks/.venvs, made on first use, and
-each measurement is its own process. A measurement that fails is reported with its reason and the
+Each implementation has its own virtual environment under benchmarks/.venvs, or where PEER_VENVS says, made on
+first use, and each measurement is its own process. A measurement that fails is reported with its reason and the
 rest goes on. The tables are printed and written to benchmarks/results/peers.{json,md}; run it on an
 otherwise idle machine: a second busy process slows two-thread kernels by far more than its share.
 """
@@ -122,6 +122,8 @@ def compare(results: list[dict], files: dict[str, Path], data: Path, reference: 
             with np.load(path) as arrays:
                 loaded[name] = dict(arrays)
     for r in results:
+        if r.get("limit"):
+            continue
         mine, theirs = loaded.get(r["name"]), loaded.get(reference)
         if mine is None or theirs is None or mine.keys() != initial.keys():
             r["weights"] = "not comparable"

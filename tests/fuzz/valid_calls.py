@@ -329,6 +329,9 @@ def models() -> dict[str, Call]:
         "models.TutorialCnn": Call(
             fs.models.TutorialCnn, given(side=18, channels=1, classes=3), on(lambda: labelled(3, 1, 18, 18))
         ),
+        "models.SmallCnn": Call(
+            fs.models.SmallCnn, given(side=4, classes=3, filters=(2, 3), units=4), on(lambda: labelled(3, 1, 4, 4))
+        ),
         "models.Vgg11": Call(fs.models.Vgg11, given(width=1, classes=3), on(lambda: labelled(3, 3, 4, 4))),
     }
 

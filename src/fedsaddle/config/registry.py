@@ -144,6 +144,11 @@ MODELS: dict[str, Entry] = {
         "the three-convolution network of FedSGDA's paper",
         shapes=f"{_SHAPE}:square_picture",
     ),
+    "small-cnn": Entry(
+        f"{_MODEL}.papers:SmallCnn",
+        "the same with fewer filters = [8, 16] and units = 64; for few small pictures",
+        shapes=f"{_SHAPE}:square_picture",
+    ),
     "vgg11": Entry(
         f"{_MODEL}.vgg:Vgg11",
         "VGG11 for small pictures; normalisation = group, none or batch",
