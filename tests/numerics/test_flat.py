@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from fedsaddle.errors import BadInput
-from fedsaddle.numerics.flat import FlatModel, shrink_
+from fedsaddle.numerics.flat import FlatModel
+from fedsaddle.numerics.passes import shrink_
 from fedsaddle.problems.models.papers import CharacterGru, McMahanCnn, mlp
 from small import seeded
 

@@ -19,8 +19,9 @@ from fedsaddle.engines.on_device import OnDevice
 from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import BadInput
-from fedsaddle.numerics.flat import FlatModel, ScoresCohorts
+from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.numerics.module_kinds import quick_alone, step_numbers
+from fedsaddle.numerics.passes import ScoresCohorts
 from fedsaddle.problems.protocols import HasModel, MinimaxProblem, MinimisationProblem
 from fedsaddle.threads import thread_budget
 

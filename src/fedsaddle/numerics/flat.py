@@ -18,7 +18,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol, runtime_checkable
+from threading import RLock
 
 import torch
 from torch import Tensor, nn
@@ -38,36 +38,10 @@ from fedsaddle.numerics.module_kinds import (
     takes_cohorts,
     trained_parameters,
 )
+from fedsaddle.numerics.passes import Forward, InPlace, Keys, ScoresCohorts, SlopeMap, shrink_
 from fedsaddle.numerics.vmap_trial import same_gradients
 
-SlopeMap = Callable[[Tensor], Tensor]
-Keys = Callable[[], Tensor]  # one key a client, (C,) int64; called only if the model draws
-Write = Callable[[Tensor, Tensor, float, float], None]  # slope, into, keep, gain
-
-
-class Forward(NamedTuple):
-    """A pass in training mode."""
-
-    scores: Tensor  # (C, B, k)
-    pull: SlopeMap  # a slope in the scores -> the gradient in w
-    statistics: Tensor | None  # BatchNorm's new running statistics, (C, tail); None: the model keeps none
-
-
-class InPlace(NamedTuple):
-    """A pass in training mode whose gradient is written, not formed."""
-
-    scores: Tensor  # (C, B, k)
-    write_: Write  # from a slope in the scores: `into ← keep into + gain gradient`; `into` may be `w`
-    statistics: Tensor | None
-
-
-@runtime_checkable
-class ScoresCohorts(Protocol):
-    """A module with a pass of its own for several clients at once."""
-
-    def cohort(self, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
-        """The outputs `(C, B, ...)` for parameters `(C, ...)` by name and rows `(C, B, ...)`."""
-        ...
+_TRIALS = RLock()
 
 
 class FlatModel:
@@ -141,10 +115,14 @@ class FlatModel:
 
     def takes_cohorts(self, x: Tensor) -> bool:
         """Whether vmap can run the module for several clients at once: by its kind, or by trying it with two rows."""
-        if self._takes_cohorts is None:
-            own = self._cohort is not None and not self.tail and not self.draws(x)  # a pass of its own
-            self._takes_cohorts = own or self._can_vmap(first_rows(x))
-        return self._takes_cohorts
+        found = self._takes_cohorts
+        if found is None:
+            with _TRIALS:  # one thread at a time: a trial turns warnings into errors
+                found = self._takes_cohorts
+                if found is None:
+                    own = self._cohort is not None and not self.tail and not self.draws(x)  # a pass of its own
+                    self._takes_cohorts = found = own or self._can_vmap(first_rows(x))
+        return found
 
     def keep_apart(self) -> None:
         """Run clients one after the other where vmap would run them."""
@@ -355,8 +333,3 @@ class FlatModel:
 
 def _one(keys: Tensor | None, c: int) -> Tensor | None:
     return None if keys is None else keys[c : c + 1]
-
-
-def shrink_(w: Tensor, keep: float) -> Tensor:
-    """`w ← keep w`; no pass over it if nothing changes."""
-    return w if keep == 1 else w.mul_(keep)

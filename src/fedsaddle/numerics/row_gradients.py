@@ -15,7 +15,8 @@ from torch import Tensor
 
 from fedsaddle.numerics.chain import Chain, _slope
 from fedsaddle.numerics.clipping import clip_factors
-from fedsaddle.numerics.flat import FlatModel, ScoresCohorts
+from fedsaddle.numerics.flat import FlatModel
+from fedsaddle.numerics.passes import ScoresCohorts
 
 RowGradients = Callable[[Tensor, Tensor, Tensor], Tensor]  # (d,), (B, ...) and slopes -> (B, d)
 MOST = 1 << 24  # numbers of rows' gradients at a time

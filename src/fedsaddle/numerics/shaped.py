@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from fedsaddle.arguments import flag, number
 from fedsaddle.numerics.constants import Constant
-from fedsaddle.numerics.flat import FlatModel, Forward, InPlace, Keys, SlopeMap, shrink_
+from fedsaddle.numerics.flat import FlatModel
+from fedsaddle.numerics.passes import Forward, InPlace, Keys, SlopeMap, shrink_
 
 SMALL = 1e-6  # added to a norm before it is divided by, as torch.nn.utils.clip_grad_norm_ does
 

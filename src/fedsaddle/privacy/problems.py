@@ -15,7 +15,8 @@ from torch import Tensor
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.clipping import clipped_sum
-from fedsaddle.numerics.flat import FlatModel, shrink_
+from fedsaddle.numerics.flat import FlatModel
+from fedsaddle.numerics.passes import shrink_
 from fedsaddle.numerics.row_gradients import Bound, row_scores, row_sums
 from fedsaddle.numerics.shaped import ShapedModel, flat_model
 from fedsaddle.privacy.site import Drawn

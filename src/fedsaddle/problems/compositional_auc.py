@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedsaddle.arguments import number
 from fedsaddle.federation.clients import Batch
-from fedsaddle.numerics.flat import shrink_
+from fedsaddle.numerics.passes import shrink_
 from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.facts import DataFacts, ModelMaker
 from fedsaddle.problems.losses import Logistic

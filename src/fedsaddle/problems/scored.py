@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
-from fedsaddle.numerics.flat import FlatModel, shrink_
+from fedsaddle.numerics.flat import FlatModel
+from fedsaddle.numerics.passes import shrink_
 from fedsaddle.numerics.projections import Everywhere, Projection, check_projection
 from fedsaddle.numerics.roc import ranking_measures
 from fedsaddle.numerics.shaped import ShapedModel, flat_model

@@ -13,8 +13,9 @@ from fedsaddle.arguments import flag, number
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.constants import Constant
-from fedsaddle.numerics.flat import FlatModel, SlopeMap
+from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.numerics.module_kinds import step_numbers
+from fedsaddle.numerics.passes import SlopeMap
 from fedsaddle.numerics.shaped import check_clip, clip_, without_penalty
 from fedsaddle.problems.facts import DataFacts, ModelMaker
 from fedsaddle.problems.losses import CrossEntropy, Loss
