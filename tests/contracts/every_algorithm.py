@@ -141,7 +141,7 @@ TABLE = [
     Case("CODASCA, warm-up", Codasca, STAGES | {"primal_step": Warmup(3, of=Geometric(0.2, 0.5))}, (GAME,), slow=True),
     Case("q-FedAvg", QFedAvg, LOCAL | {"q": 0.5}),
     Case("q-FedAvg, by size, box", QFedAvg, LOCAL | {"q": 2.0, "sampling": "size", "projection": Box(-0.5, 0.5)}),
-    Case("Delta-FL", DeltaFl, LOCAL, (LOGISTIC,), LOSS),
+    Case("Delta-FL", DeltaFl, LOCAL | {"tail": 0.8, "sampled_clients": 5}, (LOGISTIC,), LOSS),
     Case("Delta-FL, fractional, counts", DeltaFl, LOCAL | {"boundary": "fractional", "threshold": "counts"}, (LOGISTIC,)),  # noqa: E501
     Case("TERM", Term, LOCAL, (LOGISTIC,), LOSS),
     Case("TERM, running, by size", Term, LOCAL | {"normaliser": "running", "sampling": "size"}, (MLP,), LOSS, slow=True),  # noqa: E501

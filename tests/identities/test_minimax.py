@@ -163,17 +163,17 @@ def quadratic(rows):
 def test_control_variates_reach_the_saddle_point_and_local_sgda_does_not(kind):
     """With constant steps and full gradients: at the saddle point of the mean, its gradient is 0."""
     rows = alike(classes())
-    problem, steps = quadratic(rows), {"primal_step": 0.05, "dual_step": 0.05}
+    problem, steps = quadratic(rows), {"primal_step": 0.15, "dual_step": 0.15}
     algorithm = {
-        "FedGDA-GT": lambda: FedGdaGt(problem=problem, local_steps=5, **steps),
-        "ProxSkip-VIP": lambda: ProxSkip(problem=problem, chance=0.3, **steps),
-        "Local SGDA": lambda: LocalSgda(problem=problem, local_steps=5, batch_size=2, **steps),
+        "FedGDA-GT": lambda: FedGdaGt(problem=problem, local_steps=3, **steps),
+        "ProxSkip-VIP": lambda: ProxSkip(problem=problem, chance=0.5, **steps),
+        "Local SGDA": lambda: LocalSgda(problem=problem, local_steps=3, batch_size=2, **steps),
     }[kind]()
-    last = play(algorithm, vectorised(rows), 400)[-1]
+    last = play(algorithm, vectorised(rows), 120)[-1]
     batches = [Batch(x[None, :1], y[None, :1]) for x, y in map(rows.client, range(6))]
     each = [problem.gradients(last.x[None], last.y[None], batch) for batch in batches]
     left = float(torch.cat([sum(g.x for g in each)[0], sum(g.y for g in each)[0]]).abs().max()) / 6
-    assert left > 1e-3 if kind == "Local SGDA" else left < 1e-9
+    assert left > 1e-3 if kind == "Local SGDA" else left < 1e-8
 
 
 def test_proxskip_that_always_communicates_is_descent_ascent_on_the_mean():

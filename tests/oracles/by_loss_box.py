@@ -83,8 +83,10 @@ def newton_point(gs, ps, alpha, beta):
     H = alpha * np.eye(K) + beta * sum(np.outer(g, g) for g in gs)
     c = sum(gs) - beta * sum((g @ p) * g for g, p in zip(gs, ps, strict=True))
     p, step = np.full(K, 1 / K), 1 / np.linalg.eigvalsh(H)[-1]
-    for _ in range(4000):
-        p = simplex(p - step * (H @ p + c))
+    for _ in range(400):
+        before, p = p, simplex(p - step * (H @ p + c))
+        if np.abs(p - before).max() < 1e-15:
+            break
     return p
 
 

@@ -9,6 +9,7 @@ from by_loss_box import RESPONSES, aaggff, delta_fl, exponential_dro, fedmgda, f
 from draws import World
 
 import fedsaddle as fs
+from fedsaddle.algorithms.by_loss.aaggff import RESPONSES as THEIRS
 from fedsaddle.algorithms.by_loss.tail import Bins, tail_weights
 from fedsaddle.algorithms.fedmgda import mixture_of_least_norm
 from fedsaddle.numerics.projections import Ball
@@ -65,8 +66,15 @@ def test_term_with_lost_replies(engine):
     agree([s.w for s in library(algorithm, engine, lost)], models)
 
 
-@engines
 @pytest.mark.parametrize("response", RESPONSES)
+def test_responses_by_hand(response):
+    u = torch.linspace(0.2, 3, 9, dtype=torch.float64)
+    expected = [RESPONSES[response](float(v)) for v in u]
+    np.testing.assert_allclose(THEIRS[response](u).numpy(), expected, rtol=0, atol=1e-14)
+
+
+@engines
+@pytest.mark.parametrize("response", ["weibull", "normal"])
 def test_aaggff_newton(engine, response):
     algorithm = fs.algorithm("AAggFF-S", problem=problem(), response=response, **OURS)
     models, mixtures = aaggff(World(ROWS, 3, SEED), start(), ROUNDS, 6, update="newton", response=response, **STEPS)

@@ -34,8 +34,8 @@ def with_first(step: object, value: object) -> object:
     """A step whose first value is `value`; the shape of a schedule stays.
 
     Example:
-        >>> with_first({"name": "staged", "stages": [[5, 0.1], [5, 0.01]]}, 1.0)
-        {'name': 'staged', 'stages': [[5, 1.0], [5, 0.1]]}
+        >>> with_first({"name": "staged", "stages": [[5, 0.5], [5, 0.25]]}, 1.0)
+        {'name': 'staged', 'stages': [[5, 1.0], [5, 0.5]]}
     """
     if not isinstance(step, Mapping) or not isinstance(value, int | float):
         return value

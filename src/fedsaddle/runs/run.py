@@ -147,7 +147,7 @@ def run(
         3
     """
     check_algorithm(algorithm)
-    whole("rounds", rounds, most=MAX_ROUNDS)
+    rounds = whole("rounds", rounds, most=MAX_ROUNDS)
     folder = _folder(out, resume)
     algorithm, planned = made_private(algorithm, privacy, rounds, folder if resume else None)
     settings = Settings(
