@@ -229,7 +229,6 @@ def test_every_sentence_has_a_key_of_its_own_and_a_figure() -> None:
 
 QUICKEST = {
     "drfa-fig4",
-    "sgda-fig3",
     "fedsgda-fig1",
     "codasca-table4",
 }  # one a paper where that takes seconds; the others are slow
