@@ -83,7 +83,7 @@ def render(report: dict, layout: Callable[[Table], str], heading: str) -> str:
     if rates:
         lines.append(
             f"The arithmetic limit: {number(max(rates))} GFLOP/s in products of square matrices on all cores, "
-            "measured anew for each cell, over the matrix products of a round; all else counts as free."
+            "the fastest that was measured, over the matrix products of a round; all else counts as free."
         )
     if any(r.get("noisy") for r in results):
         lines.append("(*) the machine was busy with something else before or after this measurement.")
