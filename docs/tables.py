@@ -22,6 +22,8 @@ from fedsaddle.commands.json_schema import parts_of, texts
 from fedsaddle.config import schema
 from fedsaddle.config.parts import NAMED_KINDS
 from fedsaddle.config.registry import ALGORITHMS, KINDS, LISTED, MODELS, SCHEDULES, Entry
+from fedsaddle.federation.records import Visibility
+from fedsaddle.secure.visible import reply_fields
 
 PAGES = Path(__file__).parent / "algorithms"
 WORDS = {int: "whole number", float: "number", str: "string", bool: "boolean", Path: "string", dict: "table"}
@@ -76,6 +78,8 @@ def table(what: str) -> str:
         return options(LISTED[rest])
     if kind.startswith("config."):
         return section(kind.removeprefix("config."))
+    if kind == "secure":
+        return what_secure_aggregation_hides()
     if kind == "json":
         return json_documents()
     raise ValueError(f"no table {what!r}; docs/hooks.py lists them")
@@ -125,6 +129,21 @@ def algorithms(kind: str) -> str:
         raise ValueError(f"kind = {kind!r}: choose one of {', '.join(KINDS)}")
     rows = ((linked(n), in_python(e), e.about, e.source) for n, e in ALGORITHMS.items() if e.kind == kind)
     return laid_out(("name in a config", "in Python", "what it does", "paper"), rows)
+
+
+def what_secure_aggregation_hides() -> str:
+    """The fields of every algorithm's replies, by whether the server sees sums or each site's values."""
+    named: dict[tuple[str, str], list[str]] = {}
+    for name, entry in ALGORITHMS.items():
+        if not entry.fixed.get("centralised", False):
+            seen = reply_fields(entry.load())
+            sums = ", ".join(f"`{field}`" for field, how in seen.items() if how is Visibility.AVERAGED)
+            rest = ", ".join(
+                f"`{field}` ({how.value})" for field, how in seen.items() if how is not Visibility.AVERAGED
+            )
+            named.setdefault((sums, rest or "none"), []).append(name)
+    rows = ((", ".join(names), sums, rest) for (sums, rest), names in named.items())
+    return laid_out(("algorithm", "sums only", "still visible"), rows)
 
 
 def linked(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,14 @@ def seeded(make: Callable[[], nn.Module], seed: int = 1) -> nn.Module:
         for p in module.parameters():
             nn.init.normal_(p, std=0.4)
     return module
+
+
+def near(a: Any, b: Any, atol: float = 1e-10) -> None:
+    """Two states agree up to rounding."""
+    for f in fields(a):
+        u, v = getattr(a, f.name), getattr(b, f.name)
+        if isinstance(u, Tensor):
+            torch.testing.assert_close(u, v, rtol=0, atol=atol)
 
 
 def serial(rows: Any, seed: int = 0) -> Serial:

@@ -27,6 +27,11 @@ class Pick(nn.Module):
         return self.head(out[:, -1])
 
 
+class TimeFirst(Pick):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x.transpose(0, 1))[0][-1])
+
+
 class Attention(nn.Module):
     def __init__(self, scores: int, need_weights: bool) -> None:
         super().__init__()
@@ -85,6 +90,46 @@ class Branching(nn.Module):
         return self.a(h if h.sum().item() > 0 else -h)
 
 
+class NormalisedBranching(Branching):
+    def __init__(self, scores: int) -> None:
+        super().__init__(scores)
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norm(x)
+        return self.a(h if h[0, 0].item() > 0 else -h)
+
+
+class NormalisedSteps(nn.Module):
+    """BatchNorm of the steps of a sequence, a recurrent layer in both directions, and dropout."""
+
+    def __init__(self, scores: int) -> None:
+        super().__init__()
+        self.norm, self.rnn = nn.BatchNorm1d(4), nn.RNN(4, 3, bidirectional=True)
+        self.lstm, self.head = nn.LSTM(6, 3, 2, dropout=0.2, batch_first=True), nn.Linear(3, scores)
+
+    def forward(self, x: Tensor) -> Tensor:
+        steps = self.rnn(self.norm(x.mT).permute(2, 0, 1))[0]
+        return self.head(self.lstm(steps.transpose(0, 1))[1][1][-1])
+
+
+class Packed(nn.Module):
+    """Sequences of different lengths."""
+
+    def __init__(self, scores: int) -> None:
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(4, 3, batch_first=True), nn.Linear(3, scores)
+
+    def forward(self, x: Tensor) -> Tensor:
+        lengths = torch.arange(len(x)) % 5 + 1
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return self.head(self.lstm(packed)[1][0][-1])
+
+
+def normalised_cnn(scores: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 3, 2), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(12, scores))
+
+
 def cnn(scores: int) -> nn.Module:
     return nn.Sequential(nn.Conv2d(1, 3, 2), nn.ReLU(), nn.Dropout2d(0.4), nn.Flatten(), nn.Linear(12, scores))
 
@@ -124,24 +169,29 @@ class Small:
     rows: Callable[[int], Stacked] = table  # of the number of classes
     draws: bool = True
     cohorts: bool = True  # whether vmap takes it
-    statistics: bool = False
 
 
 MODULES = {
     "dropout mlp": Small(lambda k: nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Dropout(0.5), nn.Linear(6, k))),
     "alpha dropout": Small(lambda k: nn.Sequential(nn.Linear(4, 6), nn.SELU(), nn.AlphaDropout(0.3), nn.Linear(6, k))),
     "cnn, dropout2d": Small(cnn, pictures),
-    "lstm": Small(lambda k: Pick(nn.LSTM(4, 3, 2, batch_first=True, dropout=0.4), 3, k), sequences, cohorts=False),
-    "gru of tokens": Small(
-        lambda k: Pick(nn.GRU(4, 3, batch_first=True), 3, k, True), tokens, draws=False, cohorts=False
+    "lstm": Small(lambda k: Pick(nn.LSTM(4, 3, 2, batch_first=True, dropout=0.4), 3, k), sequences),
+    "gru of tokens": Small(lambda k: Pick(nn.GRU(4, 3, batch_first=True), 3, k, True), tokens, draws=False),
+    "gru, time first": Small(lambda k: TimeFirst(nn.GRU(4, 3, 2, dropout=0.4), 3, k), sequences),
+    "lstm of packed sequences": Small(Packed, sequences, draws=False, cohorts=False),
+    "lstm with projections": Small(
+        lambda k: Pick(nn.LSTM(4, 3, proj_size=2, batch_first=True), 2, k), sequences, draws=False, cohorts=False
     ),
     "attention": Small(lambda k: Attention(k, True), sequences),
     "attention without weights": Small(lambda k: Attention(k, False), sequences, cohorts=False),
     "transformer encoder layer": Small(encoder, sequences, cohorts=False),
     "bag of words": Small(BagOfWords, tokens, cohorts=False),
     "batch norm and dropout": Small(
-        lambda k: nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout(0.3), nn.Linear(5, k)), statistics=True
+        lambda k: nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout(0.3), nn.Linear(5, k))
     ),
+    "cnn, batch norm": Small(normalised_cnn, pictures, draws=False),
+    "batch norm and lstm": Small(NormalisedSteps, sequences),
+    "batch norm and a decision on a number": Small(NormalisedBranching, draws=False, cohorts=False),
     "shared weights": Small(Shared),
     "layer norm": Small(
         lambda k: nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.GELU(), nn.Linear(6, k)), draws=False

@@ -15,7 +15,7 @@ MAKES = {
 }  # fmt: skip
 
 HERE = {  # file -> function -> why its tensors are those of the CPU
-    "algorithms/drfa.py": {"start": "λ is the server's"},
+    "numerics/mixtures.py": dict.fromkeys(("uniform", "dense", "at", "onto_simplex", "_few"), "λ is the server's"),
     "algorithms/fedx/buffers.py": {"updated": "the server's buffers", "_empty": "the server's buffers"},
     "engines/site.py": dict.fromkeys(
         ("sizes", "minibatches", "_draw_labelled", "_draw_balanced", "everything", "labelled", "uniforms", "_keys"),
@@ -23,13 +23,17 @@ HERE = {  # file -> function -> why its tensors are those of the CPU
     ),
     "engines/on_device.py": {"_remember": "sizes for the memory's table"},
     "numerics/regularisers.py": {"prox": "λ is the server's"},
+    "algorithms/by_loss/aaggff.py": dict.fromkeys(("start", "_newton"), "p is the server's"),
+    "algorithms/fedmgda.py": {"mixture_of_least_norm": "λ is the server's"},
+    "algorithms/by_loss/tail.py": {"edges": "the server's"},
+    "problems/rare_losses.py": {"with_counts": "a module with copies for devices"},
     "problems/fair.py": {"from_data": "counts, before the first round"},
     "problems/nonconvex_pl.py": {"initial": "the starting point", "_client_weights": "a measure"},
     "problems/pairwise.py": {"row_measures": "a measure"},
     "problems/torch_losses.py": dict.fromkeys(("cross_entropy", "logistic"), "modules with copies for devices"),
     "numerics/shaped.py": {"without_penalty": "a constant, which has copies for devices"},
     "algorithms/personal.py": {"_places": "a constant, which has copies for devices"},
-    "engines/block_messages.py": dict.fromkeys(("pack_block", "pack_answer", "read_answer"), "numbers on their way"),
+    "engines/block_messages.py": {"read_answer": "numbers on their way"},
 }
 
 

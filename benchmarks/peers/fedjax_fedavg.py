@@ -1,11 +1,21 @@
-"""FedJAX (PyPI fedjax): its federated_averaging algorithm with the jit backend.
+"""FedJAX (PyPI fedjax): its federated_averaging algorithm with the jit backend, or the pmap backend.
 
-The jit backend is FedJAX's default, and XLA spreads an operation over the cores by itself. (The pmap
-backend needs a JAX of 2024.) Arrays have JAX's own layouts, NHWC and HWIO.
+The jit backend is FedJAX's default, and XLA spreads an operation over the cores by itself. With --variant
+devices it is the pmap backend, with as many devices of XLA as threads are asked for, so that as many clients
+train at a time; its functions that JAX has removed since 2024 are put back. Arrays have JAX's own layouts, NHWC
+and HWIO.
 """
 
 # ruff: noqa: E402
 from __future__ import annotations
+
+import os
+
+import work
+
+ARGS = work.arguments()
+if ARGS.variant == "devices":  # XLA reads it when it starts
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={ARGS.threads}"
 
 import jax
 
@@ -15,7 +25,7 @@ import fedjax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import work
+from fedjax.core import for_each_client
 
 Params = dict[str, jax.Array]
 
@@ -63,8 +73,29 @@ def forward(name: str, p: Params, x: jax.Array) -> jax.Array:
     return x @ p["w3"] + p["b3"]
 
 
+class Devices(for_each_client.ForEachClientPmapBackend):
+    """The pmap backend on a JAX of today, whose shards keep an axis of length one."""
+
+    def __call__(self, *functions):
+        run = super().__call__(*functions)
+
+        def each(shared, clients):
+            for client, output, steps in run(shared, clients):
+                yield client, jax.tree_util.tree_map(lambda x: x[0], output), steps
+
+        return each
+
+
+def use_devices() -> None:
+    """Choose the pmap backend; pmap itself spreads stacked arrays over the devices."""
+    stacked = jax.tree_util.tree_map
+    jax.device_put_sharded = lambda shards, devices: stacked(lambda *xs: np.stack(xs), *shards)
+    jax.device_put_replicated = lambda x, devices: stacked(lambda v: np.stack([np.asarray(v)] * len(devices)), x)
+    fedjax.set_for_each_client_backend(Devices())
+
+
 def main() -> None:
-    args = work.arguments()
+    args = ARGS
     clock = work.Clock(args)
     cell = work.load(args.data, args.workload)
 
@@ -75,6 +106,8 @@ def main() -> None:
     rows = ((np.moveaxis(x, 1, -1) if x.ndim == 4 else x, y.astype(np.int32)) for x, y in cell.ordered())
     data = [fedjax.ClientDataset({"x": np.ascontiguousarray(x), "y": y}) for x, y in rows]
     hparams = fedjax.ShuffleRepeatBatchHParams(cell.batch, num_epochs=None, num_steps=work.STEPS, skip_shuffle=True)
+    if args.variant == "devices":
+        use_devices()
     algorithm = fedjax.algorithms.fed_avg.federated_averaging(
         jax.grad(loss), fedjax.optimizers.sgd(cell.lr), fedjax.optimizers.sgd(1.0), hparams
     )

@@ -46,7 +46,9 @@ def render(report: dict, layout: Callable[[Table], str], heading: str) -> str:
     def field(key: str, noisy: bool = False) -> Callable[[Result], str]:
         def show(r: Result) -> str:
             mark = "*" if noisy and r.get("noisy") else ""
-            return "failed" if "failed" in r else number(r[key]) + mark
+            if "failed" in r:
+                return "failed"
+            return number(r[key]) + mark if key in r else "-"
 
         return show
 
@@ -56,7 +58,7 @@ def render(report: dict, layout: Callable[[Table], str], heading: str) -> str:
         return number(ours[r["cell"]] / r["rounds_per_second"])
 
     def same(r: Result) -> str:
-        return "failed" if "failed" in r else r["weights"]
+        return "failed" if "failed" in r else r.get("weights", "-")
 
     sections = [
         ("Rounds per second (median)", field("rounds_per_second", noisy=True)),
@@ -77,6 +79,12 @@ def render(report: dict, layout: Callable[[Table], str], heading: str) -> str:
         "Peak memory is the largest resident size of the process; for several processes it is their sum after "
         "the first and the last round with shared pages counted once, which is less than their peak."
     )
+    rates = [r["gflops"] for r in results if "gflops" in r]
+    if rates:
+        lines.append(
+            f"The arithmetic limit: {number(max(rates))} GFLOP/s in products of square matrices on all cores, "
+            "the fastest that was measured, over the matrix products of a round; all else counts as free."
+        )
     if any(r.get("noisy") for r in results):
         lines.append("(*) the machine was busy with something else before or after this measurement.")
     failures = [f"- {titles[r['name']]}, {r['cell']}: {r['failed']}" for r in results if "failed" in r]

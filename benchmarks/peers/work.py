@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import resource
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,6 +49,17 @@ WORKLOADS = {
         ((32, 1, 5, 5), (64, 32, 5, 5), (512, 3136), (10, 512)),
     ),
 }
+
+
+def operations(name: str) -> int:
+    """Additions and multiplications of a step's matrix products: forward and backward, one batch."""
+    work, side, total = WORKLOADS[name], 28, 0
+    for k, shape in enumerate(work.layers):
+        products = int(np.prod(shape))
+        if len(shape) == 4:  # a convolution that keeps the size, before pooling halves it
+            products, side = products * side**2, side // 2
+        total += 2 * products * (2 if k == 0 else 3)  # the first layer needs no gradient of its input
+    return total * work.batch
 
 
 def make(path: Path, name: str, clients: int) -> None:
@@ -191,10 +204,16 @@ class Clock:
             "seconds_quartiles": [timed[len(timed) // 4], timed[(3 * len(timed)) // 4]],
             "first_round_seconds": self.first,
             "peak_mb": max(own, self.peak),
-            "versions": {p: version(p) for p in packages},
+            "versions": versions(*packages),
             "weights_digest": self.args.weights,
         }
         print(json.dumps(result), flush=True)
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Of Python and of packages; where a package says which build it is, that too."""
+    builds = {p: getattr(sys.modules.get(p), "__version__", None) for p in packages}
+    return {"Python": platform.python_version(), **{p: builds[p] or version(p) for p in packages}}
 
 
 def descendants(root: int) -> list[int]:

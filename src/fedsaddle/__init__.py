@@ -25,11 +25,18 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Every public name: the module that holds it -> its names. The imports below say the same to type checkers, and a test
 # compares them. An algorithm that names itself (`NAMED` in its file) is found without a line here.
 _NAMES = {
+    "algorithms.by_loss.aaggff": "AaggFf",
+    "algorithms.by_loss.delta_fl": "DeltaFl",
+    "algorithms.by_loss.term": "Term",
     "algorithms.coda.coda": "Coda CodaPlus",
     "algorithms.coda.codasca": "Codasca",
     "algorithms.drfa": "Drfa DrfaGa",
     "algorithms.estimators": "Estimate Estimator MiniBatch Spider Storm",
+    "algorithms.exponential_dro": "ExponentialDro",
     "algorithms.fedavg": "FedAvg",
+    "algorithms.fedgda_gt": "FedGdaGt",
+    "algorithms.fedmgda": "FedMgda",
+    "algorithms.fednova": "FedNova",
     "algorithms.fedsgda": "FedSgda",
     "algorithms.fedx.fedx1": "FedX1",
     "algorithms.fedx.fedx2": "FedX2",
@@ -37,8 +44,13 @@ _NAMES = {
     "algorithms.fedx.privacy": "ScorePrivacy",
     "algorithms.hyperparameters": "cohort_size draw_cohort",
     "algorithms.personal": "Personal",
+    "algorithms.propfair": "PropFair",
     "algorithms.protocols": "Algorithm CountsIterations Guarantees HasDual HasLocalSteps HasMixture",
+    "algorithms.proxskip": "ProxSkip",
     "algorithms.qfedavg": "QFedAvg",
+    "algorithms.scaffold": "Scaffold",
+    "algorithms.sgda.fedsgda_plus": "FedSgdaPlus",
+    "algorithms.sgda.fess_gda": "FessGda",
     "algorithms.sgda.local_sgda": "LocalSgda",
     "algorithms.sgda.momentum": "MomentumLocalSgda",
     "config.build": "algorithm",
@@ -71,6 +83,7 @@ _NAMES = {
     "federation.wrappers": "Ledger Lossy Metered Wrapper",
     "metrics.spread": "spread",
     "problems.auc": "MinimaxAuc",
+    "problems.compositional_auc": "CompositionalAuc",
     "problems.fair": "ClassFair",
     "problems.minimax": "Minimax",
     "problems.models.frozen": "freeze_",
@@ -83,6 +96,8 @@ _NAMES = {
     ),
     "problems.robust": "RobustTraining",
     "problems.supervised": "Supervised shares",
+    "privacy.private": "Private",
+    "privacy.settings": "Privacy",
     "robust.attacks": "Attack",
     "robust.settings": "Robust",
     "runs.result": "Result",
@@ -107,6 +122,7 @@ _MODULES = (
     "problems.models",
     "problems.outers",
     "problems.pair_losses",
+    "problems.rare_losses",
     "problems.risks",
     "tracking.trackers",
 )
@@ -117,6 +133,9 @@ __all__ = sorted([*_WHERE, *_WHOLE])  # pyright: ignore[reportUnsupportedDunderA
 
 if TYPE_CHECKING:
     from fedsaddle import errors as errors
+    from fedsaddle.algorithms.by_loss.aaggff import AaggFf as AaggFf
+    from fedsaddle.algorithms.by_loss.delta_fl import DeltaFl as DeltaFl
+    from fedsaddle.algorithms.by_loss.term import Term as Term
     from fedsaddle.algorithms.coda.coda import Coda as Coda
     from fedsaddle.algorithms.coda.coda import CodaPlus as CodaPlus
     from fedsaddle.algorithms.coda.codasca import Codasca as Codasca
@@ -127,7 +146,11 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.estimators import MiniBatch as MiniBatch
     from fedsaddle.algorithms.estimators import Spider as Spider
     from fedsaddle.algorithms.estimators import Storm as Storm
+    from fedsaddle.algorithms.exponential_dro import ExponentialDro as ExponentialDro
     from fedsaddle.algorithms.fedavg import FedAvg as FedAvg
+    from fedsaddle.algorithms.fedgda_gt import FedGdaGt as FedGdaGt
+    from fedsaddle.algorithms.fedmgda import FedMgda as FedMgda
+    from fedsaddle.algorithms.fednova import FedNova as FedNova
     from fedsaddle.algorithms.fedsgda import FedSgda as FedSgda
     from fedsaddle.algorithms.fedx.fedx1 import FedX1 as FedX1
     from fedsaddle.algorithms.fedx.fedx2 import FedX2 as FedX2
@@ -136,13 +159,18 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.hyperparameters import cohort_size as cohort_size
     from fedsaddle.algorithms.hyperparameters import draw_cohort as draw_cohort
     from fedsaddle.algorithms.personal import Personal as Personal
+    from fedsaddle.algorithms.propfair import PropFair as PropFair
     from fedsaddle.algorithms.protocols import Algorithm as Algorithm
     from fedsaddle.algorithms.protocols import CountsIterations as CountsIterations
     from fedsaddle.algorithms.protocols import Guarantees as Guarantees
     from fedsaddle.algorithms.protocols import HasDual as HasDual
     from fedsaddle.algorithms.protocols import HasLocalSteps as HasLocalSteps
     from fedsaddle.algorithms.protocols import HasMixture as HasMixture
+    from fedsaddle.algorithms.proxskip import ProxSkip as ProxSkip
     from fedsaddle.algorithms.qfedavg import QFedAvg as QFedAvg
+    from fedsaddle.algorithms.scaffold import Scaffold as Scaffold
+    from fedsaddle.algorithms.sgda.fedsgda_plus import FedSgdaPlus as FedSgdaPlus
+    from fedsaddle.algorithms.sgda.fess_gda import FessGda as FessGda
     from fedsaddle.algorithms.sgda.local_sgda import LocalSgda as LocalSgda
     from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda as MomentumLocalSgda
     from fedsaddle.config.build import algorithm as algorithm
@@ -207,12 +235,16 @@ if TYPE_CHECKING:
     from fedsaddle.numerics import projections as projections
     from fedsaddle.numerics import regularisers as regularisers
     from fedsaddle.numerics import schedules as schedules
+    from fedsaddle.privacy.private import Private as Private
+    from fedsaddle.privacy.settings import Privacy as Privacy
     from fedsaddle.problems import losses as losses
     from fedsaddle.problems import models as models
     from fedsaddle.problems import outers as outers
     from fedsaddle.problems import pair_losses as pair_losses
+    from fedsaddle.problems import rare_losses as rare_losses
     from fedsaddle.problems import risks as risks
     from fedsaddle.problems.auc import MinimaxAuc as MinimaxAuc
+    from fedsaddle.problems.compositional_auc import CompositionalAuc as CompositionalAuc
     from fedsaddle.problems.fair import ClassFair as ClassFair
     from fedsaddle.problems.minimax import Minimax as Minimax
     from fedsaddle.problems.models.frozen import freeze_ as freeze_

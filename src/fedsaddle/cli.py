@@ -281,14 +281,16 @@ def reproduce(
         typer.Argument(help="The figure to reproduce; without a name, list all.", autocompletion=completion.figures),
     ] = "",
     quick: Annotated[bool, typer.Option(help="Use fewer seeds and rounds (about a minute).")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All figures; runs that are stored are not run again.")] = False,
+    tune: Annotated[bool, typer.Option("--tune", help="Tune the methods of the figure, on held-out rows.")] = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     out: Annotated[Path, typer.Option(help="Folder for plots and figures.", callback=usable)] = Path("reproduced"),
 ) -> None:
-    """Reproduce a figure of a paper, and report which of its claims hold."""
+    """Reproduce a figure of a paper, and report which of the paper's sentences hold."""
     from fedsaddle.commands.reproduce import reproduce as go
 
-    go(name, quick, out)
+    raise typer.Exit(go(name, quick, out, every=every, tune=tune))
 
 
 @app.command()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cli_command import IRIS, fedsaddle, run
 
-ALGORITHMS = "AFL, Centralised SGD, CODA, CODA+, CODASCA, DRFA, DRFA-GA, DRFA-Prox, FedAdagrad, FedAdam, FedAvg"
+ALGORITHMS = "AAggFF-D, AAggFF-S, AFL, Centralised SGD, CODA, CODA+, CODASCA, Delta-FL, DRFA, DRFA-GA, DRFA-Prox"
 SQUARE = ("data.name=diabetes", "problem.loss=square")
 DIRICHLET = "split.name=dirichlet"
 
@@ -103,7 +103,7 @@ CASES = [
     ("data.name=irs", "data.name = 'irs'", "did you mean 'iris'?"),
     ("split.name=random", "split.name = 'random'", "iid, by-class, dirichlet, imbalanced, sorted, by-column, natural"),
     ("model.name=resnet", "model.name = 'resnet'", "logistic, mlp, gru, cnn"),
-    ("problem.loss=hinge", "problem.loss = 'hinge'", "cross-entropy, logistic, square"),
+    ("problem.loss=hinge", "problem.loss = 'hinge'", "cross-entropy, logistic, focal"),
     ("engine.name=gpu", "engine.name = 'gpu'", "'vectorised', 'processes', 'ray', 'serial' or 'nvflare'"),
     # regularisers and projections
     ("algorithm.name=DRFA-Prox", "algorithm.regulariser = None", "{ name = 'kl', strength = 0.1 }"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from table_runs import PATIENTS, ROLES, lines, loaded, searched, short, summary
 
 from fedsaddle.commands.search_progress import SearchProgress
+from fedsaddle.data.files import pictures
 from fedsaddle.report.stored_run import read_run
 
 FIGURES = ("auroc", "within_site_auroc", "average_precision", "partial_auroc")
@@ -254,9 +256,10 @@ def test_pictures_are_searched_too(tmp_path):
         rows.append(f"{i}.png,{int(sick)},{'AB'[i % 2]}")
     (tmp_path / "t.csv").write_text("\n".join(rows) + "\n")
     roles = ("--site", "clinic", "--label", "illness", "--image", "name")
-    with short(1):
+    with short(1), mock.patch.object(pictures, "_read", wraps=pictures._read) as read:
         said = fedsaddle("run", tmp_path / "t.csv", *roles, "--out", tmp_path / "out", "--budget", "0.001s")
     assert said.code == 0, said.err
+    assert read.call_count == 60  # once each
     found = summary(tmp_path / "out")
     assert found["choice"] in ("FedAvgM", "FedAvg")
     assert found["missing"] == {}

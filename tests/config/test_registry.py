@@ -10,15 +10,26 @@ from torch import nn
 
 import fedsaddle as fs
 from fedsaddle.algorithms import estimators
+from fedsaddle.algorithms.by_loss.aaggff import AaggFf
+from fedsaddle.algorithms.by_loss.delta_fl import DeltaFl
+from fedsaddle.algorithms.by_loss.term import Term
 from fedsaddle.algorithms.coda.coda import Coda, CodaPlus
 from fedsaddle.algorithms.coda.codasca import Codasca
 from fedsaddle.algorithms.drfa import Drfa, DrfaGa
+from fedsaddle.algorithms.exponential_dro import ExponentialDro
 from fedsaddle.algorithms.fedavg import FedAvg
+from fedsaddle.algorithms.fedgda_gt import FedGdaGt
+from fedsaddle.algorithms.fedmgda import FedMgda
+from fedsaddle.algorithms.fednova import FedNova
 from fedsaddle.algorithms.fedsgda import FedSgda
 from fedsaddle.algorithms.fedx.fedx1 import FedX1
 from fedsaddle.algorithms.fedx.fedx2 import FedX2
 from fedsaddle.algorithms.fedx.local_pair import LocalPair
+from fedsaddle.algorithms.propfair import PropFair
+from fedsaddle.algorithms.proxskip import ProxSkip
 from fedsaddle.algorithms.qfedavg import QFedAvg
+from fedsaddle.algorithms.sgda.fedsgda_plus import FedSgdaPlus
+from fedsaddle.algorithms.sgda.fess_gda import FessGda
 from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda
 from fedsaddle.config import registry
@@ -34,8 +45,9 @@ from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics import measures
 from fedsaddle.numerics import optimisers, projections, regularisers, schedules
-from fedsaddle.problems import losses, pair_losses, risks, torch_losses
+from fedsaddle.problems import losses, pair_losses, rare_losses, risks, torch_losses
 from fedsaddle.problems.auc import MinimaxAuc
+from fedsaddle.problems.compositional_auc import CompositionalAuc
 from fedsaddle.problems.facts import DataFacts
 from fedsaddle.problems.fair import ClassFair
 from fedsaddle.problems.models import medical, papers, shapes, vgg
@@ -47,6 +59,19 @@ from fedsaddle.problems.supervised import Supervised
 
 SGDA_PLUS = {"snapshot_every": 4}
 STANDS_FOR = {  # class, kind, fixed arguments, defaults, and values for what is required
+    "AAggFF-D": (AaggFf, "minimisation", {"update": "entropy"}, {}, {}),
+    "AAggFF-S": (AaggFf, "minimisation", {"update": "newton"}, {}, {}),
+    "Delta-FL": (DeltaFl, "minimisation", {}, {}, {}),
+    "FedGDA-GT": (FedGdaGt, "minimax", {}, {}, {}),
+    "FedMGDA+": (FedMgda, "minimisation", {}, {}, {}),
+    "FedNova": (FedNova, "minimisation", {}, {}, {}),
+    "FedProx": (FedAvg, "minimisation", {}, {"proximal": 0.01}, {}),
+    "Exponential DRO": (ExponentialDro, "minimisation", {}, {}, {}),
+    "FedSGDA+": (FedSgdaPlus, "minimax", {}, {}, {}),
+    "FESS-GDA": (FessGda, "minimax", {}, {}, {}),
+    "ProxSkip-VIP": (ProxSkip, "minimax", {}, {}, {}),
+    "PropFair": (PropFair, "minimisation", {}, {}, {}),
+    "TERM": (Term, "minimisation", {}, {}, {}),
     "AFL": (Drfa, "minimisation", {"local_steps": 1}, {}, {}),
     "Centralised SGD": (LocalPair, "pairwise", {"centralised": True, "averaging": 1.0}, {}, {}),
     "CODA": (Coda, "minimax", {}, {}, {}),
@@ -76,6 +101,9 @@ TARGETS = {
     "LOSSES": {
         "cross-entropy": torch_losses.cross_entropy,
         "logistic": torch_losses.logistic,
+        "focal": rare_losses.Focal,
+        "class-balanced": rare_losses.ClassBalanced,
+        "logit-adjusted": rare_losses.LogitAdjusted,
         "square": losses.Square,
         "absolute": torch_losses.absolute,
         "huber": torch_losses.huber,
@@ -85,6 +113,7 @@ TARGETS = {
         "class-fair": ClassFair,
         "robust": RobustTraining,
         "auc": MinimaxAuc,
+        "compositional-auc": CompositionalAuc,
         "pairwise": PairwiseRisk,
         "nonconvex-pl": NonconvexPl,
     },
@@ -109,6 +138,8 @@ TARGETS = {
         "mlp": papers.mlp,
         "gru": papers.CharacterGru,
         "cnn": papers.McMahanCnn,
+        "cnn-3": papers.TutorialCnn,
+        "small-cnn": papers.SmallCnn,
         "vgg11": vgg.Vgg11,
         "densenet121": medical.densenet121,
         "resnet18": medical.resnet18,
@@ -180,6 +211,8 @@ SHAPES = {
     "mlp": shapes.layers,
     "gru": shapes.text,
     "cnn": shapes.square_picture,
+    "cnn-3": shapes.square_picture,
+    "small-cnn": shapes.square_picture,
     "vgg11": shapes.picture,
     "densenet121": shapes.sized_picture,
     "resnet18": shapes.sized_picture,
@@ -189,6 +222,7 @@ PROBLEM_KINDS = {
     "class-fair": "minimax",
     "robust": "minimax",
     "auc": "minimax",
+    "compositional-auc": "minimax",
     "pairwise": "pairwise",
     "nonconvex-pl": "minimax",
 }

@@ -38,18 +38,30 @@ from worlds import (
     World,
 )
 
+from fedsaddle.algorithms.by_loss.aaggff import AaggFf
+from fedsaddle.algorithms.by_loss.delta_fl import DeltaFl
+from fedsaddle.algorithms.by_loss.term import Term
 from fedsaddle.algorithms.coda.coda import Coda, CodaPlus
 from fedsaddle.algorithms.coda.codasca import Codasca
 from fedsaddle.algorithms.drfa import Drfa, DrfaGa
 from fedsaddle.algorithms.estimators import Spider, Storm
+from fedsaddle.algorithms.exponential_dro import ExponentialDro
 from fedsaddle.algorithms.fedavg import FedAvg
+from fedsaddle.algorithms.fedgda_gt import FedGdaGt
+from fedsaddle.algorithms.fedmgda import FedMgda
+from fedsaddle.algorithms.fednova import FedNova
 from fedsaddle.algorithms.fedsgda import FedSgda
 from fedsaddle.algorithms.fedx.fedx1 import FedX1
 from fedsaddle.algorithms.fedx.fedx2 import FedX2
 from fedsaddle.algorithms.fedx.local_pair import LocalPair
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
 from fedsaddle.algorithms.personal import Personal
+from fedsaddle.algorithms.propfair import PropFair
+from fedsaddle.algorithms.proxskip import ProxSkip
 from fedsaddle.algorithms.qfedavg import QFedAvg
+from fedsaddle.algorithms.scaffold import Scaffold
+from fedsaddle.algorithms.sgda.fedsgda_plus import FedSgdaPlus
+from fedsaddle.algorithms.sgda.fess_gda import FessGda
 from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda
 from fedsaddle.config.parts import arguments_of
@@ -68,6 +80,7 @@ class Case:
     family: tuple[World, ...] = MINIMISATION
     shows: tuple[str, ...] = ()
     slow: bool = False  # a variant of a line that is not: with the slow tests
+    draws_rows: bool = True  # or it takes all rows at every step
 
     @property
     def covers(self) -> str:
@@ -128,6 +141,19 @@ TABLE = [
     Case("CODASCA, warm-up", Codasca, STAGES | {"primal_step": Warmup(3, of=Geometric(0.2, 0.5))}, (GAME,), slow=True),
     Case("q-FedAvg", QFedAvg, LOCAL | {"q": 0.5}),
     Case("q-FedAvg, by size, box", QFedAvg, LOCAL | {"q": 2.0, "sampling": "size", "projection": Box(-0.5, 0.5)}),
+    Case("Delta-FL", DeltaFl, LOCAL | {"tail": 0.8, "sampled_clients": 5}, (LOGISTIC,), LOSS),
+    Case("Delta-FL, fractional, counts", DeltaFl, LOCAL | {"boundary": "fractional", "threshold": "counts"}, (LOGISTIC,)),  # noqa: E501
+    Case("TERM", Term, LOCAL, (LOGISTIC,), LOSS),
+    Case("TERM, running, by size", Term, LOCAL | {"normaliser": "running", "sampling": "size"}, (MLP,), LOSS, slow=True),  # noqa: E501
+    Case("AAggFF-S", AaggFf, LOCAL | {"update": "newton", "sampled_clients": None}, (LOGISTIC,), LOSS),
+    Case("AAggFF-D", AaggFf, LOCAL | {"update": "entropy"}, (LOGISTIC,), LOSS),
+    Case("PropFair", PropFair, LOCAL, (VMAP,)),
+    Case("FedProx", FedAvg, LOCAL | {"proximal": 0.3}, (LOGISTIC,)),
+    Case("FedNova", FedNova, {"epochs": 1.5, "batch_size": 3, "primal_step": 0.2, "sampled_clients": 4}, (LOGISTIC,)),
+    Case("Exponential DRO", ExponentialDro, LOCAL | {"temperature": 2.0}, (LOGISTIC,)),
+    Case("FedMGDA+", FedMgda, LOCAL, (LOGISTIC,), ("Moved.update",)),
+    Case("SCAFFOLD", Scaffold, LOCAL, (LOGISTIC, MLP)),
+    Case("SCAFFOLD, all, by size, longer steps", Scaffold, LOCAL | {"sampled_clients": None, "weighting": "size", "global_step": 1.2}, (MLP,), slow=True),  # noqa: E501
     Case("AFL", Drfa, DUAL | {"local_steps": 1}, shows=LOSS),
     Case("DRFA", Drfa, DUAL, shows=LOSS),
     Case("DRFA, average, ball", Drfa, DUAL | {"output": "average", "projection": Ball(1.0)}, shows=LOSS),
@@ -149,6 +175,11 @@ TABLE = [
     Case("Momentum Local SGDA, keep", MomentumLocalSgda, GAMES | {"momentum_at_sync": "keep"}, MINIMAX),
     Case("Momentum Local SGDA, reset", MomentumLocalSgda, GAMES | {"momentum_at_sync": "reset", "output": "average"}, MINIMAX),  # noqa: E501
     Case("Momentum Local SGDA+", MomentumLocalSgda, GAMES | {"snapshot_every": 4, "momentum_at_sync": "keep"}, MINIMAX),
+    Case("FESS-GDA", FessGda, GAMES | {"smoothing": 0.5, "server_dual_step": 1.2}, MINIMAX),
+    Case("FESS-GDA, average", FessGda, GAMES | {"output": "average", "sampled_clients": None}, (FAIR,), slow=True),
+    Case("FedSGDA+", FedSgdaPlus, GAMES | {"server_step": 1.5, "snapshot_rounds": 2}, MINIMAX),
+    Case("FedGDA-GT", FedGdaGt, {"local_steps": 3, "dual_step": 0.2, "sampled_clients": 4}, (FAIR,), draws_rows=False),
+    Case("ProxSkip-VIP", ProxSkip, {"chance": 0.4, "batch_size": 3, "dual_step": 0.2}, (FAIR,)),
     Case("FedSGDA-MB", FedSgda, GAMES, MINIMAX),
     Case("FedSGDA-MB, all, average", FedSgda, GAMES | {"sampled_clients": None, "output": "average"}, MINIMAX),
     Case("FedSGDA-STORM", FedSgda, GAMES | {"estimator": Storm()}, EVERY_MINIMAX),
@@ -168,6 +199,7 @@ TABLE = [
     Case("FedX2", FedX2, PAIRED, PAIRS, SCORES),
     Case("FedX2, two-way, all, buffer", FedX2, PAIRED | {"sampled_clients": None, "buffer_rounds": 3}, (TWO_WAY,), SCORES),  # noqa: E501
     Case("FedX2, sub-sampled, noise", FedX2, PAIRED | {"sharing": "sub-sampled", "privacy": NOISE}, (PARTIAL,), SCORES),
+    Case("FedX2, normalised weights", FedX2, PAIRED | {"normalised_weights": True}, (PARTIAL,), SCORES),
     Case("FedX2, dropout", FedX2, PAIRED, (PAIRS_DROPOUT,), SCORES),
     Case("Local Pair", LocalPair, PAIRED, LINEAR_PAIRS),
     Case("Local Pair, f not linear", LocalPair, PAIRED, PAIRS),

@@ -117,6 +117,10 @@ class CountingSite:
         self.drawn += sum(size for size, _, _ in draws)
         return self.site.minibatches(step, draws)
 
+    def uncount(self, rows):
+        self.drawn -= rows
+        self.site.uncount(rows)
+
     def everything(self):
         self.drawn += int(self.sizes.sum())
         return self.site.everything()

@@ -79,7 +79,7 @@ class Federation:
         """Write config and project, deal out the rows, make the kits."""
         self.prepare(*given, **settings)
         done = fedsaddle("deploy", "provision", self.folder)
-        said, _ = done.communicate(timeout=120)
+        said, _ = done.communicate(timeout=300)
         assert done.returncode == 0, said
         for i in range(self.sites):  # iris has few rows
             (self.kit(f"site-{i + 1}") / "site-policy.toml").write_text(OPEN_POLICY + "most_rounds = 1000\n")
@@ -156,7 +156,11 @@ class Federation:
         built, settings, before = build(self.config), self.config.run, torch.get_num_threads()
         torch.set_num_threads(threads or before)
         try:
-            return run(built.algorithm, built.data, settings.rounds, seed=settings.seed, engine="serial")
+            secure = self.config.privacy.secure_aggregation
+            return run(
+                built.algorithm, built.data, settings.rounds, seed=settings.seed, engine="serial",
+                secure_aggregation=secure,
+            )  # fmt: skip
         finally:
             torch.set_num_threads(before)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from fedsaddle.engines.site import LocalSite
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.keyed_draws import KeyedDraws
-from small import classes, play, seeded
+from small import classes, near, play, seeded
 from small_modules import MODULES
 
 modules = pytest.mark.parametrize("name", MODULES)
@@ -48,13 +47,6 @@ def algorithms(name):
     }
 
 
-def near(a, b):
-    for f in fields(a):
-        u, v = getattr(a, f.name), getattr(b, f.name)
-        if isinstance(u, torch.Tensor):
-            torch.testing.assert_close(u, v, rtol=0, atol=1e-10)
-
-
 def both_engines_agree(make, rows, chunk, workers=1):
     expected = play(make(), Serial(rows), 2)
     for a, b in zip(play(make(), Vectorised(rows, chunk=chunk, workers=workers), 2), expected, strict=True):
@@ -66,22 +58,27 @@ def both_engines_agree(make, rows, chunk, workers=1):
 def test_fedavg_on_both_engines(name):
     small = MODULES[name]
     make = algorithms(name)["FedAvg"]
-    states = both_engines_agree(make, small.rows(3), 1 if small.statistics else 3, workers=2)
+    states = both_engines_agree(make, small.rows(3), 3, workers=2)
     assert not torch.equal(states[-1].w, states[0].w)
     assert make().problem.flat.draws(small.rows(3).x[None]) == small.draws
 
 
-FEW = ["dropout mlp", "lstm", "bag of words", "random functions in forward"]
+FEW = ["dropout mlp", "lstm", "bag of words", "random functions in forward", "batch norm and lstm"]
 
 
-@pytest.mark.parametrize("algorithm", ["DRFA", "CODASCA", "Local SGDA", "FedSGDA", "FedX2"])
-@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize(
+    ("name", "algorithm"),
+    [(n, a) for n in FEW for a in ("DRFA", "CODASCA", "Local SGDA", "FedSGDA", "FedX2")]
+    + [("gru, time first", "FedSGDA")],
+)
 def test_other_algorithms_on_both_engines(name, algorithm):
     both_engines_agree(algorithms(name)[algorithm], MODULES[name].rows(2), 3)
 
 
-@pytest.mark.parametrize("algorithm", ["robust", "own"])
-@pytest.mark.parametrize("name", ["dropout mlp", "a decision on a number"])
+AUTOMATIC = [(n, a) for n in ("dropout mlp", "a decision on a number") for a in ("robust", "own")] + [("lstm", "own")]
+
+
+@pytest.mark.parametrize(("name", "algorithm"), AUTOMATIC)
 def test_problems_by_automatic_differentiation(name, algorithm):
     both_engines_agree(algorithms(name)[algorithm], MODULES[name].rows(2), 3)
 
@@ -121,7 +118,7 @@ def test_evaluation_has_no_dropout(name):
 def test_the_engine_knows_what_vmap_takes(name):
     small = MODULES[name]
     chunk, _ = chunk_and_workers(fs.Supervised(model(name, 3)), small.rows(3))
-    assert (chunk > 1) == (small.cohorts and not small.statistics and "cnn" not in name)
+    assert (chunk > 1) == (small.cohorts and "cnn" not in name)
 
 
 @pytest.mark.parametrize("name", FEW)
@@ -175,6 +172,16 @@ def test_compiled_with_dropout_is_refused(monkeypatch):
     site = LocalSite.alone(classes(), 0)
     with pytest.raises(BadInput, match="compiled = True: the model has dropout"):
         problem.gradient(problem.initial()[None], site.minibatch(0, 4))
+
+
+@pytest.mark.parametrize("name", ["gru of tokens", "layer norm"])
+def test_compiled_recurrent_layers_run_one_client_at_a_time(name, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+    rows = MODULES[name].rows(3)
+    compiled, plain = (fs.Supervised(model(name, 3), compiled=c) for c in (True, False))
+    assert plain.flat.takes_cohorts(rows.x[None])
+    assert compiled.flat.takes_cohorts(rows.x[None]) == (name == "layer norm")
+    both_engines_agree(lambda: fs.FedAvg(problem=compiled, **LOCAL), rows, 3)
 
 
 def test_nested_outputs_are_refused():

@@ -14,8 +14,10 @@ from fedsaddle.algorithms.fedavg import Start
 from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda
 from fedsaddle.data.store import Stacked
-from fedsaddle.engines.choose import make_engine
+from fedsaddle.engines.choose import device_engine, make_engine
+from fedsaddle.engines.on_device import OnDevice
 from fedsaddle.engines.serial import Serial
+from fedsaddle.engines.site import LocalSite
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.records import same
@@ -24,7 +26,8 @@ from fedsaddle.numerics.projections import Ball
 from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.fair import ClassFair
 from fedsaddle.problems.robust import RobustTraining
-from small import classes, play, seeded
+from pretend import PRETEND
+from small import classes, loopback, near, play, seeded
 
 
 def network(outputs: int) -> nn.Module:
@@ -48,6 +51,7 @@ ALGORITHMS = {
     "FedAvg": lambda: fs.FedAvg(problem=cross_entropy(), **STEPS),
     "FedAvgM": lambda: fs.algorithm("FedAvgM", problem=cross_entropy(), **STEPS),
     "DRFA": lambda: fs.Drfa(problem=cross_entropy(), **STEPS),
+    "SCAFFOLD": lambda: fs.Scaffold(problem=cross_entropy(), global_step=1.2, **STEPS),
     "q-FedAvg": lambda: fs.QFedAvg(problem=cross_entropy(), q=0.5, **STEPS),
     "Local SGDA": lambda: fs.LocalSgda(problem=auc(), **STEPS),
     "Local SGDA+": lambda: LocalSgda(problem=auc(), snapshot_every=2, **STEPS),
@@ -160,12 +164,61 @@ def test_runs_and_resumes(tmp_path):
     assert same(resumed.server, whole.server)
 
 
-def test_chunks_are_refused():
-    with pytest.raises(BadInput, match=r"engine.chunk = 3: BatchNorm takes one client at a time"):
-        make_engine("vectorised", auc(), rows(), 0, chunk=3)
-    with pytest.raises(BadInput, match=r"chunk = 3: BatchNorm takes one client at a time"):
-        play(ALGORITHMS["CODASCA"](), Vectorised(rows(), chunk=3), 1)
-    assert make_engine("vectorised", auc(), rows(), 0).chunk == 1
+@every
+def test_clients_together_do_what_one_after_the_other_does(name):
+    """With statistics; FedSGDA looks at all rows of clients of different sizes.
+
+    The bias before BatchNorm has a gradient of 0 up to rounding, which Adam divides by its own size.
+    """
+    expected = play(ALGORITHMS[name](), Serial(rows()), 3)
+    for a, b in zip(play(ALGORITHMS[name](), Vectorised(rows(), chunk=3), 3), expected, strict=True):
+        near(a, b, 1e-7 if "Adam" in name else 1e-10)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_clients_take_a_step_together_by_default(outputs):
+    problem = auc() if outputs == 1 else cross_entropy()
+    assert make_engine("vectorised", problem, rows(), 0).chunk == 64
+    assert make_engine("vectorised", problem, rows(), 0, chunk=3).chunk == 3
+    assert device_engine(torch.device("cpu"), problem, rows(), 0, None).chunk == 64
+
+
+def test_a_client_whose_reply_is_lost_leaves_the_others_statistics_alone():
+    """Its numbers are not finite."""
+    data = rows()
+    poisoned = Stacked(data.x.clone(), data.y, data.offsets)
+    poisoned.x[data.offsets[2] : data.offsets[3]] = torch.inf
+    algorithm = fs.FedAvg(problem=cross_entropy(), local_steps=3, batch_size=4, primal_step=0.1)
+    serial, together = Serial(poisoned), Vectorised(poisoned, chunk=6)
+    near(play(algorithm, together, 2)[-1], play(algorithm, serial, 2)[-1])
+    assert together.report() == serial.report()
+    assert "2" in together.report()["left_out"]
+
+
+@pytest.mark.parametrize("shape", ["plain", "penalty and clip"])
+def test_padding_is_not_normalised(shape):
+    """A gradient over all rows of clients of different sizes: that of each client's own rows."""
+    options = {} if shape == "plain" else {"l2": 0.3, "clip": 0.5}
+    model = nn.Sequential(*network(2)[:3], nn.BatchNorm1d(5, track_running_stats=False).double(), network(2)[3])
+    problem = ClassFair(model=model, classes=2, **options)
+    x, y = problem.initial()
+    data, cohort = rows(), np.array([0, 2, 3])
+    site = LocalSite(data, cohort, fs.ClientKeys.of(0, 0, 0, cohort))
+    batch = site.everything()
+    assert batch.sizes == [7, 11, 5]
+    together = problem.gradients(x.expand(3, -1), y.expand(3, -1), batch)
+    for c, client in enumerate(cohort):
+        own = problem.gradients(x[None], y[None], LocalSite.alone(data, client).everything())
+        for a, b in zip(together, own, strict=True):
+            torch.testing.assert_close(a[c : c + 1], b, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["FedAvg", "FedSGDA"])
+def test_a_device_and_other_workers_give_the_same_bits(name):
+    algorithm = ALGORITHMS[name]()
+    expected = play(algorithm, Vectorised(rows(), chunk=3), 2)[-1]
+    assert same(play(algorithm, OnDevice(rows(), device=PRETEND, chunk=3), 2)[-1], expected)
+    assert same(play(algorithm, loopback(algorithm, rows(), chunk=3), 2)[-1], expected)
 
 
 @pytest.mark.parametrize(
@@ -195,5 +248,6 @@ def test_a_momentum_is_needed():
 
 def test_a_batch_of_one_row_cannot_be_normalised():
     algorithm = fs.FedAvg(problem=cross_entropy(), batch_size=1)
-    with pytest.raises(BadInput, match="batch of 1 row"):
-        play(algorithm, Serial(rows()), 1)
+    for engine in (Serial(rows()), Vectorised(rows(), chunk=3)):
+        with pytest.raises(BadInput, match="batch of 1 row"):
+            play(algorithm, engine, 1)

@@ -216,21 +216,24 @@ def test_blocks_follow_the_chunk_alone():
         seen.clear()
 
 
-def test_a_worker_has_one_thread_of_torch_even_for_a_single_block():
+@pytest.mark.parametrize(("sizes", "seen"), [([5, 6, 7], [1]), ([5], [2])], ids=["several", "alone"])
+@pytest.mark.parametrize("workers", [1, 2], ids=str)
+def test_a_block_has_one_thread_of_torch_but_a_client_that_is_alone(workers, sizes, seen):
     """Products of matrices round by the number of torch's threads."""
-    seen = []
+    found = []
 
     def threads(own, sent, site):
-        seen.append(torch.get_num_threads())
+        found.append(torch.get_num_threads())
         return None, Sum(torch.zeros(len(site.clients)))
 
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        Vectorised(classes(), chunk=6, workers=2).ask([0, 1], threads, Nothing(torch.zeros(1)))
+        Vectorised(classes(sizes), chunk=6, workers=workers).ask([0], threads, Nothing(torch.zeros(1)))
+        assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
-    assert seen == [1]
+    assert found == (seen if workers == 1 else [1])
 
 
 @engines

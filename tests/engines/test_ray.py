@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from collections import deque
 from contextlib import closing
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import torch
 from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.config.build import build
 from fedsaddle.config.schema import validate_config
+from fedsaddle.engines import ray_workers
 from fedsaddle.engines.block_messages import WorkersFailed
 from fedsaddle.engines.distributed import Distributed
 from fedsaddle.engines.ray_workers import RayWorkers, connect
@@ -156,6 +158,15 @@ def test_what_a_terminate_signal_does_is_kept(monkeypatch):
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+def begun(carrier):
+    """Wait until every worker has begun."""
+    for _ in range(60):
+        if not carrier._starting:
+            return
+        carrier._wait(deque(), {})
+    raise AssertionError("a worker did not begin")
+
+
 def test_a_node_that_goes_and_one_that_comes(cluster):
     """The second node dies in the middle of an ask, and another joins later."""
     import threading
@@ -164,6 +175,7 @@ def test_a_node_that_goes_and_one_that_comes(cluster):
     with closing(workers(f"{__name__}:slow", told=told)) as clients:
         state = play(fedavg(), clients, 1)[-1]
         assert same(state, states[1])
+        begun(clients.carrier)
         leaving = threading.Timer(0.3, cluster.remove_node, (cluster.second,), {"allow_graceful": False})
         leaving.start()
         state = play(fedavg(), clients, 1, state=state, first=1)[-1]
@@ -173,3 +185,43 @@ def test_a_node_that_goes_and_one_that_comes(cluster):
         cluster.second = cluster.add_node(num_cpus=1)
         cluster.wait_for_nodes()
         assert same(play(fedavg(), clients, 1, state=state, first=2)[-1], states[3])
+
+
+def test_a_node_that_joins_later_gets_workers_of_its_own(cluster, monkeypatch):
+    """Without a number of workers: one for each CPU, also of a machine that was not there at the start."""
+    monkeypatch.setattr(ray_workers, "LOOK", 0.2)
+    states = expected(4)
+    if cluster.second in cluster.worker_nodes:
+        cluster.remove_node(cluster.second)
+    with closing(workers(f"{__name__}:slow", count=None)) as clients:
+        state = play(fedavg(), clients, 1)[-1]
+        assert clients.carrier.count == 1
+        cluster.second = cluster.add_node(num_cpus=1)
+        cluster.wait_for_nodes()
+        state = play(fedavg(), clients, 1, state=state, first=1)[-1]
+        assert clients.carrier.count == 2
+        begun(clients.carrier)
+        state = play(fedavg(), clients, 1, state=state, first=2)[-1]
+        cluster.remove_node(cluster.second, allow_graceful=False)
+        assert same(play(fedavg(), clients, 1, state=state, first=3)[-1], states[4])
+        assert clients.carrier.lost >= 1, "the worker of the second node was there"
+    cluster.second = cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
+
+
+def test_workers_ask_for_a_gpu_each(cluster):
+    """A node that claims to have a GPU gets a worker; one that has to use it says that there is none."""
+    node = cluster.add_node(num_cpus=1, num_gpus=1)
+    cluster.wait_for_nodes()
+    try:
+        carrier = RayWorkers(f"{__name__}:plain", "", "auto", None, print, gpus=True)
+        with closing(Distributed(classes(), carrier=carrier, name="ray", chunk=2)) as clients:
+            assert same(play(fedavg(), clients, 1)[-1], expected(1)[-1])
+            assert carrier.count == 1, "three CPUs, but one GPU"
+        if not torch.cuda.is_available():
+            built = build(validate_config(CONFIG))
+            told = r"a worker on .* cannot begin: device = 'cuda:0': cannot be used here"
+            with pytest.raises(WorkersFailed, match=told):
+                run(built.algorithm, built.data, 1, engine="ray", device="cuda", factory=CONFIG)
+    finally:
+        cluster.remove_node(node)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
@@ -18,6 +19,7 @@ from fedsaddle.algorithms.drfa import Drfa
 from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.errors import BadMessage
 from fedsaddle.federation.wire import Message, kinds_of, name_of, pack, unpack
+from fedsaddle.federation.wire_checks import LIMITS, read_tensors, tensor_parts
 from fedsaddle.problems.minimax import Minimax
 from fedsaddle.problems.supervised import Supervised
 
@@ -182,3 +184,15 @@ class Derived(Drfa):
 def test_an_algorithm_knows_the_records_of_its_parents():
     problem = Supervised(nn.Linear(2, 2))
     assert set(kinds_of(Drfa(problem=problem))) <= set(kinds_of(Derived(problem=problem)))
+
+
+def test_tensors_are_written_as_safetensors_has_them():
+    kinds = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16)
+    given = {str(n): torch.arange(6).reshape(2, 3).to(kind) for n, kind in enumerate((torch.int8, *kinds, torch.uint8))}
+    given |= {"bool": torch.tensor([True, False]), "none": torch.zeros(0, 3), "one": torch.tensor(2.5)}
+    given["columns"] = torch.arange(6.0).reshape(2, 3).T
+    written = b"".join(tensor_parts(given))
+    for found in (load_tensors(written), read_tensors(memoryview(written), LIMITS)):
+        assert found.keys() == given.keys()
+        assert all(torch.equal(found[key], value) and found[key].dtype == value.dtype for key, value in given.items())
+    assert len(written) == len(save_tensors({key: value.contiguous() for key, value in given.items()}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache, partial
 from types import ModuleType
 from typing import Any
@@ -191,6 +191,10 @@ def with_measure(measure: Any, problem: Callable[[], Any] = game) -> Any:
     run(fs.LocalSgda(problem=problem(), **LOCAL), three(), measures=[measure], evaluate_every=2, warn=lambda said: None)
 
 
+def with_classes(loss: Any) -> Any:
+    train(fs.Supervised(linear(2), loss), two)
+
+
 def with_loss(loss: Any) -> Any:
     train(fs.Supervised(linear(2 if isinstance(loss, fs.losses.CrossEntropy) else 1), loss), two)
 
@@ -234,16 +238,35 @@ def given(**values: Any) -> dict[str, Callable[[], Any]]:
     return {k: v if callable(v) else partial(lambda value: value, v) for k, v in values.items()}
 
 
+def local(kind: Any) -> dict[str, Any]:
+    """Small options, as far as the algorithm has them."""
+    return {key: value for key, value in LOCAL.items() if key in {f.name for f in fields(kind)}}
+
+
 def algorithms() -> dict[str, Call]:
     made: dict[Any, tuple[Callable[[], Any], Callable[[], Stacked]]] = {
-        **dict.fromkeys((fs.FedAvg, fs.QFedAvg, fs.Drfa, fs.DrfaGa), (supervised, three)),
+        **dict.fromkeys((fs.FedAvg, fs.QFedAvg, fs.Scaffold, fs.Drfa, fs.DrfaGa), (supervised, three)),
+        **dict.fromkeys((fs.DeltaFl, fs.Term, fs.AaggFf, fs.PropFair, fs.FedMgda), (supervised, three)),
+        **dict.fromkeys((fs.FedNova, fs.ExponentialDro), (supervised, three)),
+        **dict.fromkeys((fs.FessGda, fs.FedSgdaPlus, fs.FedGdaGt, fs.ProxSkip), (game, three)),
         **dict.fromkeys((fs.LocalSgda, fs.MomentumLocalSgda, fs.FedSgda), (game, three)),
         **dict.fromkeys((fs.Coda, fs.CodaPlus, fs.Codasca), (auc, two)),
         **dict.fromkeys((fs.FedX1, fs.FedX2, fs.LocalPair), (ranking, two)),
     }
+    private = given(
+        algorithm=lambda: fs.FedAvg(problem=supervised(), **LOCAL), privacy=lambda: fs.Privacy(epsilon=8.0, rounds=2)
+    )
     layered = given(algorithm=lambda: fs.FedAvg(problem=supervised(), **LOCAL), layers=["*"])
-    return {"Personal": Call(fs.Personal, layered, lambda made: run(made, three()))} | {
-        kind.__name__: Call(kind, given(problem=problem, **LOCAL), partial(lambda d, a: run(a, d()), data))
+    return {
+        "Personal": Call(fs.Personal, layered, lambda made: run(made, three())),
+        "Private": Call(fs.Private, private, lambda made: run(made, three())),
+        "Privacy": Call(
+            fs.Privacy,
+            given(epsilon=8.0, rounds=2),
+            lambda made: run(fs.FedAvg(problem=supervised(), **LOCAL), three(), privacy=made),
+        ),
+    } | {
+        kind.__name__: Call(kind, given(problem=problem, **local(kind)), partial(lambda d, a: run(a, d()), data))
         for kind, (problem, data) in made.items()
     }
 
@@ -257,6 +280,9 @@ def problems() -> dict[str, Call]:
         "ClassFair": Call(ClassFair, given(model=linear, classes=3), play),
         "RobustTraining": Call(RobustTraining, given(model=linear, shape=(D,)), play),
         "MinimaxAuc": Call(MinimaxAuc, given(model=lambda: linear(1), positive_share=0.5), partial(play, data=two)),
+        "CompositionalAuc": Call(
+            fs.CompositionalAuc, given(model=lambda: linear(1), positive_share=0.5), partial(play, data=two)
+        ),
         "NonconvexPl": Call(NonconvexPl, given(dimension=2), pairs),
         "PairwiseRisk": Call(fs.PairwiseRisk, given(model=lambda: linear(1)), rank),
     } | {
@@ -272,6 +298,11 @@ def own_loss(scores: Tensor, y: Tensor) -> Tensor:
 def parts() -> dict[str, Call]:
     """Losses, outer functions, projections, regularisers, schedules, estimators, noise."""
     table = {
+        "rare_losses.Focal": Call(fs.rare_losses.Focal, {}, with_loss),
+        "rare_losses.LogitAdjusted": Call(fs.rare_losses.LogitAdjusted, given(shares=(0.7, 0.3)), with_loss),
+        "rare_losses.ClassBalanced": Call(
+            fs.rare_losses.ClassBalanced, {}, lambda made: with_classes(made.with_counts((7, 3)))
+        ),
         "losses.Custom": Call(fs.losses.Custom, {"function": lambda: own_loss}, with_loss),
         "pair_losses.Custom": Call(
             fs.pair_losses.Custom, {"function": lambda: lambda a, b: (a - b).sum(-1)}, with_pair_loss
@@ -326,6 +357,12 @@ def models() -> dict[str, Call]:
         "models.mlp": Call(fs.models.mlp, given(inputs=D, hidden=(3,), outputs=3), on(three)),
         "models.CharacterGru": Call(fs.models.CharacterGru, given(characters=6, embedding=2, units=2), on(text)),
         "models.McMahanCnn": Call(fs.models.McMahanCnn, given(side=4, classes=3), on(lambda: labelled(3, 1, 4, 4))),
+        "models.TutorialCnn": Call(
+            fs.models.TutorialCnn, given(side=18, channels=1, classes=3), on(lambda: labelled(3, 1, 18, 18))
+        ),
+        "models.SmallCnn": Call(
+            fs.models.SmallCnn, given(side=4, classes=3, filters=(2, 3), units=4), on(lambda: labelled(3, 1, 4, 4))
+        ),
         "models.Vgg11": Call(fs.models.Vgg11, given(width=1, classes=3), on(lambda: labelled(3, 3, 4, 4))),
     }
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedsaddle import FedSgda, LocalSgda, Minimax, MomentumLocalSgda
+from fedsaddle import FedGdaGt, FedSgda, FedSgdaPlus, FessGda, LocalSgda, Minimax, MomentumLocalSgda, ProxSkip
 from fedsaddle.algorithms.estimators import MiniBatch, Spider, Storm
+from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Ball
 from fedsaddle.numerics.schedules import Power
 from small import SIZES, alike, classes, play, rows_of, serial, vectorised
@@ -110,3 +111,73 @@ def test_a_schedule_of_power_zero_is_a_plain_step():
         points(FedSgda(problem=game(), primal_step=Power(0.1, 0.0), **options)),
         points(FedSgda(problem=game(), primal_step=0.1, **options)),
     )
+
+
+STEPS = {"local_steps": 3, "batch_size": 3, "primal_step": 0.1, "dual_step": 0.2}
+
+
+@pytest.mark.parametrize("special", [{"smoothing": 0.0}, {"smoothing": 3.0, "trailing": 1.0}], ids=["p = 0", "β = 1"])
+def test_fess_gda_without_smoothing_is_local_sgda(special):
+    rows = {"sampled_clients": 4, **STEPS}
+    same(points(FessGda(problem=game(project_y=Ball(0.7)), **special, **rows)),
+         points(LocalSgda(problem=game(project_y=Ball(0.7)), **rows)))  # fmt: skip
+
+
+def test_fess_gda_with_one_full_step_is_smoothed_descent_ascent():
+    rows, p, β = alike(classes()), 0.7, 0.4
+    algorithm = FessGda(problem=game(), smoothing=p, trailing=β, **(STEPS | {"local_steps": 1}))
+    found = points(algorithm, rows)
+    everything = Batch(*(t[None] for t in (torch.cat([rows.client(i)[0][:1] for i in range(6)]), torch.zeros(6))))
+    (x, y), f = game().initial(), game()
+    z = x
+    for at in found:
+        g = f.gradients(x[None], y[None], everything)
+        x, y = x - 0.1 * (g.x[0] + p * (x - z)), y + 0.2 * g.y[0]
+        z = z + β * (x - z)
+        torch.testing.assert_close(at, torch.cat([x, y]), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("S", [1, 2])
+def test_fedsgda_plus_with_a_whole_server_step_is_local_sgda_plus(S):
+    same(points(FedSgdaPlus(problem=game(), snapshot_rounds=S, **STEPS)),
+         points(LocalSgda(problem=game(), snapshot_every=3 * S, **STEPS)))  # fmt: skip
+
+
+def test_fedgda_gt_is_fedsgda_mb_with_all_rows():
+    rows = alike(classes())
+    steps = {"local_steps": 3, "primal_step": 0.1, "dual_step": 0.2}
+    same(points(FedGdaGt(problem=game(), **steps), rows), points(FedSgda(problem=game(), batch_size=3, **steps), rows))
+
+
+def quadratic(rows):
+    """f_i = x'A_i x / 2 + x'B_i y - y'y / 2 + a_i'x, strongly convex and concave, with unlike clients."""
+
+    def value(x, y, batch):
+        a = batch.x
+        return (a @ x).square() / 8 + x @ x / 4 + (a @ x) * y.sum() / 4 - y @ y / 2 + a @ x
+
+    return Minimax(value, start_x=torch.full((4,), 0.3), start_y=torch.zeros(2))
+
+
+@pytest.mark.parametrize("kind", ["FedGDA-GT", "ProxSkip-VIP", "Local SGDA"])
+def test_control_variates_reach_the_saddle_point_and_local_sgda_does_not(kind):
+    """With constant steps and full gradients: at the saddle point of the mean, its gradient is 0."""
+    rows = alike(classes())
+    problem, steps = quadratic(rows), {"primal_step": 0.15, "dual_step": 0.15}
+    algorithm = {
+        "FedGDA-GT": lambda: FedGdaGt(problem=problem, local_steps=3, **steps),
+        "ProxSkip-VIP": lambda: ProxSkip(problem=problem, chance=0.5, **steps),
+        "Local SGDA": lambda: LocalSgda(problem=problem, local_steps=3, batch_size=2, **steps),
+    }[kind]()
+    last = play(algorithm, vectorised(rows), 120)[-1]
+    batches = [Batch(x[None, :1], y[None, :1]) for x, y in map(rows.client, range(6))]
+    each = [problem.gradients(last.x[None], last.y[None], batch) for batch in batches]
+    left = float(torch.cat([sum(g.x for g in each)[0], sum(g.y for g in each)[0]]).abs().max()) / 6
+    assert left > 1e-3 if kind == "Local SGDA" else left < 1e-8
+
+
+def test_proxskip_that_always_communicates_is_descent_ascent_on_the_mean():
+    rows = alike(classes())
+    steps = {"primal_step": 0.1, "dual_step": 0.2}
+    same(points(ProxSkip(problem=game(), chance=1.0, **steps), rows),
+         points(LocalSgda(problem=game(), local_steps=1, batch_size=2, **steps), rows))  # fmt: skip

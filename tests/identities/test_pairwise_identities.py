@@ -94,10 +94,12 @@ EXACT = {
 
 
 @ENGINES
+@pytest.mark.parametrize("normalised", [False, True])
 @pytest.mark.parametrize("kind", EXACT)
-def test_fedx2_with_exact_u_takes_a_step_along_the_gradient_of_the_risk(engine, kind):
+def test_fedx2_with_exact_u_takes_a_step_along_the_gradient_of_the_risk(engine, kind, normalised):
     rows, problem = federation(), EXACT[kind]()
-    algorithm = FedX2(problem=problem, averaging=1.0, pair_cap=math.inf, clip=math.inf, **DRAWS)
+    limits = {"pair_cap": math.inf, "clip": math.inf, "normalised_weights": normalised}
+    algorithm = FedX2(problem=problem, averaging=1.0, **limits, **DRAWS)
     after = first_round(algorithm, engine(rows, draw=Even))
     w = problem.initial()
     torch.testing.assert_close(after.w, w - STEP * problem.gradient(w[None], whole(rows))[0], rtol=0, atol=1e-12)
@@ -165,3 +167,19 @@ def test_data_without_positives_are_refused():
     alone = rows_of([rows.client(6)[0]], [torch.zeros(4, dtype=torch.int64)])
     with pytest.raises(BadInput, match="label = 1: no client has rows of this label"):
         play(FedX1(problem=risks.auc(linear()), local_steps=2, batch_size=3), Serial(alone), 1)
+
+
+def test_normalised_weights_change_nothing_where_all_weights_are_equal():
+    """Three clients with two ones and three zeros each, and nothing drawn: the extra exchange shifts draws."""
+    x = torch.randn(15, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    y = torch.tensor([1, 1, 0, 0, 0])
+    rows = rows_of([x[:5], x[5:10], x[10:]], [y, y, y])
+    problem = EXACT["KL-OPAUC"]()
+    draws = DRAWS | {"batch_size": 2, "second_batch_size": 3, "local_steps": 3}
+    plain, normalised = (
+        first_round(FedX2(problem=problem, normalised_weights=n, **draws), Serial(rows, draw=Full))
+        for n in (False, True)
+    )
+    torch.testing.assert_close(normalised.w, plain.w, rtol=0, atol=1e-14)
+    assert normalised.mean_weight == 1
+    assert (plain.w - problem.initial()).abs().max() > 1e-4

@@ -55,3 +55,10 @@ def test_special_values():
 def test_a_ceiling_that_is_too_low():
     with pytest.raises(BadInput, match=r"high = 0.2: must be at least 1 / 4"):
         CappedSimplex(0.2)(torch.zeros(4))
+
+
+def test_the_smallest_ceiling_of_every_dimension():
+    """Of which some are less than 1 / d by rounding."""
+    for d in range(1, 120):
+        u = CappedSimplex(1.0 / d)(torch.randn(d))
+        torch.testing.assert_close(u, torch.full((d,), 1 / d), rtol=0, atol=1e-12)

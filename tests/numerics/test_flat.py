@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from fedsaddle.errors import BadInput
-from fedsaddle.numerics.flat import FlatModel, shrink_
+from fedsaddle.numerics.flat import FlatModel
+from fedsaddle.numerics.passes import shrink_
 from fedsaddle.problems.models.papers import CharacterGru, McMahanCnn, mlp
 from small import seeded
 
@@ -234,6 +235,68 @@ def test_statistics_are_a_result_and_not_a_side_effect():
     assert torch.equal(w, before)
     assert flat.settle_(w, statistics) is w
     assert torch.equal(w, torch.cat([before[:, : -flat.tail], statistics], 1))
+
+
+def half_frozen():
+    module = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.BatchNorm1d(5), nn.Linear(5, 2))
+    module[1].requires_grad_(False).eval()
+    module[2].weight.requires_grad_(False)
+    return module
+
+
+class Branches(nn.Module):
+    """What only a try can tell."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.a, self.b = nn.BatchNorm1d(4), nn.Linear(4, 2), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.a(self.norm(x)) + nn.functional.dropout(self.b(x), 0.5, self.training)
+
+
+NORMALISED = {
+    "1d": (lambda: nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5, momentum=0.6), nn.Linear(5, 2)), (4,)),
+    "1d of sequences": (lambda: nn.Sequential(nn.BatchNorm1d(4), nn.Flatten(), nn.Linear(12, 2)), (4, 3)),
+    "2d": (lambda: nn.Sequential(nn.Conv2d(1, 3, 2), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(12, 2)), (1, 3, 3)),
+    "3d": (lambda: nn.Sequential(nn.BatchNorm3d(2, affine=False), nn.Flatten(), nn.Linear(16, 2)), (2, 2, 2, 2)),
+    "instances": (
+        lambda: nn.Sequential(nn.InstanceNorm1d(4, track_running_stats=True), nn.Flatten(), nn.Linear(12, 2)),
+        (4, 3),
+    ),
+    "two of them, half frozen": (half_frozen, (4,)),
+    "with dropout, in a class of one's own": (Branches, (4,)),
+}
+
+
+@pytest.mark.parametrize("name", NORMALISED)
+def test_clients_have_statistics_of_their_own(name):
+    """A cohort, with frozen layers and dropout, is one client after the other, in training and in evaluation."""
+    make, shape = NORMALISED[name]
+    flat = FlatModel(seeded(make), True)
+    g = torch.Generator().manual_seed(7)
+    w = flat.initial() + 0.3 * torch.rand(3, flat.dimension, generator=g)
+    x, keys = 2 + torch.randn(3, 6, *shape, generator=g), torch.tensor([3, 1, 4])
+    assert flat.takes_cohorts(x)
+    before = w.clone()
+    scores, pull, statistics = flat.pullback(w, x, lambda: keys)
+    evaluated, written = flat.scores(w, x), flat.pushforward(w, x, 2, lambda: keys)
+    slope = torch.randn(scores.shape, generator=g)
+    gradient = pull(slope)
+    assert torch.equal(w, before)
+    assert statistics.shape == (3, flat.tail)
+    for c in range(3):
+        one = slice(c, c + 1)
+        own, own_pull, moved = flat.pullback(w[one], x[one], lambda one=one: keys[one])
+        rest = flat.pushforward(w[one], x[one], 2, lambda one=one: keys[one])
+        for a, b in (
+            (scores, own), (gradient, own_pull(slope[one])), (statistics, moved),
+            (evaluated, flat.scores(w[one], x[one])), (written.scores, rest.scores),
+            (written.statistics, rest.statistics),
+        ):  # fmt: skip
+            torch.testing.assert_close(a[one], b, rtol=0, atol=1e-11)
+        assert not torch.allclose(moved, before[one, -flat.tail :])
+    assert not torch.allclose(evaluated, scores)
 
 
 class Refuses:

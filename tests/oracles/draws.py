@@ -27,9 +27,9 @@ class World:
         gone = set(self.lost(round, exchange))
         return [int(i) for i in cohort if int(i) not in gone]
 
-    def batch(self, round, exchange, client, step, size):
+    def batch(self, round, exchange, client, step, size, stream=0):
         keys = ClientKeys.of(self.seed, round, exchange, np.array([client]))
-        rows = keys.rows(np.array([self.sizes[client]]), step, size)[0]
+        rows = keys.rows(np.array([self.sizes[client]]), step, size, stream)[0]
         return self.xs[client][rows], self.ys[client][rows]
 
     def everything(self, client):

@@ -132,13 +132,15 @@ def fedx1(world, w, R, m, K, B, eta, tau, sharing):
     return out
 
 
-def fedx2(world, w, R, m, K, B, eta, tau, sharing, gamma, beta, temperature, cap):
+def fedx2(world, w, R, m, K, B, eta, tau, sharing, gamma, beta, temperature, cap, normalised=False):
     """f = temperature log, l = exp(hinge / temperature), in plain numbers; a pair is at most `cap` times its u."""
     N, out, partners = world.N, [], 1024
     world.K, world.capped = K, False
     mean = [world.counts(side).sum() / N for side in (0, 1)]
     u = [{} for _ in range(N)]  # line 2; u(z) begins at its first observed value
     G, heaps = np.zeros_like(w), None
+    largest = [max(world.counts(0)[i] / mean[0], world.counts(1)[i] / mean[1]) for i in range(N)]
+    s = [v / np.mean(largest) if normalised else 1.0 for v in largest]
 
     def ell(a, b):
         return np.exp(hinge(a, b) / temperature)
@@ -152,7 +154,7 @@ def fedx2(world, w, R, m, K, B, eta, tau, sharing, gamma, beta, temperature, cap
     for r in range(R):
         rng, exchange = world.server(r), 0
         if heaps is None:
-            heaps, exchange = first_heaps(world, w, K, B, sharing, rng), 1
+            heaps, exchange = first_heaps(world, w, K, B, sharing, rng), 2 if normalised else 1
             some = heaps[1][:partners]
             heaps[0] = [(*row, np.mean([weight * ell(row[2], h) for _, weight, h in some])) for row in heaps[0]]
         P = rng.choice(N, m, replace=False)
@@ -190,10 +192,10 @@ def fedx2(world, w, R, m, K, B, eta, tau, sharing, gamma, beta, temperature, cap
                     x = world.xs[i][z]
                     for _, weight, h, v in zeta:
                         g -= weight * omega[1] * slope(v, h, score(wi, x)) * score_gradient(x) / (B[0] * B[1])
-                Gi = (1 - beta) * Gi + beta * g  # line 17
+                Gi = (1 - beta) * Gi + beta * g / s[i]  # line 17
                 wi = wi - at(eta, r) * Gi  # line 18
-            models.append(wi)
-            estimates.append(Gi)
+            models.append(w + s[i] * (wi - w))
+            estimates.append(G + s[i] * (Gi - G))
         heaps = [aged(heap, shuffled(rng, new), tau) for heap, new in zip(heaps, shared, strict=True)]
         w, G = np.mean(models, 0), np.mean(estimates, 0)  # line 27
         out.append((w, G))

@@ -8,6 +8,7 @@ from drfa_box import drfa
 
 import fedsaddle as fs
 from fedsaddle import Drfa
+from fedsaddle.numerics import mixtures
 from fedsaddle.numerics.projections import Ball
 from fedsaddle.numerics.regularisers import Concave, KullbackLeibler, Quadratic
 
@@ -34,6 +35,19 @@ def compare(algorithm, engine, box, lost=None):
 def test_drfa(engine, weighting, m, output):
     algorithm = Drfa(problem=problem(), sampled_clients=m, weighting=weighting, output=output, **OURS)
     compare(algorithm, engine, drfa(World(ROWS, 3, SEED), start(), ROUNDS, m or 6, weighting=weighting, **STEPS))
+
+
+@engines
+@weightings
+def test_drfa_with_a_mixture_that_lists_few(engine, weighting, monkeypatch):
+    monkeypatch.setattr(mixtures, "LARGE", 0)
+    monkeypatch.setattr(mixtures, "FEW", 2)
+    algorithm = Drfa(problem=problem(), sampled_clients=2, weighting=weighting, **OURS)
+    states = library(algorithm, engine)
+    box = drfa(World(ROWS, 3, SEED), start(), ROUNDS, 2, weighting=weighting, **STEPS)
+    agree([s.w for s in states], box["w"])
+    agree([algorithm.mixture(s) for s in states], box["lam"])
+    assert all(s.lam.ndim == 2 for s in states)
 
 
 @engines

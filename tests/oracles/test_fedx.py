@@ -93,6 +93,22 @@ def test_fedx2(case, engine, gamma, beta, temperature, step, cap):
     agree([s.G for s in states], [G for _, G in box])
 
 
+@engines
+@pytest.mark.parametrize("case", [CASES[0], CASES[4]], ids=str)
+def test_fedx2_with_normalised_weights(case, engine):
+    problem = partial_auc(linear(), temperature=20.0)
+    given = {"tracking": 0.6, "averaging": 0.3, "pair_cap": math.inf, "clip": math.inf}
+    algorithm = FedX2(problem=problem, normalised_weights=True, **given, **options(case))
+    states = play(algorithm, ENGINES[engine](ROWS, seed=SEED), ROUNDS, seed=SEED)[1:]
+    rest = (case["m"], K, B, STEP, case["tau"], case["sharing"], 0.6, 0.3, 20.0, math.inf)
+    start = problem.initial().numpy().copy()
+    box = fedx2(PairWorld(ROWS, 2, SEED), start, ROUNDS, *rest, normalised=True)
+    agree([s.w for s in states], [w for w, _ in box])
+    agree([s.G for s in states], [G for _, G in box])
+    plain = fedx2(PairWorld(ROWS, 2, SEED), start, ROUNDS, *rest)
+    assert abs(box[-1][0] - plain[-1][0]).max() > 1e-4
+
+
 @pytest.mark.parametrize("name", ["fedx1", "fedx2"])
 def test_the_page_shows_each_line_of_the_box_beside_its_code(name):
     """docs/algorithms/fedx.md has the code as it is; the line, or the docstring above it, carries the box's number."""

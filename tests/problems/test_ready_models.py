@@ -7,7 +7,7 @@ from torch import nn
 import fedsaddle
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.flat import FlatModel
-from fedsaddle.problems.models.papers import CharacterGru, McMahanCnn, logistic_regression, mlp
+from fedsaddle.problems.models.papers import CharacterGru, McMahanCnn, SmallCnn, logistic_regression, mlp
 from small import seeded
 
 
@@ -68,6 +68,21 @@ def test_the_cnn_of_mcmahan():
     model = McMahanCnn()
     assert FlatModel(model).dimension == 1_663_370
     assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
+
+
+def test_the_small_cnn():
+    model = SmallCnn()
+    assert FlatModel(model).dimension < 60_000
+    assert list(model.state_dict()) == list(McMahanCnn().state_dict())
+    assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
+    assert SmallCnn(3, 1, 8, filters=[2, 5], units=7)(torch.zeros(2, 3, 8, 8)).shape == (2, 1)
+
+
+@pytest.mark.parametrize("wrong", [{"filters": (8,)}, {"filters": 8}, {"filters": (8, 0)}, {"units": 0}])
+def test_a_small_cnn_without_filters(wrong):
+    with pytest.raises(BadInput) as caught:
+        SmallCnn(**wrong)
+    assert caught.value.key == next(iter(wrong))
 
 
 def test_names_at_the_top():

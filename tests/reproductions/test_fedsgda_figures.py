@@ -11,7 +11,7 @@ import pytest
 
 from fedsaddle.reproductions.curves import RunCurves, Runs
 from fedsaddle.reproductions.fedsgda import COHORT, GRID, PHI, TABLE_1
-from fedsaddle.reproductions.fedsgda_auc import EXCHANGES, FIVE, MAX_STEP, SORTED, TABLE_2, TEN, TWENTY
+from fedsaddle.reproductions.fedsgda_auc import EXCHANGES, FIVE, SORTED, TABLE_2, TEN, TWENTY
 from fedsaddle.reproductions.figure import Figure, Line, Panel
 from fedsaddle.reproductions.outcome import draw
 from fedsaddle.reproductions.pool import Job, _federated, make_algorithm, run_job
@@ -41,17 +41,25 @@ def test_the_lines_cover_the_tables() -> None:
     assert sorted(drawn3) == sorted([*TABLE_2, *TABLE_2])
 
 
-@pytest.mark.parametrize("figure", [FIVE, TEN, TWENTY, SORTED])
-def test_steps_are_small_enough_for_the_small_network(figure: Figure) -> None:
-    for line in figure.lines:
-        step = line.options["primal_step"]
-        value = step if isinstance(step, float) else step["c"]
-        assert 0 < value <= (1 if line.options["local_steps"] == 1 else MAX_STEP)
+def test_steps_are_those_of_the_tables_and_scores_go_through_a_sigmoid() -> None:
+    line = next(x for x in FIVE.lines if x.label == "MB, K = 20, batch 10")
+    assert (line.options["primal_step"], line.options["dual_step"]) == TABLE_2[5, 20, 10][0]
+    for figure in (FIVE, TEN, TWENTY, SORTED):
+        assert figure.setting.problem_options == {"sigmoid": True}
+        assert figure.setting.data["clients"] == 100
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_the_papers_network_takes_whole_pictures() -> None:
+    line = next(x for x in FIVE.lines if x.label.endswith("CNN"))
+    one = replace(line, rounds=1, evaluate_every=1, options={**line.options, "local_steps": 1, "sampled_clients": 2})
+    assert 0 < run_job(Job(FIVE.setting, one, 0)).columns["auroc"][0] < 1
 
 
 def test_coda_gets_as_many_exchanges() -> None:
     both = [line for line in SORTED.lines if line.data == {"clients": 50}]
-    assert [line.algorithm for line in both] == ["FedSGDA-MB", "FedSGDA-STORM", "CODA", "CODA"]
+    assert [line.algorithm for line in both] == ["FedSGDA-MB"] * 2 + ["FedSGDA-STORM"] * 2 + ["CODA"] * 3
     assert {line.rounds * (1 if line.algorithm == "CODA" else 2) for line in both} == {EXCHANGES}
     assert all("sampled_clients" not in line.options for line in both)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_figure import SMALL
+from small_figure import SENTENCES, SMALL
 
 from fedsaddle.commands.output import output
 from fedsaddle.commands.reproduce import reproduce, run_figure
@@ -15,13 +15,17 @@ from fedsaddle.config.registry import Entry, find
 from fedsaddle.errors import BadInput, Diverged, MissingData
 from fedsaddle.reproductions.curves import Runs
 from fedsaddle.reproductions.figure import Figure, Line, Setting
+from fedsaddle.reproductions.hypotheses_of_papers import of_figure, papers
 from fedsaddle.reproductions.names import FIGURES
 from fedsaddle.reproductions.pool import Job, JobFailed, _federated, make_algorithm, run_job, run_jobs
+from fedsaddle.reproductions.store import Store
+from fedsaddle.reproductions.tuning import find_log, with_tuned
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FIGURES, "small", Entry("small_figure:SMALL", "digits", "nobody"))
+    monkeypatch.setattr("fedsaddle.reproductions.hypotheses_of_papers.PAPERS", {"nobody": SENTENCES})
     monkeypatch.setattr("fedsaddle.commands.reproduce.MAX_WORKERS", 1)
 
 
@@ -41,13 +45,26 @@ def test_every_name_stands_for_a_figure() -> None:
         labels = [line.label for line in figure.lines]
         assert len(set(labels)) == len(labels)
         assert figure.seeds >= 3
+        assert figure.all_looks[0] == figure.seeds
+        named = {part for h in of_figure(name) for pair in h.pairs for side in pair for part in side.split(" | ")}
+        assert named <= set(labels)
+        if figure.tuning is not None:
+            assert {line.tuned for line in figure.lines} - {""} <= set(labels)
+            assert min(figure.tuning.seeds) >= max(figure.all_looks)
+        if figure.tuned_by:
+            tuned = {line.label for line in find(FIGURES, "reproduce", figure.tuned_by).lines}
+            assert {line.tuned for line in figure.lines} - {""} <= tuned
 
 
 def test_the_list_imports_nothing_heavy() -> None:
-    code = "from fedsaddle.commands.reproduce import reproduce; import sys; reproduce('', False, None)"
+    code = "from fedsaddle.commands.reproduce import reproduce; import sys; from pathlib import Path"
+    code += "; reproduce('', False, Path('none'))"
     code += "; assert not {'torch', 'matplotlib', 'scipy'} & set(sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert [line.split()[0] for line in shown.splitlines()] == list(FIGURES)
+    *names, headline = shown.splitlines()
+    assert [line.split()[0] for line in names] == list(FIGURES)
+    assert headline.split(",")[0].endswith("hold")
+    assert "sentences of the papers" in headline
 
 
 @pytest.mark.usefixtures("as_json")
@@ -66,9 +83,11 @@ def test_json_is_one_document_and_nothing_else(tmp_path: Path, capfd: pytest.Cap
     reproduce("small", True, tmp_path)
     out, err = capfd.readouterr()
     said = json.loads(out)
-    assert [list(claim) for claim in said["claims"]] == [["claim", "paper", "measured", "holds"]] * 2
-    assert all(isinstance(claim["holds"], bool) for claim in said["claims"])
-    assert err == ""
+    assert [list(claim) for claim in said["claims"]] == [["claim", "paper", "measured", "verdict", "holds"]] * 2
+    assert all(claim["holds"] == (claim["verdict"] == "holds") for claim in said["claims"])
+    assert [(s["key"], s["verdict"], s["seeds"]) for s in said["sentences"]] == [("small-1", "undecided", 2)]
+    assert "fewer seeds than at the first look" in said["notes"][-1]
+    assert "with --quick there are fewer seeds" in err
 
 
 @pytest.fixture
@@ -92,8 +111,11 @@ def test_results_and_plot_are_written(tmp_path: Path, capsys: pytest.CaptureFixt
     assert len(results["claims"]) == 2
     assert f"report: {tmp_path / 'small' / 'report.html'}" in shown
     page = (tmp_path / "small" / "report.html").read_text()
-    held = sum(claim["holds"] for claim in results["claims"])
-    assert f"{held} of 2 claims of the paper hold here, tested on 3 seeds." in page
+    held = sum(claim["verdict"] == "holds" for claim in results["claims"])
+    assert f"Of 2 secondary claims, which are not counted, {held} hold." in page
+    assert results["sentences"][0]["verdict"] in page
+    summary = json.loads((tmp_path / "small/summary.json").read_text())
+    assert summary == {k: v for k, v in results.items() if k != "runs"}
     assert all(claim["measured"].split(":")[0] in page for claim in results["claims"])
 
 
@@ -146,13 +168,70 @@ def test_missing_data_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.usefixtures("small")
+def test_what_is_stored_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    first = run_figure(replace(SMALL, seeds=2), "small", 1, store)
+    monkeypatch.setattr("fedsaddle.reproductions.pool.run_job", lambda job: pytest.fail("run again"))
+    again = run_figure(replace(SMALL, seeds=2, lines=tuple(replace(x, colour=3) for x in SMALL.lines)), "x", 1, store)
+    assert without_clock(first) == without_clock(again)
+    other = replace(SMALL.lines[0], options={**SMALL.lines[0].options, "dual_step": 0.02})
+    assert store.find(SMALL.setting, other, 0) is None
+    for file in tmp_path.iterdir():
+        file.write_text("{")
+    assert store.find(SMALL.setting, SMALL.lines[0], 0) is None
+
+
+@pytest.mark.usefixtures("small")
+def test_all_figures_by_one_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = replace(SMALL, setting=replace(SMALL.setting, model="gru"))
+    for name in [name for name in FIGURES if name != "small"]:
+        monkeypatch.delitem(FIGURES, name)
+    monkeypatch.setattr("small_figure.BROKEN", broken, raising=False)
+    monkeypatch.setitem(FIGURES, "broken", Entry("small_figure:BROKEN", "digits", "nobody"))
+    assert reproduce("", False, tmp_path, every=True) == 3
+    shown = capsys.readouterr()
+    assert "of 1 sentences of the papers" in shown.out
+    assert "failed: broken" in shown.err
+    reproduce("", False, tmp_path)
+    assert capsys.readouterr().out.splitlines()[-1] in shown.out
+    with pytest.raises(BadInput, match="does not go with the name"):
+        reproduce("small", False, tmp_path, every=True)
+    with pytest.raises(BadInput, match="--quick"):
+        reproduce("", True, tmp_path)
+
+
+@pytest.mark.usefixtures("small")
+def test_tuned_values_are_kept_and_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reproduce("small", False, tmp_path, tune=True)
+    assert "DRFA: primal_step" in capsys.readouterr().out
+    log = json.loads((tmp_path / "tuning/small.json").read_text())
+    tried = log["lines"]["DRFA"]["candidates"]
+    assert [c["values"] for c in tried] == [{"primal_step": s, "dual_step": 0.01} for s in (1e-4, 0.1, 1e30)]
+    assert tried[2]["scores"] == [None]
+    assert log["lines"]["DRFA"]["chosen"]["primal_step"] == 0.1
+    figure, notes = with_tuned(SMALL, find_log("small", tmp_path / "tuning"))
+    assert figure.lines[0].options["primal_step"] == 0.1
+    assert not notes
+    assert with_tuned(SMALL, None)[1] == ["DRFA: not tuned yet, it has the values that the figure starts from"]
+    (tmp_path / "tuning/small.json").write_text("[]")
+    with pytest.raises(BadInput, match="tune again"):
+        find_log("small", tmp_path / "tuning")
+
+
+def test_every_sentence_has_a_key_of_its_own_and_a_figure() -> None:
+    every = [h for own in papers().values() for h in own]
+    assert len({h.key for h in every}) == len(every) > 30
+    assert all(h.figure in FIGURES and h.place and h.sentence and h.delta >= 0 for h in every)
+
+
 QUICKEST = {
     "drfa-fig4",
-    "sgda-fig1",
     "fedsgda-fig1",
     "codasca-table4",
-    "fedx-table2",
-}  # one a paper; the others are slow
+}  # one a paper where that takes seconds; the others are slow
 
 
 @pytest.mark.data

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import replace
+import sys
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from torch import nn
 
+import fedsaddle as fs
 from fedsaddle.algorithms.coda.codasca import Codasca
 from fedsaddle.algorithms.drfa import Drfa
 from fedsaddle.algorithms.fedavg import FedAvg
-from fedsaddle.engines.device import available_devices
+from fedsaddle.engines import device as devices
+from fedsaddle.engines.block_messages import WorkersFailed
+from fedsaddle.engines.choose import device_chunk
+from fedsaddle.engines.device import available_devices, shared_out
 from fedsaddle.errors import BadInput
 from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.fair import ClassFair
 from fedsaddle.problems.models.papers import logistic_regression, mlp
 from fedsaddle.problems.supervised import Supervised
+from fedsaddle.runs.engine_choice import EngineChoice, Task, opened
+from fedsaddle.runs.rehearsal import Length, rehearse
 from fedsaddle.runs.run import run
-from pretend import PRETEND
+from pretend import PRETEND, TRANSFERS
 from small import classes, seeded
 
 THERE = str(PRETEND)
@@ -97,7 +106,15 @@ def test_deterministic_algorithms_are_on_during_the_run_only():
         ({"device": "gpu"}, "device = 'gpu'"),
         ({"device": "cuda:7"}, "this machine has"),
         ({"device": 3}, 'such as "auto"'),
-        ({"device": THERE, "engine": "serial"}, "the engine 'vectorised' runs on devices"),
+        ({"device": THERE, "engine": "serial"}, "the engines 'vectorised', 'processes' and 'ray' run on devices"),
+        ({"precision": "bf16", "engine": "serial"}, "is for the engines 'vectorised', 'processes' and 'ray'"),
+        ({"device": THERE, "engine": "processes"}, "factory = None: workers on a device are new processes"),
+        ({"device": "cuda:7", "engine": "processes"}, "this machine has"),
+        *(
+            ({"device": name, "engine": "ray", "factory": "a:b"}, "Ray hands out whole GPUs; use 'cuda' or 'cpu'")
+            for name in ("auto", "mps", "cuda:1")
+        ),
+        ({"device": 3, "engine": "ray", "factory": "a:b"}, 'such as "auto"'),
         ({"device": THERE, "workers": 2}, "threads of the CPU"),
         ({"precision": "fp8"}, "precision = 'fp8'"),
         ({"deterministic": 1}, "deterministic = 1"),
@@ -113,3 +130,90 @@ def test_auto_is_what_there_is():
     assert available_devices()[-1] == "cpu"
     found = run(fair(), classes(), 1, device="auto").summary["engine"].get("device", "cpu")
     assert found == torch.device(available_devices()[0]).type
+
+
+def test_a_run_with_worker_processes_on_a_device():
+    """New processes, which import this file, and with it the device."""
+    rows, made = classes(), f"{__name__}:fair_on_classes"
+    here = run(fair(), rows, 2, chunk=3, device=THERE)
+    there = run(fair(), rows, 2, chunk=3, device=THERE, engine="processes", factory=made, deterministic=True)
+    assert torch.equal(here.model, there.model)
+    assert there.summary["engine"] == {"name": "processes", "chunk": 3, "device": "pretend"}
+    assert there.summary["workers"] == {"count": 1, "lost": 0}  # one for each device
+
+
+def fair_on_classes():
+    return fair(), classes()
+
+
+def test_every_gpu_has_a_worker_process(monkeypatch):
+    """Of three GPUs: what the recipes of workers say, and how many there are."""
+    monkeypatch.setattr(devices, "find_device", lambda name: torch.device("cuda:0" if name == "auto" else name))
+    monkeypatch.setattr("fedsaddle.runs.engine_choice.find_device", torch.device)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    assert shared_out("cuda") == shared_out("auto") == ["cuda:0", "cuda:1", "cuda:2"]
+    assert shared_out("cuda:1") == ["cuda:1"]
+    assert shared_out("mps") == ["mps"]
+    recipes = []
+    monkeypatch.setattr("fedsaddle.engines.worker_starts.spawner", lambda module, given: recipes.extend(given))
+    work = Task(fair(), classes(), None, 0, 0.0, "")
+    options = {"engine": "processes", "chunk": 2, "factory": "a:b", "precision": "bf16", "deterministic": True}
+    for device, workers, count in (("cuda", None, 3), ("cuda", 5, 5), ("cuda:1", None, 1), ("mps", None, 1)):
+        recipes.clear()
+        with opened(EngineChoice(**options, device=device, workers=workers), work) as engine:
+            assert engine.carrier.count == count
+            assert engine.settings()["device"] == device.partition(":")[0]
+        told = [json.loads(recipe) for recipe in recipes]
+        assert [found["device"] for found in told] == shared_out(device)
+        assert {(found["precision"], found["deterministic"]) for found in told} == {("bf16", True)}
+
+
+def test_the_chunk_of_a_cluster_follows_the_model_where_the_driver_has_no_gpu(monkeypatch):
+    """Ray: the driver says it, whichever machine a worker is on."""
+    choice = EngineChoice("ray", factory="a:b", device="cuda")
+    if choice.here() is not None:
+        pytest.skip("this machine has a GPU")
+    monkeypatch.setattr("fedsaddle.engines.ray_workers.require_ray", lambda: None)
+    with opened(choice, Task(fair(), classes(), None, 0, 0.0, "")) as engine:
+        assert engine.settings() == {"name": "ray", "chunk": 64, "device": "cuda"}
+        assert engine.carrier.gpus
+        assert json.loads(engine.carrier.recipe)["device"] == "cuda:0"  # the one that Ray shows the actor
+    large = Supervised(nn.Linear(4096, 1024))
+    assert 1 < device_chunk(None, large, classes(features=4096), None) < 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asks(FedAvg):
+    """Refuses to work where operations need not be deterministic."""
+
+    def local_sgd(self, own, sent, site):
+        assert torch.are_deterministic_algorithms_enabled()
+        return super().local_sgd(own, sent, site)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks share rows on Linux only")
+def test_deterministic_algorithms_are_on_in_forks_too(capfd):
+    alg = Asks(problem=Supervised(seeded(lambda: mlp(4, [5], 3))))
+    run(alg, classes(), 1, engine="processes", workers=1, deterministic=True)
+    with pytest.raises(WorkersFailed, match="AssertionError"):
+        run(alg, classes(), 1, engine="processes", workers=1)
+
+
+def test_a_rehearsal_is_on_the_runs_device():
+    data = fs.load("iris", split="iid", clients=5)
+    alg = FedAvg(problem=Supervised(logistic_regression(4, 3)))
+    TRANSFERS.reset()
+    found = rehearse(alg, data, Length(4, device=THERE, chunk=2))
+    assert TRANSFERS.down > 0
+    assert "one evaluation on pretend:0" in found.note
+    assert found.ledger.bytes_up == rehearse(alg, data, Length(4, chunk=2)).ledger.bytes_up
+    for engine in ("processes", "ray"):
+        note = rehearse(alg, data, Length(4, engine=engine, workers=2)).note
+        assert "in one process; workers share the rounds" in note
+
+
+def test_evaluation_of_layers_of_ones_own_is_on_the_device():
+    average = FedAvg(problem=Supervised(seeded(lambda: mlp(4, [5], 3))), local_steps=2)
+    alg = fs.Personal(algorithm=average, layers=["*bias"])
+    here, there = (run(alg, classes(), 2, chunk=2, device=name).history for name in ("cpu", THERE))
+    assert [{**a, "seconds": 0} for a in here] == [{**b, "seconds": 0} for b in there]

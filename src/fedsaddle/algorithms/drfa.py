@@ -18,8 +18,9 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Ints, Site
 from fedsaddle.federation.records import Averaged, From, PerClient
 from fedsaddle.numerics.averages import Running
+from fedsaddle.numerics.mixtures import Mixture
 from fedsaddle.numerics.optimisers import LocalOptimiser
-from fedsaddle.numerics.projections import CappedSimplex, Projection, Simplex
+from fedsaddle.numerics.projections import Projection
 from fedsaddle.numerics.regularisers import Regulariser
 from fedsaddle.numerics.schedules import Step, at, check_step, if_scheduled
 from fedsaddle.problems.protocols import MinimisationProblem
@@ -91,7 +92,7 @@ class DrfaState:
     """The server's memory."""
 
     w: Tensor  # w̄(s)
-    lam: Tensor  # λ(s), float64
+    lam: Tensor  # λ(s), float64; of very many clients, the table of a `Mixture`
     rounds: int = 0  # s
     mean: Tensor | None = None  # ŵ so far
     lam_mean: Tensor | None = None  # λ̂ so far
@@ -112,11 +113,6 @@ def check_ceiling(ceiling: float | None, regulariser: Regulariser | None) -> Non
     if regulariser is not None:
         remedy = "does not go with a regulariser, whose proximal map knows the whole simplex alone; leave one out"
         raise BadInput("mixture_ceiling", ceiling, remedy)
-
-
-def onto_mixtures(ceiling: float | None, n: int) -> Projection:
-    """The projection onto Λ: the simplex, or with a ceiling c its part in which no λ_i exceeds c / N."""
-    return Simplex() if ceiling is None else CappedSimplex(ceiling / n)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,30 +162,29 @@ class Drfa:
     def start(self, clients: Clients) -> DrfaState:
         """w̄(0) and the uniform λ(0)."""
         cohort_size(self.sampled_clients, clients)
-        N = clients.count
-        return DrfaState(self.problem.initial(), torch.full((N,), 1 / N, dtype=torch.float64))
+        few = self.regulariser is None and self.output == "last"
+        return DrfaState(self.problem.initial(), Mixture.uniform(clients.count, few).table)
 
     def round(self, server: DrfaState, clients: Clients, rng: np.random.Generator) -> DrfaState:
         """Lines 2-17 of Algorithm 1; with a regulariser, the last four are Algorithm 2."""
-        m, N, τ, λ = cohort_size(self.sampled_clients, clients), clients.count, self.local_steps, server.lam
+        m, N, τ = cohort_size(self.sampled_clients, clients), clients.count, self.local_steps
+        λ = Mixture(server.lam)
         γ = at(self.dual_step, server.rounds) * self.dual_decay**server.rounds
         η = if_scheduled(self.primal_step, server.rounds)
         D = self._primal_cohort(λ, m, rng)  # line 2
         t = int(rng.integers(1, τ + 1))  # line 3
-        weights = None if self.weighting == "sample" else λ.numpy()[D]
+        weights = None if self.weighting == "sample" else λ.at(D).numpy()
         D, local = clients.ask(D, self.local_sgd, Start(server.w, t, η), weights=weights)  # lines 4-11
         w_next = self._aggregate(server.w, local.final, λ, D)  # line 12
         w_snap = self._aggregate(server.w, local.snapshot, λ, D)  # line 13
         U = draw_cohort(rng, N, m)  # line 14; Algorithm 2: line 1
         U, f = clients.ask(U, self.local_loss, Probe(w_snap))  # line 15; Algorithm 2: lines 2-3
-        v = torch.zeros_like(λ)
-        v[U] = N / len(U) * f.loss.double()  # line 16; Algorithm 2: line 4
-        z = λ + τ * γ * v
-        Π_Λ = onto_mixtures(self.mixture_ceiling, N)
-        λ_next = Π_Λ(z) if self.regulariser is None or γ == 0 else self.regulariser.prox(z, γ * τ)  # line 17; Alg. 2: 5
+        v = N / len(U) * f.loss.double()  # line 16; Algorithm 2: line 4: of U; all other v_i are 0
+        z = λ.plus(U, τ * γ * v)
+        λ_next = self._prox(z, γ * τ)  # line 17; Algorithm 2: line 5
         mean = Running.over(server.mean, self._path(server.w, local.path, λ, D), server.rounds)
-        lam_mean = Running.over(server.lam_mean, λ if self.output == "average" else None, server.rounds)
-        return DrfaState(w_next, λ_next, server.rounds + 1, mean, lam_mean)
+        lam_mean = Running.over(server.lam_mean, λ.dense() if self.output == "average" else None, server.rounds)
+        return DrfaState(w_next, λ_next.table, server.rounds + 1, mean, lam_mean)
 
     def local_sgd(self, own: None, sent: Start, site: Site) -> tuple[None, LocalModels]:
         """Lines 6-9 and 11: τ projected steps, keeping the snapshot."""
@@ -212,20 +207,23 @@ class Drfa:
 
     def mixture(self, server: DrfaState) -> Tensor:
         """λ(s), or its mean over the rounds."""
-        return server.lam if server.lam_mean is None else server.lam_mean
+        return Mixture(server.lam).dense() if server.lam_mean is None else server.lam_mean
 
-    def _primal_cohort(self, λ: Tensor, m: int, rng: np.random.Generator) -> Ints:
-        if self.weighting == "sample":
-            return rng.choice(len(λ), m, p=λ.numpy() / float(λ.sum()))
-        return draw_cohort(rng, len(λ), m)
+    def _primal_cohort(self, λ: Mixture, m: int, rng: np.random.Generator) -> Ints:
+        return λ.draw(rng, m) if self.weighting == "sample" else draw_cohort(rng, λ.count, m)
 
-    def _aggregate(self, w: Tensor, mean: Tensor, λ: Tensor, D: Ints) -> Tensor:
+    def _prox(self, z: Mixture, c: float) -> Mixture:
+        """Π_Λ without g; with g its proximal map."""
+        g = self.regulariser
+        return z.onto_simplex(self.mixture_ceiling) if g is None or c == 0 else z.through(lambda λ: g.prox(λ, c))
+
+    def _aggregate(self, w: Tensor, mean: Tensor, λ: Mixture, D: Ints) -> Tensor:
         """The mean over D, or as published `w̄ + (N/m) Σ_{i in D} λ_i (w_i - w̄)`, from the λ-weighted mean."""
         if self.weighting == "sample":
             return mean
-        return w + len(λ) / len(D) * float(λ[D].sum()) * (mean - w)
+        return w + λ.count / len(D) * float(λ.at(D).sum()) * (mean - w)
 
-    def _path(self, w: Tensor, path: Tensor | None, λ: Tensor, D: Ints) -> Tensor | None:
+    def _path(self, w: Tensor, path: Tensor | None, λ: Mixture, D: Ints) -> Tensor | None:
         return None if path is None else self._aggregate(w, path, λ, D)
 
 
@@ -273,8 +271,7 @@ class DrfaGa:
     def start(self, clients: Clients) -> DrfaState:
         """w̄(0) and the uniform λ(0)."""
         cohort_size(self.sampled_clients, clients)
-        N = clients.count
-        return DrfaState(self.problem.initial(), torch.full((N,), 1 / N, dtype=torch.float64))
+        return DrfaState(self.problem.initial(), Mixture.uniform(clients.count, few=False).table)
 
     def round(self, server: DrfaState, clients: Clients, rng: np.random.Generator) -> DrfaState:
         """Lines 2-14 of Algorithm 3."""
@@ -286,7 +283,8 @@ class DrfaGa:
         slope[all_] = N / len(all_) * f.loss.double()
         if self.regulariser is not None:
             slope += self.regulariser.gradient(λ)
-        λ_next = onto_mixtures(self.mixture_ceiling, N)(λ + at(self.dual_step, s) * slope)  # line 13
+        z = Mixture(λ + at(self.dual_step, s) * slope)
+        λ_next = z.onto_simplex(self.mixture_ceiling).table  # line 13
         late = s - self.average_after
         mean = Running.over(server.mean, local.path if late >= 0 else None, late)
         lam_mean = Running.over(server.lam_mean, λ if self.output == "average" else None, s)

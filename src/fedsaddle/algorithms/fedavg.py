@@ -34,6 +34,13 @@ NAMED = {
         "kind": "minimisation",
         "defaults": {"server_momentum": 0.9, "nesterov": True},
     },
+    "FedProx": {
+        "class": "FedAvg",
+        "about": "FedAvg with a proximal term at the clients",
+        "source": "Li et al. 2020",
+        "kind": "minimisation",
+        "defaults": {"proximal": 0.01},
+    },
     "FedAdam": {
         "class": "FedAvg",
         "about": "FedAvg with Adam at the server",
@@ -94,7 +101,8 @@ class FedAvg:
 
     With `server_momentum` β it is FedAvgM (Hsu, Qi, Brown 2019): the change of the average, `Δ = w̄ - Σ_i n_i w_i / Σ_i
     n_i`, is a gradient for the server, `v ← β v + Δ` and `w̄ ← w̄ - v`, or with `nesterov` `w̄ ← w̄ - (β v + Δ)`. With a
-    `server_optimiser` it is FedAdam, FedYogi or FedAdagrad (Reddi et al. 2021, Algorithm 2).
+    `server_optimiser` it is FedAdam, FedYogi or FedAdagrad (Reddi et al. 2021, Algorithm 2). With `proximal` μ it is
+    FedProx (T. Li et al. 2020): `(μ/2) |w_i - w̄|²` beside each client's loss, by steps of SGD.
 
     Example:
         >>> from fedsaddle import FedAvg, Supervised, models
@@ -118,6 +126,7 @@ class FedAvg:
     server_momentum: float = 0.0  # β; 0.9 is usual
     nesterov: bool = False  # look ahead
     server_optimiser: ServerOptimiser | None = None  # FedAdam's, FedYogi's or FedAdagrad's
+    proximal: float = 0.0  # μ of FedProx: (μ/2) |w_i - w̄|² beside each client's loss
 
     def __post_init__(self) -> None:
         check(self, self.sampled_clients)
@@ -126,6 +135,7 @@ class FedAvg:
         number("server_momentum", self.server_momentum, least=0, below=1)
         flag("nesterov", self.nesterov)
         check_server_optimiser(self.server_optimiser)
+        number("proximal", self.proximal, least=0)
         if self.server_optimiser is not None and self.server_momentum:
             remedy = "does not go with a server_optimiser, which has a momentum of its own, beta1; leave one out"
             raise BadInput("server_momentum", self.server_momentum, remedy)
@@ -152,7 +162,7 @@ class FedAvg:
     def local_sgd(self, own: None, sent: Start, site: Site) -> tuple[None, LocalModel]:
         """Lines 8-12: τ local steps."""
         path = Running() if self.output == "average" else None
-        for w in iterates(self, site.broadcast(sent.w), site, sent.step):  # lines 8-11
+        for w in iterates(self, site.broadcast(sent.w), site, sent.step, self.proximal):  # lines 8-11
             if path is not None:
                 path.add(w)
         return None, LocalModel(w, path.mean if path is not None else None)  # line 12

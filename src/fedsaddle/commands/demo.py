@@ -14,7 +14,6 @@ from fedsaddle.algorithms.drfa import Drfa
 from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.algorithms.qfedavg import QFedAvg
 from fedsaddle.atomic import write_json
-from fedsaddle.commands.demo_page import write_demo_page
 from fedsaddle.commands.documents import SCHEMA, DemoDocument
 from fedsaddle.commands.output import output
 from fedsaddle.config.data import load
@@ -22,7 +21,6 @@ from fedsaddle.errors import BadInput
 from fedsaddle.metrics.spread import STATISTICS
 from fedsaddle.problems.models.papers import logistic_regression
 from fedsaddle.problems.supervised import Supervised
-from fedsaddle.report import plots
 from fedsaddle.report.progress import Progress
 from fedsaddle.runs.run import run
 from fedsaddle.shown import visible
@@ -71,6 +69,9 @@ def demo(out: Path, rounds: int) -> None:
                 seeds.append(run(algorithm, data, rounds, seed=seed, watch=watch).history)
             histories[name], every[name] = mean_history(seeds), seeds
     screen.print(_table(histories))
+    from fedsaddle.commands.demo_page import write_demo_page  # now that they are needed: matplotlib takes a while
+    from fedsaddle.report import plots
+
     make_folder("out", out)
     plots.comparison(histories, out / "comparison.png", f"{SITES} sites, one of which scans upside down")
     plots.clients(histories, data.names, out / "sites.png")

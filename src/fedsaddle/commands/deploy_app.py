@@ -127,6 +127,10 @@ def deploy_try(
         Path | None, typer.Option(help="A config; by default DRFA on digits.", show_default=False, callback=usable)
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the results.", callback=usable)] = Path("fedsaddle-try"),
+    secure: Annotated[bool, typer.Option("--secure", help="With secure aggregation.")] = False,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Differential privacy of each row, with noise made at the sites.")
+    ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -134,7 +138,7 @@ def deploy_try(
     from fedsaddle.commands.deploy_try import deploy_try as go
 
     try:
-        raise typer.Exit(go(sites, config, out))
+        raise typer.Exit(go(sites, config, out, secure, epsilon))
     except KeyboardInterrupt:
         raise typer.Exit(stopped("interrupted; all processes stopped")) from None
 

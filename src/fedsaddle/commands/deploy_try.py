@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import tempfile
 import time
+import tomllib
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -50,8 +51,15 @@ evaluate_every = 5
 """
 
 
-def deploy_try(sites: int, config: Path | None, out: Path) -> int:
-    """Split the data, provision, start, run and stop; the exit code is 0 if the models agree to 1e-12, else 1."""
+WEIGHTED = 'weighting = "weight"\n'  # all sites take part: sites that are drawn may be fewer than a sum needs
+
+
+def deploy_try(sites: int, config: Path | None, out: Path, secure: bool = False, epsilon: float | None = None) -> int:
+    """Split the data, provision, start, run and stop; the exit code is 0 if the models agree to 1e-12, else 1.
+
+    With `secure` both runs have secure aggregation, and what the server saw is printed. With privacy the sites' noise
+    is their secret: the models differ, and the exit code is 0 if the budget was kept.
+    """
     require_nvflare()
     if sites < 2:
         raise BadInput("--sites", sites, "a federation needs at least two sites")
@@ -72,8 +80,7 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
 
     with terminate_as_interrupt(), tempfile.TemporaryDirectory(prefix="fedsaddle-") as name, ExitStack() as stack:
         folder = Path(name)
-        text = CONFIG.format(sites=sites).encode() if config is None else config.read_bytes()
-        write_atomically(folder / "fedsaddle.toml", text)
+        write_atomically(folder / "fedsaddle.toml", _config_text(sites, config, secure, epsilon))
         settings = read_config(folder / "fedsaddle.toml")
         require_deployable(settings)
         if settings.data.name in ("file", "pictures"):
@@ -112,13 +119,27 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
         say("all processes stopped")
     s = settings.run
     simulated = run(
-        built.algorithm, built.data, s.rounds, seed=s.seed, engine="serial", evaluate_every=s.evaluate_every
+        built.algorithm,
+        built.data,
+        s.rounds,
+        seed=s.seed,
+        engine="serial",
+        evaluate_every=s.evaluate_every,
+        secure_aggregation=settings.privacy.secure_aggregation,
     )
     simulated.summary["algorithm"] = f"{settings.algorithm.name}, simulated"
     screen.print(one_run(simulated.summary))
     deployed = load_file(out / "model.safetensors")
     difference = max(float((v - deployed[k]).abs().max()) for k, v in simulated.state_dict().items())
     screen.print(f"largest difference of the models: {difference:.1e}", highlight=False)
+    if seen := RunFolder(out).read_summary().get("secure_aggregation"):
+        for how, names in (("sums over sites only", seen["sums"]), ("of each site", seen["single"])):
+            screen.print(f"the server saw {how}: {', '.join(names) or 'nothing'}", highlight=False, soft_wrap=True)
+    budget = RunFolder(out).read_summary().get("privacy") or {}
+    private = settings.privacy.epsilon is not None and "epsilon_spent" in budget
+    if private:
+        screen.print("the sites' noise is their secret, and differs from the simulation's", highlight=False)
+    agree = difference <= 1e-12 or (private and budget["epsilon_spent"] <= budget["epsilon"])
     document: TryDocument = {
         "schema": SCHEMA,
         "command": "deploy try",
@@ -126,10 +147,25 @@ def deploy_try(sites: int, config: Path | None, out: Path) -> int:
         "deployed": RunFolder(out).read_summary(),
         "simulated": simulated.summary,
         "difference": difference,
-        "agree": difference <= 1e-12,
+        "agree": agree,
     }
     output.emit(document)
-    return 0 if difference <= 1e-12 else 1
+    return 0 if agree else 1
+
+
+def _config_text(sites: int, config: Path | None, secure: bool, epsilon: float | None) -> bytes:
+    """The config of the trial, with what the options ask for in its [privacy]."""
+    content = CONFIG.format(sites=sites).encode() if config is None else config.read_bytes()
+    asked = secure and not (config is not None and read_config(config).privacy.secure_aggregation)
+    if not asked and epsilon is None:
+        return content
+    if "privacy" in tomllib.loads(content.decode()):
+        key, value = ("--secure", secure) if asked else ("--epsilon", epsilon)
+        raise BadInput(key, value, "the config has a section [privacy] already; write it there")
+    if secure and config is None:
+        content = content.replace(b"[run]\n", f"{WEIGHTED}[run]\n".encode())
+    lines = ["secure_aggregation = true"] * asked + ([] if epsilon is None else [f"epsilon = {epsilon!r}"])
+    return content + "\n".join(["", "[privacy]", *lines, ""]).encode()
 
 
 def free_ports(count: int) -> list[int]:

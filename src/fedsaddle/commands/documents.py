@@ -137,14 +137,48 @@ class FiguresDocument(Document):
     """`reproduce` without a name."""
 
     figures: list[Listed]
+    headline: Annotated[str, "the verdicts of all stored figures in one line"]
+    verdicts: Annotated[dict[str, int], "how many sentences of the papers have each verdict"]
+
+
+class HeadlineDocument(Document):
+    """`reproduce --all`."""
+
+    headline: str
+    verdicts: dict[str, int]
+
+
+class TuneDocument(Document):
+    """`reproduce NAME --tune`."""
+
+    figure: str
+    chosen: Annotated[dict[str, dict[str, Any]], "the tuned values of every line that was tuned"]
+    log: Annotated[str, "the file with every candidate"]
+
+
+class SentenceBody(TypedDict):
+    """A sentence of a paper, its verdict and the effect that was measured."""
+
+    key: str
+    sentence: str
+    place: str
+    verdict: Annotated[str, '"holds", "refuted", "undecided" or "no data"']
+    effect: float | None
+    low: float | None
+    high: float | None
+    delta: Annotated[float, "the smallest effect that matters"]
+    seeds: int
+    decided_at: int | None
+    measured: str
 
 
 class ClaimBody(TypedDict):
-    """A claim of a paper, and what was measured."""
+    """A secondary claim, and what was measured."""
 
     claim: str
     paper: str
     measured: str
+    verdict: str
     holds: bool
 
 
@@ -153,7 +187,8 @@ class ReproduceDocument(Document):
 
     figure: str
     quick: bool
-    claims: list[ClaimBody]
+    sentences: Annotated[list[SentenceBody], "those that count"]
+    claims: Annotated[list[ClaimBody], "secondary"]
     notes: Annotated[list[str], "such as runs that diverged"]
     folder: str
     report: str

@@ -29,7 +29,17 @@ SEEN = {
 def length_of(config: Config) -> Length:
     """What the cost of a config's run depends on."""
     run, engine = config.run, config.engine
-    return Length(run.rounds, run.seed, run.evaluate_every, run.lost_replies, engine.name, engine.chunk, engine.workers)
+    return Length(
+        run.rounds,
+        run.seed,
+        run.evaluate_every,
+        run.lost_replies,
+        engine.name,
+        engine.chunk,
+        engine.workers,
+        engine.device,
+        engine.precision,
+    )
 
 
 def plan_of(config: Config, built: Experiment) -> Plan:

@@ -6,63 +6,184 @@ import inspect
 import itertools
 import os
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from fedsaddle.commands.documents import SCHEMA, FiguresDocument, ReproduceDocument
+from fedsaddle.commands.documents import (
+    SCHEMA,
+    FiguresDocument,
+    HeadlineDocument,
+    ReproduceDocument,
+    SentenceBody,
+    TuneDocument,
+)
 from fedsaddle.commands.output import output, say
 from fedsaddle.config.own_code import told_in_one_line
 from fedsaddle.config.registry import entry, with_brought
-from fedsaddle.errors import BadInput
+from fedsaddle.errors import BadInput, FedSaddleError
 from fedsaddle.reproductions.names import FIGURES
 from fedsaddle.shown import visible
 from fedsaddle.writable import require_folder
 
 if TYPE_CHECKING:
     from fedsaddle.reproductions.curves import Runs
+    from fedsaddle.reproductions.effects import Judged
     from fedsaddle.reproductions.figure import Figure
+    from fedsaddle.reproductions.store import Store
 
 MAX_WORKERS = 8  # each holds the data and some 400 MB of libraries
 
 
-def reproduce(name: str, quick: bool, out: Path) -> None:
-    """Run a figure, write its files to `out`/`name`, and print the claims; without a name, list all figures."""
-    if not name:
-        _print_names()
-        return
-    known = entry(FIGURES, "reproduce", name, "figures")
-    out = out / name.replace(":", ".")
-    require_folder("out", out)
-    from fedsaddle.reproductions import outcome
+def reproduce(name: str, quick: bool, out: Path, *, every: bool = False, tune: bool = False) -> int:
+    """Run a figure, or with `every` all of them; without a name, list all with the headline of what is stored.
 
-    full = _figure(known.load(), name)
+    Args:
+        name: the figure.
+        quick: fewer seeds and rounds, which give no verdicts.
+        out: its files go to `out`/`name`, and every run to `out`/runs, from where it is taken the next time.
+        every: all figures, one after the other.
+        tune: tune the methods of the figure in place of running it.
+
+    Returns:
+        0, or 3 if some of all figures failed.
+    """
+    if every and name:
+        raise BadInput("--all", name, "does not go with the name of a figure; leave one out")
+    if not name and not every:
+        if tune or quick:
+            raise BadInput("--tune" if tune else "--quick", "", "needs the name of a figure, or --all")
+        _print_names(out)
+        return 0
+    require_folder("out", out)
+    if not every:
+        output.emit(_tune(name, out) if tune else _reproduce_one(name, quick, out))
+        return 0
+    return _reproduce_all(quick, tune, out)
+
+
+def _reproduce_all(quick: bool, tune: bool, out: Path) -> int:
+    """One figure after the other; one that fails is said, and the others go on."""
+    names, failed = list(FIGURES), []
+    left = Remaining({name: _estimate(name, quick, tune) for name in names})
+    for k, name in enumerate(names):
+        say(f"figure {k + 1} of {len(names)}: {name}{left.said()}")
+        began = time.perf_counter()
+        try:
+            if not tune:
+                _reproduce_one(name, quick, out)
+            elif _figure(entry(FIGURES, "reproduce", name, "figures").load(), name).tuning is not None:
+                _tune(name, out)
+        except FedSaddleError as error:
+            failed.append(name)
+            typer.echo(f"{name}: {visible(str(error))}", err=True)
+        left.done(name, time.perf_counter() - began)
+    _print_headline(out)
+    if failed:
+        typer.echo(f"failed: {', '.join(failed)}", err=True)
+    return 3 if failed else 0
+
+
+def _tune(name: str, out: Path) -> TuneDocument:
+    """Tune the methods of a figure, and keep the log."""
+    from fedsaddle.reproductions.store import Store
+    from fedsaddle.reproductions.tuning import job_count, tune, write_log
+
+    figure = _figure(entry(FIGURES, "reproduce", name, "figures").load(), name)
+    with progress(f"{name}, tuning", job_count(figure)) as finished:
+        log = tune(name, figure, _processes(), Store(out / "runs"), finished)
+    file = write_log(log, out / "tuning")
+    document: TuneDocument = {
+        "schema": SCHEMA,
+        "command": "reproduce",
+        "figure": name,
+        "chosen": {label: line["chosen"] for label, line in log["lines"].items()},
+        "log": str(file),
+    }
+    for label, chosen in document["chosen"].items():
+        output.line(visible(f"{label}: {', '.join(f'{k} = {v}' for k, v in chosen.items())}"))
+    output.line(visible(f"log: {file}"))
+    return document
+
+
+def _reproduce_one(name: str, quick: bool, out: Path) -> ReproduceDocument:
+    """Run a figure, write its files and print the verdicts."""
+    known = entry(FIGURES, "reproduce", name, "figures")
+    folder = out / name.replace(":", ".")
+    require_folder("out", folder)
+    from fedsaddle.reproductions import outcome
+    from fedsaddle.reproductions.store import Store
+    from fedsaddle.reproductions.tuning import find_log, with_tuned
+
+    asked = _figure(known.load(), name)
+    full, untuned = with_tuned(asked, find_log(asked.tuned_by or name, out / "tuning"))
     figure = full.quick() if quick else full
     began = time.perf_counter()
-    runs = run_figure(figure, name)
-    claims = figure.claims(runs)
-    outcome.write(name, figure, runs, claims, time.perf_counter() - began, out)
-    notes, page = list(runs.divergence_notes()), out / outcome.REPORT
+    runs, sentences = run_looks(figure, name, Store(out / "runs"), quick)
+    notes = [*untuned, *runs.divergence_notes()]
+    if quick and sentences:
+        notes.append("with --quick there are fewer seeds than at the first look: no sentence gets a verdict")
+    seconds = time.perf_counter() - began
+    done = outcome.Outcome(name, figure, runs, sentences, figure.claims(runs), seconds, quick, tuple(notes))
+    outcome.write(done, folder)
+    page = folder / outcome.REPORT
     for note in notes:
-        typer.echo(note, err=True)
+        typer.echo(visible(note), err=True)
     screen = output.screen()
-    screen.print(outcome.table(figure, claims))
-    screen.print(f"written to {visible(out)}", highlight=False, markup=False, soft_wrap=True)
+    screen.print(outcome.table(done))
+    screen.print(f"written to {visible(folder)}", highlight=False, markup=False, soft_wrap=True)
     screen.print(f"report: {visible(page)}", highlight=False, markup=False, soft_wrap=True)
-    document: ReproduceDocument = {
+    return {
         "schema": SCHEMA,
         "command": "reproduce",
         "figure": name,
         "quick": quick,
+        "sentences": [_sentence(judged) for judged in sentences],
         "claims": [
-            {"claim": c.claim, "paper": c.paper, "measured": c.measured, "holds": bool(c.holds)} for c in claims
+            {"claim": c.claim, "paper": c.paper, "measured": c.measured, "verdict": c.verdict, "holds": c.holds}
+            for c in done.claims
         ],
         "notes": notes,
-        "folder": str(out),
+        "folder": str(folder),
         "report": str(page),
     }
-    output.emit(document)
+
+
+def _sentence(judged: Judged) -> SentenceBody:
+    h, found = judged.hypothesis, judged.finding.to_dict()
+    return {
+        "key": h.key,
+        "sentence": h.sentence,
+        "place": h.place,
+        "verdict": found["verdict"],
+        "effect": found["effect"],
+        "low": found["low"],
+        "high": found["high"],
+        "delta": h.delta,
+        "seeds": found["seeds"],
+        "decided_at": found["decided_at"],
+        "measured": judged.measured,
+    }
+
+
+def run_looks(figure: Figure, name: str, store: Store | None, quick: bool = False) -> tuple[Runs, list[Judged]]:
+    """Run the seeds of the first look, and more as long as a sentence is undecided and a look is left."""
+    from fedsaddle.reproductions.effects import judged
+    from fedsaddle.reproductions.hypotheses_of_papers import of_figure
+    from fedsaddle.reproductions.verdicts import UNDECIDED
+
+    hypotheses = of_figure(name)
+    looks = (figure.seeds,) if quick else figure.all_looks
+    for seeds in looks:
+        runs = run_figure(replace(figure, seeds=seeds), name, store=store)
+        found = judged(hypotheses, runs, figure.all_looks)
+        if all(j.finding.verdict != UNDECIDED for j in found):
+            break
+    return runs, found
 
 
 def _figure(found: object, name: str) -> Figure:
@@ -80,37 +201,113 @@ def _figure(found: object, name: str) -> Figure:
     return found
 
 
-def run_figure(figure: Figure, title: str, workers: int | None = None) -> Runs:
+def run_figure(figure: Figure, title: str, workers: int | None = None, store: Store | None = None) -> Runs:
     """Run every line with every seed on `workers` processes; None means one per core, at most 8."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    from fedsaddle.report.progress import PlainLines, has_bar
     from fedsaddle.reproductions.curves import Runs
-    from fedsaddle.reproductions.pool import Job, run_jobs
+    from fedsaddle.reproductions.pool import Job, stored_or_run
 
     jobs = [Job(figure.setting, line, seed) for seed in range(figure.seeds) for line in figure.lines]
+    with progress(title, len(jobs)) as finished:
+        curves = stored_or_run(jobs, workers or _processes(), finished, store)
+    return Runs.of(curves)
+
+
+def _processes() -> int:
+    return min(MAX_WORKERS, os.cpu_count() or 1)
+
+
+@contextmanager
+def progress(title: str, total: int) -> Iterator[Callable[[object], None]]:
+    """A bar with the time left, elsewhere a line now and then; gives what to call when a run has ended."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    from fedsaddle.report.progress import PlainLines, has_bar
+
     errors, bars = output.errors(), has_bar(output.errors())
-    lines = PlainLines(lambda text: None if bars else say(f"{title}: {text}"), len(jobs), "run")
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    lines = PlainLines(lambda text: None if bars else say(f"{title}: {text}"), total, "run")
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=errors, transient=True, disable=output.quiet or not bars) as bar:
-        task = bar.add_task(title, total=len(jobs))
-        processes = workers or min(MAX_WORKERS, os.cpu_count() or 1)
-        done = itertools.count(1)
+        task, done = bar.add_task(title, total=total), itertools.count(1)
 
         def finished(_: object) -> None:
             bar.update(task, advance=1)
             lines(next(done))
 
-        curves = run_jobs(jobs, processes, finished)
-    return Runs.of(curves)
+        yield finished
 
 
-def _print_names() -> None:
-    figures = with_brought(FIGURES, "figures")
+@dataclass
+class Remaining:
+    """The time that all figures still take, from their estimates and how far off these have been so far."""
+
+    estimates: dict[str, float]  # minutes of one core
+    spent: float = 0.0  # minutes
+    promised: float = 0.0
+
+    def said(self) -> str:
+        """Such as ", about 2.5 h left for all"; nothing without estimates."""
+        ahead = sum(self.estimates.values()) / _processes()
+        pace = self.spent / self.promised if self.promised else 1.0
+        from fedsaddle.report.progress import duration
+
+        return f", about {duration(60 * ahead * pace)} left for all" if ahead else ""
+
+    def done(self, name: str, seconds: float) -> None:
+        """A figure has ended."""
+        self.promised += self.estimates.pop(name) / _processes()
+        self.spent += seconds / 60
+
+
+def _estimate(name: str, quick: bool, tune: bool) -> float:
+    """Minutes of one core for the first look of a figure, or for its tuning."""
+    from fedsaddle.reproductions.tuning import job_count
+
+    full = _figure(entry(FIGURES, "reproduce", name, "figures").load(), name)
+    if tune:
+        share = 0.0 if full.tuning is None else full.tuning.share
+        return full.minutes / len(full.lines) * job_count(full) * share
+    return full.minutes * (full.quick_seeds * full.quick_share if quick else full.all_looks[0])
+
+
+def _print_headline(out: Path) -> None:
+    from fedsaddle.reproductions.stored import counts, headline
+
+    counted = counts(out)
+    document: HeadlineDocument = {
+        "schema": SCHEMA,
+        "command": "reproduce",
+        "headline": headline(counted),
+        "verdicts": counted,
+    }
+    output.emit(document)
+    if not output.json:
+        typer.echo(headline(counted))
+
+
+def _print_names(out: Path) -> None:
+    from fedsaddle.reproductions.stored import counts, headline
+
+    figures, counted = with_brought(FIGURES, "figures"), counts(out)
     document: FiguresDocument = {
         "schema": SCHEMA,
         "command": "reproduce",
         "figures": [{"name": name, "about": e.about, "source": e.source} for name, e in figures.items()],
+        "headline": headline(counted),
+        "verdicts": counted,
     }
     output.emit(document)
     if output.json:
@@ -118,3 +315,4 @@ def _print_names() -> None:
     width = max(len(name) for name in figures)
     for name, e in figures.items():
         typer.echo(visible(f"{name:<{width}}  {e.about}  ({e.source})"))
+    typer.echo(headline(counted))

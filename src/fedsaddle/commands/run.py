@@ -158,7 +158,9 @@ class Simulation:
             patience=settings.patience,
             lost_replies=settings.lost_replies,
             robust=config.robust.settings(deployed=False),
+            secure_aggregation=config.privacy.secure_aggregation,
             attack=config.attack.settings(),
+            privacy=config.privacy.of_clients(settings.rounds),
             out=folder.path,
             resume=self.resume and folder.holds_run,
             checkpoint_every=settings.checkpoint_every,
@@ -272,12 +274,18 @@ def has_baseline(config: Config) -> bool:
 def baseline_of(config: Config, algorithm: Algorithm[Any], rounds: int) -> Config:
     """FedAvg on cross-entropy, with the same rounds, clients, local steps, batches and start, and its default step."""
     common = {k: getattr(algorithm, k, None) for k in ("sampled_clients", "local_steps", "batch_size")}
+    if config.privacy.of_clients(config.run.rounds) is not None:
+        uniform = {"weighting": "uniform"}  # as privacy of clients wants it
+    else:
+        uniform = {}
     alone: dict[str, Any] = {"rounds": rounds, "target": None, "measures": []}
     if config.run.measures:  # one of them may be what `select` names
         alone |= {"select": None, "patience": None}
     return config.model_copy(
         update={
-            "algorithm": NamedSection(name=BASELINE, **{k: v for k, v in common.items() if isinstance(v, int)}),
+            "algorithm": NamedSection(
+                name=BASELINE, **uniform, **{k: v for k, v in common.items() if isinstance(v, int)}
+            ),
             "problem": ProblemSection(name="supervised", loss="logistic"),
             "run": config.run.model_copy(update=alone),
         }

@@ -27,6 +27,7 @@ from fedsaddle.data.cautions import cautions
 from fedsaddle.data.describe import describe
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Stacked
+from fedsaddle.data.table import Dataset
 from fedsaddle.errors import BadCheckpoint, BadInput
 from fedsaddle.metrics.calibration import Platt, Threshold, calibration_figures
 from fedsaddle.metrics.evaluation import evaluate
@@ -107,7 +108,7 @@ def run_table(table: TableConfig, options: SearchOptions, out: Path | None, resu
             if options.leave_one_out:
                 left_out = leave_one_site_out(table, dataset, choice, progress.say_step, lambda: interruption.requested)
         about = {"missing": missing_cells(dataset, data), **notes}
-        return Finished(table, options, folder, data, choice, left_out, about).write_and_print()
+        return Finished(table, options, folder, dataset, data, choice, left_out, about).write_and_print()
 
 
 def _settings(table: TableConfig, options: SearchOptions) -> Record:
@@ -167,6 +168,7 @@ class Finished:
     table: TableConfig
     options: SearchOptions
     folder: RunFolder
+    dataset: Dataset  # as it was read
     data: FederatedData
     choice: Choice
     left_out: LeftOut | None
@@ -292,7 +294,7 @@ class Finished:
         self.folder.write_model({k: v.contiguous() for k, v in module.state_dict().items()})
         model = build_algorithm(chosen.trial.config(), chosen.data)[1]
         write_loader(model, chosen.data, module, out, self.platt[CHOICE], self.threshold)
-        write_atomically(self.folder.table_config, replace(self.table, algorithm=None).to_toml().encode())
+        write_atomically(self.folder.table_config, replace(self.table, algorithm=None).to_toml(self.dataset).encode())
 
     def _draw(self, history: list[Record]) -> None:
         picture = self.folder.picture

@@ -162,9 +162,9 @@ class TableConfig:
                 dataset, Natural(self.site), self.seed, shares[0], True, shares[1], test_clients=self.test_sites
             )
 
-    def to_toml(self) -> str:
-        """A config with one algorithm, by default FedAvgM; reads the table, so that errors are reported now."""
-        data = self.dataset()
+    def to_toml(self, data: Dataset | None = None) -> str:
+        """A config with one algorithm, by default FedAvgM; reads the table now, unless given its rows."""
+        data = self.dataset() if data is None else data
         name = self.algorithm or "FedAvgM"
         known = entry(ALGORITHMS, "--algorithm", name)
         kind = known.kind
@@ -209,7 +209,7 @@ class TableConfig:
             site=toml_string(self.site),
             model='name = "logistic"                # or "mlp" with hidden = [32]'
             if self.image is None
-            else 'name = "cnn"                     # or "logistic", "mlp", "vgg11", "resnet18"',
+            else 'name = "small-cnn"               # or "cnn", "logistic", "mlp", "vgg11", "resnet18"',
             problem=PROBLEMS[kind].format(l2=1 / rows),
             algorithm="\n".join(algorithm),
             rounds=rounds,

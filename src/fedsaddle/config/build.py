@@ -62,7 +62,7 @@ def build_algorithm(
         algorithm: Algorithm[Any] = make(
             problem=problem, **arguments_of("algorithm", make, options, built=("problem",))
         )
-        return with_local_layers(algorithm, layers), model
+        return private(config, with_local_layers(algorithm, layers)), model
 
 
 def algorithm(name: str, *, problem: Problem, **options: Any) -> Algorithm[Any]:
@@ -99,6 +99,19 @@ def with_local_layers(algorithm: Algorithm[Any], layers: Any) -> Algorithm[Any]:
         return Personal(algorithm=algorithm, layers=layers)
     except BadInput as reason:
         raise reason if reason.key != "layers" else BadInput(LOCAL_LAYERS, reason.value, reason.remedy) from None
+
+
+def private(config: Config, algorithm: Algorithm[Any]) -> Algorithm[Any]:
+    """The algorithm, made private by its clients if [privacy] says so; for whole clients the server does it."""
+    settings = config.privacy.settings(config.run.rounds)
+    if settings is None or settings.unit == "client":
+        return algorithm
+    from fedsaddle.privacy.private import Private
+
+    if config.data.positives_per_batch is not None:
+        remedy = "draws rows by their label, which tells it; leave it out with [privacy]"
+        raise BadInput("data.positives_per_batch", config.data.positives_per_batch, remedy)
+    return Private(algorithm=algorithm, privacy=settings)
 
 
 @contextmanager

@@ -71,9 +71,13 @@ def _named_algorithms() -> dict[str, Entry]:
 ALGORITHMS: dict[str, Entry] = _named_algorithms()
 
 _TORCH = "fedsaddle.problems.torch_losses"
+_RARE = "fedsaddle.problems.rare_losses"
 LOSSES: dict[str, Entry] = {
     "cross-entropy": Entry(f"{_TORCH}:cross_entropy", "k scores; weight = [1, 5], label_smoothing, ignore_index"),
     "logistic": Entry(f"{_TORCH}:logistic", "classification into 0 and 1 with one score; pos_weight"),
+    "focal": Entry(f"{_RARE}:Focal", "k scores; easy rows count less; focus = 2"),
+    "class-balanced": Entry(f"{_RARE}:ClassBalanced", "k scores; rare classes count more; beta = 0.999"),
+    "logit-adjusted": Entry(f"{_RARE}:LogitAdjusted", "k scores, shifted by the classes' shares; strength = 1"),
     "square": Entry("fedsaddle.problems.losses:Square", "regression, half the squared error"),
     "absolute": Entry(f"{_TORCH}:absolute", "regression, the absolute error"),
     "huber": Entry(f"{_TORCH}:huber", "regression, square for errors up to delta, then linear"),
@@ -89,6 +93,9 @@ PROBLEMS: dict[str, Entry] = {
         f"{_PROBLEM}.robust:RobustTraining", "min-max: a shared perturbation of the features", kind="minimax"
     ),
     "auc": Entry(f"{_PROBLEM}.auc:MinimaxAuc", "min-max: area under the ROC curve, square surrogate", kind="minimax"),
+    "compositional-auc": Entry(
+        f"{_PROBLEM}.compositional_auc:CompositionalAuc", "min-max: AUC after a step of cross-entropy", kind="minimax"
+    ),
     "pairwise": Entry(
         f"{_PROBLEM}.pairwise:PairwiseRisk", "pairs of rows; choose a risk and a pair loss", kind="pairwise"
     ),
@@ -130,6 +137,16 @@ MODELS: dict[str, Entry] = {
     "cnn": Entry(
         f"{_MODEL}.papers:McMahanCnn",
         "the two-convolution network of McMahan et al.",
+        shapes=f"{_SHAPE}:square_picture",
+    ),
+    "cnn-3": Entry(
+        f"{_MODEL}.papers:TutorialCnn",
+        "the three-convolution network of FedSGDA's paper",
+        shapes=f"{_SHAPE}:square_picture",
+    ),
+    "small-cnn": Entry(
+        f"{_MODEL}.papers:SmallCnn",
+        "the same with fewer filters = [8, 16] and units = 64; for few small pictures",
         shapes=f"{_SHAPE}:square_picture",
     ),
     "vgg11": Entry(

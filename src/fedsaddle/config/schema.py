@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedsaddle.config.code_names import search_in
+from fedsaddle.config.privacy_schema import Privacy, check_privacy
 from fedsaddle.config.toml_files import DEEPEST, TooDeep, parse_toml, read_toml
 from fedsaddle.config.validate import to_bad_input
 from fedsaddle.errors import BadInput, MissingData, within
@@ -170,6 +171,7 @@ class Config(BaseModel):
     run: RunSection = RunSection()
     robust: RobustSection = RobustSection()
     attack: AttackSection = AttackSection()
+    privacy: Privacy = Privacy()
     engine: EngineSection = EngineSection()
     track: TrackSection = TrackSection()
 
@@ -201,9 +203,11 @@ def validate_config(content: dict[str, Any]) -> Config:
         kind = section.annotation if section is not None and len(first["loc"]) > 1 else Config
         known = kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else {}
         raise to_bad_input("", first, known) from None
+    check_privacy(config)
     with within("attack"):
         if config.attack.name != "none":
             config.attack.settings()
+    config.privacy.settings(config.run.rounds)
     with within("run"):
         if config.run.target is not None:
             Target.parse(config.run.target)

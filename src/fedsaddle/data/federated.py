@@ -178,12 +178,12 @@ def federate(
     official = (
         own if dataset.test is None or own_test else replace(own, table=dataset.test, pending=dataset.pending_test)
     )
-    train = own.part(held.train[:stay], names, "", allow_empty=False)
+    train = own.part(held.train[:stay], names, dataset.together, allow_empty=False)
     validation = own.part(held.validation[:stay], names, dataset.together)
     test = official.part(test_parts, names, dataset.together)
     return FederatedData(
         name=dataset.name,
-        train=train.stacked,
+        train=train.with_units(),
         test=test.stacked if test else None,
         names=names[:stay],
         classes=dataset.train.classes,
@@ -250,6 +250,12 @@ class _Part(NamedTuple):
     rows: Ints | None
     units: Array | None
     groups: dict[str, Array]
+
+    def with_units(self) -> Stacked:
+        """The rows, which know by number to whom each belongs, if the data set says."""
+        if self.units is None:
+            return self.stacked
+        return replace(self.stacked, units=np.unique(self.units, return_inverse=True)[1].astype(np.int64))
 
     def __bool__(self) -> bool:
         return len(self.stacked.x) > 0

@@ -77,6 +77,7 @@ class Stacked:
         offsets: N + 1 whole numbers, from 0 up to n.
         allow_empty: Whether a client may have no rows, as in a test set.
         positives: Share of label 1 in every minibatch; None: as they come.
+        units: To whom each row belongs, such as the number of a patient, `(n,)`; None: each row to itself.
 
     Raises:
         BadInput: for arguments of another type or shape, a client without rows, and NaN or infinity in the rows.
@@ -94,6 +95,7 @@ class Stacked:
     offsets: Ints
     allow_empty: bool = False
     positives: float | None = None
+    units: Ints | None = None
     _found: dict[int, tuple[Ints, Ints]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -105,6 +107,8 @@ class Stacked:
         rows = len(self.x)
         if len(self.y) != rows or self.offsets[0] != 0 or self.offsets[-1] != rows:
             raise BadInput("offsets", self.offsets.tolist()[-1:], f"x has {rows} rows and y has {len(self.y)}")
+        if self.units is not None and len(_whole_numbers("units", self.units)) != rows:
+            raise BadInput("units", len(self.units), f"x has {rows} rows; give one number for each row")
         sizes = np.diff(self.offsets)
         empty = np.flatnonzero(sizes < 0 if self.allow_empty else sizes <= 0)
         if len(empty):
@@ -149,6 +153,20 @@ class Stacked:
         """All rows of client i, without a copy."""
         rows = slice(int(self.offsets[i]), int(self.offsets[i + 1]))
         return self.x[rows], self.y[rows]
+
+    def unit_rows(self, client: int) -> list[Ints]:
+        """The rows of each unit of a client, such as a patient; each row is a unit if nothing else is known."""
+        return self._unit_rows[client]
+
+    @cached_property
+    def _unit_rows(self) -> list[list[Ints]]:
+        found: list[list[Ints]] = []
+        for first, end in zip(self.offsets[:-1], self.offsets[1:], strict=True):
+            own = np.arange(end - first) if self.units is None else self.units[first:end]
+            order = np.argsort(own, kind="stable")
+            cuts = np.flatnonzero(np.diff(own[order])) + 1
+            found.append(np.split(order, cuts))
+        return found
 
     def gather(self, clients: Ints, rows: Ints) -> tuple[Tensor, Tensor]:
         """Rows of several clients in one indexing step."""

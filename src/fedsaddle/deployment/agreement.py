@@ -40,7 +40,10 @@ def digests(config: Config) -> dict[str, str]:
         "problem": config.problem.model_dump(mode="json"),
         "algorithm": config.algorithm.model_dump(mode="json"),
         "run": {"seed": config.run.seed, "dtype": config.run.dtype},
+        "privacy": config.privacy.model_dump(mode="json"),
     }
+    if config.privacy.epsilon is not None:
+        sections["privacy"] = config.privacy.model_dump(mode="json")
     if modules := module_digests(config):  # all must run the same code
         sections["modules"] = modules
     return {k: hashlib.sha256(json.dumps(v, sort_keys=True).encode()).hexdigest()[:16] for k, v in sections.items()}

@@ -14,9 +14,11 @@ from torch import Tensor
 
 from fedsaddle.errors import BadInput, CannotWrite, MissingData
 from fedsaddle.federation.records import tensors, visibility
+from fedsaddle.secure.fixed_point import layout_of
 
 FILE = "audit.jsonl"
 PER_SITE = "per client"  # the server sees this site's own value
+SUM_ONLY = "sum only"  # it left behind a mask, which goes away in the sum over sites
 
 
 @dataclass(frozen=True)
@@ -52,14 +54,17 @@ class AuditLog:
 
     folder: Path
 
-    def add(self, occasion: Occasion, record: Any, failure: str = "") -> None:
-        """Note a message before it leaves; if that fails, an error keeps the message here."""
+    def add(self, occasion: Occasion, record: Any, failure: str = "", masked: bool = False) -> None:
+        """Note a message before it leaves; if that fails, an error keeps the message here.
+
+        With `masked` the averaged fields of the record left behind masks, and so did the weight.
+        """
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         about = (now, occasion.run, occasion.round, occasion.exchange, occasion.request)
         if failure:
             found = [Entry(*about, "failure", [], "text", len(failure.encode()), PER_SITE, failure)]
         else:
-            found = [Entry(*about, *told) for told in _fields(record)]
+            found = [Entry(*about, *told) for told in (_masked_fields(record) if masked else _fields(record))]
         lines = "".join(json.dumps({k: v for k, v in asdict(e).items() if v != ""}) + "\n" for e in found)
         path = self.folder / FILE
         try:
@@ -94,6 +99,17 @@ def _fields(record: Any) -> Iterator[tuple[str, list[int], str, int, str]]:
                 yield f"{name}.{key}", _shape(part), "json", len(json.dumps(part)), PER_SITE
         elif value not in (None, []):
             yield name, _shape(value), "json", len(json.dumps(value)), PER_SITE
+
+
+def _masked_fields(record: Any) -> Iterator[tuple[str, list[int], str, int, str]]:
+    """The same of a reply whose averaged fields are masked."""
+    layout = layout_of(record)
+    for one in layout:
+        yield one.name, [1, *one.shape], f"fixed{8 * one.width}", one.size * one.width, SUM_ONLY
+    if layout:
+        yield "weight", [1], "fixed64", 8, SUM_ONLY
+    hidden = {one.name for one in layout}
+    yield from (told for told in _fields(record) if told[0] not in hidden)
 
 
 def _of_tensor(name: str, value: Tensor) -> tuple[str, list[int], str, int]:

@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 from fedsaddle.deployment.logs import traceback_lines
 from fedsaddle.deployment.messages import Answer, Fault, FaultKind, Request
 from fedsaddle.deployment.payloads import reply_limits
-from fedsaddle.deployment.transport import Arrival, Transport
+from fedsaddle.deployment.transport import Arrival, QuickTransport, Transport
 from fedsaddle.errors import BadMessage, Diverged, NobodyAnswered, TooFewAnswered
 from fedsaddle.federation.wire import Kinds, Message, pack, unpack
 from fedsaddle.federation.wire_checks import SMALL, Limits
 
 MAX_REST = 16  # rounds
+MAX_QUICK = 10.0  # seconds for an answer to a small message
 REFUSALS = frozenset({FaultKind.REFUSED})  # a site that refuses does so again
 FINAL = REFUSALS | {FaultKind.BAD_MESSAGE, FaultKind.TOO_LARGE}  # where all sites are needed: asking again is no help
 
@@ -140,10 +141,12 @@ class Courier:
         round: int,
         limits: Limits = SMALL,
         final: Set[FaultKind] = REFUSALS,
+        afresh: bool = False,
     ) -> dict[int, T]:
         """The results of `check` by client, from at least `least` clients and at least one.
 
-        Clients that fail are counted, logged with the fault, and left out; `final` faults are not waited for.
+        Clients that fail are counted, logged with the fault, and left out; `final` faults are not waited for. With
+        `afresh` all answers are to one and the same message: if too few come, all clients are asked again.
 
         Raises:
             Diverged: if no reply is finite.
@@ -157,12 +160,11 @@ class Courier:
         good: dict[int, T] = {}
         began = self.now()
         while True:
+            good = {} if afresh else good
             waiting = [i for i in asked if i not in good]
             new, faults = self._attempt(waiting, make_message, kinds, check, max(1, least - len(good)), limits)
             good |= new
-            for fault in faults:
-                self.attendance.count_fault(fault, round)
-                log.warning("%s: %s left out: %s", where, self.names[fault.client], fault)
+            self._note(faults, where, round)
             if len(good) >= max(1, least):
                 return good
             if not good and all(fault.kind is FaultKind.NOT_FINITE for fault in faults):
@@ -175,8 +177,39 @@ class Courier:
             asked = list(clients)
             self.sleep(self.patience.pause)
 
+    def once(
+        self, clients: Sequence[int], make_message: MakeMessage, check: Check[T], where: str, round: int
+    ) -> dict[int, T]:
+        """The results of one attempt at these clients, paused or not; may be empty."""
+        good, faults = self._attempt(list(clients), make_message, {}, check, len(clients), SMALL)
+        self._note(faults, where, round)
+        return good
+
+    def quick(self, clients: Sequence[int], make_message: MakeMessage, check: Check[T]) -> dict[int, T]:
+        """The same by the transport's way for small messages, if it has one; those who do not answer are no fault."""
+        transport = self.transport
+        if not isinstance(transport, QuickTransport):
+            return {}
+
+        def send(to: Sequence[int], content: bytes, least: int, timeout: float) -> list[Arrival]:
+            return transport.quick(to, content, min(timeout, MAX_QUICK))
+
+        return self._attempt(list(clients), make_message, {}, check, len(clients), SMALL, send)[0]
+
+    def _note(self, faults: list[Fault], where: str, round: int) -> None:
+        for fault in faults:
+            self.attendance.count_fault(fault, round)
+            log.warning("%s: %s left out: %s", where, self.names[fault.client], fault)
+
     def _attempt(
-        self, clients: list[int], make_message: MakeMessage, kinds: Kinds, check: Check[T], least: int, limits: Limits
+        self,
+        clients: list[int],
+        make_message: MakeMessage,
+        kinds: Kinds,
+        check: Check[T],
+        least: int,
+        limits: Limits,
+        send: Callable[[Sequence[int], bytes, int, float], list[Arrival]] | None = None,
     ) -> tuple[dict[int, T], list[Fault]]:
         """The valid replies, and a fault for each other client, in the order of `clients`."""
         nonce = secrets.token_hex(8)
@@ -185,7 +218,7 @@ class Courier:
             self.attendance.bytes_down[i] += len(content)
         good: dict[int, T] = {}
         faults = {i: self._silent(i) for i in clients}
-        for arrival in self.transport.exchange(clients, content, least, self.patience.timeout):
+        for arrival in (send or self.transport.exchange)(clients, content, least, self.patience.timeout):
             client = arrival.client
             if client not in faults:  # not asked, or already answered
                 continue

@@ -34,9 +34,13 @@ MAX_FITTED = 1 << 22  # rows to which probabilities are fitted
 def measure_site(
     problem: Problem, w: Tensor, dual: Tensor | None, own: Stacked | None, least: int = 1
 ) -> dict[str, Any]:
-    """Evaluate a model on this site's rows; return the reply to the server, with no count below `least` but 0."""
+    """Evaluate a model on this site's rows, where they are, on a device or here.
+
+    Return the reply to the server, with no count below `least` but 0.
+    """
     if own is None:
         return {"rows": 0}
+    w, dual = w.to(own.x.device), None if dual is None else dual.to(own.x.device)
     found = evaluate(problem, w, own, dual)
     counted = int(found.sizes[0])  # a loss over pairs counts the rows of one label
     if any(0 < n < least for n in (counted, len(own.x) - counted)):
@@ -44,7 +48,7 @@ def measure_site(
     reply: dict[str, Any] = {"rows": int(found.sizes[0]), "means": {k: float(v[0]) for k, v in found.values.items()}}
     ranking = problem.ranking(w, own.x) if isinstance(problem, Ranks) else None
     if ranking is not None and math.isfinite(reply["means"]["loss"]):
-        counts = ScoreHistogram.of(ranking.double().numpy(), own.y.numpy(), sigmoid_edges(BINS))
+        counts = ScoreHistogram.of(ranking.cpu().double().numpy(), own.y.cpu().numpy(), sigmoid_edges(BINS))
         merged = MergedHistogram.of(counts, least)
         if merged is not None:  # otherwise there are too few rows of a class to tell anything
             told = merged.placed(merged.first, merged.first)
@@ -72,6 +76,7 @@ class RemoteEvaluator:
     clients: RemoteClients
     test_sizes: Ints  # test rows per site
     validation_sizes: Ints
+    private: bool = False  # sites do not measure training rows: that is no part of their budget
     _round: int = -1
     _last: int = 0  # the last round of the run so far; the best one may be earlier
     _replies: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)  # part -> client -> reply
@@ -79,7 +84,8 @@ class RemoteEvaluator:
     @property
     def parts(self) -> Sequence[str]:
         """Validation rows and test rows, if any site has some, and training rows."""
-        return parts_of(bool(self.validation_sizes.any()), bool(self.test_sizes.any()))
+        found = parts_of(bool(self.validation_sizes.any()), bool(self.test_sizes.any()))
+        return found[:-1] if self.private else found
 
     def check(self, at: Solution) -> None:
         """Nothing to check: sites evaluate the measures of the problem only."""

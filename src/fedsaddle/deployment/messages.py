@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedsaddle.errors import BadMessage, Refused
 from fedsaddle.shown import shortened, visible
 
-PROTOCOL = 4  # 4: strict JSON without wrappers, counts as tensors, versions that follow from the ask
+PROTOCOL = 5  # 5: asks with a cohort for secure aggregation
 MAX_DETAIL = 200  # characters of a site's text to show
 MAX_TOLD = 1000  # characters of a reason that a site may tell
 MAX_SITES = 100_000
@@ -127,6 +127,12 @@ _brief.maxstring = _brief.maxother = _brief.maxlong = 40
 _brief.maxlevel = 2
 
 
+class SecureCohort(MessagePart):
+    """The sites that mask their replies together, each with its share of the weight."""
+
+    shares: dict[Client, Annotated[float, Field(ge=-1, le=1)]] = Field(min_length=1, max_length=MAX_SITES)
+
+
 class Ask(TypedMessage):
     """Server to sites: run a task of the algorithm."""
 
@@ -138,6 +144,7 @@ class Ask(TypedMessage):
     task: Word
     starts: dict[Client, Version] = Field(max_length=MAX_SITES)  # the memory to start from; absent: no memory
     keep: dict[Client, Annotated[list[Version], Field(max_length=10)]] = Field(max_length=MAX_SITES)  # versions
+    secure: SecureCohort | None = None  # None: replies are not masked
 
     @property
     def version(self) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedsaddle.data.encoded import Encoded, Kind
 from fedsaddle.data.files.column_facts import BINS
 from fedsaddle.data.files.site_facts import MAX_COLUMNS, MAX_VALUES, Count, Name, SiteCounts
-from fedsaddle.deployment.messages import MAX_SITES, MessagePart, error_text
+from fedsaddle.deployment.messages import MAX_SITES, MessagePart, Nonce, error_text
 from fedsaddle.errors import BadMessage
 from fedsaddle.federation.wire_checks import LIMITS, SMALL, Limits
 
@@ -109,12 +109,34 @@ class CountsAsked(MessagePart):
     drafts: list[Feature] = Field(max_length=MAX_COLUMNS)
 
 
+class KeysAsked(MessagePart):
+    """Server to sites: the names of all sites, each of which makes a key for the run."""
+
+    config: Digests
+    names: list[Site] = Field(min_length=1, max_length=MAX_SITES)
+
+
+class KeyTold(MessagePart):
+    """Site to server, and from there to all sites: the key of a site in a run, and its signature."""
+
+    public: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    signature: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
+
+
+class UnmaskAsked(MessagePart):
+    """Server to sites: which answers are summed, of the question with that nonce."""
+
+    of: Nonce
+    alive: list[Annotated[int, Field(ge=0, lt=MAX_SITES)]] = Field(min_length=1, max_length=MAX_SITES)
+
+
 class AgreeAsked(MessagePart):
-    """Server to sites: the names of all sites, and the encoding."""
+    """Server to sites: the names of all sites, the encoding and, for secure aggregation, the keys of all sites."""
 
     config: Digests
     names: list[Site] = Field(min_length=1, max_length=MAX_SITES)
     agreed: AgreedEncoding
+    keys: dict[Site, KeyTold] | None = Field(None, max_length=MAX_SITES)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

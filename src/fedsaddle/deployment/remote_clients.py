@@ -18,9 +18,9 @@ from torch import Tensor
 
 from fedsaddle.deployment.courier import Attendance, Courier
 from fedsaddle.deployment.expected_replies import ExpectedReplies, reply_fault
-from fedsaddle.deployment.messages import Answer, Ask, Fault
+from fedsaddle.deployment.messages import Answer, Ask, Fault, SecureCohort
 from fedsaddle.errors import BadMessage, NobodyAnswered
-from fedsaddle.federation.clients import ClientsState, Ints, R, Task, merge_repeats
+from fedsaddle.federation.clients import ClientsState, Floats, Ints, R, Task, merge_repeats
 from fedsaddle.federation.records import Visibility, tensors, visibility
 from fedsaddle.federation.reduction import MakeReduction, streaming
 from fedsaddle.federation.wire import Message, kinds_of
@@ -121,21 +121,33 @@ class RemoteClients:
         """Send the task, check the replies and reduce them in cohort order."""
         clients, total_weights = merge_repeats(cohort, weights, self.count)
         exchange, self.exchange = self.exchange, self.exchange + 1
-        if len(clients) < self.minimum_sites:  # nobody is asked, and the round ends without answers
-            told = f"round {self.round + 1}: a cohort of {len(clients)} sites"
-            text = f"{told}; policies of sites ask for averages of at least {self.minimum_sites}"
-            log.warning("%s", text)
-            raise NobodyAnswered(text)
+        if len(clients) < self.minimum_sites:
+            told = f"a cohort of {len(clients)} sites"
+            raise self.nobody(f"{told}; policies of sites ask for averages of at least {self.minimum_sites}")
+        return self.reduced(clients, total_weights, task, sent, exchange)
+
+    def nobody(self, why: str) -> NobodyAnswered:
+        """The error that ends a round without answers, noted in the log."""
+        text = f"round {self.round + 1}: {why}"
+        log.warning("%s", text)
+        return NobodyAnswered(text)
+
+    def reduced(self, clients: Ints, total_weights: Floats, task: Task[R], sent: Any, exchange: int) -> tuple[Ints, R]:
+        """The clients that answered one exchange, and their replies in one."""
         good = self._collect(clients.tolist(), task, sent, exchange)
         reduction = self.reduce(task, sent)
         for c, i in enumerate(clients.tolist()):
             if i in good:
                 answer, reply = good[i]
                 reduction.add(clients[c : c + 1], total_weights[c : c + 1], reply)
-                self.versions.write(i, answer.version)
-                self.samples += answer.samples
+                self.accept(i, answer)
                 self.attendance.count_answer(i)
         return reduction.answer()
+
+    def accept(self, client: int, answer: Answer) -> None:
+        """Note the version of its memory and the samples of a client whose reply is used."""
+        self.versions.write(client, answer.version)
+        self.samples += answer.samples
 
     def _collect(self, clients: list[int], task: Task[R], sent: Any, exchange: int) -> dict[int, tuple[Answer, R]]:
         """The valid replies of one exchange, by client."""
@@ -145,10 +157,7 @@ class RemoteClients:
         versions: set[str | None] = {None}
 
         def make_message(nonce: str, asked: list[int]) -> Message:
-            ask = Ask(
-                run=self.run, fingerprint=self.fingerprint, nonce=nonce, round=self.round, exchange=exchange, task=name,
-                starts=self.versions.starts(asked), keep=self.versions.needed(asked),
-            )  # fmt: skip
+            ask = self.ask_of(nonce, asked, name, exchange)
             versions.add(ask.version)
             return Message(ask.to_dict(), sent)
 
@@ -161,6 +170,13 @@ class RemoteClients:
         least = max(self.courier.least(len(clients)), 0 if self.minimum_sites <= 1 else self.minimum_sites)
         good = self.courier.collect(clients, least, make_message, kinds, check, where, self.round)
         return good if expected is not None else _drop_odd_shapes(good)
+
+    def ask_of(self, nonce: str, asked: list[int], task: str, exchange: int, secure: SecureCohort | None = None) -> Ask:
+        """The header of one attempt at some clients."""
+        return Ask(
+            run=self.run, fingerprint=self.fingerprint, nonce=nonce, round=self.round, exchange=exchange, task=task,
+            starts=self.versions.starts(asked), keep=self.versions.needed(asked), secure=secure,
+        )  # fmt: skip
 
     def settings(self) -> dict[str, Any]:
         """The engine's name; the transport does not affect the rounding of sums."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from fedsaddle.config.schema import Config
 from fedsaddle.deployment.agreement import build_from, digests
 from fedsaddle.deployment.collect_facts import Agreement, agree_on_encoding
+from fedsaddle.deployment.collect_keys import collect_keys, require_secure
 from fedsaddle.deployment.courier import Courier, Patience
 from fedsaddle.deployment.evaluation import RemoteEvaluator
 from fedsaddle.deployment.expected_replies import ExpectedReplies, placeholder_rows
@@ -20,6 +21,7 @@ from fedsaddle.deployment.messages import Answer
 from fedsaddle.deployment.payloads import AgreeTold, read_payload
 from fedsaddle.deployment.preflight import require_deployable
 from fedsaddle.deployment.remote_clients import RemoteClients
+from fedsaddle.deployment.secure_clients import SecureClients
 from fedsaddle.deployment.transport import Transport
 from fedsaddle.errors import BadInput, BadMessage, FedSaddleError
 from fedsaddle.metrics.selection import Selection
@@ -92,6 +94,10 @@ class DeployedRun:
         algorithm, data = build_from(self.config, agreement.encoding, self.names)
         common = shared_fingerprint(algorithm, len(self.names), given.seed)
         payload = {"config": digests(self.config), "names": list(self.names), "agreed": agreement.encoding}
+        secure = self.config.privacy.secure_aggregation
+        if secure:
+            require_secure(self.names, algorithm)
+            payload["keys"] = collect_keys(courier, self.config, self.name, folder)
         train, validation, test = (
             np.array(agreement.sizes[part], dtype=np.int64) for part in ("rows", "validation_rows", "test_rows")
         )
@@ -102,9 +108,12 @@ class DeployedRun:
 
         courier.request("agree", self.name, payload, fingerprint=common, everyone=not folder.holds_run, check=check)
         expected = ExpectedReplies(placeholder_rows(data.train.x, data.train.y))
-        clients = RemoteClients(
+        clients = (SecureClients if secure else RemoteClients)(
             courier, train, self.name, common, expected, minimum_sites=self._least_sites(agreement, algorithm)
         )
+        private, robust = self.config.privacy.of_clients(given.rounds), self.config.robust.settings(deployed=not secure)
+        if private is not None and self.config.robust.bounds is None:
+            robust = replace(robust, bounds=False)  # every update is clipped anyway
         settings = Settings(
             rounds=given.rounds,
             seed=given.seed,
@@ -115,9 +124,13 @@ class DeployedRun:
             lost_replies=given.lost_replies,
             select=None if given.select is None else Selection.parse(given.select),
             patience=given.patience,
-            robust=self.config.robust.settings(deployed=True),
+            robust=robust,
+            privacy=private,
         )
-        evaluator = RemoteEvaluator(algorithm.problem, clients, test, validation)
+        evaluator = RemoteEvaluator(algorithm.problem, clients, test, validation, self._private)
+        if not evaluator.parts:
+            remedy = "privacy measures held-out rows only, and no site has any; set data.test_share = 0.2"
+            raise BadInput("data.test_share", self.config.data.test_share, remedy)
         return Loop(
             algorithm,
             clients,
@@ -132,6 +145,11 @@ class DeployedRun:
             clients_named=self.names,
             parameters=parameters_of(algorithm, settings),
         )
+
+    @property
+    def _private(self) -> bool:
+        """Whether sites make noise, and measure no training rows."""
+        return self.config.privacy.epsilon is not None and self.config.privacy.unit != "client"
 
     def _least_sites(self, agreement: Agreement, algorithm: object) -> int:
         """How many sites an average must be of; raise `BadInput` if there are never so many."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Table
 from fedsaddle.deployment.agreement import build_from, difference, digests
 from fedsaddle.deployment.audit import AuditLog, Occasion
+from fedsaddle.deployment.budget import SiteBudget, digest_of, epsilon_in_all
 from fedsaddle.deployment.evaluation import measure_site
 from fedsaddle.deployment.logs import log_to_folder
 from fedsaddle.deployment.measured_models import MeasuredModels
@@ -33,19 +34,24 @@ from fedsaddle.deployment.payloads import (
     AgreeAsked,
     CountsAsked,
     FactsAsked,
+    KeysAsked,
     MeasureAsked,
+    UnmaskAsked,
     read_payload,
     require_shape,
     tell_counts,
 )
 from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS, RUNS
+from fedsaddle.deployment.secure_site import SiteSecure, site_secure, tell_key
+from fedsaddle.deployment.site_keys import SITE_KEYS, Identity, read_identity
 from fedsaddle.deployment.site_memory import OnDisk, safe_name
 from fedsaddle.deployment.site_policy import SitePolicy, read_policy
 from fedsaddle.deployment.site_rows import SiteSettings, read_rows, telling
 from fedsaddle.deployment.site_worker import OwnRows, SiteWorker, failed
-from fedsaddle.engines.device import find_device
+from fedsaddle.engines.device import find_device, fits
 from fedsaddle.errors import BadInput, BadMessage, Refused
 from fedsaddle.federation.wire import Message, about, pack, unpack
+from fedsaddle.privacy.private import Private
 from fedsaddle.runs.fingerprint import shared_fingerprint
 from fedsaddle.runs.folder import RunFolder
 
@@ -60,6 +66,14 @@ class AgreedRun:
     worker: SiteWorker
     rows: dict[str, Stacked]
     models: MeasuredModels
+    _there: dict[str, Stacked] = field(default_factory=dict)  # part -> its rows on the worker's device
+
+    def part(self, name: str) -> Stacked | None:
+        """The rows of a part, on the site's device if they fit there; they are sent once."""
+        own, device = self.rows.get(name), self.worker.device
+        if own is not None and device.type != "cpu" and name not in self._there and fits(own, device):
+            self._there[name] = replace(own, x=own.x.to(device), y=own.y.to(device))
+        return self._there.get(name, own)
 
 
 @dataclass
@@ -69,6 +83,7 @@ class SiteService:
     config: Config
     settings: SiteSettings
     policy: SitePolicy = field(default_factory=SitePolicy)
+    identity: Identity | None = None  # its keys for secure aggregation
     unusable: str = ""  # why the site answers nothing: its config or its policy cannot be used
     _read: SiteRows | None = None
     _runs: dict[str, AgreedRun] = field(default_factory=dict)
@@ -80,10 +95,10 @@ class SiteService:
         test = stored.get("test_data")
         settings = SiteSettings(name, Path(stored["data"]), kit / RUNS, None if test is None else Path(test))
         try:
-            policy, unusable = read_policy(kit), ""
+            policy, identity, unusable = read_policy(kit), read_identity(kit, name), ""
         except BadInput as reason:
-            policy, unusable = SitePolicy(), str(reason)
-        return cls(read_config(kit / KIT_CONFIG), settings, policy, unusable)
+            policy, identity, unusable = SitePolicy(), None, str(reason)
+        return cls(read_config(kit / KIT_CONFIG), settings, policy, identity, unusable)
 
     @property
     def audit(self) -> AuditLog:
@@ -100,7 +115,8 @@ class SiteService:
         try:
             if self.unusable:
                 log.error("%s", self.unusable)
-                raise Refused("this site's site-policy.toml cannot be used; see the site's log")
+                what = "keys" if self.unusable.startswith(SITE_KEYS) else "site-policy.toml"
+                raise Refused(f"this site's {what} cannot be used; see the site's log")
             if "do" not in about(content):  # a task; only its algorithm can decode the record
                 return self._task(content)
             message = unpack(content, {})
@@ -124,8 +140,14 @@ class SiteService:
             self._known(request.run)
             least = self.policy.cell(self.config)
             return tell_counts(site_counts(self._rows(), [draft.encoded().to_dict() for draft in counts.drafts], least))
+        if request.do == "keys":
+            keys = read_payload(KeysAsked, payload)
+            self._allow(keys.config, len(keys.names), request.run)
+            return tell_key(self.identity, self._folder(request.run), request.run, keys.names)
         if request.do == "agree":
             return self._agree(request, payload)
+        if request.do == "unmask":
+            return self._unmask(request, read_payload(UnmaskAsked, payload))
         if request.do == "measure":
             return self._measure(request, read_payload(MeasureAsked, payload))
         raise BadMessage(f"unknown request {request.do!r:.40}")
@@ -139,6 +161,7 @@ class SiteService:
         except BadInput as reason:  # of the config, which all sites share
             raise Refused(f"this site's config has {reason}"[:400]) from None
         self.policy.check(self.config, sites)
+        self.policy.check_privacy(self.config.privacy, lambda: epsilon_in_all(self.settings.folder, safe_name(run)))
         self._known(run)
 
     def _known(self, run: str) -> None:
@@ -168,10 +191,18 @@ class SiteService:
         require_shape(asked.w, x, "w")
         if asked.dual is not None:
             require_shape(asked.dual, y, "dual")
-        own = run.rows.get(asked.part)
+        own = run.part(asked.part)
+        if asked.part == "train" and run.worker.budget is not None:
+            own = None  # figures of training rows are no part of the budget
         if own is not None:
             run.models.measure(asked.w, asked.dual, asked.part, asked.rounds)
         return measure_site(problem, asked.w, asked.dual, own, self.policy.cell(self.config))
+
+    def _unmask(self, request: Request, asked: UnmaskAsked) -> dict[str, Any]:
+        worker = self._agreed_run(request.run).worker
+        if worker.secure is None or request.fingerprint != worker.fingerprint:
+            raise Refused("this site has no masks to open in this run")
+        return dict(worker.secure.open(asked))
 
     def _same_config(self, theirs: Mapping[str, str]) -> None:
         section = difference(digests(self.config), theirs)
@@ -212,6 +243,7 @@ class SiteService:
             raise Refused(f"the file here has a label that is too rare everywhere to be told; {remedy}") from None
         tables = dict(zip(("train", "validation", "test"), made, strict=True))
         parts = {part: self._stacked(table, data.train.positives) for part, table in tables.items()}
+        parts["train"] = replace(parts["train"], units=self._rows().train_units())
         seed = self.config.run.seed
         fingerprint = shared_fingerprint(algorithm, len(names), seed)
         memory = OnDisk(self._folder(run) / "memory")
@@ -230,8 +262,28 @@ class SiteService:
             models,
             self.policy.rounds(self.config),
             find_device(self.policy.device),
+            self._secure(run, names, payload),
+            self._budget(run, algorithm, parts["train"]),
         )
         return AgreedRun(worker, {part: own for part, own in parts.items() if len(own.x)}, models)
+
+    def _budget(self, run: str, algorithm: object, train: Stacked) -> SiteBudget | None:
+        """The ledger of a private run; None if the run is not."""
+        if not isinstance(algorithm, Private):
+            return None
+        units = len(train.x)
+        if algorithm.privacy.unit == "patient":
+            if train.units is None:
+                raise Refused("privacy.unit = 'patient' needs the column of the patient: name it with `together`")
+            units = len(train.unit_rows(0))
+        return SiteBudget(self._folder(run), algorithm, units, digest_of(train.x, train.y))
+
+    def _secure(self, run: str, names: tuple[str, ...], payload: Any) -> SiteSecure | None:
+        """The site's side of secure aggregation; None if its config asks for none."""
+        if not self.config.privacy.secure_aggregation:
+            return None
+        keys = read_payload(AgreeAsked, payload).keys
+        return site_secure(self.identity, self._folder(run), run, names, keys)
 
     def _stacked(self, table: Table, positives: float | None) -> Stacked:
         x, y = torch.from_numpy(np.ascontiguousarray(table.x)), torch.from_numpy(np.ascontiguousarray(table.y))

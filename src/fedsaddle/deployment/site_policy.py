@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -11,6 +12,7 @@ from fedsaddle.atomic import write_atomically
 from fedsaddle.config.code_names import OURS, is_module
 from fedsaddle.config.named_code import code_behind, named_code
 from fedsaddle.config.own_code import only_modules, require_permitted
+from fedsaddle.config.privacy_schema import Privacy
 from fedsaddle.config.registry import ALGORITHMS, PROBLEMS, entry
 from fedsaddle.config.schema import Config
 from fedsaddle.config.toml_files import read_toml
@@ -26,6 +28,8 @@ EXAMPLE = """\
 # minimum_cell = 5               # counts that leave are 0 or at least this; rarer values are told as "other"
 # minimum_rows = 20              # of training rows; test and validation rows are not measured if there are fewer
 # minimum_sites = 3              # that an average is of
+# secure_aggregation = true      # the server sees averaged fields of replies as sums over sites only; by default as the
+                                 # config says
 
 # columns = ["age", "sex"]       # the only columns that may be read, besides the label; by default those of the config
 # algorithms = ["FedAvg"]        # by default that of the config
@@ -35,15 +39,19 @@ EXAMPLE = """\
 # most_evaluations = 100         # models measured in a run; by default what the config needs and a quarter more
 # most_runs = 10                 # that this folder has agreed to; by default any number
 
+# epsilon_at_most = 8            # runs must be private, with noise made here: epsilon of a run; by default any run
+# epsilon_in_all = 16            # the same for all runs of this folder together
+# unit = "patient"               # who must be protected: "row", "patient"; "client" leaves the noise to the server
+
 # Code of others that runs may name, with its digest by `fedsaddle deploy digest my_package`; by default none.
 # modules = { "my_package" = "sha256:0000000000000000000000000000000000000000000000000000000000000000" }
 # device = "cuda"                # where tasks run here: "auto", "cpu", "cuda", "cuda:1", "mps"; by default "cpu"
 """
 RESERVED = {
-    "noise": "noise is not there yet",
-    "secure_aggregation": "secure aggregation is not there yet: the server receives each reply",
+    "noise": "noise is asked for by epsilon_at_most",
 }
 Names = Annotated[list[str], Field(min_length=1)] | None
+Epsilon = Annotated[float, Field(gt=0, le=1000, strict=False)]
 Number = Annotated[int, Field(ge=1, le=10**12)]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
@@ -59,11 +67,15 @@ class SitePolicy(BaseModel):
     columns: Names = None  # that may be read, besides the label; None: those of the config
     algorithms: Names = None
     problems: Names = None
+    secure_aggregation: bool = False  # averaged fields may leave behind masks only
     most_rounds: Number | None = None  # of a run; None: as many as the site's config says
     most_evaluations: Number | None = None  # models measured in a run; None: what the config needs, and some more
     most_runs: Number | None = None  # None: any number
     modules: dict[str, Digest] = Field(default_factory=dict)  # own code that runs may name -> its digest
     device: str = "cpu"  # where this site's tasks run: "auto", "cpu", "cuda", "cuda:1" or "mps"
+    epsilon_at_most: Epsilon | None = None  # of a run; None: no privacy is asked for
+    epsilon_in_all: Epsilon | None = None  # of all runs of this folder together
+    unit: Literal["row", "patient", "client"] | None = None  # who must be protected; "client" trusts the server
 
     @field_validator("algorithms", "problems")
     @classmethod
@@ -114,12 +126,30 @@ class SitePolicy(BaseModel):
                 raise self.broken(key, allowed, f"the run has {name!r}")
         if sites < self.minimum_sites:
             raise self.broken("minimum_sites", self.minimum_sites, f"the run has {sites} sites")
+        if self.secure_aggregation and not config.privacy.secure_aggregation:
+            raise self.broken("secure_aggregation", "true", "the run has no secure aggregation")
         if config.data.name == "file" and self.columns is not None:
             named = config.data.options()
             for key in ("features", "numeric", "categorical", "optional_columns", "groups", "categories"):
                 for column in named.get(key) or ():
                     if column not in self.columns:
                         raise self.broken("columns", self.columns, f"the run reads {column!r}")
+
+    def check_privacy(self, privacy: Privacy, others: Callable[[], float]) -> None:
+        """Refuse a run with less privacy than asked for; `others` gives the budgets of all other runs here."""
+        ε, unit = privacy.epsilon, privacy.unit
+        for key, most in (("epsilon_at_most", self.epsilon_at_most), ("epsilon_in_all", self.epsilon_in_all)):
+            if most is not None and ε is None:
+                raise self.broken(key, most, "the run has no [privacy]")
+            if most is not None and ε is not None and ε > most:
+                raise self.broken(key, most, f"the run has epsilon = {ε:g}")
+        if self.epsilon_in_all is not None and ε is not None and (sum_ := ε + others()) > self.epsilon_in_all:
+            raise self.broken("epsilon_in_all", self.epsilon_in_all, f"with this run it would be {sum_:g}")
+        if self.unit is None and self.epsilon_at_most is None and self.epsilon_in_all is None:
+            return
+        wanted = self.unit or "row"
+        if ε is None or (unit != wanted and not (unit == "patient" and wanted == "row")):
+            raise self.broken("unit", wanted, f"the run has {'no [privacy]' if ε is None else f'unit = {unit}'}")
 
     def check_modules(self, config: Config) -> None:
         """Refuse a run with code that the policy does not list with its digest; nothing is imported for it."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,12 +13,14 @@ from torch import Tensor
 
 from fedsaddle.data.store import ClientRows, Ints, Labelled, Stacked
 from fedsaddle.deployment.audit import AuditLog, Occasion
+from fedsaddle.deployment.budget import SiteBudget
 from fedsaddle.deployment.logs import traceback_lines
 from fedsaddle.deployment.measured_models import MeasuredModels
 from fedsaddle.deployment.messages import Answer, Ask
+from fedsaddle.deployment.secure_site import SiteSecure
 from fedsaddle.deployment.site_memory import InMemory, Versions
 from fedsaddle.engines.device import CPU, ResidentRows, fits, moved
-from fedsaddle.engines.device_site import ResidentSite, StreamedSite
+from fedsaddle.engines.device_site import site_on
 from fedsaddle.engines.memory import Memory
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.errors import CannotWrite, FedSaddleError, Refused
@@ -26,6 +28,7 @@ from fedsaddle.federation.randomness import ClientKeys
 from fedsaddle.federation.records import tensors
 from fedsaddle.federation.tasks import task_of
 from fedsaddle.federation.wire import Kinds, Message, kinds_of, pack, unpack
+from fedsaddle.privacy.noise import SecretKeys
 
 _FIRST = np.zeros(1, dtype=np.int64)
 log = logging.getLogger("fedsaddle.site")
@@ -50,6 +53,10 @@ class OwnRows:
         sizes = np.zeros(self.count, dtype=np.int64)
         sizes[self.client] = len(self.alone.x)
         return sizes
+
+    def unit_rows(self, client: int) -> list[Ints]:
+        """The rows of each patient."""
+        return self.alone.unit_rows(0)
 
     def labelled(self, clients: Ints, label: int) -> Labelled:
         """The positions of the rows of one label."""
@@ -79,6 +86,8 @@ class SiteWorker:
     models: MeasuredModels | None = None  # what to compare the models of tasks with
     most_rounds: int | None = None
     device: torch.device = CPU  # where the tasks run
+    secure: SiteSecure | None = None  # None: replies are not masked
+    budget: SiteBudget | None = None  # of a private run; None: draws and noise come from the seed, as in a simulation
 
     def __post_init__(self) -> None:
         self.kinds: Kinds = kinds_of(self.algorithm)
@@ -94,9 +103,12 @@ class SiteWorker:
             ask = Ask.read(message.about)
             nonce, occasion = ask.nonce, Occasion(self.run, ask.task, ask.round, ask.exchange)
             reply = self._run(ask, message.record)
+            sent = (
+                reply if self.secure is None else replace(reply, record=self.secure.hidden(ask, content, reply.record))
+            )
             if self.audit is not None:
-                self.audit.add(occasion, reply.record)
-            return pack(reply)
+                self.audit.add(occasion, reply.record, masked=self.secure is not None)
+            return pack(sent)
         except Exception as reason:
             return pack(failed(nonce, reason, self.audit, occasion))
 
@@ -106,13 +118,19 @@ class SiteWorker:
                 f"this site is configured for run {self.run!r} with fingerprint {self.fingerprint}, "
                 f"not for {ask.run!r} with {ask.fingerprint}"
             )
+        if (ask.secure is None) != (self.secure is None):
+            told = "secure_aggregation = true" if self.secure is not None else "no secure aggregation"
+            raise Refused(f"this site's config says {told}, and the server asks for the opposite")
         self._allow(ask, sent)
         task, me = task_of(self.algorithm, ask.task), str(self.client)
         number = np.array([self.client], dtype=np.int64)
         site = self._site(number, ClientKeys.of(self.seed, ask.round, ask.exchange, number))
         start = ask.starts.get(me)
         memory = Memory() if start is None else Memory({self.client: self.versions.read(start, self.kinds)})
-        own, reply = task(moved(memory.read(task, site), self.device), moved(sent, self.device), site)
+        own = memory.read(task, site)
+        if self.budget is not None:
+            site = self._site(number, self.budget.draws(ask, sent, own))
+        own, reply = task(moved(own, self.device), moved(sent, self.device), site)
         own, reply = moved(own, CPU), moved(reply, CPU)
         memory.write(site.clients, site.sizes, own)
         memory.commit()
@@ -123,13 +141,10 @@ class SiteWorker:
         self.versions.keep_only({*ask.keep.get(me, ()), *(v for v in (start, version) if v is not None)})
         return Message(Answer(nonce=ask.nonce, version=version, samples=site.samples, failure=None).to_dict(), reply)
 
-    def _site(self, client: Ints, keys: ClientKeys) -> LocalSite:
+    def _site(self, client: Ints, keys: ClientKeys | SecretKeys) -> LocalSite:
         """The task's view of this site's rows, on its device."""
-        if self.device.type == "cpu":
-            return LocalSite(self.rows, client, keys)
-        if self._resident is None:
-            return StreamedSite(self.rows, client, keys, on=self.device)
-        return ResidentSite(self.rows, client, keys, on=self._resident)
+        resident = None if isinstance(keys, SecretKeys) else self._resident  # those are drawn on the host
+        return site_on(self.device, self.rows, client, cast(ClientKeys, keys), resident)
 
     def _allow(self, ask: Ask, sent: Any) -> None:
         """Refuse a round too many, and all of a run in which a model was measured that is not the run's."""

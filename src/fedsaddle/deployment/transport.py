@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from fedsaddle.deployment.messages import Fault
 
@@ -26,6 +26,15 @@ class Transport(Protocol):
         Once `least` clients have answered, a transport may return after a grace period. A client without an arrival
         did not answer.
         """
+        ...
+
+
+@runtime_checkable
+class QuickTransport(Protocol):
+    """A transport with a second way for small messages, on which sites need not ask for work first."""
+
+    def quick(self, clients: Sequence[int], content: bytes, timeout: float) -> list[Arrival]:
+        """Send to the clients and wait for their answers; those who cannot be reached so may be missing."""
         ...
 
 

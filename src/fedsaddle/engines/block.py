@@ -7,11 +7,13 @@ the blocks in cohort order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from fedsaddle.engines.device import CPU, moved
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.errors import Diverged
 from fedsaddle.federation.clients import Floats, Ints, Task
@@ -56,14 +58,32 @@ def replied(own: Any, reply: Any, site: LocalSite, weights: Floats, summed: bool
         finite = finite_clients(reply)
         if finite.all():  # only their sum is not
             raise
-    lost = tuple(Diverged(int(clients[c]), _not_finite(reply, c)) for c in (~finite).nonzero()[:, 0].tolist())
-    kept = finite.numpy()
+    here = finite.cpu()  # the replies may be on a device
+    lost = tuple(Diverged(int(clients[c]), _not_finite(reply, c)) for c in (~here).nonzero()[:, 0].tolist())
+    kept, sizes = here.numpy(), sizes[here]
     if not kept.any():
-        return BlockAnswer(clients[kept], sizes[finite], weights[kept], None, None, lost, site.samples)
+        return BlockAnswer(clients[kept], sizes, weights[kept], None, None, lost, site.samples)
     clients, weights, reply = clients[kept], weights[kept], only(reply, finite)
     own = None if own is None else only(own, finite)
     answered = part_of(clients, weights, reply) if summed else reply
-    return BlockAnswer(clients, sizes[finite], weights, own, answered, lost, site.samples)
+    return BlockAnswer(clients, sizes, weights, own, answered, lost, site.samples)
+
+
+def brought(own: Any, reply: Any, site: LocalSite, weights: Floats, summed: bool) -> BlockAnswer:
+    """What the clients of a block answered on a device, here; replies are added up there."""
+    here = LocalSite(site.rows, site.clients, site.keys, site.samples)
+    if not summed:
+        return replied(moved(own, CPU), moved(reply, CPU), here, weights, summed)
+    part = _part_here(part_of(site.clients, weights, reply, checks=False))
+    if all(bool(torch.isfinite(value).all()) for value in part.fields.values()):
+        return BlockAnswer(here.clients, here.sizes, weights, moved(own, CPU), part, (), here.samples)
+    answer = replied(own, reply, here, weights, summed)
+    answered = None if answer.answered is None else _part_here(answer.answered)
+    return replace(answer, own=moved(answer.own, CPU), answered=answered)
+
+
+def _part_here(part: Part) -> Part:
+    return replace(part, fields={name: value.to(CPU) for name, value in part.fields.items()})
 
 
 def _all_finite(clients: Ints, reply: Any) -> Any:

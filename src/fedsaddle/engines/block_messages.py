@@ -20,7 +20,7 @@ from fedsaddle.federation.reduction import Part
 from fedsaddle.federation.wire import Kinds, Message, name_of, pack, unpack
 from fedsaddle.federation.wire_checks import Limits
 
-OURS = Limits(json_bytes=1 << 30, elements=10**8, depth=64, text=10**6, tensors=10**7)  # both ends are this run's own
+OURS = Limits(json_bytes=1 << 30, tensors=10**7, trusted=True)  # both ends are this run's own
 
 
 class WorkersFailed(FedSaddleError):
@@ -63,21 +63,26 @@ def pack_block(of: Exchange, clients: Ints, weights: Floats, memory: Memory, tas
         whole = stacked(known)
         each = {i: record for i, record in zip(clients.tolist(), known, strict=True) if record is not None}
         state = {"each": each} if whole is None else {"whole": whole}
-    record = {"clients": torch.from_numpy(clients), "weights": torch.from_numpy(weights), **state}
-    return pack(Message(of.to_dict(), record))
+    return pack(Message({**of.to_dict(), "clients": clients.tolist(), "weights": weights.tolist()}, state))
 
 
 def read_block(content: bytes, kinds: Kinds) -> Block:
     """The block that `pack_block` has packed."""
     message = unpack(content, kinds, OURS)
-    clients, weights = message.record.pop("clients"), message.record.pop("weights")
-    return Block(Exchange(**message.about), clients.numpy(), weights.numpy(), message.record)
+    clients, weights = message.about.pop("clients"), message.about.pop("weights")
+    return Block(
+        Exchange(**message.about),
+        np.array(clients, dtype=np.int64),
+        np.array(weights, dtype=np.float64),
+        message.record,
+    )
 
 
 def pack_answer(answer: BlockAnswer) -> bytes:
     """An answer as bytes; the sizes and weights of clients are known where it goes."""
-    about = {"samples": answer.samples, "left_out": [[fault.client, fault.field] for fault in answer.left_out]}
-    record: dict[str, Any] = {"clients": torch.from_numpy(answer.clients), "own": answer.own}
+    left_out = [[fault.client, fault.field] for fault in answer.left_out]
+    about = {"samples": answer.samples, "left_out": left_out, "clients": answer.clients.tolist()}
+    record: dict[str, Any] = {"own": answer.own}
     if isinstance(answer.answered, Part):
         part = answer.answered
         record["part"] = {"kind": name_of(part.kind), "total": part.total, "fields": part.fields}
@@ -101,7 +106,7 @@ def read_answer(content: bytes, kinds: Kinds, asked: Ints, sizes: Ints, weights:
     about, record = message.about, message.record
     if "failure" in about:
         raise failure_of(about)
-    clients, answered = record["clients"].numpy(), record.get("replies")
+    clients, answered = np.array(about["clients"], dtype=np.int64), record.get("replies")
     if (part := record.get("part")) is not None:
         answered = Part(kinds[part["kind"]], clients, part["total"], part["fields"])
     kept = np.isin(asked, clients) if len(clients) < len(asked) else slice(None)

@@ -6,12 +6,11 @@ The chunk affects the rounding of sums. It must not depend on measured times, or
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedsaddle.arguments import whole
 from fedsaddle.data.store import ClientRows
@@ -21,15 +20,20 @@ from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.flat import FlatModel
-from fedsaddle.numerics.module_kinds import running_statistics
+from fedsaddle.numerics.module_kinds import quick_alone, step_numbers
+from fedsaddle.numerics.passes import ScoresCohorts
 from fedsaddle.problems.protocols import HasModel, MinimaxProblem, MinimisationProblem
+from fedsaddle.threads import thread_budget
 
 CACHE_BYTES = 32 << 20  # models and batches of a chunk should fit into the caches of common machines
+PARAMETERS = 200_000  # of a chunk: enough to keep a thread busy, and few enough that all threads have chunks
+FEWEST_CLIENTS = 5  # per chunk of models that are larger
+BUSY = 50_000  # parameters of a chunk; steps of fewer are shorter than threads take to make way for each other
 BATCH_ROWS = 64  # a typical batch
 MAX_CLIENTS = 64  # per chunk; more are no faster
 MEMORY_BYTES = 1 << 30  # for the rows of a chunk
 COPIES = 32  # of a client's model and batch that a step may hold on a device: gradients, states, layers' outputs
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+ELSEWHERE = 8 << 30  # free memory of a device that is not here, as on Ray whose head has no GPU
 
 Engine = Serial | Vectorised
 Objective = MinimisationProblem | MinimaxProblem  # a problem with a starting point
@@ -55,14 +59,19 @@ def make_engine(
 
 def device_engine(device: torch.device, problem: Objective, rows: ClientRows, seed: int, chunk: int | None) -> OnDevice:
     """The vectorised engine on a device; by default as many clients take a step together as its free memory holds."""
+    return OnDevice(rows, seed, device=device, chunk=device_chunk(device, problem, rows, chunk))
+
+
+def device_chunk(device: torch.device | None, problem: Objective, rows: ClientRows, chunk: int | None) -> int:
+    """The given chunk, or as many clients as the device's free memory holds; None: a device that is not here."""
     if chunk is not None:
-        return OnDevice(rows, seed, device=device, chunk=chunk_for(problem, rows, chunk))
+        return chunk_for(problem, rows, chunk)
     x = _first_rows(rows)
-    if _keeps_statistics(problem) or not _takes_cohorts(problem, x):
-        return OnDevice(rows, seed, device=device, chunk=1)
-    free, client_bytes = free_bytes(device), COPIES * sum(_bytes(problem, x))
-    size = MAX_CLIENTS if free is None else int(max(1, min(MAX_CLIENTS, ROOM * free // client_bytes)))
-    return OnDevice(rows, seed, device=device, chunk=size)
+    if not _takes_cohorts(problem, x):
+        return 1
+    client_bytes = COPIES * sum(_sizes(problem, x)[1:]) + 4 * _gate_bytes(problem, x)
+    free = ELSEWHERE if device is None else free_bytes(device)
+    return MAX_CLIENTS if free is None else int(max(1, min(MAX_CLIENTS, ROOM * free // client_bytes)))
 
 
 def chunk_for(problem: Objective, rows: ClientRows, chunk: int | None) -> int:
@@ -70,34 +79,31 @@ def chunk_for(problem: Objective, rows: ClientRows, chunk: int | None) -> int:
     if chunk is None:
         return chunk_and_workers(problem, rows)[0]
     whole("chunk", chunk, most=1 << 20)
-    if chunk > 1 and _keeps_statistics(problem):
-        raise BadInput(
-            "engine.chunk", chunk, "BatchNorm takes one client at a time; leave chunk out, or use nn.GroupNorm"
-        )
     return chunk
 
 
 def chunk_and_workers(problem: Objective, rows: ClientRows) -> tuple[int, int]:
     """The default chunk, from the model and the rows alone, and the default workers of the vectorised engine.
 
-    Convolutions are bound by arithmetic; BatchNorm, LSTM, GRU and what `torch.func.vmap` cannot take run one client at
-    a time: these get one client per chunk and one worker per core. Other models are faster with many clients per step,
-    as long as their models and batches fit into the caches and their rows into memory; torch's own threads then
-    parallelise the large matrix products.
+    Convolutions are bound by arithmetic, LSTM in float32 has a kernel of its own, and what `torch.func.vmap` cannot
+    take runs one client at a time: these get one client per chunk. Small models are faster with many clients per step,
+    as long as their models and batches fit into the caches and their rows into memory. Chunks run on as many threads as
+    torch has, but for the smallest models, which are quicker on one.
     """
     model = problem.model if isinstance(problem, HasModel) else None
-    convolves = model is not None and any(isinstance(part, _CONVOLUTIONS) for part in model.modules())
-    threads = 1 if rows.count == 1 else os.cpu_count() or 1  # a client alone has torch's own threads
-    if convolves or _keeps_statistics(problem):
+    threads = 1 if rows.count == 1 else thread_budget()  # a client alone has torch's own threads
+    if model is not None and quick_alone(model):
         return 1, threads
     x = _first_rows(rows)
     if not _takes_cohorts(problem, x):
         return 1, threads
-    model_bytes, batch_bytes = _bytes(problem, x)
+    model_entries, model_bytes, batch_bytes = _sizes(problem, x)
     row_bytes = batch_bytes // BATCH_ROWS
-    by_cache = CACHE_BYTES // (model_bytes + batch_bytes)
+    by_cache = CACHE_BYTES // (model_bytes + batch_bytes + _gate_bytes(problem, x))
     by_memory = MEMORY_BYTES // (row_bytes * int(rows.sizes.max()))
-    return int(max(1, min(by_cache, by_memory, MAX_CLIENTS))), 1
+    by_work = max(FEWEST_CLIENTS, PARAMETERS // model_entries)
+    size = int(max(1, min(by_cache, by_memory, by_work, MAX_CLIENTS)))
+    return size, min(threads, -(-rows.count // size)) if size * model_entries >= BUSY else 1
 
 
 def _first_rows(rows: ClientRows) -> Tensor:
@@ -111,15 +117,21 @@ def _takes_cohorts(problem: Objective, x: Tensor) -> bool:
     return not isinstance(flat, FlatModel) or flat.takes_cohorts(x)
 
 
-def _bytes(problem: Objective, x: Tensor) -> tuple[int, int]:
-    """Of a model, and of a typical batch."""
+def _sizes(problem: Objective, x: Tensor) -> tuple[int, int, int]:
+    """Entries and bytes of a model, and bytes of a typical batch."""
     start: Tensor | tuple[Tensor, ...] = problem.initial()
-    model_bytes = sum(v.numel() * v.element_size() for v in (start if isinstance(start, tuple) else (start,)))
-    return model_bytes, BATCH_ROWS * max(1, x[0, 0].numel() * x.element_size())
+    parts = start if isinstance(start, tuple) else (start,)
+    entries, size = sum(v.numel() for v in parts), sum(v.numel() * v.element_size() for v in parts)
+    return entries, size, BATCH_ROWS * max(1, x[0, 0].numel() * x.element_size())
 
 
-def _keeps_statistics(problem: Objective) -> bool:
-    return isinstance(problem, HasModel) and problem.model is not None and bool(running_statistics(problem.model))
+def _gate_bytes(problem: Objective, x: Tensor) -> int:
+    """Of what recurrent layers keep of a typical batch for the way back; without those nothing."""
+    model = problem.model if isinstance(problem, HasModel) else None
+    if model is None or isinstance(model, ScoresCohorts):
+        return 0
+    steps = x.shape[2] if x.ndim > 2 else 1
+    return 4 * BATCH_ROWS * steps * step_numbers(model)
 
 
 def keep_freed_memory() -> None:

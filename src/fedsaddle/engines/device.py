@@ -27,11 +27,16 @@ def available_devices() -> list[str]:
     return [*found, *(["mps"] if torch.backends.mps.is_available() else []), "cpu"]
 
 
-def find_device(name: object) -> torch.device:
-    """The device of that name; "auto" is the first of `available_devices`."""
+def device_name(name: object) -> str:
+    """The name of a device, if it is a text."""
     if not isinstance(name, str):
         raise BadInput("device", name, 'give a name, such as "auto", "cpu", "cuda", "cuda:1" or "mps"')
-    if name == "auto":
+    return name
+
+
+def find_device(given: object) -> torch.device:
+    """The device of that name; "auto" is the first of `available_devices`."""
+    if (name := device_name(given)) == "auto":
         return torch.device(available_devices()[0])
     try:
         device = torch.device(name)
@@ -43,6 +48,20 @@ def find_device(name: object) -> torch.device:
     return device
 
 
+def shared_out(name: str) -> list[str]:
+    """The devices of worker processes: the k-th worker has the k-th, modulo their number; "cuda" is every GPU."""
+    device = find_device(name)
+    if name in ("auto", "cuda") and device.type == "cuda":
+        return [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    return [str(device)]
+
+
+def be_deterministic() -> None:
+    """Make torch refuse operations whose bits may differ from run to run, in this process from now on."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
+    torch.use_deterministic_algorithms(True)
+
+
 @contextmanager
 def deterministic_algorithms(wanted: bool) -> Iterator[None]:
     """Make torch refuse operations whose bits may differ from run to run, within this context."""
@@ -50,8 +69,7 @@ def deterministic_algorithms(wanted: bool) -> Iterator[None]:
         yield
         return
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
-    torch.use_deterministic_algorithms(True)
+    be_deterministic()
     try:
         yield
     finally:

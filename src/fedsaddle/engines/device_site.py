@@ -10,10 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedsaddle.data.store import ClientRows
 from fedsaddle.engines.device import ResidentRows
 from fedsaddle.engines.site import EVERYTHING_STREAM, NEGATIVES_STREAM, LocalSite, positives_in
-from fedsaddle.federation.clients import Batch
+from fedsaddle.federation.clients import Batch, Ints
 from fedsaddle.federation.device_randomness import DeviceKeys
+from fedsaddle.federation.randomness import ClientKeys
 
 
 @dataclass
@@ -121,7 +123,8 @@ class ResidentSite(LocalSite):
         keys = partial(self._keys, 0, EVERYTHING_STREAM)
         if (self._sizes == longest).all():
             return Batch(x, y, keys=keys)
-        return Batch(x, y, (at < self._counts[:, None]).to(_weights(x)), keys=keys)
+        real = (at < self._counts[:, None]).to(_weights(x))
+        return Batch(x, y, real, keys=keys, sizes=self._sizes.tolist())
 
     def labelled(self, label: int) -> Tensor:
         """The number of rows with that label, (C,)."""
@@ -167,6 +170,17 @@ class ResidentSite(LocalSite):
             numbers = self.on.numbers(label, found.numbers)
             self._labels[label] = _Found(starts, counts, numbers, bool(found.counts.all()))
         return self._labels[label]
+
+
+def site_on(
+    device: torch.device, rows: ClientRows, clients: Ints, keys: ClientKeys, there: ResidentRows | None
+) -> LocalSite:
+    """The task's view of its clients on a device; `there` are the rows that live on it, if they do."""
+    if device.type == "cpu":
+        return LocalSite(rows, clients, keys)
+    return (
+        StreamedSite(rows, clients, keys, on=device) if there is None else ResidentSite(rows, clients, keys, on=there)
+    )
 
 
 def _weights(x: Tensor) -> torch.dtype:

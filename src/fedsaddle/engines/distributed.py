@@ -20,7 +20,7 @@ from fedsaddle.errors import BadInput, BadMessage
 from fedsaddle.federation.clients import Ints, R, Task, merge_repeats
 from fedsaddle.federation.reduction import Reduction
 from fedsaddle.federation.tasks import task_of
-from fedsaddle.federation.wire import Message, kinds_of, pack
+from fedsaddle.federation.wire import Kinds, Message, kinds_of, pack
 
 
 class Carrier(Protocol):
@@ -64,11 +64,16 @@ class Distributed(Simulated):
     carrier: Carrier
     name: str
     chunk: int = 10
+    device: str = "cpu"  # the kind that tasks run on
+    precision: str = "full"  # of the network's layers
     _number: int = field(default=0, init=False)
+    _kinds: tuple[Any, Kinds] = field(default=(None, {}), init=False)  # of which algorithm
 
     def settings(self) -> dict[str, Any]:
-        """The engine's name and chunk."""
-        return {"name": self.name, "chunk": self.chunk}
+        """The engine's name and chunk, and where tasks run, if that is not the CPU in full precision."""
+        found = {"name": self.name, "chunk": self.chunk}
+        kind = {} if self.device == "cpu" else {"device": self.device}
+        return found | kind | ({} if self.precision == "full" else {"precision": self.precision})
 
     def report(self) -> dict[str, Any]:
         """The clients that were left out, and the workers."""
@@ -81,13 +86,19 @@ class Distributed(Simulated):
         self._number += 1
         reduction, (owner, name) = self.reduce(task, sent), _named(task)
         of = Exchange(self._number, self.round, exchange, self.seed, name, isinstance(reduction, Reduction))
-        parts, kinds = blocks_of(len(clients), self.chunk), kinds_of(owner)
+        parts, kinds = blocks_of(len(clients), self.chunk), self._kinds_of(owner)
         packed = (pack_block(of, clients[s], total_weights[s], self.memory, task) for s in parts)
         answers = self.carrier.answers(pack(Message({}, sent)), packed)
         for s, content in zip(parts, answers, strict=True):
             who = clients[s]
             self._take(reduction, read_answer(content, kinds, who, self.sizes[who], total_weights[s]))
         return self._answer(reduction, exchange)
+
+    def _kinds_of(self, owner: Any) -> Kinds:
+        """The records of the algorithm, looked up once."""
+        if self._kinds[0] is not owner:
+            self._kinds = owner, kinds_of(owner)
+        return self._kinds[1]
 
     def close(self) -> None:
         """End the workers."""

@@ -14,9 +14,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from fedsaddle.engines.block import blocks_of, replied
+from fedsaddle.engines.block import blocks_of, brought
 from fedsaddle.engines.device import CPU, ResidentRows, moved, resident
-from fedsaddle.engines.device_site import ResidentSite, StreamedSite
+from fedsaddle.engines.device_site import site_on
 from fedsaddle.engines.simulated import Simulated
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.errors import BadInput
@@ -66,6 +66,8 @@ class OnDevice(Simulated):
                 self._remember(site, own)
                 self.samples += site.samples
             if together.finite():
+                # divided here, as with workers: devices may round quotients otherwise
+                together.sums = {name: value.to(CPU) for name, value in together.sums.items()}
                 answered, reduced = together.answer()
                 return answered, moved(reduced, CPU)
             self.memory.pending, self.samples = before
@@ -84,9 +86,7 @@ class OnDevice(Simulated):
         """The replies of each block here: for robust aggregation, and to find those that are not finite."""
         reduction = self.reduce(task, sent)
         for s, site, own, reply in self._run(clients, blocks, exchange, task, message):
-            here = LocalSite(self.rows, site.clients, site.keys, site.samples)
-            answer = replied(moved(own, CPU), moved(reply, CPU), here, weights[s], isinstance(reduction, Reduction))
-            self._take(reduction, answer)
+            self._take(reduction, brought(own, reply, site, weights[s], isinstance(reduction, Reduction)))
             self.memory.pending = {i: moved(record, self.device) for i, record in self.memory.pending.items()}
         return self._answer(reduction, exchange)
 
@@ -104,6 +104,4 @@ class OnDevice(Simulated):
 
     def _site(self, clients: Ints, exchange: int) -> LocalSite:
         keys = self.draw(self.seed, self.round, exchange, clients)
-        if self._resident is None:
-            return StreamedSite(self.rows, clients, keys, on=self.device)
-        return ResidentSite(self.rows, clients, keys, on=self._resident)
+        return site_on(self.device, self.rows, clients, keys, self._resident)

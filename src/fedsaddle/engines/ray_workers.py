@@ -27,11 +27,13 @@ from fedsaddle.errors import BadInput, FedSaddleError
 from fedsaddle.federation.wire import Message, about, pack
 
 TRIES = 3  # times that a block may take a worker with it
-MOST_LOST = 100  # workers in a run, after which it ends
+MOST = 1 << 20  # workers
+MOST_LOST = 100  # workers lost in a run, after which it ends
 AHEAD = 3  # blocks for each worker that are at work or wait for their turn in the sum
 PATIENCE = 1800.0  # seconds that a run waits for a cluster that has no CPU at all
 SOON = 30.0  # seconds without any worker, after which the user is told
 LOOK = 10.0  # seconds between looks at whether the cluster has grown
+INLINE = 50_000  # bytes of a message that go with each call; Ray stores larger ones once for all
 
 
 class RayWorker:
@@ -116,13 +118,14 @@ class Flight:
 
 @dataclass
 class RayWorkers:
-    """Up to `wanted` actors, started at the first ask; None: one for each CPU of the cluster."""
+    """Up to `wanted` actors, started at the first ask; None: one for each CPU, or GPU, of the cluster."""
 
     build: str  # "module:function", which makes a worker from the recipe
     recipe: str
     address: str = "auto"
     wanted: int | None = None
     warn: Callable[[str], None] = lambda text: None
+    gpus: bool = False  # whether each takes a GPU
     lost: int = 0
     count: int = 0
     _ray: Any = field(default=None, init=False)
@@ -132,13 +135,13 @@ class RayWorkers:
     _busy: dict[Any, Flight] = field(default_factory=dict, init=False)  # reference of an answer -> block
     _stale: dict[Any, Any] = field(default_factory=dict, init=False)  # answers that nobody wants -> actor
     _alone: float | None = field(default=None, init=False)  # since when there is no worker
-    _looked: float = field(default=0.0, init=False)
+    _looked: float = field(default=float("-inf"), init=False)
     _told: set[str] = field(default_factory=set, init=False)
 
     def answers(self, sent: bytes, blocks: Iterable[bytes]) -> Iterator[bytes]:
         """The answers, in the order of the blocks."""
         self._begin()
-        reference = self._ray.put(sent)
+        reference = sent if len(sent) <= INLINE else self._ray.put(sent)
         source, waiting, found = enumerate(blocks), deque[Flight](), dict[int, bytes]()
         turn, ended = 0, False
         try:
@@ -174,22 +177,27 @@ class RayWorkers:
         """Wait until a worker answers, begins or is lost."""
         done, _ = self._ray.wait([*self._busy, *self._starting, *self._stale], num_returns=1, timeout=1.0)
         for reference in done:
-            flight, fresh = self._busy.pop(reference, None), reference in self._starting
-            places = self._starting if fresh else self._stale
-            actor = places.pop(reference) if flight is None else flight.actor
-            try:
-                content: bytes = self._ray.get(reference)
-            except self._ray.exceptions.RayError as reason:
-                self._replace(actor, flight, reason)
-                if flight is not None:
-                    waiting.appendleft(flight)
-                continue
-            self._idle.append(actor)
-            if flight is not None:
-                found[flight.place] = content
-            elif fresh:
-                self._ready(content)
+            self._take(reference, waiting, found)
+        self._grow()
         self._check_patience()
+
+    def _take(self, reference: Any, waiting: deque[Flight], found: dict[int, bytes]) -> None:
+        """What a worker answers, or says when it begins; one that is lost is replaced, its block waits again."""
+        flight, fresh = self._busy.pop(reference, None), reference in self._starting
+        places = self._starting if fresh else self._stale
+        actor = places.pop(reference) if flight is None else flight.actor
+        try:
+            content: bytes = self._ray.get(reference)
+        except self._ray.exceptions.RayError as reason:
+            self._replace(actor, flight, reason)
+            if flight is not None:
+                waiting.appendleft(flight)
+            return
+        self._idle.append(actor)
+        if flight is not None:
+            found[flight.place] = content
+        elif fresh:
+            self._ready(content)
 
     def _ready(self, content: bytes) -> None:
         """Look at what a new worker says: it may have failed, or have another torch."""
@@ -219,15 +227,20 @@ class RayWorkers:
             return
         now = time.monotonic()
         self._alone = now if self._alone is None else self._alone
-        if now - self._alone > PATIENCE and not self._cpus():
-            raise WorkersFailed(f"the Ray cluster has had no CPU for {PATIENCE:.0f} s; add a machine, then resume")
+        unit = self._unit
+        if now - self._alone > PATIENCE and not self._places():
+            raise WorkersFailed(f"the Ray cluster has had no {unit} for {PATIENCE:.0f} s; add a machine, then resume")
         if now - self._alone > SOON:
-            told = f"the cluster has {self._cpus()} CPUs, and each worker takes one"
-            self._tell(f"waiting for a worker to load its rows, or for a free CPU; {told}")
+            told = f"the cluster has {self._places()} {unit}s, and each worker takes one"
+            self._tell(f"waiting for a worker to load its rows, or for a free {unit}; {told}")
 
-    def _cpus(self) -> int:
-        """The CPUs of the cluster."""
-        return int(self._ray.cluster_resources().get("CPU", 0))
+    @property
+    def _unit(self) -> str:
+        return "GPU" if self.gpus else "CPU"
+
+    def _places(self) -> int:
+        """The CPUs, or GPUs, of the cluster."""
+        return int(self._ray.cluster_resources().get(self._unit, 0))
 
     def _tell(self, text: str) -> None:
         if text not in self._told:
@@ -235,14 +248,20 @@ class RayWorkers:
             self.warn(text)
 
     def _begin(self) -> None:
-        """Connect and start the workers; without a wish, as many as the cluster has CPUs, and more when it grows."""
+        """Connect and start the workers."""
         if self._ray is None:
             self._ray, self._ours = connect(self.address, self.wanted)
-            self._make = self._ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RayWorker)
-        elif self.wanted is not None or time.monotonic() - self._looked < LOOK:
+            takes = {"num_cpus": 1, "num_gpus": int(self.gpus)}
+            options = {"max_restarts": 0, "max_task_retries": 0, "enable_task_events": False}
+            self._make = self._ray.remote(**takes, **options)(RayWorker)
+        self._grow()
+
+    def _grow(self) -> None:
+        """Start workers up to those wanted; without a wish, one for each place of the cluster, also of new machines."""
+        if self.count >= (self.wanted or MOST) or time.monotonic() - self._looked < LOOK:
             return
         self._looked = time.monotonic()
-        while self.count < (self.wanted or max(1, self._cpus())):
+        while self.count < (self.wanted or max(1, self._places())):
             self.count += 1
             self._start()
 

@@ -17,6 +17,7 @@ from fedsaddle.federation.randomness import ClientKeys
 
 CPU = torch.device("cpu")
 NEGATIVES_STREAM = 128  # offset of the stream that draws the negatives of balanced batches; algorithms use lower ones
+AHEAD, AHEAD_ROWS = 16, 8192  # most steps whose rows are drawn at once, and most rows
 EVERYTHING_STREAM = 255  # of dropout where a gradient is taken over all rows
 
 
@@ -37,6 +38,7 @@ class LocalSite:
 
     def __post_init__(self) -> None:
         self._sizes = self.rows.sizes[self.clients]
+        self._ahead: dict[tuple[int, int], tuple[int, Ints | None]] = {}  # size, stream -> first step, rows
 
     @property
     def device(self) -> torch.device:
@@ -63,7 +65,8 @@ class LocalSite:
         self.samples += sum(sizes) * len(self.clients)
         together = picks[0][0] if len(picks) == 1 else np.concatenate([rows for rows, _ in picks], 1)
         x, y = self.rows.gather(self.clients, together)
-        parts = zip(torch.split(x, sizes, 1), torch.split(y, sizes, 1), picks, draws, strict=True)
+        xs_ys = ([x], [y]) if len(sizes) == 1 else (torch.split(x, sizes, 1), torch.split(y, sizes, 1))
+        parts = zip(*xs_ys, picks, draws, strict=True)
         return x, [
             Batch(
                 xs,
@@ -81,7 +84,21 @@ class LocalSite:
             return self._draw_labelled(step, size, stream, label)
         if self.rows.positives is not None:
             return self._draw_balanced(step, size, stream, self.rows.positives)
-        return self.keys.rows(self._sizes, step, size, stream), None
+        if type(self.keys) is not ClientKeys:  # draws of one's own
+            return self.keys.rows(self._sizes, step, size, stream), None
+        return self._draw_ahead(step, size, stream), None
+
+    def _draw_ahead(self, step: int, size: int, stream: int) -> Ints:
+        """The same as `keys.rows`; from the second of consecutive steps on, those of the next few steps in one go."""
+        first, drawn = self._ahead.get((size, stream), (step, None))
+        if drawn is None or not first <= step < first + len(drawn):
+            follows = drawn is not None and step == first + len(drawn)
+            steps = min(AHEAD, AHEAD_ROWS // (size * len(self.clients))) if follows else 1
+            drawn = self.keys.rows_of_steps(self._sizes, step, max(steps, 1), size, stream)
+            self._ahead[size, stream] = (step, drawn)
+            first = step
+        found: Ints = drawn[step - first]
+        return found
 
     def _draw_labelled(self, step: int, size: int, stream: int, label: int) -> tuple[Ints, Tensor | None]:
         found = self.rows.labelled(self.clients, label)
@@ -110,11 +127,15 @@ class LocalSite:
         if (self._sizes == longest).all():
             return Batch(x, y, keys=keys)
         real = torch.from_numpy(at < self._sizes[:, None])
-        return Batch(x, y, real.to(_dtype(x)), keys=keys)
+        return Batch(x, y, real.to(_dtype(x)), keys=keys, sizes=self._sizes.tolist())
 
     def _keys(self, step: int, stream: int) -> Tensor:
         """What a batch's dropout is drawn from, (C,)."""
         return torch.from_numpy(self.keys.inner(step, stream).view(np.int64))
+
+    def uncount(self, rows: int) -> None:
+        """Rows that were drawn, but whose client was done."""
+        self.samples -= rows
 
     def labelled(self, label: int) -> Tensor:
         """The number of rows with that label, (C,)."""

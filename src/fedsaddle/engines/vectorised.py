@@ -1,19 +1,18 @@
 """The fast engine: all clients of a block take a local step together, and blocks run in parallel.
 
 The models of a block are one `(C, d)` tensor, so a local step of all its clients is a few large tensor operations.
-Blocks of `chunk` clients run on `workers` threads. Their replies are summed in cohort order, so the result does not
-depend on timing. With several workers each has one torch thread, and the result does not depend on their number; with
-one, torch's own threads work on each operation, and matrix products round by how many these are.
+Blocks of `chunk` clients run on `workers` threads with one torch thread each. Their replies are summed in cohort order,
+so the result depends neither on timing nor on the number of threads. A client that is alone in its data set has torch's
+own threads, as there is nothing else to share out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from numpy.typing import ArrayLike
 
 from fedsaddle.engines.block import BlockAnswer, blocks_of, run_block
@@ -22,6 +21,7 @@ from fedsaddle.engines.site import LocalSite
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Floats, Ints, R, Task, merge_repeats
 from fedsaddle.federation.reduction import Reduction
+from fedsaddle.threads import mapped, one_thread_pool, one_torch_thread
 
 
 @dataclass(kw_only=True)
@@ -36,7 +36,7 @@ class Vectorised(Simulated):
             raise BadInput("chunk", self.chunk, "use at least one client per chunk")
         if self.workers < 1:
             raise BadInput("workers", self.workers, "use at least one thread")
-        self._pool = ThreadPoolExecutor(self.workers, initializer=_one_thread) if self.workers > 1 else None
+        self._pool = one_thread_pool(self.workers) if self.workers > 1 else None
 
     def settings(self) -> dict[str, Any]:
         """The engine's name and chunk: they affect the rounding of sums."""
@@ -48,8 +48,9 @@ class Vectorised(Simulated):
         exchange, self.exchange = self.exchange, self.exchange + 1
         reduction = self.reduce(task, sent)
         work = [(self._site(clients[s], exchange), total_weights[s]) for s in blocks_of(len(clients), self.chunk)]
-        for answer in self._run(task, sent, work, isinstance(reduction, Reduction)):
-            self._take(reduction, answer)
+        with nullcontext() if self.count == 1 else one_torch_thread():
+            for answer in self._run(task, sent, work, isinstance(reduction, Reduction)):
+                self._take(reduction, answer)
         return self._answer(reduction, exchange)
 
     def _run(
@@ -59,8 +60,4 @@ class Vectorised(Simulated):
             site, weights = block
             return run_block(task, self.memory.read(task, site), sent, site, weights, summed)
 
-        return map(answer, work) if self._pool is None else self._pool.map(answer, work)
-
-
-def _one_thread() -> None:
-    torch.set_num_threads(1)
+        return map(answer, work) if self._pool is None else mapped(self._pool, answer, work)

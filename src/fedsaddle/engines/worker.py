@@ -11,15 +11,17 @@ from typing import Any
 import torch
 
 from fedsaddle.data.store import ClientRows
-from fedsaddle.engines.block import run_block
+from fedsaddle.engines.block import BlockAnswer, brought, replied
 from fedsaddle.engines.block_messages import OURS, Block, pack_answer, pack_failure, read_block
+from fedsaddle.engines.device import CPU, moved, resident
+from fedsaddle.engines.device_site import site_on
 from fedsaddle.engines.memory import Memory
-from fedsaddle.engines.site import LocalSite
 from fedsaddle.errors import FedSaddleError
 from fedsaddle.federation.clients import Task
 from fedsaddle.federation.randomness import ClientKeys
 from fedsaddle.federation.tasks import task_of
 from fedsaddle.federation.wire import Kinds, kinds_of, unpack
+from fedsaddle.numerics.bare_module import in_precision
 
 
 @dataclass
@@ -29,10 +31,13 @@ class Worker:
     algorithm: Any
     rows: ClientRows
     change: Callable[[Task[Any]], Task[Any]] = lambda task: task  # of hostile clients
+    device: torch.device = CPU  # where its tasks run
+    precision: str = "full"  # or "bf16": of the network's layers
     _sent: tuple[int, Any] = field(default=(-1, None), init=False)  # the exchange's number, and what it sent
 
     def __post_init__(self) -> None:
         self.kinds: Kinds = kinds_of(self.algorithm)
+        self._there = resident(self.rows, self.device)
 
     def answer(self, sent: bytes, content: bytes) -> bytes:
         """Run the task of a block; a failure is an answer too."""
@@ -45,16 +50,21 @@ class Worker:
             last = traceback.extract_tb(reason.__traceback__)[-1]
             return pack_failure(reason, f" ({last.filename}, line {last.lineno})")
 
-    def _run(self, sent: bytes, block: Block) -> Any:
+    def _run(self, sent: bytes, block: Block) -> BlockAnswer:
         of = block.of
         if self._sent[0] != of.number:
-            self._sent = of.number, unpack(sent, self.kinds, OURS).record
+            self._sent = of.number, moved(unpack(sent, self.kinds, OURS).record, self.device)
         task = task_of(self.algorithm, of.task)
-        site = LocalSite(self.rows, block.clients, ClientKeys.of(of.seed, of.round, of.exchange, block.clients))
-        own = block.state.get("whole")
+        keys = ClientKeys.of(of.seed, of.round, of.exchange, block.clients)
+        site = site_on(self.device, self.rows, block.clients, keys, self._there)
+        own = moved(block.state.get("whole"), self.device)
         if own is None:
-            own = Memory(block.state.get("each", {})).read(task, site)
-        return run_block(self.change(task), own, self._sent[1], site, block.weights, of.summed)
+            each = {i: moved(record, self.device) for i, record in block.state.get("each", {}).items()}
+            own = Memory(each).read(task, site)
+        with in_precision(self.precision):
+            found = self.change(task)(own, self._sent[1], site)
+        here = self.device.type == "cpu"
+        return (replied if here else brought)(*found, site, block.weights, of.summed)
 
 
 def one_thread() -> None:

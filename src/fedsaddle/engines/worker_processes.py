@@ -100,7 +100,7 @@ class WorkerProcesses:
         if self._closed:
             raise WorkersFailed("the workers were ended")
         try:
-            live = self._live[place] = Live(self.start())
+            live = self._live[place] = Live(self.start(place))
         except OSError as reason:
             raise WorkersFailed(f"a worker process cannot be started: {reason}") from None
         kind, content = read_frame(live.process.source)

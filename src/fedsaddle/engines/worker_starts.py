@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol
@@ -34,7 +34,7 @@ class Process(Protocol):
         ...
 
 
-Start = Callable[[], Process]
+Start = Callable[[int], Process]  # of the worker at a place: 0, 1, ...
 
 
 @dataclass
@@ -66,10 +66,13 @@ class Spawned:
         return told(code)
 
 
-def spawner(module: str, recipe: bytes) -> Start:
-    """Starts `python -m module`, which is sent the recipe; it sees the same modules as this process."""
+def spawner(module: str, recipes: Sequence[bytes]) -> Start:
+    """Starts `python -m module`, which is sent the recipe of its place, modulo their number.
 
-    def start() -> Spawned:
+    It sees the same modules as this process.
+    """
+
+    def start(place: int) -> Spawned:
         paths = os.pathsep.join(path for path in sys.path if path)
         process = subprocess.Popen(
             [sys.executable, "-m", module],
@@ -79,7 +82,7 @@ def spawner(module: str, recipe: bytes) -> Start:
             start_new_session=True,  # Ctrl-C is the driver's
         )
         found = Spawned(process)
-        write_frame(found.to, RECIPE, recipe)
+        write_frame(found.to, RECIPE, recipes[place % len(recipes)])
         return found
 
     return start
@@ -123,7 +126,7 @@ def forker(worker: Worker) -> Start:
     """Starts copies of this process, which share its algorithm and its rows."""
     lock, ours = threading.Lock(), list[socket.socket]()
 
-    def start() -> Forked:
+    def start(place: int) -> Forked:
         with lock, warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads: the copy uses none of them
             here, there = socket.socketpair()

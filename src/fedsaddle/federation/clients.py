@@ -29,7 +29,8 @@ class Batch(NamedTuple):
 
     `weight (C, B)` is present if rows have different weights or are padding. `rows (C, B)` holds the row numbers
     within the client; it is present if rows were drawn. `keys()` gives a key for each client, `(C,)` int64, from which
-    a model's dropout is drawn; the same batch gives the same masks. Without it there is no dropout.
+    a model's dropout is drawn; the same batch gives the same masks. Without it there is no dropout. `sizes` holds how
+    many rows of each client are real, the first ones; it is present if the others are padding.
     """
 
     x: Tensor
@@ -37,6 +38,7 @@ class Batch(NamedTuple):
     weight: Tensor | None = None
     rows: Tensor | None = None
     keys: Callable[[], Tensor] | None = None
+    sizes: Sequence[int] | None = None
 
 
 class Site(Protocol):
@@ -78,6 +80,10 @@ class Site(Protocol):
 
     def everything(self) -> Batch:
         """All rows of each client, padded with weight 0 to the size of the largest client."""
+        ...
+
+    def uncount(self, rows: int) -> None:
+        """Tell that so many drawn rows were not used: their clients had fewer steps than others of their block."""
         ...
 
     def labelled(self, label: int) -> Tensor:

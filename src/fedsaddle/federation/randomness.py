@@ -58,6 +58,17 @@ class ClientKeys:
         high = self.words(step, size, stream) >> _S32
         return ((high * sizes.astype(np.uint64)[:, None]) >> _S32).astype(np.int64)
 
+    def rows_of_steps(self, sizes: Ints, first: int, steps: int, size: int, stream: int = 0) -> Ints:
+        """`rows` of so many steps from the first on, `(steps, C, size)`: the same numbers, in fewer operations."""
+        numbers: Words = np.arange(first, first + steps, dtype=np.uint64)
+        at: Words = (numbers << _S32) + np.uint64(stream << 56)
+        counters: Words = np.multiply(np.add.outer(at, np.arange(size, dtype=np.uint64)), _GAMMA)
+        words: Words = _mix(_mix(self.keys[:, None] + counters[:, None]) + _GAMMA)
+        words >>= _S32
+        words *= sizes.astype(np.uint64)[:, None]
+        words >>= _S32
+        return words.view(np.int64)
+
     def inner(self, step: int, stream: int = 0) -> Words:
         """A key for each client, (C,), for what is drawn inside of a batch's gradient; apart from all other words."""
         at = np.array([(stream << 56) + (step << 32) + 0xFFFFFFFF], dtype=np.uint64)

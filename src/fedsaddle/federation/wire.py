@@ -19,11 +19,10 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from fedsaddle.errors import BadMessage
-from fedsaddle.federation.wire_checks import LIMITS, Limits, parse_json, read_tensors
+from fedsaddle.federation.wire_checks import LIMITS, Limits, parse_json, read_tensors, tensor_parts
 
 MAGIC = b"FSW2"
 _HEAD = struct.Struct("<4sI")
@@ -61,7 +60,7 @@ def pack(message: Message) -> bytes:
     arrays: dict[str, Tensor] = {}
     tree = _to_json(message.record, arrays, {}, "record")
     header = json.dumps({"about": message.about, "record": tree}, separators=(",", ":"), allow_nan=False).encode()
-    return _HEAD.pack(MAGIC, len(header)) + header + save_tensors(arrays)
+    return b"".join([_HEAD.pack(MAGIC, len(header)), header, *tensor_parts(arrays)])
 
 
 def about(content: bytes | bytearray | memoryview, limits: Limits = LIMITS) -> dict[str, Any]:

@@ -35,6 +35,7 @@ _DTYPES: dict[str, tuple[torch.dtype, Any]] = {  # on the wire -> of torch, and 
     "U8": (torch.uint8, np.uint8),
     "BOOL": (torch.bool, np.uint8),
 }
+_NAMES = {dtype: name for name, (dtype, _) in _DTYPES.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,7 @@ class Limits:
     depth: int = 32
     text: int = 12_000  # characters of one string, as they are written
     tensors: int = 1000
+    trusted: bool = False  # the bytes were made by this run itself: nothing is counted before it is parsed
 
 
 LIMITS = Limits()  # of any message
@@ -57,8 +59,11 @@ SMALL = Limits(json_bytes=64 << 10, elements=5000, depth=16, text=2000, tensors=
 
 def parse_json(content: bytes, limits: Limits, what: str = "message") -> Any:
     """The value in strict JSON: no NaN, no key twice in an object, no half characters; or raise `BadMessage`."""
-    check_json(content, limits, what)
+    if not limits.trusted:
+        check_json(content, limits, what)
     try:
+        if limits.trusted:
+            return json.loads(content)
         return json.loads(content, object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError, MemoryError) as reason:
         raise BadMessage(f"a damaged {what} ({type(reason).__name__})") from None
@@ -122,6 +127,19 @@ class _Place(NamedTuple):
     end: int
 
 
+def tensor_parts(arrays: Mapping[str, Tensor]) -> list[bytes | memoryview]:
+    """Tensors in safetensors format, as parts to be joined: each is copied once, then. Wide numbers come first."""
+    header, parts, at = dict[str, Any](), list[memoryview](), 0
+    for key, value in sorted(arrays.items(), key=lambda pair: -pair[1].element_size()):
+        part = value.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+        header[key] = {"dtype": _NAMES[value.dtype], "shape": [*value.shape], "data_offsets": [at, at + part.nbytes]}
+        parts.append(part)
+        at += part.nbytes
+    told = json.dumps(header, separators=(",", ":")).encode()
+    told += b" " * (-len(told) % _TENSOR_HEAD)
+    return [len(told).to_bytes(_TENSOR_HEAD, "little"), told, *parts]
+
+
 def read_tensors(body: memoryview, limits: Limits) -> dict[str, Tensor]:
     """The tensors in safetensors format, each checked against the bytes that are there before it is made."""
     if len(body) < _TENSOR_HEAD:
@@ -130,7 +148,7 @@ def read_tensors(body: memoryview, limits: Limits) -> dict[str, Tensor]:
     if length > len(body) - _TENSOR_HEAD:
         raise BadMessage("a damaged message (tensors with a wrong length)")
     small = Limits(json_bytes=min(limits.json_bytes, 1024 * limits.tensors), elements=20 * limits.tensors, depth=3,
-                   text=200, tensors=limits.tensors)  # fmt: skip
+                   text=200, tensors=limits.tensors, trusted=limits.trusted)  # fmt: skip
     header = parse_json(bytes(body[_TENSOR_HEAD : _TENSOR_HEAD + length]), small, "header of tensors")
     numbers = body[_TENSOR_HEAD + length :]
     if not isinstance(header, dict) or len(header) > limits.tensors:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
 
 from fedsaddle.metrics.intervals import LEVEL, Bounds, Interval
 from fedsaddle.metrics.means import Drawn, share
+from fedsaddle.numerics.quantiles import stdtrit
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -13,6 +13,7 @@ from torch import Tensor
 from fedsaddle.data.store import Lazy, Stacked
 from fedsaddle.metrics.spread import spread
 from fedsaddle.problems.protocols import MeasuresClients, Problem
+from fedsaddle.threads import in_parallel
 
 Floats = NDArray[np.float64]
 
@@ -48,20 +49,24 @@ def evaluate(
     rows: Stacked | Lazy,
     dual: Tensor | None = None,
     most_clients: int = 1000,
-    block: int = 4096,
+    block: int = 1024,
 ) -> Measured:
     """Measure the model `w` at every client, in blocks of rows; of lazy clients, at the first `most_clients`."""
     if isinstance(rows, Lazy):
         rows = first_clients(rows, most_clients)
     if isinstance(problem, MeasuresClients):  # the loss of a row depends on the other rows
         return Measured(*problem.client_measures(w, rows.x, rows.y, rows.offsets))
-    parts: dict[str, list[Tensor]] = {}
-    with torch.no_grad():
-        for a in range(0, len(rows.x), block):
-            for name, values in problem.row_measures(w, rows.x[a : a + block], rows.y[a : a + block], dual).items():
-                parts.setdefault(name, []).append(values.double().cpu())
-    sizes = rows.sizes
-    return Measured(sizes, {name: client_means(torch.cat(p).numpy(), rows.offsets) for name, p in parts.items()})
+
+    @torch.no_grad()
+    def measured(at: slice) -> dict[str, Tensor]:
+        found = problem.row_measures(w, rows.x[at], rows.y[at], dual)
+        return {name: values.double().cpu() for name, values in found.items()}
+
+    parts = [*in_parallel(measured, (slice(a, a + block) for a in range(0, len(rows.x), block)))]
+    means = {
+        n: client_means(torch.cat([p[n] for p in parts]).numpy(), rows.offsets) for n in (parts[0] if parts else ())
+    }
+    return Measured(rows.sizes, means)
 
 
 def client_means(values: Floats, offsets: NDArray[np.int64]) -> Floats:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
 
 from fedsaddle.metrics.influence import Bools, Floats, Ints, Linearised
+from fedsaddle.numerics.quantiles import stdtrit
 
 LEVEL = 0.95
 

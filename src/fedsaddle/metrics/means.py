@@ -11,9 +11,9 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from fedsaddle.metrics.intervals import LEVEL, Bounds, Interval, Sample, sample, wilson
+from fedsaddle.numerics.quantiles import stdtrit
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

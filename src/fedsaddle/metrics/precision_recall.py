@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from fedsaddle.metrics.influence import order
 from fedsaddle.metrics.intervals import sample, wilson
 from fedsaddle.metrics.ranking import Ranking
+from fedsaddle.numerics.quantiles import stdtrit
 
 Floats = NDArray[np.float64]
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, logit, stdtrit
 
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.intervals import LEVEL, Interval, sample, wilson
 from fedsaddle.metrics.means import Drawn, shares
+from fedsaddle.numerics.quantiles import expit, logit, stdtrit
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

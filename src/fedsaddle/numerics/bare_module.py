@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedsaddle.errors import BadInput
+from fedsaddle.numerics.cohort_recurrent import Unrolled, is_batched
 from fedsaddle.numerics.keyed_draws import KeyedDraws
 from fedsaddle.numerics.module_kinds import evaluation_twin
 
@@ -39,6 +40,7 @@ class BareModule:
     def __init__(self, module: nn.Module, trained: Iterable[str]) -> None:
         self._module, self._places = module, _places(module, trained)
         self._device = next(module.parameters()).device
+        self._recurrent = any(isinstance(part, nn.RNNBase) for part in module.modules())
         self._copies = threading.local()
 
     def __call__(
@@ -56,7 +58,8 @@ class BareModule:
                 name.rpartition("running_")[0] + "num_batches_tracked": torch.zeros((), device=x.device)
                 for name in statistics
             }
-        with torch.autocast(x.device.type, torch.bfloat16) if in_bf16() else nullcontext():
+        half = torch.autocast(x.device.type, torch.bfloat16) if in_bf16() else nullcontext()
+        with half, Unrolled() if self._recurrent and is_batched(next(iter(parameters.values()))) else nullcontext():
             out = torch.func.functional_call(self.module(x.device, training), placed, (x,), tie_weights=False)
         if not isinstance(out, Tensor):
             remedy = "must be one tensor, of scores; wrap the model in one whose forward picks it: out[0], out.logits"
@@ -85,7 +88,18 @@ class BareModule:
 
 def laid(parameter: Tensor) -> Tensor:
     """Kernels of images with the channels last: convolutions and pooling on CPUs are quicker by a third."""
-    return parameter.contiguous(memory_format=torch.channels_last) if parameter.ndim == 4 else parameter
+    return channels_last(parameter) if parameter.ndim == 4 else parameter
+
+
+def channels_last(v: Tensor) -> Tensor:
+    """Pictures or kernels with the channels last in memory.
+
+    One channel is the same in memory either way, and torch takes it for channels first, where pooling is ten times
+    slower: its strides must say it.
+    """
+    if v.shape[1] == 1:
+        return v.reshape(len(v), *v.shape[2:], 1).permute(0, 3, 1, 2)
+    return v.contiguous(memory_format=torch.channels_last)
 
 
 def _places(module: nn.Module, trained: Iterable[str]) -> dict[str, str]:

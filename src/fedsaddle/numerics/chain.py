@@ -67,6 +67,10 @@ class Chain:
         """The input and the output of every layer; the last is the scores."""
         return self._outputs(self._parameters(w), x)
 
+    def scores(self, w: Tensor, x: Tensor) -> Tensor:
+        """The outputs alone."""
+        return self.forward(w, x)[-1]
+
     def pullback(self, w: Tensor, x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         """The scores, and the map from their slope to the gradient in `w`."""
         layers = self._parameters(w)
@@ -112,8 +116,9 @@ class Chain:
             _, weight_into, bias_into = into[k]
             weight_into.baddbmm_(d.mT, outputs[k], beta=beta, alpha=alpha)  # twice as quick as bmm(out=)
             if bias_into is not None:
-                moved = d.sum(1).mul_(alpha)
-                bias_into.copy_(moved if beta == 0 else moved.add_(bias_into, alpha=beta))
+                if beta != 1:
+                    bias_into.zero_() if beta == 0 else bias_into.mul_(beta)  # 0: it may hold anything
+                bias_into.add_(d.sum(1), alpha=alpha)
             d = before
 
     def _outputs(self, layers: Layers, x: Tensor) -> list[Tensor]:

@@ -9,15 +9,16 @@ otherwise. Parameters that require no gradient are frozen: they are no part of t
 
 Running statistics of BatchNorm, where the caller allows them, are the tail of the vector: they travel, are averaged and
 are saved with the parameters. A gradient is taken in training mode and gives new statistics beside it, which `settle_`
-writes into the vector after the step; everything else is in evaluation mode.
+writes into the vector after the step; everything else is in evaluation mode. Several clients have batch statistics and
+running ones of their own.
 """
 
 from __future__ import annotations
 
 import copy
-import warnings
-from collections.abc import Callable
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from functools import partial
+from threading import RLock
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,8 @@ from fedsaddle.arguments import instance
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.bare_module import BareModule, in_bf16, laid
 from fedsaddle.numerics.chain import Chain
+from fedsaddle.numerics.cohort_norm import drawing, mixes_rows, normalised_together, pulled_apart, rows_enough
+from fedsaddle.numerics.image_chain import ImageChain
 from fedsaddle.numerics.keyed_draws import KeyedDraws
 from fedsaddle.numerics.module_kinds import (
     check_statistics,
@@ -35,35 +38,10 @@ from fedsaddle.numerics.module_kinds import (
     takes_cohorts,
     trained_parameters,
 )
+from fedsaddle.numerics.passes import Forward, InPlace, Keys, ScoresCohorts, SlopeMap, shrink_
+from fedsaddle.numerics.vmap_trial import same_gradients
 
-SlopeMap = Callable[[Tensor], Tensor]
-Keys = Callable[[], Tensor]  # one key a client, (C,) int64; called only if the model draws
-Write = Callable[[Tensor, Tensor, float, float], None]  # slope, into, keep, gain
-
-
-class Forward(NamedTuple):
-    """A pass in training mode."""
-
-    scores: Tensor  # (C, B, k)
-    pull: SlopeMap  # a slope in the scores -> the gradient in w
-    statistics: Tensor | None  # BatchNorm's new running statistics, (C, tail); None: the model keeps none
-
-
-class InPlace(NamedTuple):
-    """A pass in training mode whose gradient is written, not formed."""
-
-    scores: Tensor  # (C, B, k)
-    write_: Write  # from a slope in the scores: `into ← keep into + gain gradient`; `into` may be `w`
-    statistics: Tensor | None
-
-
-@runtime_checkable
-class ScoresCohorts(Protocol):
-    """A module with a pass of its own for several clients at once."""
-
-    def cohort(self, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
-        """The outputs `(C, B, ...)` for parameters `(C, ...)` by name and rows `(C, B, ...)`."""
-        ...
+_TRIALS = RLock()
 
 
 class FlatModel:
@@ -86,15 +64,29 @@ class FlatModel:
         self.dimension = sum(self.sizes) + self.tail
         self.frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
         self._chain = None if self.frozen else Chain.of(module)
+        self._images = None if self.frozen or self.tail else ImageChain.of(module)
         self._cohort = module.cohort if isinstance(module, ScoresCohorts) else None
         self._draws = draws_numbers(module)  # None: not known before the first pass
         self._takes_cohorts = takes_cohorts(module)  # likewise
+        self._mixes_rows = bool(self.running) or mixes_rows(module)
         self._bare = BareModule(self.module, named)
 
     @property
-    def chain(self) -> Chain | None:
-        """The module as a chain of linear layers, whose products are stacked by hand; None if it is something else."""
+    def linear_chain(self) -> Chain | None:
+        """The module as a chain of linear layers; None if it is something else."""
         return None if in_bf16() else self._chain
+
+    def by_hand(self, w: Tensor, x: Tensor) -> Chain | ImageChain | None:
+        """The module as a chain whose passes are written by hand: of linear layers for several clients, or of
+        convolutions for one; None if it is something else.
+        """
+        if in_bf16():
+            return None
+        if len(w) > 1:
+            return self._chain if self._chain is not None and self._chain.fits(x) else None
+        if self._images is None or torch.compiler.is_compiling():
+            return None
+        return self._images if self._images.fits(w, x) else None
 
     def initial(self) -> Tensor:
         """The module's present parameters, and its running statistics, as one vector."""
@@ -114,16 +106,27 @@ class FlatModel:
             w, one = self.initial().to(x.device)[None], x[:1, :2]
             seen = KeyedDraws(torch.zeros((), dtype=torch.int64, device=x.device))
             with torch.no_grad(), seen:
-                self._normalised(w, one, training=False) if self.tail else self._bare(self._laid_views(w[0]), one[0])
+                if self.tail:  # another thread may find out at the same time
+                    self._normalised_as(w, one, False, None, False, draws=False)
+                else:
+                    self._bare(self._laid_views(w[0]), one[0])
             self._draws = seen.calls > 0
         return self._draws
 
     def takes_cohorts(self, x: Tensor) -> bool:
         """Whether vmap can run the module for several clients at once: by its kind, or by trying it with two rows."""
-        if self._takes_cohorts is None:
-            own = self._cohort is not None and not self.draws(x)  # a pass of its own
-            self._takes_cohorts = own or self._can_vmap(first_rows(x))
-        return self._takes_cohorts
+        found = self._takes_cohorts
+        if found is None:
+            with _TRIALS:  # one thread at a time: a trial turns warnings into errors
+                found = self._takes_cohorts
+                if found is None:
+                    own = self._cohort is not None and not self.tail and not self.draws(x)  # a pass of its own
+                    self._takes_cohorts = found = own or self._can_vmap(first_rows(x))
+        return found
+
+    def keep_apart(self) -> None:
+        """Run clients one after the other where vmap would run them."""
+        self._takes_cohorts = False
 
     def scores(self, w: Tensor, x: Tensor) -> Tensor:
         """The module's output for each client's own vector and rows, in evaluation mode: without dropout."""
@@ -131,21 +134,27 @@ class FlatModel:
             return self._drawn(w, x, None, training=False)[0]
         if self.tail:
             return self._normalised(w, x, training=False)[0]
-        if len(w) == 1:
+        chain = self.by_hand(w, x)
+        if len(w) == 1 and chain is None:
             return self._bare(self._laid_views(w[0]), x[0])[None]
         if self._cohort is not None and not in_bf16():
             return self._cohort(self._all_views(w), x)
-        if self.chain is not None and self.chain.fits(x):
-            return self.chain.forward(w, x)[-1]
-        return self._stacked(w, x)
+        return self._stacked(w, x) if chain is None else chain.scores(w, x)
 
-    def pullback(self, w: Tensor, x: Tensor, keys: Keys | None = None) -> Forward:
+    def pullback(self, w: Tensor, x: Tensor, keys: Keys | None = None, sizes: Sequence[int] | None = None) -> Forward:
         """The scores in training mode, and the map from a slope in them to the gradient in `w`.
 
-        Dropout draws its masks from `keys`; without them there is none.
+        Dropout draws its masks from `keys`; without them there is none. Where clients have `sizes` rows and the rest
+        are padding, BatchNorm must not see that.
         """
-        if self.chain is not None and len(w) > 1 and self.chain.fits(x):
-            return Forward(*self.chain.pullback(w, x), None)
+        chain = self.by_hand(w, x)
+        if chain is not None:
+            return Forward(*chain.pullback(w, x), None)
+        if sizes is not None and self._mixes_rows and len(w) > 1:
+            return Forward(*pulled_apart(self._pulled, w, x, keys, sizes))
+        return self._pulled(w, x, keys)
+
+    def _pulled(self, w: Tensor, x: Tensor, keys: Keys | None) -> Forward:
         at = w.detach().requires_grad_()
         with torch.enable_grad():
             z, statistics = self._trained(at, x, keys)
@@ -157,8 +166,9 @@ class FlatModel:
 
     def pushforward(self, w: Tensor, x: Tensor, watched: int = 0, keys: Keys | None = None) -> InPlace:
         """The same with a gradient that is written; the last `watched` rows have scores, and no slope."""
-        if self.chain is not None and len(w) > 1 and self.chain.fits(x):
-            return InPlace(*self.chain.push(w, x), None)
+        chain = self.by_hand(w, x)
+        if chain is not None and (len(w) > 1 or not watched):
+            return InPlace(*chain.push(w, x), None)
         return self.pulled_forward(w, x, watched, keys)
 
     def pulled_forward(self, w: Tensor, x: Tensor, watched: int, keys: Keys | None) -> InPlace:
@@ -176,16 +186,24 @@ class FlatModel:
         return InPlace(scores, write, statistics)
 
     def descend_(
-        self, w: Tensor, x: Tensor, slope_of: SlopeMap, step: float, keep: float = 1.0, keys: Keys | None = None
+        self,
+        w: Tensor,
+        x: Tensor,
+        slope_of: SlopeMap,
+        step: float,
+        keep: float = 1.0,
+        keys: Keys | None = None,
+        sizes: Sequence[int] | None = None,
     ) -> Tensor | None:
         """`w ← keep w - step gradient`; `slope_of` gives the slope in the scores, from the scores.
 
         Returns BatchNorm's new statistics, which are not in `w` yet: see `settle_`.
         """
-        if self.chain is not None and len(w) > 1 and self.chain.fits(x):
-            self.chain.descend_(w, x, slope_of, step, keep)
+        chain = self.by_hand(w, x)
+        if chain is not None:
+            chain.descend_(w, x, slope_of, step, keep)
             return None
-        scores, pull, statistics = self.pullback(w, x, keys)
+        scores, pull, statistics = self.pullback(w, x, keys, sizes)
         gradient = pull(slope_of(scores))
         shrink_(w, keep).sub_(gradient, alpha=step)
         return statistics
@@ -229,8 +247,7 @@ class FlatModel:
         """Scores of a module with dropout and, with BatchNorm, its new statistics."""
         x = x.clone() if x.is_floating_point() else x  # dropout may write into it
         if self.tail:
-            with KeyedDraws(None if keys is None else keys[0]):
-                return self._normalised(w, x, training)
+            return self._normalised(w, x, training, keys)
         if len(w) == 1:
             draws = KeyedDraws(None if keys is None else keys[0])
             return self._bare.under(draws, self._laid_views(w[0]), x[0], training)[None], None
@@ -260,46 +277,51 @@ class FlatModel:
         return stacked
 
     def _can_vmap(self, x: Tensor) -> bool:
-        """Whether vmap runs two clients as one after the other is run; a slow way of torch's counts as no."""
+        """Whether vmap runs two clients as one after the other is run; a slow way of torch's counts as no.
+
+        With BatchNorm it is compared in evaluation mode: by two rows training would blow rounding up.
+        """
         keys, at = torch.arange(2, device=x.device), self.initial().to(x.device).expand(2, -1).clone().requires_grad_()
         draws = self.draws(x)
 
         def together(keys: Tensor | None) -> Tensor:
+            if self.tail:
+                return self._normalised_as(at, x, keys is not None, keys, True)[0]
             return self._drawn_together(at, x, keys, keys is not None) if draws else self._vmapped(at, x)
 
-        def gradient(z: Tensor) -> Tensor:
-            return torch.autograd.grad(z, at, torch.arange(z.numel(), device=z.device).to(z.dtype).cos().view(z.shape))[
-                0
-            ]
+        def alone(c: int) -> Tensor:
+            one = slice(c, c + 1)
+            return self.scores(at[one], x[one]) if self.tail else self._trained(at[one], x[one], lambda: keys[one])[0]
 
-        with torch.enable_grad(), warnings.catch_warnings():
-            one = [self._trained(at[c : c + 1], x[c : c + 1], lambda c=c: keys[c : c + 1])[0] for c in (0, 1)]  # type: ignore[misc]
-            alone = gradient(torch.cat(one))
-            warnings.simplefilter("error")
-            try:
-                same = torch.allclose(gradient(together(keys)), alone, rtol=1e-3, atol=1e-4)
-                with torch.no_grad():
-                    together(None)
-            except Exception:  # torch has many kinds
-                return False
-        return same
+        modes = [keys, None] if not self.tail else [None, keys]
+        first, second = (partial(together, mode) for mode in modes)
+        return same_gradients(at, lambda: torch.cat([alone(0), alone(1)]), first, [second])
 
-    def _normalised(self, w: Tensor, x: Tensor, training: bool) -> tuple[Tensor, Tensor | None]:
+    def _normalised(
+        self, w: Tensor, x: Tensor, training: bool, keys: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """Scores of a module with BatchNorm and, in training, its new statistics."""
-        if len(w) > 1:
-            raise BadInput("chunk", len(w), "BatchNorm takes one client at a time: use chunk = 1, or nn.GroupNorm")
-        draws = self._draws is True  # then there is a twin for evaluation
-        for name in () if draws and not training else self._normalising:
+        if len(w) == 1 or self.takes_cohorts(x):
+            return self._normalised_as(w, x, training, keys, len(w) > 1)
+        each = [self._normalised_as(own[None], x[c][None], training, _one(keys, c), False) for c, own in enumerate(w)]
+        return torch.cat([z for z, _ in each]), torch.cat([s for _, s in each if s is not None]) if training else None
+
+    def _normalised_as(
+        self, w: Tensor, x: Tensor, training: bool, keys: Tensor | None, together: bool, draws: bool | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        draws = self._draws is True if draws is None else draws  # then there is a twin for evaluation
+        main = training or not draws
+        for name in self._normalising if main else ():
             self._bare.module(w.device).get_submodule(name).train(training)
-        statistics = {name: v.detach().clone() for name, v in self._statistics(w[0]).items()}
-        try:
-            z = self._bare(self._laid_views(w[0]), x[0], statistics, training or not draws)[None]
-        except ValueError as reason:
-            if "more than 1 value per channel" in str(reason):
-                remedy = "cannot normalise a batch of 1 row; draw more rows, or use nn.GroupNorm"
-                raise BadInput("model", "BatchNorm", remedy) from None
-            raise
-        return z, torch.cat([v.flatten() for v in statistics.values()])[None] if training else None
+        statistics = {name: v.detach().clone() for name, v in self._statistics(w).items()}
+        with rows_enough():
+            if together:
+                z = normalised_together(self._bare, main, self.views(w), statistics, x, keys, draws)
+            else:
+                own = {name: v[0] for name, v in statistics.items()}
+                with drawing(None if keys is None else keys[0], draws):
+                    z = self._bare(self._laid_views(w[0]), x[0], own, main)[None]
+        return z, torch.cat([v.flatten(1) for v in statistics.values()], 1) if training else None
 
     def _laid_views(self, w: Tensor) -> dict[str, Tensor]:
         return {name: laid(p) for name, p in self.views(w).items()}
@@ -311,8 +333,3 @@ class FlatModel:
 
 def _one(keys: Tensor | None, c: int) -> Tensor | None:
     return None if keys is None else keys[c : c + 1]
-
-
-def shrink_(w: Tensor, keep: float) -> Tensor:
-    """`w ← keep w`; no pass over it if nothing changes."""
-    return w if keep == 1 else w.mul_(keep)

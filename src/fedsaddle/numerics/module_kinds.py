@@ -18,6 +18,7 @@ _PLAIN = (
     "Hardsigmoid Hardswish Tanhshrink Softmax LogSoftmax"
 )
 PLAIN = frozenset(getattr(nn, name) for name in _PLAIN.split() if hasattr(nn, name))  # draw nothing; vmap takes them
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 DROPOUTS = frozenset({nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout})
 
 
@@ -32,11 +33,27 @@ def draws_numbers(module: nn.Module) -> bool | None:
 def takes_cohorts(module: nn.Module) -> bool | None:
     """Whether `torch.func.vmap` can run it for several clients at once; None: only a pass can tell."""
     parts = list(module.modules())
-    if any(isinstance(part, nn.RNNBase) for part in parts):
-        return False
     if any(isinstance(part, nn.Embedding | nn.EmbeddingBag) and _is_special(part) for part in parts):
         return False
     return True if {type(part) for part in parts} <= PLAIN | DROPOUTS else None
+
+
+def quick_alone(module: nn.Module) -> bool:
+    """Whether clients are no slower one after the other on a CPU.
+
+    So are convolutions, which are bound by arithmetic, and LSTM in float32, of which oneDNN has a kernel.
+    """
+    return any(isinstance(part, CONVOLUTIONS) or _has_kernel(part) for part in module.modules())
+
+
+def _has_kernel(part: nn.Module) -> bool:
+    return isinstance(part, nn.LSTM) and next(part.parameters()).dtype != torch.float64
+
+
+def step_numbers(module: nn.Module) -> int:
+    """How many gates its recurrent layers have for each row and time step; 0: it has no such layer."""
+    parts = [part for part in module.modules() if isinstance(part, nn.RNNBase)]
+    return sum(weight.shape[0] for part in parts for name, weight in part.named_parameters() if "weight_hh" in name)
 
 
 def _is_special(part: nn.Embedding | nn.EmbeddingBag) -> bool:

@@ -107,27 +107,33 @@ class CappedSimplex:
 
     def __call__(self, w: Tensor) -> Tensor:
         """Subtract the one threshold that makes the parts between 0 and `high` sum to 1."""
-        if self.high * w.shape[-1] < 1:
+        if self.high * w.shape[-1] < 1 - 1e-12:  # 1 / 49 * 49 is less than 1 by rounding
             remedy = f"must be at least 1 / {w.shape[-1]}, or the entries cannot sum to 1"
             raise BadInput("high", self.high, remedy)
-        rows = [self._one(row) for row in w.reshape(-1, w.shape[-1])]
+        rows = [self.clipped(row, torch.ones_like(row)) for row in w.reshape(-1, w.shape[-1])]
         return torch.stack(rows).view(w.shape)
 
-    def _one(self, w: Tensor) -> Tensor:
-        """By the two corners of each entry's share, between which the sum is linear in the threshold."""
-        h, w = self.high, w - w.amax()
-        x = w.sort(descending=True).values
-        largest = torch.cat(
-            [x.new_zeros(1), x.cumsum(0)]
-        )  # sums of the k largest, which huge negative ones do not blur
-        corners = torch.cat([x - h, x]).sort().values
-        above, full = torch.searchsorted(-x, -corners), torch.searchsorted(-x, -(corners + h))
-        sums = largest[above] - largest[full] - (above - full) * corners + full * h  # falls from d h to 0
-        last = max(int((sums >= 1).sum()) - 1, 0)
-        if last + 1 == len(corners) or sums[last] <= 1:
-            return (w - corners[last]).clamp_(0, h)
-        share = (sums[last] - 1) / (sums[last] - sums[last + 1])
-        return (w - (corners[last] + share * (corners[last + 1] - corners[last]))).clamp_(0, h)
+    def clipped(self, w: Tensor, copies: Tensor) -> Tensor:
+        """The projection of one vector in which the entry `w_j` occurs `copies_j` times, once for each.
+
+        Their sum falls with the threshold and is linear between the corners `w_j - high` and `w_j`; a binary search
+        finds the last corner at which it is 1 or more. Entries are seen from the corner's own: huge ones blur nothing.
+        """
+        d = len(w)
+        order = torch.cat([w - self.high, w]).argsort(stable=True).tolist()
+
+        def seen_from(corner: int) -> Tensor:
+            return w - w[corner % d] + (self.high if corner < d else 0)
+
+        low, end = 0, 2 * d  # the sum is at least 1 at `low`, and less at `end`
+        while end - low > 1:
+            middle = (low + end) // 2
+            enough = copies @ seen_from(order[middle]).clamp_(0, self.high) >= 1
+            low, end = (middle, end) if enough else (low, middle)
+        u = seen_from(order[low])
+        excess = copies @ u.clamp(0, self.high) - 1
+        falling = copies @ ((u > 0) & (u <= self.high)).to(w.dtype)
+        return (u - excess / falling).clamp_(0, self.high)
 
 
 def check_projection(key: str, project: Projection, start: Tensor) -> None:

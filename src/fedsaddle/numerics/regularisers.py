@@ -11,8 +11,6 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from scipy.optimize import brentq
-from scipy.special import wrightomega
 from torch import Tensor
 
 from fedsaddle.arguments import function, number, whole
@@ -122,6 +120,9 @@ class KullbackLeibler:
         Stationarity, `u - z + a (log(u / pi) + 1) + nu = 0` with `a = c mu`, gives
         `u = a W(exp((z - nu) / a - 1) pi / a)`; Wright's omega is W(exp(.)) without overflow.
         """
+        from scipy.optimize import brentq  # here, because it takes half as long to import as torch
+        from scipy.special import wrightomega
+
         a = c * self.strength
         if a == 0:
             return _project(z)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from fedsaddle.arguments import flag, number
 from fedsaddle.numerics.constants import Constant
-from fedsaddle.numerics.flat import FlatModel, Forward, InPlace, Keys, SlopeMap, shrink_
+from fedsaddle.numerics.flat import FlatModel
+from fedsaddle.numerics.passes import Forward, InPlace, Keys, SlopeMap, shrink_
 
 SMALL = 1e-6  # added to a norm before it is divided by, as torch.nn.utils.clip_grad_norm_ does
 
@@ -80,9 +83,9 @@ class ShapedModel(FlatModel):
         """Shorten a whole gradient."""
         return g if self.clip is None else clip_(g, self.clip, self.dimension - self.tail)
 
-    def pullback(self, w: Tensor, x: Tensor, keys: Keys | None = None) -> Forward:
+    def pullback(self, w: Tensor, x: Tensor, keys: Keys | None = None, sizes: Sequence[int] | None = None) -> Forward:
         """The scores in training mode, and the map from a slope in them to the gradient in `w`."""
-        scores, pull, statistics = super().pullback(w, x, keys)
+        scores, pull, statistics = super().pullback(w, x, keys, sizes)
         return Forward(scores, lambda slope: self.shape_(pull(slope), w.detach()), statistics)
 
     def pushforward(self, w: Tensor, x: Tensor, watched: int = 0, keys: Keys | None = None) -> InPlace:
@@ -90,17 +93,25 @@ class ShapedModel(FlatModel):
         return self.pulled_forward(w, x, watched, keys)
 
     def descend_(
-        self, w: Tensor, x: Tensor, slope_of: SlopeMap, step: float, keep: float = 1.0, keys: Keys | None = None
+        self,
+        w: Tensor,
+        x: Tensor,
+        slope_of: SlopeMap,
+        step: float,
+        keep: float = 1.0,
+        keys: Keys | None = None,
+        sizes: Sequence[int] | None = None,
     ) -> Tensor | None:
-        """`w ← keep w - step gradient`; without a bound a chain of linear layers still forms none."""
-        if self.clip is None and self.chain is not None and len(w) > 1 and self.chain.fits(x):
+        """`w ← keep w - step gradient`; without a bound a chain by hand still forms none."""
+        chain = self.by_hand(w, x) if self.clip is None else None
+        if chain is not None:
             at = None if self.free is None else self.free.to(w.device)
             free = None if at is None else w[:, at]
-            self.chain.descend_(w, x, slope_of, step, keep - step * self.l2)
+            chain.descend_(w, x, slope_of, step, keep - step * self.l2)
             if free is not None:
                 w[:, at] += step * self.l2 * free
             return None
-        scores, pull, statistics = self.pullback(w, x, keys)
+        scores, pull, statistics = self.pullback(w, x, keys, sizes)
         gradient = pull(slope_of(scores))
         shrink_(w, keep).sub_(gradient, alpha=step)
         return statistics

@@ -103,6 +103,19 @@ class MinimaxAuc(ByScores):
         from_a = (away * positive).sum(1)
         return Slopes(slope.unsqueeze(-1), gy, torch.stack([-from_a, from_a - away.sum(1)], 1))
 
+    def row_slopes(self, scores: Tensor, x: Tensor, y: Tensor, batch: Batch) -> Slopes:
+        """The same of each row on its own: y is (C, B, 1), and rest (C, B, 2)."""
+        p, d, α = self.positive_share, self.flat.dimension, y
+        h, positive = self._h(scores), batch.y.to(scores.dtype)
+        coupling = 2 * p - 2 * positive
+        away = coupling.abs() * (h - torch.lerp(x[:, d + 1 :], x[:, d : d + 1], positive))
+        slope = away + (1 + α if self.margin is None else α) * coupling
+        if self.sigmoid:
+            slope = slope * h * (1 - h)
+        gy = coupling * h + 2 * p * (1 - p) * ((0.0 if self.margin is None else self.margin) - α)
+        from_a = away * positive
+        return Slopes(slope.unsqueeze(-1), gy.unsqueeze(-1), torch.stack([-from_a, from_a - away], 2))
+
     def best_response(self, x: Tensor, batch: Batch) -> Tensor:
         """`argmax_α` over weighted rows `(n, ...)`: `E[p h[-] - (1-p) h[+]] / (p(1-p))`, and the margin."""
         h = self._h(self.scores(x, batch.x))

@@ -93,16 +93,26 @@ class ClassFair(ByScores):
 
     def slopes(self, scores: Tensor, x: Tensor, y: Tensor, batch: Batch) -> Slopes:
         """A row's slope counts `y_c / share_c`; the slope in y_c is the mean loss of class c."""
-        losses, slope = CrossEntropy().both(scores, batch.y)
-        share, rarity = shares(losses, batch), self._rarity(y)
-        if isinstance(share, Tensor):
-            losses *= share
-            slope *= share.unsqueeze(-1)
-        else:
+        log, share, rarity = scores.mT.log_softmax(-2), shares(scores, batch), self._rarity(y)  # log (C, k, B)
+        at = batch.y.unsqueeze(-2)
+        own = log.gather(-2, at).squeeze(-2)  # of its class, of each row: -loss
+        if not isinstance(share, Tensor):
             rarity *= share  # the same for all rows: fewer numbers to multiply
+        factors = (y * rarity).gather(1, batch.y)
+        if isinstance(share, Tensor):
+            own *= share
+            factors *= share
+        sums = (y * (self.penalty / rarity)).scatter_add_(1, batch.y, own)
+        slope = log.exp_().mul_(factors.unsqueeze(-2)).scatter_add_(-2, at, factors.neg_().unsqueeze(-2))
+        return Slopes(slope.mT, sums.mul_(-rarity))
+
+    def row_slopes(self, scores: Tensor, x: Tensor, y: Tensor, batch: Batch) -> Slopes:
+        """The same of each row on its own: y is (C, B, classes)."""
+        losses, slope = CrossEntropy().value(scores, batch.y), CrossEntropy().slope(scores, batch.y)
+        rarity = self._rarity(y)
         slope *= (y * rarity).gather(1, batch.y).unsqueeze(-1)
-        sums = y.new_zeros(y.shape).scatter_add_(1, batch.y, losses)
-        return Slopes(slope, torch.add(sums * rarity, y, alpha=-self.penalty))
+        own = losses.new_zeros(*losses.shape, self.classes).scatter_(2, batch.y.unsqueeze(-1), losses.unsqueeze(-1))
+        return Slopes(slope, torch.add(own * rarity, y.unsqueeze(1), alpha=-self.penalty))
 
     def best_response(self, x: Tensor, batch: Batch) -> Tensor:
         """`argmax_y` over weighted rows `(n, ...)`: `Π(F / penalty)`, or without a penalty the worst class."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fedsaddle.arguments import LARGEST, instance
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
-from fedsaddle.numerics.flat import InPlace, Keys
+from fedsaddle.numerics.passes import InPlace, Keys
 from fedsaddle.problems.outers import NO_CAPS, Identity, Outer, RatioCaps, inner_parts, log_mean
 from fedsaddle.problems.pair_losses import PairLoss, Scores, SquaredHinge, WeightedScores
 from fedsaddle.problems.protocols import AllRows, MinimisationProblem, PrimalGradient
@@ -120,7 +120,7 @@ class PairwiseRisk(OverModel, MinimisationProblem):
         return self._gradient(w, batch)[0]
 
     def _gradient(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        scores, pull, statistics = self.flat.pullback(w, batch.x, batch.keys)
+        scores, pull, statistics = self.flat.pullback(w, batch.x, batch.keys, batch.sizes)
         a, b = self._sides(scores.flatten(2), batch)
         u = self.inner_mean(a, b)
         scale = None

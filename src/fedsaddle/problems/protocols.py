@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedsaddle.federation.clients import Batch
-from fedsaddle.numerics.flat import InPlace, Keys, shrink_
+from fedsaddle.numerics.passes import InPlace, Keys, shrink_
 from fedsaddle.numerics.projections import Projection
 
 if TYPE_CHECKING:

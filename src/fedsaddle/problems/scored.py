@@ -11,11 +11,13 @@ from torch import Tensor, nn
 
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
-from fedsaddle.numerics.flat import FlatModel, shrink_
+from fedsaddle.numerics.flat import FlatModel
+from fedsaddle.numerics.passes import shrink_
 from fedsaddle.numerics.projections import Everywhere, Projection, check_projection
 from fedsaddle.numerics.roc import ranking_measures
 from fedsaddle.numerics.shaped import ShapedModel, flat_model
 from fedsaddle.problems.protocols import DualGradient, Gradients, MinimaxProblem
+from fedsaddle.threads import in_parallel
 
 Kind = TypeVar("Kind")
 
@@ -62,7 +64,7 @@ class OverModel:
         """Each client's values, (C,), with the penalty on its parameters."""
         return values + self.flat.penalty(x) if self.l2 and isinstance(self.flat, ShapedModel) else values
 
-    def scores(self, x: Tensor, rows: Tensor, block: int = 4096) -> Tensor:
+    def scores(self, x: Tensor, rows: Tensor, block: int = 1024) -> Tensor:
         """The scores of rows under one x, (n, k)."""
         w = self.weights(x)[None]
         return in_blocks(lambda part: self.flat.scores(w, part[None])[0], rows, block)
@@ -90,7 +92,7 @@ class ByScores(OverModel, MinimaxProblem):
 
     def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> Gradients:
         """Through the scores."""
-        scores, pull, statistics = self.flat.pullback(self.weights(x), batch.x, batch.keys)
+        scores, pull, statistics = self.flat.pullback(self.weights(x), batch.x, batch.keys, batch.sizes)
         at = self.slopes(scores, x, y, batch)
         gw = pull(at.scores)
         return Gradients(gw if at.rest is None else torch.cat([gw, at.rest], 1), at.y, statistics)
@@ -103,7 +105,7 @@ class ByScores(OverModel, MinimaxProblem):
             found.append(self.slopes(scores, x, y, batch))
             return found[0].scores
 
-        statistics = self.flat.descend_(self.weights(x), batch.x, slope_of, step, keep, batch.keys)
+        statistics = self.flat.descend_(self.weights(x), batch.x, slope_of, step, keep, batch.keys, batch.sizes)
         if found[0].rest is not None:
             shrink_(x[:, self.flat.dimension :], keep).sub_(found[0].rest, alpha=step)
         return DualGradient(found[0].y, statistics)
@@ -116,10 +118,9 @@ def unclipped(problem: Kind) -> Kind:
     return problem
 
 
-def in_blocks(score: Callable[[Tensor], Tensor], rows: Tensor, block: int = 4096) -> Tensor:
+def in_blocks(score: Callable[[Tensor], Tensor], rows: Tensor, block: int = 1024) -> Tensor:
     """`score` of all rows, some at a time."""
-    with torch.no_grad():
-        return torch.cat([score(part) for part in torch.split(rows, block)])
+    return torch.cat([*in_parallel(torch.no_grad()(score), torch.split(rows, block))])
 
 
 def pooled_auroc(ranking: Tensor | None, labels: Tensor) -> dict[str, float]:

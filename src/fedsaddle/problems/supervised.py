@@ -14,10 +14,13 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.constants import Constant
 from fedsaddle.numerics.flat import FlatModel
+from fedsaddle.numerics.module_kinds import step_numbers
+from fedsaddle.numerics.passes import SlopeMap
 from fedsaddle.numerics.shaped import check_clip, clip_, without_penalty
 from fedsaddle.problems.facts import DataFacts, ModelMaker
 from fedsaddle.problems.losses import CrossEntropy, Loss
 from fedsaddle.problems.protocols import AllRows, MinimisationProblem, PrimalGradient
+from fedsaddle.problems.rare_losses import FromCounts
 from fedsaddle.problems.scored import in_blocks, pooled_auroc
 from fedsaddle.problems.torch_losses import as_loss
 
@@ -54,6 +57,8 @@ class Supervised(MinimisationProblem):
         flag("l2_biases", self.l2_biases)
         check_clip(self.clip)
         object.__setattr__(self, "flat", FlatModel(self.model, statistics=not self.compiled))
+        if self.compiled and step_numbers(self.model):
+            self.flat.keep_apart()  # recurrent layers by hand are not compiled
         free = without_penalty(self.flat, self.l2_biases) if self.l2 else None
         object.__setattr__(self, "_free", None if free is None else Constant(free))
         object.__setattr__(self, "_gradient_of", torch.compile(self._gradient) if self.compiled else self._gradient)
@@ -77,6 +82,7 @@ class Supervised(MinimisationProblem):
         rows, which are agreed by counts: then sites need not learn it, each at its own pace.
         """
         loss = CrossEntropy() if loss is None else loss
+        loss = loss.with_counts(facts.counts) if isinstance(loss, FromCounts) else loss
         name, scores = loss.name, loss.scores(len(facts.classes))
         if bool(facts.classes) == (scores is None):
             fits = "cross-entropy" if facts.classes else "square"
@@ -120,14 +126,14 @@ class Supervised(MinimisationProblem):
         return self._compiled(w, batch)[0] if self.compiled else self._gradient(w, batch)[0]
 
     def descend_(self, w: Tensor, batch: Batch, step: float) -> Tensor:
-        """`w ← w - step ∇f`: for a chain of linear layers without a gradient in between."""
-        chain = self.flat.chain
-        if chain is None or len(w) == 1 or self.compiled or self.clip is not None or not chain.fits(batch.x):
+        """`w ← w - step ∇f`: for a chain of plain layers without a gradient in between."""
+        chain = None if self.compiled or self.clip is not None else self.flat.by_hand(w, batch.x)
+        if chain is None:
             g, statistics = self.primal_gradient(w, batch)
             return self.flat.settle_(w.sub_(g, alpha=step), statistics)
         at = None if self._free is None else self._free.to(w.device)
         free = None if at is None else w[:, at]
-        chain.descend_(w, batch.x, lambda scores: self._slope(scores, batch), step, 1 - step * self.l2)
+        chain.descend_(w, batch.x, *self._slope_and_gain(batch, step), 1 - step * self.l2)
         if free is not None:
             w[:, at] += step * self.l2 * free
         return w
@@ -148,7 +154,7 @@ class Supervised(MinimisationProblem):
 
     def _gradient(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """The gradient, and BatchNorm's new statistics."""
-        scores, pull, statistics = self.flat.pullback(w, batch.x, batch.keys)
+        scores, pull, statistics = self.flat.pullback(w, batch.x, batch.keys, batch.sizes)
         g = pull(self._slope(scores, batch))
         if self.l2:
             g.add_(w, alpha=self.l2)
@@ -158,6 +164,12 @@ class Supervised(MinimisationProblem):
         if self.clip is not None:
             clip_(g, self.clip, self.dimension - self.tail)
         return g, statistics
+
+    def _slope_and_gain(self, batch: Batch, step: float) -> tuple[SlopeMap, float]:
+        """A slope in the scores, and the step along it; where rows count alike, their share is in the step."""
+        if batch.weight is None and getattr(self.loss, "row_counts", None) is None:
+            return lambda scores: self.loss.slope(scores, batch.y), step / batch.y.shape[1]
+        return lambda scores: self._slope(scores, batch), step
 
     def _slope(self, scores: Tensor, batch: Batch) -> Tensor:
         """Of each client's mean loss in its scores."""

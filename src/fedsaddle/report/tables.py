@@ -58,6 +58,8 @@ def one_run(summary: Summary) -> Table:
     for key, head in (("pooled_validation", "validation: "), ("pooled", "test: " if "validation" in summary else "")):
         if summary.get(key):
             cost = head + ", ".join(_with_errors(summary[key])) + "\n" + cost
+    if (budget := budget_line(summary)) is not None:
+        cost = budget + "\n" + cost
     if ranks_only(summary):  # the value of a min-max or pairwise objective says nothing to a reader
         return _headline(title, cost)
     table = Table(title=title, caption=cost, title_justify="left", caption_justify="left")
@@ -68,6 +70,15 @@ def one_run(summary: Summary) -> Table:
         for measure, values in summary.get(part, {}).items():
             table.add_row(f"{part} {cell(measure)}", *(f"{values[s]:.4f}" for s in STATISTICS))
     return table
+
+
+def budget_line(summary: Summary) -> str | None:
+    """ε spent, and of how much; None if the run is not private."""
+    budget = summary.get("privacy") or {}
+    if "epsilon_spent" not in budget:
+        return None
+    spent, most, delta = (float(budget[key]) for key in ("epsilon_spent", "epsilon", "delta"))
+    return f"privacy: ε = {spent:.3g} of {most:g} spent (δ = {delta:g}, for each {cell(budget['unit'])})"
 
 
 def ranks_only(summary: Summary) -> bool:

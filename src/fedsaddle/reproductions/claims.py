@@ -1,7 +1,9 @@
-"""Claims of a paper, tested on paired seeds.
+"""Secondary claims of a figure, tested on paired seeds; those that count stand in hypotheses_of_papers.py.
 
 A comparison of two lines is the difference seed by seed. "A is lower than B" holds if the 95 % t-interval of the
-paired difference lies below 0; "A is not inferior to B" holds if it lies above minus a margin.
+paired difference lies below 0, and is refuted if it lies above; "A is not inferior to B" holds if it lies above minus a
+margin, and is refuted if it lies below. Everything else is undecided, and there are no data if neither side gets there.
+These intervals are not corrected for their number.
 """
 
 from __future__ import annotations
@@ -13,20 +15,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsaddle.reproductions.curves import Floats, Runs, t_interval
+from fedsaddle.reproductions.verdicts import HOLDS, NO_DATA, REFUTED, UNDECIDED
 
 Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper claims, what was measured, and whether the claim holds."""
+    """What a paper claims, what was measured, and the verdict."""
 
     claim: str
     paper: str
     measured: str
-    holds: bool
+    verdict: str  # of `verdicts.VERDICTS`
 
-    def to_dict(self) -> dict[str, str | bool]:
+    @property
+    def holds(self) -> bool:
+        """Whether the claim holds."""
+        return self.verdict == HOLDS
+
+    def to_dict(self) -> dict[str, str]:
         """The claim as plain JSON."""
         return asdict(self)
 
@@ -131,26 +139,33 @@ def mean_percent(runs: Runs, label: str, column: str, rounds: int) -> SeedValues
 
 def lower(claim: str, paper: str, one: SeedValues, other: SeedValues) -> Claim:
     """Holds if the 95 % interval of the paired difference `one - other` lies below 0."""
-    measured, _, high = _difference(one, other)
-    return Claim(claim, paper, measured, bool(high < 0))
+    measured, low, high = _difference(one, other)
+    return Claim(claim, paper, measured, _verdict(one, other, high < 0, low > 0))
 
 
 def higher(claim: str, paper: str, one: SeedValues, other: SeedValues) -> Claim:
     """Holds if the 95 % interval of the paired difference `one - other` lies above 0."""
-    measured, low, _ = _difference(one, other)
-    return Claim(claim, paper, measured, bool(low > 0))
+    measured, low, high = _difference(one, other)
+    return Claim(claim, paper, measured, _verdict(one, other, low > 0, high < 0))
 
 
 def non_inferior(claim: str, paper: str, one: SeedValues, other: SeedValues, margin: float) -> Claim:
     """Holds if the 95 % interval of the paired difference `one - other` lies above `-margin`."""
-    measured, low, _ = _difference(one, other)
-    return Claim(claim, paper, measured, bool(low > -margin))
+    measured, low, high = _difference(one, other)
+    return Claim(claim, paper, measured, _verdict(one, other, low > -margin, high < -margin))
 
 
 def never_reached(claim: str, paper: str, times: SeedValues) -> Claim:
-    """Holds if no seed reaches the target."""
-    reached = int((~times.lower_bounds).sum())
-    return Claim(claim, paper, f"{reached} of {len(times.values)} seeds; {times}", reached == 0)
+    """Holds if no seed reaches the target, and is refuted if most do."""
+    reached, seeds = int((~times.lower_bounds).sum()), len(times.values)
+    verdict = HOLDS if reached == 0 else REFUTED if reached > seeds / 2 else UNDECIDED
+    return Claim(claim, paper, f"{reached} of {seeds} seeds; {times}", verdict)
+
+
+def _verdict(one: SeedValues, other: SeedValues, holds: bool, refuted: bool) -> str:
+    if (one.lower_bounds & other.lower_bounds).all():
+        return NO_DATA
+    return HOLDS if holds else REFUTED if refuted else UNDECIDED
 
 
 def _difference(one: SeedValues, other: SeedValues) -> tuple[str, float, float]:

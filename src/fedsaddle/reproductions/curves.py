@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,15 @@ class RunCurves:
     seed: int
     columns: dict[str, list[float]]
     diverged: int | None = None  # the round in which the run diverged
+    selected: dict[str, float] = field(default_factory=dict)  # test measures of the round that validation rows chose
+    processor: float = 0.0  # seconds of one core
 
     @classmethod
     def from_history(cls, label: str, seed: int, history: Sequence[Mapping[str, Any]]) -> RunCurves:
-        """The columns of a run's history: costs, "test worst" (accuracy), "test loss worst" ..., pooled metrics."""
+        """The columns of a run's history: costs, "test worst" (accuracy), "test loss worst" ..., pooled metrics.
+
+        Where the data have validation rows, the pooled metrics are theirs.
+        """
         columns = {key: [float(r[key]) for r in history] for key in COSTS}
         columns["bytes"] = [float(r["bytes_down"] + r["bytes_up"]) for r in history]
         for part in ("test", "train"):
@@ -37,8 +42,9 @@ class RunCurves:
                 head = part if measure == "accuracy" else f"{part} {measure}"
                 for statistic in STATISTICS:
                     columns[f"{head} {statistic}"] = [round(float(r[part][measure][statistic]), 6) for r in history]
-        for measure in history[-1].get("pooled", {}):
-            columns[measure] = [float(f"{r['pooled'][measure]:.6g}") for r in history]
+        pooled = "pooled" if "pooled" in history[-1] else "pooled_validation"
+        for measure in history[-1].get(pooled, {}):
+            columns[measure] = [float(f"{r[pooled][measure]:.6g}") for r in history]
         return cls(label, seed, columns)
 
     def carried_forward(self, rounds: int, every: int, diverged: int) -> RunCurves:
@@ -49,7 +55,7 @@ class RunCurves:
             name: values + [values[-1] * r / last if name in (*COSTS, "bytes") else values[-1] for r in missing]
             for name, values in self.columns.items()
         }
-        return RunCurves(self.label, self.seed, columns, diverged)
+        return replace(self, columns=columns, diverged=diverged)
 
     def column(self, name: str) -> Floats:
         """A column as an array."""
@@ -101,6 +107,11 @@ class Runs:
         """One sentence for each run that diverged."""
         diverged = [r for seeds in self.by_label.values() for r in seeds if r.diverged is not None]
         return [f"{r.label}, seed {r.seed}: diverged in round {r.diverged}; its last metrics stand" for r in diverged]
+
+    @property
+    def seeds(self) -> int:
+        """The number of seeds."""
+        return len(next(iter(self.by_label.values()), ()))
 
     def __getitem__(self, label: str) -> tuple[RunCurves, ...]:
         return self.by_label[label]

@@ -48,7 +48,7 @@ def line(
 # Figures 1 and 3
 
 ROUNDS = 1500
-EVALUATE_EVERY = 50  # rounds
+EVALUATE_EVERY = 25  # rounds
 COHORTS, LOCAL = (5, 10, 20), (5, 10, 20)  # S and K
 FIGURE_1_K = 5  # the paper does not give it; table 1 has the same steps for every S at K = 5
 PHI = "squared_gradient_of_phi"
@@ -111,17 +111,17 @@ def cohort_claims(runs: Runs) -> list[Claim]:
 def grid_claims(runs: Runs) -> list[Claim]:
     """Figure 3: for every K a larger S ends lower and STORM below MB; S = K = 20 is the best setting."""
     claims = []
-    for local in LOCAL:
+    for local in LOCAL[1:]:  # K = 5 is figure 1
         for algorithm in (MB, STORM):
             claims += _larger_cohort(runs, algorithm, local, "both converge faster as S increases (fig. 3)")
         claims += [_storm_below_mb(runs, s, local, "not said in words; drawn side by side (fig. 3)") for s in COHORTS]
     statement = "both achieve the best performance when S = 20 and K = 20 (fig. 3)"
     for algorithm in (MB, STORM):
         best = label(algorithm, 20, 20)
-        others = [label(algorithm, s, k) for s in COHORTS for k in LOCAL if (s, k) != (20, 20)]
-        rival = min(others, key=lambda name: final_phi(runs, name).values.mean())
-        text = f"{short(algorithm)} with S = K = 20 ends below the best of its other eight settings"
-        claims.append(lower(text, statement, final_phi(runs, best), final_phi(runs, rival)))
+        for sampled, local in ((10, 20), (20, 10), (20, 5)):
+            rival = label(algorithm, sampled, local)
+            text = f"{short(algorithm)} with S = K = 20 ends below S = {sampled}, K = {local}"
+            claims.append(lower(text, statement, final_phi(runs, best), final_phi(runs, rival)))
     return claims
 
 
@@ -179,9 +179,10 @@ COHORT = Figure(
     lines((FIGURE_1_K,)),
     (_panel(FIGURE_1_K),),
     cohort_claims,
-    seeds=3,
     quick_seeds=2,
-    quick_share=0.5,
+    quick_share=0.1,
+    looks=(5, 10),
+    minutes=4.7,
 )
 GRID = Figure(
     "FedSGDA on the nonconvex-PL simulation, 500 clients, every S and K",
@@ -190,7 +191,8 @@ GRID = Figure(
     lines(LOCAL),
     tuple(_panel(local) for local in LOCAL),
     grid_claims,
-    seeds=3,
     quick_seeds=2,
-    quick_share=0.2,
+    quick_share=0.05,
+    looks=(5, 10),
+    minutes=9.4,  # beside the lines of figure 1
 )

@@ -29,14 +29,18 @@ class Line:
     legend: str = ""  # entry in the legend, one for all lines that share it; empty: the label
     problem: str | None = None  # overrides the setting's problem
     problem_options: Options = field(default_factory=dict)
+    tuned: str = ""  # the label of the line whose tuned options it takes, most often its own; empty: not tuned
+    model: str | None = None  # overrides the setting's model
+    model_options: Options = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Setting:
     """The data, the model and the problem that all lines share.
 
-    `data` has the keywords of `fedsaddle.load`, and three more: `noise` is a table; `sources = n` trains on the first n
-    clients only; `validation = true` drops the official test rows and tests on held-out training rows.
+    `data` has the keywords of `fedsaddle.load`, and four more: `noise` is a table; `sources = n` trains on the first n
+    clients only; `rows = n` on the first n rows of every client; `validation = true` drops the official test rows and
+    tests on held-out training rows.
     """
 
     data: Options
@@ -46,6 +50,7 @@ class Setting:
     problem_options: Options = field(default_factory=dict)
     evaluate_every: int = 1
     evaluate_train: bool = False
+    select: str = ""  # the measure of validation rows that chooses the round; empty: the last round
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,24 @@ class FinalValues:
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """How the lines of a figure that name a `tuned` line are tuned: the same grid and budget for each.
+
+    Every combination of the grid runs with seeds that are not used otherwise and is measured on held-out training rows.
+    A value replaces the first value of a step that has a schedule, whose shape stays. Keys that a line does not have,
+    such as the dual step of FedAvg, are left out of its grid.
+    """
+
+    column: str  # what is measured: the mean of this column over the last half of the rounds
+    grid: Mapping[str, tuple[Any, ...]]  # options of the algorithm; "problem.KEY": of the problem
+    falling: bool = False  # whether smaller is better
+    share: float = 0.5  # of the rounds
+    seeds: tuple[int, ...] = (1000, 1001)
+    tolerance: float = 0.005  # relative to the best: of those within it the smallest steps are chosen
+    only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # key -> labels whose grid has it; absent: all
+
+
+@dataclass(frozen=True)
 class Figure:
     """A figure or table of a paper: everything that `fedsaddle reproduce` needs to run it."""
 
@@ -91,8 +114,36 @@ class Figure:
     quick_share: float = 1.0  # share of the rounds with --quick
     rows: int = 1  # of panels
     quick_setting: Setting | None = None  # smaller data with --quick; None: the same
+    looks: tuple[int, ...] = ()  # numbers of seeds at which verdicts are taken; empty: `seeds` alone
+    tuning: Tuning | None = None
+    tuned_by: str = ""  # another figure whose tuned values it takes
+    minutes: float = 0.0  # of one core for one seed of all lines, from a short measured piece; 0: not measured
+
+    @property
+    def all_looks(self) -> tuple[int, ...]:
+        """The looks; the first is at `seeds`."""
+        return self.looks or (self.seeds,)
 
     def quick(self) -> Figure:
         """A shorter version for `--quick`: fewer seeds, and where rounds are expensive fewer rounds and clients."""
-        lines = tuple(replace(line, rounds=max(1, round(line.rounds * self.quick_share))) for line in self.lines)
-        return replace(self, lines=lines, seeds=self.quick_seeds, setting=self.quick_setting or self.setting)
+        lines = tuple(shortened(line, self.quick_share) for line in self.lines)
+        setting = self.quick_setting or self.setting
+        return replace(self, lines=lines, seeds=self.quick_seeds, setting=setting, looks=self.all_looks)
+
+
+def shortened(line: Line, share: float) -> Line:
+    """A line with a share of its rounds; the stages of its steps shrink alike."""
+    if share == 1:
+        return line
+
+    def less(count: float) -> int:
+        return max(1, round(count * share))
+
+    options = dict(line.options)
+    for key, value in line.options.items():
+        if key in ("stage_rounds", "stage_steps") and isinstance(value, int):
+            options[key] = less(value)
+        elif isinstance(value, Mapping) and value.get("name") == "staged":
+            options[key] = {**value, "stages": [[less(rounds), step] for rounds, step in value["stages"]]}
+    every = line.evaluate_every and max(1, min(line.evaluate_every, less(line.rounds)))
+    return replace(line, rounds=less(line.rounds), options=options, evaluate_every=every)

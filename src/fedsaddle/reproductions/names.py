@@ -37,7 +37,7 @@ FIGURES: dict[str, Entry] = {
         f"{_DRFA}, figure 5",
     ),
     "drfa-fig6": Entry(
-        "fedsaddle.reproductions.drfa:SPEAKERS",
+        "fedsaddle.reproductions.drfa_speakers:SPEAKERS",
         "Shakespeare, 100 speakers, GRU with 50 units",
         f"{_DRFA}, figure 6",
     ),
@@ -68,7 +68,7 @@ FIGURES: dict[str, Entry] = {
     ),
     "fedsgda-fig2": Entry(
         "fedsaddle.reproductions.fedsgda_auc:FIVE",
-        "AUC on CIFAR-10, airplane against the rest, 500 clients, S = 5",
+        "AUC on CIFAR-10, airplane against the rest, 100 clients, S = 5",
         f"{_FEDSGDA}, figure 2",
     ),
     "fedsgda-fig3": Entry(
@@ -121,14 +121,19 @@ FIGURES: dict[str, Entry] = {
         "PneumoniaMNIST with 1 to 5 sources",
         f"{_CODASCA}, table 4",
     ),
+    "codasca-parts": Entry(
+        "fedsaddle.reproductions.codasca_parts:PARTS",
+        "CODASCA, CODA+, SCAFFOLD and FedAvg at 1 and 10 % positives: which part pays",
+        f"beyond {_CODASCA}",
+    ),
     "fedx-table1": Entry(
         "fedsaddle.reproductions.fedx:TABLE_1",
-        "partial AUC on CIFAR-10, CIFAR-100 and PneumoniaMNIST: FedX2 and four others",
+        "partial AUC on CIFAR-10 and CIFAR-100: FedX2 and four others",
         f"{_FEDX}, table 1",
     ),
     "fedx-table2": Entry(
         "fedsaddle.reproductions.fedx:TABLE_2",
-        "AUC with 20 % flipped labels on the same data: FedX1 and four others",
+        "AUC with 20 % flipped labels on CIFAR-10: FedX1 and four others",
         f"{_FEDX}, table 2",
     ),
     "fedx-fig1": Entry(

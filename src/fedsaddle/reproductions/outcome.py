@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -22,28 +22,49 @@ from fedsaddle.report.page.render import render
 from fedsaddle.report.plots import COLOURS, axes_of, save
 from fedsaddle.reproductions.claims import Claim
 from fedsaddle.reproductions.curves import Floats, RunCurves, Runs, t_interval
+from fedsaddle.reproductions.effects import Judged
 from fedsaddle.reproductions.figure import Figure, FinalValues, Line, Panel
 from fedsaddle.reproductions.page import COSTS, reproduction_page
+from fedsaddle.reproductions.stored import SUMMARY
 from fedsaddle.writable import make_folder
 
 REPORT = "report.html"
 
 
-def write(name: str, figure: Figure, runs: Runs, claims: list[Claim], seconds: float, folder: Path) -> None:
-    """Write results.json, plot.png and report.html to `folder`."""
+@dataclass(frozen=True)
+class Outcome:
+    """A figure that has been run: its curves, the verdicts on its sentences and the secondary claims."""
+
+    name: str
+    figure: Figure
+    runs: Runs
+    sentences: list[Judged]
+    claims: list[Claim]
+    seconds: float = 0.0
+    quick: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def write(done: Outcome, folder: Path) -> None:
+    """Write results.json, summary.json (the same without curves), plot.png and report.html to `folder`."""
     make_folder("out", folder)
-    content = results(name, figure, runs, claims, seconds)
+    content = results(done)
     write_atomically(folder / "results.json", json.dumps(content, ensure_ascii=False).encode())
-    draw(figure, runs, folder / "plot.png")
-    write_atomically(folder / REPORT, render(reproduction_page(figure, runs, claims, content)).encode())
+    brief = {k: v for k, v in content.items() if k != "runs"}
+    write_atomically(folder / SUMMARY, json.dumps(brief, ensure_ascii=False, indent=1).encode())
+    draw(done.figure, done.runs, folder / "plot.png")
+    page = reproduction_page(done.figure, done.runs, done.sentences, done.claims, content)
+    write_atomically(folder / REPORT, render(page).encode())
 
 
-def results(name: str, figure: Figure, runs: Runs, claims: list[Claim], seconds: float) -> dict[str, Any]:
-    """The whole reproduction as plain JSON: settings, versions, date, machine, claims and the curves of every run."""
+def results(done: Outcome) -> dict[str, Any]:
+    """The whole reproduction as plain JSON: settings, versions, date, machine, verdicts and the curves of every run."""
+    figure, runs = done.figure, done.runs
     return {
-        "name": name,
+        "name": done.name,
         "title": figure.title,
         "source": figure.source,
+        "quick": done.quick,
         "date": datetime.now(UTC).date().isoformat(),
         "machine": {"cores": os.cpu_count(), "system": platform.system(), "processor": platform.machine()},
         "versions": {
@@ -51,25 +72,38 @@ def results(name: str, figure: Figure, runs: Runs, claims: list[Claim], seconds:
             "python": platform.python_version(),
             **{package: version(package) for package in ("torch", "numpy", "scipy")},
         },
-        "seconds": round(seconds, 1),
+        "seconds": round(done.seconds, 1),
+        "processor_minutes": round(sum(c.processor for own in runs.by_label.values() for c in own) / 60, 1),
+        "seeds": runs.seeds,
+        "looks": list(figure.all_looks),
+        "notes": list(done.notes),
         "setting": asdict(figure.setting),
         "lines": [asdict(line) for line in figure.lines],
-        "claims": [claim.to_dict() for claim in claims],
+        "sentences": [judged.to_dict() for judged in done.sentences],
+        "claims": [claim.to_dict() for claim in done.claims],
         "runs": [
-            {"label": label, "seed": curves.seed, "columns": curves.columns, "diverged": curves.diverged}
+            {
+                "label": label,
+                "seed": curves.seed,
+                "columns": curves.columns,
+                "diverged": curves.diverged,
+                "selected": curves.selected,
+            }
             for label, seeds in runs.by_label.items()
             for curves in seeds
         ],
     }
 
 
-def table(figure: Figure, claims: list[Claim]) -> Table:
-    """The claims beside the measurements, for the terminal."""
-    shown = Table(title=f"{figure.title}\n{figure.source}", title_justify="left", show_lines=True)
-    for head in ("claim", "paper", "measured", "holds"):
+def table(done: Outcome) -> Table:
+    """The sentences and the secondary claims beside the measurements, for the terminal."""
+    shown = Table(title=f"{done.figure.title}\n{done.figure.source}", title_justify="left", show_lines=True)
+    for head in ("claim", "paper", "measured", "verdict"):
         shown.add_column(head, overflow="fold")
-    for claim in claims:
-        shown.add_row(claim.claim, claim.paper, claim.measured, "yes" if claim.holds else "no")
+    for judged in done.sentences:
+        shown.add_row(judged.hypothesis.sentence, judged.hypothesis.place, judged.measured, judged.finding.verdict)
+    for claim in done.claims:
+        shown.add_row(claim.claim, claim.paper, claim.measured, f"{claim.verdict} (secondary)")
     return shown
 
 

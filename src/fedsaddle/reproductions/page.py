@@ -14,8 +14,10 @@ from fedsaddle.report.sections.numbers import MOST_POINTS, axis, is_share, picke
 from fedsaddle.report.words import many, percent, short
 from fedsaddle.reproductions.claims import Claim
 from fedsaddle.reproductions.curves import Floats, Runs, t_interval
+from fedsaddle.reproductions.effects import Judged
 from fedsaddle.reproductions.figure import Figure as Reproduction
 from fedsaddle.reproductions.figure import FinalValues, Panel
+from fedsaddle.reproductions.verdicts import HOLDS, VERDICTS
 
 STYLES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 COSTS = {
@@ -27,16 +29,24 @@ COSTS = {
 }
 
 
-def reproduction_page(figure: Reproduction, runs: Runs, claims: Sequence[Claim], content: Mapping[str, Any]) -> Page:
+def reproduction_page(
+    figure: Reproduction,
+    runs: Runs,
+    sentences: Sequence[Judged],
+    claims: Sequence[Claim],
+    content: Mapping[str, Any],
+) -> Page:
     """The page of a reproduction; `content` is that of its results.json."""
     held, seeds = sum(claim.holds for claim in claims), len(runs[figure.lines[0].label])
+    verdicts = [judged.finding.verdict for judged in sentences]
     minutes = float(content["seconds"]) / 60
     return Page(
         title=figure.title,
         subtitle=figure.source,
         answers=[
             Text(
-                f"{held} of {many(len(claims), 'claim')} of the paper hold here, tested on {many(seeds, 'seed')}.",
+                f"{_counted(verdicts)}, tested on {many(seeds, 'seed')}. "
+                f"Of {many(len(claims), 'secondary claim')}, which are not counted, {held} hold.",
                 head="Do the claims hold?",
             ),
             Text(
@@ -46,12 +56,12 @@ def reproduction_page(figure: Reproduction, runs: Runs, claims: Sequence[Claim],
             ),
         ],
         figures=[
-            Figure("claims that hold", f"{held} of {len(claims)}"),
+            Figure("sentences that hold", f"{verdicts.count(HOLDS)} of {len(verdicts)}"),
             Figure("seeds", str(seeds)),
             Figure("minutes", f"{minutes:.1f}"),
         ],
-        cautions=_cautions(runs, seeds),
-        sections=[_claims(claims), _curves(figure, runs, seeds), _ran(figure, content)],
+        cautions=[*_cautions(runs, seeds), *content["notes"]],
+        sections=[_sentences(sentences), _claims(claims), _curves(figure, runs, seeds), _ran(figure, content)],
         footer=f"Made by fedsaddle reproduce {content['name']}.",
     )
 
@@ -67,15 +77,34 @@ def _cautions(runs: Runs, seeds: int) -> list[str]:
     return [*few, *runs.divergence_notes()]
 
 
-def _claims(claims: Sequence[Claim]) -> Section:
-    rows = [[claim.claim, claim.paper, claim.measured, "yes" if claim.holds else "no"] for claim in claims]
+def _counted(verdicts: Sequence[str]) -> str:
+    if not verdicts:
+        return "No sentence of a paper is tested by this figure"
+    found = ", ".join(f"{verdicts.count(v)} {v}" for v in VERDICTS if v in verdicts)
+    return f"Of {many(len(verdicts), 'sentence')} of the paper: {found}"
+
+
+def _sentences(sentences: Sequence[Judged]) -> Section:
+    rows = [[f"“{j.hypothesis.sentence}”", j.hypothesis.place, j.measured, j.finding.verdict] for j in sentences]
     about = Text(
-        "A claim that one line is ahead of another holds if the 95 % interval of the difference, seed by seed, leaves "
-        "out "
-        "0. Differences stand as mean [low, high].",
+        "One test for each sentence, fixed beforehand. It holds if the interval of the effect, seed by seed, lies on "
+        "the paper's side; it is refuted if the interval excludes an effect that matters. Intervals are corrected for "
+        "the number of looks at the seeds, and verdicts by Holm's procedure for the number of sentences.",
         "note",
     )
-    return Section("claims", "The claims", [Table(["claim", "paper", "measured", "holds"], rows), about])
+    return Section(
+        "sentences", "The paper's sentences", [Table(["sentence", "place", "measured", "verdict"], rows), about]
+    )
+
+
+def _claims(claims: Sequence[Claim]) -> Section:
+    rows = [[claim.claim, claim.paper, claim.measured, claim.verdict] for claim in claims]
+    about = Text(
+        "Everything else that was compared; these intervals of 95 % are not corrected for their number. Differences "
+        "stand as mean [low, high].",
+        "note",
+    )
+    return Section("claims", "Secondary claims", [Table(["claim", "paper", "measured", "verdict"], rows), about])
 
 
 def _curves(figure: Reproduction, runs: Runs, seeds: int) -> Section:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -27,6 +28,7 @@ from fedsaddle.errors import Diverged, FedSaddleError
 from fedsaddle.processes import children_killed, exit_with_parent, interrupts_ignored
 from fedsaddle.reproductions.curves import RunCurves
 from fedsaddle.reproductions.figure import Line, Setting
+from fedsaddle.reproductions.store import Store, fingerprint
 from fedsaddle.runs.run import run
 
 
@@ -37,6 +39,7 @@ class Job:
     setting: Setting
     line: Line
     seed: int
+    tolerant: bool = False  # a run that diverges in its first round has no columns, and is no error
 
     @property
     def data(self) -> dict[str, Any]:
@@ -52,11 +55,40 @@ class JobFailed(FedSaddleError):
         self.exit_code = exit_code
 
 
+def stored_or_run(
+    jobs: Sequence[Job], workers: int, on_finish: Callable[[RunCurves], None], store: Store | None
+) -> list[RunCurves]:
+    """The curves of all jobs: those that are stored, and the others, which are run once each and stored as they end."""
+    if store is None:
+        return run_jobs(jobs, workers, on_finish)
+    found: dict[str, RunCurves] = {}
+    missing: dict[str, Job] = {}
+    for job in jobs:
+        name = fingerprint(job.setting, job.line, job.seed)
+        stored = store.find(job.setting, job.line, job.seed)
+        if stored is not None:
+            found[name] = stored
+            on_finish(stored)
+        else:
+            missing.setdefault(name, job)
+    by_label = {(job.line.label, job.seed): job for job in missing.values()}
+
+    def finished(curves: RunCurves) -> None:
+        job = by_label[curves.label, curves.seed]
+        store.keep(job.setting, job.line, curves)
+        on_finish(curves)
+
+    for name, curves in zip(missing, run_jobs(list(missing.values()), workers, finished), strict=True):
+        found[name] = curves
+    names = [fingerprint(job.setting, job.line, job.seed) for job in jobs]
+    return [replace(found[name], label=job.line.label) for name, job in zip(names, jobs, strict=True)]
+
+
 def run_jobs(jobs: Sequence[Job], workers: int, on_finish: Callable[[RunCurves], None]) -> list[RunCurves]:
     """Run all jobs and return their curves in the order of the jobs.
 
     Args:
-        jobs: the runs.
+        jobs: the runs; of two with one label and seed, the curves are the same.
         workers: the number of processes; with one, the runs stay in this process.
         on_finish: called with the curves of each run as it ends.
 
@@ -92,9 +124,20 @@ def run_job(job: Job) -> RunCurves:
     A run that diverges keeps its last finite metrics, so that one line does not end the figure.
 
     Raises:
-        Diverged: if the run diverges in its first round.
+        Diverged: if the run diverges in its first round, and the job is not tolerant.
     """
     torch.set_num_threads(1)
+    began = time.process_time()
+    try:
+        curves = _run(job)
+    except Diverged:
+        if not job.tolerant:
+            raise
+        curves = RunCurves(job.line.label, job.seed, {}, diverged=1)
+    return replace(curves, processor=round(time.process_time() - began, 2))
+
+
+def _run(job: Job) -> RunCurves:
     data = _federated(json.dumps(job.data, sort_keys=True), job.seed)
     algorithm = make_algorithm(job, data)
     if isinstance(algorithm, LocalPair) and algorithm.centralised:
@@ -111,6 +154,7 @@ def run_job(job: Job) -> RunCurves:
             chunk=job.line.chunk,
             evaluate_every=every,
             evaluate_train=job.setting.evaluate_train,
+            select=job.setting.select or None,
             watch=lambda _, record: None if record is None else history.append(record),
         )
     except Diverged as reason:
@@ -118,12 +162,15 @@ def run_job(job: Job) -> RunCurves:
             raise
         if not history:  # evaluate the last finite round
             short = replace(job.line, rounds=reason.round - 1, evaluate_every=reason.round - 1)
-            return run_job(replace(job, line=short)).carried_forward(job.line.rounds, every, reason.round)
+            return _run(replace(job, line=short)).carried_forward(job.line.rounds, every, reason.round)
         curves = RunCurves.from_history(job.line.label, job.seed, history)
         return curves.carried_forward(job.line.rounds, every, reason.round)
     if result.summary["stopped"] == "interrupted":
         raise KeyboardInterrupt
-    return RunCurves.from_history(job.line.label, job.seed, result.history)
+    curves = RunCurves.from_history(job.line.label, job.seed, result.history)
+    if not job.setting.select:
+        return curves
+    return replace(curves, selected={k: float(v) for k, v in result.summary["pooled"].items()})
 
 
 def make_algorithm(job: Job, data: FederatedData) -> Algorithm[Any]:
@@ -133,7 +180,7 @@ def make_algorithm(job: Job, data: FederatedData) -> Algorithm[Any]:
         {
             "data": {"name": job.data["name"]},
             "split": {"name": job.data["split"]},
-            "model": {"name": setting.model, **setting.model_options},
+            "model": _model_section(setting, line),
             "problem": _problem_section(setting, line),
             "algorithm": {"name": line.algorithm, **line.options},
             "run": {"seed": job.seed},
@@ -162,6 +209,22 @@ def first_sources(data: FederatedData, count: int) -> FederatedData:
     )
 
 
+def first_rows(data: FederatedData, count: int) -> FederatedData:
+    """The same data with the first `count` training rows of every client, or all that it has."""
+    begins, ends = data.train.offsets[:-1], data.train.offsets[1:]
+    kept = np.minimum(ends - begins, count)
+    at = np.concatenate([np.arange(a, a + n) for a, n in zip(begins, kept, strict=True)])
+    offsets = np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)
+    train = replace(data.train, x=data.train.x[at], y=data.train.y[at], offsets=offsets)
+    return replace(data, train=train, train_rows=None if data.train_rows is None else data.train_rows[at])
+
+
+def _model_section(setting: Setting, line: Line) -> dict[str, Any]:
+    if line.model is None:
+        return {"name": setting.model, **setting.model_options, **line.model_options}
+    return {"name": line.model, **line.model_options}
+
+
 def _problem_section(setting: Setting, line: Line) -> dict[str, Any]:
     if line.problem is None:
         return {"name": setting.problem, **setting.problem_options, **line.problem_options}
@@ -176,8 +239,10 @@ def _federated(data: str, seed: int) -> FederatedData:
     dataset, share = _dataset(name, json.dumps(keywords.pop("options", {}))), keywords.pop("test_share", 0.2)
     if keywords.pop("validation", False):
         dataset = replace(dataset, test=None)
-    noise, sources = keywords.pop("noise", None), keywords.pop("sources", None)
-    made = federate(dataset, find(SPLITS, "split", split)(**keywords), seed, share)
+    noise, sources, rows = (keywords.pop(key, None) for key in ("noise", "sources", "rows"))
+    validation_share = keywords.pop("validation_share", 0.0)
+    made = federate(dataset, find(SPLITS, "split", split)(**keywords), seed, share, validation_share=validation_share)
+    made = made if rows is None else first_rows(made, rows)
     made = made if noise is None else Noise(**noise).apply(made, seed)
     return made if sources is None else first_sources(made, sources)
 

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,8 +16,8 @@ from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.arguments import choice as one_of
 from fedsaddle.arguments import flag, text, whole
 from fedsaddle.config.schema import Config
-from fedsaddle.engines.choose import chunk_for, device_engine, make_engine
-from fedsaddle.engines.device import deterministic_algorithms, find_device
+from fedsaddle.engines.choose import chunk_for, device_chunk, device_engine, make_engine
+from fedsaddle.engines.device import deterministic_algorithms, device_name, find_device, shared_out
 from fedsaddle.engines.distributed import Carrier, Distributed
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients
@@ -31,6 +32,7 @@ WITH_WORKERS = ("processes", "ray")
 NAMES = ("vectorised", "processes", "ray", "serial")
 MOST = 1 << 20
 PRECISIONS = ("full", "bf16")
+ON_DEVICES, DEVICES = ("vectorised", *WITH_WORKERS), "the engines 'vectorised', 'processes' and 'ray'"
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,21 @@ class EngineChoice:
             check_factory(self.factory)
         one_of("engine.precision", self.precision, PRECISIONS)
         flag("engine.deterministic", self.deterministic)
-        if self.device != "cpu" and self.name != "vectorised":
-            raise BadInput("device", self.device, "the engine 'vectorised' runs on devices; choose it, or leave it out")
-        if self.precision != "full" and self.name != "vectorised":
-            remedy = "is an option of the engine 'vectorised'; choose it, or leave it out"
-            raise BadInput("engine.precision", self.precision, remedy)
+        if device_name(self.device) != "cpu" and self.name not in ON_DEVICES:
+            raise BadInput("device", self.device, f"{DEVICES} run on devices; choose one, or leave it out")
+        if self.precision != "full" and self.name not in ON_DEVICES:
+            raise BadInput("engine.precision", self.precision, f"is for {DEVICES}; choose one, or leave it out")
+        if self.name == "ray" and (self.device in ("auto", "mps") or self.device.startswith("cuda:")):
+            raise BadInput("device", self.device, "Ray hands out whole GPUs; use 'cuda' or 'cpu' with the engine 'ray'")
+
+    def here(self) -> torch.device | None:
+        """The device in this process; None if it has none and does not need one: Ray's GPUs are elsewhere."""
+        try:
+            return find_device(self.device)
+        except BadInput:
+            if self.name != "ray":
+                raise
+            return None
 
 
 def engine_options(config: Config) -> dict[str, Any]:
@@ -114,7 +126,8 @@ def opened(choice: EngineChoice, work: Task, warn: Callable[[str], None] = warni
         return
     engine = _with_workers(choice, work, warn)
     try:
-        yield engine
+        with deterministic_algorithms(choice.deterministic):
+            yield engine
     finally:
         engine.close()
 
@@ -126,7 +139,7 @@ def _here(choice: EngineChoice, work: Task) -> Clients:
     if isinstance(engine, str):
         if (device := find_device(choice.device)).type != "cpu" or choice.precision != "full":
             if choice.workers is not None:
-                remedy = f"are threads of the CPU; leave it out with device = {choice.device!r}"
+                remedy = f"are threads of the CPU; leave it out with device = {choice.device!r}, or use 'processes'"
                 raise BadInput("engine.workers", choice.workers, remedy)
             found = device_engine(device, problem, work.trained, work.seed, choice.chunk)
             found.precision = choice.precision
@@ -148,37 +161,55 @@ def _with_workers(choice: EngineChoice, work: Task, warn: Callable[[str], None])
     problem, name = work.algorithm.problem, choice.name
     assert isinstance(problem, MinimisationProblem | MinimaxProblem)  # checked before
     count = None if choice.workers is None else whole("workers", choice.workers, most=MOST)
-    rows = work.trained
+    rows, device = work.trained, choice.here()
+    kind = torch.device(choice.device if device is None else device).type
+    on_cpu = kind == "cpu" and choice.precision == "full"
     return Distributed(
         rows,
         work.seed,
         carrier=_ray(choice, work, count, warn) if name == "ray" else _processes(choice, work, count, warn),
         name=name,
-        chunk=chunk_for(problem, rows, choice.chunk),
+        chunk=(chunk_for if on_cpu else partial(device_chunk, device))(problem, rows, choice.chunk),
+        device=kind,
+        precision=choice.precision,
     )
 
 
-def _recipe(factory: str | Mapping[str, Any], work: Task) -> str:
+def _recipe(factory: str | Mapping[str, Any], work: Task, choice: EngineChoice, device: str) -> str:
     if type(work.algorithm).__module__ == "__main__":
         remedy = "is defined in the script that runs; workers cannot import it: move it to a module of its own"
         raise BadInput("algorithm", type(work.algorithm).__name__, remedy)
     attack = None if work.attack is None else asdict(work.attack)
-    return Recipe(factory, work.seed, work.lost_replies, work.fingerprint, attack).to_json()
+    return Recipe(
+        factory,
+        work.seed,
+        work.lost_replies,
+        work.fingerprint,
+        attack,
+        device,
+        choice.precision,
+        choice.deterministic,
+    ).to_json()
 
 
 def _processes(choice: EngineChoice, work: Task, count: int | None, warn: Callable[[str], None]) -> Carrier:
     from fedsaddle.engines.worker_processes import WorkerProcesses
     from fedsaddle.engines.worker_starts import forker, spawner
 
+    devices = shared_out(choice.device)
+    there = devices != ["cpu"]
     if choice.factory is not None:
-        start = spawner(SERVE, _recipe(choice.factory, work).encode())
+        start = spawner(SERVE, [_recipe(choice.factory, work, choice, device).encode() for device in devices])
+    elif there:
+        told = "workers on a device are new processes, which make the algorithm and the rows for themselves"
+        raise BadInput("factory", None, f"{told}; {FACTORY}")
     elif torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         raise BadInput("factory", None, f"this process has used a GPU, which its forks cannot; {FACTORY}")
     elif sys.platform.startswith("linux"):
-        start = forker(attacked_worker(work.algorithm, work.rows, work.attack))
+        start = forker(attacked_worker(work.algorithm, work.rows, work.attack, precision=choice.precision))
     else:
         raise BadInput("factory", None, f"on this system the engine 'processes' needs one; {FACTORY}")
-    return WorkerProcesses(start, cores() if count is None else count, warn)
+    return WorkerProcesses(start, count or (len(devices) if there else cores()), warn)
 
 
 def _ray(choice: EngineChoice, work: Task, count: int | None, warn: Callable[[str], None]) -> Carrier:
@@ -189,4 +220,6 @@ def _ray(choice: EngineChoice, work: Task, count: int | None, warn: Callable[[st
         told = "the engine 'ray' needs one, since workers on other machines cannot see the objects of this process"
         raise BadInput("factory", None, f"{told}; {FACTORY}")
     require_ray()
-    return RayWorkers(BUILD, _recipe(choice.factory, work), address, count, warn)
+    gpus = choice.device == "cuda"
+    recipe = _recipe(choice.factory, work, choice, "cuda:0" if gpus else choice.device)
+    return RayWorkers(BUILD, recipe, address, count, warn, gpus=gpus)

@@ -148,20 +148,21 @@ class LocalEvaluator:
         else:
             at, rows = self._moved(part, at)
         if at.own is not None:
-            return personal_pooled(self.problem, _models(at), at.dual, rows)
+            return personal_pooled(self.problem, _models(at, rows), at.dual, rows)
         return dict(self.problem.pooled_measures(at.model, at.dual, rows))
 
     def _moved(self, part: str, at: Solution) -> tuple[Solution, Any]:
         """Solution and rows on the device; the rows are sent there once, if they fit."""
         rows = self._rows(part)
-        if self.device.type == "cpu" or at.own is not None or not isinstance(rows, Stacked):
+        if self.device.type == "cpu" or not isinstance(rows, Stacked):
             return at, rows
         if part not in self._there:
             if not fits(rows, self.device):
                 return at, rows
             self._there[part] = replace(rows, x=rows.x.to(self.device), y=rows.y.to(self.device))
         dual = None if at.dual is None else at.dual.to(self.device)
-        return at._replace(model=at.model.to(self.device), dual=dual), self._there[part]
+        model = at.model.to(self.device) if at.own is None else at.model  # clients' own follow one by one
+        return at._replace(model=model, dual=dual), self._there[part]
 
     def _position(self, part: str, at: Solution) -> Position:
         held = self.validation if part == "validation" else self.test
@@ -172,13 +173,14 @@ def _evaluated(problem: Problem, at: Solution, rows: Stacked | Lazy) -> Measured
     """One model at every client, or each client's own."""
     if at.own is None:
         return evaluate(problem, at.model, rows, at.dual)
-    return evaluate_each(problem, _models(at), rows, at.dual)
+    return evaluate_each(problem, _models(at, rows), rows, at.dual)
 
 
-def _models(at: Solution) -> Callable[[int], Tensor]:
-    """The model of each client."""
+def _models(at: Solution, rows: Stacked | Lazy) -> Callable[[int], Tensor]:
+    """The model of each client, where the rows are."""
     assert at.own is not None
-    return partial(at.own.model_of, model=at.model)
+    model_of, device = partial(at.own.model_of, model=at.model), rows.x.device if isinstance(rows, Stacked) else CPU
+    return lambda client: model_of(client).to(device)
 
 
 def _without(rows: Stacked, left_out: NDArray[np.bool_]) -> Stacked:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ from fedsaddle.metrics.evaluation import Measured, to_json
 from fedsaddle.metrics.target import main_part_name
 from fedsaddle.robust.attacks import Attacked
 from fedsaddle.robust.guarded import Guarded
+from fedsaddle.runs.accounting import accounted
 from fedsaddle.runs.best_round import BestRound, require_same_selection
 from fedsaddle.runs.checkpoints import restore_record
 from fedsaddle.runs.evaluation import Evaluator, Solution
@@ -27,6 +29,8 @@ from fedsaddle.runs.result import Result
 from fedsaddle.runs.resume import cut_by_workers, on_another_device, rounding_of
 from fedsaddle.runs.settings import Settings
 from fedsaddle.runs.telling import progress_of, run_and_tell
+from fedsaddle.secure.secured import Secured
+from fedsaddle.threads import one_torch_thread
 from fedsaddle.tracking.told import Told
 
 MAX_LISTED_CLIENTS = 200  # no per-client figures in the history for more clients
@@ -66,7 +70,12 @@ class Loop:
             self.engine = Guarded(self.engine, self.settings.robust)
         if self.settings.attack is not None:
             self.engine = Attacked(self.engine, self.settings.attack)
-        self.clients = Metered(Lossy(self.engine, lost, seed) if lost else self.engine, Ledger())
+        asked = Lossy(self.engine, lost, seed) if lost else self.engine
+        if self.settings.secure_aggregation:
+            self.engine = asked = Secured(asked)
+        if (private := accounted(self.algorithm, asked, self.given_engine, self.settings)) is not None:
+            self.engine = asked = private  # outside of what loses replies: they were made, and count
+        self.clients = Metered(asked, Ledger())
         with within("algorithm"):
             self.server = self.algorithm.start(self.clients)
         self._committing = False
@@ -94,7 +103,8 @@ class Loop:
         if self._progress is not None:
             self._progress(self.done, self.seconds, now=True)
         try:
-            stopped = self._rounds()
+            with nullcontext() if self.clients.count == 1 else one_torch_thread():
+                stopped = self._rounds()
         except KeyboardInterrupt:
             self._save_interrupted()
             raise
@@ -179,7 +189,7 @@ class Loop:
 
     def _tell_left_out(self) -> None:
         """Warn once of each simulated client whose replies are left out."""
-        for client, reasons in self.engine.report().get("left_out", {}).items():
+        for client, reasons in self.given_engine.report().get("left_out", {}).items():
             if client not in self._told:
                 self._told.add(client)
                 reason = f"client {client} {next(iter(reasons))}"
@@ -205,8 +215,8 @@ class Loop:
             if len(measured.sizes) <= MAX_LISTED_CLIENTS:
                 clients[part] = {k: to_json(v) for k, v in measured.values.items()}
         record |= self.evaluator.pool(first, at)
-        lam = mixture_of(self.algorithm, self.server)
-        if lam is not None and len(lam) <= MAX_LISTED_CLIENTS:
+        lam = mixture_of(self.algorithm, self.server) if self.clients.count <= MAX_LISTED_CLIENTS else None
+        if lam is not None:
             record["mixture"] = lam.tolist()
         if self.best is not None:
             self.best.offer(record, at, self.done % self.settings.evaluate_every == 0)
@@ -286,6 +296,8 @@ class Loop:
         """What else affects the trajectory: robust aggregation and hostile clients."""
         robust, attack = self.settings.robust, self.settings.attack
         found: Record = {} if robust is None or not robust.active else {"robust": robust.to_dict()}
+        if self.settings.privacy is not None:
+            found["privacy"] = self.settings.privacy.to_dict()
         return found if attack is None else {**found, "attack": attack.to_dict(self.engine.count)}
 
     def _stopped_before(self) -> str | None:

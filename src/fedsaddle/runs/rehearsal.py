@@ -17,15 +17,18 @@ from torch import Tensor
 
 from fedsaddle.algorithms.protocols import Algorithm, dual_of, iterations_of, mixture_of
 from fedsaddle.data.federated import FederatedData
-from fedsaddle.engines.choose import make_engine
+from fedsaddle.data.store import ClientRows
+from fedsaddle.engines.choose import device_engine, make_engine
+from fedsaddle.engines.device import CPU
 from fedsaddle.errors import Diverged, FedSaddleError, NobodyAnswered
-from fedsaddle.federation.clients import Ints, R, Task, merge_repeats
+from fedsaddle.federation.clients import Clients, Ints, R, Task, merge_repeats
 from fedsaddle.federation.randomness import server_generator
 from fedsaddle.federation.records import Visibility, tensors, visibility
 from fedsaddle.federation.wrappers import Ledger, Lossy, Metered, Wrapper
 from fedsaddle.metrics.measures import Measure
 from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
 from fedsaddle.runs.compatibility import check_algorithm, check_rows
+from fedsaddle.runs.engine_choice import WITH_WORKERS, EngineChoice
 from fedsaddle.runs.evaluation import LocalEvaluator, Solution
 
 TIMED = 2  # exchanges of a kind that are really run; the first one warms up
@@ -130,6 +133,8 @@ class Length:
     engine: str = "vectorised"
     chunk: int | None = None
     workers: int | None = None
+    device: str = "cpu"
+    precision: str = "full"
 
 
 def rehearse(
@@ -144,8 +149,10 @@ def rehearse(
     train = check_rows(algorithm, data.train, data.test, data.validation)
     problem = algorithm.problem
     assert isinstance(problem, MinimisationProblem | MinimaxProblem)
-    engine = make_engine(length.engine, problem, train, length.seed, length.chunk, length.workers)
-    rehearsal = Rehearsal(engine)
+    choice = EngineChoice(length.engine, device=length.device, precision=length.precision)
+    choice.check()
+    device = choice.here() or CPU
+    rehearsal = Rehearsal(_engine(length, device, problem, train))
     lossy = Lossy(rehearsal, length.lost_replies, length.seed) if length.lost_replies else rehearsal
     clients = Metered(lossy, Ledger())
     server = algorithm.start(clients)
@@ -154,7 +161,7 @@ def rehearse(
     own = time.perf_counter() - began - rehearsal.spent
     share = length.rounds / max(done, 1)
     model = algorithm.model(server)
-    evaluation = _evaluation(algorithm, data, Solution(model, dual_of(algorithm, server), done), measures)
+    evaluation = _evaluation(algorithm, data, Solution(model, dual_of(algorithm, server), done), measures, device)
     adaptive = mixture_of(algorithm, server) is not None
     return Estimate(
         _scaled(clients.ledger, share),
@@ -164,8 +171,18 @@ def rehearse(
         (rehearsal.seconds + own) * share,
         evaluation * -(-length.rounds // length.evaluate_every),
         done == length.rounds and not adaptive,
-        _note(done, length.rounds, adaptive, failure),
+        _note(done, length.rounds, adaptive, failure, device, length),
     )
+
+
+def _engine(length: Length, device: torch.device, problem: Any, rows: ClientRows) -> Clients:
+    """A throwaway engine in this process; of those with workers, one worker."""
+    workers, name = (None, "vectorised") if length.engine in WITH_WORKERS else (length.workers, length.engine)
+    if device.type == "cpu" and length.precision == "full":
+        return make_engine(name, problem, rows, length.seed, length.chunk, workers)
+    engine = device_engine(device, problem, rows, length.seed, length.chunk)
+    engine.precision = length.precision
+    return engine
 
 
 def _rounds(
@@ -188,8 +205,13 @@ def _rounds(
     return server, done, ""
 
 
-def _note(done: int, rounds: int, adaptive: bool, failure: str) -> str:
-    timed = f"seconds: from {min(TIMED, rounds)} timed rounds and one evaluation on this machine"
+def _note(done: int, rounds: int, adaptive: bool, failure: str, device: torch.device, length: Length) -> str:
+    where = "this machine" if device.type == "cpu" else str(device)
+    timed = f"seconds: from {min(TIMED, rounds)} timed rounds and one evaluation on {where}"
+    if length.engine in WITH_WORKERS:
+        timed += ", in one process; workers share the rounds, but not the evaluation"
+    if device.type == "cpu" and length.device not in ("auto", "cpu"):
+        timed += f"; without the {length.device} of the workers"
     if done < rounds:
         counted = f"bytes: extrapolated from {done:,} of {rounds:,} rounds{f' ({failure})' if failure else ''}"
     elif adaptive:
@@ -199,12 +221,16 @@ def _note(done: int, rounds: int, adaptive: bool, failure: str) -> str:
     return f"{counted}; {timed}"
 
 
-def _evaluation(algorithm: Algorithm[Any], data: FederatedData, at: Solution, measures: Sequence[Measure]) -> float:
-    """Seconds of one evaluation."""
+def _evaluation(
+    algorithm: Algorithm[Any], data: FederatedData, at: Solution, measures: Sequence[Measure], device: torch.device
+) -> float:
+    """Seconds of one evaluation; on a device of the second one, when the rows are there."""
     evaluator = LocalEvaluator(
-        algorithm.problem, data.train, data.test, tuple(measures), lambda _: None, data.validation
+        algorithm.problem, data.train, data.test, tuple(measures), lambda _: None, data.validation, device
     )
     part = evaluator.parts[0]
+    if device.type != "cpu":
+        evaluator.measure(part, at)
     began = time.perf_counter()
     evaluator.measure(part, at)
     evaluator.pool(part, at)

@@ -37,6 +37,8 @@ def require_same_config(config: Config, folder: RunFolder) -> Config:
     if stored is None:  # the run ended before it wrote its config
         return config
     before = validate_config(stored)
+    if config.privacy.epsilon is not None and config.privacy.rounds is None:  # the noise stays as it was planned
+        config = _with_plan(config, before.privacy.rounds or before.run.rounds)
     for section in Config.model_fields:
         old, new = getattr(before, section).model_dump(), getattr(config, section).model_dump()
         for key in sorted(old.keys() | new.keys()):
@@ -50,7 +52,16 @@ def require_same_config(config: Config, folder: RunFolder) -> Config:
 
 def _may_change(key: str, old: Any, new: Any) -> bool:
     """Whether a run may resume with another value of this key."""
+    if key == "privacy.rounds" and old is None:
+        return True
     return key in CHANGEABLE or (key == "engine.name" and old in BLOCKS and new in BLOCKS)
+
+
+def _with_plan(config: Config, rounds: int) -> Config:
+    """The config, whose privacy is planned for so many rounds; more cannot be run."""
+    planned = config.model_copy(update={"privacy": config.privacy.model_copy(update={"rounds": rounds})})
+    planned.privacy.settings(config.run.rounds)
+    return planned
 
 
 def rounding_of(settings: dict[str, Any]) -> dict[str, Any]:

@@ -11,16 +11,19 @@ from fedsaddle import arguments
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.arguments import flag, function, instance, number, whole
 from fedsaddle.config.measures import MeasureSpec, build_measures
+from fedsaddle.config.privacy_schema import refuse_robust
 from fedsaddle.config.schema import MAX_ROUNDS
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Lazy, Stacked
-from fedsaddle.engines.device import find_device
+from fedsaddle.engines.device import CPU
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients
 from fedsaddle.metrics.selection import Selection
 from fedsaddle.metrics.target import Target
+from fedsaddle.privacy.settings import Privacy
 from fedsaddle.robust.attacks import Attack
 from fedsaddle.robust.settings import Robust
+from fedsaddle.runs.accounting import made_private
 from fedsaddle.runs.closing import with_classes, write_report, write_split
 from fedsaddle.runs.code_files import note_code
 from fedsaddle.runs.compatibility import Rows, check_algorithm, check_rows
@@ -64,6 +67,8 @@ def run(
     lost_replies: float = 0.0,
     robust: Robust | None = None,
     attack: Attack | None = None,
+    secure_aggregation: bool = False,
+    privacy: Privacy | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     checkpoint_every: int = 10,
@@ -92,11 +97,12 @@ def run(
             engine, an `fs.Clients`.
         chunk: clients that take a step together; chosen from the model by default.
         workers: threads of the vectorised engine, chosen from the model by default; processes, by default one for each
-            core; workers on Ray, by default one for each CPU of the cluster.
+            core, or each GPU; workers on Ray, by default one for each CPU, or GPU, of the cluster.
         address: of a Ray cluster: "auto", one that runs here, else a new one; "local", a new one; or "host:port".
         factory: how workers make their own algorithm and rows: "module:function", which returns the algorithm and the
             data, or a config as a dictionary. Ray needs it; processes on Linux share those of this process without it.
-        device: where clients' tasks run: "cpu", "auto", "cuda", "cuda:1" or "mps".
+        device: where clients' tasks run: "cpu", "auto", "cuda", "cuda:1" or "mps"; with processes and Ray, "cuda" is
+            every GPU, one for each worker.
         precision: "full", or "bf16": the network's layers compute in bfloat16.
         deterministic: refuse operations of torch whose bits may differ from run to run.
         evaluate_every: rounds between evaluations: on the validation rows if the data have any, else on the test rows.
@@ -109,6 +115,9 @@ def run(
         lost_replies: probability that a reply is lost.
         robust: bounds on replies and robust aggregation, such as `fs.Robust(aggregation="median")`; None is the mean.
         attack: hostile clients, such as `fs.Attack(name="sign-flip", clients=2)`, to try out what `robust` holds.
+        secure_aggregation: sum averaged fields in fixed point behind masks, as real sites do with this setting; needs
+            at least three clients in each sum, and the package `cryptography`.
+        privacy: differential privacy, such as `fs.Privacy(epsilon=8)`; the summary says how much was spent.
         out: folder for metrics, model and checkpoints; None writes nothing. One process at a time may write to it.
         resume: continue from the newest checkpoint in `out`.
         checkpoint_every: rounds between checkpoints.
@@ -138,8 +147,11 @@ def run(
         3
     """
     check_algorithm(algorithm)
+    rounds = whole("rounds", rounds, most=MAX_ROUNDS)
+    folder = _folder(out, resume)
+    algorithm, planned = made_private(algorithm, privacy, rounds, folder if resume else None)
     settings = Settings(
-        rounds=whole("rounds", rounds, most=MAX_ROUNDS),
+        rounds=rounds,
         seed=whole("seed", seed, least=0, most=2**64 - 1),
         evaluate_every=whole("evaluate_every", evaluate_every),
         evaluate_train=flag("evaluate_train", evaluate_train),
@@ -150,14 +162,17 @@ def run(
         patience=None if patience is None else whole("patience", patience),
         robust=None if robust is None else instance("robust", robust, Robust, ROBUST),
         attack=None if attack is None else instance("attack", attack, Attack, ATTACK),
+        secure_aggregation=flag("secure_aggregation", secure_aggregation),
+        privacy=planned,
     )
+    if secure_aggregation and robust is not None:
+        refuse_robust(robust.aggregation, robust.bounds)
     extra_measures = build_measures(measures)
     _check_functions(watch, stop, begun, extend, warn)
     arguments.optional(arguments.text, "name", name)
     told = checked_callbacks(callbacks)
     train, validation, test = _rows(data)
     train = check_rows(algorithm, train, test, validation)
-    folder = _folder(out, resume)
     reports = flag("report", report) and folder is not None
     if folder is not None:
         folder.prepare(resume)
@@ -170,7 +185,7 @@ def run(
         loop = Loop(
             algorithm,
             clients,
-            LocalEvaluator(algorithm.problem, train, test, extra_measures, warn, validation, find_device(device)),
+            LocalEvaluator(algorithm.problem, train, test, extra_measures, warn, validation, choice.here() or CPU),
             settings,
             mark,
             type(algorithm).__name__ if name is None else name,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.selection import Selection
 from fedsaddle.metrics.target import Target
+from fedsaddle.privacy.settings import Privacy
 from fedsaddle.robust.attacks import Attack
 from fedsaddle.robust.settings import Robust
 
@@ -26,8 +27,13 @@ class Settings:
     patience: int | None = None  # evaluations without a better one, after which the run ends
     robust: Robust | None = None  # bounds and robust aggregation; None: the plain mean
     attack: Attack | None = None  # hostile clients of a simulated run
+    secure_aggregation: bool = False  # averaged fields are summed in fixed point, behind masks
+    privacy: Privacy | None = None  # of whole clients, made by the server
 
     def __post_init__(self) -> None:
+        if self.privacy is not None and self.robust is not None and self.robust.active:
+            remedy = "the server adds noise to the mean of clipped updates; leave out robust, or use unit = 'row'"
+            raise BadInput("privacy.unit", "client", remedy)
         if self.patience is not None and self.select is None:
             raise BadInput("patience", self.patience, 'needs a measure to watch, such as select = "auroc"')
 

@@ -20,6 +20,7 @@ from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Lazy, Stacked
 from fedsaddle.engines.block_messages import WorkersFailed
 from fedsaddle.engines.choose import keep_freed_memory
+from fedsaddle.engines.device import CPU, be_deterministic, find_device
 from fedsaddle.engines.worker import Worker, one_thread
 from fedsaddle.errors import BadInput, FedSaddleError, within
 from fedsaddle.federation.clients import Task
@@ -39,6 +40,9 @@ class Recipe:
     lost_replies: float
     fingerprint: str
     attack: Mapping[str, Any] | None = None
+    device: str = "cpu"  # where its tasks run
+    precision: str = "full"
+    deterministic: bool = False
 
     def to_json(self) -> str:
         """For a worker; also the folder and the number type that the driver works with."""
@@ -68,17 +72,21 @@ def build_worker(text: str | bytes) -> Worker:
 def _build(given: dict[str, Any]) -> Worker:
     one_thread()
     keep_freed_memory()
+    if given["deterministic"]:
+        be_deterministic()
     if Path(given["folder"]).is_dir():  # relative paths of a config are meant from there
         os.chdir(given["folder"])
     if given["data"]:
         os.environ.setdefault(DATA, given["data"])
     torch.set_default_dtype(getattr(torch, given["dtype"].removeprefix("torch.")))
     algorithm, rows = _made(given["factory"])
+    device = find_device(given["device"])
     found = fingerprint(algorithm, rows, given["seed"], given["lost_replies"])
     if found != given["fingerprint"]:
         told = f"its algorithm or rows differ from the driver's (fingerprint {found}, not {given['fingerprint']})"
         raise WorkersFailed(f"{told}; give every machine the same data, code and versions")
-    return attacked_worker(algorithm, rows, None if given["attack"] is None else Attack(**given["attack"]))
+    attack = None if given["attack"] is None else Attack(**given["attack"])
+    return attacked_worker(algorithm, rows, attack, device, given["precision"])
 
 
 def _made(factory: str | dict[str, Any]) -> tuple[Algorithm[Any], Stacked | Lazy]:
@@ -93,10 +101,17 @@ def _made(factory: str | dict[str, Any]) -> tuple[Algorithm[Any], Stacked | Lazy
     return algorithm, data.train if isinstance(data, FederatedData) else data
 
 
-def attacked_worker(algorithm: Any, rows: Stacked | Lazy, attack: Attack | None) -> Worker:
+def attacked_worker(
+    algorithm: Any,
+    rows: Stacked | Lazy,
+    attack: Attack | None,
+    device: torch.device = CPU,
+    precision: str = "full",
+) -> Worker:
     """A worker whose hostile clients, if there are any, do what the attack says."""
     if attack is None:
-        return Worker(algorithm, rows)
+        return Worker(algorithm, rows, device=device, precision=precision)
     hostile = attack.hostile(rows.count)
     change: Callable[[Task[Any]], Task[Any]] = lambda task: hostile_task(attack, hostile, task)  # noqa: E731
-    return Worker(algorithm, with_flipped_labels(rows, hostile) if attack.flips_labels else rows, change)
+    trained = with_flipped_labels(rows, hostile) if attack.flips_labels else rows
+    return Worker(algorithm, trained, change, device, precision)

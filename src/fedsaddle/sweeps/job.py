@@ -115,6 +115,8 @@ def _run(job: Job, tell: Callable[[int], None], stop: Callable[[], bool]) -> tup
         patience=settings.patience,
         lost_replies=settings.lost_replies,
         robust=config.robust.settings(deployed=False),
+        secure_aggregation=config.privacy.secure_aggregation,
+        privacy=config.privacy.of_clients(config.run.rounds),
         attack=config.attack.settings(),
         out=folder.path,
         resume=resume,

@@ -18,7 +18,13 @@ LOCAL_STEPS = 8
 MOST_BATCH = 256
 MOST_COHORT = 500  # clients in a round, where there are more
 EVALUATIONS = 25  # of a run
-PATIENCE = 10  # evaluations
+PICTURE_STEPS = (0.1, 0.03, 0.3)
+PICTURE_BATCH = 32
+PICTURE_ROUNDS = (20, 40)  # at least, at most
+PICTURE_PASSES = 50  # over the pictures of a site, which its rounds follow between these bounds
+PICTURE_EVALUATIONS = 10  # of a run
+PICTURE_PATIENCE = 4  # of these
+MANY_PICTURES = 2000  # from which on a larger network is trained
 HINGE_ROWS = 2  # rows of the rarer class a feature, from which on hinges are tried
 FEDAVG = "FedAvg"
 BASE = "FedAvgM, site intercepts"
@@ -76,6 +82,8 @@ class Candidate:
     rounds: int = ROUNDS
     steps: tuple[float, ...] = STEPS
     step_form: str = "cosine"  # or "staged" for algorithms with stages, "constant"
+    evaluations: int = EVALUATIONS
+    patience: int | None = None  # evaluations without a better one, after which a trial ends
 
     def config(self, step: float, seed: int) -> Config:
         """The config of a trial."""
@@ -122,30 +130,44 @@ def _for_tables(facts: Facts, aim: str) -> list[Candidate]:
         found.append(
             Candidate("FedAvgM, MLP", "FedAvg", "a network of 32 units", momentum, likelihood(bent), mlp, bent)
         )
-    return found + _second_stages(facts, aim, BASE, linear, bent)
+    return found + _second_stages(facts, aim, BASE, {"rounds": 40, "model": linear, "without": bent})
+
+
+def _picture_model(facts: Facts) -> dict[str, Any]:
+    """Two convolutions, with more filters for many pictures; for pictures that are not square an MLP."""
+    if len(facts.shape) != 3 or facts.shape[1] != facts.shape[2] or facts.shape[1] < 4:
+        return {"name": "mlp", "hidden": [64]}
+    if facts.rows < MANY_PICTURES:
+        return {"name": "small-cnn"}
+    return {"name": "small-cnn", "filters": [16, 32], "units": 128}
 
 
 def _for_pictures(facts: Facts, aim: str) -> list[Candidate]:
-    local = {**_local(facts), "batch_size": min(facts.batch, 32)}
+    local = _local(facts)
     momentum = {**local, "server_momentum": 0.9, "nesterov": True}
-    square = len(facts.shape) == 3 and facts.shape[1] == facts.shape[2] and facts.shape[1] >= 4
-    model = {"name": "cnn"} if square else {"name": "mlp", "hidden": [64]}
     likelihood = {**LIKELIHOOD, "l2": 0.0}
-    steps = (0.1, 0.03, 0.3)
+    passes = PICTURE_PASSES * facts.rows / (facts.clients * LOCAL_STEPS * PICTURE_BATCH)
+    rounds = int(np.clip(np.ceil(passes), *PICTURE_ROUNDS))
+    alike: dict[str, Any] = {
+        "model": _picture_model(facts),
+        "rounds": rounds,
+        "steps": PICTURE_STEPS,
+        "evaluations": PICTURE_EVALUATIONS,
+        "patience": PICTURE_PATIENCE,
+    }
     found = [
-        Candidate(FEDAVG, "FedAvg", "cross-entropy", local, PLAIN, model, rounds=40, steps=steps),
-        Candidate(BASE_PICTURES, "FedAvg", "with server momentum", momentum, likelihood, model, rounds=40, steps=steps),
+        Candidate(FEDAVG, "FedAvg", "cross-entropy", local, PLAIN, **alike),
+        Candidate(BASE_PICTURES, "FedAvg", "with server momentum", momentum, likelihood, **alike),
     ]
-    return found + _second_stages(facts, aim, BASE_PICTURES, model, frozenset())
+    short = {**alike, "rounds": PICTURE_ROUNDS[0]}
+    return found + _second_stages(facts, aim, BASE_PICTURES, short)
 
 
-def _second_stages(
-    facts: Facts, aim: str, base: str, model: dict[str, Any], without: frozenset[str]
-) -> list[Candidate]:
+def _second_stages(facts: Facts, aim: str, base: str, alike: dict[str, Any]) -> list[Candidate]:
     """Trained for the aim itself, from the model of the default."""
-    few: dict[str, Any] = {"rounds": 40, "start": base, "model": model, "without": without}
+    few: dict[str, Any] = {**alike, "start": base}
     cohort = {k: v for k, v in _local(facts).items() if k != "batch_size"}
-    half = max(8, min(facts.batch, 32))
+    half = max(8, min(facts.batch, PICTURE_BATCH) // (2 if facts.pictures else 1))
     if aim == "worst-site":
         likelihood = {**LIKELIHOOD, "l2": 1.0 / facts.rows}
         return [
@@ -175,7 +197,7 @@ def _second_stages(
             f"{base}, then CODASCA",
             "CODASCA",
             "for the AUROC, with control variates",
-            {**_local(facts), "weighting": "size", "stage_rounds": 14},
+            {**_local(facts), "weighting": "size", "stage_rounds": few["rounds"] // 3 + 1},
             {"name": "auc", "sigmoid": True},
             step_form="staged",
             **few,
@@ -204,7 +226,8 @@ def _second_stages(
 
 
 def _local(facts: Facts) -> dict[str, Any]:
-    found: dict[str, Any] = {"local_steps": LOCAL_STEPS, "batch_size": facts.batch}
+    batch = min(facts.batch, PICTURE_BATCH) if facts.pictures else facts.batch
+    found: dict[str, Any] = {"local_steps": LOCAL_STEPS, "batch_size": batch}
     if facts.clients > MOST_COHORT:
         found["sampled_clients"] = MOST_COHORT
     return found

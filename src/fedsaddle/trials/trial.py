@@ -23,7 +23,7 @@ from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.result import Result
 from fedsaddle.runs.run import run
 from fedsaddle.trials.aims import Rows, aim_of
-from fedsaddle.trials.candidates import EVALUATIONS, PATIENCE, Candidate
+from fedsaddle.trials.candidates import Candidate
 from fedsaddle.trials.kept_outcomes import Kept
 
 Floats = NDArray[np.float64]
@@ -112,9 +112,9 @@ def _run_trial(
             trial.rounds,
             seed=trial.seed,
             workers=trial.threads,
-            evaluate_every=max(1, trial.candidate.rounds // EVALUATIONS),
+            evaluate_every=max(1, trial.candidate.rounds // trial.candidate.evaluations),
             select=aim_of(trial.aim).select,
-            patience=PATIENCE if own.train.x.ndim > 2 else None,
+            patience=trial.candidate.patience,
             out=folder.path,
             resume=folder.holds_run,
             checkpoint_every=max(1, trial.candidate.rounds // 4),

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedsaddle.algorithms.hyperparameters import MOST_ROWS, check_local, check_problem
 from fedsaddle.arguments import whole
 from fedsaddle.federation.clients import Batch, Site
-from fedsaddle.numerics.flat import shrink_
+from fedsaddle.numerics.passes import shrink_
 from fedsaddle.numerics.schedules import Step, check_step
 from fedsaddle.problems.pair_losses import WeightedScores
 from fedsaddle.problems.protocols import PairwiseProblem

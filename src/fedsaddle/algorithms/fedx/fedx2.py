@@ -25,7 +25,7 @@ from fedsaddle.algorithms.fedx.buffers import (
 from fedsaddle.algorithms.fedx.inner_means import InnerMeans, unobserved
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
 from fedsaddle.algorithms.hyperparameters import cohort_size
-from fedsaddle.arguments import number
+from fedsaddle.arguments import flag, number
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged, From, Kept, Pooled
 from fedsaddle.numerics.schedules import Step, at
@@ -58,6 +58,22 @@ class Start:
     step: float
     cohort: int
     scale: float  # log of the mean of f over S1, where the risk is a log of it
+    mean_weight: float = 0.0  # s̄; 0: weights are not normalised
+
+
+@dataclass(frozen=True)
+class Means:
+    """Server to client, once, for normalised weights: |S1| / N and |S2| / N."""
+
+    mean1: float
+    mean2: float
+
+
+@dataclass(frozen=True)
+class Weight:
+    """Client to server, once: s_i, of which the server sees the mean."""
+
+    s: Averaged
 
 
 @dataclass(frozen=True)
@@ -78,6 +94,7 @@ class FedX2State(BufferState):
     w: Tensor
     G: Tensor
     scale: float = 0.0
+    mean_weight: float = 0.0  # s̄
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +119,10 @@ class FedX2:
     - A lazy u, which is out of date, may make a pair worth at most `pair_cap` times its sample's mean (inf is the box).
       By default that is |S2|, which a u that is up to date never exceeds; active pairs, whose u has just seen them, are
       then not capped at all.
+
+    With `normalised_weights` every client's gradient is divided by `s_i = max(ω1_i, ω2_i) / s̄`, with s̄ the mean of the
+    numerators over all clients, and its changes of w and G are multiplied by s_i before they are averaged: the same
+    direction to first order, but local steps of like length, where labels are skewed.
     """
 
     problem: PairwiseProblem
@@ -117,11 +138,13 @@ class FedX2:
     sharing: str = "all"  # or "sub-sampled": ⌈K B / m⌉ scores a client, the paper's O(K / N)
     privacy: ScorePrivacy | None = None
     clip: float = 0.3  # the longest that a step's gradient may be; inf is the box
+    normalised_weights: bool = False  # local steps of like length, also where labels are skewed; not in the box
 
     def __post_init__(self) -> None:
         buffers.check_sharing(self)
         number("tracking", self.tracking, above=0, most=1)
         number("averaging", self.averaging, above=0, most=1)
+        flag("normalised_weights", self.normalised_weights)
         if self.pair_cap is not None:
             number("pair_cap", self.pair_cap, above=0, infinite=True)  # infinity never caps
 
@@ -133,22 +156,32 @@ class FedX2:
 
     def round(self, server: FedX2State, clients: Clients, rng: np.random.Generator) -> FedX2State:
         """Lines 25-27 (28-32 of Algorithm 3); the first round begins with lines 3-4."""
-        R, scale = server.buffers(), server.scale
+        R, scale, mean_weight = server.buffers(), server.scale, server.mean_weight
         if R is None:
             R, scale = self._first_u(*buffers.collect_first_scores(self, self.first_scores, server.w, clients, rng))
+            if self.normalised_weights:
+                asked = clients.ask(np.arange(clients.count), self.own_weight, Means(R[0].mean, R[1].mean))
+                mean_weight = float(asked[1].s)
         R1, R2 = R
         m, N = cohort_size(self.sampled_clients, clients), clients.count
         P, η = rng.choice(N, m, replace=False), at(self.primal_step, server.rounds)
-        sent = Start(server.w, server.G, R1.scores, R2.scores, R1.mean, R2.mean, N, η, m, scale)  # line 26
+        sent = Start(server.w, server.G, R1.scores, R2.scores, R1.mean, R2.mean, N, η, m, scale, mean_weight)  # line 26
         _, local = clients.ask(P, self.local_sgd, sent)
         if local.growth is not None:
             scale += math.log(max(1e-6, 1 - self.tracking + self.tracking * float(local.growth)))
         after = replace(server, w=local.w, G=local.G, scale=scale, rounds=server.rounds + 1)  # line 27
+        if self.normalised_weights:
+            after = replace(after, w=self.problem.project_x(local.w[None])[0], mean_weight=mean_weight)
         return after.holding(*buffers.update_buffers(self, R, local, after.rounds, rng))  # line 25
 
     def first_scores(self, own: InnerMeans, sent: Opening, site: Site) -> tuple[None, First]:
         """Lines 3-4."""
         return None, buffers.first_scores(self, sent, site)
+
+    def own_weight(self, own: InnerMeans, sent: Means, site: Site) -> tuple[None, Weight]:
+        """max(ω1_i, ω2_i), once, for normalised weights."""
+        n1, n2 = set_sizes(self, site, self.problem.initial())
+        return None, Weight(torch.maximum(n1 / sent.mean1, n2 / sent.mean2).squeeze(1))
 
     def fresh(self, site: Site) -> InnerMeans:
         """Line 2: no u(z) has been observed."""
@@ -163,6 +196,7 @@ class FedX2:
         B1 = lazy_batches(self, site, sent.scores1, FIRST, risk.loss.parts)  # lines 7-8; C_i is B1's column of u
         B2 = lazy_batches(self, site, sent.scores2, SECOND)  # lines 7-8
         H1, H2 = Shared(self, site, FIRST, n1, sent.cohort), Shared(self, site, SECOND, n2, sent.cohort)  # line 9
+        s = torch.maximum(*ω) / sent.mean_weight if self.normalised_weights else None  # s_i, (C, 1)
         scale, growth, (active, lazy) = w.new_full((1, 1), sent.scale), w.new_zeros(len(w)), self._ratio_caps(sent)
         for k in range(K):  # line 10
             x, (z1, z2, ẑ1, ẑ2) = draw(self, site, k, fresh=(H1.at(k), H2.at(k)))  # lines 11, 14
@@ -175,11 +209,22 @@ class FedX2:
             H2.add(ẑ2, r2)  # line 14
             g1, _ = risk.slopes(h1, ξ, u, scale, active)  # line 16, eq. (9): ω1_i ω2_ξ ∇f(u) ∇₁ℓ(h1, h_ξ)
             _, g2 = risk.slopes(ζ, h2, ζ.u, scale, lazy)  # line 16, eq. (9): ω1_ζ ω2_i ∇f(u_ζ) ∇₂ℓ(h_ζ, h2)
+            if s is not None:
+                g1, g2 = g1 / s.unsqueeze(2), g2 / s.unsqueeze(2)
             pull_(G, 1 - β, β, g1, g2)  # line 17: G ← (1 - β) G + β (g1 ∇h(w; z1) + g2 ∇h(w; z2))
             w = risk.settle_(risk.project_x(w.sub_(G, alpha=η)), statistics)  # line 18: w ← w - η G
             if risk.outer.tracked:
                 growth += (h1.weight * (risk.outer.value(u) - scale).clamp_max(lazy.sample).exp()).mean(1) / K
+        if s is not None:
+            w, G = self._scaled(w, sent.w, s), self._scaled(G, sent.G, s)
         return own, Local(w, G, H1.packed(), H2.packed(), growth if risk.outer.tracked else None)  # lines 20, 6
+
+    def _scaled(self, now: Tensor, before: Tensor, s: Tensor) -> Tensor:
+        """`before + s_i (now - before)`, without the statistics of BatchNorm."""
+        scaled, tail = before + s * (now - before), self.problem.tail
+        if tail:
+            scaled[..., -tail:] = now[..., -tail:]
+        return scaled
 
     def _ratio_caps(self, sent: Start) -> tuple[RatioCaps, RatioCaps]:
         """Logs of what a sample can be worth beside the mean of all, and a pair beside its sample's mean.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from fedsaddle.data.files.read_table import read_groups, read_roles
 from fedsaddle.data.files.tables import check_clients
 from fedsaddle.data.table import Array, Dataset, Table
 from fedsaddle.errors import BadInput
+from fedsaddle.processes import cores
 
 MOST_PIXELS = 4096  # of a side
 MOST_DECODED = 89_478_485  # pixels of a file; Pillow's own limit for a warning
@@ -105,7 +107,14 @@ def read_pictures(folder: Path, names: Array, column: str, shape: tuple[int, int
     if len(names) * shape[0] * shape[1] * (3 if colour else 1) > MOST_VALUES:
         remedy = f"{len(names):,} pictures of this size do not fit into memory; use a smaller one"
         raise BadInput("size", list(shape), remedy)
-    return np.stack([_read(folder, name, i, column, shape, colour) for i, name in enumerate(names)])
+    from PIL import Image
+
+    def read(row: int) -> NDArray[np.float32]:
+        return _read(folder, names[row], row, column, shape, colour)
+
+    with warnings.catch_warnings(), ThreadPoolExecutor(cores()) as threads:  # decoders leave Python to others
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # checked before a picture is decoded
+        return np.stack(list(threads.map(read, range(len(names)))))
 
 
 def picture_shape(size: int | list[int]) -> tuple[int, int]:
@@ -128,10 +137,7 @@ def _read(folder: Path, name: str, row: int, column: str, shape: tuple[int, int]
                 raise ValueError("it is no file")
             remedy = f"there is no such file in '{path.parent}'; mend the table, or say where with `folder`"
             raise BadInput(where, path.name, remedy)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # checked below, before it is decoded
-            picture = Image.open(path)
-        with picture:
+        with Image.open(path) as picture:
             if picture.width * picture.height > MOST_DECODED:
                 raise ValueError(f"it has {picture.width} x {picture.height} pixels, more than {MOST_DECODED:,}")
             if picture.format == "EPS":

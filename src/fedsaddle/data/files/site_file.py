@@ -19,6 +19,7 @@ from fedsaddle.data.files.table_features import TableFeatures
 from fedsaddle.data.files.tables import treatment
 from fedsaddle.data.files.treatment import Treatment
 from fedsaddle.data.hold_out import hold_out
+from fedsaddle.data.store import Ints
 from fedsaddle.data.table import Array
 from fedsaddle.errors import BadInput
 
@@ -48,11 +49,18 @@ class SiteRows:
     parts: dict[Part, tuple[int, Array]]
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # what the site should know about its columns, a line each
+    units: Array | None = None  # to whom each row of the first source belongs, such as the patient
 
     @property
     def train(self) -> Array:
         """The numbers of the training rows."""
         return self.parts["train"][1]
+
+    def train_units(self) -> Ints | None:
+        """By number to whom each training row belongs; None if the file does not say."""
+        if self.units is None:
+            return None
+        return np.unique(self.units[self.train], return_inverse=True)[1].astype(np.int64)
 
     def count(self, part: Part) -> int:
         """How many rows a part has."""
@@ -130,7 +138,7 @@ class SiteFile:
         sources = tuple(self._source(one) for one in kept)
         places: dict[Part, int] = {} if test_path is None else {"test": 1}
         parts = row_parts(sources, places, shares, self.roles.target, together)
-        return SiteRows(self.roles.target, sources, parts, raw.left_out, tuple(notes))
+        return SiteRows(self.roles.target, sources, parts, raw.left_out, tuple(notes), together)
 
     def _source(self, raw: RawTable) -> Source:
         features = TableFeatures(raw.features, self.how, self.roles.client or "client")

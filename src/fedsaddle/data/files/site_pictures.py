@@ -43,7 +43,8 @@ class SitePictures:
             together = patients if not sources else together
             sources.append(source)
         places: dict[Part, int] = {} if test_path is None else {"test": 1}
-        return SiteRows(self.target, tuple(sources), row_parts(sources, places, shares, self.target, together))
+        parts = row_parts(sources, places, shares, self.target, together)
+        return SiteRows(self.target, tuple(sources), parts, units=together)
 
     def _source(self, path: Path) -> tuple[Source, Array | None]:
         roles = {"file": self.file, "target": self.target}

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedsaddle.arguments import optional, whole
 from fedsaddle.arguments import path as file_path
 from fedsaddle.data.sets.locate import PublicFile, unpack
+from fedsaddle.data.sets.plays import speeches_by_speaker
 from fedsaddle.data.table import Dataset, Table
 from fedsaddle.errors import BadInput, MissingData
 
@@ -29,8 +30,9 @@ _FILE = PublicFile(
     "shakespeare",
     "by_character.json",
     "63baba21e4bd5f35c50371f71260dc469089d868d07faf8f54de1640f37d88c2",
-    "the MIT edition (github.com/TheMITTech/shakespeare) laid out by speaker; a file that you lay out "
-    "yourself, as JSON {'speeches': {'play/SPEAKER': ['a speech', ...]}}, goes into the option `path`",
+    "the MIT edition (github.com/TheMITTech/shakespeare) laid out by speaker; without it give the option `path`: the "
+    "plain text of the Complete Works from Project Gutenberg (ebook 100), as FILE.txt, or a file that you lay out "
+    "yourself, as JSON {'speeches': {'play/SPEAKER': ['a speech', ...]}}",
 )
 
 Codes = NDArray[np.int64]
@@ -52,7 +54,8 @@ def shakespeare(
         clients: Speakers that are drawn; None: all.
         min_windows: Rows that a speaker must have.
         seed: Draws the speakers.
-        path: A JSON file of your own with the same layout, read without a checksum.
+        path: A file of your own, read without a checksum: the plain text of plays, such as Project Gutenberg's Complete
+            Works, with the ending .txt, or JSON by speaker.
     """
     sequence_length, min_windows = whole("sequence_length", sequence_length), whole("min_windows", min_windows)
     clients, seed = optional(whole, "clients", clients), whole("seed", seed, least=0)
@@ -102,7 +105,11 @@ def _choose(speakers: Sequence[str], clients: int | None, seed: int, min_windows
 
 def _speeches(path: Path | None) -> Mapping[str, Sequence[str]]:
     if path is not None and not path.is_file():
-        raise MissingData(f"{path} does not exist; give a JSON file with the key 'speeches'")
+        raise MissingData(
+            f"{path} does not exist; give the text of plays (.txt), or a JSON file with the key 'speeches'"
+        )
+    if path is not None and path.suffix == ".txt":
+        return speeches_by_speaker(path.read_text(encoding="utf-8", errors="replace"))
     try:
         content: Any = json.loads(_FILE.read() if path is None else unpack(path))
         speeches: Mapping[str, Sequence[str]] = content["speeches"]

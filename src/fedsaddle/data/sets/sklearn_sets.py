@@ -7,10 +7,11 @@ the rows of the others. For a study where that matters, use your own file with a
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn import datasets
 
 from fedsaddle.arguments import flag, whole
 from fedsaddle.data.files.encode import Scale
@@ -26,11 +27,11 @@ def digits(images: bool = False) -> Dataset:
         images: Rows of `(1, 8, 8)` in place of `(64,)`, for a CNN.
     """
     flag("images", images)
-    shipped: Any = datasets.load_digits()
-    x = shipped.data / 16.0
-    names = tuple(str(c) for c in shipped.target_names)
-    features = tuple(str(f) for f in shipped.feature_names)
-    table = Table.of(x.reshape(-1, 1, 8, 8) if images else x, shipped.target, classes=names, features=features)
+    rows = np.loadtxt(_digits_file(), delimiter=",")
+    x, y = rows[:, :-1] / 16.0, rows[:, -1].astype(np.int64)
+    names = tuple(str(c) for c in range(10))
+    features = tuple(f"pixel_{i}_{j}" for i in range(8) for j in range(8))
+    table = Table.of(x.reshape(-1, 1, 8, 8) if images else x, y, classes=names, features=features)
     return Dataset("digits", table, None, f"'Optical Recognition of Handwritten Digits', {_UCI}", "CC BY 4.0")
 
 
@@ -56,17 +57,17 @@ def scanned_digits(sites: int = 10, upside_down: int = 1) -> Dataset:
 
 def breast_cancer() -> Dataset:
     """569 breast tumours, 30 standardised features; 2 classes, malignant (0) and benign (1)."""
-    return _classes("breast-cancer", datasets.load_breast_cancer(), "Breast Cancer Wisconsin (Diagnostic)")
+    return _classes("breast-cancer", _shipped("breast_cancer"), "Breast Cancer Wisconsin (Diagnostic)")
 
 
 def wine() -> Dataset:
     """178 wines, 13 standardised features; 3 classes (growers)."""
-    return _classes("wine", datasets.load_wine(), "Wine")
+    return _classes("wine", _shipped("wine"), "Wine")
 
 
 def iris() -> Dataset:
     """150 irises, 4 standardised features; 3 classes (species)."""
-    return _classes("iris", datasets.load_iris(), "Iris")
+    return _classes("iris", _shipped("iris"), "Iris")
 
 
 def diabetes(standardise_target: bool = False) -> Dataset:
@@ -79,7 +80,7 @@ def diabetes(standardise_target: bool = False) -> Dataset:
         standardise_target: Target less its mean, over its deviation; False: in its own units, 25 to 346.
     """
     flag("standardise_target", standardise_target)
-    shipped: Any = datasets.load_diabetes(scaled=False)
+    shipped = _shipped("diabetes", scaled=False)
     names = tuple(str(f) for f in shipped.feature_names)
     raw = shipped.data
     columns = {
@@ -91,6 +92,21 @@ def diabetes(standardise_target: bool = False) -> Dataset:
     table = Table.of(Scale.fit(raw).apply(raw), target, columns, features=names)
     source = "Efron, Hastie, Johnstone, Tibshirani, 'Least Angle Regression', 2004, as shipped with scikit-learn"
     return Dataset("diabetes", table, None, source, "none stated; published with the paper")
+
+
+def _digits_file() -> Path:
+    """scikit-learn's file of the digits. Its package is not imported for it, which takes longer than torch."""
+    found = find_spec("sklearn")
+    assert found is not None  # it is installed with this package
+    assert found.origin is not None
+    return Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"
+
+
+def _shipped(name: str, **options: Any) -> Any:
+    """A table of `sklearn.datasets`."""
+    from sklearn import datasets
+
+    return getattr(datasets, f"load_{name}")(**options)
 
 
 def _classes(name: str, shipped: Any, title: str) -> Dataset:

@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 
 from fedsaddle.atomic import write_atomically
+from fedsaddle.config.schema import read_config
+from fedsaddle.deployment.private_files import only_for_owner
 from fedsaddle.deployment.project import Project, write_site_kit
+from fedsaddle.deployment.site_keys import write_site_keys
 
 APP = """\
 [project]
@@ -35,6 +38,9 @@ def write_flower(project: Project, folder: Path) -> Path:
     flower = folder / "flower"
     for name in project.names:
         write_site_kit(project, name, folder, flower / name)
+    if read_config(folder / project.deployment.config).privacy.secure_aggregation:
+        with only_for_owner():
+            write_site_keys({name: flower / name for name in project.names}, project.names)
     app = flower / "app"
     app.mkdir(exist_ok=True)
     here = folder.resolve()

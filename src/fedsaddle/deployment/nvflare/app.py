@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 import traceback
 from pathlib import Path
 from typing import Any
 
+from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
@@ -20,7 +22,7 @@ from fedsaddle.config.own_code import only_modules
 from fedsaddle.config.schema import validate_config
 from fedsaddle.deployment.courier import Patience
 from fedsaddle.deployment.nvflare.supervise import STATUS
-from fedsaddle.deployment.nvflare.transport import KEY, Aborted, NVFlareTransport
+from fedsaddle.deployment.nvflare.transport import KEY, QUICK, Aborted, NVFlareTransport
 from fedsaddle.deployment.project import KIT_SETTINGS, RUNS
 from fedsaddle.deployment.server import DeployedRun
 from fedsaddle.deployment.site import SiteService
@@ -108,15 +110,28 @@ class SiteApp(Executor):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.service: SiteService | None = None
+        self.one_at_a_time = threading.Lock()
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Be ready for small messages before the first task."""
+        if event_type == EventType.START_RUN:
+            fl_ctx.get_engine().register_aux_message_handler(QUICK, self._quick)
+
+    def _quick(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
+        return self._answered(request, fl_ctx)
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Answer one message."""
+        return self._answered(shareable, fl_ctx)
+
+    def _answered(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         content = shareable.get(KEY)
         if not isinstance(content, bytes):
             return make_reply(ReturnCode.BAD_TASK_DATA)
-        if self.service is None:
-            name = fl_ctx.get_prop(FLContextKey.CLIENT_NAME) or fl_ctx.get_identity_name()
-            self.service = SiteService.from_kit(Path(fl_ctx.get_workspace().get_root_dir()), name)
         reply = make_reply(ReturnCode.OK)
-        reply[KEY] = self.service.answer(content)
+        with self.one_at_a_time:
+            if self.service is None:
+                name = fl_ctx.get_prop(FLContextKey.CLIENT_NAME) or fl_ctx.get_identity_name()
+                self.service = SiteService.from_kit(Path(fl_ctx.get_workspace().get_root_dir()), name)
+            reply[KEY] = self.service.answer(content)
         return reply

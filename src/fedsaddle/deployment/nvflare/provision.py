@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from fedsaddle.atomic import write_json
+from fedsaddle.config.schema import read_config
 from fedsaddle.deployment.private_files import only_for_owner, take_from_others
 from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS, Project, write_site_kit
+from fedsaddle.deployment.site_keys import write_site_keys
 from fedsaddle.errors import BadInput, MissingData
 
 KITS, WORK = "kits", "provision"
@@ -62,6 +64,8 @@ def provision(project: Project, folder: Path) -> list[Path]:
         for kit in kits.iterdir():
             if (kit / "local").is_dir():
                 _configure(project, kit, config)
+        if read_config(config).privacy.secure_aggregation:
+            write_site_keys({name: kits / name for name in project.names}, project.names)
     take_from_others(kits)
     return new
 

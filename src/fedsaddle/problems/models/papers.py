@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -127,23 +128,82 @@ def _lookup(tables: Tensor, codes: Tensor) -> Tensor:
     return torch.nn.functional.embedding(codes + offset, tables.reshape(-1, width))
 
 
-class McMahanCnn(nn.Module):
+def _two_convolutions(
+    channels: int, classes: int, side: int, filters: Sequence[int], units: int
+) -> dict[str, nn.Module]:
+    """The layers of a network with two 5x5 convolutions, each with 2x2 pooling, and one layer before the scores."""
+    check_units("channels", channels)
+    check_units("classes", classes)
+    whole("side", side, least=4, most=MOST_PIXELS)
+    if not isinstance(filters, list | tuple) or len(filters) != 2:
+        raise BadInput("filters", filters, "give the filters of the two convolutions: [8, 16]")
+    for count in filters:
+        check_units("filters", count)
+    check_units("units", units)
+    first, second = filters
+    inputs = second * (side // 4) ** 2
+    check_weights("filters", filters, 25 * (channels * first + first * second) + inputs * units)
+    return {
+        "conv1": nn.Conv2d(channels, first, 5, padding=2),
+        "relu1": nn.ReLU(),
+        "pool1": nn.MaxPool2d(2),
+        "conv2": nn.Conv2d(first, second, 5, padding=2),
+        "relu2": nn.ReLU(),
+        "pool2": nn.MaxPool2d(2),
+        "flat": nn.Flatten(),
+        "hidden": nn.Linear(inputs, units),
+        "relu3": nn.ReLU(),
+        "read": nn.Linear(units, classes),
+    }
+
+
+class McMahanCnn(nn.Sequential):
     """The CNN of McMahan et al. 2017: two 5x5 convolutions (32, 64), 2x2 pooling, 512 units; 1,663,370 weights."""
 
     def __init__(self, channels: int = 1, classes: int = 10, side: int = 28) -> None:
         super().__init__()
+        for name, layer in _two_convolutions(channels, classes, side, (32, 64), 512).items():
+            self.add_module(name, layer)
+
+
+class SmallCnn(nn.Sequential):
+    """The CNN of McMahan et al. with fewer filters and units: for small pictures by the hundred or thousand.
+
+    Args:
+        channels: Of the pictures.
+        classes: Scores.
+        side: Pixels.
+        filters: Of the two convolutions.
+        units: Of the layer before the scores.
+    """
+
+    def __init__(
+        self, channels: int = 1, classes: int = 10, side: int = 28, filters: Sequence[int] = (8, 16), units: int = 64
+    ) -> None:
+        super().__init__()
+        for name, layer in _two_convolutions(channels, classes, side, filters, units).items():
+            self.add_module(name, layer)
+
+
+class TutorialCnn(nn.Sequential):
+    """The CNN of FedSGDA's paper, TensorFlow's tutorial: three 3x3 convolutions (32, 64, 64), pooling, 64 units."""
+
+    def __init__(self, channels: int = 3, classes: int = 10, side: int = 32) -> None:
         check_units("channels", channels)
         check_units("classes", classes)
-        whole("side", side, least=4, most=MOST_PIXELS)
-        self.conv1 = nn.Conv2d(channels, 32, 5, padding=2)
-        self.conv2 = nn.Conv2d(32, 64, 5, padding=2)
-        self.hidden = nn.Linear(64 * (side // 4) ** 2, 512)
-        self.read = nn.Linear(512, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Images `(B, channels, side, side)` to class scores."""
-        pool = torch.nn.functional.max_pool2d
-        h = pool(torch.relu(self.conv1(x)), 2)
-        h = pool(torch.relu(self.conv2(h)), 2)
-        out: Tensor = self.read(torch.relu(self.hidden(h.flatten(1))))
-        return out
+        whole("side", side, least=18, most=MOST_PIXELS)
+        parts: dict[str, nn.Module] = {
+            "conv1": nn.Conv2d(channels, 32, 3),
+            "relu1": nn.ReLU(),
+            "pool1": nn.MaxPool2d(2),
+            "conv2": nn.Conv2d(32, 64, 3),
+            "relu2": nn.ReLU(),
+            "pool2": nn.MaxPool2d(2),
+            "conv3": nn.Conv2d(64, 64, 3),
+            "relu3": nn.ReLU(),
+            "flatten": nn.Flatten(),
+            "hidden": nn.Linear(64 * (((side - 2) // 2 - 2) // 2 - 2) ** 2, 64),
+            "relu4": nn.ReLU(),
+            "read": nn.Linear(64, classes),
+        }
+        super().__init__(OrderedDict(parts))

@@ -1,0 +1,222 @@
+"""The server's side of secure aggregation: masked replies, then the masks of those who answered, then their sum.
+
+An exchange takes one message each way, and a second one of a few hundred bytes in which the sites that answered open
+their masks. It is the same one whether sites were lost or not. A site that is lost between the two ends the exchange
+without answers: nothing of it can then be read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsaddle.deployment.expected_replies import reply_fault
+from fedsaddle.deployment.messages import Answer, Fault, FaultKind, Request, SecureCohort
+from fedsaddle.deployment.remote_clients import RemoteClients
+from fedsaddle.deployment.secure_site import read_opening
+from fedsaddle.errors import BadMessage
+from fedsaddle.federation.clients import Floats, Ints, R, Task
+from fedsaddle.federation.records import Visibility, tensors, visibility
+from fedsaddle.federation.wire import Kinds, Message, kinds_of
+from fedsaddle.secure.fixed_point import (
+    LEAST_SITES,
+    Layout,
+    Words,
+    decode,
+    from_bytes,
+    layout_of,
+    read_layout,
+    share_word,
+    shares_of,
+    too_few,
+)
+from fedsaddle.secure.masking import Opening, unmasked_sum
+from fedsaddle.secure.secured import SeenFields
+
+log = logging.getLogger("fedsaddle.server")
+ATTEMPTS = 2  # to have the masks opened
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A checked reply of one site: the words behind their masks, and what is shown."""
+
+    kind: type
+    layout: Layout
+    words: Words
+    shown: Mapping[str, Tensor]
+
+
+@dataclass
+class SecureClients(RemoteClients):
+    """Clients at remote sites, of whose averaged fields the server learns sums only."""
+
+    seen: SeenFields = field(default_factory=SeenFields)
+
+    def settings(self) -> dict[str, Any]:
+        """The engine's name, and that it sums in fixed point."""
+        return {**super().settings(), "secure_aggregation": True}
+
+    def report(self) -> dict[str, Any]:
+        """Answers, faults and bytes per site, and the fields that the server saw."""
+        return {**super().report(), **self.seen.to_dict()}
+
+    def reduced(self, clients: Ints, total_weights: Floats, task: Task[R], sent: Any, exchange: int) -> tuple[Ints, R]:
+        """The clients that answered one exchange, and their replies in one, of which averaged fields were masked."""
+        shares = dict(zip(clients.tolist(), shares_of(total_weights).tolist(), strict=True))
+        expected = self.expected.of(task, sent)
+        if (expected is None or layout_of(expected)) and (reason := too_few(list(shares.values()))):
+            raise self.nobody(reason)
+        asked = _Asked(self, task, sent, exchange, shares, expected)
+        good = asked.collect()
+        replies = {i: good[i] for i in clients.tolist() if i in good}  # in cohort order
+        kind, shown = next(iter(replies.values()))[1].kind, _shown([one for _, one in replies.values()])
+        sums = asked.sums(replies)
+        for i, (answer, _) in replies.items():
+            self.accept(i, answer)
+        self.seen.note(kind, {*sums, *shown})
+        return np.array(list(replies), dtype=np.int64), kind(**sums, **shown)
+
+
+@dataclass
+class _Asked:
+    """One exchange."""
+
+    of: SecureClients
+    task: Task[Any]
+    sent: Any
+    exchange: int
+    shares: dict[int, float]
+    expected: Any
+    nonce: str = ""  # of the attempt that counts
+    cohort: list[int] = field(default_factory=list)
+
+    @property
+    def where(self) -> str:
+        return f"round {self.of.round + 1}, exchange {self.exchange + 1}"
+
+    def collect(self) -> dict[int, tuple[Answer, Masked]]:
+        """The valid replies to one and the same message."""
+        name = str(getattr(self.task, "__name__", self.task))
+        kinds = kinds_of(getattr(self.task, "__self__", self.task))
+        versions: set[str | None] = {None}
+
+        def make_message(nonce: str, asked: list[int]) -> Message:
+            self.nonce, self.cohort = nonce, asked
+            shares = {str(i): self.shares[i] for i in asked}
+            ask = self.of.ask_of(nonce, asked, name, self.exchange, SecureCohort(shares=shares))
+            versions.add(ask.version)
+            return Message(ask.to_dict(), self.sent)
+
+        def check(client: int, answer: Answer, record: Any) -> tuple[Answer, Masked] | Fault:
+            if answer.version not in versions:
+                raise BadMessage("a version of its memory that the ask does not name")
+            found = self._read(client, record, kinds)
+            return found if isinstance(found, Fault) else (answer, found)
+
+        hides = self.expected is None or layout_of(self.expected)
+        policies = 0 if self.of.minimum_sites <= 1 else self.of.minimum_sites
+        least = max(self.of.courier.least(len(self.shares)), policies, LEAST_SITES if hides else 0)
+        clients = list(self.shares)
+        good = self.of.courier.collect(
+            clients, least, make_message, kinds, check, self.where, self.of.round, afresh=True
+        )
+        for i in good:
+            self.of.attendance.count_answer(i)
+        usual = Counter((one.kind, one.layout) for _, one in good.values()).most_common(1)[0][0]
+        return {i: both for i, both in good.items() if (both[1].kind, both[1].layout) == usual}
+
+    def _read(self, client: int, record: Any, kinds: Kinds) -> Masked | Fault:
+        """A site's reply, checked as far as it can be seen."""
+        if not isinstance(record, dict):  # nothing of it is averaged
+            kind = type(record)
+            if kind not in kinds.values():
+                raise BadMessage("a reply that is no record of the algorithm")
+            if layout_of(record):
+                raise BadMessage("averaged fields that are not masked")
+            fault = reply_fault(client, record, record if self.expected is None else self.expected)
+            return fault or Masked(kind, (), np.zeros(0, dtype=np.uint64), dict(tensors(record)))
+        if record.keys() != {"kind", "fields", "masked", "shown"}:
+            raise BadMessage("a masked reply with other parts than it should have")
+        known = kinds.get(record["kind"]) if isinstance(record["kind"], str) else None
+        layout, shown, masked = read_layout(record["fields"]), record["shown"], record["masked"]
+        if known is None or not isinstance(shown, dict) or not isinstance(masked, Tensor):
+            raise BadMessage("a masked reply of an unknown kind")
+        if fault := _fault(client, known, layout, shown, self.expected):
+            return fault
+        return Masked(known, layout, from_bytes(masked, layout), shown)
+
+    def sums(self, replies: Mapping[int, tuple[Answer, Masked]]) -> dict[str, Tensor]:
+        """The means of the averaged fields over those who answered, once they have opened their masks."""
+        layout = next(iter(replies.values()))[1].layout
+        if not layout:
+            return {}
+        if reason := too_few([self.shares[i] for i in replies]):
+            raise self.of.nobody(reason)
+        openings = self._openings(sorted(replies))
+        lost = set(self.cohort) - replies.keys()
+        try:
+            total = unmasked_sum({i: one.words for i, (_, one) in replies.items()}, openings, lost)
+        except BadMessage as reason:
+            raise self.of.nobody(f"the masks cannot be taken out ({reason})") from None
+        weight = sum(share_word(self.shares[i]) for i in replies) % 2**64
+        if int(total[-1]) != weight:
+            raise self.of.nobody("the masks of this exchange do not cancel: a site did not mask as it should")
+        return decode(total, layout)
+
+    def _openings(self, alive: Sequence[int]) -> dict[int, Opening]:
+        """What each of these sites opens; all are needed."""
+        lost, of = [i for i in self.cohort if i not in alive], self.of
+
+        def make_message(nonce: str, asked: list[int]) -> Message:
+            about = Request(do="unmask", run=of.run, fingerprint=of.fingerprint, nonce=nonce).to_dict()
+            return Message(about, {"of": self.nonce, "alive": list(alive)})
+
+        def check(client: int, answer: Answer, record: Any) -> Opening:
+            return read_opening(record, client, alive, lost)
+
+        found = of.courier.quick(alive, make_message, check)
+        for _ in range(ATTEMPTS):
+            if missing := [i for i in alive if i not in found]:
+                found |= of.courier.once(missing, make_message, check, f"{self.where}, masks", of.round)
+        if silent := [of.courier.names[i] for i in alive if i not in found]:
+            raise of.nobody(f"{', '.join(silent)} answered, but did not open their masks")
+        return found
+
+
+def _fault(client: int, kind: type, layout: Layout, shown: Mapping[str, Any], expected: Any) -> Fault | None:
+    """The first fault of what can be seen of a reply: its kind, the form of masked fields, and the shown ones."""
+
+    def wrong(detail: str) -> Fault:
+        return Fault(FaultKind.WRONG_RECORD, client, detail)
+
+    visible, masked = visibility(kind), {one.name for one in layout}
+    if not masked or len(masked) != len(layout) or any(visible.get(n) is not Visibility.AVERAGED for n in masked):
+        return wrong("a masked reply with other fields than its record has")
+    for name, value in shown.items():
+        if visible.get(name) in (None, Visibility.AVERAGED) or not isinstance(value, Tensor) or value.ndim < 1:
+            return wrong("a masked reply that shows other fields than its record has")
+        if not bool(torch.isfinite(value).all()):
+            return Fault(FaultKind.NOT_FINITE, client, name)
+    if expected is None:
+        return None
+    if kind is type(expected) and layout != layout_of(expected):
+        return wrong("masked fields of other names, types or shapes than the task's")
+    like = {f.name: getattr(expected, f.name) for f in fields(expected) if visible.get(f.name) is Visibility.AVERAGED}
+    return reply_fault(client, kind(**{**dict.fromkeys(visible), **like, **shown}), expected)
+
+
+def _shown(replies: Sequence[Masked]) -> dict[str, Tensor]:
+    """The fields that are seen of each client, in cohort order."""
+    visible, found = visibility(replies[0].kind), {}
+    for name in replies[0].shown:
+        whole = torch.cat([one.shown[name] for one in replies])
+        found[name] = whole.flatten(0, 1) if visible[name] is Visibility.POOLED else whole
+    return found

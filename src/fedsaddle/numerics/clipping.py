@@ -1,0 +1,26 @@
+"""Clipping of rows: how much of each row's gradient counts, so that no row contributes more than a given length."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+MARGIN = 64  # units of rounding by which a clipped row stays below the limit, so that rounding never lifts it above
+
+
+def clip_factors(squares: Tensor, limit: float, weight: Tensor | None = None) -> Tensor:
+    """`weight · min(1, limit / norm)` of each row, from the squares of the rows' norms.
+
+    A row whose norm is not finite counts nothing. With weights of at most 1, `factor · norm` is at most `limit`.
+    """
+    norms = squares.sqrt()
+    room = limit * (1 - MARGIN * torch.finfo(squares.dtype).eps)
+    factors = torch.where(torch.isfinite(norms), (room / norms).clamp_max(1.0), 0.0)  # 0 / 0 cannot be: room > 0
+    return factors if weight is None else factors * weight
+
+
+def clipped_sum(rows: Tensor, limit: float, weight: Tensor | None = None) -> Tensor:
+    """The sum over rows of `rows (..., B, d)`, each shortened to `limit` and counted by its weight, `(..., d)`."""
+    factors = clip_factors(rows.square().sum(-1), limit, weight)
+    finite = torch.where(torch.isfinite(rows), rows, 0.0)
+    return (finite * factors.unsqueeze(-1)).sum(-2)

@@ -1,0 +1,275 @@
+"""Private views of problems: gradients and losses of rows, clipped one by one, summed, and noised.
+
+They look like the problems that algorithms know, and take only batches that carry their noise: a batch from elsewhere
+is refused, so that nothing can leave without.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedsaddle.errors import BadInput
+from fedsaddle.federation.clients import Batch
+from fedsaddle.numerics.clipping import clipped_sum
+from fedsaddle.numerics.flat import FlatModel
+from fedsaddle.numerics.passes import shrink_
+from fedsaddle.numerics.row_gradients import Bound, row_scores, row_sums
+from fedsaddle.numerics.shaped import ShapedModel, flat_model
+from fedsaddle.privacy.site import Drawn
+from fedsaddle.problems.protocols import (
+    DualGradient,
+    Gradients,
+    MeasuresClients,
+    MinimaxProblem,
+    MinimisationProblem,
+    Pair,
+    PairwiseProblem,
+    PrimalGradient,
+)
+from fedsaddle.problems.scored import ByScores
+from fedsaddle.problems.supervised import Supervised
+
+MOST = 1 << 24  # numbers of rows' gradients at a time
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The largest contribution of a row to each field."""
+
+    primal: float
+    dual: float
+    loss: float
+
+
+def check_problem(problem: Any) -> None:
+    """Refuse a problem whose gradient is no sum over rows, with the reason."""
+    name = type(problem).__name__
+    if isinstance(problem, PairwiseProblem | MeasuresClients):
+        raise BadInput("problem", name, "compares rows with each other, so that its gradient does not split by row")
+    flat = getattr(problem, "flat", None)
+    if isinstance(flat, FlatModel) and flat.tail:
+        remedy = "normalises a row by the others of its batch, and keeps their statistics; use nn.GroupNorm"
+        raise BadInput("model", "BatchNorm", f"cannot be private: it {remedy}")
+    loss = getattr(problem, "loss", None)
+    if getattr(loss, "row_counts", None) is not None:
+        remedy = "weighs rows by the others of their batch, and cannot be private; use one without class weights"
+        raise BadInput("loss", type(loss).__name__, remedy)
+
+
+def check_model(problem: Any, rows: Tensor) -> None:
+    """Refuse dropout; `rows (n, ...)` are some to find out by."""
+    flat = getattr(problem, "flat", None)
+    if isinstance(flat, FlatModel) and flat.draws(rows[None]):
+        remedy = "draws its masks for whole batches, and cannot be private; leave it out: noise regularises, too"
+        raise BadInput("model", "dropout", remedy)
+
+
+def bare(problem: Any) -> Any:
+    """The problem without penalty and bound, which are no part of a row's gradient, and not compiled."""
+    if not is_dataclass(problem):
+        return problem
+    plain = {"l2": 0.0, "clip": None, "compiled": False}
+    known = {f.name for f in fields(problem) if f.init}
+    changed = {k: v for k, v in plain.items() if k in known and getattr(problem, k) != v}
+    return replace(problem, **changed) if changed else problem  # type: ignore[type-var]
+
+
+def penalty_model(problem: Any) -> ShapedModel | None:
+    """What knows the penalty on the model's parameters; None if there is none."""
+    if not getattr(problem, "l2", 0.0):
+        return None
+    found = flat_model(problem.model, True, problem.l2, problem.l2_biases, None)
+    return found if isinstance(found, ShapedModel) else None
+
+
+def noise_of(batch: Batch) -> Drawn:
+    """The noise that a batch carries."""
+    if not isinstance(batch.keys, Drawn):
+        raise BadInput("batch", "without noise", "a private gradient wants a batch of a private site")
+    return batch.keys
+
+
+class _Shared:
+    """What both kinds of private problem do alike."""
+
+    def __init__(self, problem: Any, limits: Limits) -> None:
+        check_problem(problem)
+        self.plain, self.limits = problem, limits
+        self.bare, self.penalty = bare(problem), penalty_model(problem)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.plain, name)
+
+    @property
+    def tail(self) -> int:
+        """No running statistics."""
+        return 0
+
+    def settle_(self, w: Tensor, statistics: Tensor | None) -> Tensor:
+        """Nothing to settle."""
+        return w
+
+    def row_measures(self, *given: Any) -> dict[str, Tensor]:
+        """Measures of rows are not for tasks."""
+        return self.plain.row_measures(*given)  # type: ignore[no-any-return]
+
+    def _penalised(self, g: Tensor, w: Tensor) -> Tensor:
+        """With the gradient of the penalty, which knows no row."""
+        if self.penalty is not None:
+            size = self.penalty.dimension
+            self.penalty.shape_(g[:, :size], w[:, :size])
+        return g
+
+    def _values(self, each: Tensor, drawn: Drawn) -> Tensor:
+        """The private mean of row values `each (C, B)`, of which each counts between 0 and the bound, (C,)."""
+        most = self.limits.loss
+        bounded = torch.where(torch.isfinite(each), each, most).clamp(0.0, most)
+        return drawn.mean_of((bounded * drawn.weight).sum(1, keepdim=True), most)[:, 0]
+
+
+class PrivateMinimisation(_Shared, MinimisationProblem):
+    """A minimisation problem as private clients see it."""
+
+    def initial(self) -> Tensor:
+        """The starting vector."""
+        return self.plain.initial()  # type: ignore[no-any-return]
+
+    def value(self, w: Tensor, batch: Batch) -> Tensor:
+        """The mean of the rows' losses, each at most the bound, with noise; and the penalty."""
+        drawn, bare = noise_of(batch), self.bare
+        if isinstance(bare, Supervised):
+            with torch.no_grad():
+                each = bare.loss.value(bare.flat.scores(w, batch.x), batch.y)
+        else:
+            each = torch.stack([_row_values(bare, (own,), batch, c) for c, own in enumerate(w)])
+        found = self._values(each, drawn)
+        return found if self.penalty is None else found + self.penalty.penalty(w)
+
+    def gradient(self, w: Tensor, batch: Batch) -> Tensor:
+        """The mean of the rows' clipped gradients, with noise; and the gradient of the penalty."""
+        drawn, bare, limit = noise_of(batch), self.bare, self.limits.primal
+        if isinstance(bare, Supervised):
+            outputs = row_scores(bare.flat, w, batch.x)
+            slope = bare.loss.slope(outputs[-1], batch.y)
+            total = row_sums(bare.flat, w, batch.x, outputs, slope, Bound(limit, drawn.weight)).total
+        else:
+            total = torch.stack([_row_sums(bare, (own,), batch, c, (limit,))[0] for c, own in enumerate(w)])
+        return self._penalised(drawn.mean_of(total, limit), w)
+
+    def primal_gradient(self, w: Tensor, batch: Batch) -> PrimalGradient:
+        """The same; there are no statistics."""
+        return PrimalGradient(self.gradient(w, batch))
+
+    def descend_(self, w: Tensor, batch: Batch, step: float) -> Tensor:
+        """`w ← w - step` times the private gradient."""
+        return w.sub_(self.gradient(w, batch), alpha=step)
+
+
+class PrivateMinimax(_Shared, MinimaxProblem):
+    """A min-max problem as private clients see it."""
+
+    def initial(self) -> Pair:
+        """The starting point."""
+        return self.plain.initial()  # type: ignore[no-any-return]
+
+    @property
+    def project_x(self) -> Any:
+        """Of the problem."""
+        return self.plain.project_x
+
+    @property
+    def project_y(self) -> Any:
+        """Of the problem."""
+        return self.plain.project_y
+
+    @property
+    def best_response(self) -> Any:
+        """Whether the problem knows one."""
+        return getattr(self.plain, "best_response", None)
+
+    def value(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+        """No algorithm asks for it."""
+        raise BadInput("problem", type(self.plain).__name__, "the value of a min-max problem is not told in private")
+
+    def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> Gradients:
+        """Both players' means of the rows' clipped gradients, each with noise."""
+        drawn, (sum_x, sum_y) = noise_of(batch), self._sums(x, y, batch)
+        gx = drawn.mean_of(sum_x, self.limits.primal)
+        return Gradients(self._penalised(gx, x), drawn.mean_of(sum_y, self.limits.dual))
+
+    def gradient_x(self, x: Tensor, y: Tensor, batch: Batch) -> PrimalGradient:
+        """That of x alone."""
+        gx = noise_of(batch).mean_of(self._sums(x, y, batch)[0], self.limits.primal)
+        return PrimalGradient(self._penalised(gx, x))
+
+    def gradient_y(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+        """That of y alone."""
+        return noise_of(batch).mean_of(self._sums(x, y, batch)[1], self.limits.dual)
+
+    def descend_(self, x: Tensor, y: Tensor, batch: Batch, step: float, keep: float = 1.0) -> DualGradient:
+        """`x ← keep x - step ∇_x`; returns ∇_y where x was before."""
+        g = self.gradients(x, y, batch)
+        shrink_(x, keep).sub_(g.x, alpha=step)
+        return DualGradient(g.y)
+
+    def best_dual(self, x: Tensor, batch: Batch) -> Tensor:
+        """The mean of the duals that are best for each row, each at most the bound of losses, with noise."""
+        drawn, most, found = noise_of(batch), self.limits.loss, []
+        for c, own in enumerate(x):
+            parts = [_alone((own,), batch, c, part) for part in _parts(len(drawn.weight[c]), len(own))]
+            each = torch.cat([self.bare.best_dual(*points, rows) for points, rows in parts])
+            found.append(clipped_sum(each, most, drawn.weight[c]))
+        return drawn.mean_of(torch.stack(found), most)
+
+    def _sums(self, x: Tensor, y: Tensor, batch: Batch) -> Pair:
+        """The sums over rows of what each contributes to either player's gradient."""
+        bare, weight = self.bare, noise_of(batch).weight
+        if not isinstance(bare, ByScores) or not hasattr(bare, "row_slopes"):
+            limits = (self.limits.primal, self.limits.dual)
+            each = [_row_sums(bare, pair, batch, c, limits) for c, pair in enumerate(zip(x, y, strict=True))]
+            return torch.stack([gx for gx, _ in each]), torch.stack([gy for _, gy in each])
+        w = bare.weights(x)
+        outputs = row_scores(bare.flat, w, batch.x)
+        at = bare.row_slopes(outputs[-1], x, y, batch)
+        more = None if at.rest is None else at.rest.square().sum(-1)
+        found = row_sums(bare.flat, w, batch.x, outputs, at.scores, Bound(self.limits.primal, weight, more))
+        gx = found.total
+        if at.rest is not None:
+            gx = torch.cat([gx, (at.rest * found.factors.unsqueeze(-1)).sum(1)], 1)
+        return gx, clipped_sum(at.y, self.limits.dual, weight)
+
+
+def _alone(at: tuple[Tensor, ...], batch: Batch, c: int, part: slice) -> tuple[tuple[Tensor, ...], Batch]:
+    """Rows of client c as clients of one row each, all at the same point."""
+    rows = Batch(batch.x[c, part].unsqueeze(1), batch.y[c, part].unsqueeze(1))
+    return tuple(v.expand(len(rows.x), -1) for v in at), rows
+
+
+def _parts(rows: int, size: int) -> list[slice]:
+    """The rows in parts whose gradients of so many numbers each fit into memory."""
+    some = max(1, MOST // size)
+    return [slice(first, first + some) for first in range(0, rows, some)]
+
+
+def _row_values(problem: Any, at: tuple[Tensor, ...], batch: Batch, c: int) -> Tensor:
+    parts = (_alone(at, batch, c, part) for part in _parts(batch.x.shape[1], sum(len(v) for v in at)))
+    with torch.no_grad():
+        return torch.cat([problem.value(*points, rows) for points, rows in parts])
+
+
+def _row_sums(
+    problem: Any, at: tuple[Tensor, ...], batch: Batch, c: int, limits: tuple[float, ...]
+) -> tuple[Tensor, ...]:
+    """The sums over the rows of client c of their clipped gradients, by the problem's own gradients of single rows."""
+    weight = noise_of(batch).weight[c]
+    totals = [torch.zeros_like(v) for v in at]
+    for part in _parts(len(weight), sum(len(v) for v in at)):
+        points, rows = _alone(at, batch, c, part)
+        found = problem.gradients(*points, rows)[:2] if len(at) > 1 else (problem.gradient(*points, rows),)
+        for total, g, limit in zip(totals, found, limits, strict=True):
+            total += clipped_sum(g, limit, weight[part])
+    return tuple(totals)

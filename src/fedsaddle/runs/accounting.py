@@ -1,0 +1,74 @@
+"""Privacy of a run: the algorithm made private, and the clients whose budget is kept."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedsaddle.arguments import instance
+from fedsaddle.errors import BadInput
+from fedsaddle.federation.clients import Clients
+from fedsaddle.privacy.settings import Privacy
+from fedsaddle.runs.folder import RunFolder
+from fedsaddle.runs.settings import Settings
+
+if TYPE_CHECKING:
+    from fedsaddle.privacy.accounted import Accounted
+    from fedsaddle.privacy.client_level import ClientPrivate
+
+PRIVACY = "give fs.Privacy(epsilon=8), or None"
+
+
+def made_private(
+    algorithm: Any, privacy: Privacy | None, rounds: int, resumed: RunFolder | None
+) -> tuple[Any, Privacy | None]:
+    """The algorithm as its clients run it, and the privacy that the server makes, planned for so many rounds.
+
+    A resumed run keeps the plan that it began with.
+    """
+    if privacy is None:
+        own = getattr(algorithm, "privacy", None)
+        if isinstance(own, Privacy):
+            _enough(own, rounds)
+        return algorithm, None
+    instance("privacy", privacy, Privacy, PRIVACY)
+    before = None if resumed is None or privacy.rounds is not None else _planned_before(resumed.path)
+    planned = replace(privacy, rounds=privacy.rounds or before or rounds)
+    _enough(planned, rounds)
+    if planned.unit == "client":
+        return algorithm, planned
+    from fedsaddle.privacy.private import Private
+
+    return Private(algorithm=algorithm, privacy=planned), None
+
+
+def accounted(algorithm: Any, clients: Clients, engine: Any, settings: Settings) -> Accounted | ClientPrivate | None:
+    """The clients of a private run, whose budget is kept; None if the run is not private."""
+    if settings.privacy is not None:
+        from fedsaddle.privacy.client_level import ClientPrivate
+
+        simulated = hasattr(engine, "rows")
+        return ClientPrivate(clients, settings.privacy, algorithm, settings.seed if simulated else None)
+    if not isinstance(getattr(algorithm, "privacy", None), Privacy):
+        return None
+    from fedsaddle.privacy.accounted import Accounted, units_of
+
+    return Accounted(clients, algorithm, units_of(algorithm, getattr(engine, "rows", None), clients.sizes))
+
+
+def _enough(privacy: Privacy, rounds: int) -> None:
+    if privacy.rounds is not None and rounds > privacy.rounds:
+        remedy = f"the budget of privacy is planned for {privacy.rounds} rounds; more would exceed epsilon"
+        raise BadInput("rounds", rounds, remedy)
+
+
+def _planned_before(folder: Path) -> int | None:
+    """The rounds that the run in a folder was planned for, by its newest checkpoint; None if there is none."""
+    for about in sorted((folder / "checkpoints").glob("*.json"), reverse=True):
+        try:
+            return int(json.loads(about.read_text())["notes"]["clients"]["privacy"]["rounds"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None

@@ -1,0 +1,1 @@
+"""Secure aggregation: averaged fields of replies reach the server as sums only."""

@@ -1,0 +1,206 @@
+"""Real numbers as whole ones, so that sums are exact, in any order, and can be masked.
+
+A value v with the share s of the cohort's weight becomes `round(s · v · 2^k)`, modulo `2^(8 · width)`. Shares of a
+cohort add up to 1 at most, so a sum of values within `LARGEST` cannot overflow, however many clients there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedsaddle.errors import BadMessage
+from fedsaddle.federation.clients import Floats
+from fedsaddle.federation.records import Visibility, tensors, visibility
+
+Words = NDArray[np.uint64]
+LARGEST = 2.0**22  # of a value: 4,194,304
+SHARE_BITS = 60  # k of the shares
+LEAST_SITES = 3  # of a sum: of two, each would know the other's value
+LEAST_SHARE = 1e-3  # of the largest weight: three sites must weigh at least that, or the sum is one site's value
+_DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
+
+
+class OutOfRange(BadMessage):
+    """A value that the fixed point cannot hold; its text does not tell the value."""
+
+    def __init__(self, field: str) -> None:
+        told = f"a {field!r} beyond ±{LARGEST:,.0f}, which the fixed point of secure aggregation cannot hold"
+        super().__init__(f"{told}; scale the features, or use a smaller step")
+
+
+class NotFinite(BadMessage):
+    """A value with NaN or infinity in it, which is refused before it is masked."""
+
+    def __init__(self, field: str) -> None:
+        super().__init__(f"a {field!r} that is not finite")
+
+
+@dataclass(frozen=True)
+class Field:
+    """An averaged field: its name, type, and the shape of one client's value."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Numbers in it."""
+        return math.prod(self.shape)
+
+    @property
+    def bits(self) -> int:
+        """k: the step is `2^-k`."""
+        return 40 if self.dtype == "float64" else 32
+
+    @property
+    def width(self) -> int:
+        """Bytes of one number on the wire."""
+        return 8 if self.dtype == "float64" else 7
+
+    def told(self) -> list[Any]:
+        """For JSON."""
+        return [self.name, self.dtype, list(self.shape)]
+
+
+Layout = tuple[Field, ...]  # the averaged fields of a reply, in order; the words of a reply end with that of its share
+
+
+def layout_of(reply: Any) -> Layout:
+    """The averaged fields of a reply of one client; whole numbers count as float32, as their mean does."""
+    visible = visibility(type(reply))
+    return tuple(
+        Field(name, str(v.dtype).removeprefix("torch.") if v.is_floating_point() else "float32", tuple(v.shape[1:]))
+        for name, v in tensors(reply)
+        if visible[name] is Visibility.AVERAGED
+    )
+
+
+def read_layout(told: Any) -> Layout:
+    """The layout that a site told; raise `BadMessage` for another form."""
+    found = []
+    for one in told if isinstance(told, list) and len(told) <= 64 else [None]:
+        name, dtype, shape = one if isinstance(one, list) and len(one) == 3 else (None, None, None)
+        sizes = isinstance(shape, list) and len(shape) <= 8 and all(type(n) is int and 0 <= n < 2**48 for n in shape)
+        if not isinstance(name, str) or dtype not in _DTYPES or not sizes:
+            raise BadMessage("a masked reply without a list of its fields")
+        found.append(Field(name, dtype, tuple(shape or ())))
+    return tuple(found)
+
+
+def shares_of(weights: Floats) -> Floats:
+    """The weights of a cohort, divided by their sum; all 0 if that is 0."""
+    total = float(np.abs(weights).sum())
+    return weights / total if total > 0 else np.zeros_like(weights)
+
+
+def too_few(shares: Sequence[float] | Floats) -> str:
+    """Why a sum with these shares would tell of a single site; empty if it does not."""
+    if len(shares) < LEAST_SITES:
+        return f"a sum of {len(shares)} sites; secure aggregation needs at least {LEAST_SITES}"
+    sizes = np.sort(np.abs(np.asarray(shares, dtype=np.float64)))
+    if sizes[-1] > 0 and sizes[-LEAST_SITES] < LEAST_SHARE * sizes[-1]:
+        return f"fewer than {LEAST_SITES} sites have more than {LEAST_SHARE:g} of the largest weight"
+    return ""
+
+
+def share_word(share: float) -> int:
+    """A share as a whole number."""
+    return round(share * 2.0**SHARE_BITS)
+
+
+def encode(reply: Any, share: float) -> Words:
+    """The averaged fields of one client's reply, times its share, and the share itself."""
+    layout = layout_of(reply)
+    words = np.empty(sum(one.size for one in layout) + 1, dtype=np.int64)
+    at = 0
+    for one in layout:
+        value = getattr(reply, one.name).detach().cpu().reshape(-1).double().numpy()
+        most = float(np.abs(value).max(initial=0.0))
+        if not math.isfinite(most):
+            raise NotFinite(one.name)
+        if most > LARGEST:
+            raise OutOfRange(one.name)
+        words[at : at + one.size] = np.rint(value * (share * 2.0**one.bits))
+        at += one.size
+    words[-1] = share_word(share)
+    return words.view(np.uint64)
+
+
+def decode(words: Words, layout: Layout) -> dict[str, Tensor]:
+    """The weighted mean of each field, from the sum of all words."""
+    total = int(words[-1:].view(np.int64)[0]) * 2.0**-SHARE_BITS
+    found, at = {}, 0
+    for one in layout:
+        spare = np.int64(64 - 8 * one.width)
+        whole = (words[at : at + one.size].view(np.int64) << spare) >> spare  # the sign of the bytes that are sent
+        mean = whole.astype(np.float64) * 2.0**-one.bits / (total or 1.0)  # total weight 0: the sum is 0
+        found[one.name] = torch.from_numpy(mean).to(_DTYPES[one.dtype]).reshape(one.shape)
+        at += one.size
+    return found
+
+
+def to_bytes(words: Words, layout: Layout) -> Tensor:
+    """The words as they are sent: of each the lowest bytes, as many as the field's width; (bytes,) uint8.
+
+    Of seven bytes come first the lowest four of all words, then the next two, then the last one.
+    """
+    parts, at = [], 0
+    for one in layout:
+        own = np.ascontiguousarray(words[at : at + one.size], dtype="<u8")
+        parts += [own] if one.width == 8 else [own.view(kind)[start::step] for kind, start, step, _ in _SEVEN]
+        at += one.size
+    parts.append(np.ascontiguousarray(words[-1:], dtype="<u8"))
+    return torch.from_numpy(np.concatenate([np.ascontiguousarray(part).view(np.uint8) for part in parts]))
+
+
+def bytes_of(layout: Layout) -> int:
+    """How many bytes the words take on the wire."""
+    return sum(one.size * one.width for one in layout) + 8
+
+
+def from_bytes(sent: Tensor, layout: Layout) -> Words:
+    """The words; the bytes that were not sent are 0. Raise `BadMessage` for another number of bytes."""
+    if sent.dtype != torch.uint8 or sent.ndim != 1 or len(sent) != bytes_of(layout):
+        raise BadMessage("a masked reply of another size than that of its fields")
+    raw, at, begin = sent.numpy().data, 0, 0
+    words = np.empty(sum(one.size for one in layout) + 1, dtype=np.uint64)
+    for one in layout:
+        own = words[at : at + one.size]
+        if one.width == 8:
+            own[:] = np.frombuffer(raw, "<u8", one.size, begin)
+            begin += 8 * one.size
+        else:
+            begin = _from_seven(own, raw, begin)
+        at += one.size
+    words[-1] = np.frombuffer(raw, "<u8", 1, begin)[0]
+    return words
+
+
+_SEVEN = (("<u4", 0, 2, 0), ("<u2", 2, 4, 32), ("u1", 6, 8, 48))  # type, where in a word it is, every how many, its bit
+
+
+def _from_seven(own: Words, raw: memoryview, begin: int) -> int:
+    """Fill the words with seven bytes each; return where the next bytes begin."""
+    for kind, _, _, bit in _SEVEN:
+        part = np.frombuffer(raw, kind, len(own), begin)
+        begin += part.nbytes
+        if bit == 0:
+            own[:] = part
+        else:
+            own |= part.astype(np.uint64) << np.uint64(bit)
+    return begin
+
+
+def shown_fields(reply: Any) -> Mapping[str, Tensor]:
+    """The fields that the server sees of each client: pooled and per client."""
+    visible = visibility(type(reply))
+    return {name: value for name, value in tensors(reply) if visible[name] is not Visibility.AVERAGED}

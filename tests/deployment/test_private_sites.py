@@ -1,0 +1,93 @@
+"""Privacy at real sites: noise from a secret of the site, a ledger that nobody resets, a policy that asks for it."""
+
+from __future__ import annotations
+
+import json
+import stat
+
+import pytest
+
+pytest.importorskip("dp_accounting")
+
+import torch
+from in_process import OPEN, config, deployed, simulated, sites
+
+from fedsaddle.config.privacy_schema import Privacy
+from fedsaddle.deployment.budget import LEDGER, SECRET, read_ledger
+from fedsaddle.errors import BadCheckpoint, TooFewAnswered
+from privacy_quickly import coarse_accountant  # noqa: F401
+
+
+def conf(rounds=2, **privacy):
+    plain = config({"name": "FedAvg", "local_steps": 2}, rounds=rounds, checkpoint_every=1)
+    return plain.model_copy(update={"privacy": Privacy(**privacy)})
+
+
+def ledger(folder, site=0):
+    return json.loads((folder / f"disk-{site}" / "trial" / LEDGER).read_text())
+
+
+def test_a_deployed_run_makes_its_own_noise_and_keeps_a_ledger(tmp_path):
+    given = conf(epsilon=4.0)
+    result = deployed(given, sites(given, tmp_path), tmp_path / "out")
+    assert result.summary["privacy"]["epsilon_spent"] <= 4
+    assert "train" not in result.summary, "figures of training rows are no part of the budget"
+    assert not torch.equal(result.model, simulated(given).model), "the server knows the seed, but not the noise"
+    kept = ledger(tmp_path)
+    assert kept["spent"] == kept["planned"] == [[4, 1, 4]]
+    assert len(kept["answered"]) == 2
+    secret = tmp_path / "disk-0" / "trial" / SECRET
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    assert secret.read_bytes() != (tmp_path / "disk-1" / "trial" / SECRET).read_bytes()
+
+
+def test_a_round_that_is_asked_again_gets_the_same_reply_and_counts_once(tmp_path):
+    given = conf(epsilon=4.0)
+    result = deployed(given, sites(given, tmp_path), tmp_path / "out")
+    newest = sorted((tmp_path / "out" / "checkpoints").iterdir())[-2:]
+    for file in newest:  # the server forgets the last round
+        file.unlink()
+    before = ledger(tmp_path)
+    again = deployed(given, {i: type(s)(s.config, s.settings, s.policy) for i, s in sites(given, tmp_path).items()},
+                     tmp_path / "out")  # fmt: skip
+    assert torch.equal(again.model, result.model)
+    assert ledger(tmp_path) == before
+
+
+def test_a_spent_budget_is_not_spent_again(tmp_path):
+    given = conf(epsilon=4.0)
+    deployed(given, sites(given, tmp_path), tmp_path / "out")
+    other = given.model_copy(update={"run": given.run.model_copy(update={"seed": 7})})
+    with pytest.raises(TooFewAnswered):  # other batches, another start: under the same name it is the same budget
+        deployed(other, sites(other, tmp_path), tmp_path / "out-2")
+    assert ledger(tmp_path)["spent"] == [[4, 1, 4]]
+    (tmp_path / "disk-0" / "trial" / LEDGER).write_text("{}")
+    with pytest.raises(BadCheckpoint, match="nothing more is released"):
+        read_ledger(tmp_path / "disk-0" / "trial")
+
+
+POLICIES = {
+    "too much": ({"epsilon_at_most": 2.0}, "epsilon_at_most = 2.0; the run has epsilon = 4"),
+    "another unit": ({"unit": "patient"}, "unit = patient; the run has unit = row"),
+    "in all": ({"epsilon_in_all": 3.0}, "epsilon_in_all = 3.0; the run has epsilon = 4"),
+}
+
+
+@pytest.mark.parametrize(("rule", "complaint"), POLICIES.values(), ids=POLICIES)
+def test_a_policy_refuses_runs_with_less_privacy(tmp_path, rule, complaint):
+    given = conf(epsilon=4.0)
+    with pytest.raises(TooFewAnswered, match=complaint):
+        deployed(given, sites(given, tmp_path, OPEN.model_copy(update=rule)), tmp_path / "out")
+
+
+def test_a_policy_refuses_runs_without_privacy_and_counts_all_runs():
+    policy = OPEN.model_copy(update={"epsilon_at_most": 8.0, "epsilon_in_all": 10.0})
+    for privacy, others, complaint in (
+        (Privacy(), 0.0, "the run has no"),
+        (Privacy(epsilon=8.0), 4.0, "with this run it would be 12"),
+        (Privacy(epsilon=8.0, unit="client"), 0.0, "unit = row; the run has unit = client"),
+    ):
+        with pytest.raises(Exception, match=complaint):
+            policy.check_privacy(privacy, lambda others=others: others)
+    policy.check_privacy(Privacy(epsilon=8.0, unit="patient"), lambda: 2.0)
+    OPEN.check_privacy(Privacy(), lambda: 100.0)

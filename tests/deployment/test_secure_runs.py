@@ -1,0 +1,355 @@
+"""Runs with secure aggregation from configs and files: keys, policies, losses, restarts, and what leaves a site."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from in_process import OPEN, config, deployed, sites
+from in_process import simulated as simulated_run
+
+from fedsaddle.config.schema import Config, validate_config
+from fedsaddle.deployment.audit import read_audit
+from fedsaddle.deployment.messages import Ask
+from fedsaddle.deployment.site import SiteService
+from fedsaddle.deployment.site_keys import SIGNING_KEY, read_identity, write_site_keys
+from fedsaddle.deployment.site_policy import SitePolicy, read_policy
+from fedsaddle.deployment.transport import Arrival, InProcess
+from fedsaddle.errors import BadInput, Refused, TooFewAnswered
+from fedsaddle.federation.wire import Message, about, kinds_of, pack, unpack
+from fedsaddle.runs.run import run
+from fedsaddle.secure.fixed_point import from_bytes, layout_of, read_layout
+
+
+def secure(algorithm, on: bool = True, **more) -> Config:
+    stored = config(algorithm, **more).model_dump(mode="json")
+    return validate_config({**stored, "privacy": {"secure_aggregation": on}})
+
+
+FEDAVG = secure({"name": "FedAvg", "local_steps": 2}, rounds=2, evaluate_every=2)
+SINGLE = secure({"name": "FedAvg", "local_steps": 2}, rounds=2, evaluate_every=2, dtype="float32")
+DRFA = secure({"name": "DRFA", "weighting": "weight", "local_steps": 2}, rounds=2, evaluate_every=2)
+CODASCA = secure({"name": "CODASCA"}, data="breast-cancer", problem={"name": "auc"}, rounds=3, evaluate_every=3)
+CASES = {
+    "single precision": SINGLE,
+    "DRFA": DRFA,
+    "FedAvg": pytest.param(FEDAVG, marks=pytest.mark.slow),
+    "CODASCA": pytest.param(CODASCA, marks=pytest.mark.slow),
+}
+
+
+def simulated(given: Config, **options):
+    return simulated_run(given, secure_aggregation=True, **options)
+
+
+def secure_sites(given: Config, folder, policy: SitePolicy = OPEN) -> dict[int, SiteService]:
+    """Sites with signing keys, as kits have them."""
+    made = sites(given, folder, policy)
+    kits = {one.settings.name: folder / one.settings.name for one in made.values()}
+    write_site_keys(kits, list(kits))
+    for one in made.values():
+        one.identity = read_identity(kits[one.settings.name], one.settings.name)
+    return made
+
+
+@pytest.mark.parametrize("given", CASES.values(), ids=CASES)
+def test_a_deployed_run_is_the_simulated_one(given, tmp_path):
+    found, expected = deployed(given, secure_sites(given, tmp_path), tmp_path / "out"), simulated(given)
+    assert torch.equal(found.model, expected.model)
+    assert found.summary["ledger"] == expected.summary["ledger"]
+    assert found.summary["secure_aggregation"] == expected.summary["secure_aggregation"]
+    assert "robust" not in found.summary  # bounds would have to see each reply
+    plain = simulated_run(given)
+    step = 1e-10 if given.run.dtype == "float64" else 1e-6
+    torch.testing.assert_close(found.model, plain.model, rtol=0, atol=step)
+    assert not torch.equal(found.model, plain.model)  # it went through the fixed point
+
+
+def test_the_log_of_a_site_says_what_left_as_a_sum_only(tmp_path):
+    made = secure_sites(DRFA, tmp_path)
+    found = deployed(DRFA, made, tmp_path / "out")
+    assert found.summary["secure_aggregation"] == {
+        "sums": ["LocalModels.final", "LocalModels.snapshot"], "single": ["LocalLoss.loss"],
+    }  # fmt: skip
+    entries = read_audit(made[0].settings.folder)
+    seen = {(e.request, e.field): (e.visibility, e.dtype) for e in entries}
+    assert seen["local_sgd", "final"] == seen["local_sgd", "snapshot"] == ("sum only", "fixed64")
+    assert seen["local_sgd", "weight"] == ("sum only", "fixed64")
+    assert seen["local_loss", "loss"] == ("per client", "float64")
+    assert seen["unmask", "own"][0] == seen["keys", "public"][0] == "per client"
+    assert not any(e.visibility == "averaged" for e in entries)
+    secrets = {path.read_bytes() for path in tmp_path.rglob("secure.key")}
+    assert len(secrets) == 4
+    assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.rglob("*.key"))
+
+
+class Tampering(InProcess):
+    """Changes what the server sends, or what arrives."""
+
+    def __init__(self, made, sent=lambda content: content, arrived=lambda arrival, content: arrival):
+        super().__init__({i: site.answer for i, site in made.items()})
+        self.sent, self.arrived, self.view = sent, arrived, []
+
+    def exchange(self, clients, content, least, timeout):
+        content = self.sent(content)
+        arrivals = [self.arrived(a, content) for a in super().exchange(clients, content, least, timeout)]
+        self.view += [(content, a) for a in arrivals if a is not None]
+        return [a for a in arrivals if a is not None]
+
+
+def quick(given, made, out, transport):
+    return deployed(given, made, out, transport, minimum=3, patience=0.0, timeout=1.0)
+
+
+def swapped(change):
+    """The server puts something else in place of the key of the second site."""
+
+    def sent(content):
+        if about(content).get("do") != "agree":
+            return content
+        message = unpack(content, {})
+        keys = dict(message.record["keys"])
+        keys["site-2"] = change(keys)
+        return pack(Message(message.about, {**message.record, "keys": keys}))
+
+    return sent
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda keys: {**keys["site-2"], "public": keys["site-1"]["public"]},
+        lambda keys: keys["site-1"],
+        lambda keys: {**keys["site-2"], "signature": "00" * 64},
+    ],
+    ids=["another key", "key and signature of another site", "no signature"],
+)
+def test_a_swapped_key_is_refused(change, tmp_path):
+    made = secure_sites(FEDAVG, tmp_path)
+    with pytest.raises(TooFewAnswered, match=r"site-1 refused: the key of site-2 is not signed by site-2"):
+        quick(FEDAVG, made, tmp_path / "out", Tampering(made, swapped(change)))
+
+
+def test_a_missing_key_and_a_site_without_keys_are_refused(tmp_path):
+    made = secure_sites(FEDAVG, tmp_path)
+    made[1].identity = None
+    with pytest.raises(TooFewAnswered, match="site-2 refused: this site has no signing key"):
+        quick(FEDAVG, made, tmp_path / "out", Tampering(made))
+    made = secure_sites(FEDAVG, tmp_path / "b")
+    made[0].identity.known.pop("site-3")
+    with pytest.raises(TooFewAnswered, match="site-3 has no signing key in this site's"):
+        quick(FEDAVG, made, tmp_path / "b" / "out", Tampering(made))
+
+
+def test_fewer_than_three_sites_refuse(tmp_path):
+    given = secure({"name": "FedAvg", "sampled_clients": 2}, rounds=2)
+    with pytest.raises(BadInput, match=r"algorithm.sampled_clients = 2: secure aggregation needs at least 3"):
+        deployed(given, secure_sites(given, tmp_path), tmp_path / "out")
+    two = validate_config({**FEDAVG.model_dump(mode="json"), "split": {"name": "iid", "clients": 2}})
+    with pytest.raises(BadInput, match=r"sites = 2: secure aggregation needs at least 3"):
+        deployed(two, secure_sites(two, tmp_path / "two"), tmp_path / "two" / "out")
+    with pytest.raises(BadInput, match="needs at least 3 clients; there are 2"):
+        simulated(two)
+
+
+def without_masks(content):
+    """The server asks for replies that are not masked."""
+    told = about(content)
+    if "do" in told or told["secure"] is None:
+        return content
+    header = json.loads(content[8 : 8 + int.from_bytes(content[4:8], "little")])
+    header["about"]["secure"] = None
+    text = json.dumps(header, separators=(",", ":")).encode()
+    body = content[8 + int.from_bytes(content[4:8], "little") :]
+    return content[:4] + len(text).to_bytes(4, "little") + text + body
+
+
+def test_a_server_cannot_ask_for_less(tmp_path):
+    made = secure_sites(FEDAVG, tmp_path)
+    with pytest.raises(TooFewAnswered, match="says secure_aggregation = true, and the server asks for the opposite"):
+        quick(FEDAVG, made, tmp_path / "out", Tampering(made, without_masks))
+    plain = secure({"name": "FedAvg", "local_steps": 2}, on=False, rounds=2, evaluate_every=2)
+    with pytest.raises(TooFewAnswered, match=r"this site's \[privacy\] differs"):
+        quick(plain, made, tmp_path / "plain", Tampering(made))
+
+
+def test_a_policy_can_ask_for_it(tmp_path):
+    plain = secure({"name": "FedAvg", "local_steps": 2}, on=False, rounds=1)
+    policy = SitePolicy(minimum_cell=1, minimum_rows=1, minimum_sites=1, secure_aggregation=True)
+    with pytest.raises(TooFewAnswered, match="policy says secure_aggregation = true; the run has no secure"):
+        quick(plain, made := sites(plain, tmp_path, policy), tmp_path / "out", Tampering(made))
+    given = secure({"name": "FedAvg", "local_steps": 2}, rounds=1)
+    assert deployed(given, secure_sites(given, tmp_path / "b", policy), tmp_path / "b" / "out").summary["rounds"] == 1
+    (tmp_path / "site-policy.toml").write_text("secure_aggregation = true\n")
+    assert read_policy(tmp_path).secure_aggregation
+
+
+def is_task(content, round):
+    told = about(content)
+    return "do" not in told and told["round"] == round
+
+
+def test_a_lost_site_and_one_that_is_lost_before_it_opens_its_masks(tmp_path):
+    """Round 1 loses a reply: the sum is of three. Round 2 loses an opening: the round changes nothing."""
+    made, opened = secure_sites(FEDAVG, tmp_path), []
+
+    def arrived(arrival, content):
+        if is_task(content, 0) and arrival.client == 3:
+            return None
+        if about(content).get("do") == "unmask":
+            opened.append(arrival.client)
+            if len(opened) > 3 and arrival.client == 1:
+                return None
+        return arrival
+
+    result = quick(FEDAVG, made, tmp_path / "out", transport := Tampering(made, arrived=arrived))
+    asked = [c for c, _ in transport.view if about(c).get("do") == "unmask"]
+    assert unpack(asked[0], {}).record["alive"] == [0, 1, 2]
+    log = (tmp_path / "out" / "log.txt").read_text()
+    assert "round 2: site-2 answered, but did not open their masks" in log
+    assert result.summary["rounds"] == 2
+
+
+def masked_of(content, kinds):
+    """What the server can see of a masked reply."""
+    record = unpack(content, kinds).record
+    return from_bytes(record["masked"], read_layout(record["fields"]))
+
+
+def test_a_late_reply_tells_nothing_and_no_site_opens_more_for_it(tmp_path):
+    """The server keeps the late reply of a site, and afterwards tries to have it opened."""
+    made, late = secure_sites(FEDAVG, tmp_path), {}
+
+    def arrived(arrival, content):
+        if is_task(content, 0) and arrival.client == 3:
+            late["reply"], late["ask"] = arrival.content, content
+            return None
+        return arrival
+
+    quick(FEDAVG, made, tmp_path / "out", transport := Tampering(made, arrived=arrived))
+    nonce = about(late["ask"])["nonce"]
+    request = next(c for c, _ in transport.view if about(c).get("do") == "unmask")
+    for alive, who, reason in (
+        ([0, 1, 2, 3], 0, "opened for another set"),
+        ([0, 1, 2], 3, "with this site in it"),
+        ([1, 2, 3], 1, "opened for another set"),
+    ):
+        message = Message(unpack(request, {}).about, {"of": nonce, "alive": alive})
+        told = unpack(made[who].answer(pack(message)), {}).about["failure"]
+        assert reason in told["detail"], told
+    again = SiteService(made[0].config, made[0].settings, OPEN, made[0].identity)  # after a restart, too
+    message = Message(unpack(request, {}).about, {"of": nonce, "alive": [0, 1, 2, 3]})
+    assert "another set" in unpack(again.answer(pack(message)), {}).about["failure"]["detail"]
+
+
+def test_a_repeated_ask_gets_the_same_bytes_also_after_a_restart(tmp_path):
+    made = secure_sites(FEDAVG, tmp_path)
+    quick(FEDAVG, made, tmp_path / "out", transport := Tampering(made))
+    content, arrival = next((c, a) for c, a in transport.view if is_task(c, 0) and a.client == 2)
+    again = SiteService(made[2].config, made[2].settings, OPEN, made[2].identity)
+    assert made[2].answer(content) == again.answer(content) == arrival.content
+    ask, kinds = Ask.read(about(content)), kinds_of(made[2]._agreed_run("trial").worker.algorithm)
+    sent = unpack(content, kinds).record
+    other = pack(Message(ask.to_dict(), type(sent)(**{**vars(sent), "w": sent.w + 1})))  # the same nonce
+    assert "used once only" in unpack(again.answer(other), kinds).about["failure"]["detail"]
+    seen = masked_of(arrival.content, kinds)
+    model = again._agreed_run("trial").worker.algorithm.problem.initial()
+    assert np.abs(seen[: len(model)].view(np.int64).astype(float)).min() > 2.0**50  # far from any model
+
+
+def test_a_resumed_run_goes_on_with_the_same_keys(tmp_path):
+    given = secure({"name": "Local SGDA+", "local_steps": 2, "snapshot_every": 2}, problem={"name": "class-fair"},
+                   rounds=3, evaluate_every=3)  # fmt: skip
+    made = secure_sites(given, tmp_path)
+    shorter = validate_config(
+        {**given.model_dump(mode="json"), "run": {**given.run.model_dump(mode="json"), "rounds": 2}}
+    )
+    for one in made.values():
+        one.config = given
+    deployed(shorter, made, tmp_path / "out")
+    keys = (tmp_path / "out" / "keys.json").read_text()
+    restarted = {i: SiteService(given, one.settings, OPEN, one.identity) for i, one in made.items()}
+    found = deployed(given, restarted, tmp_path / "out")
+    assert torch.equal(found.model, simulated(given).model)
+    assert (tmp_path / "out" / "keys.json").read_text() == keys
+    for path in tmp_path.rglob("secure.key"):
+        path.unlink()
+    gone = {i: SiteService(given, one.settings, OPEN, one.identity) for i, one in made.items()}
+    (tmp_path / "out" / "summary.json").unlink()
+    with pytest.raises(TooFewAnswered, match="keys of the run are gone"):
+        quick(given, gone, tmp_path / "out", Tampering(gone))
+
+
+def test_a_site_with_nan_says_so_and_masks_nothing(tmp_path):
+    made, asked = secure_sites(FEDAVG, tmp_path), []
+
+    def break_site(content):
+        if is_task(content, 1) and not asked:
+            asked.append(made[1]._agreed_run("trial").worker)
+            asked[0].rows.alone.x.fill_(float("nan"))
+        return content
+
+    result = quick(FEDAVG, made, tmp_path / "out", Tampering(made, break_site))
+    left_out = result.summary["sites"]["site-2"]["left_out"]
+    assert any("'final' that is not finite" in reason for reason in left_out), left_out
+    assert torch.isfinite(result.model).all()
+
+
+@pytest.mark.parametrize(
+    ("robust", "key"), [({"aggregation": "median"}, "robust.aggregation"), ({"bounds": True}, "robust.bounds")]
+)
+def test_what_must_see_each_reply_is_refused(robust, key):
+    stored = FEDAVG.model_dump(mode="json")
+    with pytest.raises(BadInput, match=rf"{key} = .*has to see each reply, which secure aggregation hides"):
+        validate_config({**stored, "robust": robust})
+
+
+def test_a_reply_that_is_not_masked_is_left_out(tmp_path):
+    made = secure_sites(FEDAVG, tmp_path)
+
+    def arrived(arrival, content):
+        if not is_task(content, 0) or arrival.client != 2:
+            return arrival
+        worker = made[2]._agreed_run("trial").worker
+        sent = unpack(content, worker.kinds).record
+        reply = worker._run(Ask.read(about(content)), sent).record
+        assert layout_of(reply)
+        return Arrival(2, pack(Message(unpack(arrival.content, {}).about, reply)))
+
+    result = quick(FEDAVG, made, tmp_path / "out", Tampering(made, arrived=arrived))
+    assert any("are not masked" in reason for reason in result.summary["sites"]["site-3"]["left_out"])
+
+
+def test_wrong_masks_are_noticed(tmp_path):
+    """A site that sends noise in place of its mask: the weight of the sum is wrong, and the round changes nothing."""
+    made = secure_sites(FEDAVG, tmp_path)
+
+    def arrived(arrival, content):
+        if not is_task(content, 0) or arrival.client != 2:
+            return arrival
+        kinds = made[2]._agreed_run("trial").worker.kinds
+        message = unpack(arrival.content, kinds)
+        return Arrival(2, pack(Message(message.about, {**message.record, "masked": message.record["masked"] ^ 85})))
+
+    quick(FEDAVG, made, tmp_path / "out", Tampering(made, arrived=arrived))
+    assert "round 1: the masks of this exchange do not cancel" in (tmp_path / "out" / "log.txt").read_text()
+
+
+def test_a_damaged_key_makes_a_site_refuse(tmp_path):
+    write_site_keys({"a": tmp_path / "a", "b": tmp_path / "b"}, ["a", "b"])
+    (tmp_path / "a" / SIGNING_KEY).write_bytes(b"short")
+    with pytest.raises(BadInput, match="is damaged"):
+        write_site_keys({"a": tmp_path / "a", "b": tmp_path / "b"}, ["a", "b"])
+    assert read_identity(tmp_path / "none", "a") is None
+
+
+def test_python_runs_refuse_robust_settings(tmp_path):
+    import fedsaddle as fs
+
+    data = fs.load("iris", split="iid", clients=4)
+    algorithm = fs.FedAvg(problem=fs.Supervised(fs.models.logistic_regression(4, 3)))
+    with pytest.raises(BadInput, match="which secure aggregation hides"):
+        run(algorithm, data, 1, secure_aggregation=True, robust=fs.Robust(bounds=True))
+    assert issubclass(Refused, Exception)

@@ -1,0 +1,270 @@
+"""Private rounds: against numpy, the noise's variance, Poisson samples, budgets, resuming and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("dp_accounting")
+
+import fedsaddle as fs
+from fedsaddle.algorithms.fedavg import Start
+from fedsaddle.data.store import Stacked
+from fedsaddle.engines.site import LocalSite
+from fedsaddle.federation.randomness import ClientKeys, server_generator
+from fedsaddle.privacy.accountant import epsilon_of
+from fedsaddle.privacy.noise import NOISE_STREAM, SecretKeys, SeededNormals
+from fedsaddle.privacy.releases import events_of
+from fedsaddle.privacy.site import PrivateSite
+from privacy_quickly import coarse_accountant  # noqa: F401
+from small import classes as unequal
+from small import play, seeded, serial
+
+τ, B, η = 2, 3, 0.3
+SIZES = (9, 9, 9, 2)  # two kinds of client: the noise of each kind takes a second to find
+PRIVACY = fs.Privacy(epsilon=4, rounds=5, clip=0.7, dual_clip=0.4)
+
+
+def classes(sizes=SIZES, **options):
+    return unequal(sizes, **options)
+
+
+def private(algorithm, privacy=PRIVACY):
+    return fs.Private(algorithm=algorithm, privacy=privacy)
+
+
+def fedavg(**options):
+    problem = fs.Supervised(seeded(lambda: nn.Linear(4, 3)), l2=0.1)
+    return fs.FedAvg(problem=problem, local_steps=τ, batch_size=B, primal_step=η, **options)
+
+
+def drawn(rows, i, t, exchange=0, seed=0):
+    """The Poisson sample of client i at step t, row by row, and a source of its noise, from the same uniforms."""
+    keys = ClientKeys.of(seed, 0, exchange, np.array([i]))
+    n, chosen, at = int(rows.sizes[i]), [], -1
+    q = min(1.0, B / n)
+    for u in 1 - keys.uniforms(t, 500)[0]:
+        at += 1 + (0 if q == 1 else int(np.floor(np.log(u) / np.log1p(-q))))
+        if at >= n:
+            break
+        chosen.append(at)
+    normals = SeededNormals(keys.uniforms(t, 1, NOISE_STREAM)[:, 0])
+    return chosen, q * n, lambda call, size: normals(t, 0, call, size, torch.zeros(1, dtype=torch.float64))[0].numpy()
+
+
+def clipped(g, limit):
+    return g * min(1.0, limit / max(np.linalg.norm(g), 1e-300))
+
+
+def test_a_round_of_private_fedavg_is_the_box_in_numpy():
+    rows, alg = classes(), private(fedavg())
+    state = play(alg, serial(rows), 1)[-1]
+    start, finals = alg.problem.initial().numpy(), []
+    for i in range(rows.count):
+        x, y = (v.numpy() for v in rows.client(i))
+        w, z = start.copy(), alg.noise(len(x))
+        for t in range(τ):
+            chosen, expected, noise = drawn(rows, i, t)
+            total = np.zeros_like(w)
+            for r in chosen:
+                s = w[:12].reshape(3, 4) @ x[r] + w[12:]
+                d = np.exp(s - s.max()) / np.exp(s - s.max()).sum() - np.eye(3)[y[r]]
+                total += clipped(np.concatenate([np.outer(d, x[r]).ravel(), d]), 0.7)
+            w = w - η * ((total + z * 0.7 * noise(0, len(w))) / expected + 0.1 * w)
+        finals.append(w)
+    mean = np.average(finals, axis=0, weights=rows.sizes)
+    np.testing.assert_allclose(state.w.numpy(), mean, rtol=0, atol=1e-10)
+
+
+def test_a_round_of_private_local_sgda_is_the_box_in_numpy():
+    rows, p, η_y = classes(classes=2), 0.3, 0.2
+    problem = fs.MinimaxAuc(model=seeded(lambda: nn.Linear(4, 1)), positive_share=p)
+    alg = private(fs.LocalSgda(problem=problem, local_steps=τ, batch_size=B, primal_step=η, dual_step=η_y))
+    state = play(alg, serial(rows), 1)[-1]
+    xs, ys = [], []
+    for i in range(rows.count):
+        a, label = (v.numpy() for v in rows.client(i))
+        x, α, z = problem.initial()[0].numpy().copy(), 0.0, alg.noise(len(a))
+        for t in range(τ):
+            chosen, expected, noise = drawn(rows, i, t)
+            sum_x, sum_y = np.zeros_like(x), 0.0
+            for r in chosen:
+                h, up = x[:4] @ a[r] + x[4], label[r] == 1
+                side = 2 * (1 - p) * (h - x[5]) if up else 2 * p * (h - x[6])
+                slope = side + 2 * (1 + α) * (-(1 - p) if up else p)
+                sum_x += clipped(np.array([*(slope * a[r]), slope, -side * up, -side * (1 - up)]), 0.7)
+                gy = 2 * (-(1 - p) if up else p) * h - 2 * p * (1 - p) * α
+                sum_y += float(np.clip(gy, -0.4, 0.4))
+            x, α = (
+                x - η * (sum_x + z * 0.7 * noise(0, len(x))) / expected,
+                α + η_y * (sum_y + z * 0.4 * noise(1, 1)[0]) / expected,
+            )
+        xs.append(x)
+        ys.append(α)
+    np.testing.assert_allclose(state.x.numpy(), np.mean(xs, 0), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(state.y.numpy(), [np.mean(ys)], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("secret", [False, True])
+def test_the_noise_has_the_stated_variance(secret):
+    rows, d = classes((40,)), 15
+    alg = private(fs.FedAvg(problem=fs.Supervised(seeded(lambda: nn.Linear(4, 3))), local_steps=1, batch_size=8))
+    z, w = alg.noise(40), alg.problem.initial()
+    found = []
+    for r in range(150):
+        keys = SecretKeys(b"s" * 32, bytes([r % 256, r // 256])) if secret else ClientKeys.of(0, r, 0, np.array([0]))
+        site = LocalSite(rows, np.array([0]), keys)
+        reply = alg.local_sgd(None, Start(torch.zeros_like(w)), site)[1]
+        seen = PrivateSite(LocalSite(rows, np.array([0]), keys), lambda n: 0.0, False)
+        exact = alg.inner.problem.gradient(torch.zeros_like(w)[None], seen.minibatch(0, 8))
+        found.append((reply.final + 0.1 * exact) / 0.1)  # what is left is the noise, over the expected rows
+    noise = torch.cat(found) * 8
+    assert noise.numel() == 150 * d
+    assert float(noise.std()) == pytest.approx(z * 0.7, rel=5 / (2 * 150 * d) ** 0.5)
+    assert abs(float(noise.mean())) < 5 * z * 0.7 / (150 * d) ** 0.5
+
+
+def test_samples_are_poisson():
+    rows = classes((30, 7, 3))
+    numbers = np.arange(3)
+    taken, sizes = np.zeros(30), []
+    for r in range(1000):
+        site = PrivateSite(LocalSite(rows, numbers, ClientKeys.of(1, r, 0, numbers)), lambda n: 1.0, False)
+        batch = site.minibatch(0, 6)
+        mine = batch.rows[0][batch.weight[0] > 0].numpy()
+        assert len(np.unique(mine)) == len(mine), "no row is drawn twice"
+        np.add.at(taken, mine, 1)
+        sizes.append(len(mine))
+        assert int(batch.weight[2].sum()) == 3, "fewer rows than the batch: all of them"
+    sd = (0.2 * 0.8 / 1000) ** 0.5
+    assert (abs(taken / 1000 - 0.2) < 5 * sd).all()
+    assert np.var(sizes) == pytest.approx(30 * 0.2 * 0.8, rel=0.2), "binomial, not fixed"
+
+
+def test_a_patient_counts_as_one_row():
+    x, y = torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 9, torch.zeros(6).long()
+    rows = Stacked(x, y, np.array([0, 6]), units=np.array([0, 0, 0, 1, 1, 2]))
+    alg = private(fedavg(), fs.Privacy(epsilon=4, rounds=5, clip=0.7, unit="patient"))
+    site = PrivateSite(LocalSite.alone(rows, 0), lambda n: 0.0, True)
+    batch = site.everything()
+    torch.testing.assert_close(batch.weight, torch.tensor([[1 / 3] * 3 + [1 / 2] * 2 + [1.0]], dtype=torch.float64))
+    w = alg.problem.initial()[None]
+    g = alg.inner.problem.gradient(w, batch) - 0.1 * w  # without the penalty
+    for patient in range(3):  # nobody moves the sum by more than the clip
+        seen = PrivateSite(LocalSite.alone(rows, 0), lambda n: 0.0, True)
+        less = seen.everything()
+        less.keys.weight[0, rows.units == patient] = 0
+        assert float((3 * g - 3 * (alg.inner.problem.gradient(w, less) - 0.1 * w)).norm()) <= 0.7
+    result = fs.run(fedavg(), rows, 2, privacy=fs.Privacy(epsilon=4, unit="patient"))
+    assert result.summary["privacy"]["unit"] == "patient"
+    with pytest.raises(fs.BadInput, match="together"):
+        fs.run(fedavg(), classes(), 2, privacy=fs.Privacy(epsilon=4, unit="patient"))
+
+
+def test_a_batch_without_noise_is_refused():
+    alg = private(fedavg())
+    with pytest.raises(fs.BadInput, match="wants a batch of a private site"):
+        alg.inner.problem.gradient(alg.problem.initial()[None], LocalSite.alone(classes(), 0).minibatch(0, 3))
+
+
+def test_the_budget_is_what_the_accountant_says_and_lost_replies_count():
+    rows = classes()
+    whole = fs.run(fedavg(), rows, 3, privacy=fs.Privacy(epsilon=4), lost_replies=0.3)
+    budget = whole.summary["privacy"]
+    alg = private(fedavg(), fs.Privacy(epsilon=4, rounds=3))
+    each = [epsilon_of(events_of(alg.plan, int(n)), alg.noise(int(n)), 1e-5) for n in rows.sizes]
+    assert budget["epsilon_spent"] == max(each) <= 4
+    early = fs.run(fedavg(), rows, 1, privacy=fs.Privacy(epsilon=4, rounds=3)).summary["privacy"]
+    assert 0 < early["epsilon_spent"] < budget["epsilon_spent"]
+
+
+@pytest.mark.parametrize("unit", ["row", "client"])
+def test_resuming_spends_nothing_twice_and_gives_the_same_run(tmp_path, unit):
+    rows, privacy, seen = classes(), fs.Privacy(epsilon=4, unit=unit), []
+    alg = fedavg(weighting="uniform", sampled_clients=3)
+    given = {"privacy": privacy, "lost_replies": 0.2, "evaluate_every": 4}
+    whole = fs.run(alg, rows, 4, **given)
+    fs.run(alg, rows, 4, **given, out=tmp_path, report=False, stop=lambda: seen.append(1) or len(seen) == 3)
+    part = fs.run(alg, rows, 3, **given, out=tmp_path, report=False, resume=True)
+    assert part.summary["privacy"]["epsilon_spent"] <= whole.summary["privacy"]["epsilon_spent"]
+    again = fs.run(alg, rows, 4, **given, out=tmp_path, report=False, resume=True)
+    assert torch.equal(again.model, whole.model)
+    assert again.summary["privacy"] == whole.summary["privacy"]
+    with pytest.raises(fs.BadInput, match="planned for 4 rounds"):
+        fs.run(alg, rows, 5, **given, out=tmp_path, report=False, resume=True)
+
+
+def test_more_than_planned_is_not_asked_for():
+    from fedsaddle.privacy.accounted import Accounted, units_of
+
+    rows, alg = classes(), private(fedavg(), fs.Privacy(epsilon=4, rounds=1))
+    clients = Accounted(serial(rows), alg, units_of(alg, rows, rows.sizes))
+    states = play(alg, clients, 1)
+    clients.begin(1)
+    with pytest.raises(fs.BadInput, match="has spent it"):
+        alg.round(states[-1], clients, server_generator(0, 1))
+
+
+def test_privacy_of_clients_bounds_each_of_them():
+    rows = classes()
+    alg = fedavg(weighting="uniform")
+    with pytest.raises(fs.BadInput, match="weighting"):
+        fs.run(fedavg(), rows, 2, privacy=fs.Privacy(epsilon=4, unit="client"))
+    with pytest.raises(fs.BadInput, match="cannot be private for whole clients"):
+        fs.run(fs.Drfa(problem=alg.problem), rows, 2, privacy=fs.Privacy(epsilon=4, unit="client"))
+    with pytest.raises(fs.BadInput, match="leave out robust"):
+        fs.run(alg, rows, 2, privacy=fs.Privacy(epsilon=4, unit="client"), robust=fs.Robust(aggregation="median"))
+    from fedsaddle.privacy.client_level import ClientPrivate
+
+    clients = ClientPrivate(serial(rows), fs.Privacy(epsilon=4, unit="client", rounds=1, clip=0.05), alg, 0)
+    clients.noise = 0.0
+    start = alg.start(clients)
+    state = play(alg, clients, 1)[-1]
+    assert 0.01 < float((state.w - start.w).norm()) <= 0.05, "the mean of updates that are no longer than the clip"
+
+
+def bad():
+    norm = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    drop = nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.5), nn.Linear(5, 3))
+    pairs = fs.risks.Auroc(model=nn.Linear(4, 1)) if hasattr(fs.risks, "Auroc") else None
+    weighted = nn.CrossEntropyLoss(weight=torch.ones(3))
+    yield "BatchNorm", lambda: fs.FedAvg(problem=fs.Supervised(norm.double())), "BatchNorm.*nn.GroupNorm"
+    yield "dropout", lambda: fs.FedAvg(problem=fs.Supervised(drop.double())), "dropout"
+    yield "weights", lambda: fs.FedAvg(problem=fs.Supervised(nn.Linear(4, 3).double(), weighted)), "class weights"
+    yield "q-FedAvg", lambda: fs.QFedAvg(problem=fedavg().problem), "use FedAvg or DRFA"
+    if pairs is not None:
+        yield "FedX", lambda: fs.FedX2(problem=pairs), "do not split by row"
+
+
+@pytest.mark.parametrize(("make", "complaint"), [pytest.param(m, c, id=n) for n, m, c in bad()])
+def test_what_cannot_be_private_is_refused_with_the_reason(make, complaint):
+    with pytest.raises(fs.BadInput, match=complaint):
+        fs.run(make(), classes(), 1, privacy=fs.Privacy(epsilon=4))
+
+
+def test_values_that_cannot_be():
+    for wrong in ({"epsilon": 0}, {"epsilon": 1e9}, {"epsilon": 1, "delta": 1}, {"epsilon": 1, "unit": "site"}):
+        with pytest.raises(fs.BadInput):
+            fs.Privacy(**wrong)
+    with pytest.raises(fs.BadInput, match="how many rounds"):
+        private(fedavg(), fs.Privacy(epsilon=1))
+
+
+def attack(privacy):
+    """The AUROC of an attack that takes rows of low loss for members, on a model with a weight for every row."""
+    g = torch.Generator().manual_seed(3)
+    x, y = torch.randn(60, 60, generator=g), torch.randint(10, (60,), generator=g)
+    rows = Stacked(x[:30], y[:30], np.array([0, 10, 20, 30]))
+    problem = fs.Supervised(nn.Linear(60, 10))
+    alg = fs.FedAvg(problem=problem, local_steps=5, batch_size=5, primal_step=0.5)
+    model = fs.run(alg, rows, 20, privacy=privacy, evaluate_every=20).model
+    loss = problem.row_measures(model, x, y)["loss"]
+    return float((loss[:30, None] < loss[None, 30:]).double().mean())
+
+
+def test_an_attack_by_the_loss_fails_where_there_is_noise():
+    torch.manual_seed(0)
+    assert attack(None) > 0.9, "the model knows its rows by heart"
+    assert abs(attack(fs.Privacy(epsilon=1)) - 0.5) < 0.2, "by chance: 30 rows against 30"
