@@ -13,6 +13,7 @@ from fedsaddle.algorithms.fedavg import LocalModel
 from fedsaddle.algorithms.fedavg import Start as WholeRound
 from fedsaddle.algorithms.hyperparameters import cohort_size, draw_cohort
 from fedsaddle.algorithms.local_sgd import check, iterates
+from fedsaddle.algorithms.outliers import without_outliers
 from fedsaddle.arguments import choice, number, whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Ints, Site
@@ -134,6 +135,8 @@ class Drfa:
     U do not answer, m is the number that did. `weighting="weight"` and `dual_decay=0.9` are what the published
     figures used: D uniform, `w̄ + (N/m) Σ λ_i (w_i - w̄)`, and a γ that shrinks every round. With `mixture_ceiling` c, Λ
     is the part of the simplex in which no λ_i exceeds c / N: a client that lies about its loss gains no more than that.
+    With `trimmed` ε, λ does not see the `floor(ε m)` largest losses of U, which may be of wrong labels (DORO, Zhai et
+    al. 2021).
     """
 
     problem: MinimisationProblem
@@ -149,12 +152,14 @@ class Drfa:
     projection: Projection | None = None  # Π_W
     output: str = "last"  # (2) of the box; "average" is (1)
     mixture_ceiling: float | None = None  # every λ_i is at most this / N; None is the box
+    trimmed: float = 0.0  # ε of DORO: the share of the largest losses that λ does not see; 0 is the box
 
     def __post_init__(self) -> None:
         check(self, self.sampled_clients)
         check_step("dual_step", self.dual_step)
         check_regulariser(self.regulariser)
         check_ceiling(self.mixture_ceiling, self.regulariser)
+        number("trimmed", self.trimmed, least=0, below=1)
         choice("weighting", self.weighting, ("sample", "weight"))
         choice("output", self.output, ("last", "average"))
         number("dual_decay", self.dual_decay, above=0, most=1)
@@ -179,7 +184,8 @@ class Drfa:
         w_snap = self._aggregate(server.w, local.snapshot, λ, D)  # line 13
         U = draw_cohort(rng, N, m)  # line 14; Algorithm 2: line 1
         U, f = clients.ask(U, self.local_loss, Probe(w_snap))  # line 15; Algorithm 2: lines 2-3
-        v = N / len(U) * f.loss.double()  # line 16; Algorithm 2: line 4: of U; all other v_i are 0
+        U, loss = without_outliers(U, f.loss.double(), self.trimmed)
+        v = N / len(U) * loss  # line 16; Algorithm 2: line 4: of U; all other v_i are 0
         z = λ.plus(U, τ * γ * v)
         λ_next = self._prox(z, γ * τ)  # line 17; Algorithm 2: line 5
         mean = Running.over(server.mean, self._path(server.w, local.path, λ, D), server.rounds)

@@ -13,6 +13,7 @@ from fedsaddle.algorithms.by_loss.tail import Bins, tail_weights
 from fedsaddle.algorithms.fedavg import Start
 from fedsaddle.algorithms.hyperparameters import cohort_size, draw_cohort
 from fedsaddle.arguments import choice, number
+from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Ints, Site
 from fedsaddle.federation.records import Averaged
 from fedsaddle.numerics.schedules import if_scheduled
@@ -104,6 +105,8 @@ class DeltaFl(LossesFirst):
         choice("weighting", self.weighting, ("size", "uniform"))
         choice("boundary", self.boundary, ("whole", "fractional"))
         choice("threshold", self.threshold, ("losses", "counts"))
+        if self.threshold == "counts" and self.trimmed:
+            raise BadInput("trimmed", self.trimmed, "needs the losses; use threshold = 'losses'")
 
     def start(self, clients: Clients) -> DeltaFlState:
         """The state before the first round."""

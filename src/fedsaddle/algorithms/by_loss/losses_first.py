@@ -9,6 +9,8 @@ from torch import Tensor
 from fedsaddle.algorithms.drfa import LocalLoss, Probe
 from fedsaddle.algorithms.fedavg import LocalModel, Start
 from fedsaddle.algorithms.local_sgd import check, last_iterate
+from fedsaddle.algorithms.outliers import without_outliers
+from fedsaddle.arguments import number
 from fedsaddle.federation.clients import Clients, Ints, Site
 from fedsaddle.numerics.optimisers import LocalOptimiser
 from fedsaddle.numerics.projections import Projection
@@ -27,14 +29,16 @@ class LossesFirst:
     primal_step: Step = 0.1  # η
     local_optimiser: LocalOptimiser | None = None  # of the local steps; None: SGD
     projection: Projection | None = None  # Π_W
+    trimmed: float = 0.0  # ε of DORO: the share of the largest losses that is left out; 0 is the box
 
     def __post_init__(self) -> None:
         check(self, self.sampled_clients)
+        number("trimmed", self.trimmed, least=0, below=1)
 
     def ask_losses(self, clients: Clients, S: Ints, w: Tensor) -> tuple[Ints, Tensor]:
-        """Who answered, and F_i(w) of each in double precision."""
+        """Who answered, and F_i(w) of each in double precision, without outliers."""
         S, f = clients.ask(S, self.local_loss, Probe(w))
-        return S, f.loss.double().cpu()
+        return without_outliers(S, f.loss.double().cpu(), self.trimmed)
 
     def local_loss(self, own: None, sent: Probe, site: Site) -> tuple[None, LocalLoss]:
         """F_i(w), over all local rows."""
