@@ -97,6 +97,7 @@ def longest(risk, rounds=40, **limits):
     return math.inf if clients.left_out.counts else max(float(s.w.norm()) for s in states)
 
 
+@pytest.mark.slow
 def test_the_box_runs_away():
     assert longest("partial AUC", **NONE) == math.inf, "some replies are not finite"
     assert longest("average precision", **NONE) > 1e6

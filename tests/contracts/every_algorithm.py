@@ -175,9 +175,9 @@ TABLE = [
     Case("Momentum Local SGDA, keep", MomentumLocalSgda, GAMES | {"momentum_at_sync": "keep"}, MINIMAX),
     Case("Momentum Local SGDA, reset", MomentumLocalSgda, GAMES | {"momentum_at_sync": "reset", "output": "average"}, MINIMAX),  # noqa: E501
     Case("Momentum Local SGDA+", MomentumLocalSgda, GAMES | {"snapshot_every": 4, "momentum_at_sync": "keep"}, MINIMAX),
-    Case("FESS-GDA", FessGda, GAMES | {"smoothing": 0.5, "server_dual_step": 1.2}, MINIMAX),
+    Case("FESS-GDA", FessGda, GAMES | {"smoothing": 0.5, "server_dual_step": 1.2}, (FAIR,)),
     Case("FESS-GDA, average", FessGda, GAMES | {"output": "average", "sampled_clients": None}, (FAIR,), slow=True),
-    Case("FedSGDA+", FedSgdaPlus, GAMES | {"server_step": 1.5, "snapshot_rounds": 2}, MINIMAX),
+    Case("FedSGDA+", FedSgdaPlus, GAMES | {"server_step": 1.5, "snapshot_rounds": 2}, (FAIR,)),
     Case("FedGDA-GT", FedGdaGt, {"local_steps": 3, "dual_step": 0.2, "sampled_clients": 4}, (FAIR,), draws_rows=False),
     Case("ProxSkip-VIP", ProxSkip, {"chance": 0.4, "batch_size": 3, "dual_step": 0.2}, (FAIR,)),
     Case("FedSGDA-MB", FedSgda, GAMES, MINIMAX),
@@ -242,6 +242,12 @@ EVERYWHERE = [marked(c, w, f"{c.name} | {w}") for c in TABLE for w in (c.family[
 ONCE = [marked(c, c.family[0], c.name) for c in TABLE]
 FIRST = {c.covers: c.name for c in reversed(TABLE)}  # the first line of each name; the others are variants
 BY_NAME = [marked(c, c.family[0], c.name, FIRST[c.covers] != c.name) for c in TABLE]  # variants with the slow tests
+KINDS = {  # names that differ in what is exchanged or remembered; the others are with the slow tests of a column
+    "FedAvg", "FedAdam", "q-FedAvg", "DRFA", "DRFA-GA", "Delta-FL", "FedMGDA+", "SCAFFOLD", "Exponential DRO",
+    "Local SGDA", "Local SGDA+", "Momentum Local SGDA", "FedSGDA-STORM", "CODA", "CODASCA", "ProxSkip-VIP", "FedX1",
+    "FedX2", "Local Pair", "toy with memory",
+}  # fmt: skip
+ONE_A_KIND = [marked(c, c.family[0], c.name, c.covers not in KINDS or FIRST[c.covers] != c.name) for c in TABLE]
 ONE_MODEL = [p for p in BY_NAME if p.values[0].covers != "Personal"]  # the same for all clients
 
 

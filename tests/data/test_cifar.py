@@ -189,6 +189,7 @@ def test_cifar10() -> None:
 
 @pytest.mark.data
 @pytest.mark.usefixtures("real_data")
+@pytest.mark.slow
 def test_cifar100() -> None:
     sets: list[Callable[[], Dataset]] = [lambda: cifar100(first=10_000), lambda: cifar100("coarse", first=10_000)]
     fine, coarse = (make() for make in sets)

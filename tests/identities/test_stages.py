@@ -75,11 +75,11 @@ def test_codasca_finds_the_saddle_of_different_clients_where_coda_plus_stays_awa
         return (a * (x - a)).square().sum(1) / 4 + (a * x) @ y - y @ y
 
     problem = Minimax(value, start_x=torch.zeros(3), start_y=torch.zeros(3))
-    options = {"problem": problem, "local_steps": 10, "primal_step": 0.02, "proximal": 0.0, "stage_rounds": 10**6}
+    options = {"problem": problem, "local_steps": 10, "primal_step": 0.04, "proximal": 0.0, "stage_rounds": 10**6}
     distance = {}
     for make in (CodaPlus, Codasca):
         clients = vectorised(rows)
-        state = play(make(**options), clients, 400)[-1]
+        state = play(make(**options), clients, 220)[-1]
         whole = [rows.client(i)[0] for i in range(4)]
         x, y = state.x.clone().requires_grad_(), state.y.clone().requires_grad_()
         total = sum(value(x, y, type("B", (), {"x": a})).mean() for a in whole) / 4

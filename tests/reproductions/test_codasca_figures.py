@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from some_slow import some_slow
 
 import fedsaddle as fs
 from fedsaddle.data.sets.cifar import FINE
@@ -140,7 +141,7 @@ def test_the_first_sources_train_and_all_test_rows_stay() -> None:
     assert first_sources(data, 5).train.x.equal(data.train.x)
 
 
-@pytest.mark.parametrize("figure", FIGURES.values(), ids=FIGURES)
+@pytest.mark.parametrize("figure", some_slow(FIGURES))
 def test_small_runs_their_claims_and_picture(figure: Figure, tmp_path: Path) -> None:
     """Two evaluations of every line on small data; sources and noise stay what they are."""
     kept = {key: figure.setting.data[key] for key in ("noise",) if key in figure.setting.data}

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from some_slow import some_slow
 
 from fedsaddle.data.table import Dataset, Table
 from fedsaddle.reproductions import pool
@@ -170,7 +171,7 @@ def test_claims_of_figure_2() -> None:
     assert claims["K = 96 ends at most 1 point below K = 32, both with τ = 5 (pAUC, FPR ≤ 0.5)"]
 
 
-@pytest.mark.parametrize("figure", FIGURES.values(), ids=FIGURES)
+@pytest.mark.parametrize("figure", some_slow(FIGURES))
 def test_small_runs_their_claims_and_picture(figure: Figure, tmp_path: Path) -> None:
     """Two rounds of every line on small data, with the noise and the number of sources that it has."""
     small_data = {**SMALL, "validation_share": 0.2}

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from some_slow import some_slow
 
 import fedsaddle as fs
 from fedsaddle.data.store import Stacked
@@ -75,7 +76,7 @@ def test_fewer_rounds_compares_the_right_lines() -> None:
     assert all(holds == ("as boxed" not in text) for text, holds in claims.items() if not text.startswith("τ"))
 
 
-@pytest.mark.parametrize("figure", FIGURES.values(), ids=FIGURES)
+@pytest.mark.parametrize("figure", some_slow(FIGURES))
 def test_small_runs_and_their_claims(figure: Figure) -> None:
     options = {k: v for k, v in figure.setting.problem_options.items() if k != "attack_rows"}
     setting = replace(figure.setting, data=DIGITS, model_options={"hidden": [6]}, problem_options=options)

@@ -19,6 +19,10 @@ from fedsaddle.trials.search import Choice, Interrupted, trials_csv
 SHORT = {"rounds": 8, "steps": (0.1, 0.3)}
 
 
+def slow(name):
+    return pytest.param(name, marks=pytest.mark.slow)
+
+
 def table(n: int, odds, seed: int = 0) -> fs.FederatedData:
     """Four sites; `odds(x)` are the log odds of n rows with three numbers."""
     rng = np.random.default_rng(seed)
@@ -106,7 +110,7 @@ def test_the_folder_of_another_search_is_refused(tmp_path):
         fs.search(table(300, slope, seed=5), out=tmp_path, basic=True)
 
 
-@pytest.mark.parametrize("law", ["square", "interaction", "noise", "line"])
+@pytest.mark.parametrize("law", ["square", "noise", slow("interaction"), slow("line")])
 def test_what_is_truly_better_is_chosen(law, monkeypatch):
     real = module.candidates
     fewer = {"rounds": 24, "steps": (1.0,)}
@@ -154,7 +158,7 @@ def test_without_time_only_fedavg_and_the_default_are_run():
 
 
 @pytest.mark.usefixtures("short")
-@pytest.mark.parametrize("aim", ["average-precision", "partial-auroc", "worst-site", "accuracy"])
+@pytest.mark.parametrize("aim", ["average-precision", "worst-site", slow("partial-auroc"), slow("accuracy")])
 def test_every_aim(aim):
     told = []
     choice = fs.search(
