@@ -15,7 +15,7 @@ from fedsaddle.problems.supervised import Supervised
 
 
 class Given(ClientKeys):
-    """The rows of the cell. They are drawn as usual first, those of all steps but the first in one go, and so paid for."""
+    """The rows of the cell. They are drawn as usual first, all steps but the first in one go, and so paid for."""
 
     batches: np.ndarray
     clients: np.ndarray
