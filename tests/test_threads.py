@@ -45,6 +45,17 @@ def test_pieces_are_shared_out_and_come_back_in_order(threads):
     assert seen == {("inside", 1)}
 
 
+def test_pieces_of_pieces_stay_on_their_thread(threads):
+    """Otherwise the threads of the pool would wait for threads of the pool."""
+
+    def work(piece):
+        here = threading.get_ident()
+        return list(in_parallel(lambda k: (k, threading.get_ident() == here), range(3)))
+
+    with one_torch_thread():
+        assert list(in_parallel(work, range(2 * threads))) == [[(k, True) for k in range(3)]] * (2 * threads)
+
+
 def test_an_error_of_a_piece_is_raised(threads):
     def work(piece):
         raise ValueError(f"piece {piece}")

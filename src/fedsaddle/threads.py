@@ -61,6 +61,7 @@ def in_parallel(work: Callable[[Piece], Done], pieces: Iterable[Piece]) -> Itera
 def mapped(pool: ThreadPoolExecutor, work: Callable[[Piece], Done], pieces: Iterable[Piece]) -> Iterator[Done]:
     """`work` of each piece on the threads of `pool`, in order and with the caller's context variables."""
     context = copy_context()
+    context.run(_BUDGET.set, 1)  # what a piece shares out in turn stays on its thread, or all would wait for each other
     return pool.map(lambda piece: context.copy().run(work, piece), pieces)
 
 

@@ -14,7 +14,7 @@ from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.algorithms.sgda.rounds import Local, SgdaState, Start
 from fedsaddle.arguments import number
 from fedsaddle.federation.clients import Clients, Site
-from fedsaddle.numerics.optimisers import LocalOptimiser
+from fedsaddle.numerics.optimisers import LocalOptimiser, check_local_optimiser
 from fedsaddle.numerics.schedules import Step, at
 from fedsaddle.problems.protocols import MinimaxProblem
 
@@ -81,7 +81,7 @@ class FessGda:
 
     def __post_init__(self) -> None:
         rounds.check(self)
-        assert self.clients_part.problem is self.problem  # its arguments are checked
+        check_local_optimiser(self.local_optimiser)
         number("server_primal_step", self.server_primal_step, above=0)
         number("server_dual_step", self.server_dual_step, above=0)
         number("smoothing", self.smoothing, least=0)
