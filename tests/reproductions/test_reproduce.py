@@ -12,7 +12,7 @@ from small_figure import SENTENCES, SMALL
 from fedsaddle.commands.output import output
 from fedsaddle.commands.reproduce import reproduce, run_figure
 from fedsaddle.config.registry import Entry, find
-from fedsaddle.errors import BadInput, Diverged, MissingData
+from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.reproductions.curves import Runs
 from fedsaddle.reproductions.figure import Figure, Line, Setting
 from fedsaddle.reproductions.hypotheses_of_papers import of_figure, papers
@@ -103,7 +103,9 @@ def test_results_and_plot_are_written(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "written to" in shown
     assert (tmp_path / "small/plot.png").read_bytes().startswith(b"\x89PNG")
     results = json.loads((tmp_path / "small/results.json").read_text())
-    assert [(r["label"], r["seed"]) for r in results["runs"]] == [(a, s) for a in ("DRFA", "FedAvg") for s in range(3)]
+    assert [(r["label"], r["seed"]) for r in results["runs"]] == [
+        (a, s) for a in ("DRFA", "FedAvg") for s in range(100, 103)
+    ]
     assert results["runs"][0]["columns"]["round"] == [2, 4, 6, 8, 10, 12]
     assert results["setting"]["data"]["name"] == "digits"
     assert {"torch", "numpy", "fedsaddle", "python"} <= set(results["versions"])
@@ -278,6 +280,9 @@ def test_a_line_that_diverges_does_not_end_the_figure() -> None:
     assert len(set(wild.columns["auroc"][: last + 1])) > 1
 
 
-def test_a_line_that_diverges_at_once_has_nothing_to_show() -> None:
-    with pytest.raises(Diverged, match="smaller step"):
-        run_job(growing(1e6))
+def test_a_line_that_diverges_at_once_stays_where_it_starts() -> None:
+    wild = run_job(growing(1e6))
+    calm = run_job(replace(growing(1e-12), line=standing_still(growing(1e-12).line)))
+    assert wild.diverged == 1
+    assert len(wild.columns["round"]) == 7
+    assert set(wild.columns["auroc"]) == set(calm.columns["auroc"])

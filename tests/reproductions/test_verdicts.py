@@ -98,8 +98,8 @@ def test_all_comparisons_of_a_sentence_must_hold_and_one_refutes_it() -> None:
 
 
 def test_holm_stops_at_the_first_that_fails() -> None:
-    assert holm([0.01, 0.02, 0.03], 0.05) == [True, True, True]
-    assert holm([0.02, 0.02, 0.03], 0.05) == [False, False, False]
+    assert holm([0.01, 0.02, 0.03], 0.06) == [0.02, 0.03, 0.06]
+    assert holm([0.02, 0.02, 0.03], 0.05) == [None, None, None]
     assert holm([], 0.05) == []
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from fedsaddle.reproductions.figure import Figure
     from fedsaddle.reproductions.store import Store
 
+FIRST_SEED = 100  # seeds below are for trying things out, and those from 1000 on for tuning
 MAX_WORKERS = 8  # each holds the data and some 400 MB of libraries
 
 
@@ -206,7 +207,8 @@ def run_figure(figure: Figure, title: str, workers: int | None = None, store: St
     from fedsaddle.reproductions.curves import Runs
     from fedsaddle.reproductions.pool import Job, stored_or_run
 
-    jobs = [Job(figure.setting, line, seed) for seed in range(figure.seeds) for line in figure.lines]
+    seeds = range(FIRST_SEED, FIRST_SEED + figure.seeds)
+    jobs = [Job(figure.setting, line, seed) for seed in seeds for line in figure.lines]
     with progress(title, len(jobs)) as finished:
         curves = stored_or_run(jobs, workers or _processes(), finished, store)
     return Runs.of(curves)

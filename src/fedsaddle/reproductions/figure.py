@@ -147,3 +147,18 @@ def shortened(line: Line, share: float) -> Line:
             options[key] = {**value, "stages": [[less(rounds), step] for rounds, step in value["stages"]]}
     every = line.evaluate_every and max(1, min(line.evaluate_every, less(line.rounds)))
     return replace(line, rounds=less(line.rounds), options=options, evaluate_every=every)
+
+
+def with_first(step: object, value: object) -> object:
+    """A step whose first value is `value`; the shape of a schedule stays.
+
+    Example:
+        >>> with_first({"name": "staged", "stages": [[5, 0.5], [5, 0.25]]}, 1.0)
+        {'name': 'staged', 'stages': [[5, 1.0], [5, 0.5]]}
+    """
+    if not isinstance(step, Mapping) or not isinstance(value, int | float):
+        return value
+    if step["name"] == "staged":
+        first = step["stages"][0][1]
+        return {**step, "stages": [[rounds, value * at / first] for rounds, at in step["stages"]]}
+    return {**step, "c" if step["name"] == "power" else "first": value}

@@ -27,7 +27,7 @@ from fedsaddle.data.table import Dataset
 from fedsaddle.errors import Diverged, FedSaddleError
 from fedsaddle.processes import children_killed, exit_with_parent, interrupts_ignored
 from fedsaddle.reproductions.curves import RunCurves
-from fedsaddle.reproductions.figure import Line, Setting
+from fedsaddle.reproductions.figure import Line, Setting, with_first
 from fedsaddle.reproductions.store import Store, fingerprint
 from fedsaddle.runs.run import run
 
@@ -39,7 +39,6 @@ class Job:
     setting: Setting
     line: Line
     seed: int
-    tolerant: bool = False  # a run that diverges in its first round has no columns, and is no error
 
     @property
     def data(self) -> dict[str, Any]:
@@ -122,18 +121,10 @@ def run_job(job: Job) -> RunCurves:
     """Run a job on one core. The seed determines the split, the initial model and every batch.
 
     A run that diverges keeps its last finite metrics, so that one line does not end the figure.
-
-    Raises:
-        Diverged: if the run diverges in its first round, and the job is not tolerant.
     """
     torch.set_num_threads(1)
     began = time.process_time()
-    try:
-        curves = _run(job)
-    except Diverged:
-        if not job.tolerant:
-            raise
-        curves = RunCurves(job.line.label, job.seed, {}, diverged=1)
+    curves = _run(job)
     return replace(curves, processor=round(time.process_time() - began, 2))
 
 
@@ -158,10 +149,11 @@ def _run(job: Job) -> RunCurves:
             watch=lambda _, record: None if record is None else history.append(record),
         )
     except Diverged as reason:
-        if reason.round is None or reason.round == 1:
+        if reason.round is None:
             raise
         if not history:  # evaluate the last finite round
-            short = replace(job.line, rounds=reason.round - 1, evaluate_every=reason.round - 1)
+            last = reason.round - 1
+            short = replace(job.line, rounds=last, evaluate_every=last) if last else standing_still(job.line)
             return _run(replace(job, line=short)).carried_forward(job.line.rounds, every, reason.round)
         curves = RunCurves.from_history(job.line.label, job.seed, history)
         return curves.carried_forward(job.line.rounds, every, reason.round)
@@ -171,6 +163,12 @@ def _run(job: Job) -> RunCurves:
     if not job.setting.select:
         return curves
     return replace(curves, selected={k: float(v) for k, v in result.summary["pooled"].items()})
+
+
+def standing_still(line: Line) -> Line:
+    """One round with steps of almost nothing: the metrics of the starting point."""
+    still = {key: with_first(line.options[key], 1e-12) for key in ("primal_step", "dual_step") if key in line.options}
+    return replace(line, rounds=1, evaluate_every=1, options={**line.options, **still})
 
 
 def make_algorithm(job: Job, data: FederatedData) -> Algorithm[Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy as np
 from fedsaddle.atomic import write_atomically
 from fedsaddle.errors import BadInput
 from fedsaddle.reproductions.curves import RunCurves
-from fedsaddle.reproductions.figure import Figure, Line, Options, Tuning, shortened
+from fedsaddle.reproductions.figure import Figure, Line, Options, Tuning, shortened, with_first
 from fedsaddle.reproductions.pool import Job, stored_or_run
 from fedsaddle.reproductions.store import Store
 from fedsaddle.writable import make_folder
@@ -28,21 +29,6 @@ PROBLEM = "problem."
 
 Candidate = dict[str, Any]  # a value for each tuned key
 Log = dict[str, Any]
-
-
-def with_first(step: object, value: object) -> object:
-    """A step whose first value is `value`; the shape of a schedule stays.
-
-    Example:
-        >>> with_first({"name": "staged", "stages": [[5, 0.5], [5, 0.25]]}, 1.0)
-        {'name': 'staged', 'stages': [[5, 1.0], [5, 0.5]]}
-    """
-    if not isinstance(step, Mapping) or not isinstance(value, int | float):
-        return value
-    if step["name"] == "staged":
-        first = step["stages"][0][1]
-        return {**step, "stages": [[rounds, value * at / first] for rounds, at in step["stages"]]}
-    return {**step, "c" if step["name"] == "power" else "first": value}
 
 
 def keys_of(line: Line, tuning: Tuning) -> list[str]:
@@ -58,10 +44,34 @@ def keys_of(line: Line, tuning: Tuning) -> list[str]:
     return [key for key in tuning.grid if has(key)]
 
 
-def candidates(line: Line, tuning: Tuning) -> list[Candidate]:
-    """Every combination of the grid that concerns the line, the smallest first."""
+def refined(values: tuple[float, ...], count: int) -> tuple[float, ...]:
+    """A finer grid of `count` values with equal ratios, which begins and ends one step outside of `values`.
+
+    Example:
+        >>> refined((0.1, 1.0), 4)
+        (0.01, 0.1, 1.0, 10.0)
+    """
+    low, high = values[0] ** 2 / values[1], values[-1] ** 2 / values[-2]
+    return tuple(float(f"{v:.3g}") for v in np.geomspace(low, high, count))
+
+
+def budget_of(figure: Figure, tuning: Tuning) -> int:
+    """The number of candidates of every line: what the line with the most keys of the grid has."""
+    sizes = (math.prod(len(tuning.grid[k]) for k in keys_of(line, tuning)) for line in tuned_lines(figure))
+    return max(sizes, default=0)
+
+
+def candidates(line: Line, tuning: Tuning, budget: int) -> list[Candidate]:
+    """Every combination of the grid that concerns the line, the smallest first.
+
+    A line without some of the keys has a finer and wider grid of the first key, so that all lines have `budget`.
+    """
     keys = keys_of(line, tuning)
-    return [dict(zip(keys, values, strict=True)) for values in itertools.product(*(tuning.grid[k] for k in keys))]
+    grid = {k: tuning.grid[k] for k in keys}
+    times = budget // math.prod(map(len, grid.values())) if keys else 1
+    if times > 1:
+        grid[keys[0]] = refined(grid[keys[0]], times * len(grid[keys[0]]))
+    return [dict(zip(keys, values, strict=True)) for values in itertools.product(*grid.values())]
 
 
 def with_values(line: Line, chosen: Candidate) -> Line:
@@ -84,15 +94,15 @@ def tuning_jobs(figure: Figure, line: Line, tuning: Tuning) -> list[Job]:
     """The runs of one line: every candidate with every seed, tested on held-out training rows."""
     short = shortened(replace(line, data={**line.data, "validation": True}), tuning.share)
     return [
-        Job(figure.setting, replace(with_values(short, c), label=f"{line.label} {i}"), seed, tolerant=True)
-        for i, c in enumerate(candidates(line, tuning))
+        Job(figure.setting, replace(with_values(short, c), label=f"{line.label} {i}"), seed)
+        for i, c in enumerate(candidates(line, tuning, budget_of(figure, tuning)))
         for seed in tuning.seeds
     ]
 
 
 def score(curves: RunCurves, tuning: Tuning) -> float:
     """The mean of the column over the last half of the rounds, larger is better; -inf for a run that diverged."""
-    if curves.diverged is not None or tuning.column not in curves.columns:
+    if curves.diverged is not None:
         return float("-inf")
     values = curves.column(tuning.column)
     mean = float(values[len(values) // 2 :].mean())
@@ -126,12 +136,13 @@ def tune(name: str, figure: Figure, workers: int, store: Store | None, on_finish
     curves = {(c.label, c.seed): c for c in stored_or_run(everything, workers, on_finish, store)}
     log: Log = {"figure": name, "column": tuning.column, "falling": tuning.falling, "seeds": list(tuning.seeds)}
     log |= {"share": tuning.share, "tolerance": tuning.tolerance, "grid": {k: list(v) for k, v in tuning.grid.items()}}
-    log["lines"] = {line.label: _outcome(line, tuning, curves) for line in lines}
+    budget = budget_of(figure, tuning)
+    log |= {"budget": budget, "lines": {line.label: _outcome(line, tuning, budget, curves) for line in lines}}
     return log
 
 
-def _outcome(line: Line, tuning: Tuning, curves: Mapping[tuple[str, int], RunCurves]) -> Log:
-    found = candidates(line, tuning)
+def _outcome(line: Line, tuning: Tuning, budget: int, curves: Mapping[tuple[str, int], RunCurves]) -> Log:
+    found = candidates(line, tuning, budget)
     scores = [[score(curves[f"{line.label} {i}", seed], tuning) for seed in tuning.seeds] for i in range(len(found))]
     chosen = choose(found, [float(np.mean(own)) for own in scores], tuning.tolerance)
     return {
@@ -148,7 +159,8 @@ def job_count(figure: Figure) -> int:
     tuning = figure.tuning
     if tuning is None:
         return 0
-    return sum(len(candidates(line, tuning)) * len(tuning.seeds) for line in tuned_lines(figure))
+    budget = budget_of(figure, tuning)
+    return sum(len(candidates(line, tuning, budget)) * len(tuning.seeds) for line in tuned_lines(figure))
 
 
 def write_log(log: Log, folder: Path) -> Path:

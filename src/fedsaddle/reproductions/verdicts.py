@@ -111,19 +111,22 @@ def joint_p_values(several: Sequence[Effects]) -> tuple[float, float]:
     return max(p for p, _ in each), min(1.0, len(each) * min(p for _, p in each))
 
 
-def holm(ps: Sequence[float], alpha: float) -> list[bool]:
-    """Which hypotheses Holm's step-down procedure rejects.
+def holm(ps: Sequence[float], alpha: float) -> list[float | None]:
+    """The level at which Holm's step-down procedure rejects each hypothesis; None where it does not.
 
     Example:
-        >>> holm([0.03, 0.01, 0.04], 0.05)
-        [False, True, False]
+        >>> holm([0.02, 0.01, 0.06], 0.06)
+        [0.03, 0.02, 0.06]
+        >>> holm([0.03, 0.01, 0.04], 0.045)
+        [None, 0.015, None]
     """
-    rejected = [False] * len(ps)
+    levels: list[float | None] = [None] * len(ps)
     for k, i in enumerate(sorted(range(len(ps)), key=lambda i: ps[i])):
-        if ps[i] > alpha / (len(ps) - k):
+        level = alpha / (len(ps) - k)
+        if ps[i] > level:
             break
-        rejected[i] = True
-    return rejected
+        levels[i] = level
+    return levels
 
 
 def judge(sentences: Sequence[Sequence[Effects]], looks: Sequence[int], alpha: float = ALPHA) -> list[Finding]:
@@ -143,9 +146,9 @@ def judge(sentences: Sequence[Sequence[Effects]], looks: Sequence[int], alpha: f
         if any(len(effects.values) < seeds for several in sentences for effects in several):
             break
         pairs = [joint_p_values([effects.first(seeds) for effects in several]) for several in sentences]
-        for i, rejected in enumerate(holm([min(1.0, 2 * min(pair)) for pair in pairs], spent)):
-            if rejected and i not in decided:
-                refuted = 2 * pairs[i][1] <= spent  # also where the effect is above the bound, but too small
+        for i, level in enumerate(holm([min(1.0, 2 * min(pair)) for pair in pairs], spent)):
+            if level is not None and i not in decided:
+                refuted = 2 * pairs[i][1] <= level  # also where the effect is above the bound, but too small
                 decided[i] = (REFUTED if refuted else HOLDS, seeds)
     return [_finding(several, decided.get(i), spent) for i, several in enumerate(sentences)]
 
