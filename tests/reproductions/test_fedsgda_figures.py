@@ -86,7 +86,7 @@ def test_a_tiny_simulation_runs_and_is_judged() -> None:
     assert first.columns[PHI] != second.columns[PHI]
     assert all(v > 0 for v in first.columns[PHI])
     claims = COHORT.claims(runs)
-    assert len(claims) == 8 + 3 + 6
+    assert len(claims) == 8 + 3 + 6 + 1
     assert len({claim.claim for claim in claims}) == len(claims)
 
 

@@ -10,16 +10,16 @@ import pytest
 from small_figure import SENTENCES, SMALL
 
 from fedsaddle.commands.output import output
-from fedsaddle.commands.reproduce import reproduce, run_figure
+from fedsaddle.commands.reproduce import FIRST_SEED, reproduce, run_figure
 from fedsaddle.config.registry import Entry, find
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.reproductions.curves import Runs
 from fedsaddle.reproductions.figure import Figure, Line, Setting
 from fedsaddle.reproductions.hypotheses_of_papers import of_figure, papers
 from fedsaddle.reproductions.names import FIGURES
-from fedsaddle.reproductions.pool import Job, JobFailed, _federated, make_algorithm, run_job, run_jobs
+from fedsaddle.reproductions.pool import Job, JobFailed, _federated, make_algorithm, run_job, run_jobs, standing_still
 from fedsaddle.reproductions.store import Store
-from fedsaddle.reproductions.tuning import find_log, with_tuned
+from fedsaddle.reproductions.tuning import budget_of, candidates, find_log, tuned_lines, with_tuned
 
 
 @pytest.fixture
@@ -51,6 +51,9 @@ def test_every_name_stands_for_a_figure() -> None:
         if figure.tuning is not None:
             assert {line.tuned for line in figure.lines} - {""} <= set(labels)
             assert min(figure.tuning.seeds) >= max(figure.all_looks)
+            assert max(figure.all_looks) + FIRST_SEED < min(figure.tuning.seeds)
+            tried = {len(candidates(x, figure.tuning, budget_of(figure, figure.tuning))) for x in tuned_lines(figure)}
+            assert len(tried) == 1  # the same budget for every method
         if figure.tuned_by:
             tuned = {line.label for line in find(FIGURES, "reproduce", figure.tuned_by).lines}
             assert {line.tuned for line in figure.lines} - {""} <= tuned

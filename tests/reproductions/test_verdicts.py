@@ -126,3 +126,14 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
         _, low, high = interval(Effects(draws, 0.0, 1.0), 0.05)
         inside += low <= 0 <= high
     assert abs(inside / trials - 0.95) < 3 * (0.05 * 0.95 / trials) ** 0.5
+
+
+def test_a_second_sentence_asks_more_of_an_effect_that_is_too_small_to_matter() -> None:
+    """Twice the p-value of "it is δ or more" is below α, but not below α / 2: beside another sentence, it holds."""
+    values = np.random.default_rng(3).normal(size=10)
+    values = (values - values.mean()) / values.std(ddof=1)
+    small = Effects(0.5 + 0.42 * values, 0.0, 0.826)
+    above, below = p_values(small)
+    assert 2 * above < 0.025 < 2 * below < 0.05
+    assert judge([[small]], (10,))[0].verdict == REFUTED
+    assert judge([[small], [Effects(values, 0.0, 1.0)]], (10,))[0].verdict == HOLDS
