@@ -233,22 +233,34 @@ def automatic(name: str, entry: Entry) -> Case:
 TABLE += [automatic(name, entry) for name, entry in without_line(TABLE, ALGORITHMS).items() if not entry.required]
 
 
-def marked(case: Case, world: World, name: str, variant: bool = False) -> ParameterSet:
-    return pytest.param(case, world, id=name, marks=[pytest.mark.slow] if case.slow or variant else [])
+def marked(case: Case, world: World, name: str, slow: bool = False) -> ParameterSet:
+    return pytest.param(case, world, id=name, marks=[pytest.mark.slow] if case.slow or slow else [])
 
 
-# A name runs in every world of its family, a variant of it in the first one.
-EVERYWHERE = [marked(c, w, f"{c.name} | {w}") for c in TABLE for w in (c.family[:1] if "," in c.name else c.family)]
-ONCE = [marked(c, c.family[0], c.name) for c in TABLE]
-FIRST = {c.covers: c.name for c in reversed(TABLE)}  # the first line of each name; the others are variants
-BY_NAME = [marked(c, c.family[0], c.name, FIRST[c.covers] != c.name) for c in TABLE]  # variants with the slow tests
-KINDS = {  # names that differ in what is exchanged or remembered; the others are with the slow tests of a column
+KINDS = {  # names that differ in what is exchanged or remembered; of a few columns, the others are with the slow tests
     "FedAvg", "FedAdam", "q-FedAvg", "DRFA", "DRFA-GA", "Delta-FL", "FedMGDA+", "SCAFFOLD", "Exponential DRO",
     "Local SGDA", "Local SGDA+", "Momentum Local SGDA", "FedSGDA-STORM", "CODA", "CODASCA", "ProxSkip-VIP", "FedX1",
     "FedX2", "Local Pair", "toy with memory",
 }  # fmt: skip
-ONE_A_KIND = [marked(c, c.family[0], c.name, c.covers not in KINDS or FIRST[c.covers] != c.name) for c in TABLE]
-ONE_MODEL = [p for p in BY_NAME if p.values[0].covers != "Personal"]  # the same for all clients
+FIRST = {c.covers: c.name for c in reversed(TABLE)}  # the first line of each name; the others are variants
+
+
+def variant(case: Case) -> bool:
+    return FIRST[case.covers] != case.name
+
+
+def worlds(case: Case) -> list[tuple[World, bool]]:
+    """Every world of the family, for a variant the first one; whether it is with the slow tests."""
+    family = case.family[:1] if variant(case) else case.family
+    return [(w, i > 0 and case.covers not in KINDS) for i, w in enumerate(family)]
+
+
+EVERYWHERE = [marked(c, w, f"{c.name} | {w}", slow) for c in TABLE for w, slow in worlds(c)]
+EVERY_NAME = [marked(c, w, f"{c.name} | {w}", slow or variant(c)) for c in TABLE for w, slow in worlds(c)]
+ONCE = [marked(c, c.family[0], c.name) for c in TABLE]
+BY_NAME = [marked(c, c.family[0], c.name, variant(c)) for c in TABLE]
+ONE_A_KIND = [marked(c, c.family[0], c.name, c.covers not in KINDS or variant(c)) for c in TABLE]
+ONE_MODEL = [p for p in ONE_A_KIND if p.values[0].covers != "Personal"]  # the same for all clients
 
 
 def algorithm(case: Case, world: World) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from every_algorithm import BY_NAME, EVERYWHERE, ONCE, algorithm
+from every_algorithm import BY_NAME, EVERYWHERE, algorithm
 
 from deployment import deployed
 from fedsaddle.engines.serial import Serial
@@ -14,7 +14,6 @@ from fedsaddle.federation.wrappers import Lossy
 from small import play
 
 everywhere = pytest.mark.parametrize(("case", "world"), EVERYWHERE)
-once = pytest.mark.parametrize(("case", "world"), ONCE)
 by_name = pytest.mark.parametrize(("case", "world"), BY_NAME)
 
 
@@ -49,7 +48,7 @@ def test_samples_and_dry_runs(case, world):
     assert None not in clients.expected.known.values()
 
 
-@once
+@by_name
 def test_a_server_that_starts_again_from_its_checkpoint(case, world):
     """Sites have gone three rounds further than the checkpoint when the server dies; nothing is applied twice."""
     rows = world.rows()

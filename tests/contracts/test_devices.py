@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass, replace
 import numpy as np
 import pytest
 import torch
-from every_algorithm import BY_NAME, EVERYWHERE, algorithm
+from every_algorithm import EVERY_NAME, ONE_A_KIND, algorithm
 from worlds import GRU
 
 from fedsaddle.algorithms.fedavg import FedAvg
@@ -26,8 +26,8 @@ from fedsaddle.robust.settings import Robust
 from pretend import PRETEND, TRANSFERS
 from small import classes, play, seeded
 
-everywhere = pytest.mark.parametrize(("case", "world"), EVERYWHERE)
-by_name = pytest.mark.parametrize(("case", "world"), BY_NAME)
+every_name = pytest.mark.parametrize(("case", "world"), EVERY_NAME)
+one_a_kind = pytest.mark.parametrize(("case", "world"), ONE_A_KIND)
 
 
 def test_the_device_refuses_tensors_of_the_cpu():
@@ -53,7 +53,7 @@ def test_draws_on_a_device_are_those_of_the_cpu():
         assert np.array_equal(here.uniforms(step, 9, stream), there.uniforms(step, 9, stream).cpu().numpy())
 
 
-@everywhere
+@every_name
 def test_a_device_gives_the_bits_of_the_cpu(case, world):
     rows, alg = world.rows(), algorithm(case, world)
     chunk = 6 if world is GRU else 3  # torch has a GRU of its own for a single client on a device, not on this one
@@ -66,7 +66,7 @@ def test_a_device_gives_the_bits_of_the_cpu(case, world):
     assert all(same(kept[i], here.memory.kept[i]) for i in kept)
 
 
-@by_name
+@one_a_kind
 def test_rows_that_do_not_fit_are_sent_batch_by_batch(case, world):
     rows, alg = world.rows(), algorithm(case, world)
     streamed = OnDevice(rows, device=PRETEND, chunk=3)
@@ -76,7 +76,7 @@ def test_rows_that_do_not_fit_are_sent_batch_by_batch(case, world):
         assert same(a, b)
 
 
-@by_name
+@one_a_kind
 def test_an_exchange_costs_few_transfers_whatever_its_steps(case, world):
     """To the device: the message, and a few numbers for each block. From it: the reply, and whether it is finite."""
     engine = Exchanges(OnDevice(world.rows(), device=PRETEND, chunk=3))

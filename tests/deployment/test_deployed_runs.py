@@ -189,7 +189,7 @@ class Dies(InProcess):
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("at", [(0, 0), (3, 0), (5, 0)])
+@pytest.mark.parametrize("at", [(3, 0), *(pytest.param(at, marks=pytest.mark.slow) for at in ((0, 0), (5, 0)))])
 def test_a_server_that_dies_goes_on_to_the_same_model(name, at, tmp_path):
     given = CASES[name]
     made = sites(given, tmp_path)

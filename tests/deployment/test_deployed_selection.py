@@ -72,7 +72,14 @@ def test_the_cases_choose_a_round_before_the_last_and_run_out_of_patience():
 
 
 @pytest.mark.parametrize(
-    ("name", "breaks_after"), [("worst loss", 1), ("worst loss", 4), ("worst loss", 7), ("memory", 4), ("patience", 4)]
+    ("name", "breaks_after"),
+    [
+        pytest.param("worst loss", 1, marks=pytest.mark.slow),
+        ("worst loss", 4),
+        pytest.param("worst loss", 7, marks=pytest.mark.slow),
+        ("memory", 4),
+        pytest.param("patience", 4, marks=pytest.mark.slow),
+    ],
 )
 def test_a_server_that_was_interrupted_chooses_the_same(name, breaks_after, tmp_path):
     given = CASES[name]

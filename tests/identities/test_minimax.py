@@ -97,12 +97,12 @@ def test_full_batches_converge_linearly_where_local_sgda_stalls():
         states = play(algorithm, vectorised(rows), rounds)
         return [float((torch.cat([s.x, s.y]) - at).norm()) for s in states]
 
-    corrected = distances(FedSgda(problem=problem, **options), 90)
-    local = distances(LocalSgda(problem=problem, **options), 90)
-    assert corrected[60] < 1e-2 * corrected[30] < 1e-4 * corrected[0]
-    assert corrected[90] < 1e-2 * corrected[60]
-    assert local[90] > 1e-3
-    assert local[90] > 0.99 * local[60], "Local SGDA has stopped away from the saddle"
+    corrected = distances(FedSgda(problem=problem, **options), 45)
+    local = distances(LocalSgda(problem=problem, **options), 45)
+    assert corrected[30] < 1e-1 * corrected[15] < 1e-2 * corrected[0]
+    assert corrected[45] < 1e-1 * corrected[30]
+    assert local[45] > 1e-2
+    assert local[45] > 0.98 * local[30], "Local SGDA has stopped away from the saddle"
 
 
 def test_a_schedule_of_power_zero_is_a_plain_step():
@@ -169,11 +169,11 @@ def test_control_variates_reach_the_saddle_point_and_local_sgda_does_not(kind):
         "ProxSkip-VIP": lambda: ProxSkip(problem=problem, chance=0.5, **steps),
         "Local SGDA": lambda: LocalSgda(problem=problem, local_steps=3, batch_size=2, **steps),
     }[kind]()
-    last = play(algorithm, vectorised(rows), 120)[-1]
+    last = play(algorithm, vectorised(rows), 60)[-1]
     batches = [Batch(x[None, :1], y[None, :1]) for x, y in map(rows.client, range(6))]
     each = [problem.gradients(last.x[None], last.y[None], batch) for batch in batches]
     left = float(torch.cat([sum(g.x for g in each)[0], sum(g.y for g in each)[0]]).abs().max()) / 6
-    assert left > 1e-3 if kind == "Local SGDA" else left < 1e-8
+    assert left > 1e-2 if kind == "Local SGDA" else left < 1e-4
 
 
 def test_proxskip_that_always_communicates_is_descent_ascent_on_the_mean():

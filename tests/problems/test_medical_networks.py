@@ -27,7 +27,7 @@ def test_shapes(make, channels, side):
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("make", [medical.densenet121, medical.resnet18])
+@pytest.mark.parametrize("make", [medical.densenet121, pytest.param(medical.resnet18, marks=pytest.mark.slow)])
 def test_codasca_trains_them_on_pneumonia(make):
     """A few rounds, to show that it works: the weights and the running statistics of three hospitals move."""
     pytest.importorskip("monai")

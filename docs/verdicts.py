@@ -1,0 +1,125 @@
+"""Tables of the verdicts on the papers, made from the results that come with the package.
+
+- `<!-- verdicts: all -->`: the headline, and how many sentences of each paper have which verdict;
+- `<!-- verdicts: DRFA -->`: the sentences of a paper, each with its test, what was measured and the verdict;
+- `<!-- figure: drfa-fig1 -->`: the picture of a figure, when and where it was run, tuned values, secondary comparisons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import exp
+from pathlib import Path
+from typing import Any
+
+from fedsaddle.reproductions import stored, tuning
+from fedsaddle.reproductions.hypotheses import Decline, Final, Hypothesis, Times
+from fedsaddle.reproductions.hypotheses_of_papers import BEYOND, papers
+from fedsaddle.reproductions.names import FIGURES
+from fedsaddle.shown import visible
+
+NOWHERE = Path("nowhere")  # the results of the package alone
+BEYOND_TITLE = "Beyond the papers"
+PICTURES = Path(__file__).parent / "reproductions"
+
+
+def verdicts(what: str) -> str:
+    """The table of one paper, or of all."""
+    found = {**stored.stored_verdicts(NOWHERE), **{h.key: _beyond(h) for h in BEYOND}}
+    groups: dict[str, Sequence[Hypothesis]] = {**papers(), BEYOND_TITLE: BEYOND}
+    return _counted(groups, found) if what == "all" else sentences(groups[what], found)
+
+
+def sentences(hypotheses: Sequence[Hypothesis], found: Mapping[str, Mapping[str, Any]]) -> str:
+    """The sentences with their verdicts."""
+    rows = ["| | the sentence, and where it stands | test | measured | verdict |", "|" + " --- |" * 5]
+    for h in hypotheses:
+        own = found[h.key]
+        seeds = f", {own['seeds']} seeds" if own.get("seeds") else ""
+        cells = [
+            h.key,
+            f"“{h.sentence}” ({h.place})",
+            f"`{h.figure}`: {_pairs(h)}; {h.kind}, δ {matters(h)}",
+            f"{own.get('measured', '')}{seeds}",
+            f"**{own['verdict']}**",
+        ]
+        rows.append(_row(cells))
+    return "\n".join(rows)
+
+
+def matters(h: Hypothesis) -> str:
+    """The smallest effect that matters, in words."""
+    if not h.delta:
+        return "any"
+    if isinstance(h.measure, Times | Decline) or (isinstance(h.measure, Final) and h.measure.log):
+        return f"{100 * (1 - exp(-h.delta)):.0f} % {'fewer' if isinstance(h.measure, Times) else 'less'}"
+    return f"{h.delta:g} points"
+
+
+def figure(name: str) -> str:
+    """The picture of a figure with what was run."""
+    if name not in FIGURES:
+        raise KeyError(name)
+    summary = stored.summary_of(name, NOWHERE)
+    if summary is None:
+        return f"`fedsaddle reproduce {name}` was not run in full yet."
+    parts = []
+    if (PICTURES / f"{name}.png").is_file():
+        parts.append(f"![{visible(summary['title'])}]({name}.png)")
+    machine, versions = summary["machine"], summary["versions"]
+    where = f"{machine['cores']} cores, {machine['system']}, torch {versions['torch']}"
+    took = f"{summary['seeds']} seeds, {summary['processor_minutes']:g} minutes of one core"
+    parts.append(f"`fedsaddle reproduce {name}`, {summary['date']}, {where}; {took}.")
+    parts.append(_tuned(name, summary))
+    parts += [f"- {visible(note)}" for note in summary["notes"]]
+    parts.append(_secondary(summary["claims"]))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _tuned(name: str, summary: Mapping[str, Any]) -> str:
+    """The values that the tuner chose."""
+    log = tuning.find_log(name, NOWHERE)
+    if log is None:
+        return ""
+    chosen = "; ".join(
+        f"{visible(label)}: {', '.join(f'{key} = {value:g}' for key, value in own['chosen'].items())}"
+        for label, own in log["lines"].items()
+    )
+    seeds = len(log["seeds"])
+    return f"Tuned, {log['budget']} candidates each on {seeds} {'seed' if seeds == 1 else 'seeds'}: {chosen}."
+
+
+def _secondary(claims: Sequence[Mapping[str, str]]) -> str:
+    """What else was compared, folded away; these are not counted."""
+    if not claims:
+        return ""
+    rows = ["| comparison | measured | verdict |", "| --- | --- | --- |"]
+    rows += [_row([claim["claim"], claim["measured"], claim["verdict"]]) for claim in claims]
+    lines = "\n".join(f"    {row}" for row in rows)
+    title = f"{len(claims)} other comparisons, not counted; 95 % intervals, not corrected for their number"
+    return f'??? note "{title}"\n\n{lines}'
+
+
+def _counted(groups: Mapping[str, Sequence[Hypothesis]], found: Mapping[str, Mapping[str, Any]]) -> str:
+    kinds = (*stored.VERDICTS, stored.NOT_RUN)
+    rows = [f"| paper | sentences | {' | '.join(kinds)} |", "| --- |" + " ---: |" * (len(kinds) + 1)]
+    for paper, hypotheses in groups.items():
+        own = [found[h.key]["verdict"] for h in hypotheses]
+        page = "index.md#beyond-the-papers" if paper == BEYOND_TITLE else f"{paper.lower().replace(' ', '-')}.md"
+        rows.append(f"| [{paper}]({page}) | {len(hypotheses)} | {' | '.join(str(own.count(kind)) for kind in kinds)} |")
+    return "\n\n".join([f"**{stored.headline(stored.counts(NOWHERE))}.**", "\n".join(rows)])
+
+
+def _pairs(h: Hypothesis) -> str:
+    pairs = (f"{one} against {other}" if one != other else one for one, other in h.pairs)
+    return "; ".join(pairs).replace(" | ", " to ")
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(visible(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def _beyond(h: Hypothesis) -> dict[str, Any]:
+    summary = stored.summary_of(h.figure, NOWHERE) or {"sentences": []}
+    own = [s for s in summary["sentences"] if s.get("key") == h.key]
+    return dict(own[0]) if own else {"verdict": stored.NOT_RUN}
