@@ -92,7 +92,7 @@ _FASHION_GAMMA = 8e-3
 
 _FASHION_TUNING = Tuning(
     "test worst",
-    {"primal_step": (0.03, 0.1, 0.3), "dual_step": (3e-5, 1e-4, 3e-4, 1e-3, 3e-3), "q": (0.2, 0.5, 1.0, 2.0, 5.0)},
+    {"primal_step": (0.01, 0.03, 0.1, 0.3), "dual_step": (1e-4, 3e-4, 1e-3, 3e-3), "q": (0.5, 2.0, 5.0, 20.0)},
 )
 
 
@@ -289,7 +289,7 @@ def _adult(number: int, column: str, model: str, hidden: list[int]) -> Figure:
         minutes=2.3 if hidden else 1.4,
         tuning=Tuning(
             "test worst",
-            {"primal_step": (0.03, 0.1, 0.3), "dual_step": (0.002, 0.01, 0.05, 0.2), "q": (0.1, 0.5, 1.0, 2.0)},
+            {"primal_step": (0.03, 0.1, 0.3, 1.0), "dual_step": (0.002, 0.01, 0.05, 0.2), "q": (0.1, 0.5, 1.0, 2.0)},
         ),
     )
 

@@ -95,7 +95,7 @@ class Tuning:
     falling: bool = False  # whether smaller is better
     share: float = 0.5  # of the rounds
     seeds: tuple[int, ...] = (1000, 1001)
-    tolerance: float = 0.005  # relative to the best: of those within it the smallest steps are chosen
+    tolerance: float = 0.002  # relative to the best: of those within it the smallest steps are chosen
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # key -> labels whose grid has it; absent: all
 
 
