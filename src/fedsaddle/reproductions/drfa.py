@@ -289,7 +289,11 @@ def _adult(number: int, column: str, model: str, hidden: list[int]) -> Figure:
         minutes=2.3 if hidden else 1.4,
         tuning=Tuning(
             "test worst",
-            {"primal_step": (0.03, 0.1, 0.3, 1.0), "dual_step": (0.002, 0.01, 0.05, 0.2), "q": (0.1, 0.5, 1.0, 2.0)},
+            {
+                "primal_step": (0.01, 0.03, 0.1, 0.3, 1.0),
+                "dual_step": (0.002, 0.01, 0.05, 0.2),
+                "q": (0.1, 0.5, 1.0, 2.0),
+            },
         ),
     )
 
