@@ -146,7 +146,7 @@ class SecureReduction:
         if self._masked and not too_few(self.shares):
             masks = self.of.masks(self.cohort)[client]
             masks.hide_(words, self.question)
-            masks.note("", self.question, "")
+            masks.note(self.question.digest.hex(), self.question, "")
         return words
 
     @property
@@ -170,7 +170,8 @@ class SecureReduction:
         total = np.sum(list(self.words.values()), axis=0, dtype=np.uint64)
         if self._masked:
             masks = self.of.masks(self.cohort)
-            opened = {i: masks[i].open("", list(self.words)) for i in self.words}
+            nonce, alive = self.question.digest.hex(), list(self.words)
+            opened = {i: masks[i].open(nonce, alive) for i in alive}
             for one in masks.values():
                 one.book = InMemoryBook()  # no question is asked twice here
             unmask_(total, self.words, opened, set(self.cohort) - self.words.keys())
