@@ -84,7 +84,8 @@ def opening(site: SiteWorker, content: bytes) -> bytes:
     if "do" not in about(content):
         return site.answer(content)
     message = unpack(content, {})
-    assert site.secure is not None and site.audit is not None
+    assert site.secure is not None
+    assert site.audit is not None
     nonce = Request.read(message.about).nonce
     record = site.secure.open(read_payload(UnmaskAsked, message.record))
     site.audit.add(Occasion("run", "unmask"), record)

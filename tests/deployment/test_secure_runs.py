@@ -301,7 +301,9 @@ def test_a_site_without_its_notes_opens_and_masks_nothing(tmp_path):
     path.unlink()
     for content in (request, task):
         again = SiteService(made[0].config, made[0].settings, OPEN, made[0].identity)
-        assert "notes of the masks that it opened are gone" in unpack(again.answer(content), {}).about["failure"]["detail"]
+        assert (
+            "notes of the masks that it opened are gone" in unpack(again.answer(content), {}).about["failure"]["detail"]
+        )
 
 
 def test_notes_outlive_a_line_that_was_cut_and_refuse_to_be_shortened(tmp_path):

@@ -202,9 +202,9 @@ def test_what_a_site_never_opens():
     ],
 )
 def test_cohorts_that_a_site_refuses(cohort, weights, reason):
+    question = Question(bytes(32), tuple(cohort), tuple(shares_of(np.array(weights, float))))
     with pytest.raises(Refused, match=reason):
-        shares = tuple(shares_of(np.array(weights, float)))
-        sites(5)[0].hide_(np.zeros(4, np.uint64), Question(bytes(32), tuple(cohort), shares))
+        sites(5)[0].hide_(np.zeros(4, np.uint64), question)
 
 
 def test_all_weights_zero_is_a_sum_of_nothing():
