@@ -217,7 +217,8 @@ def _fault(client: int, kind: type, layout: Layout, shown: Mapping[str, Any], ex
     if kind is type(expected) and layout != layout_of(expected):
         return wrong("masked fields of other names, types or shapes than the task's")
     hidden = dict.fromkeys(name for name, seen in visible.items() if seen is Visibility.AVERAGED)  # seen by nobody
-    bare = replace(expected, **hidden) if kind is type(expected) else expected
+    known = issubclass(kind, type(expected))
+    bare = replace(expected, **hidden) if known else expected
     return reply_fault(client, kind(**{**dict.fromkeys(visible), **shown}), bare)
 
 

@@ -210,7 +210,7 @@ def _add_(total: Words, parts: Sequence[NDArray[Any]], bit: int) -> None:
     wide = np.uint32 if parts[0].itemsize <= 2 and len(parts) < 2**16 else np.uint64  # 32 bits are faster, and enough
     for begin in range(0, len(total), _CHUNK):
         here = slice(begin, begin + _CHUNK)
-        found = parts[0][here].astype(wide)
+        found: NDArray[Any] = parts[0][here].astype(wide)
         for part in parts[1:]:
             found += part[here]
         total[here] += np.left_shift(found, np.uint64(bit), dtype=np.uint64)

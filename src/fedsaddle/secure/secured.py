@@ -167,7 +167,7 @@ class SecureReduction:
         there = [share for i, share in zip(self.cohort, self.shares, strict=True) if i in self.words]
         if reason := too_few(self.shares) or too_few(there):
             raise NobodyAnswered(reason)
-        total = np.sum(list(self.words.values()), axis=0, dtype=np.uint64)
+        total: Words = np.add.reduce(list(self.words.values()))
         if self._masked:
             masks = self.of.masks(self.cohort)
             nonce, alive = self.question.digest.hex(), list(self.words)
