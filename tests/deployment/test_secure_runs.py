@@ -291,6 +291,22 @@ def test_a_second_process_of_a_site_knows_what_the_first_one_opened(tmp_path):
     assert "another set" in unpack(second.answer(pack(message)), {}).about["failure"]["detail"]
 
 
+def test_a_run_that_is_run_again_without_a_site_has_no_second_sum_to_subtract(tmp_path):
+    """The same name, the same rounds, the same models, and one site fewer: nobody opens anything."""
+    made = secure_sites(FEDAVG, tmp_path)
+    first = quick(FEDAVG, made, tmp_path / "out", Tampering(made))
+
+    def arrived(arrival, content):
+        return None if "do" not in about(content) and arrival.client == 3 else arrival
+
+    again = quick(FEDAVG, made, tmp_path / "again", Tampering(made, arrived=arrived))
+    log = (tmp_path / "again" / "log.txt").read_text()
+    assert "refused: in this exchange of this round the masks of another sum were opened" in log
+    assert torch.equal(again.model, made[0]._agreed_run("trial").worker.algorithm.problem.initial())
+    repeated = quick(FEDAVG, made, tmp_path / "same", Tampering(made))  # with all sites there is nothing to subtract
+    assert torch.equal(repeated.model, first.model)
+
+
 def test_a_site_without_its_notes_opens_and_masks_nothing(tmp_path):
     made = secure_sites(FEDAVG, tmp_path)
     quick(FEDAVG, made, tmp_path / "out", transport := Tampering(made))
