@@ -21,14 +21,15 @@ import torch
 from torch import Tensor
 
 from fedsaddle.data.store import Stacked
-from fedsaddle.deployment.audit import AuditLog
+from fedsaddle.deployment.audit import AuditLog, Occasion
 from fedsaddle.deployment.courier import Courier, Patience
 from fedsaddle.deployment.expected_replies import ExpectedReplies, placeholder_rows
 from fedsaddle.deployment.messages import Answer, Request
 from fedsaddle.deployment.payloads import UnmaskAsked, read_payload
 from fedsaddle.deployment.remote_clients import RemoteClients
 from fedsaddle.deployment.secure_clients import SecureClients
-from fedsaddle.deployment.secure_site import DiskBook, SiteSecure
+from fedsaddle.deployment.secure_notes import DiskBook
+from fedsaddle.deployment.secure_site import SiteSecure
 from fedsaddle.deployment.site_worker import OwnRows, SiteWorker
 from fedsaddle.deployment.transport import Arrival
 from fedsaddle.federation.records import Averaged
@@ -84,8 +85,10 @@ def opening(site: SiteWorker, content: bytes) -> bytes:
         return site.answer(content)
     message = unpack(content, {})
     assert site.secure is not None
-    record = site.secure.open(read_payload(UnmaskAsked, message.record))
+    assert site.audit is not None
     nonce = Request.read(message.about).nonce
+    record = site.secure.open(read_payload(UnmaskAsked, message.record))
+    site.audit.add(Occasion("run", "unmask"), record)
     return pack(Message(Answer(nonce=nonce, version=None, samples=0, failure=None).to_dict(), record))
 
 
@@ -100,7 +103,7 @@ def federation(sites: int, folder: Path, secure: bool, lost: set[int]) -> tuple[
         home.mkdir(parents=True)
         made[i] = SiteWorker(Echo(), OwnRows(rows, i, sites), i, 0, "run", "print", audit=AuditLog(home))
         if secure:
-            made[i].secure = SiteSecure(SiteMasks(i, keys[i], publics, "run", DiskBook(home / "notes.jsonl")))
+            made[i].secure = SiteSecure(SiteMasks(i, keys[i], publics, b"run", DiskBook.new(home / "notes.jsonl")))
     transport = Timed({i: (lambda content, s=site: opening(s, content)) for i, site in made.items()}, lost)
     courier = Courier(transport, tuple(f"site-{i}" for i in made), Patience(minimum=3))
     kind = SecureClients if secure else RemoteClients

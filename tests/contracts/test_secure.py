@@ -100,7 +100,7 @@ def at_sites(case, world, transport=InProcess, **patience):
     keys = {i: RunKeys.new() for i in made}
     publics = {i: own.public for i, own in keys.items()}
     for i, site in made.items():
-        site.secure = SiteSecure(SiteMasks(i, keys[i], publics, "trial"))
+        site.secure = SiteSecure(SiteMasks(i, keys[i], publics, b"trial"))
     found = deployed(lambda: algorithm(case, world), rows, transport=transport(routes(made)), **patience)
     return SecureClients(**{f.name: getattr(found, f.name) for f in fields(found)}), made
 

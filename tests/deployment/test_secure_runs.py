@@ -13,6 +13,10 @@ from in_process import simulated as simulated_run
 from fedsaddle.config.schema import Config, validate_config
 from fedsaddle.deployment.audit import read_audit
 from fedsaddle.deployment.messages import Ask
+from fedsaddle.deployment.payloads import KeyTold
+from fedsaddle.deployment.secure_clients import ATTEMPTS
+from fedsaddle.deployment.secure_notes import DiskBook
+from fedsaddle.deployment.secure_site import site_secure, tell_key
 from fedsaddle.deployment.site import SiteService
 from fedsaddle.deployment.site_keys import SIGNING_KEY, read_identity, write_site_keys
 from fedsaddle.deployment.site_policy import SitePolicy, read_policy
@@ -20,7 +24,9 @@ from fedsaddle.deployment.transport import Arrival, InProcess
 from fedsaddle.errors import BadInput, Refused, TooFewAnswered
 from fedsaddle.federation.wire import Message, about, kinds_of, pack, unpack
 from fedsaddle.runs.run import run
-from fedsaddle.secure.fixed_point import from_bytes, layout_of, read_layout
+from fedsaddle.secure.fixed_point import layout_of, read_layout, sum_of
+from fedsaddle.secure.keys import sign
+from fedsaddle.secure.masking import Noted, Question
 
 
 def secure(algorithm, on: bool = True, **more) -> Config:
@@ -192,30 +198,38 @@ def is_task(content, round):
 
 
 def test_a_lost_site_and_one_that_is_lost_before_it_opens_its_masks(tmp_path):
-    """Round 1 loses a reply: the sum is of three. Round 2 loses an opening: the round changes nothing."""
-    made, opened = secure_sites(FEDAVG, tmp_path), []
+    """Round 1 loses a reply: the sum is of three. Round 2 loses an opening: it changes nothing, and the run goes on."""
+    given = secure({"name": "FedAvg", "local_steps": 2}, rounds=3, evaluate_every=3)
+    made, opened, models = secure_sites(given, tmp_path), [], {}
 
     def arrived(arrival, content):
+        if "do" not in about(content):
+            kinds = kinds_of(made[0]._agreed_run("trial").worker.algorithm)
+            models[about(content)["round"]] = unpack(content, kinds).record.w
         if is_task(content, 0) and arrival.client == 3:
             return None
         if about(content).get("do") == "unmask":
             opened.append(arrival.client)
-            if len(opened) > 3 and arrival.client == 1:
+            if len(models) == 2 and arrival.client == 1:
                 return None
         return arrival
 
-    result = quick(FEDAVG, made, tmp_path / "out", transport := Tampering(made, arrived=arrived))
+    result = quick(given, made, tmp_path / "out", transport := Tampering(made, arrived=arrived))
     asked = [c for c, _ in transport.view if about(c).get("do") == "unmask"]
     assert unpack(asked[0], {}).record["alive"] == [0, 1, 2]
     log = (tmp_path / "out" / "log.txt").read_text()
     assert "round 2: site-2 answered, but did not open their masks" in log
-    assert result.summary["rounds"] == 2
+    assert torch.equal(models[1], models[2])
+    assert not torch.equal(models[0], models[1])
+    assert result.summary["rounds"] == 3
+    assert not torch.equal(result.model, models[2])
+    assert opened.count(1) == 1 + ATTEMPTS  # it rests in the third round
 
 
 def masked_of(content, kinds):
     """What the server can see of a masked reply."""
     record = unpack(content, kinds).record
-    return from_bytes(record["masked"], read_layout(record["fields"]))
+    return sum_of([record["masked"]], read_layout(record["fields"]))
 
 
 def test_a_late_reply_tells_nothing_and_no_site_opens_more_for_it(tmp_path):
@@ -257,6 +271,102 @@ def test_a_repeated_ask_gets_the_same_bytes_also_after_a_restart(tmp_path):
     seen = masked_of(arrival.content, kinds)
     model = again._agreed_run("trial").worker.algorithm.problem.initial()
     assert np.abs(seen[: len(model)].view(np.int64).astype(float)).min() > 2.0**50  # far from any model
+
+
+def test_a_second_process_of_a_site_knows_what_the_first_one_opened(tmp_path):
+    """A server that has two processes of a site started, and asks each of them to open for another set."""
+    made = secure_sites(FEDAVG, tmp_path)
+    second = SiteService(made[0].config, made[0].settings, OPEN, made[0].identity)
+    late = {}
+
+    def arrived(arrival, content):
+        if is_task(content, 0) and arrival.client == 0 and not late:
+            late["ask"] = about(content)["nonce"]
+            second.answer(content)  # has read the notes before the masks were opened
+        return arrival
+
+    quick(FEDAVG, made, tmp_path / "out", transport := Tampering(made, arrived=arrived))
+    request = next(c for c, _ in transport.view if about(c).get("do") == "unmask")
+    message = Message(unpack(request, {}).about, {"of": late["ask"], "alive": [0, 1, 2]})
+    assert "another set" in unpack(second.answer(pack(message)), {}).about["failure"]["detail"]
+
+
+def test_a_run_that_is_run_again_without_a_site_has_no_second_sum_to_subtract(tmp_path):
+    """The same name, the same rounds, the same models, and one site fewer: nobody opens anything."""
+    made = secure_sites(FEDAVG, tmp_path)
+    first = quick(FEDAVG, made, tmp_path / "out", Tampering(made))
+
+    def arrived(arrival, content):
+        return None if "do" not in about(content) and arrival.client == 3 else arrival
+
+    again = quick(FEDAVG, made, tmp_path / "again", Tampering(made, arrived=arrived))
+    log = (tmp_path / "again" / "log.txt").read_text()
+    assert "refused: in this exchange of this round the masks of another sum were opened" in log
+    assert torch.equal(again.model, made[0]._agreed_run("trial").worker.algorithm.problem.initial())
+    repeated = quick(FEDAVG, made, tmp_path / "same", Tampering(made))  # with all sites there is nothing to subtract
+    assert torch.equal(repeated.model, first.model)
+
+
+def test_a_site_without_its_notes_opens_and_masks_nothing(tmp_path):
+    made = secure_sites(FEDAVG, tmp_path)
+    quick(FEDAVG, made, tmp_path / "out", transport := Tampering(made))
+    request = next(c for c, _ in transport.view if about(c).get("do") == "unmask")
+    task = next(c for c, a in transport.view if is_task(c, 1))
+    (path,) = made[0].settings.folder.rglob("secure.jsonl")
+    assert path.stat().st_mode & 0o077 == 0
+    path.unlink()
+    for content in (request, task):
+        again = SiteService(made[0].config, made[0].settings, OPEN, made[0].identity)
+        assert (
+            "notes of the masks that it opened are gone" in unpack(again.answer(content), {}).about["failure"]["detail"]
+        )
+
+
+def test_notes_outlive_a_line_that_was_cut_and_refuse_to_be_shortened(tmp_path):
+    book = DiskBook.new(tmp_path / "notes")
+    noted = Noted(Question(bytes(32), (0, 1, 2), (0.5, 0.25, 0.25), (4, 1)), "reply", (0, 1, 2))
+    with book.alone():
+        book.put("a", noted)
+    (tmp_path / "notes").write_bytes((tmp_path / "notes").read_bytes() + b'{"nonce":"b","dig')
+    again = DiskBook(tmp_path / "notes")
+    with again.alone():
+        assert again.get("a") == again.opened_at((4, 1)) == noted
+        assert again.get("b") is None
+        again.put("c", noted)
+    with book.alone():  # sees what the other one noted
+        assert book.get("c") == noted
+    (tmp_path / "notes").write_bytes(b"")
+    with pytest.raises(Refused, match="were cut"), book.alone():
+        pass
+
+
+def test_two_sites_with_one_key_are_refused(tmp_path):
+    """A site that signs the key of another one as its own."""
+    names, identities = ["a", "b", "c"], {}
+    write_site_keys({n: tmp_path / n for n in names}, names)
+    told = {}
+    for n in names:
+        identities[n] = read_identity(tmp_path / n, n)
+        told[n] = KeyTold(**tell_key(identities[n], tmp_path / n / "run", "run", names))
+    assert site_secure(identities["a"], tmp_path / "a" / "run", "run", names, told).masks.me == 0
+    public = bytes.fromhex(told["b"].public)
+    signature = sign(identities["c"].private, "run", "c", names, public)
+    told["c"] = KeyTold(public=public.hex(), signature=signature.hex())
+    with pytest.raises(Refused, match="two sites have the same key"):
+        site_secure(identities["a"], tmp_path / "a" / "run", "run", names, told)
+
+
+def test_a_policy_asks_for_more_than_three_sites_in_a_sum(tmp_path):
+    """Whatever the server says: it does not know the policy here, as it has been told another one."""
+    made = secure_sites(FEDAVG, tmp_path)
+    quick(FEDAVG, made, tmp_path / "out", transport := Tampering(made))
+    strict = SitePolicy(minimum_cell=1, minimum_rows=1, minimum_sites=4)
+    again = SiteService(made[0].config, made[0].settings, strict, made[0].identity)
+    nonce = next(about(c)["nonce"] for c, _ in transport.view if is_task(c, 1))
+    request = next(c for c, _ in transport.view if about(c).get("do") == "unmask")
+    message = Message(unpack(request, {}).about, {"of": nonce, "alive": [0, 1, 2]})
+    told = unpack(again.answer(pack(message)), {}).about["failure"]["detail"]
+    assert "a sum of 3 sites; secure aggregation needs at least 4" in told
 
 
 def test_a_resumed_run_goes_on_with_the_same_keys(tmp_path):

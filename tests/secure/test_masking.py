@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -20,14 +20,14 @@ from fedsaddle.secure.fixed_point import (
     OutOfRange,
     decode,
     encode,
-    from_bytes,
     layout_of,
     shares_of,
+    sum_of,
     to_bytes,
     too_few,
 )
-from fedsaddle.secure.keys import RunKeys, new_signing_key, sign, signing_public, verify
-from fedsaddle.secure.masking import SiteMasks, unmasked_sum
+from fedsaddle.secure.keys import RunKeys, new_signing_key, roster_of, sign, signing_public, verify
+from fedsaddle.secure.masking import Question, SiteMasks, unmask_
 
 
 @dataclass(frozen=True)
@@ -44,32 +44,42 @@ def reply(w, h=1.0, dtype=torch.float32) -> Reply:
 def sites(n: int) -> dict[int, SiteMasks]:
     keys = [RunKeys.new() for _ in range(n)]
     publics = {i: own.public for i, own in enumerate(keys)}
-    return {i: SiteMasks(i, own, publics, "run") for i, own in enumerate(keys)}
+    return {i: SiteMasks(i, own, publics, b"run") for i, own in enumerate(keys)}
 
 
 class Exchange:
     """One exchange of some sites: what each sent, and what the server makes of it."""
 
-    def __init__(self, values, made=None, weights=None, question=None, cohort=None):
+    rounds = itertools.count()
+
+    def __init__(self, values, made=None, weights=None, digest=None, cohort=None, when=None):
         self.made = made or sites(len(values))
         self.cohort = cohort or list(range(len(values)))
-        self.question, self.nonce = question or secrets.token_bytes(32), secrets.token_hex(8)
+        self.nonce = secrets.token_hex(8)
         shares = shares_of(np.ones(len(values)) if weights is None else np.asarray(weights, dtype=float))
+        when = when or (next(self.rounds), 0)
+        self.question = Question(digest or secrets.token_bytes(32), tuple(self.cohort), tuple(shares.tolist()), when)
         self.plain = {i: encode(v, s) for i, v, s in zip(self.cohort, values, shares, strict=True)}
         self.layout = layout_of(values[0])
         self.sent = {}
         for i in self.cohort:
             words = self.plain[i].copy()
-            self.made[i].hide_(words, self.question, self.cohort, shares)
-            self.made[i].note(self.nonce, self.question, self.cohort, "")
-            self.sent[i] = from_bytes(to_bytes(words, self.layout), self.layout)
+            self.made[i].hide_(words, self.question)
+            self.made[i].note(self.nonce, self.question, "")
+            self.sent[i] = sum_of([to_bytes(words, self.layout)], self.layout)
 
     def total(self, alive):
         opened = {i: self.made[i].open(self.nonce, alive) for i in alive}
-        return unmasked_sum({i: self.sent[i] for i in alive}, opened, set(self.cohort) - set(alive))
+        return unmasked(self.sent, alive, opened, set(self.cohort) - set(alive))
 
     def expected(self, alive):
         return np.sum([self.plain[i] for i in alive], axis=0, dtype=np.uint64)
+
+
+def unmasked(sent, alive, opened, lost):
+    total = np.sum([sent[i] for i in alive], axis=0, dtype=np.uint64)
+    unmask_(total, alive, opened, lost)
+    return total
 
 
 def same_sum(a, b, layout) -> bool:
@@ -126,7 +136,7 @@ def test_a_late_reply_stays_masked():
     alive = [0, 1, 2, 3]
     opened = {i: made[i].open(first.nonce, alive) for i in alive}
     with_late = {**{i: first.sent[i] for i in alive}, 4: first.sent[4]}
-    total = unmasked_sum({i: first.sent[i] for i in alive}, opened, {4})
+    total = unmasked(first.sent, alive, opened, {4})
     rest = np.sum(list(with_late.values()), axis=0, dtype=np.uint64) - total  # all that the late reply could tell
     seen = rest[:20_000].view(np.uint8).reshape(-1, 8)[:, :7]
     assert np.abs(np.unpackbits(seen, axis=1).mean(0) - 0.5).max() * 2 * np.sqrt(20_000) < 4.8
@@ -143,23 +153,23 @@ def test_sites_that_are_told_different_sets_open_nothing():
     opened = {i: made[i].open(exchange.nonce, [0, 1, 2, 3]) for i in range(4)}
     opened[4] = made[4].open(exchange.nonce, [0, 1, 2, 3, 4])
     with pytest.raises(BadMessage):
-        unmasked_sum(exchange.sent, opened, ())
+        unmasked(exchange.sent, range(5), opened, ())
     mixed = {i: made[i].open(exchange.nonce, [0, 1, 2, 3]) for i in range(3)}
     mixed[3] = opened[4]  # takes the place of an honest opening
     with pytest.raises(BadMessage):
-        unmasked_sum({i: exchange.sent[i] for i in range(4)}, mixed, {4})
+        unmasked(exchange.sent, range(4), mixed, {4})
 
 
 def test_a_repeated_question_gets_the_same_bytes_and_never_others():
     made = sites(3)
     first = Exchange(values(3), made)
-    again = Exchange(values(3), made, question=first.question)
+    again = Exchange(values(3), made, digest=first.question.digest)
     assert all(np.array_equal(first.sent[i], again.sent[i]) for i in range(3))
-    made[0].note(first.nonce, first.question, [0, 1, 2], "")
+    made[0].note(first.nonce, first.question, "")
     with pytest.raises(Refused, match="used once only"):
-        made[0].note(first.nonce, first.question, [0, 1, 2], "another reply")
+        made[0].note(first.nonce, first.question, "another reply")
     with pytest.raises(Refused, match="used once only"):
-        made[0].note(first.nonce, secrets.token_bytes(32), [0, 1, 2], "")
+        made[0].note(first.nonce, replace(first.question, digest=secrets.token_bytes(32)), "")
     other = Exchange(values(3), made)
     assert not np.array_equal(first.sent[0], other.sent[0])  # another question, another mask
 
@@ -192,8 +202,9 @@ def test_what_a_site_never_opens():
     ],
 )
 def test_cohorts_that_a_site_refuses(cohort, weights, reason):
+    question = Question(bytes(32), tuple(cohort), tuple(shares_of(np.array(weights, float))))
     with pytest.raises(Refused, match=reason):
-        sites(5)[0].hide_(np.zeros(4, np.uint64), bytes(32), cohort, shares_of(np.array(weights, float)))
+        sites(5)[0].hide_(np.zeros(4, np.uint64), question)
 
 
 def test_all_weights_zero_is_a_sum_of_nothing():
@@ -249,9 +260,73 @@ def test_signed_keys():
     assert not verify(signing_public(new_signing_key()), signature, "run", "a", names, public)
     assert not verify(b"short", b"", "run", "a", names, public)
     with pytest.raises(Refused, match="that is none"):
-        RunKeys.new().pair(bytes(32), "run")
+        RunKeys.new().pair(bytes(32), b"run", b"0,1")
 
 
 def test_a_pair_has_the_same_key_at_both_ends_and_another_in_each_run():
     a, b = RunKeys.new(), RunKeys.new()
-    assert a.pair(b.public, "run") == b.pair(a.public, "run") != a.pair(b.public, "other")
+    key = a.pair(b.public, b"run", b"0,1")
+    assert key == b.pair(a.public, b"run", b"0,1")
+    assert key not in (a.pair(b.public, b"other", b"0,1"), a.pair(b.public, b"run", b"0,2"))
+    names, publics = ["a", "b"], [a.public, b.public]
+    found = {roster_of("run", names, publics), roster_of("run", names[::-1], publics[::-1]), roster_of("r", names, [])}
+    assert len(found) == 3  # other sites, or others in the same place
+
+
+def test_sites_of_no_weight_hide_nobody():
+    """The cohort has three sites that count; a set of one of them and two of weight 0 would open its reply."""
+    made = sites(5)
+    exchange = Exchange(values(5), made, weights=[1, 0, 0, 1, 1])
+    with pytest.raises(Refused, match="of the largest weight"):
+        made[0].open(exchange.nonce, [0, 1, 2])
+    assert same_sum(exchange.total([0, 1, 3, 4]), exchange.expected([0, 1, 3, 4]), exchange.layout)
+
+
+def test_a_policy_can_ask_for_more_sites_in_a_sum():
+    made = sites(5)
+    made[0].least = 5
+    exchange = Exchange(values(5), made)
+    with pytest.raises(Refused, match="a sum of 4 sites; secure aggregation needs at least 5"):
+        made[0].open(exchange.nonce, [0, 1, 2, 3])
+    with pytest.raises(Refused, match="a sum of 4 sites"):
+        Exchange(values(4), made)
+
+
+def test_a_site_that_signs_the_key_of_another_one_as_its_own_learns_nothing_of_it():
+    """Site 4 tells site 0's public key as its own and is then lost: the others open what they share with it. Had a
+    pair's masks depended on the keys alone, that would be what they share with site 0."""
+    made = sites(5)
+    publics = {**made[0].publics, 4: made[0].publics[0]}
+    made = {i: replace(one, publics=publics) for i, one in made.items()}
+    question = Question(bytes(32), (0, 1, 2, 3, 4), (0.2,) * 5)
+    for i in (1, 2, 3):
+        assert made[i]._seed(question, 4) != made[i]._seed(question, 0)
+        assert made[i]._agreed(question, (0, 1, 2, 3), 4, i) != made[i]._agreed(question, (0, 1, 2, 3), 0, i)
+
+
+def test_what_was_masked_among_one_list_of_sites_is_not_opened_among_another():
+    """The server has the sites agree once more, in another order: no mask of before is told."""
+    made = sites(4)
+    exchange = Exchange(values(4), made)
+    others = {i: replace(one, roster=b"another", _pairs={}) for i, one in made.items()}
+    opened = {i: others[i].open(exchange.nonce, range(4)) for i in range(4)}
+    found = unmasked(exchange.sent, range(4), opened, ())
+    assert not same_sum(found, exchange.expected(range(4)), exchange.layout)
+    assert abs(int(found[:50].view(np.int64).max())) > 2**50  # the masks are still there
+
+
+@pytest.mark.parametrize(
+    ("again", "alive"), [({"cohort": [0, 1, 2, 3]}, range(4)), ({"weights": [2, 1, 1, 1, 1]}, range(5)), ({}, range(4))]
+)
+def test_one_sum_is_opened_in_an_exchange_of_a_round(again, alive):
+    """A server asks twice with one byte changed, so that the masks are others, and wants the difference of two sums."""
+    made = sites(5)
+    exchange = Exchange(values(5), made, when=(3, 1))
+    exchange.total(range(5))
+    same = Exchange(values(5, seed=1), made, when=(3, 1))  # a run that is resumed asks again
+    assert same_sum(same.total(range(5)), same.expected(range(5)), same.layout)
+    more = Exchange(values(len(again.get("cohort", range(5)))), made, when=(3, 1), **again)
+    with pytest.raises(Refused, match="the masks of another sum were opened"):
+        more.total(alive)
+    more = Exchange(values(4), made, when=(4, 1), cohort=[0, 1, 2, 3])
+    assert same_sum(more.total(range(4)), more.expected(range(4)), more.layout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ class AuditLog:
             found = [Entry(*about, "failure", [], "text", len(failure.encode()), PER_SITE, failure)]
         else:
             found = [Entry(*about, *told) for told in (_masked_fields(record) if masked else _fields(record))]
-        lines = "".join(json.dumps({k: v for k, v in asdict(e).items() if v != ""}) + "\n" for e in found)
+        lines = "".join(json.dumps({k: v for k, v in vars(e).items() if v != ""}) + "\n" for e in found)
         path = self.folder / FILE
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

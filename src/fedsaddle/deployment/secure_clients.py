@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,16 +28,16 @@ from fedsaddle.federation.wire import Kinds, Message, kinds_of
 from fedsaddle.secure.fixed_point import (
     LEAST_SITES,
     Layout,
-    Words,
     decode,
-    from_bytes,
     layout_of,
     read_layout,
+    require_bytes,
     share_word,
     shares_of,
+    sum_of,
     too_few,
 )
-from fedsaddle.secure.masking import Opening, unmasked_sum
+from fedsaddle.secure.masking import Opening, unmask_
 from fedsaddle.secure.secured import SeenFields
 
 log = logging.getLogger("fedsaddle.server")
@@ -46,11 +46,11 @@ ATTEMPTS = 2  # to have the masks opened
 
 @dataclass(frozen=True)
 class Masked:
-    """A checked reply of one site: the words behind their masks, and what is shown."""
+    """A checked reply of one site: the bytes of the words behind their masks, and what is shown."""
 
     kind: type
     layout: Layout
-    words: Words
+    masked: Tensor
     shown: Mapping[str, Tensor]
 
 
@@ -59,6 +59,11 @@ class SecureClients(RemoteClients):
     """Clients at remote sites, of whose averaged fields the server learns sums only."""
 
     seen: SeenFields = field(default_factory=SeenFields)
+
+    @property
+    def least(self) -> int:
+        """Sites of a sum: three, or as many as policies of sites ask for."""
+        return max(LEAST_SITES, self.minimum_sites)
 
     def settings(self) -> dict[str, Any]:
         """The engine's name, and that it sums in fixed point."""
@@ -72,7 +77,7 @@ class SecureClients(RemoteClients):
         """The clients that answered one exchange, and their replies in one, of which averaged fields were masked."""
         shares = dict(zip(clients.tolist(), shares_of(total_weights).tolist(), strict=True))
         expected = self.expected.of(task, sent)
-        if (expected is None or layout_of(expected)) and (reason := too_few(list(shares.values()))):
+        if (expected is None or layout_of(expected)) and (reason := too_few(list(shares.values()), self.least)):
             raise self.nobody(reason)
         asked = _Asked(self, task, sent, exchange, shares, expected)
         good = asked.collect()
@@ -123,7 +128,7 @@ class _Asked:
 
         hides = self.expected is None or layout_of(self.expected)
         policies = 0 if self.of.minimum_sites <= 1 else self.of.minimum_sites
-        least = max(self.of.courier.least(len(self.shares)), policies, LEAST_SITES if hides else 0)
+        least = max(self.of.courier.least(len(self.shares)), self.of.least if hides else policies)
         clients = list(self.shares)
         good = self.of.courier.collect(
             clients, least, make_message, kinds, check, self.where, self.of.round, afresh=True
@@ -142,7 +147,7 @@ class _Asked:
             if layout_of(record):
                 raise BadMessage("averaged fields that are not masked")
             fault = reply_fault(client, record, record if self.expected is None else self.expected)
-            return fault or Masked(kind, (), np.zeros(0, dtype=np.uint64), dict(tensors(record)))
+            return fault or Masked(kind, (), torch.zeros(0, dtype=torch.uint8), dict(tensors(record)))
         if record.keys() != {"kind", "fields", "masked", "shown"}:
             raise BadMessage("a masked reply with other parts than it should have")
         known = kinds.get(record["kind"]) if isinstance(record["kind"], str) else None
@@ -151,19 +156,21 @@ class _Asked:
             raise BadMessage("a masked reply of an unknown kind")
         if fault := _fault(client, known, layout, shown, self.expected):
             return fault
-        return Masked(known, layout, from_bytes(masked, layout), shown)
+        require_bytes(masked, layout)
+        return Masked(known, layout, masked, shown)
 
     def sums(self, replies: Mapping[int, tuple[Answer, Masked]]) -> dict[str, Tensor]:
         """The means of the averaged fields over those who answered, once they have opened their masks."""
         layout = next(iter(replies.values()))[1].layout
         if not layout:
             return {}
-        if reason := too_few([self.shares[i] for i in replies]):
+        if reason := too_few([self.shares[i] for i in replies], self.of.least):
             raise self.of.nobody(reason)
         openings = self._openings(sorted(replies))
         lost = set(self.cohort) - replies.keys()
         try:
-            total = unmasked_sum({i: one.words for i, (_, one) in replies.items()}, openings, lost)
+            total = sum_of([one.masked for _, one in replies.values()], layout)
+            unmask_(total, replies, openings, lost)
         except BadMessage as reason:
             raise self.of.nobody(f"the masks cannot be taken out ({reason})") from None
         weight = sum(share_word(self.shares[i]) for i in replies) % 2**64
@@ -209,8 +216,10 @@ def _fault(client: int, kind: type, layout: Layout, shown: Mapping[str, Any], ex
         return None
     if kind is type(expected) and layout != layout_of(expected):
         return wrong("masked fields of other names, types or shapes than the task's")
-    like = {f.name: getattr(expected, f.name) for f in fields(expected) if visible.get(f.name) is Visibility.AVERAGED}
-    return reply_fault(client, kind(**{**dict.fromkeys(visible), **like, **shown}), expected)
+    hidden = dict.fromkeys(name for name, seen in visible.items() if seen is Visibility.AVERAGED)  # seen by nobody
+    known = issubclass(kind, type(expected))
+    bare = replace(expected, **hidden) if known else expected
+    return reply_fault(client, kind(**{**dict.fromkeys(visible), **shown}), bare)
 
 
 def _shown(replies: Sequence[Masked]) -> dict[str, Tensor]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,54 +14,16 @@ from torch import Tensor
 from fedsaddle.atomic import write_atomically
 from fedsaddle.deployment.messages import Ask
 from fedsaddle.deployment.payloads import KeyTold, UnmaskAsked
+from fedsaddle.deployment.secure_notes import DiskBook
 from fedsaddle.deployment.site_keys import Identity
-from fedsaddle.errors import BadMessage, CannotWrite, Refused
+from fedsaddle.errors import BadMessage, Refused
 from fedsaddle.federation.wire import name_of
-from fedsaddle.secure.fixed_point import encode, layout_of, shown_fields, to_bytes
-from fedsaddle.secure.keys import RunKeys, require_cryptography, sign, verify
-from fedsaddle.secure.masking import Noted, Opening, SiteMasks
-from fedsaddle.secure.masks import SEED
+from fedsaddle.secure.fixed_point import LEAST_SITES, Layout, encode, layout_of, shown_fields, to_bytes
+from fedsaddle.secure.keys import RunKeys, require_cryptography, roster_of, sign, verify
+from fedsaddle.secure.masking import Opening, Question, SiteMasks
+from fedsaddle.secure.masks import SEED, derive
 
 KEY, NOTES = "secure.key", "secure.jsonl"
-
-
-@dataclass
-class DiskBook:
-    """Notes of answered questions, one line each, only ever appended to: masks are opened once, over restarts."""
-
-    path: Path
-    _notes: dict[str, Noted] | None = field(default=None, repr=False)
-    _cut: bool = False  # whether the file ends in the middle of a line
-
-    def get(self, nonce: str) -> Noted | None:
-        """The note of a question."""
-        return self._read().get(nonce)
-
-    def put(self, nonce: str, noted: Noted) -> None:
-        """Note it on the disk, before anything leaves."""
-        notes = self._read()
-        try:
-            with open(os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab") as out:
-                start = b"\n" if self._cut else b""
-                out.write(start + json.dumps({"nonce": nonce, **asdict(noted)}).encode() + b"\n")
-                out.flush()
-                os.fsync(out.fileno())
-        except OSError as reason:
-            raise CannotWrite(self.path, reason) from None
-        notes[nonce], self._cut = noted, False
-
-    def _read(self) -> dict[str, Noted]:
-        if self._notes is None:
-            lines = self.path.read_bytes().split(b"\n") if self.path.exists() else []
-            self._notes, self._cut = {}, bool(lines and lines[-1])
-            for line in filter(None, lines):
-                try:
-                    told = json.loads(line)
-                except ValueError:  # cut off while it was written: what it notes has not left
-                    continue
-                opened = None if told["opened"] is None else tuple(told["opened"])
-                self._notes[told["nonce"]] = Noted(told["about"], tuple(told["cohort"]), told["reply"], opened)
-        return self._notes
 
 
 def run_keys(folder: Path, new: bool = False) -> RunKeys:
@@ -75,6 +35,7 @@ def run_keys(folder: Path, new: bool = False) -> RunKeys:
         made = RunKeys.new()
         content = made.private + made.own
         folder.mkdir(parents=True, exist_ok=True)
+        DiskBook.new(folder / NOTES)  # no key without its notes
         write_atomically(path, content, 0o600)
     else:
         raise Refused("this site's keys of the run are gone; begin a new run")
@@ -103,25 +64,39 @@ def require_identity(identity: Identity | None) -> Identity:
 
 
 def site_secure(
-    identity: Identity | None, folder: Path, run: str, names: Sequence[str], keys: Mapping[str, KeyTold] | None
+    identity: Identity | None,
+    folder: Path,
+    run: str,
+    names: Sequence[str],
+    keys: Mapping[str, KeyTold] | None,
+    least: int = LEAST_SITES,
 ) -> SiteSecure:
-    """The site's side in a run, once the keys of all sites are found to be signed by them."""
+    """The site's side in a run, once the keys of all sites are found to be signed by them.
+
+    `least` is the number of sites that its policy asks for in a sum; three are needed in any case.
+    """
     identity = require_identity(identity)
-    own, publics = run_keys(folder), {}
-    for number, name in enumerate(names):
-        told = (keys or {}).get(name)
-        known = identity.known.get(name)
-        if told is None or known is None:
-            lacking = "key in the run" if told is None else "signing key in this site's local/site-keys.json"
-            raise Refused(f"{name} has no {lacking}; secure aggregation needs those of all sites")
-        public = bytes.fromhex(told.public)
-        if not verify(known, bytes.fromhex(told.signature), run, name, names, public):
-            raise Refused(f"the key of {name} is not signed by {name}; somebody may have put another in its place")
-        publics[number] = public
+    own = run_keys(folder)
+    publics = [_public_of(identity, run, name, names, keys or {}) for name in names]
+    if len(set(publics)) != len(publics):
+        raise Refused("two sites have the same key in the run; each has to make its own")
     me = list(names).index(identity.name)
     if publics[me] != own.public:
         raise Refused("the key of this site in the run is not its own; somebody may have put another in its place")
-    return SiteSecure(SiteMasks(me, own, publics, run, DiskBook(folder / NOTES)))
+    roster, book = roster_of(run, names, publics), DiskBook(folder / NOTES)
+    return SiteSecure(SiteMasks(me, own, dict(enumerate(publics)), roster, book, max(least, LEAST_SITES)))
+
+
+def _public_of(identity: Identity, run: str, name: str, names: Sequence[str], keys: Mapping[str, KeyTold]) -> bytes:
+    """The key of a site in a run; refuse one that the site has not signed."""
+    told, known = keys.get(name), identity.known.get(name)
+    if told is None or known is None:
+        lacking = "key in the run" if told is None else "signing key in this site's local/site-keys.json"
+        raise Refused(f"{name} has no {lacking}; secure aggregation needs those of all sites")
+    public = bytes.fromhex(told.public)
+    if not verify(known, bytes.fromhex(told.signature), run, name, names, public):
+        raise Refused(f"the key of {name} is not signed by {name}; somebody may have put another in its place")
+    return public
 
 
 @dataclass
@@ -130,23 +105,34 @@ class SiteSecure:
 
     masks: SiteMasks
 
+    def question(self, ask: Ask, content: bytes) -> Question:
+        """What the message with this content asks of whom; refuse a cohort whose sum would tell of one site."""
+        assert ask.secure is not None  # the worker has refused
+        cohort = tuple(int(i) for i in ask.secure.shares)
+        digest, shares = hashlib.sha256(content).digest(), tuple(ask.secure.shares.values())
+        question = Question(digest, cohort, shares, (ask.round, ask.exchange))
+        self.masks.require(question)
+        return question
+
     def hidden(self, ask: Ask, content: bytes, reply: Any) -> Any:
         """The reply as it is sent: averaged fields masked; a reply without such fields as it is."""
         layout = layout_of(reply)
         if not layout:
             return reply
-        assert ask.secure is not None  # the worker has refused
-        shares = {int(i): share for i, share in ask.secure.shares.items()}
-        cohort, question = list(shares), hashlib.sha256(content).digest()
-        if self.masks.me not in shares:
-            raise Refused("this site is not among those that mask their replies together")
-        words = encode(reply, shares[self.masks.me])
-        self.masks.hide_(words, question, cohort, list(shares.values()))
-        masked, shown = to_bytes(words, layout), dict(shown_fields(reply))
-        digest = hashlib.sha256(masked.numpy().tobytes())
-        self.masks.note(ask.nonce, question, cohort, digest.hexdigest())
+        question = self.question(ask, content)
+        words = encode(reply, *question.shares_of([self.masks.me]))
+        self.masks.hide_(words, question)
+        self.masks.note(ask.nonce, question, self._digest(reply, layout))
         told = [one.told() for one in layout]
+        masked, shown = to_bytes(words, layout), dict(shown_fields(reply))
         return {"kind": name_of(type(reply)), "fields": told, "masked": masked, "shown": shown}
+
+    def _digest(self, reply: Any, layout: Layout) -> str:
+        """A digest of what is hidden, with a key: it tells nothing of the numbers."""
+        found = hashlib.sha256(repr(layout).encode())
+        for one in layout:
+            found.update(getattr(reply, one.name).detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        return derive(self.masks.keys.own, "reply", found.digest()).hex()
 
     def open(self, asked: UnmaskAsked) -> dict[str, Tensor]:
         """What the site opens of its masks, as it is sent."""

@@ -283,7 +283,7 @@ class SiteService:
         if not self.config.privacy.secure_aggregation:
             return None
         keys = read_payload(AgreeAsked, payload).keys
-        return site_secure(self.identity, self._folder(run), run, names, keys)
+        return site_secure(self.identity, self._folder(run), run, names, keys, self.policy.minimum_sites)
 
     def _stacked(self, table: Table, positives: float | None) -> Stacked:
         x, y = torch.from_numpy(np.ascontiguousarray(table.x)), torch.from_numpy(np.ascontiguousarray(table.y))

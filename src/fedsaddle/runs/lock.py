@@ -62,7 +62,7 @@ def require_unused(folder: Path) -> None:
     except OSError:
         return
     try:
-        if not _locked(number):
+        if not lock_file(number):
             raise in_use(folder)
     finally:
         os.close(number)
@@ -121,7 +121,7 @@ def _take(path: Path) -> int | None:
         ) from None
     kept = False
     try:
-        if not _locked(number) or not _still_there(number, path):
+        if not lock_file(number) or not _still_there(number, path):
             return None
         os.ftruncate(number, 0)
         with disk_failures(path):
@@ -143,7 +143,7 @@ def _still_there(number: int, path: Path) -> bool:
 
 if sys.platform == "win32":
 
-    def _locked(number: int) -> bool:
+    def lock_file(number: int) -> bool:
         """Lock a byte of the file; False if another process has it."""
         import msvcrt
 
@@ -158,7 +158,7 @@ if sys.platform == "win32":
 
 else:
 
-    def _locked(number: int) -> bool:
+    def lock_file(number: int) -> bool:
         """Lock the file; False if another process has it."""
         import fcntl
 

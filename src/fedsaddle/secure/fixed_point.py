@@ -22,6 +22,7 @@ from fedsaddle.federation.records import Visibility, tensors, visibility
 
 Words = NDArray[np.uint64]
 LARGEST = 2.0**22  # of a value: 4,194,304
+_CHUNK = 1 << 14  # numbers at a time: they stay in the cache
 SHARE_BITS = 60  # k of the shares
 LEAST_SITES = 3  # of a sum: of two, each would know the other's value
 LEAST_SHARE = 1e-3  # of the largest weight: three sites must weigh at least that, or the sum is one site's value
@@ -102,13 +103,13 @@ def shares_of(weights: Floats) -> Floats:
     return weights / total if total > 0 else np.zeros_like(weights)
 
 
-def too_few(shares: Sequence[float] | Floats) -> str:
-    """Why a sum with these shares would tell of a single site; empty if it does not."""
-    if len(shares) < LEAST_SITES:
-        return f"a sum of {len(shares)} sites; secure aggregation needs at least {LEAST_SITES}"
+def too_few(shares: Sequence[float] | Floats, least: int = LEAST_SITES) -> str:
+    """Why a sum with these shares would tell of a single site, or of fewer than `least`; empty if it does not."""
+    if len(shares) < least:
+        return f"a sum of {len(shares)} sites; secure aggregation needs at least {least}"
     sizes = np.sort(np.abs(np.asarray(shares, dtype=np.float64)))
-    if sizes[-1] > 0 and sizes[-LEAST_SITES] < LEAST_SHARE * sizes[-1]:
-        return f"fewer than {LEAST_SITES} sites have more than {LEAST_SHARE:g} of the largest weight"
+    if sizes[-1] > 0 and sizes[-least] < LEAST_SHARE * sizes[-1]:
+        return f"fewer than {least} sites have more than {LEAST_SHARE:g} of the largest weight"
     return ""
 
 
@@ -123,14 +124,17 @@ def encode(reply: Any, share: float) -> Words:
     words = np.empty(sum(one.size for one in layout) + 1, dtype=np.int64)
     at = 0
     for one in layout:
-        value = getattr(reply, one.name).detach().cpu().reshape(-1).double().numpy()
-        most = float(np.abs(value).max(initial=0.0))
+        value = getattr(reply, one.name).detach().cpu().reshape(-1)
+        numbers = (value if value.dtype in (torch.float32, torch.float64) else value.double()).numpy()
+        most = max(float(numbers.max(initial=0.0)), -float(numbers.min(initial=0.0)))  # NaN if there is one
         if not math.isfinite(most):
             raise NotFinite(one.name)
         if most > LARGEST:
             raise OutOfRange(one.name)
-        words[at : at + one.size] = np.rint(value * (share * 2.0**one.bits))
-        at += one.size
+        for begin in range(0, one.size, _CHUNK):
+            scaled = np.multiply(numbers[begin : begin + _CHUNK], share * 2.0**one.bits, dtype=np.float64)
+            words[at : at + len(scaled)] = np.rint(scaled, out=scaled)
+            at += len(scaled)
     words[-1] = share_word(share)
     return words.view(np.uint64)
 
@@ -148,56 +152,68 @@ def decode(words: Words, layout: Layout) -> dict[str, Tensor]:
     return found
 
 
+_PLANES = {8: (("<u8", 0, 1, 0),), 7: (("<u4", 0, 2, 0), ("<u2", 2, 4, 32), ("u1", 6, 8, 48))}
+# width -> type of a part, where in a word it is, every how many, its lowest bit
+
+
 def to_bytes(words: Words, layout: Layout) -> Tensor:
     """The words as they are sent: of each the lowest bytes, as many as the field's width; (bytes,) uint8.
 
     Of seven bytes come first the lowest four of all words, then the next two, then the last one.
     """
-    parts, at = [], 0
-    for one in layout:
-        own = np.ascontiguousarray(words[at : at + one.size], dtype="<u8")
-        parts += [own] if one.width == 8 else [own.view(kind)[start::step] for kind, start, step, _ in _SEVEN]
-        at += one.size
-    parts.append(np.ascontiguousarray(words[-1:], dtype="<u8"))
-    return torch.from_numpy(np.concatenate([np.ascontiguousarray(part).view(np.uint8) for part in parts]))
+    sent, at, begin = np.empty(bytes_of(layout), dtype=np.uint8), 0, 0
+    for size, width in _runs(layout):
+        own = np.ascontiguousarray(words[at : at + size], dtype="<u8")
+        for kind, start, step, _ in _PLANES[width]:
+            end = begin + size * np.dtype(kind).itemsize
+            sent[begin:end].view(kind)[:] = own.view(kind)[start::step]
+            begin = end
+        at += size
+    return torch.from_numpy(sent)
+
+
+def _runs(layout: Layout) -> list[tuple[int, int]]:
+    """Size and width of each field, and of the share at the end."""
+    return [*((one.size, one.width) for one in layout), (1, 8)]
 
 
 def bytes_of(layout: Layout) -> int:
     """How many bytes the words take on the wire."""
-    return sum(one.size * one.width for one in layout) + 8
+    return sum(size * width for size, width in _runs(layout))
 
 
-def from_bytes(sent: Tensor, layout: Layout) -> Words:
-    """The words; the bytes that were not sent are 0. Raise `BadMessage` for another number of bytes."""
+def require_bytes(sent: Tensor, layout: Layout) -> None:
+    """Raise `BadMessage` for another number of bytes than that of the words."""
     if sent.dtype != torch.uint8 or sent.ndim != 1 or len(sent) != bytes_of(layout):
         raise BadMessage("a masked reply of another size than that of its fields")
-    raw, at, begin = sent.numpy().data, 0, 0
-    words = np.empty(sum(one.size for one in layout) + 1, dtype=np.uint64)
-    for one in layout:
-        own = words[at : at + one.size]
-        if one.width == 8:
-            own[:] = np.frombuffer(raw, "<u8", one.size, begin)
-            begin += 8 * one.size
-        else:
-            begin = _from_seven(own, raw, begin)
-        at += one.size
-    words[-1] = np.frombuffer(raw, "<u8", 1, begin)[0]
-    return words
 
 
-_SEVEN = (("<u4", 0, 2, 0), ("<u2", 2, 4, 32), ("u1", 6, 8, 48))  # type, where in a word it is, every how many, its bit
+def sum_of(replies: Sequence[Tensor], layout: Layout) -> Words:
+    """The sum of the words that were sent, modulo 2^64; the bytes that were not sent count as 0.
+
+    Each part of the words is summed by itself, and put in its place at the end: no word is put together but those of
+    the sum.
+    """
+    total = np.zeros(sum(one.size for one in layout) + 1, dtype=np.uint64)
+    at, begin = 0, 0
+    for size, width in _runs(layout):
+        for kind, _, _, bit in _PLANES[width]:
+            parts = [np.frombuffer(sent.numpy().data, kind, size, begin) for sent in replies]
+            _add_(total[at : at + size], parts, bit)
+            begin += parts[0].nbytes
+        at += size
+    return total
 
 
-def _from_seven(own: Words, raw: memoryview, begin: int) -> int:
-    """Fill the words with seven bytes each; return where the next bytes begin."""
-    for kind, _, _, bit in _SEVEN:
-        part = np.frombuffer(raw, kind, len(own), begin)
-        begin += part.nbytes
-        if bit == 0:
-            own[:] = part
-        else:
-            own |= part.astype(np.uint64) << np.uint64(bit)
-    return begin
+def _add_(total: Words, parts: Sequence[NDArray[Any]], bit: int) -> None:
+    """Add the sum of the parts, shifted by so many bits."""
+    wide = np.uint32 if parts[0].itemsize <= 2 and len(parts) < 2**16 else np.uint64  # 32 bits are faster, and enough
+    for begin in range(0, len(total), _CHUNK):
+        here = slice(begin, begin + _CHUNK)
+        found: NDArray[Any] = parts[0][here].astype(wide)
+        for part in parts[1:]:
+            found += part[here]
+        total[here] += np.left_shift(found, np.uint64(bit), dtype=np.uint64)
 
 
 def shown_fields(reply: Any) -> Mapping[str, Tensor]:

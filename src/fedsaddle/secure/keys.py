@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 from collections.abc import Sequence
@@ -39,8 +40,12 @@ class RunKeys:
 
         return X25519PrivateKey.from_private_bytes(self.private).public_key().public_bytes_raw()
 
-    def pair(self, other: bytes, run: str) -> bytes:
-        """The key that only this site and the one with the public key `other` know, for one run."""
+    def pair(self, other: bytes, roster: bytes, numbers: bytes) -> bytes:
+        """The key that only this site and the one with the public key `other` know.
+
+        It depends on who the two are as well: a site that signed the public key of another one as its own would else
+        have the same secrets with everybody as that one, and to open them for the one would open them for the other.
+        """
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -51,8 +56,15 @@ class RunKeys:
             )
         except ValueError:
             raise Refused("a public key of secure aggregation that is none") from None
-        about = b"".join(sorted((self.public, other))) + run.encode()
+        parts = (roster, numbers, *sorted((self.public, other)))
+        about = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
         return HKDF(algorithm=SHA256(), length=SEED, salt=_SALT, info=about).derive(shared)
+
+
+def roster_of(run: str, names: Sequence[str], publics: Sequence[bytes]) -> bytes:
+    """A digest of a run, its sites in their order, and their keys."""
+    told = {"run": run, "sites": list(names), "keys": [public.hex() for public in publics]}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest()
 
 
 def new_signing_key() -> bytes:

@@ -11,30 +11,46 @@ it only if all of S were told the same S, and it opens nothing by telling differ
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Protocol
-
-import numpy as np
 
 from fedsaddle.errors import BadMessage, Refused
 from fedsaddle.secure.fixed_point import LEAST_SITES, Words, too_few
 from fedsaddle.secure.keys import RunKeys
-from fedsaddle.secure.masks import SEED, add_mask_, derive, exclusive_or
+from fedsaddle.secure.masks import SEED, add_masks_, derive, exclusive_or
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a cohort is asked: the digest of all of it, the sites with their shares of the weight, and when."""
+
+    digest: bytes
+    cohort: tuple[int, ...]
+    shares: tuple[float, ...]
+    when: tuple[int, int] = (0, 0)  # round and exchange
+
+    def shares_of(self, sites: Iterable[int]) -> list[float]:
+        """The shares of some of the cohort."""
+        return [self.shares[self.cohort.index(i)] for i in sites]
 
 
 @dataclass(frozen=True)
 class Noted:
     """What a site remembers of a question that it answered."""
 
-    about: str  # digest of the question
-    cohort: tuple[int, ...]
-    reply: str  # digest of what it sent
+    question: Question
+    reply: str  # digest of what it hid
     opened: tuple[int, ...] | None = None  # the set for which it opened its masks
 
 
 class Book(Protocol):
     """Where a site notes what it has answered; it must outlive the site's process."""
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Keep all others from the notes meanwhile, other processes of the site too; see what they have noted."""
+        ...
 
     def get(self, nonce: str) -> Noted | None:
         """The note of a question."""
@@ -42,6 +58,10 @@ class Book(Protocol):
 
     def put(self, nonce: str, noted: Noted) -> None:
         """Note it."""
+        ...
+
+    def opened_at(self, when: tuple[int, int]) -> Noted | None:
+        """The note of the question whose masks were opened in that round and exchange."""
         ...
 
 
@@ -50,6 +70,12 @@ class InMemoryBook:
     """Notes in this process, for simulations and tests."""
 
     notes: dict[str, Noted] = field(default_factory=dict)
+    opened: dict[tuple[int, int], Noted] = field(default_factory=dict)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """There is nobody else."""
+        yield
 
     def get(self, nonce: str) -> Noted | None:
         """The note of a question."""
@@ -58,6 +84,12 @@ class InMemoryBook:
     def put(self, nonce: str, noted: Noted) -> None:
         """Note it."""
         self.notes[nonce] = noted
+        if noted.opened is not None:
+            self.opened[noted.question.when] = noted
+
+    def opened_at(self, when: tuple[int, int]) -> Noted | None:
+        """The note of the question whose masks were opened in that round and exchange."""
+        return self.opened.get(when)
 
 
 @dataclass(frozen=True)
@@ -71,73 +103,93 @@ class Opening:
 
 @dataclass
 class SiteMasks:
-    """One site's side; `publics[j]` is the public key of site j in this run."""
+    """One site's side; `publics[j]` is the public key of site j in this run.
+
+    All masks depend on `roster`, which stands for the run, its sites in their order and their keys: what was masked
+    among one list of sites cannot be opened among another one.
+    """
 
     me: int
     keys: RunKeys
     publics: Mapping[int, bytes]
-    run: str
+    roster: bytes
     book: Book = field(default_factory=InMemoryBook)
+    least: int = LEAST_SITES  # sites of a sum; a site's policy may ask for more
     _pairs: dict[int, bytes] = field(default_factory=dict, repr=False)
 
-    def hide_(self, words: Words, question: bytes, cohort: Sequence[int], shares: Sequence[float]) -> None:
-        """Mask the words of the answer to a question, given by its digest; refuse a cohort that would tell of one."""
-        if reason := too_few(shares):
-            raise Refused(reason)
-        if self.me not in cohort or len(set(cohort)) != len(cohort) or not set(cohort) <= self.publics.keys():
+    def require(self, question: Question) -> None:
+        """Refuse a cohort that would tell of one site."""
+        cohort = set(question.cohort)
+        if self.me not in cohort or len(cohort) != len(question.cohort) or not cohort <= self.publics.keys():
             raise Refused("a list of sites for secure aggregation that has this site not at all, or one twice")
-        add_mask_(words, self._own(question), 1)
-        for j in cohort:
-            if j != self.me:
-                add_mask_(words, self._seed(question, j), sign_of(self.me, j))
+        if reason := too_few(question.shares, self.least):
+            raise Refused(reason)
 
-    def note(self, nonce: str, question: bytes, cohort: Sequence[int], reply: str) -> None:
+    def hide_(self, words: Words, question: Question) -> None:
+        """Mask the words of the answer to a question."""
+        self.require(question)
+        others = [j for j in question.cohort if j != self.me]
+        pairs = [(self._seed(question, j), sign_of(self.me, j)) for j in others]
+        add_masks_(words, [(self._own(question), 1), *pairs])
+
+    def note(self, nonce: str, question: Question, reply: str) -> None:
         """Note an answer before it leaves; refuse another answer to the same question, or under the same nonce."""
-        found = self.book.get(nonce)
-        if found is None:
-            self.book.put(nonce, Noted(question.hex(), tuple(cohort), reply))
-        elif (found.about, found.cohort, found.reply) != (question.hex(), tuple(cohort), reply):
-            raise Refused("another answer to a question that was answered before; its mask is used once only")
+        with self.book.alone():
+            found = self.book.get(nonce)
+            if found is None:
+                self.book.put(nonce, Noted(question, reply))
+            elif (found.question, found.reply) != (question, reply):
+                raise Refused("another answer to a question that was answered before; its mask is used once only")
 
     def open(self, nonce: str, alive: Sequence[int]) -> Opening:
         """Open the masks of an answer for one set of sites, and never for another one."""
-        noted, S = self.book.get(nonce), tuple(sorted(alive))
-        if noted is None:
-            raise Refused("this site has not answered that question, so that it has no masks to open")
-        if len(set(S)) != len(S) or not set(S) <= set(noted.cohort) or self.me not in S:
-            raise Refused("a set of sites that is not a part of those asked with this site in it")
-        if len(S) < LEAST_SITES:
-            raise Refused(f"a sum of {len(S)} sites; secure aggregation needs at least {LEAST_SITES}")
-        if noted.opened not in (None, S):
-            raise Refused("the masks of this answer were opened for another set of sites")
-        if noted.opened is None:
-            self.book.put(nonce, Noted(noted.about, noted.cohort, noted.reply, S))
-        question = bytes.fromhex(noted.about)
-        seal = bytes(SEED)
+        with self.book.alone():
+            noted, S = self.book.get(nonce), tuple(sorted(alive))
+            if noted is None:
+                raise Refused("this site has not answered that question, so that it has no masks to open")
+            self._allow(noted, S)
+            if noted.opened is None:
+                self.book.put(nonce, replace(noted, opened=S))
+        question, seal = noted.question, bytes(SEED)
         for j in S:
             if j != self.me:
                 seal = exclusive_or(seal, self._agreed(question, S, j, self.me))
-        lost = {j: self._seed(question, j) for j in noted.cohort if j not in S}
+        lost = {j: self._seed(question, j) for j in question.cohort if j not in S}
         return Opening(
             own=_sealed(seal, "own", self._own(question)),
             lost={j: _sealed(seal, f"lost {j}", seed) for j, seed in lost.items()},
             agreed={j: self._agreed(question, S, j, j) for j in S if j != self.me},
         )
 
-    def _own(self, question: bytes) -> bytes:
-        return derive(self.keys.own, "own mask", question)
+    def _allow(self, noted: Noted, S: tuple[int, ...]) -> None:
+        """Refuse a set whose sum would tell of one site, by itself or together with what was opened before."""
+        question = noted.question
+        if len(set(S)) != len(S) or not set(S) <= set(question.cohort) or self.me not in S:
+            raise Refused("a set of sites that is not a part of those asked with this site in it")
+        if reason := too_few(question.shares_of(S), self.least):  # a site of weight 0 hides nobody
+            raise Refused(reason)
+        if noted.opened not in (None, S):
+            raise Refused("the masks of this answer were opened for another set of sites")
+        before = self.book.opened_at(question.when)
+        if before is not None and _sum_of(before.question, before.opened or ()) != _sum_of(question, S):
+            told = "in this exchange of this round the masks of another sum were opened"
+            raise Refused(f"{told}, with other sites or weights; the difference of the two would tell of one site")
 
-    def _seed(self, question: bytes, other: int) -> bytes:
-        return derive(self._pair(other), "pair mask", question)
+    def _own(self, question: Question) -> bytes:
+        return derive(self.keys.own, "own mask", self.roster, question.digest)
 
-    def _agreed(self, question: bytes, S: tuple[int, ...], other: int, about: int) -> bytes:
+    def _seed(self, question: Question, other: int) -> bytes:
+        return derive(self._pair(other), "pair mask", question.digest)
+
+    def _agreed(self, question: Question, S: tuple[int, ...], other: int, about: int) -> bytes:
         """a_ij of the pair with `other`, for the seal of the one of the two whose number is `about`."""
         text = ",".join(map(str, S)).encode()
-        return derive(self._pair(other), "agreed", question, text, str(about).encode())
+        return derive(self._pair(other), "agreed", question.digest, text, str(about).encode())
 
     def _pair(self, other: int) -> bytes:
         if other not in self._pairs:
-            self._pairs[other] = self.keys.pair(self.publics[other], self.run)
+            numbers = f"{min(self.me, other)},{max(self.me, other)}".encode()
+            self._pairs[other] = self.keys.pair(self.publics[other], self.roster, numbers)
         return self._pairs[other]
 
 
@@ -146,27 +198,30 @@ def sign_of(i: int, j: int) -> int:
     return 1 if i < j else -1
 
 
+def _sum_of(question: Question, S: Iterable[int]) -> dict[int, float]:
+    """The sites of a sum with their weights."""
+    return dict(zip(S, question.shares_of(S), strict=True))
+
+
 def _sealed(seal: bytes, what: str, content: bytes) -> bytes:
     return exclusive_or(content, derive(seal, "seal", what.encode()))
 
 
-def unmasked_sum(replies: Mapping[int, Words], openings: Mapping[int, Opening], lost: Iterable[int]) -> Words:
-    """The sum of what the sites hid, from the masked replies and the openings of all of them."""
-    alive, away = sorted(replies), sorted(lost)
-    if sorted(openings) != alive:
+def unmask_(total: Words, alive: Iterable[int], openings: Mapping[int, Opening], lost: Iterable[int]) -> None:
+    """Take the masks out of the sum of what the sites `alive` sent, by the openings of all of them."""
+    S, away = sorted(alive), sorted(lost)
+    if sorted(openings) != S:
         raise BadMessage("masks of some sites are not opened")
-    total = np.zeros_like(replies[alive[0]])
-    for i in alive:
-        total += replies[i]
+    masks = []
+    for i in S:
         seal = bytes(SEED)
-        for j in alive:
+        for j in S:
             if j != i:
                 if i not in openings[j].agreed:
                     raise BadMessage("an opening without what the seals of others need")
                 seal = exclusive_or(seal, openings[j].agreed[i])
         if sorted(openings[i].lost) != away:
             raise BadMessage("an opening without the masks of lost sites")
-        add_mask_(total, _sealed(seal, "own", openings[i].own), -1)
-        for j in away:
-            add_mask_(total, _sealed(seal, f"lost {j}", openings[i].lost[j]), -sign_of(i, j))
-    return total
+        masks.append((_sealed(seal, "own", openings[i].own), -1))
+        masks += [(_sealed(seal, f"lost {j}", openings[i].lost[j]), -sign_of(i, j)) for j in away]
+    add_masks_(total, masks)

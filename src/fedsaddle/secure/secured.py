@@ -29,7 +29,7 @@ from fedsaddle.secure.fixed_point import (
     too_few,
 )
 from fedsaddle.secure.keys import RunKeys, require_cryptography
-from fedsaddle.secure.masking import InMemoryBook, SiteMasks, unmasked_sum
+from fedsaddle.secure.masking import InMemoryBook, Question, SiteMasks, unmask_
 
 MOST_MASKED = 50  # clients of a simulated cohort; masks of more would take long, and cancel all the same
 
@@ -102,7 +102,7 @@ class Secured(Wrapper):
             if i not in self._masks:
                 keys = RunKeys.new()
                 self._publics[i] = keys.public
-                self._masks[i] = SiteMasks(i, keys, self._publics, "simulated")
+                self._masks[i] = SiteMasks(i, keys, self._publics, b"simulated")
         return {i: self._masks[i] for i in cohort}
 
 
@@ -120,7 +120,7 @@ class SecureReduction:
     shown: dict[str, list[Tensor]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.question = secrets.token_bytes(32)
+        self.question = Question(secrets.token_bytes(32), tuple(self.cohort), tuple(self.shares))
 
     def add(self, clients: Ints, weights: Floats, reply: Any) -> None:
         """Add the replies of `clients`, stacked along the leading axis."""
@@ -145,8 +145,8 @@ class SecureReduction:
             raise BadInput("secure_aggregation", True, f"client {client} has {reason}") from None
         if self._masked and not too_few(self.shares):
             masks = self.of.masks(self.cohort)[client]
-            masks.hide_(words, self.question, self.cohort, self.shares)
-            masks.note(self.question.hex(), self.question, self.cohort, "")
+            masks.hide_(words, self.question)
+            masks.note(self.question.digest.hex(), self.question, "")
         return words
 
     @property
@@ -167,13 +167,15 @@ class SecureReduction:
         there = [share for i, share in zip(self.cohort, self.shares, strict=True) if i in self.words]
         if reason := too_few(self.shares) or too_few(there):
             raise NobodyAnswered(reason)
-        if not self._masked:
-            return decode(np.sum(list(self.words.values()), axis=0, dtype=np.uint64), self.layout)
-        masks, nonce = self.of.masks(self.cohort), self.question.hex()
-        opened = {i: masks[i].open(nonce, list(self.words)) for i in self.words}
-        for one in masks.values():
-            one.book = InMemoryBook()  # no question is asked twice here
-        return decode(unmasked_sum(self.words, opened, set(self.cohort) - self.words.keys()), self.layout)
+        total: Words = np.add.reduce(list(self.words.values()))
+        if self._masked:
+            masks = self.of.masks(self.cohort)
+            nonce, alive = self.question.digest.hex(), list(self.words)
+            opened = {i: masks[i].open(nonce, alive) for i in alive}
+            for one in masks.values():
+                one.book = InMemoryBook()  # no question is asked twice here
+            unmask_(total, self.words, opened, set(self.cohort) - self.words.keys())
+        return decode(total, self.layout)
 
     def _shown(self) -> dict[str, Tensor]:
         assert self.kind is not None
