@@ -66,6 +66,25 @@ def test_a_spent_budget_is_not_spent_again(tmp_path):
         read_ledger(tmp_path / "disk-0" / "trial")
 
 
+def test_the_audit_shows_what_is_left_and_another_name_is_no_new_budget(tmp_path, capsys):
+    from fedsaddle.commands.deploy_audit import audit
+    from fedsaddle.deployment.courier import Patience
+    from fedsaddle.deployment.server import DeployedRun
+    from fedsaddle.deployment.transport import InProcess
+
+    given = conf(epsilon=4.0)
+    made = sites(given, tmp_path)
+    deployed(given, made, tmp_path / "out")
+    audit(tmp_path / "disk-0", None)
+    said = capsys.readouterr().out
+    assert "privacy of run trial: epsilon = " in said
+    assert "of 4 spent, " in said
+    transport = InProcess({i: site.answer for i, site in made.items()})
+    names = tuple(made[i].settings.name for i in sorted(made))
+    with pytest.raises(TooFewAnswered, match=r"epsilon_in_all = 4 \(by default that of one run\)"):
+        DeployedRun(given, "another", names, tmp_path / "out-2", Patience()).go(transport)
+
+
 POLICIES = {
     "too much": ({"epsilon_at_most": 2.0}, "epsilon_at_most = 2.0; the run has epsilon = 4"),
     "another unit": ({"unit": "patient"}, "unit = patient; the run has unit = row"),

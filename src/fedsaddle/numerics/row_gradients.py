@@ -70,6 +70,16 @@ def chain_sums(chain: Chain, w: Tensor, outputs: list[Tensor], slope: Tensor, bo
         d = torch.bmm(d, weights[k]) if k else d
     assert squares is not None
     factors = bound.factors(squares)
+    total = _chain_total(chain, w, outputs, slopes, factors)
+    if not torch.isfinite(total).all():  # 0 times infinity: rows that count nothing must not be seen, either
+        here = (factors != 0).unsqueeze(-1)
+        outputs, slopes = ([torch.where(here, v, 0.0) for v in values] for values in (outputs, slopes))
+        total = _chain_total(chain, w, outputs, slopes, factors)
+    return RowSums(total, factors)
+
+
+def _chain_total(chain: Chain, w: Tensor, outputs: list[Tensor], slopes: list[Tensor], factors: Tensor) -> Tensor:
+    """The sum of the rows' gradients, each counted by its factor, `(C, d)`."""
     total = torch.empty(w.shape, dtype=w.dtype, device=w.device)
     into = iter(_parts(chain, total))
     for k, link in enumerate(chain.links):
@@ -77,7 +87,7 @@ def chain_sums(chain: Chain, w: Tensor, outputs: list[Tensor], slope: Tensor, bo
         next(into).baddbmm_(counted.mT, outputs[k], beta=0)
         if link.bias:
             next(into).copy_(counted.sum(1))
-    return RowSums(total, factors)
+    return total
 
 
 def module_sums(flat: FlatModel, w: Tensor, x: Tensor, slope: Tensor, bound: Bound) -> RowSums:
