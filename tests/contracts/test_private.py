@@ -16,12 +16,15 @@ from test_secure import rounds_of
 from worlds import FAIR, GAME, GRU, LOGISTIC, MLP, VMAP
 
 import fedsaddle as fs
+from fedsaddle.engines.on_device import OnDevice
+from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.federation.records import same
 from fedsaddle.federation.wrappers import Lossy
 from fedsaddle.privacy.accounted import Accounted
 from fedsaddle.privacy.client_level import ClientPrivate
 from fedsaddle.privacy.private import Private
 from fedsaddle.privacy.releases import KINDS, within
+from pretend import PRETEND
 from small import loopback, play, serial, vectorised
 
 ROUNDS = 3
@@ -110,6 +113,24 @@ def test_with_lost_replies_a_resumed_run_is_the_same_and_spends_the_same(case, w
     assert again.spent == clients.spent, "lost replies count, and nothing counts twice"
     with pytest.raises(fs.BadInput, match="planned for"):  # what empty rounds have not touched may last a little longer
         rounds_of(alg, again, 2 * ROUNDS, state=found[-1], first=ROUNDS)
+
+
+@pytest.mark.parametrize("unit", ["row", "client"])
+@pytest.mark.parametrize("name", ["DRFA", "Local SGDA", "CODASCA"])
+def test_a_device_gives_the_numbers_of_the_cpu(name, unit):
+    case = next(c for c in CASES if c.name == name)
+    rows = case.family[0].rows()
+
+    def states(engine):
+        if unit == "row":
+            return play(private(case, case.family[0]), engine, 2)
+        alg = for_clients(case, case.family[0])
+        privacy = fs.Privacy(epsilon=4, unit="client", rounds=ROUNDS)
+        return play(alg, ClientPrivate(engine, privacy, alg, 0), 2)
+
+    here, there = states(Vectorised(rows, chunk=3)), states(OnDevice(rows, device=PRETEND, chunk=3))
+    for a, b in zip(there, here, strict=True):
+        near(a, b)
 
 
 @pytest.mark.parametrize("case", [c for c in TABLE if c.make not in KINDS], ids=lambda c: c.name)

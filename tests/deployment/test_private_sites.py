@@ -41,6 +41,15 @@ def test_a_deployed_run_makes_its_own_noise_and_keeps_a_ledger(tmp_path):
     assert secret.read_bytes() != (tmp_path / "disk-1" / "trial" / SECRET).read_bytes()
 
 
+def test_losses_of_single_sites_leave_with_noise(tmp_path):
+    given = config({"name": "DRFA", "local_steps": 2, "weighting": "weight"}, rounds=1)
+    given = given.model_copy(update={"privacy": Privacy(epsilon=4.0)})
+    result = deployed(given, sites(given, tmp_path), tmp_path / "out")
+    assert result.summary["rounds"] == 1
+    assert not any(site["left_out"] for site in result.summary["sites"].values())
+    assert sorted(ledger(tmp_path)["spent"]) == [[4, 1, 3]], "two steps and a loss"
+
+
 def test_a_round_that_is_asked_again_gets_the_same_reply_and_counts_once(tmp_path):
     given = conf(epsilon=4.0)
     result = deployed(given, sites(given, tmp_path), tmp_path / "out")

@@ -30,7 +30,7 @@ def audit(kit: Path, run: str | None) -> None:
         "command": "deploy audit",
         "kit": str(kit),
         "entries": [asdict(entry) for entry in found],
-        "privacy": (spent := _budgets(folder, run)),
+        "privacy": (spent := site_budgets(folder, run)),
     }
     output.emit(document)
     screen = output.screen()
@@ -38,11 +38,11 @@ def audit(kit: Path, run: str | None) -> None:
         own = [entry for entry in found if entry.run == name]
         screen.print(_table(name, own))
         screen.print(_totals(own), highlight=False, markup=False, soft_wrap=True)
-    for line in _budget_lines(spent):
+    for line in budget_lines(spent):
         screen.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _budgets(folder: Path, run: str | None) -> list[dict[str, Any]]:
+def site_budgets(folder: Path, run: str | None) -> list[dict[str, Any]]:
     """What each private run may release about this site, and what it has, by the site's own ledger."""
     from fedsaddle.deployment.budget import epsilon_spent, ledgers
 
@@ -54,7 +54,7 @@ def _budgets(folder: Path, run: str | None) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _budget_lines(budgets: Sequence[dict[str, Any]]) -> list[str]:
+def budget_lines(budgets: Sequence[dict[str, Any]]) -> list[str]:
     """A line for each private run, and one for all of them."""
     found = [
         f"privacy of run {visible(b['run'])}: epsilon = {b['epsilon_spent']:.3g} of {b['epsilon']:g} spent, "

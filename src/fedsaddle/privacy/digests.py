@@ -20,7 +20,7 @@ def digest_of(*given: Any) -> bytes:
         if isinstance(thing, np.ndarray):
             thing = torch.from_numpy(np.ascontiguousarray(thing))
         if isinstance(thing, Tensor):
-            whole = thing.detach().cpu().contiguous()
+            whole = thing.detach().cpu().clone(memory_format=torch.contiguous_format)
             found.update(f"tensor {whole.dtype} {tuple(whole.shape)} ".encode())
             found.update(whole.flatten().view(torch.uint8).numpy().tobytes() if whole.numel() else b"")
         elif is_dataclass(thing) and not isinstance(thing, type):

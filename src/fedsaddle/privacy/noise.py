@@ -78,4 +78,4 @@ class SecretKeys:
         shares = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53  # above 0 and below 1
         length, angle = np.sqrt(-2 * np.log(shares[:, :pairs])), 2 * math.pi * shares[:, pairs:]
         normal = np.concatenate([length * np.cos(angle), length * np.sin(angle)], 1)[:, :size]
-        return torch.from_numpy(np.ascontiguousarray(normal)).to(like.dtype).to(like.device)
+        return torch.from_numpy(normal.copy()).to(like.dtype).to(like.device)
