@@ -52,6 +52,8 @@ class SiteBudget:
         self.folder.mkdir(parents=True, exist_ok=True)
         with only_writer(self.folder, WAIT):
             stored = self._read()
+            if stored is not None and stored.get("fingerprint") == self.fingerprint and stored["units"] == self.units:
+                self.private.known[self.units] = float(stored["noise"])  # to find it takes seconds, in every process
             path = self.folder / SECRET
             if stored is not None and any(stored.get(key) != value for key, value in self._agreed().items()):
                 raise Refused("this site agreed to this run with another privacy, or with other rows; begin a new run")
@@ -122,7 +124,7 @@ def read_ledger(folder: Path) -> dict[str, Any] | None:
     """The ledger of a run; None if there is none."""
     try:
         found: dict[str, Any] = json.loads((folder / LEDGER).read_text(encoding="utf-8"))
-        found["spent"], found["answered"], float(found["epsilon"])
+        found["spent"], found["answered"], found["units"], float(found["epsilon"]), float(found["noise"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as reason:

@@ -21,6 +21,7 @@ from fedsaddle.federation.wrappers import Wrapper
 from fedsaddle.numerics.clipping import clip_factors
 from fedsaddle.privacy.accountant import epsilon_of, noise_for
 from fedsaddle.privacy.accounted import NOTES
+from fedsaddle.privacy.digests import digest_of
 from fedsaddle.privacy.exchanges import (
     Exchange,
     Exchanges,
@@ -96,11 +97,11 @@ class ClientPrivate(Wrapper):
         """The source of an exchange's noise, which is counted first; None in a simulation."""
         if self.ledger is None:
             return None
-        found, new = self.ledger.release(exchange, *where, sums, self.noise, self.privacy.to_dict())
-        if new:
-            self._require(self.ledger.spent)
-            self.ledger.write()
-        return found
+        digest = digest_of(exchange, *where, sums, self.noise, self.privacy.to_dict())
+        if digest.hex() not in self.ledger.released:
+            self._require(self.ledger.spent + Counter({exchange: 1}))
+            self.ledger.add(digest, exchange)
+        return SecretKeys(self.ledger.secret, digest)
 
     def normal(self, keys: SecretKeys | None, where: tuple[int, int], field: int, like: Tensor) -> Tensor:
         """Standard normal numbers: in a simulation keyed by the exchange, otherwise from the server's secret."""

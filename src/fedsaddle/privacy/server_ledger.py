@@ -10,13 +10,10 @@ import json
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from fedsaddle.atomic import write_atomically
 from fedsaddle.errors import BadCheckpoint
-from fedsaddle.privacy.digests import digest_of
 from fedsaddle.privacy.exchanges import Exchange, Exchanges
-from fedsaddle.privacy.noise import SecretKeys
 
 FILE = "privacy-server.json"
 OWNER = 0o600
@@ -48,16 +45,9 @@ class ServerLedger:
         """How many of each kind."""
         return Exchanges(self.released.values())
 
-    def release(self, exchange: Exchange, *given: Any) -> tuple[SecretKeys, bool]:
-        """The noise of a sum that is made of what is given, and whether it is a new one."""
-        digest = digest_of(exchange, *given)
-        new = digest.hex() not in self.released
-        if new:
-            self.released[digest.hex()] = exchange
-        return SecretKeys(self.secret, digest), new
-
-    def write(self) -> None:
-        """Write everything to the disk."""
+    def add(self, digest: bytes, exchange: Exchange) -> None:
+        """Count a sum that is made of what the digest is of, on the disk as well."""
+        self.released[digest.hex()] = exchange
         if self.path is None:
             return
         listed = [[name, e.rate, e.population] for name, e in self.released.items()]
