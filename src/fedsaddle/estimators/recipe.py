@@ -42,10 +42,10 @@ class Wanted:
     batch_size: object
     primal_step: object
     options: object
-    privacy: object
     classes: int  # 0: regression
     rows: int
     seed: int
+    privacy: object = None
 
     def config(self) -> Config:
         """The config of the run, without data."""
