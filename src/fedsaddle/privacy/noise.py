@@ -34,9 +34,9 @@ class SeededNormals:
 
     def __call__(self, step: int, stream: int, call: int, size: int, like: Tensor) -> Tensor:
         """By torch's generator, seeded for each client and call."""
-        found = torch.empty(len(self.seeds), size, dtype=like.dtype)
-        for c, seed in enumerate(self.seeds.tolist()):
-            found[c].normal_(generator=torch.Generator().manual_seed(_seed(int(seed * 2.0**53), call)))
+        found, generator = torch.empty(len(self.seeds), size, dtype=like.dtype), torch.Generator()
+        for own, seed in zip(found.unbind(), self.seeds.tolist(), strict=True):
+            own.normal_(generator=generator.manual_seed(_seed(int(seed * 2.0**53), call)))
         return found.to(like.device)
 
 

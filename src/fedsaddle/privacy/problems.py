@@ -254,11 +254,15 @@ class PrivateMinimax(_Shared, MinimaxProblem):
         outputs = row_scores(bare.flat, w, batch.x)
         at = bare.row_slopes(outputs[-1], x, y, batch)
         more = None if at.rest is None else at.rest.square().sum(-1)
-        found = row_sums(bare.flat, w, batch.x, outputs, at.scores, Bound(self.limits.primal, weight, more))
+        bound, size = Bound(self.limits.primal, weight, more), 0 if at.rest is None else at.rest.shape[-1]
+        found = row_sums(bare.flat, w, batch.x, outputs, at.scores, bound, size)
         gx = found.total
         if at.rest is not None:
-            rest = torch.where((found.factors != 0).unsqueeze(-1), at.rest, 0.0)  # what counts nothing may be infinite
-            gx = torch.cat([gx, (rest * found.factors.unsqueeze(-1)).sum(1)], 1)
+            rest = (at.rest * found.factors.unsqueeze(-1)).sum(1)
+            if not torch.isfinite(rest.sum()):  # rows that count nothing may be infinite
+                here = (found.factors != 0).unsqueeze(-1)
+                rest = (torch.where(here, at.rest, 0.0) * found.factors.unsqueeze(-1)).sum(1)
+            gx[:, -size:] = rest
         return gx, clipped_sum(at.y, self.limits.dual, weight)
 
 
