@@ -8,6 +8,7 @@ A marker on a line of its own is replaced when the pages are built:
 - `<!-- table: options splits -->`: the keys of everything that `fedsaddle list splits` names;
 - `<!-- table: config.run -->`: the keys of a section of a config, from its schema;
 - `<!-- table: secure -->`: what secure aggregation hides of each algorithm, from the types of its replies;
+- `<!-- table: private -->`: which algorithms can have differential privacy, of rows or of clients;
 - `<!-- table: json -->`: the documents that `--json` prints, from their types;
 - `<!-- api: problems. metrics. -->`: the reference of the public names whose modules begin so, from their docstrings;
 - `<!-- verdicts: DRFA -->`, `<!-- figure: drfa-fig1 -->`: what the reproductions found, from results in the package;

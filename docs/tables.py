@@ -23,6 +23,7 @@ from fedsaddle.config import schema
 from fedsaddle.config.parts import NAMED_KINDS
 from fedsaddle.config.registry import ALGORITHMS, KINDS, LISTED, MODELS, SCHEDULES, Entry
 from fedsaddle.federation.records import Visibility
+from fedsaddle.privacy import exchanges, releases
 from fedsaddle.secure.visible import reply_fields
 
 PAGES = Path(__file__).parent / "algorithms"
@@ -80,6 +81,8 @@ def table(what: str) -> str:
         return section(kind.removeprefix("config."))
     if kind == "secure":
         return what_secure_aggregation_hides()
+    if kind == "private":
+        return what_can_be_private()
     if kind == "json":
         return json_documents()
     raise ValueError(f"no table {what!r}; docs/hooks.py lists them")
@@ -144,6 +147,22 @@ def what_secure_aggregation_hides() -> str:
             named.setdefault((sums, rest or "none"), []).append(name)
     rows = ((", ".join(names), sums, rest) for (sums, rest), names in named.items())
     return laid_out(("algorithm", "sums only", "still visible"), rows)
+
+
+def what_can_be_private() -> str:
+    """The algorithms by what differential privacy can protect: rows and patients, or whole clients."""
+    named: dict[tuple[str, str], list[str]] = {}
+    for name, entry in ALGORITHMS.items():
+        if not entry.fixed.get("centralised", False):
+            kind = entry.load()
+            reason = releases.REASONS.get(kind.__name__, "what it releases about a row is not worked out")
+            rows = "yes" if kind in releases.KINDS else f"no: {reason}"
+            clients = "yes" if kind in exchanges.KINDS else "no"
+            if clients == "yes" and kind in exchanges.NO_DISCOUNT:
+                clients = "yes, without a discount for sampled cohorts"
+            named.setdefault((rows, clients), []).append(name)
+    lines = ((", ".join(names), rows, clients) for (rows, clients), names in named.items())
+    return laid_out(("algorithm", "row or patient", "client"), lines)
 
 
 def linked(name: str) -> str:

@@ -50,7 +50,7 @@ MAY_IMPORT = {
     },
     "sweeps": {"config", "engines", "metrics", "problems", "report", "runs"},
     "trials": {"algorithms", "config", "data", "metrics", "problems", "runs"},
-    "estimators": {"config", "data", "metrics", "runs"},
+    "estimators": {"config", "data", "metrics", "privacy", "runs"},
     "reproductions": {"algorithms", "config", "data", "report", "runs"},
 }
 FILES = sorted(ROOT.rglob("*.py"))

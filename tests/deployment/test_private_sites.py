@@ -13,8 +13,11 @@ import torch
 from in_process import OPEN, config, deployed, simulated, sites
 
 from fedsaddle.config.privacy_schema import Privacy
+from fedsaddle.config.schema import validate_config
 from fedsaddle.deployment.budget import LEDGER, SECRET, read_ledger
+from fedsaddle.deployment.site import SiteService, SiteSettings
 from fedsaddle.errors import BadCheckpoint, TooFewAnswered
+from fedsaddle.privacy.server_ledger import FILE as SERVER_LEDGER
 from privacy_quickly import coarse_accountant  # noqa: F401
 
 
@@ -41,6 +44,51 @@ def test_a_deployed_run_makes_its_own_noise_and_keeps_a_ledger(tmp_path):
     assert secret.read_bytes() != (tmp_path / "disk-1" / "trial" / SECRET).read_bytes()
 
 
+def test_losses_of_single_sites_leave_with_noise(tmp_path):
+    given = config({"name": "DRFA", "local_steps": 2, "weighting": "weight"}, rounds=1)
+    given = given.model_copy(update={"privacy": Privacy(epsilon=4.0)})
+    result = deployed(given, sites(given, tmp_path), tmp_path / "out")
+    assert result.summary["rounds"] == 1
+    assert not any(site["left_out"] for site in result.summary["sites"].values())
+    assert sorted(ledger(tmp_path)["spent"]) == [[4, 1, 3]], "two steps and a loss"
+
+
+def test_patients_are_the_unit_at_a_site(tmp_path):
+    held = {"test_share": 0.3, "together": "patient", "features": ["age"]}
+    given = validate_config(
+        {
+            "data": {"name": "file", "path": "x.csv", "target": "ill", **held},
+            "split": {"name": "natural"},
+            "model": {"name": "logistic"},
+            "algorithm": {"name": "FedAvg", "batch_size": 4, "local_steps": 1},
+            "run": {"rounds": 1},
+            "privacy": {"epsilon": 4.0, "unit": "patient"},
+        }
+    )
+    made = {}
+    for i in range(3):
+        path = tmp_path / f"{i}.csv"
+        rows = [f"{(7 * r + i) % 11},{r // 3},{'yes' if r // 3 % 3 else 'no'}" for r in range(60)]
+        path.write_text("age,patient,ill\n" + "\n".join(rows) + "\n")
+        made[i] = SiteService(given, SiteSettings(f"site-{i + 1}", path, tmp_path / f"disk-{i}"), OPEN)
+    result = deployed(given, made, tmp_path / "out")
+    assert result.summary["privacy"]["unit"] == "patient"
+    kept = ledger(tmp_path)
+    assert kept["units"] == made[0]._rows().count("train") / 3, "patients, not rows"
+    assert kept["spent"] == [[4, 1, 1]]
+
+
+def test_the_server_makes_the_noise_of_whole_clients(tmp_path):
+    plain = config({"name": "FedAvg", "local_steps": 2, "weighting": "uniform"}, rounds=2)
+    given = plain.model_copy(update={"privacy": Privacy(epsilon=4.0, unit="client")})
+    result = deployed(given, sites(given, tmp_path), tmp_path / "out")
+    assert 0 < result.summary["privacy"]["epsilon_spent"] <= 4
+    stored = tmp_path / "out" / SERVER_LEDGER
+    assert len(json.loads(stored.read_text())["released"]) == 2
+    assert stat.S_IMODE(stored.stat().st_mode) == 0o600
+    assert not torch.equal(result.model, deployed(given, sites(given, tmp_path / "2"), tmp_path / "out-2").model)
+
+
 def test_a_round_that_is_asked_again_gets_the_same_reply_and_counts_once(tmp_path):
     given = conf(epsilon=4.0)
     result = deployed(given, sites(given, tmp_path), tmp_path / "out")
@@ -64,6 +112,25 @@ def test_a_spent_budget_is_not_spent_again(tmp_path):
     (tmp_path / "disk-0" / "trial" / LEDGER).write_text("{}")
     with pytest.raises(BadCheckpoint, match="nothing more is released"):
         read_ledger(tmp_path / "disk-0" / "trial")
+
+
+def test_the_audit_shows_what_is_left_and_another_name_is_no_new_budget(tmp_path, capsys):
+    from fedsaddle.commands.deploy_audit import audit
+    from fedsaddle.deployment.courier import Patience
+    from fedsaddle.deployment.server import DeployedRun
+    from fedsaddle.deployment.transport import InProcess
+
+    given = conf(epsilon=4.0)
+    made = sites(given, tmp_path)
+    deployed(given, made, tmp_path / "out")
+    audit(tmp_path / "disk-0", None)
+    said = capsys.readouterr().out
+    assert "privacy of run trial: epsilon = " in said
+    assert "of 4 spent, " in said
+    transport = InProcess({i: site.answer for i, site in made.items()})
+    names = tuple(made[i].settings.name for i in sorted(made))
+    with pytest.raises(TooFewAnswered, match=r"epsilon_in_all = 4 \(by default that of one run\)"):
+        DeployedRun(given, "another", names, tmp_path / "out-2", Patience()).go(transport)
 
 
 POLICIES = {

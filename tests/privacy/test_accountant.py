@@ -49,6 +49,14 @@ def test_samples_of_a_fixed_size_are_those_of_the_renyi_accountant():
     assert epsilon_of((Event(0.05, 1, 20, population=1000),), 3.0, 1e-5) == pytest.approx(same)
 
 
+def test_beside_samples_of_a_fixed_size_another_client_counts_twice_everywhere():
+    relation = dp.NeighboringRelation.REPLACE_ONE
+    sampled = dp.SelfComposedDpEvent(dp.SampledWithoutReplacementDpEvent(1000, 50, dp.GaussianDpEvent(3.0)), 20)
+    both = dp.ComposedDpEvent([sampled, dp.SelfComposedDpEvent(dp.GaussianDpEvent(3.0), 4)])
+    same = own(both, accountant=rdp.RdpAccountant(neighboring_relation=relation))
+    assert epsilon_of((Event(0.05, 1, 20, population=1000), Event(1.0, 1, 4)), 6.0, 1e-5) == pytest.approx(same)
+
+
 def test_more_noise_fewer_rounds_and_smaller_samples_cost_less():
     base = epsilon_of(STEPS, 1.0, 1e-5)
     assert epsilon_of(STEPS, 2.0, 1e-5) < base

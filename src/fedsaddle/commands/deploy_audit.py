@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 
@@ -12,6 +13,7 @@ from fedsaddle.commands.documents import SCHEMA, AuditDocument
 from fedsaddle.commands.output import output
 from fedsaddle.deployment.audit import FILE, Entry, read_audit
 from fedsaddle.deployment.project import RUNS
+from fedsaddle.deployment.site_memory import safe_name
 from fedsaddle.errors import MissingData
 from fedsaddle.shown import shortened, visible
 
@@ -28,6 +30,7 @@ def audit(kit: Path, run: str | None) -> None:
         "command": "deploy audit",
         "kit": str(kit),
         "entries": [asdict(entry) for entry in found],
+        "privacy": (spent := site_budgets(folder, run)),
     }
     output.emit(document)
     screen = output.screen()
@@ -35,6 +38,34 @@ def audit(kit: Path, run: str | None) -> None:
         own = [entry for entry in found if entry.run == name]
         screen.print(_table(name, own))
         screen.print(_totals(own), highlight=False, markup=False, soft_wrap=True)
+    for line in budget_lines(spent):
+        screen.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def site_budgets(folder: Path, run: str | None) -> list[dict[str, Any]]:
+    """What each private run may release about this site, and what it has, by the site's own ledger."""
+    from fedsaddle.deployment.budget import epsilon_spent, ledgers
+
+    return [
+        {"run": name, "unit": kept["unit"], "units": kept["units"], "epsilon": kept["epsilon"], "delta": kept["delta"],
+         "epsilon_spent": (spent := epsilon_spent(kept)), "epsilon_left": kept["epsilon"] - spent,
+         "answers": len(kept["answered"])}
+        for name, kept in ledgers(folder).items() if run is None or name == safe_name(run)
+    ]  # fmt: skip
+
+
+def budget_lines(budgets: Sequence[dict[str, Any]]) -> list[str]:
+    """A line for each private run, and one for all of them."""
+    found = [
+        f"privacy of run {visible(b['run'])}: epsilon = {b['epsilon_spent']:.3g} of {b['epsilon']:g} spent, "
+        f"{b['epsilon_left']:.3g} left (delta = {b['delta']:g}, for each {b['unit']} of {b['units']:,}; "
+        f"{b['answers']:,} noisy answers)"
+        for b in budgets
+    ]
+    if len(found) > 1:
+        spent, most = (sum(b[key] for b in budgets) for key in ("epsilon_spent", "epsilon"))
+        found.append(f"privacy of all runs together: epsilon = {spent:.3g} spent, at most {most:g}")
+    return found
 
 
 def _table(run: str, entries: Sequence[Entry]) -> Table:

@@ -12,6 +12,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 from fedsaddle.atomic import write_atomically
+from fedsaddle.commands.deploy_audit import budget_lines, site_budgets
 from fedsaddle.commands.documents import SCHEMA, TryDocument
 from fedsaddle.commands.output import output
 from fedsaddle.commands.run_deployed import run_deployed
@@ -19,7 +20,7 @@ from fedsaddle.config.build import build
 from fedsaddle.config.named_code import module_digests
 from fedsaddle.config.schema import read_config
 from fedsaddle.deployment.preflight import require_deployable, require_nvflare
-from fedsaddle.deployment.project import EXAMPLE, FILE, read_project
+from fedsaddle.deployment.project import EXAMPLE, FILE, RUNS, read_project
 from fedsaddle.deployment.site_files import write_site_files
 from fedsaddle.deployment.site_policy import FILE as POLICY
 from fedsaddle.errors import BadInput
@@ -117,6 +118,7 @@ def deploy_try(sites: int, config: Path | None, out: Path, secure: bool = False,
         say("the run is done")
         stack.close()
         say("all processes stopped")
+        ledgers = {name: site_budgets(kits[name] / RUNS, None) for name in project.names}
     s = settings.run
     simulated = run(
         built.algorithm,
@@ -139,6 +141,9 @@ def deploy_try(sites: int, config: Path | None, out: Path, secure: bool = False,
     private = settings.privacy.epsilon is not None and "epsilon_spent" in budget
     if private:
         screen.print("the sites' noise is their secret, and differs from the simulation's", highlight=False)
+        for site, own in ledgers.items():
+            for line in budget_lines(own):
+                screen.print(f"{site}'s ledger: {line}", highlight=False, markup=False, soft_wrap=True)
     agree = difference <= 1e-12 or (private and budget["epsilon_spent"] <= budget["epsilon"])
     document: TryDocument = {
         "schema": SCHEMA,

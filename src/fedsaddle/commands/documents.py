@@ -245,6 +245,7 @@ class AuditDocument(Document):
 
     kit: str
     entries: Annotated[list[dict[str, Any]], "the lines of the site's log"]
+    privacy: Annotated[list[dict[str, Any]], "of each private run, epsilon spent and left, by the site's ledger"]
 
 
 class TryDocument(Document):

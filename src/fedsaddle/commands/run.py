@@ -267,25 +267,19 @@ def _warn(errors: Console, text: str) -> None:
 
 
 def has_baseline(config: Config) -> bool:
-    """Whether the run optimises the AUROC and `run.compare` is on."""
-    return config.run.compare and config.problem.name == "auc"
+    """Whether the run optimises the AUROC and `run.compare` is on; another private run would spend another budget."""
+    return config.run.compare and config.problem.name == "auc" and config.privacy.epsilon is None
 
 
 def baseline_of(config: Config, algorithm: Algorithm[Any], rounds: int) -> Config:
     """FedAvg on cross-entropy, with the same rounds, clients, local steps, batches and start, and its default step."""
     common = {k: getattr(algorithm, k, None) for k in ("sampled_clients", "local_steps", "batch_size")}
-    if config.privacy.of_clients(config.run.rounds) is not None:
-        uniform = {"weighting": "uniform"}  # as privacy of clients wants it
-    else:
-        uniform = {}
     alone: dict[str, Any] = {"rounds": rounds, "target": None, "measures": []}
     if config.run.measures:  # one of them may be what `select` names
         alone |= {"select": None, "patience": None}
     return config.model_copy(
         update={
-            "algorithm": NamedSection(
-                name=BASELINE, **uniform, **{k: v for k, v in common.items() if isinstance(v, int)}
-            ),
+            "algorithm": NamedSection(name=BASELINE, **{k: v for k, v in common.items() if isinstance(v, int)}),
             "problem": ProblemSection(name="supervised", loss="logistic"),
             "run": config.run.model_copy(update=alone),
         }

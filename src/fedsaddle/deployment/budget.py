@@ -2,32 +2,34 @@
 
 The server cannot reset them: a reply counts before it leaves, and a site whose budget is spent answers no more tasks.
 The same task with the same input gets the same reply, bit for bit, since its draws and its noise come from the secret
-and the input alone; it tells nothing new, and counts once. So a run that was interrupted can go on.
+and the input alone; it tells nothing new, and counts once. So a run that was interrupted can go on. Under a new name a
+run has a ledger of its own, and the ledgers of all runs of a folder add up.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from fedsaddle.atomic import write_atomically
 from fedsaddle.deployment.messages import Ask
+from fedsaddle.deployment.site_policy import over_all
 from fedsaddle.errors import BadCheckpoint, Refused
+from fedsaddle.privacy.accountant import epsilon_of
+from fedsaddle.privacy.digests import digest_of
 from fedsaddle.privacy.noise import SecretKeys
 from fedsaddle.privacy.private import Private
-from fedsaddle.privacy.releases import Releases, from_plain, to_plain, within
+from fedsaddle.privacy.releases import Releases, events_of, from_plain, to_plain, within
+from fedsaddle.runs.lock import only_writer
 
 LEDGER, SECRET = "privacy.json", "privacy-secret"
 OWNER = 0o600  # nobody else reads the secret
+WAIT = 60.0  # seconds for another process of this site that writes to the ledger
 
 
 @dataclass
@@ -38,41 +40,65 @@ class SiteBudget:
     private: Private
     units: int  # rows, or patients, here
     rows: bytes  # digest of the training rows
+    fingerprint: str = (
+        ""  # of algorithm, problem, privacy and seed: what decides, besides the rows, what a task replies
+    )
+    in_all: float | None = None  # ε of all runs of the folder together; None: that of this run
     secret: bytes = b""
     spent: Releases | None = None
     answered: list[str] | None = None
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        stored = read_ledger(self.folder)
-        path = self.folder / SECRET
-        if stored is not None and any(stored.get(key) != value for key, value in self._agreed().items()):
-            raise Refused("this site agreed to this run with another privacy, or with other rows; begin a new run")
-        if not path.exists():
-            if stored is not None:
-                raise BadCheckpoint(f"{LEDGER} is there but its secret is not: this site cannot go on with the run")
-            write_atomically(path, secrets.token_bytes(32), OWNER)
-        self.secret = path.read_bytes()
-        self.spent = Counter() if stored is None else from_plain(stored["spent"])
-        self.answered = [] if stored is None else list(stored["answered"])
-        self._write()
+        with only_writer(self.folder, WAIT):
+            stored = self._read()
+            if stored is not None and stored.get("fingerprint") == self.fingerprint and stored["units"] == self.units:
+                self.private.known[self.units] = float(stored["noise"])  # to find it takes seconds, in every process
+            path = self.folder / SECRET
+            if stored is not None and any(stored.get(key) != value for key, value in self._agreed().items()):
+                raise Refused("this site agreed to this run with another privacy, or with other rows; begin a new run")
+            if not path.exists():
+                if stored is not None:
+                    raise BadCheckpoint(f"{LEDGER} is there but its secret is not: this site cannot go on with the run")
+                write_atomically(path, secrets.token_bytes(32), OWNER)
+            self.secret = path.read_bytes()
+            self._write()
 
     def draws(self, ask: Ask, sent: Any, own: Any) -> SecretKeys:
-        """The draws of a task; what it will release is counted now, before anything is computed."""
-        assert self.spent is not None
-        assert self.answered is not None
+        """The draws of a task; what it will release is counted now, before anything is computed.
+
+        The ledger is read anew: another process of this site may have answered in between.
+        """
         released = self.private.releases(ask.task, sent)
-        given = digest_of(self.rows, ask.task, ask.round, ask.exchange, sent, own)
-        if given.hex() not in self.answered:
-            spent = self.spent + released
-            if not within(spent, self.private.plan):
-                privacy = self.private.privacy
-                told = f"this site's budget of epsilon = {privacy.epsilon:g} is planned for {privacy.rounds} rounds"
-                raise Refused(f"{told}, and spent")
-            self.spent = spent
-            self.answered.append(given.hex())
-            self._write()
+        given = digest_of(self.rows, self.fingerprint, _code(), ask.task, ask.round, ask.exchange, sent, own)
+        with only_writer(self.folder, WAIT):
+            self._read()
+            assert self.spent is not None
+            assert self.answered is not None
+            if given.hex() not in self.answered:
+                self._count(self.spent + released, given.hex())
         return SecretKeys(self.secret, given)
+
+    def _count(self, spent: Releases, given: str) -> None:
+        """Write down a release, if this run's budget and that of all runs suffice."""
+        privacy, before, answered = self.private.privacy, self.spent, self.answered or []
+        if not within(spent, self.private.plan):
+            told = f"this site's budget of epsilon = {privacy.epsilon:g} is planned for {privacy.rounds} rounds"
+            raise Refused(f"{told}, and spent")
+        self.spent, self.answered = spent, [*answered, given]
+        self._write()
+        most = privacy.epsilon if self.in_all is None else self.in_all
+        if not before and (total := privacy.epsilon + epsilon_in_all(self.folder.parent, self.folder.name)) > most:
+            self.spent, self.answered = before, answered  # written before, so that two runs at once see each other
+            self._write()
+            raise Refused(over_all(most, total))
+
+    def _read(self) -> dict[str, Any] | None:
+        """The ledger on the disk, which is what counts."""
+        stored = read_ledger(self.folder)
+        self.spent = Counter() if stored is None else from_plain(stored["spent"])
+        self.answered = [] if stored is None else list(stored["answered"])
+        return stored
 
     def _agreed(self) -> dict[str, Any]:
         """What stays as it is in the whole run."""
@@ -83,6 +109,7 @@ class SiteBudget:
             "unit": privacy.unit,
             "units": self.units,
             "rows": self.rows.hex(),
+            "fingerprint": self.fingerprint,
             "noise": self.private.noise(self.units),
             "planned": to_plain(self.private.plan),
         }
@@ -97,7 +124,7 @@ def read_ledger(folder: Path) -> dict[str, Any] | None:
     """The ledger of a run; None if there is none."""
     try:
         found: dict[str, Any] = json.loads((folder / LEDGER).read_text(encoding="utf-8"))
-        found["spent"], found["answered"], found["epsilon"]
+        found["spent"], found["answered"], found["units"], float(found["epsilon"]), float(found["noise"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as reason:
@@ -107,34 +134,29 @@ def read_ledger(folder: Path) -> dict[str, Any] | None:
     return found
 
 
+def ledgers(runs: Path) -> dict[str, dict[str, Any]]:
+    """The ledgers of all private runs of a folder of runs, by the run's folder."""
+    found = {path.parent.name: read_ledger(path.parent) for path in sorted(runs.glob(f"*/{LEDGER}"))}
+    return {name: ledger for name, ledger in found.items() if ledger is not None}
+
+
 def epsilon_in_all(runs: Path, but: str) -> float:
-    """The sum of the budgets of all runs in a folder of runs but one: what they may spend together."""
-    ledgers = (read_ledger(path.parent) for path in sorted(runs.glob(f"*/{LEDGER}")) if path.parent.name != but)
-    return sum(float(ledger["epsilon"]) for ledger in ledgers if ledger is not None)
+    """The sum of the budgets of all runs but one that have released something: what they may spend together."""
+    return sum(float(ledger["epsilon"]) for name, ledger in ledgers(runs).items() if name != but and ledger["spent"])
 
 
-def digest_of(*given: Any) -> bytes:
-    """A digest of all that a reply depends on."""
-    found = hashlib.sha256()
+def epsilon_spent(ledger: dict[str, Any]) -> float:
+    """ε of what a run has released here, by the accountant."""
+    events = events_of(from_plain(ledger["spent"]), int(ledger["units"]))
+    return min(float(ledger["epsilon"]), epsilon_of(events, float(ledger["noise"]), float(ledger["delta"])))
 
-    def add(thing: Any) -> None:
-        if isinstance(thing, Tensor):
-            whole = thing.detach().cpu().contiguous()
-            found.update(f"tensor {whole.dtype} {tuple(whole.shape)} ".encode())
-            found.update(whole.flatten().view(torch.uint8).numpy().tobytes() if whole.numel() else b"")
-        elif is_dataclass(thing) and not isinstance(thing, type):
-            found.update(f"record {type(thing).__name__} ".encode())
-            for one in fields(thing):
-                found.update(f"{one.name} ".encode())
-                add(getattr(thing, one.name))
-        elif isinstance(thing, Mapping):
-            for key in sorted(thing):
-                add(str(key))
-                add(thing[key])
-        else:
-            text = repr(thing).encode()
-            found.update(f"{len(text)} ".encode() + text)
 
-    for thing in given:
-        add(thing)
-    return found.digest()
+def _code() -> tuple[str, ...]:
+    """The versions of what computes a reply: after an update the same question may have another answer, and counts."""
+    found = []
+    for name in ("fedsaddle", "torch", "numpy"):
+        try:
+            found.append(version(name))
+        except PackageNotFoundError:
+            found.append("")
+    return tuple(found)

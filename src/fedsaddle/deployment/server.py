@@ -141,6 +141,7 @@ class DeployedRun:
             folder,
             watch,
             extend=lambda result: evaluator.probabilities() | evaluator.scores(),
+            warn=lambda text: log.warning("%s", text),
             told=told_of(self.config, lambda text: log.warning("%s", text)),
             clients_named=self.names,
             parameters=parameters_of(algorithm, settings),

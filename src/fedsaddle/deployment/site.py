@@ -25,7 +25,7 @@ from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Table
 from fedsaddle.deployment.agreement import build_from, difference, digests
 from fedsaddle.deployment.audit import AuditLog, Occasion
-from fedsaddle.deployment.budget import SiteBudget, digest_of, epsilon_in_all
+from fedsaddle.deployment.budget import SiteBudget, epsilon_in_all
 from fedsaddle.deployment.evaluation import measure_site
 from fedsaddle.deployment.logs import log_to_folder
 from fedsaddle.deployment.measured_models import MeasuredModels
@@ -51,7 +51,9 @@ from fedsaddle.deployment.site_worker import OwnRows, SiteWorker, failed
 from fedsaddle.engines.device import find_device, fits
 from fedsaddle.errors import BadInput, BadMessage, Refused
 from fedsaddle.federation.wire import Message, about, pack, unpack
+from fedsaddle.privacy.digests import digest_of
 from fedsaddle.privacy.private import Private
+from fedsaddle.privacy.problems import check_model
 from fedsaddle.runs.fingerprint import shared_fingerprint
 from fedsaddle.runs.folder import RunFolder
 
@@ -263,11 +265,11 @@ class SiteService:
             self.policy.rounds(self.config),
             find_device(self.policy.device),
             self._secure(run, names, payload),
-            self._budget(run, algorithm, parts["train"]),
+            self._budget(run, algorithm, parts["train"], fingerprint),
         )
         return AgreedRun(worker, {part: own for part, own in parts.items() if len(own.x)}, models)
 
-    def _budget(self, run: str, algorithm: object, train: Stacked) -> SiteBudget | None:
+    def _budget(self, run: str, algorithm: object, train: Stacked, fingerprint: str) -> SiteBudget | None:
         """The ledger of a private run; None if the run is not."""
         if not isinstance(algorithm, Private):
             return None
@@ -276,7 +278,9 @@ class SiteService:
             if train.units is None:
                 raise Refused("privacy.unit = 'patient' needs the column of the patient: name it with `together`")
             units = len(train.unit_rows(0))
-        return SiteBudget(self._folder(run), algorithm, units, digest_of(train.x, train.y))
+        check_model(algorithm.problem, train.x[:2])
+        digest, most = digest_of(train.x, train.y, train.units), self.policy.epsilon_in_all
+        return SiteBudget(self._folder(run), algorithm, units, digest, fingerprint, most)
 
     def _secure(self, run: str, names: tuple[str, ...], payload: Any) -> SiteSecure | None:
         """The site's side of secure aggregation; None if its config asks for none."""

@@ -40,7 +40,7 @@ EXAMPLE = """\
 # most_runs = 10                 # that this folder has agreed to; by default any number
 
 # epsilon_at_most = 8            # runs must be private, with noise made here: epsilon of a run; by default any run
-# epsilon_in_all = 16            # the same for all runs of this folder together
+# epsilon_in_all = 16            # of all private runs of this folder together; by default that of one run
 # unit = "patient"               # who must be protected: "row", "patient"; "client" leaves the noise to the server
 
 # Code of others that runs may name, with its digest by `fedsaddle deploy digest my_package`; by default none.
@@ -74,7 +74,7 @@ class SitePolicy(BaseModel):
     modules: dict[str, Digest] = Field(default_factory=dict)  # own code that runs may name -> its digest
     device: str = "cpu"  # where this site's tasks run: "auto", "cpu", "cuda", "cuda:1" or "mps"
     epsilon_at_most: Epsilon | None = None  # of a run; None: no privacy is asked for
-    epsilon_in_all: Epsilon | None = None  # of all runs of this folder together
+    epsilon_in_all: Epsilon | None = None  # of all private runs of this folder together; None: that of one run
     unit: Literal["row", "patient", "client"] | None = None  # who must be protected; "client" trusts the server
 
     @field_validator("algorithms", "problems")
@@ -143,8 +143,9 @@ class SitePolicy(BaseModel):
                 raise self.broken(key, most, "the run has no [privacy]")
             if most is not None and ε is not None and ε > most:
                 raise self.broken(key, most, f"the run has epsilon = {ε:g}")
-        if self.epsilon_in_all is not None and ε is not None and (sum_ := ε + others()) > self.epsilon_in_all:
-            raise self.broken("epsilon_in_all", self.epsilon_in_all, f"with this run it would be {sum_:g}")
+        in_all = ε if self.epsilon_in_all is None else self.epsilon_in_all
+        if in_all is not None and ε is not None and (sum_ := ε + others()) > in_all:
+            raise Refused(over_all(in_all, sum_))
         if self.unit is None and self.epsilon_at_most is None and self.epsilon_in_all is None:
             return
         wanted = self.unit or "row"
@@ -163,6 +164,12 @@ class SitePolicy(BaseModel):
     def broken(self, key: str, rule: object, why: str) -> Refused:
         """The refusal that names the rule."""
         return Refused(visible(f"this site's policy says {key} = {rule}; {why}")[:400])
+
+
+def over_all(most: float, total: float) -> str:
+    """Why a run is refused for what other runs have released."""
+    told = f"this site's policy says epsilon_in_all = {most:g} (by default that of one run)"
+    return f"{told}; with this run it would be {total:g}"
 
 
 def read_policy(kit: Path) -> SitePolicy:

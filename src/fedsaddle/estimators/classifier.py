@@ -21,6 +21,7 @@ from fedsaddle.estimators.rows import Rows
 from fedsaddle.estimators.training import Trained, scores_of
 from fedsaddle.estimators.value_errors import BadValue, value_errors
 from fedsaddle.metrics.calibration import Platt
+from fedsaddle.privacy.settings import Privacy
 
 Floats = NDArray[np.float64]
 
@@ -57,7 +58,10 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         select: the measure of the validation rows that chooses the round; "auto": what the problem is about.
         patience: evaluations without a better one after which training ends.
         calibrate: Platt's method: "auto" where scores are no log odds, True for two classes in any case, or False.
-        random_state: keys every draw.
+        privacy: differential privacy: `fs.Privacy(epsilon=8)`, or a dictionary such as `{"epsilon": 8, "unit":
+            "patient"}`, whose patients `fit` is told. Not covered: how columns are treated (means, scales, categories,
+            the share of the classes), and validation rows, of which there are none unless you give a share.
+        random_state: keys every draw, and with `privacy` the noise: keep it a secret, such as `secrets.randbits(60)`.
         verbose: print evaluations.
 
     Attributes:
@@ -67,6 +71,7 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         n_iter_: rounds.
         selected_round_: the round whose model was kept, or None.
         sites_: the names of the sites.
+        privacy_: the budget: ε spent, of how much; or None.
         mixture_: the weight of each site, for algorithms that have one, or None.
         calibration_: Platt's two numbers, or None.
         config_: the config of the run, as a dictionary.
@@ -108,6 +113,7 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         select: str = "auto",
         patience: int | None = None,
         calibrate: bool | str = "auto",
+        privacy: Privacy | Mapping[str, Any] | None = None,
         random_state: Any = 0,
         verbose: bool | int = False,
     ) -> None:
@@ -115,7 +121,7 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
             algorithm, model, problem=problem, rounds=rounds, local_steps=local_steps, batch_size=batch_size,
             primal_step=primal_step, options=options, site=site, clients=clients, site_intercept=site_intercept,
             hinges=hinges, numeric=numeric, categorical=categorical, validation_share=validation_share, select=select,
-            patience=patience, random_state=random_state, verbose=verbose,
+            patience=patience, privacy=privacy, random_state=random_state, verbose=verbose,
         )  # fmt: skip
         self.calibrate = calibrate
 
@@ -200,7 +206,7 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
 
     def _wants_calibration(self) -> bool:
         if is_auto(self.calibrate):
-            return ranks_only(self.algorithm, self.problem)
+            return ranks_only(self.algorithm, self.problem) and self.privacy is None
         if not isinstance(self.calibrate, bool):
             raise BadInput("calibrate", self.calibrate, 'must be True, False or "auto"')
         if self.calibrate and len(self.classes_) > 2:
@@ -211,6 +217,9 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         """Platt's two numbers, from rows that nobody trained on if they have both classes."""
         held = found.data.validation
         rows = found.data.train if held is None or len(np.unique(held.y.numpy())) < 2 else held
+        if rows is found.data.train and self.privacy is not None:
+            remedy = "would be fitted to training rows, which is no part of the budget; give validation_share = 0.2"
+            raise BadInput("calibrate", self.calibrate, remedy)
         return Platt.fit(_one_score(scores_of(self.module_, rows.x)), rows.y.numpy())
 
     def _fitted(self) -> dict[str, Any]:

@@ -16,9 +16,11 @@ from fedsaddle.data.files.later_rows import Encoder
 from fedsaddle.data.table import Array
 from fedsaddle.errors import BadInput
 from fedsaddle.estimators import saved
+from fedsaddle.estimators.recipe import privacy_section
 from fedsaddle.estimators.rows import Rows
 from fedsaddle.estimators.training import Trained, scores_of, scoring, train
 from fedsaddle.estimators.value_errors import value_errors
+from fedsaddle.privacy.settings import Privacy
 
 Floats = NDArray[np.float64]
 
@@ -46,6 +48,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         validation_share: float | str = "auto",
         select: str = "auto",
         patience: int | None = None,
+        privacy: Privacy | Mapping[str, Any] | None = None,
         random_state: Any = 0,
         verbose: bool | int = False,
     ) -> None:
@@ -66,6 +69,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         self.validation_share = validation_share
         self.select = select
         self.patience = patience
+        self.privacy = privacy
         self.random_state = random_state
         self.verbose = verbose
 
@@ -81,7 +85,8 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         with value_errors():
-            parameters = {key: saved.plain(key, value) for key, value in self.get_params(deep=False).items()}
+            given = self.get_params(deep=False) | {"privacy": privacy_section(self.privacy)}
+            parameters = {key: saved.plain(key, value) for key, value in given.items()}
             content = {"kind": type(self).__name__, "parameters": parameters, "fitted": self._fitted()}
             return saved.write(path, content, self.module_)
 
@@ -121,6 +126,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         self.config_ = found.config.model_dump(include={"model", "problem", "algorithm", "run"})
         mixture = found.result.mixture
         self.mixture_ = None if mixture is None else np.asarray(mixture.double().numpy())
+        self.privacy_ = found.result.summary.get("privacy")
         return found
 
     def _scores(self, X: Any, sites: ArrayLike | None) -> Floats:
@@ -146,6 +152,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]
             "history": saved.plain("history", _finite(self.history_)),
             "config": saved.plain("config", self.config_),
             "mixture": mixture,
+            "privacy": saved.plain("privacy", self.privacy_),
         }
 
     def _set_fitted(self, given: dict[str, Any]) -> None:
@@ -159,6 +166,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         self.n_iter_, self.selected_round_ = given["rounds"], given["selected_round"]
         self.history_, self.config_ = given["history"], given["config"]
         self.mixture_ = None if given["mixture"] is None else np.array(given["mixture"])
+        self.privacy_ = given.get("privacy")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -15,6 +15,7 @@ from fedsaddle.arguments import number, whole
 from fedsaddle.config.registry import ALGORITHMS, PROBLEMS, Entry, entry
 from fedsaddle.config.schema import MAX_ROUNDS, Config, validate_config
 from fedsaddle.errors import BadInput
+from fedsaddle.privacy.settings import Privacy
 
 RANKERS = (
     "CODA",
@@ -44,6 +45,7 @@ class Wanted:
     classes: int  # 0: regression
     rows: int
     seed: int
+    privacy: object = None
 
     def config(self) -> Config:
         """The config of the run, without data."""
@@ -58,6 +60,7 @@ class Wanted:
                 "problem": problem,
                 "algorithm": self._algorithm(known, rounds),
                 "run": {"seed": self.seed, "rounds": rounds},
+                "privacy": privacy_section(self.privacy) or {},
             }
         )
 
@@ -103,6 +106,8 @@ class Wanted:
             found["primal_step"] = step
         if name in RANKERS:
             found |= {"weighting": "size", "stage_rounds": min(STAGE_ROUNDS, max(1, rounds // 3))}
+        if (privacy_section(self.privacy) or {}).get("unit") == "client" and _weighs_by_size(known):
+            found["weighting"] = "uniform"  # nobody counts without a bound
         return {"name": name, **found, **plain(dict(self.options or {}))}
 
     def _step(self, name: str, kind: str, rounds: int) -> Any:
@@ -118,6 +123,24 @@ class Wanted:
         if name in RANKERS:
             return {"name": "geometric", "first": first, "factor": 0.3}
         return None if kind == "minimax" else {"name": "cosine", "first": first, "rounds": rounds}
+
+
+def privacy_section(given: object) -> dict[str, Any] | None:
+    """[privacy] of a config, from `fs.Privacy(...)` or a dictionary such as `{"epsilon": 8}`; None: no privacy."""
+    if given is None:
+        return None
+    if isinstance(given, Privacy):
+        return {key: value for key, value in given.to_dict().items() if value is not None}
+    if not isinstance(given, Mapping) or "epsilon" not in given:
+        raise BadInput("privacy", given, 'give fs.Privacy(epsilon=8), a dictionary such as {"epsilon": 8}, or None')
+    return {key: float(value) if type(value) is int and key != "rounds" else value
+            for key, value in plain(given).items()}  # fmt: skip
+
+
+def _weighs_by_size(known: Entry) -> bool:
+    """Whether clients of the algorithm may count by their rows, or all alike."""
+    weighting = getattr(known.load(), "__dataclass_fields__", {}).get("weighting")
+    return weighting is not None and weighting.default in ("size", "uniform")
 
 
 def problem_for(algorithm: str, known: Entry) -> str:

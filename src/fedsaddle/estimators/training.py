@@ -75,6 +75,8 @@ def train(
         patience=parameters["patience"] if select else None,
         watch=_tell if parameters["verbose"] else None,
         name=config.algorithm.name,
+        privacy=config.privacy.of_clients(rounds),
+        secure_aggregation=config.privacy.secure_aggregation,
     )
     network = {"name": config.model.name, "arguments": model.arguments}
     encoder = Encoder.of(data.encoding, pending)
@@ -97,6 +99,8 @@ def client_rows(
         how = treatment(True, parameters["hinges"], False)
     clients = whole("clients", parameters["clients"])
     share = validation_share(parameters["validation_share"], parameters["model"])
+    if parameters["privacy"] is not None and is_auto(parameters["validation_share"]):
+        share = 0.0  # what is chosen by validation rows is not covered by the budget
     pending = TableFeatures(columns, how, SITE)
     dataset = rows_dataset(pending, len(rows), labels, classes, rows.sites, patients, notes)
     split = Iid(clients) if rows.sites is None else Natural(SITE)
@@ -128,7 +132,7 @@ def _selection(given: object, config: Config, data: FederatedData) -> str | None
 
 def config_of(parameters: dict[str, Any], classes: int, rows: int, seed: int) -> Config:
     """The config of the run."""
-    keys = ("algorithm", "model", "problem", "rounds", "local_steps", "batch_size", "primal_step", "options")
+    keys = ("algorithm", "model", "problem", "rounds", "local_steps", "batch_size", "primal_step", "options", "privacy")
     return Wanted(**{key: parameters[key] for key in keys}, classes=classes, rows=rows, seed=seed).config()
 
 

@@ -137,7 +137,9 @@ def tensor_parts(arrays: Mapping[str, Tensor]) -> list[bytes | memoryview]:
     """Tensors in safetensors format, as parts to be joined: each is copied once, then. Wide numbers come first."""
     header, parts, at = dict[str, Any](), list[memoryview](), 0
     for key, value in sorted(arrays.items(), key=lambda pair: -pair[1].element_size()):
-        part = value.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+        flat = value.cpu().contiguous().reshape(-1)
+        flat = flat.clone(memory_format=torch.contiguous_format) if flat.numel() == 1 else flat  # may have any stride
+        part = flat.view(torch.uint8).numpy().data
         header[key] = {"dtype": _NAMES[value.dtype], "shape": [*value.shape], "data_offsets": [at, at + part.nbytes]}
         parts.append(part)
         at += part.nbytes

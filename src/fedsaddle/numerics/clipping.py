@@ -15,12 +15,12 @@ def clip_factors(squares: Tensor, limit: float, weight: Tensor | None = None) ->
     """
     norms = squares.sqrt()
     room = limit * (1 - MARGIN * torch.finfo(squares.dtype).eps)
-    factors = torch.where(torch.isfinite(norms), (room / norms).clamp_max(1.0), 0.0)  # 0 / 0 cannot be: room > 0
-    return factors if weight is None else factors * weight
+    factors = (room / norms).nan_to_num_(nan=0.0, posinf=1.0).clamp_max_(1.0)  # of infinite norms 0, of 0 it is 1
+    return factors if weight is None else factors.mul_(weight)
 
 
 def clipped_sum(rows: Tensor, limit: float, weight: Tensor | None = None) -> Tensor:
     """The sum over rows of `rows (..., B, d)`, each shortened to `limit` and counted by its weight, `(..., d)`."""
     factors = clip_factors(rows.square().sum(-1), limit, weight)
-    finite = torch.where(torch.isfinite(rows), rows, 0.0)
+    finite = torch.nan_to_num(rows, nan=0.0, posinf=0.0, neginf=0.0)
     return (finite * factors.unsqueeze(-1)).sum(-2)

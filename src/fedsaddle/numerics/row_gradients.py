@@ -48,15 +48,21 @@ def row_scores(flat: FlatModel, w: Tensor, x: Tensor) -> list[Tensor]:
         return chain.forward(w, x) if chain is not None and chain.fits(x) else [flat.scores(w, x)]
 
 
-def row_sums(flat: FlatModel, w: Tensor, x: Tensor, outputs: list[Tensor], slope: Tensor, bound: Bound) -> RowSums:
-    """The sum over rows of their clipped gradients; `slope (C, B, ...)` is each row's own, in its scores."""
+def row_sums(
+    flat: FlatModel, w: Tensor, x: Tensor, outputs: list[Tensor], slope: Tensor, bound: Bound, more: int = 0
+) -> RowSums:
+    """The sum over rows of their clipped gradients; `slope (C, B, ...)` is each row's own, in its scores.
+
+    The total has room for `more` numbers at its end, which are the caller's to fill.
+    """
     chain = flat.linear_chain
     if chain is not None and chain.fits(x):
-        return chain_sums(chain, w, outputs, slope, bound)
-    return module_sums(flat, w, x, slope, bound)
+        return chain_sums(chain, w, outputs, slope, bound, more)
+    found = module_sums(flat, w, x, slope, bound)
+    return RowSums(torch.nn.functional.pad(found.total, (0, more)), found.factors) if more else found
 
 
-def chain_sums(chain: Chain, w: Tensor, outputs: list[Tensor], slope: Tensor, bound: Bound) -> RowSums:
+def chain_sums(chain: Chain, w: Tensor, outputs: list[Tensor], slope: Tensor, bound: Bound, more: int = 0) -> RowSums:
     """The same for a chain of linear layers, from the outputs of all layers."""
     d, last = slope, len(chain.links) - 1
     slopes: list[Tensor] = [d] * (last + 1)
@@ -70,14 +76,24 @@ def chain_sums(chain: Chain, w: Tensor, outputs: list[Tensor], slope: Tensor, bo
         d = torch.bmm(d, weights[k]) if k else d
     assert squares is not None
     factors = bound.factors(squares)
-    total = torch.empty(w.shape, dtype=w.dtype, device=w.device)
+    total = w.new_empty(len(w), w.shape[1] + more)
+    own = total[:, : w.shape[1]]
+    _chain_total_(own, chain, outputs, slopes, factors)
+    if not torch.isfinite(own.sum()):  # 0 times infinity: rows that count nothing must not be seen, either
+        here = (factors != 0).unsqueeze(-1)
+        outputs, slopes = ([torch.where(here, v, 0.0) for v in values] for values in (outputs, slopes))
+        _chain_total_(own, chain, outputs, slopes, factors)
+    return RowSums(total, factors)
+
+
+def _chain_total_(total: Tensor, chain: Chain, outputs: list[Tensor], slopes: list[Tensor], factors: Tensor) -> None:
+    """Write the sum of the rows' gradients, each counted by its factor, into `total (C, d)`."""
     into = iter(_parts(chain, total))
     for k, link in enumerate(chain.links):
         counted = slopes[k] * factors.unsqueeze(-1)
         next(into).baddbmm_(counted.mT, outputs[k], beta=0)
         if link.bias:
             next(into).copy_(counted.sum(1))
-    return RowSums(total, factors)
 
 
 def module_sums(flat: FlatModel, w: Tensor, x: Tensor, slope: Tensor, bound: Bound) -> RowSums:

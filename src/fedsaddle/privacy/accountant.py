@@ -55,24 +55,22 @@ def epsilon_of(events: Events, noise: float, delta: float) -> float:
     if noise <= 0:
         return math.inf if any(e.count for e in events) else 0.0
     dp, pld, rdp = _package()
-    if any(event.population for event in events):  # samples of a fixed size: Rényi, one client in place of another
+    fixed = any(event.population for event in events)
+    if fixed:  # samples of a fixed size: Rényi, one client in place of another
         accountant = rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE)
     else:
         accountant = pld.PLDAccountant(value_discretization_interval=INTERVAL)
     for event in events:
         if event.count:
-            accountant.compose(_event(dp, event, noise), event.count)
+            accountant.compose(_event(dp, event, noise / 2 if fixed else noise), event.count)
     return float(accountant.get_epsilon(delta))
 
 
 def _event(dp: Any, event: Event, noise: float) -> Any:
-    """The release in the words of dp-accounting."""
-    multiplier = noise / math.sqrt(event.fields)
-    if event.population:  # another client in its place moves the sum by twice the clip
-        sampled = round(event.rate * event.population)
-        gaussian = dp.GaussianDpEvent(multiplier / 2)
-        return dp.SampledWithoutReplacementDpEvent(event.population, sampled, gaussian)
-    gaussian = dp.GaussianDpEvent(multiplier)
+    """The release in the words of dp-accounting; another client in one's place moves a sum by twice the clip."""
+    gaussian = dp.GaussianDpEvent(noise / math.sqrt(event.fields))
+    if event.population:
+        return dp.SampledWithoutReplacementDpEvent(event.population, round(event.rate * event.population), gaussian)
     return gaussian if event.rate >= 1 else dp.PoissonSampledDpEvent(event.rate, gaussian)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,47 +12,31 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from fedsaddle.algorithms.coda.coda import CodaPlus
-from fedsaddle.algorithms.fedavg import FedAvg
-from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.errors import BadInput, Diverged, NobodyAnswered
-from fedsaddle.federation.clients import ClientsState, Floats, Ints, R, Task
+from fedsaddle.federation.clients import ClientsState, Floats, Ints, R, Task, merge_repeats
 from fedsaddle.federation.randomness import hash_words
 from fedsaddle.federation.records import From, Visibility, bounds_marks, tensors, visibility
 from fedsaddle.federation.reduction import NOBODY, finite_clients, first_not_finite
 from fedsaddle.federation.wrappers import Wrapper
 from fedsaddle.numerics.clipping import clip_factors
-from fedsaddle.privacy.accountant import Event, Events, epsilon_of, noise_for
+from fedsaddle.privacy.accountant import epsilon_of, noise_for
 from fedsaddle.privacy.accounted import NOTES
+from fedsaddle.privacy.digests import digest_of
+from fedsaddle.privacy.exchanges import (
+    Exchange,
+    Exchanges,
+    check_client_level,
+    events,
+    exchange_of,
+    from_plain,
+    planned_exchanges,
+    to_plain,
+)
 from fedsaddle.privacy.noise import SecretKeys
+from fedsaddle.privacy.server_ledger import ServerLedger
 from fedsaddle.privacy.settings import Privacy
 
-KINDS = (FedAvg, LocalSgda, CodaPlus)
 FEW = 100  # clients a round, below which noise drowns them
-
-
-def check_client_level(algorithm: Any) -> None:
-    """Refuse what the server cannot make private, with the reason."""
-    name = type(algorithm).__name__
-    if type(algorithm) not in KINDS:
-        known = ", ".join(kind.__name__ for kind in KINDS)
-        reason = "its clients are drawn by their losses, keep variates, or send more than a model"
-        raise BadInput("algorithm", name, f"cannot be private for whole clients: {reason}; choose one of {known}")
-    if getattr(algorithm, "weighting", "uniform") != "uniform":
-        remedy = "lets a client count by its rows, without a bound; with privacy of clients it is 'uniform'"
-        raise BadInput("weighting", algorithm.weighting, remedy)
-    if algorithm.output != "last":
-        raise BadInput(
-            "output", algorithm.output, "would have clients send more than a model; with privacy it is 'last'"
-        )
-    if getattr(algorithm, "snapshot_every", None) is not None:
-        raise BadInput("snapshot_every", algorithm.snapshot_every, "more than one exchange a round is not there yet")
-
-
-def planned_events(algorithm: Any, count: int, rounds: int) -> Events:
-    """The exchanges of so many rounds: all clients, or a sample of a fixed size."""
-    asked = count if algorithm.sampled_clients is None else algorithm.sampled_clients
-    return (Event(asked / count, 1, rounds, population=count if asked < count else 0),)
 
 
 @dataclass
@@ -61,9 +45,10 @@ class ClientPrivate(Wrapper):
 
     privacy: Privacy
     algorithm: Any
-    seed: int | None = None  # of the noise in a simulation; None: the system's secure source
-    asked: int = 0  # exchanges so far
-    pending: int = 0
+    seed: int | None = None  # of the noise in a simulation; None: a secret of the server
+    ledger: ServerLedger | None = None  # of a deployed run
+    pending: Exchanges = field(default_factory=Counter)
+    committed: Exchanges = field(default_factory=Counter)  # in a simulation
 
     def __post_init__(self) -> None:
         check_client_level(self.algorithm)
@@ -74,55 +59,80 @@ class ClientPrivate(Wrapper):
             raise BadInput("engine", type(engine).__name__, "reduces replies by itself, and cannot add noise")
         self._engine = engine
         assert self.privacy.rounds is not None
-        self.plan = planned_events(self.algorithm, self.count, self.privacy.rounds)
-        self.noise = noise_for(self.plan, self.privacy.epsilon, self.privacy.delta)
-        self._round = 0
+        self.plan = planned_exchanges(self.algorithm, self.count, self.privacy.rounds)
+        self.noise = noise_for(events(self.plan), self.privacy.epsilon, self.privacy.delta)
+        self._round = self._exchange = 0
+        if self.seed is None and self.ledger is None:
+            self.ledger = ServerLedger(None)
+
+    @property
+    def spent(self) -> Exchanges:
+        """The exchanges so far; those of a deployed run by its ledger."""
+        return self.committed if self.ledger is None else self.ledger.spent
 
     def begin(self, round: int) -> None:
         """Begin a round."""
-        self._round, self.pending = round, 0
+        self._round, self._exchange = round, 0
+        self.pending.clear()
         super().begin(round)
 
     def commit(self) -> None:
-        """End the round: its exchange is spent."""
+        """End the round: its exchanges are spent."""
         super().commit()
-        self.asked, self.pending = self.asked + self.pending, 0
+        self.committed, self.pending = self.committed + self.pending, Counter()
 
     def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
         """Ask; the engine reduces the replies to a noisy mean."""
-        if self.asked + self.pending >= self.plan[0].count:
+        clients, each = merge_repeats(cohort, weights, self.count)
+        exchange = exchange_of(self.algorithm, self.count, len(clients))
+        if self.ledger is None:
+            self.pending[exchange] += 1
+            self._require(self.committed + self.pending)
+        where = (self._round, self._exchange)
+        self._exchange += 1
+        self._engine.reduce = lambda task, sent: ClippedMean(self, sent, exchange, where, each)
+        return self.inner.ask(cohort, task, sent, weights=weights)
+
+    def keys(self, exchange: Exchange, where: tuple[int, int], sums: Mapping[str, Tensor]) -> SecretKeys | None:
+        """The source of an exchange's noise, which is counted first; None in a simulation."""
+        if self.ledger is None:
+            return None
+        digest = digest_of(exchange, *where, sums, self.noise, self.privacy.to_dict())
+        if digest.hex() not in self.ledger.released:
+            self._require(self.ledger.spent + Counter({exchange: 1}))
+            self.ledger.add(digest, exchange)
+        return SecretKeys(self.ledger.secret, digest)
+
+    def normal(self, keys: SecretKeys | None, where: tuple[int, int], field: int, like: Tensor) -> Tensor:
+        """Standard normal numbers: in a simulation keyed by the exchange, otherwise from the server's secret."""
+        if keys is not None:
+            return keys(0, 0, field, like.numel(), like).view(like.shape)
+        assert self.seed is not None
+        generator = np.random.Generator(np.random.Philox(key=[hash_words(self.seed, *where, field), 0xD1FF]))
+        return torch.from_numpy(generator.standard_normal(like.numel())).to(like.dtype).view(like.shape)
+
+    def _require(self, exchanges: Exchanges) -> None:
+        if any(n > self.plan[kind] for kind, n in exchanges.items()):
             told = f"is planned for {self.privacy.rounds} rounds, which are over"
             raise BadInput("privacy.epsilon", self.privacy.epsilon, f"{told}; begin anew, planned for more rounds")
-        self.pending += 1
-        size = len(np.unique(np.asarray(cohort)))
-        self._engine.reduce = lambda task, sent: ClippedMean(self, sent, size)
-        return self.inner.ask(cohort, task, sent)
-
-    def normal(self, name: str, like: Tensor) -> Tensor:
-        """Standard normal numbers: in a simulation keyed by the round, otherwise from the system's secure source."""
-        if self.seed is None:
-            return SecretKeys(secrets.token_bytes(32), b"")(0, 0, 0, like.numel(), like).view(like.shape)
-        key = hash_words(self.seed, self._round, *name.encode())
-        generator = np.random.Generator(np.random.Philox(key=[key, 0xD1FF]))
-        return torch.from_numpy(generator.standard_normal(like.numel())).to(like.dtype).view(like.shape)
 
     def state(self) -> ClientsState:
         """The clients' part of a checkpoint, with what was spent."""
-        inner = self.inner.state()
-        return ClientsState(inner.records, {**inner.notes, NOTES: {"asked": self.asked, **self.privacy.to_dict()}})
+        inner, spent = self.inner.state(), to_plain(self.spent)
+        return ClientsState(inner.records, {**inner.notes, NOTES: {"spent": spent, **self.privacy.to_dict()}})
 
     def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: dict[str, Any], algorithm: object) -> None:
-        """Restore the clients and what was spent from a checkpoint."""
+        """Restore the clients and what was spent from a checkpoint; a deployed run's ledger is newer, and stays."""
         super().restore(records, notes, algorithm)
-        self.asked, self.pending = int(notes[NOTES]["asked"]), 0
+        self.committed = from_plain(notes[NOTES]["spent"])
+        self.pending.clear()
 
     def report(self) -> dict[str, Any]:
         """Entries about the clients for the summary, with the budget."""
-        event, privacy = self.plan[0], self.privacy
-        spent = Event(event.rate, event.fields, self.asked, event.population)
-        fixed = "Rényi divergences of samples of a fixed size" if event.population else "privacy loss distributions"
+        privacy, sampled = self.privacy, any(e.population for e in self.plan)
+        fixed = "Rényi divergences of samples of a fixed size" if sampled else "privacy loss distributions"
         budget = {
-            "epsilon_spent": epsilon_of((spent,), self.noise, privacy.delta),
+            "epsilon_spent": epsilon_of(events(self.spent), self.noise, privacy.delta) if self.spent else 0.0,
             "epsilon": privacy.epsilon,
             "delta": privacy.delta,
             "unit": privacy.unit,
@@ -137,13 +147,17 @@ class ClientPrivate(Wrapper):
 
 @dataclass
 class ClippedMean:
-    """A reduction: the updates of all fields together, each client's shortened to C, summed, noised, and divided by
-    the number of clients that were asked. Who does not answer counts as no change."""
+    """A reduction: the updates of all fields together, each client's shortened to C, summed by weight, noised, and
+    divided by the weight of all that were asked. Who does not answer counts as no change. The noise is z C times the
+    largest weight. What is of each client, as DRFA's losses, is cut at the bound and has noise of z times that."""
 
     of: ClientPrivate
     sent: Any
-    asked: int
+    exchange: Exchange
+    where: tuple[int, int]
+    asked: Floats  # the weights of those who were asked
     sums: dict[str, Tensor] = field(default_factory=dict)
+    lists: dict[str, list[Tensor]] = field(default_factory=dict)
     clients: list[Ints] = field(default_factory=list)
     kind: type | None = None
 
@@ -152,12 +166,21 @@ class ClippedMean:
         if not bool(finite_clients(reply).all()):
             name, value = next((n, v) for n, v in tensors(reply) if not bool(torch.isfinite(v).all()))
             raise Diverged(first_not_finite(clients, value), name)
-        changes = {name: _change(reply, name, value, self.sent) for name, value in tensors(reply)}
-        squares = torch.stack([v.double().flatten(1).square().sum(1) for v in changes.values()]).sum(0)
-        factors = clip_factors(squares, self.of.privacy.clip)
-        for name, change in changes.items():
-            total = (change * factors.to(change.dtype).view(-1, *[1] * (change.ndim - 1))).sum(0)
-            self.sums[name] = total if name not in self.sums else self.sums[name] + total
+        seen = visibility(type(reply))
+        averaged = {n: _change(reply, n, v, self.sent) for n, v in tensors(reply) if seen[n] is Visibility.AVERAGED}
+        for name, value in tensors(reply):
+            if name not in averaged:
+                if seen[name] is not Visibility.PER_CLIENT or value.ndim != 1:
+                    told = f"shows {name!r} of each client, which cannot be private"
+                    raise BadInput("algorithm", type(reply).__name__, told)
+                self.lists.setdefault(name, []).append(value.clamp(0.0, self.of.privacy.loss_bound))
+        if averaged:
+            squares = torch.stack([v.double().flatten(1).square().sum(1) for v in averaged.values()]).sum(0)
+            counted = torch.as_tensor(weights, dtype=torch.float64, device=squares.device)
+            factors = clip_factors(squares, self.of.privacy.clip, counted)
+            for name, change in averaged.items():
+                total = (change * factors.to(change.dtype).view(-1, *[1] * (change.ndim - 1))).sum(0)
+                self.sums[name] = total if name not in self.sums else self.sums[name] + total
         self.kind = type(reply)
         self.clients.append(clients)
 
@@ -165,11 +188,17 @@ class ClippedMean:
         """The clients that answered, and the reduced record."""
         if self.kind is None:
             raise NobodyAnswered(NOBODY)
-        found, scale = {}, self.of.noise * self.of.privacy.clip
-        for name, total in self.sums.items():
-            change = (total + scale * self.of.normal(name, total)) / self.asked
+        of, total = self.of, float(self.asked.sum()) or 1.0
+        exact = self.sums | {name: torch.cat(parts) for name, parts in self.lists.items()}
+        keys, found = of.keys(self.exchange, self.where, exact), {}
+        for number, (name, value) in enumerate(exact.items()):
+            noise = of.noise * of.normal(keys, self.where, number, value).to(value.device)
+            if name in self.lists:
+                found[name] = value + of.privacy.loss_bound * noise
+                continue
+            change = (value + of.privacy.clip * float(self.asked.max()) * noise) / total
             start = _origin(self.kind, name, self.sent)
-            found[name] = change if start is None else start + change
+            found[name] = change if start is None else start.to(change.device) + change
         return np.concatenate(self.clients), self.kind(**found)
 
 
@@ -180,18 +209,16 @@ def _origin(kind: type, name: str, sent: Any) -> Tensor | None:
 
 def _change(reply: Any, name: str, value: Tensor, sent: Any) -> Tensor:
     """What a client changed of what was sent."""
-    if visibility(type(reply))[name] is not Visibility.AVERAGED:
-        raise BadInput("algorithm", type(reply).__name__, f"shows {name!r} of each client, which cannot be private")
     start = _origin(type(reply), name, sent)
-    return value if start is None else value - start
+    return value if start is None else value - start.to(value.device)
 
 
-def few_clients(algorithm: Any, count: int, noise: float, clip: float) -> str:
+def few_clients(private: ClientPrivate) -> str:
     """A warning that noise drowns what so few clients learn; empty if there are enough."""
+    algorithm, count = private.algorithm, private.count
     asked = count if algorithm.sampled_clients is None else algorithm.sampled_clients
     if asked >= FEW:
         return ""
-    told = (
-        f"privacy.unit = 'client' with {asked} clients a round: the noise of every number is {noise * clip / asked:.2g}"
-    )
+    size = private.noise * private.privacy.clip / asked
+    told = f"privacy.unit = 'client' with {asked} clients a round: the noise of every number is {size:.2g}"
     return f"{told}; it is for {FEW} clients and more, for fewer use unit = 'row' or 'patient'"

@@ -34,9 +34,9 @@ class SeededNormals:
 
     def __call__(self, step: int, stream: int, call: int, size: int, like: Tensor) -> Tensor:
         """By torch's generator, seeded for each client and call."""
-        found = torch.empty(len(self.seeds), size, dtype=like.dtype)
-        for c, seed in enumerate(self.seeds.tolist()):
-            found[c].normal_(generator=torch.Generator().manual_seed(_seed(int(seed * 2.0**53), call)))
+        found, generator = torch.empty(len(self.seeds), size, dtype=like.dtype), torch.Generator()
+        for own, seed in zip(found.unbind(), self.seeds.tolist(), strict=True):
+            own.normal_(generator=generator.manual_seed(_seed(int(seed * 2.0**53), call)))
         return found.to(like.device)
 
 
@@ -78,4 +78,4 @@ class SecretKeys:
         shares = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53  # above 0 and below 1
         length, angle = np.sqrt(-2 * np.log(shares[:, :pairs])), 2 * math.pi * shares[:, pairs:]
         normal = np.concatenate([length * np.cos(angle), length * np.sin(angle)], 1)[:, :size]
-        return torch.from_numpy(np.ascontiguousarray(normal)).to(like.dtype).to(like.device)
+        return torch.from_numpy(normal.copy()).to(like.dtype).to(like.device)

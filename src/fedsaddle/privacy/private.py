@@ -72,6 +72,7 @@ class Private:
     privacy: Privacy
     inner: Any = field(init=False, repr=False, compare=False)
     plan: Releases = field(init=False, repr=False, compare=False)
+    known: dict[int, float] = field(init=False, repr=False, compare=False, default_factory=dict)  # rows -> noise
 
     def __post_init__(self) -> None:
         check_algorithm(self.algorithm)
@@ -116,7 +117,9 @@ class Private:
 
     def noise(self, units: int) -> float:
         """z of a client with so many rows, or patients: its noise as a multiple of what one of them contributes."""
-        return noise_for(events_of(self.plan, units), self.privacy.epsilon, self.privacy.delta)
+        if units not in self.known:
+            self.known[units] = noise_for(events_of(self.plan, units), self.privacy.epsilon, self.privacy.delta)
+        return self.known[units]
 
     def epsilon(self, spent: Releases, units: int, many: bool = False) -> float:
         """ε of what such a client has released so far, one of `many` clients or of a few."""

@@ -61,11 +61,29 @@ def check_problem(problem: Any) -> None:
 
 
 def check_model(problem: Any, rows: Tensor) -> None:
-    """Refuse dropout; `rows (n, ...)` are some to find out by."""
+    """Refuse dropout, and models that mix rows; `rows (n, ...)` have the shape and type to find out by."""
     flat = getattr(problem, "flat", None)
-    if isinstance(flat, FlatModel) and flat.draws(rows[None]):
+    if not isinstance(flat, FlatModel):
+        return
+    if flat.draws(rows[None]):
         remedy = "draws its masks for whole batches, and cannot be private; leave it out: noise regularises, too"
         raise BadInput("model", "dropout", remedy)
+    if flat.linear_chain is None and mixes_rows(flat, rows):
+        remedy = "scores a row by the others of its batch, so that its gradient does not split by row; leave that out"
+        raise BadInput("model", type(flat.module).__name__, f"cannot be private: it {remedy}")
+
+
+def mixes_rows(flat: FlatModel, rows: Tensor) -> bool:
+    """Whether the score of a row depends on the other rows, found by made-up rows of the same shape and type."""
+    g = torch.Generator().manual_seed(0)
+    made = torch.randn(3, *rows.shape[1:], generator=g, dtype=torch.float64).to(rows.device)
+    made = made.to(rows.dtype) if rows.is_floating_point() else rows[:1].expand(3, *rows.shape[1:]).clone()
+    w = flat.initial()
+    w = w + 0.1 * torch.randn(w.shape, generator=g, dtype=torch.float64).to(w)
+    with torch.no_grad():
+        together = flat.scores(w[None], made[None])[0]
+        alone = torch.cat([flat.scores(w[None], row[None, None])[0] for row in made])
+    return not torch.allclose(together, alone, rtol=1e-3, atol=1e-4, equal_nan=True)
 
 
 def bare(problem: Any) -> Any:
@@ -236,10 +254,15 @@ class PrivateMinimax(_Shared, MinimaxProblem):
         outputs = row_scores(bare.flat, w, batch.x)
         at = bare.row_slopes(outputs[-1], x, y, batch)
         more = None if at.rest is None else at.rest.square().sum(-1)
-        found = row_sums(bare.flat, w, batch.x, outputs, at.scores, Bound(self.limits.primal, weight, more))
+        bound, size = Bound(self.limits.primal, weight, more), 0 if at.rest is None else at.rest.shape[-1]
+        found = row_sums(bare.flat, w, batch.x, outputs, at.scores, bound, size)
         gx = found.total
         if at.rest is not None:
-            gx = torch.cat([gx, (at.rest * found.factors.unsqueeze(-1)).sum(1)], 1)
+            rest = (at.rest * found.factors.unsqueeze(-1)).sum(1)
+            if not torch.isfinite(rest.sum()):  # rows that count nothing may be infinite
+                here = (found.factors != 0).unsqueeze(-1)
+                rest = (torch.where(here, at.rest, 0.0) * found.factors.unsqueeze(-1)).sum(1)
+            gx[:, -size:] = rest
         return gx, clipped_sum(at.y, self.limits.dual, weight)
 
 

@@ -47,8 +47,16 @@ def check_algorithm(algorithm: object) -> None:
         raise BadInput("algorithm", name, f"cannot be private: {reason}")
 
 
+def steps_of(algorithm: Any, sent: Any) -> int:
+    """The local steps that a server asks for; refuse numbers that cannot be: fewer than none would give budget back."""
+    first, last = (0, sent.steps) if hasattr(sent, "steps") else (sent.first, sent.last)
+    if type(first) is not int or type(last) is not int or not 0 <= first < last:
+        raise BadInput("steps", f"{first!r} to {last!r}"[:60], f"{type(algorithm).__name__} takes steps 0 to 1 or more")
+    return last - first
+
+
 def task_releases(algorithm: Any, task: str, sent: Any) -> Releases:
-    """What a client releases when it runs the task."""
+    """What a client releases when it runs the task; `sent` is the server's word, and is not trusted."""
     batch = Release(getattr(algorithm, "batch_size", None), 1)
     both = Release(batch.size, BOTH)
     if task == "local_sgd":
@@ -61,11 +69,11 @@ def task_releases(algorithm: Any, task: str, sent: Any) -> Releases:
         return Counter({Release(batch.size, 2 * BOTH): algorithm.local_steps})  # at two points
     if task == "local_sgda":
         begins = isinstance(algorithm, MomentumLocalSgda) and sent.first == 0 and sent.dx is None
-        return Counter({both: sent.last - sent.first + begins})
+        return Counter({both: steps_of(algorithm, sent) + begins})
     if task == "local_gradients":
         return Counter({Release(None, BOTH if sent.x_before is None else 2 * BOTH): 1})
     if task in ("dsg", "dsgsca"):
-        return Counter({both: sent.steps})
+        return Counter({both: steps_of(algorithm, sent)})
     if task == "best_dual":
         return Counter({Release(algorithm.dual_batch, 1): 1})
     raise BadInput("algorithm", type(algorithm).__name__, f"its task {task!r} cannot be private")

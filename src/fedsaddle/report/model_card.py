@@ -9,6 +9,7 @@ from pathlib import Path
 from fedsaddle.atomic import write_atomically
 from fedsaddle.report.page.parts import Page, Table
 from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.report.tables import budget_line
 from fedsaddle.shown import visible
 
 CARD = "MODEL_CARD.md"
@@ -52,10 +53,16 @@ def card(run: StoredRun, page: Page) -> str:
         + bullets(f"{f.name}: {f.value}" + (f" ({f.detail})" if f.detail else "") for f in page.figures),
         "## Groups\n\n" + _groups(page),
         "## Limits\n\n" + bullets(page.cautions),
-        "## Privacy\n\n" + PRIVACY,
+        "## Privacy\n\n" + PRIVACY + _budget(run),
         "## Versions\n\n" + bullets(f"{name} {number}" for name, number in versions.items()),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _budget(run: StoredRun) -> str:
+    """What was promised to whom, if the run had differential privacy."""
+    said = budget_line(run.summary)
+    return "" if said is None else f" It was trained with differential {escaped(said)}."
 
 
 def _groups(page: Page) -> str:

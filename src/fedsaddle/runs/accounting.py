@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,13 +46,25 @@ def made_private(
     return Private(algorithm=algorithm, privacy=planned), None
 
 
-def accounted(algorithm: Any, clients: Clients, engine: Any, settings: Settings) -> Accounted | ClientPrivate | None:
+def accounted(
+    algorithm: Any,
+    clients: Clients,
+    engine: Any,
+    settings: Settings,
+    folder: RunFolder | None = None,
+    warn: Callable[[str], None] = warnings.warn,
+) -> Accounted | ClientPrivate | None:
     """The clients of a private run, whose budget is kept; None if the run is not private."""
     if settings.privacy is not None:
-        from fedsaddle.privacy.client_level import ClientPrivate
+        from fedsaddle.privacy.client_level import ClientPrivate, few_clients
+        from fedsaddle.privacy.server_ledger import ServerLedger
 
         simulated = hasattr(engine, "rows")
-        return ClientPrivate(clients, settings.privacy, algorithm, settings.seed if simulated else None)
+        ledger = None if simulated else ServerLedger.of(None if folder is None else folder.path)
+        found = ClientPrivate(clients, settings.privacy, algorithm, settings.seed if simulated else None, ledger)
+        if told := few_clients(found):
+            warn(told)
+        return found
     if not isinstance(getattr(algorithm, "privacy", None), Privacy):
         return None
     from fedsaddle.privacy.accounted import Accounted, units_of

@@ -73,7 +73,8 @@ class Loop:
         asked = Lossy(self.engine, lost, seed) if lost else self.engine
         if self.settings.secure_aggregation:
             self.engine = asked = Secured(asked)
-        if (private := accounted(self.algorithm, asked, self.given_engine, self.settings)) is not None:
+        private = accounted(self.algorithm, asked, self.given_engine, self.settings, self.folder, self.warn)
+        if private is not None:
             self.engine = asked = private  # outside of what loses replies: they were made, and count
         self.clients = Metered(asked, Ledger())
         with within("algorithm"):
