@@ -12,7 +12,8 @@ from fedsaddle.numerics.clipping import norms
 def test_norms_are_those_of_double_precision(dtype):
     g = torch.randn(3, 5000, generator=torch.Generator().manual_seed(0)).to(dtype)
     found = norms(g)
-    assert found.shape == (3, 1) and found.dtype == torch.float64
+    assert found.shape == (3, 1)
+    assert found.dtype == torch.float64
     torch.testing.assert_close(found, g.double().norm(dim=1, keepdim=True), rtol=1e-5, atol=0)
 
 

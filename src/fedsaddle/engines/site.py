@@ -39,7 +39,7 @@ class LocalSite:
     def __post_init__(self) -> None:
         self._sizes = self.rows.sizes[self.clients]
         self._ahead: dict[tuple[int, int, int | None], tuple[int, Ints | None]] = {}  # draw -> first step, rows
-        self._found: dict[int, Labelled] = {}
+        self._by_label: dict[int, Labelled] = {}
 
     @property
     def device(self) -> torch.device:
@@ -115,9 +115,9 @@ class LocalSite:
 
     def _labelled(self, label: int) -> Labelled:
         """The clients' rows of one label, looked up once."""
-        if label not in self._found:
-            self._found[label] = self.rows.labelled(self.clients, label)
-        return self._found[label]
+        if label not in self._by_label:
+            self._by_label[label] = self.rows.labelled(self.clients, label)
+        return self._by_label[label]
 
     def _draw_balanced(self, step: int, size: int, stream: int, share: float) -> tuple[Ints, Tensor | None]:
         """A batch with a given share of positives; its weighted mean estimates the mean over the client's rows."""

@@ -13,9 +13,9 @@ def norms(g: Tensor) -> Tensor:
 
     Where no square is too large for g's own precision, it is taken in that, which is several times quicker.
     """
-    found = torch.linalg.vector_norm(g, dim=1, keepdim=True)
+    found: Tensor = torch.linalg.vector_norm(g, dim=1, keepdim=True)
     if found.dtype != torch.float64 and not torch.isfinite(found).all():
-        return torch.linalg.vector_norm(g, dim=1, keepdim=True, dtype=torch.float64)
+        found = torch.linalg.vector_norm(g, dim=1, keepdim=True, dtype=torch.float64)
     return found.double()
 
 
