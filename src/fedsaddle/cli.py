@@ -12,6 +12,7 @@ import typer
 from fedsaddle import __version__
 from fedsaddle.commands import completion
 from fedsaddle.commands.deploy_app import deploy
+from fedsaddle.commands.loading import loading
 from fedsaddle.commands.options import (
     AlgorithmOption,
     CategoricalOption,
@@ -52,7 +53,8 @@ def demo(
     quiet: QuietOption = False,
 ) -> None:
     """Compare FedAvg, q-FedAvg, AFL and DRFA on real data at simulated sites: a table and plots."""
-    from fedsaddle.commands.demo import demo as go
+    with loading():
+        from fedsaddle.commands.demo import demo as go
 
     go(out, rounds)
 
@@ -121,9 +123,10 @@ def run(
     A table (CSV, Parquet, Excel) with --site and --label tries several ways to train, chooses on validation rows and
     compares with FedAvg on test rows.
     """
-    from fedsaddle.commands.run import run as go
-    from fedsaddle.commands.run import run_own_table
-    from fedsaddle.commands.table_config import TableConfig, is_table
+    with loading():
+        from fedsaddle.commands.run import run as go
+        from fedsaddle.commands.run import run_own_table
+        from fedsaddle.commands.table_config import TableConfig, is_table
 
     own_table = TableConfig.from_options(
         config if is_table(config) else None,
@@ -195,8 +198,9 @@ def init(
         write_package(extension, out)
         return
     refuse_search_options({"out": out}, "--extension")
-    from fedsaddle.commands.init import init as go
-    from fedsaddle.commands.table_config import TableConfig
+    with loading():
+        from fedsaddle.commands.init import init as go
+        from fedsaddle.commands.table_config import TableConfig
 
     table = TableConfig.from_options(
         csv,
@@ -237,7 +241,8 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Compare runs: final figures, cost, a plot and a page."""
-    from fedsaddle.commands.compare import compare as go
+    with loading():
+        from fedsaddle.commands.compare import compare as go
 
     go(folders, out, measure, x, html)
 
@@ -249,7 +254,8 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Make report.html and MODEL_CARD.md of a run again."""
-    from fedsaddle.commands.report import report as go
+    with loading():
+        from fedsaddle.commands.report import report as go
 
     go(folder, pdf)
 
@@ -328,8 +334,9 @@ def sweep(
     quiet: QuietOption = False,
 ) -> None:
     """Run a config with every combination of values and several seeds: a table, a plot, sweep.json."""
-    from fedsaddle.commands.sweep import SweepOptions
-    from fedsaddle.commands.sweep import sweep as go
+    with loading():
+        from fedsaddle.commands.sweep import SweepOptions
+        from fedsaddle.commands.sweep import sweep as go
 
     options = SweepOptions(tuple(set or ()), seeds, optuna, out, workers, by, target, resume)
     raise typer.Exit(go(config, options, dry_run))

@@ -69,6 +69,19 @@ def test_a_stream_gives_other_rows():
     assert torch.equal(here.minibatch(0, 20).x, here.minibatch(0, 20).x)
 
 
+@pytest.mark.parametrize("label", [None, 0, 1])
+def test_rows_drawn_steps_ahead_are_those_of_each_step(label):
+    """Also where the size of a batch changes on the way, or a step is asked for again."""
+    rows, numbers = classes(), np.array([0, 2])
+    at, keys = site(numbers, rows), ClientKeys.of(3, 0, 0, numbers)
+    sizes, among = rows.sizes[numbers], None if label is None else rows.labelled(numbers, label)
+    for step, size in [(k, 5) for k in range(40)] + [(40, 0), (41, 3), (42, 3), (43, 5), (41, 3)]:
+        counts = sizes if among is None else np.maximum(among.counts, 1)
+        drawn = keys.rows(counts, step, size, 2)
+        expected = drawn if among is None else among.pick(drawn)
+        assert (at.minibatch(step, size, 2, label).rows.numpy() == expected).all()
+
+
 def test_everything_is_padded_with_weight_zero():
     rows = classes()
     batch = site([4, 2, 1], rows).everything()

@@ -202,6 +202,16 @@ def test_a_gradient_that_is_written(name, watched):
 
 
 @modules
+def test_a_gradient_is_written_over_anything(name):
+    """With `keep` 0 even over what is no number."""
+    flat, w, x = made(name)
+    expected, pull, _ = flat.pullback(w, x)
+    slope, into = torch.randn(expected.shape), torch.full(w.shape, float("nan"))
+    flat.pushforward(w, x).write_(slope, into, 0.0, 2.0)
+    torch.testing.assert_close(into, 2 * pull(slope), rtol=0, atol=1e-11)
+
+
+@modules
 @pytest.mark.parametrize("keep", [1.0, 0.75])
 def test_a_step_writes_into_the_vector(name, keep):
     flat, w, x = made(name)

@@ -29,7 +29,7 @@ class Labelled:
     numbers: Ints
 
     def pick(self, places: Ints) -> Ints:
-        """The row numbers at `places (C, B)` among them; row 0 for clients that have none."""
+        """The row numbers at `places (..., C, B)` among them; row 0 for clients that have none."""
         if not len(self.numbers):
             return np.zeros_like(places)
         found = self.numbers[np.minimum(self.starts[:, None] + places, len(self.numbers) - 1)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.data.store import ClientRows
+from fedsaddle.data.store import ClientRows, Labelled
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch, Ints
 from fedsaddle.federation.randomness import ClientKeys
@@ -38,7 +38,8 @@ class LocalSite:
 
     def __post_init__(self) -> None:
         self._sizes = self.rows.sizes[self.clients]
-        self._ahead: dict[tuple[int, int], tuple[int, Ints | None]] = {}  # size, stream -> first step, rows
+        self._ahead: dict[tuple[int, int, int | None], tuple[int, Ints | None]] = {}  # draw -> first step, rows
+        self._by_label: dict[int, Labelled] = {}
 
     @property
     def device(self) -> torch.device:
@@ -84,34 +85,46 @@ class LocalSite:
             return self._draw_labelled(step, size, stream, label)
         if self.rows.positives is not None:
             return self._draw_balanced(step, size, stream, self.rows.positives)
-        if type(self.keys) is not ClientKeys:  # draws of one's own
-            return self.keys.rows(self._sizes, step, size, stream), None
         return self._draw_ahead(step, size, stream), None
 
-    def _draw_ahead(self, step: int, size: int, stream: int) -> Ints:
-        """The same as `keys.rows`; from the second of consecutive steps on, those of the next few steps in one go."""
-        first, drawn = self._ahead.get((size, stream), (step, None))
+    def _draw_ahead(self, step: int, size: int, stream: int, label: int | None = None) -> Ints:
+        """Row numbers; from the second of consecutive steps on, those of the next few steps are drawn in one go."""
+        if type(self.keys) is not ClientKeys:  # draws of one's own
+            return self._rows(label, lambda sizes: self.keys.rows(sizes, step, size, stream))
+        first, drawn = self._ahead.get((size, stream, label), (step, None))
         if drawn is None or not first <= step < first + len(drawn):
             follows = drawn is not None and step == first + len(drawn)
-            steps = min(AHEAD, AHEAD_ROWS // (size * len(self.clients))) if follows else 1
-            drawn = self.keys.rows_of_steps(self._sizes, step, max(steps, 1), size, stream)
-            self._ahead[size, stream] = (step, drawn)
+            steps = max(min(AHEAD, AHEAD_ROWS // (size * len(self.clients))), 1) if follows and size else 1
+            drawn = self._rows(label, lambda sizes: self.keys.rows_of_steps(sizes, step, steps, size, stream))
+            self._ahead[size, stream, label] = (step, drawn)
             first = step
         found: Ints = drawn[step - first]
         return found
 
+    def _rows(self, label: int | None, draw: Callable[[Ints], Ints]) -> Ints:
+        """What is drawn among all rows, or among those of a label; `draw` is given how many each client has."""
+        if label is None:
+            return draw(self._sizes)
+        found = self._labelled(label)
+        return found.pick(draw(np.maximum(found.counts, 1)))
+
     def _draw_labelled(self, step: int, size: int, stream: int, label: int) -> tuple[Ints, Tensor | None]:
-        found = self.rows.labelled(self.clients, label)
-        rows = found.pick(self.keys.rows(np.maximum(found.counts, 1), step, size, stream))
-        real = None if found.counts.all() else torch.from_numpy(found.counts > 0)[:, None].expand(-1, size)
-        return rows, real
+        counts = self._labelled(label).counts
+        real = None if counts.all() else torch.from_numpy(counts > 0)[:, None].expand(-1, size)
+        return self._draw_ahead(step, size, stream, label), real
+
+    def _labelled(self, label: int) -> Labelled:
+        """The clients' rows of one label, looked up once."""
+        if label not in self._by_label:
+            self._by_label[label] = self.rows.labelled(self.clients, label)
+        return self._by_label[label]
 
     def _draw_balanced(self, step: int, size: int, stream: int, share: float) -> tuple[Ints, Tensor | None]:
         """A batch with a given share of positives; its weighted mean estimates the mean over the client's rows."""
         ups = positives_in(size, share)
         negatives = self._draw_labelled(step, size - ups, stream + NEGATIVES_STREAM, 0)
         sides = (self._draw_labelled(step, ups, stream, 1), negatives)
-        own = torch.from_numpy(self.rows.labelled(self.clients, 1).counts / self._sizes)[:, None]
+        own = torch.from_numpy(self._labelled(1).counts / self._sizes)[:, None]
         parts = (own / ups).expand(-1, ups), ((1 - own) / (size - ups)).expand(-1, size - ups)
         return np.concatenate([rows for rows, _ in sides], 1), torch.cat(parts, 1) * size
 
@@ -139,7 +152,7 @@ class LocalSite:
 
     def labelled(self, label: int) -> Tensor:
         """The number of rows with that label, (C,)."""
-        return torch.from_numpy(self.rows.labelled(self.clients, label).counts)
+        return torch.from_numpy(self._labelled(label).counts)
 
     def uniforms(self, step: int, size: int, stream: int = 0) -> Tensor:
         """Numbers uniform on [0, 1) for each client."""

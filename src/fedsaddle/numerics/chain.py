@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from fedsaddle.numerics.passes import shrink_
+
 
 @dataclass(frozen=True)
 class Link:
@@ -24,6 +26,7 @@ class Link:
 
 
 Layers = list[tuple[Link, Tensor, Tensor | None]]  # with views of weight and bias
+SMALL = 1024  # entries of a weight below which one product for all clients is quicker than one into each client's part
 _ACTIVATIONS = (nn.ReLU, nn.Tanh, nn.Sigmoid)
 
 
@@ -114,11 +117,12 @@ class Chain:
             d = _slope(link.activation, outputs[k + 1], d)
             before = torch.bmm(d, weight) if k else d  # before the weight is written
             _, weight_into, bias_into = into[k]
-            weight_into.baddbmm_(d.mT, outputs[k], beta=beta, alpha=alpha)  # twice as quick as bmm(out=)
+            if link.inputs * link.outputs <= SMALL:
+                shrink_(weight_into, beta).add_(torch.bmm(d.mT, outputs[k]), alpha=alpha)
+            else:
+                weight_into.baddbmm_(d.mT, outputs[k], beta=beta, alpha=alpha)  # twice as quick as bmm(out=)
             if bias_into is not None:
-                if beta != 1:
-                    bias_into.zero_() if beta == 0 else bias_into.mul_(beta)  # 0: it may hold anything
-                bias_into.add_(d.sum(1), alpha=alpha)
+                shrink_(bias_into, beta).add_(d.sum(1), alpha=alpha)
             d = before
 
     def _outputs(self, layers: Layers, x: Tensor) -> list[Tensor]:

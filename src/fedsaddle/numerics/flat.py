@@ -181,7 +181,7 @@ class FlatModel:
 
         def write(slope: Tensor, into: Tensor, keep: float, gain: float) -> None:
             gradient = pull(slope)  # first: it looks at `w`, which may be `into`
-            into.mul_(keep).add_(gradient, alpha=gain)
+            shrink_(into, keep).add_(gradient, alpha=gain)
 
         return InPlace(scores, write, statistics)
 

@@ -21,10 +21,14 @@ class Forward(NamedTuple):
 
 
 class InPlace(NamedTuple):
-    """A pass in training mode whose gradient is written, not formed."""
+    """A pass in training mode whose gradient is written, not formed.
+
+    `write_(slope, into, keep, gain)` is `into ← keep into + gain gradient`, from a slope in the scores; `into` may be
+    `w`. With `keep` 0 it may hold anything, also what is no number.
+    """
 
     scores: Tensor  # (C, B, k)
-    write_: Write  # from a slope in the scores: `into ← keep into + gain gradient`; `into` may be `w`
+    write_: Write
     statistics: Tensor | None
 
 
@@ -38,5 +42,7 @@ class ScoresCohorts(Protocol):
 
 
 def shrink_(w: Tensor, keep: float) -> Tensor:
-    """`w ← keep w`; no pass over it if nothing changes."""
-    return w if keep == 1 else w.mul_(keep)
+    """`w ← keep w`; no pass over it if nothing changes. With keep 0, w may hold anything before."""
+    if keep == 1:
+        return w
+    return w.mul_(keep) if keep else w.zero_()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedsaddle.arguments import flag, number
+from fedsaddle.numerics.clipping import norms
 from fedsaddle.numerics.constants import Constant
 from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.numerics.passes import Forward, InPlace, Keys, SlopeMap, shrink_
@@ -34,8 +35,7 @@ def check_clip(clip: object) -> None:
 def clip_(g: Tensor, limit: float, size: int) -> Tensor:
     """Shorten each client's gradient `g (C, d)` whose first `size` entries have a norm above `limit`."""
     own = g[:, :size]
-    norm = torch.linalg.vector_norm(own, dim=1, keepdim=True, dtype=torch.float64)  # squares may overflow in float32
-    own *= (limit / (norm + SMALL)).clamp_max(1.0).to(g.dtype)
+    own *= (limit / (norms(own) + SMALL)).clamp_max(1.0).to(g.dtype)
     return g
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from fedsaddle.algorithms.hyperparameters import MOST_ROWS, check_local, check_problem
 from fedsaddle.arguments import whole
 from fedsaddle.federation.clients import Batch, Site
+from fedsaddle.numerics.clipping import norms
 from fedsaddle.numerics.passes import shrink_
 from fedsaddle.numerics.schedules import Step, check_step
 from fedsaddle.problems.pair_losses import WeightedScores
@@ -122,10 +123,9 @@ def _shortened(pull_: Pull, like: Tensor, longest: float) -> Pull:
     """The same with a gradient of at most that norm at each client: its direction stays."""
 
     def shorter_(into: Tensor, keep: float, gain: float, slope1: Tensor, slope2: Tensor) -> None:
-        g = torch.zeros_like(like)
+        g = torch.empty_like(like)
         pull_(g, 0.0, 1.0, slope1, slope2)
-        norm = g.norm(dim=1, keepdim=True, dtype=torch.float64)  # in single precision a square would overflow first
-        g *= (longest / norm.clamp_min(1e-300)).clamp_max(1.0).to(g.dtype)
-        shrink_(into, keep).add_(g, alpha=gain)
+        share = (longest / norms(g).clamp_min(1e-300)).clamp_max(1.0).to(g.dtype)
+        shrink_(into, keep).addcmul_(g, share, value=gain)
 
     return shorter_
