@@ -53,6 +53,7 @@ MAY_IMPORT = {
     "trials": {"algorithms", "config", "data", "metrics", "problems", "runs"},
     "estimators": {"config", "data", "metrics", "runs"},
     "reproductions": {"algorithms", "config", "data", "report", "runs"},
+    "benchmarks": {"config", "data", "engines", "report", "reproductions", "runs"},
 }
 FILES = sorted(ROOT.rglob("*.py"))
 
