@@ -9,6 +9,7 @@ A marker on a line of its own is replaced when the pages are built:
 - `<!-- table: config.run -->`: the keys of a section of a config, from its schema;
 - `<!-- table: secure -->`: what secure aggregation hides of each algorithm, from the types of its replies;
 - `<!-- table: json -->`: the documents that `--json` prints, from their types;
+- `<!-- table: benchmarks -->`: the results of `fedsaddle benchmark`, from `docs/benchmarks`;
 - `<!-- api: problems. metrics. -->`: the reference of the public names whose modules begin so, from their docstrings;
 - `<!-- code: fedsaddle.algorithms.drfa:Drfa.round -->`: the source of that function or class.
 

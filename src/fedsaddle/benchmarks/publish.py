@@ -1,7 +1,7 @@
 """Publish what was run in full: `python -m fedsaddle.benchmarks.publish benchmarked docs/benchmarks`.
 
-Writes a page with the tables, `SUITE.md`, and copies the picture for every suite that has been run in full; the page
-on benchmarks includes them.
+Writes a section with the tables, `SUITE.md`, and copies the picture for every suite that has been run in full; the page
+docs/benchmark.md includes them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def page(name: str, summary: Mapping[str, Any]) -> str:
         f"{summary['tuning_share']:.0%} of the exchanges."
     )
     across = summary["critical_difference"]
-    parts = [f"# Results: {name}", f"**{question[:1].upper()}{question[1:]}**", ran, _tasks(summary), markdown(summary)]
+    parts = [f"### {name}", f"**{question[:1].upper()}{question[1:]}**", ran, _tasks(summary), markdown(summary)]
     if across is not None:
         p = summary["friedman_p"]
         tested = "" if p is None else f" (Friedman's test: p = {p:.2g})"
@@ -55,7 +55,7 @@ def page(name: str, summary: Mapping[str, Any]) -> str:
         )
     parts.append("The best of each task, and who cannot be told from it:")
     parts.append("\n".join(f"- {visible(line)}" for line in near_best(summary)))
-    parts.append(f"![{question}]({name}.png)")
+    parts.append(f"![{question}](benchmarks/{name}.png)")
     if summary["notes"]:
         parts.append("\n".join(f"- {visible(note)}" for note in summary["notes"]))
     return "\n\n".join(parts) + "\n"

@@ -1,7 +1,7 @@
 """From runs to a table: means with intervals, ranks, and who cannot be told from the best.
 
 - **Final level**: the mean of a measure over the last fifth of the evaluations of a run.
-- **Interval** of a mean: 95 %, Student's, over seeds.
+- **Interval** of a mean: 95 %, Student's, over seeds. Measures that fall over orders of magnitude have geometric means.
 - **Marks**: in each task, every method is compared with the one of the best mean by paired differences over seeds,
   one-sided, with Holm's procedure over the methods; those that are not significantly worse are marked with it.
 - **Mean rank**: the mean of the ranks within every task and seed, 1 is best, ties share theirs. Its interval is a
@@ -28,6 +28,8 @@ Floats = NDArray[np.float64]
 LAST = 0.2  # share of the evaluations whose mean is the final level
 ALPHA = 0.05
 DRAWS = 2000  # of the bootstrap
+SMALLEST = 1e-300  # of which a logarithm is taken
+FEWEST = 3  # seeds with which methods are marked
 COSTS = ("exchanges", "bytes", "local_steps")
 
 
@@ -87,7 +89,7 @@ def ranked(results: Results) -> Ranking:
         table = np.array([_levels(found[m], column, suite.seeds) for m in labels])
         marks = near_best(sign * _compared(column, table))
         for label, values, mark in zip(labels, table, marks, strict=True):
-            cells[task.name, label] = _cell(values, mark, found[label], task.measures[1:])
+            cells[task.name, label] = _cell(values, mark, found[label], task.measures[1:], by_ratio(column))
         scores.append(np.nan_to_num(sign * table, nan=-np.inf))
     ranks = [ranks_of(own) for own in scores]
     means, low, high = bootstrap(ranks)
@@ -111,14 +113,20 @@ def _levels(runs: Sequence[RunCurves], column: str, seeds: int) -> list[float]:
     return [by_seed.get(seed, float("nan")) for seed in range(seeds)]
 
 
+def by_ratio(column: str) -> bool:
+    """Whether a measure falls over orders of magnitude, such as a squared gradient: its ratios are compared."""
+    return falls(column) and "loss" not in column
+
+
 def _compared(column: str, table: Floats) -> Floats:
-    """Logarithms of what falls over orders of magnitude, such as squared gradients: differences are then ratios."""
-    return np.log(np.maximum(table, 1e-300)) if falls(column) and "loss" not in column else table
+    return np.log(np.maximum(table, SMALLEST)) if by_ratio(column) else table
 
 
-def _cell(values: Floats, mark: bool, runs: Sequence[RunCurves], others: Sequence[str]) -> Cell:
+def _cell(values: Floats, mark: bool, runs: Sequence[RunCurves], others: Sequence[str], ratio: bool) -> Cell:
     there = values[np.isfinite(values)]
-    mean, low, high = (float(v) for v in t_interval(there)) if len(there) else (float("nan"),) * 3
+    if ratio:  # the geometric mean
+        there = np.log(np.maximum(there, SMALLEST))
+    mean, low, high = (float(np.exp(v) if ratio else v) for v in t_interval(there)) if len(there) else (np.nan,) * 3
     more = {name: float(np.mean([final_level(c, name) for c in runs])) for name in others} if runs else {}
     costs = {}
     if runs:
@@ -138,12 +146,14 @@ def _mean_costs(cells: Sequence[Cell]) -> dict[str, float]:
 def near_best(scores: Floats) -> list[bool]:
     """Which methods are the best, or not significantly worse: scores (methods, seeds), larger is better.
 
+    None are marked with fewer than 3 seeds, which tell nothing.
+
     Example:
         >>> near_best(np.array([[3.0, 3.1, 2.9], [1.0, 1.2, 0.9], [2.8, 3.3, 2.7]]))
         [True, False, True]
     """
     means = np.array([own.mean() if np.isfinite(own).all() else -np.inf for own in scores])
-    if not np.isfinite(means).any():
+    if not np.isfinite(means).any() or scores.shape[1] < FEWEST:
         return [False] * len(scores)
     top = int(np.argmax(means))
     others = [i for i in range(len(scores)) if i != top]
@@ -157,8 +167,6 @@ def _p_worse(best: Floats, other: Floats) -> float:
     if not np.isfinite(other).all():
         return 0.0
     apart = best - other
-    if len(apart) < 2:
-        return 1.0
     error = apart.std(ddof=1) / len(apart) ** 0.5
     if error == 0:
         return 0.0 if apart.mean() > 0 else 1.0

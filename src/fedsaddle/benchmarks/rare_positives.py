@@ -50,6 +50,7 @@ METHODS = (
     Method("SCAFFOLD", {"name": "SCAFFOLD"}, FINE, ONE_SCORE, **TWO_STAGES),
     Method("CODA+", {"name": "CODA+"}, FINE, AUC, **TWO_STAGES),
     Method("CODASCA", {"name": "CODASCA"}, FINE, AUC, **TWO_STAGES),
+    Method("CODASCA, momentum", {"name": "CODASCA"}, each(COARSE, "algorithm.momentum", 0.5, 0.9), AUC, **TWO_STAGES),
     Method(
         "CODA+, compositional",
         {"name": "CODA+"},

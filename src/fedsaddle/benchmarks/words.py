@@ -36,19 +36,23 @@ def number(value: float | None, share: bool) -> str:
     """A figure: shares in per cent, others with three significant digits; a dash for none."""
     if value is None or not math.isfinite(value):
         return "–"
-    return f"{100 * value:.1f}" if share else f"{value:.3g}"
+    return f"{100 * value:.1f}" if share else f"{value:.2g}"
 
 
 def cell_text(own: Mapping[str, Any], share: bool) -> str:
-    """The mean with half the width of its interval.
+    """The mean with half the width of its interval, or with the interval where it is no share.
 
     Example:
         >>> cell_text({"mean": 0.812, "low": 0.80, "high": 0.824}, True)
         '81.2 ± 1.2'
+        >>> cell_text({"mean": 2e-4, "low": 1e-4, "high": 4e-4}, False)
+        '0.0002 (0.0001 to 0.0004)'
     """
     mean, high = own["mean"], own["high"]
     if mean is None or high is None or not math.isfinite(high):
         return number(mean, share)
+    if not share:
+        return f"{number(mean, share)} ({number(own['low'], share)} to {number(high, share)})"
     return f"{number(mean, share)} ± {number(high - mean, share)}"
 
 

@@ -74,8 +74,8 @@ class Codasca:
     their c^k, and c moves by m/K of the mean change. `output="random"` is the box's; "last" is what the published code
     does and the default; "average" is the mean of the v_r. Where the problem has projections, the iterates are
     projected after every step and after the extrapolation, and c^k is the mean of the directions, eq. (7). The dual may
-    have a step of its own. Clients may count by their rows, as pooled AUC does. There may be momentum, which begins with
-    0 in every stage.
+    have a step of its own. Clients may count by their rows, as pooled AUC does. There may be momentum, which
+    begins with 0 in every stage.
     """
 
     problem: MinimaxProblem
