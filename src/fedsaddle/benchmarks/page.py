@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedsaddle.benchmarks.pictures import on_exchanges
-from fedsaddle.benchmarks.ranking import Ranking
+from fedsaddle.benchmarks.ranking import FEWEST, Ranking
 from fedsaddle.benchmarks.run import Results
 from fedsaddle.benchmarks.suite import Task, actual, falls
 from fedsaddle.benchmarks.words import HEADS, cell_text, measure_in_words, number, rank_rows
@@ -113,7 +113,7 @@ def _task(task: Task, results: Results, summary: Mapping[str, Any], place: int) 
             continue
         x, (mean, low, high) = found[0].tolist(), t_interval(found[1])
         style = STYLES[at] if at < len(STYLES) else "faint"
-        banded = bool(np.isfinite(low).all()) and style != "faint"
+        banded = len(found[1]) >= FEWEST and style != "faint"
         low = np.maximum(low, mean / 10 if not share else 0.0)
         ends = (low.tolist(), high.tolist()) if banded else (None, None)
         lines.append(Line(label, x, mean.tolist(), style, ends[0], ends[1]))

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedsaddle.benchmarks.ranking import Ranking
+from fedsaddle.benchmarks.ranking import FEWEST, Ranking
 from fedsaddle.benchmarks.run import Results
 from fedsaddle.benchmarks.suite import Task, falls
 from fedsaddle.benchmarks.words import measure_in_words
@@ -44,8 +44,9 @@ def draw(results: Results, ranking: Ranking, path: Path) -> Path:
     canvas.legend(
         [found[name] for name in order], order, loc="outside lower center", ncols=4, frameon=False, fontsize=8
     )
+    bands = ", 95 % bands" if results.suite.seeds >= FEWEST else ""
     short = ", quick: no conclusion can be drawn" if results.suite.quick else ""
-    canvas.suptitle(f"{label(results.suite.question)} ({results.suite.seeds} seeds, 95 % bands{short})", fontsize=10)
+    canvas.suptitle(f"{label(results.suite.question)} ({results.suite.seeds} seeds{bands}{short})", fontsize=10)
     return save(canvas, path)
 
 
@@ -71,6 +72,8 @@ def _draw_task(axes: Axes, task: Task, results: Results, order: list[str]) -> No
         x, values = found
         mean, low, high = t_interval(values)
         axes.plot(x, mean, color=colour, ls=style, lw=1.3, label=label(name))
+        if len(values) < FEWEST:  # bands of two seeds hide everything
+            continue
         low = np.maximum(low, mean / 10) if log else np.maximum(low, 0.0)
         axes.fill_between(x, low, high if log else np.minimum(high, 1.0), color=colour, alpha=0.08, lw=0)
     axes.set(xlabel="exchanges", ylabel=measure_in_words(column), title=label(task.name))
