@@ -16,8 +16,17 @@ from fedsaddle.benchmarks.jobs import Job, check_task, config_of, final_job, fin
 from fedsaddle.benchmarks.names import SUITES
 from fedsaddle.benchmarks.publish import publish
 from fedsaddle.benchmarks.ranking import final_level, ranked
-from fedsaddle.benchmarks.run import Results, all_jobs, available, choose, on_cores, run_suite, stored_or_run
-from fedsaddle.benchmarks.suite import Method, Suite, steps
+from fedsaddle.benchmarks.run import (
+    Results,
+    all_jobs,
+    at_the_edge,
+    available,
+    choose,
+    on_cores,
+    run_suite,
+    stored_or_run,
+)
+from fedsaddle.benchmarks.suite import Method, Suite, each, steps
 from fedsaddle.commands.benchmark import benchmark
 from fedsaddle.config.registry import Entry, find
 from fedsaddle.config.schema import validate_config
@@ -142,6 +151,12 @@ def test_a_candidate_that_diverges_is_not_chosen() -> None:
     runs = [RunCurves("a", 0, {"test worst": [0.9]}, diverged=1), RunCurves("b", 0, {"test worst": [0.1, 0.2]})]
     assert choose(DIGITS, steps(1.0, 2.0), runs).chosen == steps(2.0)[0]
     assert choose(DIGITS, steps(1.0), runs[:1]).chosen is None
+
+
+def test_a_step_at_the_edge_of_its_grid_is_told() -> None:
+    grid = (*each(steps(1.0, 2.0, 3.0), "algorithm.q", 1), *each(steps(0.1, 0.2), "algorithm.q", 5))
+    assert [at_the_edge(grid, one) for one in grid] == [True, False, True, True, True]
+    assert not at_the_edge(steps(1.0), steps(1.0)[0])
 
 
 def test_a_method_that_diverges_is_ranked_last_and_said(tmp_path: Path) -> None:

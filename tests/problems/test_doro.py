@@ -95,4 +95,4 @@ def test_what_cannot_be_is_refused(options, key):
 
 def test_what_leaves_rows_out_by_the_others_cannot_be_private():
     with pytest.raises(fs.BadInput, match="trimmed"):
-        fs.Private(algorithm=fs.FedAvg(problem=problem(trimmed=0.1)), privacy=fs.Privacy(epsilon=8))
+        fs.Private(algorithm=fs.FedAvg(problem=problem(trimmed=0.1)), privacy=fs.Privacy(epsilon=8, rounds=10))

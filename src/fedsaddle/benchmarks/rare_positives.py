@@ -7,8 +7,8 @@ from typing import Any
 from fedsaddle.benchmarks.suite import Method, Suite, Task, each, steps
 
 FINE = steps(0.03, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # times the task's step, for methods with one knob
-COARSE = steps(0.1, 0.5, 1.0, 4.0)
-SERVER = steps(0.2, 0.5, 1.0, 2.0)  # of the clients, where the server has a step as well
+COARSE = steps(0.1, 0.5, 2.0, 8.0)
+SERVER = steps(0.2, 0.7, 2.0, 7.0)  # of the clients, where the server has a step as well
 MEASURES = ("auroc", "average_precision")
 STAGED = "two stages"
 ONE_SCORE = {"name": "supervised", "loss": "logistic"}
@@ -29,7 +29,12 @@ def optimiser(name: str) -> Method:
     return Method(name, {"name": name, "weighting": "uniform"}, found, ONE_SCORE, steps=STAGED)
 
 
-AUC = {"name": "auc", "sigmoid": True}
+# With a sigmoid on the scores slopes are small, and steps may be long.
+RANKED = (
+    *each(steps(0.5, 1.0, 4.0, 10.0), "problem.sigmoid", False),
+    *each(steps(1.0, 4.0, 12.0, 40.0), "problem.sigmoid", True),
+)
+AUC = {"name": "auc"}
 METHODS = (
     minimise("FedAvg", {"loss": "logistic"}),
     minimise("FedAvg, half positives in batches", {"loss": "logistic"}, data={"positives_per_batch": 0.5}),
@@ -48,14 +53,14 @@ METHODS = (
     optimiser("FedAdam"),
     optimiser("FedYogi"),
     Method("SCAFFOLD", {"name": "SCAFFOLD"}, FINE, ONE_SCORE, **TWO_STAGES),
-    Method("CODA+", {"name": "CODA+"}, FINE, AUC, **TWO_STAGES),
-    Method("CODASCA", {"name": "CODASCA"}, FINE, AUC, **TWO_STAGES),
-    Method("CODASCA, momentum", {"name": "CODASCA"}, each(COARSE, "algorithm.momentum", 0.5, 0.9), AUC, **TWO_STAGES),
+    Method("CODA+", {"name": "CODA+"}, RANKED, AUC, **TWO_STAGES),
+    Method("CODASCA", {"name": "CODASCA"}, RANKED, AUC, **TWO_STAGES),
+    Method("CODASCA, momentum", {"name": "CODASCA", "momentum": 0.8}, RANKED, AUC, **TWO_STAGES),
     Method(
         "CODA+, compositional",
         {"name": "CODA+"},
-        each(COARSE, "problem.inner_step", 0.03, 0.3),
-        {"name": "compositional-auc", "sigmoid": True},
+        RANKED,
+        {"name": "compositional-auc", "inner_step": 0.1},
         **TWO_STAGES,
     ),
     Method("FedX1, AUC", {"name": "FedX1"}, FINE, {"name": "pairwise", "risk": "auc"}, **TWO_STAGES),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedsaddle.benchmarks.jobs import Job, check_task, final_job, run_job, tuning_job
-from fedsaddle.benchmarks.suite import Candidate, Suite, Task, falls
+from fedsaddle.benchmarks.suite import DUAL, PRIMAL, Candidate, Suite, Task, falls
 from fedsaddle.errors import MissingData
 from fedsaddle.reproductions.curves import RunCurves
 from fedsaddle.reproductions.figure import Tuning
@@ -27,13 +27,8 @@ class Tuned:
     """What the tuner found for a method on a task."""
 
     chosen: Candidate | None  # None: every candidate diverged
-    at: int
     scores: tuple[float, ...]  # of the candidates on held-out rows, larger is better; -inf: diverged
-
-    @property
-    def edge(self) -> bool:
-        """Whether the smallest or the largest candidate was chosen, so that a wider grid might find a better one."""
-        return self.at in (0, len(self.scores) - 1)
+    edge: bool = False  # whether its step is the smallest or the largest, so that a wider grid might find a better one
 
 
 @dataclass(frozen=True)
@@ -145,7 +140,23 @@ def choose(task: Task, candidates: Sequence[Candidate], runs: Sequence[RunCurves
     how = Tuning(task.measures[0], {}, falling=falls(task.measures[0]))
     scores = tuple(score(curves, how) for curves in runs)
     at = int(np.argmax(scores))
-    return Tuned(candidates[at] if np.isfinite(scores[at]) else None, at, scores)
+    if not np.isfinite(scores[at]):
+        return Tuned(None, scores)
+    return Tuned(candidates[at], scores, at_the_edge(candidates, candidates[at]))
+
+
+def at_the_edge(candidates: Sequence[Candidate], chosen: Candidate) -> bool:
+    """Whether the step is the smallest or the largest of the candidates with the same other values.
+
+    Example:
+        >>> from fedsaddle.benchmarks.suite import steps
+        >>> at_the_edge(steps(0.1, 0.3, 1.0), {"algorithm.primal_step": 0.3})
+        False
+    """
+    rest = {key: value for key, value in chosen.items() if key not in (PRIMAL, DUAL)}
+    alike = [c for c in candidates if {k: v for k, v in c.items() if k not in (PRIMAL, DUAL)} == rest]
+    found = [c[PRIMAL] for c in alike if PRIMAL in c]
+    return chosen.get(PRIMAL) in (min(found, default=None), max(found, default=None)) if len(found) > 1 else False
 
 
 def on_cores(workers: int) -> Runner:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedsaddle.benchmarks.suite import Method, Suite, Task, each, steps
 
 FINE = steps(0.03, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # times the task's step, for methods with one knob
-COARSE = steps(0.1, 0.5, 1.0, 4.0)
+COARSE = steps(0.1, 0.5, 2.0, 8.0)
 WORST, GLOBAL, AUROC = "test worst", "test global", "worst_client_auroc"
 
 METHODS = (
