@@ -10,6 +10,7 @@ A marker on a line of its own is replaced when the pages are built:
 - `<!-- table: secure -->`: what secure aggregation hides of each algorithm, from the types of its replies;
 - `<!-- table: private -->`: which algorithms can have differential privacy, of rows or of clients;
 - `<!-- table: json -->`: the documents that `--json` prints, from their types;
+- `<!-- table: benchmarks -->`: the results of `fedsaddle benchmark`, from `docs/benchmarks`;
 - `<!-- api: problems. metrics. -->`: the reference of the public names whose modules begin so, from their docstrings;
 - `<!-- verdicts: DRFA -->`, `<!-- figure: drfa-fig1 -->`: what the reproductions found, from results in the package;
 - `<!-- code: fedsaddle.algorithms.drfa:Drfa.round -->`: the source of that function or class.

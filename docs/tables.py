@@ -17,6 +17,7 @@ from pydantic_core import PydanticUndefined
 from typing_extensions import is_typeddict
 
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
+from fedsaddle.benchmarks.names import SUITES
 from fedsaddle.commands import documents
 from fedsaddle.commands.json_schema import parts_of, texts
 from fedsaddle.config import schema
@@ -85,6 +86,8 @@ def table(what: str) -> str:
         return what_can_be_private()
     if kind == "json":
         return json_documents()
+    if kind == "benchmarks":
+        return benchmark_results()
     raise ValueError(f"no table {what!r}; docs/hooks.py lists them")
 
 
@@ -92,6 +95,13 @@ def laid_out(head: Row, rows: Iterable[Row]) -> str:
     """A Markdown table."""
     lines = [head, ("---",) * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def benchmark_results() -> str:
+    """What `python -m fedsaddle.benchmarks.publish` has written, one suite after the other."""
+    files = [Path(__file__).parent / "benchmarks" / f"{name}.md" for name in SUITES]
+    found = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
+    return "\n\n".join(found) or "No suite has been run in full for this version yet."
 
 
 def json_documents() -> str:

@@ -52,6 +52,7 @@ MAY_IMPORT = {
     "trials": {"algorithms", "config", "data", "metrics", "problems", "runs"},
     "estimators": {"config", "data", "metrics", "privacy", "runs"},
     "reproductions": {"algorithms", "config", "data", "report", "runs"},
+    "benchmarks": {"config", "data", "engines", "report", "reproductions", "runs"},
 }
 FILES = sorted(ROOT.rglob("*.py"))
 

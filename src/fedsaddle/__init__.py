@@ -89,6 +89,7 @@ _NAMES = {
     "problems.models.frozen": "freeze_",
     "problems.models.warm_start": "warm_started",
     "problems.nonconvex_pl": "NonconvexPl",
+    "problems.quadratic": "QuadraticGame",
     "problems.pairwise": "PairwiseRisk",
     "problems.protocols": (
         "DualGradient Gradients HasBestDual HasBestResponse HasModel KnowsClasses MeasuresClients "
@@ -265,6 +266,7 @@ if TYPE_CHECKING:
     from fedsaddle.problems.protocols import PrimalGradient as PrimalGradient
     from fedsaddle.problems.protocols import Problem as Problem
     from fedsaddle.problems.protocols import Ranks as Ranks
+    from fedsaddle.problems.quadratic import QuadraticGame as QuadraticGame
     from fedsaddle.problems.robust import RobustTraining as RobustTraining
     from fedsaddle.problems.supervised import Supervised as Supervised
     from fedsaddle.problems.supervised import shares as shares

@@ -300,6 +300,41 @@ def reproduce(
 
 
 @app.command()
+def benchmark(
+    name: Annotated[
+        str, typer.Argument(help="The suite; without a name, list all.", autocompletion=completion.suites)
+    ] = "",
+    quick: Annotated[bool, typer.Option(help="Fewer tasks, seeds and exchanges (minutes), to try it.")] = False,
+    only: Annotated[str, typer.Option(help="Methods, by their labels with ; between: 'FedAvg;DRFA'.")] = "",
+    tasks: Annotated[str, typer.Option(help="Tasks, likewise: 'Adult;CIFAR-10'.")] = "",
+    seeds: Annotated[int | None, typer.Option(help="Seeds of the final runs.", show_default="5")] = None,
+    measure: Annotated[
+        str | None, typer.Option(help="Tune for and rank by this one, such as average_precision.", show_default=False)
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes of one core each; by default one a core.", min=1)
+    ] = None,
+    ray: Annotated[
+        str | None, typer.Option(help="Run on a Ray cluster: auto, local or host:port.", show_default=False)
+    ] = None,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Print how long it would take.")] = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    out: Annotated[Path, typer.Option(help="Folder for results.", callback=usable)] = Path("benchmarked"),
+) -> None:
+    """Compare methods for one question over data sets and seeds, all tuned alike."""
+    from fedsaddle.commands.benchmark import benchmark as go
+
+    chosen = {
+        "only": [one.strip() for one in only.split(";") if one.strip()],
+        "tasks": [one.strip() for one in tasks.split(";") if one.strip()],
+    }
+    raise typer.Exit(
+        go(name, out, quick=quick, **chosen, seeds=seeds, measure=measure, workers=workers, ray=ray, estimate=estimate)
+    )
+
+
+@app.command()
 def doctor(as_json: JsonOption = False) -> None:
     """Check this installation: versions, data sets, and that the two engines agree."""
     from fedsaddle.commands.doctor import doctor as go

@@ -54,6 +54,7 @@ from fedsaddle.problems.models import medical, papers, shapes, vgg
 from fedsaddle.problems.nonconvex_pl import NonconvexPl
 from fedsaddle.problems.pairwise import PairwiseRisk
 from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem, PairwiseProblem
+from fedsaddle.problems.quadratic import QuadraticGame
 from fedsaddle.problems.robust import RobustTraining
 from fedsaddle.problems.supervised import Supervised
 
@@ -116,6 +117,7 @@ TARGETS = {
         "compositional-auc": CompositionalAuc,
         "pairwise": PairwiseRisk,
         "nonconvex-pl": NonconvexPl,
+        "quadratic": QuadraticGame,
     },
     "RISKS": {
         "auc": risks.auc,
@@ -196,6 +198,7 @@ TARGETS = {
         "gradient_of_envelope": measures.GradientOfEnvelope,
         "duality_gap": measures.DualityGap,
         "worst_class_accuracy": measures.WorstClassAccuracy,
+        "worst_client_auroc": measures.WorstClientAuroc,
         "robust_accuracy": measures.RobustAccuracy,
     },
     "ENGINES": {
@@ -225,6 +228,7 @@ PROBLEM_KINDS = {
     "compositional-auc": "minimax",
     "pairwise": "pairwise",
     "nonconvex-pl": "minimax",
+    "quadratic": "minimax",
 }
 PROTOCOLS = {"minimisation": MinimisationProblem, "minimax": MinimaxProblem, "pairwise": PairwiseProblem}
 

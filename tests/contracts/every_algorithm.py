@@ -191,6 +191,7 @@ TABLE = [
     Case("CODASCA", Codasca, STAGES, EVERY_MINIMAX),
     Case("CODASCA, all, root", Codasca, STAGES | {"sampled_clients": None, "global_step": "sqrt"}, (AUC_MARGIN, GAME)),
     Case("CODASCA, random", Codasca, STAGES | {"output": "random", "global_step": 1.1}, MINIMAX),
+    Case("CODASCA, momentum", Codasca, STAGES | {"momentum": 0.9}, (GAME,)),
     Case("CODASCA, average", Codasca, STAGES | {"output": "average"}, MINIMAX),
     Case("CODASCA, dropout", Codasca, STAGES, (AUC_DROPOUT,)),
     Case("FedX1", FedX1, PAIRED, LINEAR_PAIRS, SCORES),

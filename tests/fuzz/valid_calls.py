@@ -191,6 +191,11 @@ def with_measure(measure: Any, problem: Callable[[], Any] = game) -> Any:
     run(fs.LocalSgda(problem=problem(), **LOCAL), three(), measures=[measure], evaluate_every=2, warn=lambda said: None)
 
 
+def with_ranking_measure(measure: Any) -> Any:
+    problem = fs.Supervised(linear(1), fs.losses.Logistic())
+    run(fs.FedAvg(problem=problem, **LOCAL), two(), measures=[measure], evaluate_every=2)
+
+
 def with_classes(loss: Any) -> Any:
     train(fs.Supervised(linear(2), loss), two)
 
@@ -284,6 +289,7 @@ def problems() -> dict[str, Call]:
             fs.CompositionalAuc, given(model=lambda: linear(1), positive_share=0.5), partial(play, data=two)
         ),
         "NonconvexPl": Call(NonconvexPl, given(dimension=2), pairs),
+        "QuadraticGame": Call(fs.QuadraticGame, given(dimension=2), pairs),
         "PairwiseRisk": Call(fs.PairwiseRisk, given(model=lambda: linear(1)), rank),
     } | {
         f"risks.{name}": Call(getattr(fs.risks, name), given(model=lambda: linear(1)), rank)
@@ -376,6 +382,7 @@ def measures() -> dict[str, Call]:
         "measures.DualityGap": Call(fs.measures.DualityGap, {}, with_measure),
         "measures.DistanceToSaddle": Call(fs.measures.DistanceToSaddle, saddle, with_measure),
         "measures.WorstClassAccuracy": Call(fs.measures.WorstClassAccuracy, {}, sorting),
+        "measures.WorstClientAuroc": Call(fs.measures.WorstClientAuroc, {}, with_ranking_measure),
         "measures.RobustAccuracy": Call(fs.measures.RobustAccuracy, given(radius=0.1), sorting),
     }
 

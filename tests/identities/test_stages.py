@@ -53,6 +53,31 @@ def test_codasca_with_identical_clients_and_full_batches_is_coda_plus(engine, pr
         same(points(Codasca(**options), rows, engine), points(CodaPlus(**options), rows, engine))
 
 
+@engines
+def test_codasca_without_momentum_is_the_box_to_the_last_bit(engine):
+    plain, zero = (
+        points(Codasca(problem=game(), local_steps=4, **PLAN, **more), alike(classes()), engine)
+        for more in ({}, {"momentum": 0.0})
+    )
+    assert torch.equal(plain, zero)
+
+
+def test_momentum_keeps_the_saddle_and_the_mean_of_the_variates():
+    """In a round from a fixed point of the box, whose last direction is 0, momentum changes nothing."""
+    plan = {"stage_rounds": 400, "primal_step": 0.1, "proximal": 0.0, "batch_size": 3, "local_steps": 2}
+    problem, rows = strongly_convex(), alike(classes())
+    ends = [play(Codasca(problem=problem, **plan, **more), serial(rows), 300)[-1] for more in ({}, {"momentum": 0.7})]
+    same(ends[0].x, ends[1].x, atol=1e-8)
+    same(ends[0].y, ends[1].y, atol=1e-8)
+
+
+def strongly_convex():
+    def rows(x, y, batch):
+        return (batch.x * x).square().sum(-1) + x @ x + (batch.x @ x) * y.sum() + batch.x @ x - y @ y
+
+    return Minimax(rows, start_x=torch.full((4,), 0.3), start_y=torch.zeros(1))
+
+
 def test_codasca_differs_from_coda_plus_where_clients_differ():
     a, b = (points(make(problem=game(), local_steps=4, **PLAN), alike(classes())) for make in (Codasca, CodaPlus))
     assert (a - b).abs().max() > 1e-3

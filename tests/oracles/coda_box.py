@@ -66,28 +66,36 @@ def coda_plus(world, T, m, R, I, eta, gamma, batch, output, project=free, dual_b
     return out
 
 
-def codasca(world, T, m, R, I, eta, eta_g, gamma, batch, output, project=free, by_rows=False, warm=None):  # noqa: E741
-    """With `m < N` clients that are not asked keep their variates, and c is the mean of all."""
+def codasca(world, T, m, R, I, eta, eta_g, gamma, batch, output, project=free, by_rows=False, warm=None, mu=0.0):  # noqa: E741
+    """With `m < N` clients that are not asked keep their variates, and c is the mean of all.
+
+    `mu` is the momentum: each direction is mixed with d, the mean of all directions of the round before.
+    """
     v, alpha, s, r = X0, Y0, 0, 0
     v_0, returned, ends = v, (v, alpha), []
     zeros = lambda: [np.zeros(4) for _ in range(world.N)]  # noqa: E731
     c_v, c_a, ck_v, ck_a = np.zeros(4), np.zeros(4), zeros(), zeros()
+    d_v, d_a = np.zeros(4), np.zeros(4)
     out = {"x": [], "y": [], "cx": [], "cy": [], "ck": []}
     for round in range(T):
         drawn, step = Drawn(world, round, m), eta(s) * (warm(round) if warm else 1)
-        vs, alphas = {}, {}
+        vs, alphas, went_v, went_a = {}, {}, {}, {}
         for k in world.answered(drawn.cohort, round, 0):
-            v_k, alpha_k, used_v, used_a = v, alpha, [], []
+            v_k, alpha_k, used_v, used_a, along_v, along_a = v, alpha, [], [], [], []
             for t in range(I(s)):
                 gv, ga = gradients(v_k, alpha_k, world.rows(round, 0, k, t, batch))
                 gv = gv + gamma * (v_k - v_0)  # of F_k^s
                 used_v.append(gv)
                 used_a.append(ga)
-                v_k = v_k - step * (gv - ck_v[k] + c_v)
-                alpha_k = project(alpha_k + step * (ga - ck_a[k] + c_a))
+                along_v.append((1 - mu) * (gv - ck_v[k] + c_v) + mu * d_v)
+                along_a.append((1 - mu) * (ga - ck_a[k] + c_a) + mu * d_a)
+                v_k = v_k - step * along_v[-1]
+                alpha_k = project(alpha_k + step * along_a[-1])
             ck_v[k] = mean(used_v)  # eq. (7): the gradients actually used
             ck_a[k] = mean(used_a)
             vs[k], alphas[k] = v_k, alpha_k
+            went_v[k], went_a[k] = mean(along_v), mean(along_a)
+        d_v, d_a = weighted(world, by_rows, went_v), weighted(world, by_rows, went_a)
         c_v, c_a = (weighted(world, by_rows, dict(enumerate(c))) for c in (ck_v, ck_a))  # communicate
         v = v + eta_g * (weighted(world, by_rows, vs) - v)
         alpha = project(alpha + eta_g * (weighted(world, by_rows, alphas) - alpha))
@@ -101,6 +109,7 @@ def codasca(world, T, m, R, I, eta, eta_g, gamma, batch, output, project=free, b
             v, alpha = returned
             v_0, ends, s, r = v, [], s + 1, 0
             c_v, c_a, ck_v, ck_a = np.zeros(4), np.zeros(4), zeros(), zeros()
+            d_v, d_a = np.zeros(4), np.zeros(4)
         out["x"].append(returned[0])
         out["y"].append(returned[1])
         out["cx"].append(c_v)

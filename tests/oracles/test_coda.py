@@ -78,6 +78,19 @@ def test_codasca(engine, output, who, project, by_hand):
 
 @engines
 @cohorts
+@pytest.mark.parametrize(("project", "by_hand"), [({}, free), ({"project_y": Ball(0.4)}, ball(0.4))])
+def test_codasca_with_momentum(engine, who, project, by_hand):
+    m, lost = CASES[who]
+    algorithm = Codasca(problem=problem(**project), sampled_clients=m, momentum=0.6, **GROWING, **EXACT)
+    states, _ = library(algorithm, engine, lost)
+    expected, without = (box(codasca, m or 6, lost, project=by_hand, eta_g=1.0, mu=mu) for mu in (0.6, 0.0))
+    agree([algorithm.model(s) for s in states], expected["x"])
+    agree([algorithm.dual(s) for s in states], expected["y"])
+    assert np.abs(np.stack(expected["x"]) - np.stack(without["x"])).max() > 1e-3
+
+
+@engines
+@cohorts
 @pytest.mark.parametrize("kind", [CodaPlus, Coda, Codasca])
 def test_clients_that_count_by_their_rows(engine, who, kind):
     m, lost = CASES[who]

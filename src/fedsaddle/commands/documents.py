@@ -194,6 +194,34 @@ class ReproduceDocument(Document):
     report: str
 
 
+class SuitesDocument(Document):
+    """`benchmark` without a name."""
+
+    suites: list[Listed]
+
+
+class EstimateDocument(Document):
+    """`benchmark NAME --estimate`."""
+
+    suite: str
+    tuning_runs: int
+    final_runs: int
+    workers: int
+    minutes: Annotated[float, "on all workers"]
+
+
+class BenchmarkDocument(Document):
+    """`benchmark NAME`."""
+
+    suite: str
+    quick: bool
+    ranks: Annotated[dict[str, dict[str, Any]], "by method, the best first: rank, interval and costs of a run"]
+    tasks: Annotated[list[dict[str, Any]], "the figures of every method on every task"]
+    notes: Annotated[list[str], "such as tasks that were left out"]
+    folder: str
+    report: str
+
+
 class FolderBody(TypedDict):
     """A folder in which data sets are looked for."""
 
@@ -296,6 +324,9 @@ DOCUMENTS: tuple[Any, ...] = (
     ListDocument,
     FiguresDocument,
     ReproduceDocument,
+    SuitesDocument,
+    EstimateDocument,
+    BenchmarkDocument,
     DoctorDocument,
     ReportDocument,
     DemoDocument,

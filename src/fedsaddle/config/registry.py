@@ -102,6 +102,9 @@ PROBLEMS: dict[str, Entry] = {
     "nonconvex-pl": Entry(
         f"{_PROBLEM}.nonconvex_pl:NonconvexPl", "min-max: FedSGDA's simulation; model none", kind="minimax"
     ),
+    "quadratic": Entry(
+        f"{_PROBLEM}.quadratic:QuadraticGame", "min-max: a quadratic game on the same rows; model none", kind="minimax"
+    ),
 }
 
 _RISK, _PAIR = "fedsaddle.problems.risks", "fedsaddle.problems.pair_losses"
@@ -286,6 +289,7 @@ MEASURES: dict[str, Entry] = {
     "gradient_of_envelope": Entry(f"{_MEASURES}:GradientOfEnvelope", "of Φ's Moreau envelope; smoothing = λ"),
     "duality_gap": Entry(f"{_MEASURES}:DualityGap", "max_y f - min_x f, for convex-concave f"),
     "worst_class_accuracy": Entry(f"{_MEASURES}:WorstClassAccuracy", "over all clients' rows"),
+    "worst_client_auroc": Entry(f"{_MEASURES}:WorstClientAuroc", "the least AUROC of a client; least = 5 rows a class"),
     "robust_accuracy": Entry(f"{_MEASURES}:RobustAccuracy", "under one perturbation in a ball; radius = 0.5"),
 }
 

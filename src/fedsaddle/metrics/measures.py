@@ -17,9 +17,10 @@ from fedsaddle.data.store import Stacked
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.objective import Limits, Objective
 from fedsaddle.numerics.module_kinds import running_statistics
+from fedsaddle.numerics.roc import auroc
 from fedsaddle.numerics.solvers import MOST_STEPS
 from fedsaddle.problems.losses import CrossEntropy, HasLoss
-from fedsaddle.problems.protocols import HasModel, MinimaxProblem, Problem
+from fedsaddle.problems.protocols import HasModel, MinimaxProblem, Problem, Ranks
 from fedsaddle.problems.robust import RobustTraining, check_attack
 from fedsaddle.problems.scored import unclipped
 
@@ -177,6 +178,31 @@ class WorstClassAccuracy:
         right = torch.cat([m["accuracy"] for m in measured]).double()
         total = torch.bincount(rows.y)
         return float((torch.bincount(rows.y, weights=right)[total > 0] / total[total > 0]).min())
+
+
+@dataclass(frozen=True)
+class WorstClientAuroc:
+    """The least AUROC of a client, over those with at least `least` rows of either class; for two classes."""
+
+    least: int = 5
+    name: ClassVar[str] = "worst_client_auroc"
+
+    def __post_init__(self) -> None:
+        whole("least", self.least)
+
+    def __call__(self, at: Position) -> float:
+        """0.5 where no client has enough rows of both classes."""
+        rows = at.train if at.test is None else at.test
+        with torch.no_grad():
+            scores = at.problem.ranking(at.x, rows.x) if isinstance(at.problem, Ranks) and rows.y.ndim == 1 else None
+        if scores is None:
+            raise BadInput("measures", self.name, "this problem does not rank rows of two classes; leave it out")
+        found = [0.5]
+        for begin, end in zip(rows.offsets[:-1], rows.offsets[1:], strict=True):
+            own, positives = rows.y[begin:end], int(rows.y[begin:end].sum())
+            if self.least <= positives <= len(own) - self.least:
+                found.append(auroc(scores[begin:end].cpu().numpy(), own.cpu().numpy()) or 0.0)
+        return min(found[1:], default=0.5)
 
 
 @dataclass(frozen=True, kw_only=True)

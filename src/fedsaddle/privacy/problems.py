@@ -58,6 +58,10 @@ def check_problem(problem: Any) -> None:
     if getattr(loss, "row_counts", None) is not None:
         remedy = "weighs rows by the others of their batch, and cannot be private; use one without class weights"
         raise BadInput("loss", type(loss).__name__, remedy)
+    for key, all_rows in (("trimmed", 0.0), ("hardest", 1.0)):
+        if getattr(problem, key, all_rows) != all_rows:
+            remedy = "leaves rows out by the losses of the others, and cannot be private; leave it out"
+            raise BadInput(key, getattr(problem, key), remedy)
 
 
 def check_model(problem: Any, rows: Tensor) -> None:

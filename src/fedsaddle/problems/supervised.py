@@ -24,6 +24,8 @@ from fedsaddle.problems.rare_losses import FromCounts
 from fedsaddle.problems.scored import in_blocks, pooled_auroc
 from fedsaddle.problems.torch_losses import as_loss
 
+ROUNDING = 1e-9  # of a product that should be a whole number
+
 
 @dataclass(frozen=True)
 class Supervised(MinimisationProblem):
@@ -33,6 +35,11 @@ class Supervised(MinimisationProblem):
     gradient are frozen. The loss is one of `fs.losses`, or a module of torch's such as `nn.HuberLoss()`. With
     `l2_biases=False`, parameters with a single axis (biases, scales) have no penalty. A client's gradient of a batch
     whose norm is above `clip` is shortened to it, the penalty included, as `torch.nn.utils.clip_grad_norm_` does.
+
+    With `trimmed` ε and `hardest` α the mean of each batch is CVaR-DORO (Zhai, Dan, Kolter, Ravikumar 2021): the
+    `⌊ε b⌋` largest losses of its b rows, which may be of wrong labels, are left out, and of the others only the
+    largest count, down to place `⌊(ε + α (1 - ε)) b⌋`, divided by `α (b - ⌊ε b⌋)`. ε = 0 is CVaR, α = 1 the trimmed
+    mean. Clients report the same mean where they report a loss; measures are of all rows.
 
     Example:
         >>> import fedsaddle as fs
@@ -46,6 +53,8 @@ class Supervised(MinimisationProblem):
     compiled: bool = False  # compile the gradient of a cohort: worth it for long runs of unusual models
     l2_biases: bool = True  # whether the penalty is on biases too
     clip: float | None = None  # the largest norm of a gradient; None: any
+    trimmed: float = 0.0  # ε of DORO: the share of each batch, those of the largest losses, that is left out
+    hardest: float = 1.0  # α of CVaR: the share of the others that counts, those of the largest losses
     flat: FlatModel = field(init=False, repr=False, compare=False)
     _free: Constant | None = field(init=False, repr=False, compare=False)  # places of what has no penalty
     _gradient_of: Callable[[Tensor, Batch], tuple[Tensor, Tensor | None]] = field(init=False, repr=False, compare=False)
@@ -56,6 +65,10 @@ class Supervised(MinimisationProblem):
         flag("compiled", self.compiled)
         flag("l2_biases", self.l2_biases)
         check_clip(self.clip)
+        number("trimmed", self.trimmed, least=0, below=1)
+        number("hardest", self.hardest, above=0, most=1)
+        if self.compiled and self._of_some_rows:
+            raise BadInput("compiled", True, "does not go with trimmed or hardest; leave it out")
         object.__setattr__(self, "flat", FlatModel(self.model, statistics=not self.compiled))
         if self.compiled and step_numbers(self.model):
             self.flat.keep_apart()  # recurrent layers by hand are not compiled
@@ -75,6 +88,8 @@ class Supervised(MinimisationProblem):
         l2_biases: bool = True,
         clip: float | None = None,
         from_base_rate: bool = False,
+        trimmed: float = 0.0,
+        hardest: float = 1.0,
     ) -> Supervised:
         """The problem for data of that kind; by default with cross-entropy.
 
@@ -92,7 +107,12 @@ class Supervised(MinimisationProblem):
         model = model_for(scores or 1)
         if from_base_rate and scores == 1:
             start_from_base_rate_(model, facts.counts)
-        return cls(model, loss, l2, compiled, l2_biases, clip)
+        return cls(model, loss, l2, compiled, l2_biases, clip, trimmed, hardest)
+
+    @property
+    def _of_some_rows(self) -> bool:
+        """Whether some rows of a batch do not count."""
+        return self.trimmed > 0 or self.hardest < 1
 
     @property
     def dimension(self) -> int:
@@ -111,7 +131,8 @@ class Supervised(MinimisationProblem):
     def value(self, w: Tensor, batch: Batch) -> Tensor:
         """Mean loss of each client's batch, with the penalty."""
         values = self.loss.value(self.flat.scores(w, batch.x), batch.y)
-        mean = (values * loss_shares(self.loss, values, batch)).sum(1)
+        share = loss_shares(self.loss, values, batch)
+        mean = (values * (self._some(values, share, batch) if self._of_some_rows else share)).sum(1)
         if not self.l2:
             return mean
         squares = (
@@ -167,7 +188,7 @@ class Supervised(MinimisationProblem):
 
     def _slope_and_gain(self, batch: Batch, step: float) -> tuple[SlopeMap, float]:
         """A slope in the scores, and the step along it; where rows count alike, their share is in the step."""
-        if batch.weight is None and getattr(self.loss, "row_counts", None) is None:
+        if batch.weight is None and getattr(self.loss, "row_counts", None) is None and not self._of_some_rows:
             return lambda scores: self.loss.slope(scores, batch.y), step / batch.y.shape[1]
         return lambda scores: self._slope(scores, batch), step
 
@@ -175,8 +196,15 @@ class Supervised(MinimisationProblem):
         """Of each client's mean loss in its scores."""
         slope = self.loss.slope(scores, batch.y)
         share = loss_shares(self.loss, slope, batch)
+        if self._of_some_rows:
+            share = self._some(self.loss.value(scores, batch.y), share, batch)
         slope *= share.view(*share.shape, *(1,) * (slope.ndim - share.ndim)) if isinstance(share, Tensor) else share
         return slope
+
+    def _some(self, values: Tensor, share: Tensor | float, batch: Batch) -> Tensor:
+        """The shares of those rows alone that count, (C, B)."""
+        real = torch.ones_like(values, dtype=torch.bool) if batch.weight is None else batch.weight > 0
+        return doro_shares(values.detach(), share * real.to(values.dtype), real, self.trimmed, self.hardest)
 
     def row_measures(self, w: Tensor, x: Tensor, y: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
         """Loss and, for classes, accuracy of each row under one model `w (d,)`."""
@@ -229,6 +257,24 @@ def loss_shares(loss: Loss, like: Tensor, batch: Batch) -> Tensor | float:
         return share
     total = (counts * share).sum(1, keepdim=True)
     return share / torch.where(total > 0, total, 1)
+
+
+def doro_shares(values: Tensor, share: Tensor, real: Tensor, trimmed: float, hardest: float) -> Tensor:
+    """CVaR-DORO's shares of rows: values, shares and whether a row is none of padding, all (C, B).
+
+    One row at least counts. Where rows count alike, each that counts has `1 / (α (b - ⌊ε b⌋))`.
+
+    Example:
+        >>> values, alike = torch.tensor([[1.0, 9.0, 3.0, 2.0]]), torch.full((1, 4), 0.25)
+        >>> doro_shares(values, alike, alike > 0, 0.25, 2 / 3).tolist()  # without 9, the mean of 3 and 2
+        [[0.0, 0.0, 0.5, 0.5]]
+    """
+    place = values.masked_fill(~real, -torch.inf).argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+    b = real.sum(1, keepdim=True)
+    gone = torch.minimum((trimmed * b + ROUNDING).floor(), b - 1)  # n_2
+    until = torch.maximum(((trimmed + hardest * (1 - trimmed)) * b + ROUNDING).floor(), gone + 1)  # n_1
+    rest = torch.where((place >= gone) & real, share, 0.0)
+    return torch.where(place < until, rest, 0.0) / (hardest * rest.sum(1, keepdim=True))
 
 
 def flat_shares(batch: Batch, like: Tensor) -> Tensor | float:

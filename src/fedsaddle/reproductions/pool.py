@@ -54,6 +54,17 @@ class JobFailed(FedSaddleError):
         self.exit_code = exit_code
 
 
+def run_job(job: Job) -> RunCurves:
+    """Run a job on one core. The seed determines the split, the initial model and every batch.
+
+    A run that diverges keeps its last finite metrics, so that one line does not end the figure.
+    """
+    torch.set_num_threads(1)
+    began = time.process_time()
+    curves = _run(job)
+    return replace(curves, processor=round(time.process_time() - began, 2))
+
+
 def stored_or_run(
     jobs: Sequence[Job], workers: int, on_finish: Callable[[RunCurves], None], store: Store | None
 ) -> list[RunCurves]:
@@ -83,13 +94,19 @@ def stored_or_run(
     return [replace(found[name], label=job.line.label) for name, job in zip(names, jobs, strict=True)]
 
 
-def run_jobs(jobs: Sequence[Job], workers: int, on_finish: Callable[[RunCurves], None]) -> list[RunCurves]:
+def run_jobs(
+    jobs: Sequence[Any],
+    workers: int,
+    on_finish: Callable[[RunCurves], None],
+    work: Callable[[Any], RunCurves] = run_job,
+) -> list[RunCurves]:
     """Run all jobs and return their curves in the order of the jobs.
 
     Args:
         jobs: the runs; of two with one label and seed, the curves are the same.
         workers: the number of processes; with one, the runs stay in this process.
         on_finish: called with the curves of each run as it ends.
+        work: what runs a job, a function of a module.
 
     Raises:
         JobFailed: if a job in another process fails, or a process dies.
@@ -98,7 +115,7 @@ def run_jobs(jobs: Sequence[Job], workers: int, on_finish: Callable[[RunCurves],
     if workers < 2:
         curves = []
         for job in jobs:
-            curves.append(run_job(job))
+            curves.append(work(job))
             on_finish(curves[-1])
         return curves
     with children_killed():
@@ -106,26 +123,15 @@ def run_jobs(jobs: Sequence[Job], workers: int, on_finish: Callable[[RunCurves],
         pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=exit_with_parent)
         try:
             with interrupts_ignored():
-                futures = [pool.submit(_curves_or_error, job) for job in jobs]
+                futures = [pool.submit(_curves_or_error, work, job) for job in jobs]
             for future in as_completed(futures):
                 on_finish(_curves(future.result()))
             pool.shutdown()
             return [_curves(future.result()) for future in futures]
         except BrokenProcessPool as reason:
-            raise JobFailed("a process that ran a part of the figure died; is there enough memory?", 3) from reason
+            raise JobFailed("a process that ran a part of it died; is there enough memory?", 3) from reason
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-
-
-def run_job(job: Job) -> RunCurves:
-    """Run a job on one core. The seed determines the split, the initial model and every batch.
-
-    A run that diverges keeps its last finite metrics, so that one line does not end the figure.
-    """
-    torch.set_num_threads(1)
-    began = time.process_time()
-    curves = _run(job)
-    return replace(curves, processor=round(time.process_time() - began, 2))
 
 
 def _run(job: Job) -> RunCurves:
@@ -251,10 +257,10 @@ def _dataset(name: str, options: str) -> Dataset:
     return made
 
 
-def _curves_or_error(job: Job) -> RunCurves | tuple[str, int]:
+def _curves_or_error(work: Callable[[Any], RunCurves], job: Any) -> RunCurves | tuple[str, int]:
     """The curves, or an error's message and exit code: not every exception can be sent between processes."""
     try:
-        return run_job(job)
+        return work(job)
     except FedSaddleError as error:
         return str(error), error.exit_code
 

@@ -35,6 +35,31 @@ def fingerprint(setting: Setting, line: Line, seed: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
+def read_curves(file: Path, label: str, seed: int) -> RunCurves | None:
+    """The curves of a file under this label; None if it is not there, or cannot be read."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        return RunCurves(
+            label, seed, content["columns"], content["diverged"], content["selected"], content["processor"]
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write_curves(file: Path, curves: RunCurves, settings: dict[str, Any]) -> None:
+    """Store a run's curves with its settings."""
+    make_folder("out", file.parent)
+    content = {
+        "fedsaddle": __version__,
+        "columns": curves.columns,
+        "diverged": curves.diverged,
+        "selected": curves.selected,
+        "processor": curves.processor,
+        "settings": settings,
+    }
+    write_atomically(file, json.dumps(content, ensure_ascii=False, allow_nan=True).encode())
+
+
 @dataclass(frozen=True)
 class Store:
     """A folder of results."""
@@ -43,28 +68,11 @@ class Store:
 
     def find(self, setting: Setting, line: Line, seed: int) -> RunCurves | None:
         """The stored curves under the line's label; None if they are not there, or cannot be read."""
-        try:
-            content = json.loads(self._file(setting, line, seed).read_text(encoding="utf-8"))
-            curves = RunCurves(
-                line.label, seed, content["columns"], content["diverged"], content["selected"], content["processor"]
-            )
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        return curves
+        return read_curves(self._file(setting, line, seed), line.label, seed)
 
     def keep(self, setting: Setting, line: Line, curves: RunCurves) -> None:
         """Store a run's curves with its settings."""
-        make_folder("out", self.folder)
-        content = {
-            "fedsaddle": __version__,
-            "columns": curves.columns,
-            "diverged": curves.diverged,
-            "selected": curves.selected,
-            "processor": curves.processor,
-            "settings": settings_of(setting, line, curves.seed),
-        }
-        text = json.dumps(content, ensure_ascii=False, allow_nan=True)
-        write_atomically(self._file(setting, line, curves.seed), text.encode())
+        write_curves(self._file(setting, line, curves.seed), curves, settings_of(setting, line, curves.seed))
 
     def _file(self, setting: Setting, line: Line, seed: int) -> Path:
         return self.folder / f"{fingerprint(setting, line, seed)}.json"

@@ -57,6 +57,10 @@ class Codasca:
     rounds; every stage begins with zeros. The mean of the c^k follows from that of the iterates, eq. (6), so that the
     server computes c itself: nothing is sent up but what CODA+ sends and, where there are projections, what they added.
 
+    With `momentum` μ the direction of every local step is `(1 - μ) (∇ - c^k + c) + μ d`, for both players, where d is
+    the mean direction of the round before: that of SCAFFOLD-M (Cheng, Huang, Wu, Yuan 2024). Clients take the same
+    steps as without it, with a step of (1 - μ) η_l and `c + μ d / (1 - μ)` in the place of c; nothing more is sent.
+
     Raises:
         BadInput: for a hyper-parameter that cannot be, with its name.
 
@@ -70,7 +74,8 @@ class Codasca:
     their c^k, and c moves by m/K of the mean change. `output="random"` is the box's; "last" is what the published code
     does and the default; "average" is the mean of the v_r. Where the problem has projections, the iterates are
     projected after every step and after the extrapolation, and c^k is the mean of the directions, eq. (7). The dual may
-    have a step of its own. Clients may count by their rows, as pooled AUC does.
+    have a step of its own. Clients may count by their rows, as pooled AUC does. There may be momentum, which
+    begins with 0 in every stage.
     """
 
     problem: MinimaxProblem
@@ -80,6 +85,7 @@ class Codasca:
     primal_step: Step = Geometric(0.1, 1 / 3)  # η_l
     dual_step: Step | None = None  # None: η_l
     global_step: float | str = 1.0  # η_g; "sqrt" is the theory's √K
+    momentum: float = 0.0  # μ; 0 is the box
     proximal: float = 2e-3  # γ
     stage_rounds: int | Schedule | None = None  # R_s; 50 if neither is given
     stage_steps: int | Schedule | None = None  # in place of stage_rounds: R_s I_s
@@ -92,6 +98,7 @@ class Codasca:
             choice("global_step", self.global_step, ("sqrt",))
         else:
             number("global_step", self.global_step, above=0)
+        number("momentum", self.momentum, least=0, below=1)
 
     def start(self, clients: Clients) -> StageState:
         """(v_0, α_0), c = 0."""
@@ -100,17 +107,30 @@ class Codasca:
     def round(self, server: StageState, clients: Clients, rng: np.random.Generator) -> StageState:
         """Lines 3-13 of Algorithm 4, as the documentation counts them."""
         cohort, sent = stages.begin(self, server, clients, rng)
+        sent = self._with_momentum(server, sent) if self.momentum else sent
         divisor("primal_step", sent.primal_step, sent.stage)  # the variates divide by them
         divisor("dual_step", sent.dual_step, sent.stage)
         weights = stages.client_weights(self, clients, cohort)
         answered, local = clients.ask(cohort, self.dsgsca, sent, weights=weights)  # lines 3-9, 11
         share, (dcx, dcy) = self._share(clients, answered), _changes(sent, local)
-        cx, cy = sent.cx + share * dcx, sent.cy + share * dcy  # line 10: c = (1/K) Σ c^k
+        cx, cy = server.cx + share * dcx, server.cy + share * dcy  # line 10: c = (1/K) Σ c^k
         x, y = self._extrapolate(server, local, clients.count)  # line 12: v_r = v_{r-1} + η_g (v_r - v_{r-1})
         now = replace(server, x=x, y=y, cx=cx, cy=cy)
+        if self.momentum:
+            β = 1 - self.momentum
+            now = replace(now, mx=β * (dcx + sent.cx), my=β * (dcy + sent.cy))
         if self.output == "average":
             now = replace(now, kept_x=x, kept_y=y)
         return stages.finish_round(self, server, now, rng)
+
+    def _with_momentum(self, server: StageState, sent: Start) -> Start:
+        """`(1-μ) (∇ - c^k + c) + μ d` as steps of (1-μ) η along `∇ - c^k + c'` with `c' = c + μ d / (1-μ)`."""
+        β = 1 - self.momentum
+        sent = replace(sent, primal_step=β * sent.primal_step, dual_step=β * sent.dual_step)
+        if server.mx is None or server.my is None:
+            return sent
+        more = self.momentum / β
+        return replace(sent, cx=sent.cx + more * server.mx, cy=sent.cy + more * server.my)
 
     def fresh(self, site: Site) -> Variates:
         """Zeros, of no stage."""

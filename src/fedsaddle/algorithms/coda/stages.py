@@ -45,6 +45,8 @@ class StageState:
     kept_y: Tensor | None = None
     cx: Tensor | float = 0.0  # c_v and c_α of CODASCA; 0 where a stage begins
     cy: Tensor | float = 0.0
+    mx: Tensor | None = None  # CODASCA's momentum: the mean direction of the last round of this stage; None: 0
+    my: Tensor | None = None
 
 
 @dataclass(frozen=True)

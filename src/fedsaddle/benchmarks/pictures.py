@@ -1,0 +1,92 @@
+"""plot.png of a benchmark: a panel for each task, the measure against exchanges, and the ranks."""
+
+from __future__ import annotations
+
+from math import ceil
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fedsaddle.benchmarks.ranking import FEWEST, Ranking
+from fedsaddle.benchmarks.run import Results
+from fedsaddle.benchmarks.suite import Task, falls
+from fedsaddle.benchmarks.words import measure_in_words
+from fedsaddle.report.plots import COLOURS, axes_of, label, save
+from fedsaddle.reproductions.curves import Floats, RunCurves, t_interval
+
+STYLES = ("-", "--", ":")
+POINTS = 60  # at which curves of unlike numbers of exchanges are drawn
+
+
+def look(at: int) -> tuple[str, str]:
+    """Colour and style of the method with that place in the ranking."""
+    return COLOURS[at % len(COLOURS)], STYLES[at // len(COLOURS) % len(STYLES)]
+
+
+def draw(results: Results, ranking: Ranking, path: Path) -> Path:
+    """Draw all tasks and the ranks; methods in the order of their ranks."""
+    tasks = results.suite.tasks
+    columns = min(3, len(tasks) + 1)
+    rows = ceil((len(tasks) + 1) / columns)
+    canvas = Figure(figsize=(4.6 * columns, 3.6 * rows + 0.25 * ceil(len(ranking.ranks) / 4)), layout="constrained")
+    panels = axes_of(canvas, rows, columns)
+    for axes, task in zip(panels, tasks, strict=False):
+        _draw_task(axes, task, results, list(ranking.ranks))
+    _draw_ranks(panels[len(tasks)], ranking)
+    for axes in panels[len(tasks) + 1 :]:
+        axes.set_visible(False)
+    found = {
+        name: handle for axes in canvas.axes for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    order = [label(name) for name in ranking.ranks if label(name) in found]
+    canvas.legend(
+        [found[name] for name in order], order, loc="outside lower center", ncols=4, frameon=False, fontsize=8
+    )
+    bands = ", 95 % bands" if results.suite.seeds >= FEWEST else ""
+    short = ", quick: no conclusion can be drawn" if results.suite.quick else ""
+    canvas.suptitle(f"{label(results.suite.question)} ({results.suite.seeds} seeds{bands}{short})", fontsize=10)
+    return save(canvas, path)
+
+
+def on_exchanges(runs: tuple[RunCurves, ...], column: str) -> tuple[Floats, Floats] | None:
+    """Common exchanges, and the values of every seed there: the last that was measured; None without figures."""
+    there = [run for run in runs if column in run.columns]
+    if not there:
+        return None
+    end = min(run.columns["exchanges"][-1] for run in there)
+    begin = max(run.columns["exchanges"][0] for run in there)
+    grid = np.unique(np.linspace(begin, end, POINTS))
+    rows = [run.column(column)[np.searchsorted(run.column("exchanges"), grid, side="right") - 1] for run in there]
+    return grid, np.stack(rows)
+
+
+def _draw_task(axes: Axes, task: Task, results: Results, order: list[str]) -> None:
+    column, log = task.measures[0], falls(task.measures[0])
+    for at, name in enumerate(order):
+        found = on_exchanges(results.curves.get((task.name, name), ()), column)
+        if found is None:
+            continue
+        colour, style = look(at)
+        x, values = found
+        mean, low, high = t_interval(values)
+        axes.plot(x, mean, color=colour, ls=style, lw=1.3, label=label(name))
+        if len(values) < FEWEST:  # bands of two seeds hide everything
+            continue
+        low = np.maximum(low, mean / 10) if log else np.maximum(low, 0.0)
+        axes.fill_between(x, low, high if log else np.minimum(high, 1.0), color=colour, alpha=0.08, lw=0)
+    axes.set(xlabel="exchanges", ylabel=measure_in_words(column), title=label(task.name))
+    if log:
+        axes.set_yscale("log")
+
+
+def _draw_ranks(axes: Axes, ranking: Ranking) -> None:
+    names = list(ranking.ranks)
+    for at, rank in enumerate(ranking.ranks.values()):
+        colour, _ = look(at)
+        axes.plot([rank.low, rank.high], [at, at], color=colour, lw=2)
+        axes.plot([rank.mean], [at], "o", color=colour, ms=5)
+    axes.set_yticks(range(len(names)), [label(name) for name in names], fontsize=7)
+    axes.invert_yaxis()
+    axes.set(xlabel="mean rank, 1 is best (95 % over seeds)", title="over all tasks")

@@ -1,0 +1,84 @@
+"""Publish what was run in full: `python -m fedsaddle.benchmarks.publish benchmarked docs/benchmarks`.
+
+Writes a section with the tables, `SUITE.md`, and copies the picture for every suite that has been run in full; the page
+docs/benchmark.md includes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedsaddle.atomic import write_atomically
+from fedsaddle.benchmarks.names import SUITES
+from fedsaddle.benchmarks.outcome import PLOT, markdown, near_best, stored_summary
+from fedsaddle.benchmarks.words import measure_in_words
+from fedsaddle.config.registry import Entry
+from fedsaddle.report.progress import duration
+from fedsaddle.shown import visible
+from fedsaddle.writable import make_folder
+
+
+def publish(out: Path, docs: Path, suites: Mapping[str, Entry] = SUITES) -> list[Path]:
+    """Write a page and a picture for each suite; returns the files that were written."""
+    written: list[Path] = []
+    make_folder("out", docs)
+    for name in suites:
+        summary = stored_summary(out / name)
+        if summary is None:
+            continue
+        write_atomically(docs / f"{name}.md", page(name, summary).encode())
+        write_atomically(docs / f"{name}.png", (out / name / PLOT).read_bytes())
+        written += [docs / f"{name}.md", docs / f"{name}.png"]
+    return written
+
+
+def page(name: str, summary: Mapping[str, Any]) -> str:
+    """The results of a suite as Markdown."""
+    machine, question = summary["machine"], str(summary["question"])
+    where = f"{machine['cores']} cores, {machine['system']}, torch {summary['versions']['torch']} CPU"
+    ran = (
+        f"`fedsaddle benchmark {name}`, run on {summary['date']} in {duration(summary['seconds'])} on {where}: "
+        f"{summary['seeds']} seeds; {summary['candidates']} candidates for every method, each with "
+        f"{summary['tuning_share']:.0%} of the exchanges."
+    )
+    across = summary["critical_difference"]
+    parts = [f"### {name}", f"**{question[:1].upper()}{question[1:]}**", ran, _tasks(summary), markdown(summary)]
+    if across is not None:
+        p = summary["friedman_p"]
+        tested = "" if p is None else f" (Friedman's test: p = {p:.2g})"
+        parts.append(
+            f"With the tasks as the sample, mean ranks that differ by less than {across:.1f} cannot be told apart "
+            f"(Nemenyi's test, 5 %){tested}."
+        )
+    parts.append("The best of each task, and who cannot be told from it:")
+    parts.append("\n".join(f"- {visible(line)}" for line in near_best(summary)))
+    parts.append(f"![{question}](benchmarks/{name}.png)")
+    if summary["notes"]:
+        parts.append("\n".join(f"- {visible(note)}" for note in summary["notes"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _tasks(summary: Mapping[str, Any]) -> str:
+    rows = ["| task | what it is | exchanges | measure |", "| --- | --- | ---: | --- |"]
+    for task in summary["tasks"]:
+        name = task["task"]
+        cells = [name, summary["about"][name], str(summary["exchanges"][name]), measure_in_words(task["measure"])]
+        rows.append("| " + " | ".join(visible(cell).replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(rows)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Publish, and print what was written."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path, help="the folder of the runs, such as benchmarked")
+    parser.add_argument("docs", type=Path, help="the folder of the pages, such as docs/benchmarks")
+    arguments = parser.parse_args(argv)
+    for file in publish(arguments.out, arguments.docs):
+        print(visible(str(file)))
+
+
+if __name__ == "__main__":
+    main()

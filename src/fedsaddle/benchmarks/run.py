@@ -1,0 +1,185 @@
+"""Run a benchmark: tune every method on every task, then run what was chosen with every seed; nothing runs twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsaddle.benchmarks.jobs import Job, check_task, final_job, run_job, tuning_job
+from fedsaddle.benchmarks.suite import DUAL, PRIMAL, Candidate, Suite, Task, falls
+from fedsaddle.errors import MissingData
+from fedsaddle.reproductions.curves import RunCurves
+from fedsaddle.reproductions.figure import Tuning
+from fedsaddle.reproductions.pool import run_jobs
+from fedsaddle.reproductions.store import read_curves, write_curves
+from fedsaddle.reproductions.tuning import score
+
+Finished = Callable[[Job], None]
+Runner = Callable[[Sequence[Job], Callable[[RunCurves], None]], Any]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What the tuner found for a method on a task."""
+
+    chosen: Candidate | None  # None: every candidate diverged
+    scores: tuple[float, ...]  # of the candidates on held-out rows, larger is better; -inf: diverged
+    edge: bool = False  # whether its step is the smallest or the largest, so that a wider grid might find a better one
+
+
+@dataclass(frozen=True)
+class Results:
+    """A suite that has been run."""
+
+    suite: Suite  # with the tasks that could be run
+    tuned: dict[tuple[str, str], Tuned]  # by task and method
+    curves: dict[tuple[str, str], tuple[RunCurves, ...]]  # by task and method, one a seed
+    left_out: dict[str, str]  # tasks without data, and the remedy
+    seconds: float = 0.0
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know: tasks left out, runs that diverged, choices at the edge of the grid."""
+        found = [f"{task}: left out; {why}" for task, why in self.left_out.items()]
+        for (task, method), tuned in self.tuned.items():
+            if tuned.chosen is None:
+                found.append(f"{task}, {method}: every candidate diverged; it is ranked last")
+        for (task, method), own in self.curves.items():
+            diverged = [c.seed for c in own if c.diverged is not None]
+            if diverged:
+                found.append(f"{task}, {method}: diverged with {len(diverged)} of {len(own)} seeds; last figures stand")
+        edges = [f"{method} on {task}" for (task, method), tuned in self.tuned.items() if tuned.edge]
+        if edges and self.suite.budget > 2:
+            found.append(f"chosen at the edge of the grid: {'; '.join(edges)}")
+        return found
+
+
+def available(suite: Suite) -> tuple[Suite, dict[str, str]]:
+    """The suite with the tasks whose data are here, and why others are left out.
+
+    Raises:
+        MissingData: if no task can be run.
+    """
+    why = {task.name: check_task(suite, task) for task in suite.tasks}
+    kept = tuple(task for task in suite.tasks if not why[task.name])
+    if not kept:
+        raise MissingData(f"no task of {suite.name} can be run: {next(iter(why.values()))}")
+    return replace(suite, tasks=kept), {name: reason for name, reason in why.items() if reason}
+
+
+def all_jobs(suite: Suite) -> list[Job]:
+    """Every run, with the first candidate in the place of the chosen one: for estimates and totals."""
+    found = []
+    for task in suite.tasks:
+        for method in suite.methods:
+            found += [tuning_job(suite, task, method, at) for at in range(suite.budget)]
+            found += [final_job(suite, task, method, method.candidates[0], seed) for seed in range(suite.seeds)]
+    return found
+
+
+def run_suite(
+    suite: Suite, left_out: dict[str, str], store: Path, runner: Runner, finished: Finished = lambda job: None
+) -> Results:
+    """Tune, then run; every run is stored as it ends, and taken from there the next time.
+
+    Args:
+        suite: with the tasks whose data are here.
+        left_out: the other tasks, and why.
+        store: the folder of finished runs.
+        runner: runs jobs, such as `on_cores(2)`.
+        finished: told of each run that has ended, or was stored.
+    """
+    pairs = [(task, method) for task in suite.tasks for method in suite.methods]
+    jobs = {(t.name, m.label): [tuning_job(suite, t, m, i) for i in range(suite.budget)] for t, m in pairs}
+    found = stored_or_run([job for own in jobs.values() for job in own], store, runner, finished)
+    tuned = {
+        (t.name, m.label): choose(t, m.candidates, [found[job.name] for job in jobs[t.name, m.label]]) for t, m in pairs
+    }
+    finals: dict[tuple[str, str], list[Job]] = {}
+    for seed in range(suite.seeds):  # whole seeds early
+        for t, m in pairs:
+            chosen = tuned[t.name, m.label].chosen
+            if chosen is not None:
+                finals.setdefault((t.name, m.label), []).append(final_job(suite, t, m, chosen, seed))
+    order = sorted((job for own in finals.values() for job in own), key=lambda job: job.label.partition("|")[0])
+    found = stored_or_run(order, store, runner, finished)
+    curves = {key: tuple(found[job.name] for job in own) for key, own in finals.items()}
+    return Results(suite, tuned, curves, left_out)
+
+
+def stored_or_run(jobs: Sequence[Job], store: Path, runner: Runner, finished: Finished) -> dict[str, RunCurves]:
+    """The curves of all jobs by name: those that are stored, and the others, which are stored as they end."""
+    found: dict[str, RunCurves] = {}
+    missing: dict[str, Job] = {}
+    for job in jobs:
+        curves = read_curves(store / f"{job.name}.json", job.label, job.seed)
+        if curves is None:
+            missing.setdefault(job.name, job)
+        else:
+            found[job.name] = curves
+            finished(job)
+    by_label = {job.label: job for job in missing.values()}
+
+    def keep(curves: RunCurves) -> None:
+        job = by_label[curves.label]
+        write_curves(store / f"{job.name}.json", curves, {"config": job.config})
+        found[job.name] = curves
+        finished(job)
+
+    if missing:
+        runner(list(missing.values()), keep)
+    return found
+
+
+def choose(task: Task, candidates: Sequence[Candidate], runs: Sequence[RunCurves]) -> Tuned:
+    """The candidate with the best mean over the last half of its run, by the task's first measure."""
+    how = Tuning(task.measures[0], {}, falling=falls(task.measures[0]))
+    scores = tuple(score(curves, how) for curves in runs)
+    at = int(np.argmax(scores))
+    if not np.isfinite(scores[at]):
+        return Tuned(None, scores)
+    return Tuned(candidates[at], scores, at_the_edge(candidates, candidates[at]))
+
+
+def at_the_edge(candidates: Sequence[Candidate], chosen: Candidate) -> bool:
+    """Whether the step is the smallest or the largest of the candidates with the same other values.
+
+    Example:
+        >>> from fedsaddle.benchmarks.suite import steps
+        >>> at_the_edge(steps(0.1, 0.3, 1.0), {"algorithm.primal_step": 0.3})
+        False
+    """
+    rest = {key: value for key, value in chosen.items() if key not in (PRIMAL, DUAL)}
+    alike = [c for c in candidates if {k: v for k, v in c.items() if k not in (PRIMAL, DUAL)} == rest]
+    found = [c[PRIMAL] for c in alike if PRIMAL in c]
+    return chosen.get(PRIMAL) in (min(found, default=None), max(found, default=None)) if len(found) > 1 else False
+
+
+def on_cores(workers: int) -> Runner:
+    """A runner on so many processes of this machine."""
+    return lambda jobs, on_finish: run_jobs(jobs, workers, on_finish, run_job)
+
+
+def on_ray(address: str, workers: int | None = None) -> Runner:
+    """A runner on a Ray cluster: one task a run. Every machine needs FedSaddle and the data."""
+
+    def runner(jobs: Sequence[Job], on_finish: Callable[[RunCurves], None]) -> None:
+        from fedsaddle.engines.ray_workers import connect
+
+        ray, ours = connect(address, workers)
+        try:
+            remote = ray.remote(num_cpus=1)(run_job)
+            waiting = [remote.remote(job) for job in jobs]
+            while waiting:
+                done, waiting = ray.wait(waiting)
+                for reference in done:
+                    on_finish(ray.get(reference))
+        finally:
+            if ours:
+                ray.shutdown()
+
+    return runner

@@ -1,0 +1,197 @@
+"""`fedsaddle benchmark`: compare methods for one question, tuned alike, over data sets and seeds."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from fedsaddle.benchmarks.names import SUITES
+from fedsaddle.benchmarks.suite import Suite
+from fedsaddle.commands.documents import SCHEMA, BenchmarkDocument, EstimateDocument, SuitesDocument
+from fedsaddle.commands.output import output, say
+from fedsaddle.config.own_code import told_in_one_line
+from fedsaddle.config.registry import entry, with_brought
+from fedsaddle.errors import BadInput
+from fedsaddle.processes import cores
+from fedsaddle.shown import visible
+from fedsaddle.writable import require_folder
+
+if TYPE_CHECKING:
+    from fedsaddle.benchmarks.jobs import Job
+
+MOST_WORKERS = 61  # that every system can wait for
+
+
+def benchmark(
+    name: str,
+    out: Path,
+    *,
+    quick: bool = False,
+    only: Sequence[str] = (),
+    tasks: Sequence[str] = (),
+    seeds: int | None = None,
+    measure: str | None = None,
+    workers: int | None = None,
+    ray: str | None = None,
+    estimate: bool = False,
+) -> int:
+    """Run a suite, or without a name list all.
+
+    Args:
+        name: the suite, or `module:name` of one of your own.
+        out: its files go to `out`/`name`, and every run to `out`/runs, from where it is taken the next time.
+        quick: fewer tasks, seeds, exchanges and candidates; to see that it works.
+        only: labels of methods; none: all.
+        tasks: names of tasks; none: all.
+        seeds: of the final runs.
+        measure: the question, where tasks have several measures.
+        workers: processes of one core each; None: one a core.
+        ray: the address of a Ray cluster; None: this machine.
+        estimate: print how long it would take, and run nothing.
+
+    Returns:
+        0; errors are raised.
+    """
+    if not name:
+        _print_names()
+        return 0
+    suite = _suite(name).chosen(tasks, only, seeds, measure)
+    if quick:
+        shorter = suite.shortened() if not tasks else replace(suite, quick_tasks=()).shortened()
+        suite = shorter if seeds is None else replace(shorter, seeds=seeds)
+    workers = min(cores() if workers is None else workers, MOST_WORKERS)
+    if estimate:
+        _print_estimate(suite, workers)
+        return 0
+    _run(suite, name, out, workers, ray)
+    return 0
+
+
+def _run(suite: Suite, name: str, out: Path, workers: int, ray: str | None) -> None:
+    folder = out / (name.replace(":", ".") + ("-quick" if suite.quick else ""))
+    require_folder("out", folder)
+    from fedsaddle.benchmarks import outcome
+    from fedsaddle.benchmarks.ranking import ranked
+    from fedsaddle.benchmarks.run import all_jobs, available, on_cores, on_ray, run_suite
+
+    if ray is not None:
+        from fedsaddle.engines.ray_workers import require_ray
+
+        require_ray()
+    suite, left_out = available(suite)
+    for task, why in left_out.items():
+        typer.echo(visible(f"{task} is left out: {why}"), err=True)
+    began, runner = time.perf_counter(), on_cores(workers) if ray is None else on_ray(ray)
+    tuning, final = suite.runs()
+    say(f"{name}: {tuning} runs that tune, {final} final runs; Ctrl-C keeps those that have ended")
+    with weighted_progress(name, all_jobs(suite)) as finished:
+        results = run_suite(suite, left_out, out / "runs", runner, finished)
+    results = replace(results, seconds=time.perf_counter() - began)
+    summary = outcome.write(results, ranked(results), folder)
+    for note in summary["notes"]:
+        typer.echo(visible(note), err=True)
+    screen = output.screen()
+    screen.print(outcome.terminal_table(summary))
+    if suite.quick:
+        screen.print("a quick run: too few seeds, exchanges and candidates for any conclusion", highlight=False)
+    screen.print(f"report: {visible(folder / outcome.REPORT)}", highlight=False, markup=False, soft_wrap=True)
+    document: BenchmarkDocument = {
+        "schema": SCHEMA,
+        "command": "benchmark",
+        "suite": name,
+        "quick": suite.quick,
+        "ranks": summary["ranks"],
+        "tasks": summary["tasks"],
+        "notes": summary["notes"],
+        "folder": str(folder),
+        "report": str(folder / outcome.REPORT),
+    }
+    output.emit(document)
+
+
+def _suite(name: str) -> Suite:
+    """The suite itself, or what a function without arguments makes of it."""
+    found = entry(SUITES, "benchmark", name, "benchmarks").load()
+    if inspect.isfunction(found) and not inspect.signature(found).parameters:
+        with told_in_one_line("benchmark", name, name):
+            found = found()
+    if not isinstance(found, Suite):
+        remedy = "must be a suite (fedsaddle.benchmarks.suite.Suite), or a function without arguments that makes one"
+        raise BadInput("benchmark", name, remedy)
+    return found
+
+
+@contextmanager
+def weighted_progress(title: str, jobs: Sequence[Job]) -> Iterator[Callable[[Job], None]]:
+    """A bar with the time left, elsewhere a line now and then; runs count by their estimated seconds."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    from fedsaddle.report.progress import SECONDS_BETWEEN, duration, has_bar
+
+    errors, total = output.errors(), sum(job.seconds for job in jobs)
+    bars, began, said = has_bar(errors), time.monotonic(), time.monotonic()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[runs]} of {task.fields[all]} runs"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    done, spent = 0, 0.0
+    with Progress(*columns, console=errors, transient=True, disable=output.quiet or not bars) as bar:
+        task = bar.add_task(visible(title), total=total, runs=0, all=len(jobs))
+
+        def finished(job: Job) -> None:
+            nonlocal done, spent, said
+            done, spent = done + 1, spent + job.seconds
+            bar.update(task, completed=min(spent, total), runs=done)
+            now = time.monotonic()
+            if not bars and now - said >= SECONDS_BETWEEN:
+                said = now
+                left = (now - began) / max(spent, 1e-9) * max(total - spent, 0.0)
+                say(f"{title}: run {done} of {len(jobs)}, about {duration(left)} left")
+
+        yield finished
+
+
+def _print_estimate(suite: Suite, workers: int) -> None:
+    from fedsaddle.report.progress import duration
+
+    tuning, final = suite.runs()
+    minutes = suite.minutes() / workers
+    document: EstimateDocument = {
+        "schema": SCHEMA,
+        "command": "benchmark",
+        "suite": suite.name,
+        "tuning_runs": tuning,
+        "final_runs": final,
+        "workers": workers,
+        "minutes": minutes,
+    }
+    output.emit(document)
+    if not output.json:
+        typer.echo(f"{tuning} runs that tune, {final} final runs: about {duration(60 * minutes)} on {workers} cores")
+
+
+def _print_names() -> None:
+    suites = with_brought(SUITES, "benchmarks")
+    document: SuitesDocument = {
+        "schema": SCHEMA,
+        "command": "benchmark",
+        "suites": [{"name": name, "about": e.about, "source": e.source} for name, e in suites.items()],
+    }
+    output.emit(document)
+    if output.json:
+        return
+    width = max(len(name) for name in suites)
+    for name, e in suites.items():
+        typer.echo(visible(f"{name:<{width}}  {e.about}"))
+    typer.echo("run one with `fedsaddle benchmark NAME`, a few minutes with --quick")
