@@ -6,6 +6,7 @@ from fedsaddle.benchmarks.suite import Method, Suite, Task, each, steps
 
 FINE = steps(0.03, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # times the task's step, for methods with one knob
 COARSE = steps(0.1, 0.5, 2.0, 8.0)
+WEIGHT = {"weighting": "weight"}  # all clients, with λ as weights; the box draws clients by λ
 WORST, GLOBAL, AUROC = "test worst", "test global", "worst_client_auroc"
 
 METHODS = (
@@ -14,8 +15,9 @@ METHODS = (
     Method("FedProx", {"name": "FedProx"}, each(COARSE, "algorithm.proximal", 0.01, 0.1)),
     Method("SCAFFOLD", {"name": "SCAFFOLD"}, FINE),
     Method("q-FedAvg", {"name": "q-FedAvg"}, each(COARSE, "algorithm.q", 1.0, 5.0)),
-    Method("AFL", {"name": "AFL"}, each(COARSE, "algorithm.dual_step", 0.008, 0.08), exchanges=2),
-    Method("DRFA", {"name": "DRFA"}, each(COARSE, "algorithm.dual_step", 0.0008, 0.008), exchanges=2),
+    Method("AFL", {"name": "AFL", **WEIGHT}, each(COARSE, "algorithm.dual_step", 0.003, 0.03), exchanges=2),
+    Method("DRFA", {"name": "DRFA", **WEIGHT}, each(COARSE, "algorithm.dual_step", 0.0005, 0.005), exchanges=2),
+    Method("DRFA, drawn by λ", {"name": "DRFA"}, each(COARSE, "algorithm.dual_step", 0.0005, 0.005), exchanges=2),
     Method("Delta-FL", {"name": "Delta-FL"}, each(COARSE, "algorithm.tail", 0.25, 0.5), exchanges=2),
     Method("TERM", {"name": "TERM"}, each(COARSE, "algorithm.tilt", 1.0, 5.0), exchanges=2),
     Method("PropFair", {"name": "PropFair"}, each(COARSE, "algorithm.ceiling", 2.0, 5.0)),

@@ -36,7 +36,8 @@ sampled_clients = 10             # m, clients per round
 local_steps = 10                 # tau
 batch_size = 50
 primal_step = 0.1                # eta
-dual_step = 0.008                # gamma
+dual_step = 0.001                # gamma
+weighting = "weight"             # lambda as weights of all clients; "sample" draws them by it, as in the paper's box
 # regulariser = { name = "kl", strength = 0.1 }     for DRFA-Prox and DRFA-GA
 # projection = { name = "ball", radius = 10.0 }     the paper's W
 
