@@ -32,6 +32,7 @@ class Drawn:
     multipliers: Tensor  # (C,): noise in sensitivities
     expected: Tensor  # (C,): rows (or patients) of the sample in the mean, which sums are divided by
     weight: Tensor  # (C, B): at most 1; 0 for padding
+    even: float | None = None  # the expected rows, if they are the same for all clients: one pass less
     fields: int = 0  # released so far
 
     def __call__(self) -> Tensor:
@@ -43,6 +44,8 @@ class Drawn:
         noise = self.normals(self.step, self.stream, self.fields, sums.shape[1], sums)
         self.fields += 1
         scale = (self.multipliers * sensitivity).to(sums.dtype)[:, None]
+        if self.even is not None:
+            return noise.mul_(scale / self.even).add_(sums, alpha=1 / self.even)
         return noise.mul_(scale).add_(sums).div_(self.expected.to(sums.dtype)[:, None])
 
 
@@ -124,6 +127,7 @@ class PrivateSite:
             self._multipliers.to(site.device),
             torch.from_numpy(expected).to(site.device),
             weight,
+            float(expected[0]) if (expected == expected[0]).all() else None,
         )
         self.drawn.append(drawn)
         site.samples += math.ceil(float(expected.sum()))  # the true number is a secret of the sample
