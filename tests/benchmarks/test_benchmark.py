@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from fedsaddle.benchmarks.run import (
     available,
     choose,
     on_cores,
+    on_ray,
     run_suite,
     stored_or_run,
 )
@@ -32,6 +34,7 @@ from fedsaddle.config.registry import Entry, find
 from fedsaddle.config.schema import validate_config
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.reproductions.curves import RunCurves
+from fedsaddle.reproductions.pool import JobFailed
 
 
 @pytest.fixture
@@ -223,3 +226,37 @@ def test_the_final_level_is_the_mean_of_the_last_fifth() -> None:
     curves = RunCurves("a", 0, {"x": [float(v) for v in range(10)]})
     assert final_level(curves, "x") == 8.5
     assert final_level(curves, "y") != final_level(curves, "y")
+
+
+class PretendRay:
+    """Runs each task when it is asked for."""
+
+    def __init__(self) -> None:
+        self.open = True
+
+    def remote(self, num_cpus: int) -> Any:
+        return lambda call: SimpleNamespace(remote=lambda text: (call, text))
+
+    def wait(self, waiting: list[Any]) -> tuple[list[Any], list[Any]]:
+        return waiting[-1:], waiting[:-1]
+
+    def get(self, reference: Any) -> Any:
+        assert isinstance(reference[1], str)
+        return reference[0](reference[1])
+
+    def shutdown(self) -> None:
+        self.open = False
+
+
+def test_runs_on_ray_are_those_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ray = PretendRay()
+    monkeypatch.setattr("fedsaddle.engines.ray_workers.connect", lambda address, workers: (ray, True))
+    jobs = [final_job(SMALL, TUMOURS, METHODS[0], METHODS[0].candidates[0], seed) for seed in (0, 1)]
+    there = stored_or_run(jobs, tmp_path, on_ray("auto"), lambda job: None)
+    here = {job.name: run_job(job) for job in jobs}
+    assert not ray.open
+    for name, curves in there.items():
+        assert curves.columns["test worst"] == here[name].columns["test worst"]
+    wrong = Job("wrong", {**jobs[0].config, "algorithm": {"name": "nobody"}})
+    with pytest.raises(JobFailed, match="nobody"):
+        stored_or_run([wrong], tmp_path, on_ray("auto"), lambda job: None)

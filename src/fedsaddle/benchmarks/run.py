@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import numpy as np
 
 from fedsaddle.benchmarks.jobs import Job, check_task, final_job, run_job, tuning_job
 from fedsaddle.benchmarks.suite import DUAL, PRIMAL, Candidate, Suite, Task, falls
-from fedsaddle.errors import MissingData
+from fedsaddle.errors import FedSaddleError, MissingData
 from fedsaddle.reproductions.curves import RunCurves
 from fedsaddle.reproductions.figure import Tuning
-from fedsaddle.reproductions.pool import run_jobs
+from fedsaddle.reproductions.pool import JobFailed, run_jobs
 from fedsaddle.reproductions.store import read_curves, write_curves
 from fedsaddle.reproductions.tuning import score
 
@@ -164,22 +165,45 @@ def on_cores(workers: int) -> Runner:
     return lambda jobs, on_finish: run_jobs(jobs, workers, on_finish, run_job)
 
 
-def on_ray(address: str, workers: int | None = None) -> Runner:
-    """A runner on a Ray cluster: one task a run. Every machine needs FedSaddle and the data."""
+def on_ray(address: str) -> Runner:
+    """A runner on a Ray cluster: one task a run, which goes there and back as JSON.
+
+    Every machine needs FedSaddle and the data.
+    """
 
     def runner(jobs: Sequence[Job], on_finish: Callable[[RunCurves], None]) -> None:
         from fedsaddle.engines.ray_workers import connect
 
-        ray, ours = connect(address, workers)
+        ray, ours = connect(address, None)
         try:
-            remote = ray.remote(num_cpus=1)(run_job)
-            waiting = [remote.remote(job) for job in jobs]
+            remote = ray.remote(num_cpus=1)(run_text)
+            waiting = [remote.remote(json.dumps(asdict(job))) for job in jobs]
             while waiting:
                 done, waiting = ray.wait(waiting)
                 for reference in done:
-                    on_finish(ray.get(reference))
+                    on_finish(curves_of_text(ray.get(reference)))
         finally:
             if ours:
                 ray.shutdown()
 
     return runner
+
+
+def run_text(job: str) -> str:
+    """Run a job that came as JSON; its curves, or its error, as JSON."""
+    try:
+        return json.dumps(asdict(run_job(Job(**json.loads(job)))))
+    except FedSaddleError as error:
+        return json.dumps({"error": str(error), "exit_code": error.exit_code})
+
+
+def curves_of_text(text: str) -> RunCurves:
+    """The curves that `run_text` gave.
+
+    Raises:
+        JobFailed: if it gave an error.
+    """
+    found = json.loads(text)
+    if "error" in found:
+        raise JobFailed(found["error"], found["exit_code"])
+    return RunCurves(**found)
