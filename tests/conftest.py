@@ -1,6 +1,7 @@
 """Double precision on one core for the tests that compare numbers; every other test keeps torch's defaults."""
 
 import os
+import sys
 from collections.abc import Iterator
 
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -20,6 +21,8 @@ EXACT = {"oracles", "contracts", "identities", "numerics", "federation", "proble
 def double_precision(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.path.parent.name not in EXACT:
         yield
+        if commands := sys.modules.get("fedsaddle.commands.output"):
+            commands.output.begin()  # a command of the test before does not say how the next one prints
         return
     before, threads = torch.get_default_dtype(), torch.get_num_threads()
     torch.set_default_dtype(torch.float64)

@@ -29,6 +29,7 @@ HERE = {  # file -> function -> why its tensors are those of the CPU
     "problems/rare_losses.py": {"with_counts": "a module with copies for devices"},
     "problems/fair.py": {"from_data": "counts, before the first round"},
     "problems/nonconvex_pl.py": {"initial": "the starting point", "_client_weights": "a measure"},
+    "problems/quadratic.py": {"saddle": "a measure"},
     "problems/pairwise.py": {"row_measures": "a measure"},
     "problems/torch_losses.py": dict.fromkeys(("cross_entropy", "logistic"), "modules with copies for devices"),
     "numerics/shaped.py": {"without_penalty": "a constant, which has copies for devices"},

@@ -36,7 +36,6 @@ name = "natural"                 # for a simulation of the same sites; not used 
 
 
 NO_COLUMNS = '# features = ["age", "sex"]      # the only columns that sites read: name them, or use --sample TABLE'
-WEIGHTING = 'weighting = "weight"             # all sites in each round; "sample" draws some twice and others not\n'
 
 
 @dataclass(frozen=True)
@@ -89,8 +88,7 @@ def init(folder: Path, sites: int, server: str, sample: Sample | None = None) ->
         head, _, rest = CONFIG.partition("[data]")
         run = head + data + "\n[model]" + rest.partition("[model]")[2]
         run = run.replace("sampled_clients = 10", f"sampled_clients = {sites:<2}")
-        before, after = run.split("local_steps =", 1)
-        write_atomically(config, f"{before}{WEIGHTING}local_steps ={after}".encode())
+        write_atomically(config, run.encode())
     elif sample is not None:
         output.line(f"{visible(config)} is there and stays as it is; the columns of the sample are:\n{data}")
     where = visible(folder)

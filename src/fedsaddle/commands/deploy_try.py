@@ -45,14 +45,12 @@ name = "DRFA"
 local_steps = 10
 batch_size = 50
 primal_step = 0.1
-dual_step = 0.008
+dual_step = 0.001
+weighting = "weight"
 [run]
 rounds = 10
 evaluate_every = 5
 """
-
-
-WEIGHTED = 'weighting = "weight"\n'  # all sites take part: sites that are drawn may be fewer than a sum needs
 
 
 def deploy_try(sites: int, config: Path | None, out: Path, secure: bool = False, epsilon: float | None = None) -> int:
@@ -167,8 +165,6 @@ def _config_text(sites: int, config: Path | None, secure: bool, epsilon: float |
     if "privacy" in tomllib.loads(content.decode()):
         key, value = ("--secure", secure) if asked else ("--epsilon", epsilon)
         raise BadInput(key, value, "the config has a section [privacy] already; write it there")
-    if secure and config is None:
-        content = content.replace(b"[run]\n", f"{WEIGHTED}[run]\n".encode())
     lines = ["secure_aggregation = true"] * asked + ([] if epsilon is None else [f"epsilon = {epsilon!r}"])
     return content + "\n".join(["", "[privacy]", *lines, ""]).encode()
 
