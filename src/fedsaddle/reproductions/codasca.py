@@ -30,7 +30,7 @@ SOURCE = "Yuan, Guo, Xu, Ying, Yang 2021, Federated Deep AUC Maximization for He
 CODASCA, CODA_PLUS = "CODASCA", "CODA+"
 ITERATIONS = 2048  # T
 STEP = 0.1  # η of the first stage, where the tuner starts from
-TUNING = Tuning("auroc", {"primal_step": (0.01, 0.03, 0.1, 0.3)}, share=0.5)  # the paper: 0.001 to 0.1
+TUNING = Tuning("auroc", {"primal_step": (0.01, 0.03, 0.1, 0.3, 1.0)}, share=0.5)  # the paper: 0.001 to 0.1
 MARGIN = 1.0  # percentage points of AUC; a window that loses no more than this is harmless
 _EVALUATIONS = 16
 _OPTIONS: Options = {"batch_size": 32, "proximal": 1 / 500}

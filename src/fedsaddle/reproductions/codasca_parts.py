@@ -9,7 +9,7 @@ from __future__ import annotations
 from fedsaddle.reproductions.claims import Claim, higher
 from fedsaddle.reproductions.codasca import CODA_PLUS, CODASCA, FASHION, SOURCE, TUNING, final_auc
 from fedsaddle.reproductions.curves import Runs
-from fedsaddle.reproductions.figure import Figure, Line, Options, Panel, Setting, Tuning
+from fedsaddle.reproductions.figure import Figure, Line, Options, Panel, Setting
 
 SCAFFOLD, FEDAVG = "SCAFFOLD", "FedAvg"
 METHODS = (CODASCA, CODA_PLUS, SCAFFOLD, FEDAVG)
@@ -83,5 +83,5 @@ PARTS = Figure(
     quick_share=0.25,
     looks=(5, 10),
     minutes=1.2,
-    tuning=Tuning("auroc", {"primal_step": (0.01, 0.03, 0.1, 0.3)}, share=0.5, seeds=TUNING.seeds),
+    tuning=TUNING,
 )

@@ -201,7 +201,7 @@ def cohort_claims(runs: Runs) -> list[Claim]:
     return claims
 
 
-_GRID = {"primal_step": (0.1, 0.3, 1.0), "dual_step": (0.01, 0.1, 1.0)}
+_GRID = {"primal_step": (0.3, 1.0, 3.0, 10.0), "dual_step": (0.01, 0.1, 1.0, 10.0)}
 
 
 def _iid_panels(extra: tuple[str, ...] = ()) -> tuple[Panel, ...]:

@@ -107,7 +107,7 @@ def _steps(times: float, rounds: int) -> dict[str, Any]:
 def _tuning(column: str, falling: bool = False) -> Tuning:
     """The same steps for all lines, and for those with momentum the box's and the usual one."""
     betas = tuple(label(gap, ", momentum, tuned") for gap in GAPS)
-    grid = {"primal_step": (0.006, 0.02, 0.06, 0.2), "dual_step": (0.016, 0.16), "primal_beta": (0.1, 0.9)}
+    grid = {"primal_step": (0.02, 0.06, 0.2, 0.6), "dual_step": (0.016, 0.16), "primal_beta": (0.1, 0.9)}
     return Tuning(column, grid, falling, share=0.4, seeds=(1000,), only={"primal_beta": betas})
 
 
