@@ -26,7 +26,7 @@ def require_optuna() -> Any:
     try:
         import optuna
     except ImportError:
-        raise MissingData('Optuna is not installed: pip install "fedsaddle[optuna]"') from None
+        raise MissingData('a search (trials) needs Optuna: pip install "fedsaddle[optuna]"') from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 

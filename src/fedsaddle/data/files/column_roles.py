@@ -194,10 +194,15 @@ def _as_sorted(label: str) -> tuple[int, int, str]:
     return (0, int(label), "") if whole else (1, 0, label)
 
 
+def _is_endless(value: object) -> bool:
+    """Whether a whole number has more digits than Python writes."""
+    return isinstance(value, int) and abs(value) >= 10**18
+
+
 def two_classes(classes: Sequence[str], positive: str | int | bool, target: str) -> tuple[int, tuple[str, str]]:
     """Which of the classes is the positive one, and the names of the two that are left."""
     written = [str(positive), str(positive).lower(), str(int(positive))] if isinstance(positive, bool) else [positive]
-    name = next((str(w) for w in written if str(w) in classes), None)
+    name = next((str(w) for w in written if not _is_endless(w) and str(w) in classes), None)
     if name is None:
         there = ", ".join(classes[:10]) or "numbers; say task = 'classes'"
         raise BadInput("positive", positive, f"is no value of column '{target}'; there are: {there}")
