@@ -40,9 +40,7 @@ class SiteBudget:
     private: Private
     units: int  # rows, or patients, here
     rows: bytes  # digest of the training rows
-    fingerprint: str = (
-        ""  # of algorithm, problem, privacy and seed: what decides, besides the rows, what a task replies
-    )
+    fingerprint: str = ""  # of what decides, besides the rows, what a task replies: algorithm, problem, privacy, seed
     in_all: float | None = None  # ε of all runs of the folder together; None: that of this run
     secret: bytes = b""
     spent: Releases | None = None
