@@ -72,16 +72,24 @@ class CannotWrite(FedSaddleError):
         super().__init__(f"{path}: cannot be written ({reason.strerror}); make room there, then resume the run")
 
 
+NOBODY = -1  # in place of a client, where all of them have a part in it
+
+
+class NotFinite(BadInput):
+    """Scores with NaN or infinity among them, which have no order."""
+
+
 class Diverged(FedSaddleError):
-    """A reply with NaN or infinity in it."""
+    """A reply, or the scores of a model, with NaN or infinity in it."""
 
     exit_code = 3
 
     def __init__(self, client: int, field: str, round: int | None = None) -> None:
         self.client, self.field, self.round = client, field, round
         where = "" if round is None else f"round {round}: "
+        what = f"the model has a '{field}'" if client == NOBODY else f"client {client} sent a '{field}'"
         super().__init__(
-            f"{where}client {client} sent a '{field}' that is not finite; "
+            f"{where}{what} that is not finite; "
             "try a smaller step, scale the features, or bound the model with a projection"
         )
 

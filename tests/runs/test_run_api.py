@@ -11,6 +11,7 @@ import torch
 from run_cases import drfa, fedavg, files, iris, problem, same_result, timeless, unequal
 from torch import nn
 
+import fedsaddle as fs
 from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.splits import Iid
@@ -306,3 +307,21 @@ def test_the_names_of_the_package():
     with pytest.raises(AttributeError, match="no attribute 'sprint'"):
         fedsaddle.sprint  # noqa: B018
     assert Path(fedsaddle.__file__).name == "__init__.py"
+
+
+def test_a_model_whose_scores_overflow_has_diverged():
+    """Through a sigmoid the loss of an infinite score is finite, and replies are; the order of the rows is lost."""
+
+    class Steep(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.full((4,), 1e30))
+
+        def forward(self, x):
+            return ((1 + x.abs()) * 1e30 * self.w).sum(-1, keepdim=True)
+
+    y = torch.arange(12) % 2
+    rows = fs.Stacked(torch.randn(12, 4, generator=torch.Generator().manual_seed(0)), y, np.array([0, 6, 12]))
+    problem = fs.MinimaxAuc(model=Steep(), positive_share=0.5, sigmoid=True)
+    with pytest.raises(fs.Diverged, match="round 1: the model has a 'score' that is not finite; try a smaller step"):
+        fs.run(fs.LocalSgda(problem=problem, local_steps=1, batch_size=2), rows, 2)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from fedsaddle.arguments import number
-from fedsaddle.errors import BadInput
+from fedsaddle.errors import BadInput, NotFinite
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -100,7 +100,7 @@ def checked_rows(scores: ArrayLike, labels: ArrayLike) -> tuple[Floats, Bools]:
     if s.shape != positive.shape:
         raise BadInput("labels.shape", positive.shape, f"give one label for each of the {len(s)} scores")
     if not np.isfinite(s).all():
-        raise BadInput("scores", "not finite", "a model that diverged has no ROC curve; try a smaller step")
+        raise NotFinite("scores", "not finite", "a model that diverged has no ROC curve; try a smaller step")
     return s, positive
 
 

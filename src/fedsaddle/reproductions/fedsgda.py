@@ -203,7 +203,7 @@ COHORT = Figure(
     quick_share=0.1,
     looks=(5, 10),
     minutes=2.1,
-    tuning=Tuning(PHI, {"primal_step": (1e-4, 1e-3, 1e-2), "dual_step": (1e-3, 1e-2, 1e-1)}, falling=True, share=1.0),
+    tuning=Tuning(PHI, {"primal_step": (1e-3, 1e-2, 1e-1), "dual_step": (1e-2, 1e-1, 1.0)}, falling=True, share=1.0),
 )
 GRID = Figure(
     "FedSGDA on the nonconvex-PL simulation, 500 clients, every S and K",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedsaddle.algorithms.protocols import Algorithm, Guarantees, KeepsLayers, dual_of, iterations_of, mixture_of
-from fedsaddle.errors import BadInput, Diverged, NobodyAnswered, within
+from fedsaddle.errors import NOBODY, BadInput, Diverged, NobodyAnswered, NotFinite, within
 from fedsaddle.federation.clients import Clients
 from fedsaddle.federation.randomness import server_generator
 from fedsaddle.federation.wrappers import Ledger, Lossy, Metered
@@ -215,7 +215,7 @@ class Loop:
             record[part] = measured.spread()
             if len(measured.sizes) <= MAX_LISTED_CLIENTS:
                 clients[part] = {k: to_json(v) for k, v in measured.values.items()}
-        record |= self.evaluator.pool(first, at)
+        record |= self._pool(first, at)
         lam = mixture_of(self.algorithm, self.server) if self.clients.count <= MAX_LISTED_CLIENTS else None
         if lam is not None:
             record["mixture"] = lam.tolist()
@@ -236,6 +236,12 @@ class Loop:
         if len(bad):
             raise Diverged(int(bad[0]), "loss", self.done)
         return measured
+
+    def _pool(self, part: str, at: Solution) -> dict[str, Any]:
+        try:
+            return self.evaluator.pool(part, at)
+        except NotFinite:
+            raise Diverged(NOBODY, "score", self.done) from None
 
     def _save(self) -> None:
         """Write a checkpoint."""
