@@ -58,8 +58,9 @@ class Codasca:
     server computes c itself: nothing is sent up but what CODA+ sends and, where there are projections, what they added.
 
     With `momentum` μ the direction of every local step is `(1 - μ) (∇ - c^k + c) + μ d`, for both players, where d is
-    the mean direction of the round before: that of SCAFFOLD-M (Cheng, Huang, Wu, Yuan 2024). Clients take the same
-    steps as without it, with a step of (1 - μ) η_l and `c + μ d / (1 - μ)` in the place of c; nothing more is sent.
+    the mean direction of the round before: after the idea of SCAFFOLD-M (Cheng, Huang, Wu, Yuan 2024), but the rule is
+    ours. Clients take the same steps as without it, with a step of (1 - μ) η_l and `c + μ d / (1 - μ)` in the place of
+    c; nothing more is sent.
 
     Raises:
         BadInput: for a hyper-parameter that cannot be, with its name.
