@@ -156,8 +156,9 @@ def setting(select: str = FPR30) -> Setting:
 
 
 def tuning(column: str, share: float = 0.25) -> Tuning:
-    """The same steps for every method, and the same λ for every method that has one."""
-    grid = {"primal_step": (0.01, 0.03, 0.1, 0.3), "problem.temperature": (1.0, 5.0)}
+    """The same steps for every method, and the same λ for every method that has one; for AUC, which has none, a 1.0."""
+    longest = (1.0,) if column == AUROC else ()
+    grid = {"primal_step": (0.01, 0.03, 0.1, 0.3, *longest), "problem.temperature": (1.0, 5.0)}
     return Tuning(column, grid, share=share, seeds=(1000,))
 
 
