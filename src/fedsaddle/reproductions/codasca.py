@@ -198,11 +198,10 @@ def _windows(
         quick_seeds=2,
         quick_share=0.1,
         rows=2,
-        seeds=5 if percent == 10 else 3,
-        looks=(5, 10) if percent == 10 else (3,),
-        minutes=4.0 if data["name"] == "fashion-mnist" else 5.6,
-        tuning=TUNING if percent == 10 else None,
-        tuned_by="" if percent == 10 else f"codasca-fig{number - 2}",  # the same data at 10 %
+        seeds=5,
+        looks=(5, 10) if percent == 10 else (5,),
+        minutes=0.6,
+        tuning=TUNING,
     )
 
 
@@ -280,7 +279,7 @@ SITES = Figure(
     quick_seeds=2,
     quick_share=0.05,
     looks=(5, 10),
-    minutes=12.0,
+    minutes=1.7,
     tuning=replace(TUNING, grid={"primal_step": (0.003, 0.01, 0.03, 0.1)}, share=0.25),
 )
 
@@ -310,6 +309,6 @@ SOURCES_ADDED = Figure(
     quick_seeds=2,
     quick_share=0.5,
     looks=(10, 20),
-    minutes=0.6,
+    minutes=0.15,
     tuning=replace(TUNING, grid={"primal_step": (0.003, 0.01, 0.03, 0.1)}),
 )
