@@ -8,7 +8,7 @@ from fedsaddle.benchmarks.suite import Method, Suite, Task, each, steps
 
 FINE = steps(0.03, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # times the task's step, for methods with one knob
 COARSE = steps(0.1, 0.5, 2.0, 8.0)
-SERVER = steps(0.2, 0.7, 2.0, 7.0)  # of the clients, where the server has a step as well
+SERVER = steps(0.5, 2.0, 7.0, 20.0)  # of the clients, where the server has a step as well
 MEASURES = ("auroc", "average_precision")
 STAGED = "two stages"
 ONE_SCORE = {"name": "supervised", "loss": "logistic"}
@@ -94,7 +94,7 @@ def table(name: str, about: str, file: str, seconds: float = 1.8, **more: Any) -
         MEASURES,
         exchanges=100,
         local=_LOCAL,
-        step=0.1,
+        step=0.4,
         seconds=seconds,
     )
 

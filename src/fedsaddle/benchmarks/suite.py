@@ -18,6 +18,7 @@ Candidate = Mapping[str, Any]  # keys of a config, such as "algorithm.primal_ste
 
 PRIMAL = "algorithm.primal_step"
 DUAL = "algorithm.dual_step"
+SERVER = "algorithm.server_step"
 TABLES = "tables"  # the folder below FEDSADDLE_DATA in which tables of sites are looked for
 FALLING = ("loss", "gradient", "gap", "distance")  # a measure with such a word in its name is better where it is small
 
