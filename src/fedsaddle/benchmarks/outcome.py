@@ -60,7 +60,7 @@ def summary_of(results: Results, ranking: Ranking) -> dict[str, Any]:
             **{package: version(package) for package in ("torch", "numpy", "scipy")},
         },
         "seconds": round(results.seconds, 1),
-        "processor_minutes": round(sum(c.processor for own in results.curves.values() for c in own) / 60, 1),
+        "processor_minutes": round(results.processor / 60, 1),
         "seeds": suite.seeds,
         "candidates": suite.budget,
         "tuning_share": suite.tuning_share,

@@ -14,6 +14,7 @@ from fedsaddle.benchmarks.suite import Task, actual, falls
 from fedsaddle.benchmarks.words import HEADS, cell_text, measure_in_words, number, rank_rows
 from fedsaddle.report.page.charts import Axis, ForestRow, Line, forest, line_chart
 from fedsaddle.report.page.parts import Block, Bullets, Chart, Code, Figure, Page, Section, Table, Text
+from fedsaddle.report.progress import duration
 from fedsaddle.report.sections.numbers import axis
 from fedsaddle.report.words import many
 from fedsaddle.reproductions.curves import t_interval
@@ -51,7 +52,10 @@ def benchmark_page(results: Results, ranking: Ranking, summary: Mapping[str, Any
                 head="Which method?",
             ),
             Text(tuned, head="How was it compared?"),
-            Text(f"On {summary['date']} in {summary['seconds'] / 60:.0f} minutes on {where}.", head="What was run?"),
+            Text(
+                f"On {summary['date']} on {where}: {duration(60 * summary['processor_minutes'])} of processor time.",
+                head="What was run?",
+            ),
         ],
         figures=[
             Figure("methods", str(len(suite.methods))),

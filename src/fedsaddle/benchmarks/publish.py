@@ -40,7 +40,8 @@ def page(name: str, summary: Mapping[str, Any]) -> str:
     machine, question = summary["machine"], str(summary["question"])
     where = f"{machine['cores']} cores, {machine['system']}, torch {summary['versions']['torch']} CPU"
     ran = (
-        f"`fedsaddle benchmark {name}`, run on {summary['date']} in {duration(summary['seconds'])} on {where}: "
+        f"`fedsaddle benchmark {name}`, run on {summary['date']} on {where}, "
+        f"{duration(60 * summary['processor_minutes'])} of processor time: "
         f"{summary['seeds']} seeds; {summary['candidates']} candidates for every method, each with "
         f"{summary['tuning_share']:.0%} of the exchanges."
     )
