@@ -24,7 +24,7 @@ def minimise(label: str, problem: dict[str, Any], found: Any = FINE, **more: Any
 def optimiser(name: str) -> Method:
     """Cross-entropy with an optimiser at the server, whose step is tuned too."""
     kind = name.removeprefix("Fed").lower()
-    server = [{"name": kind, "step": step} for step in (0.01, 0.1)]
+    server = [{"name": kind, "step": step} for step in (0.02, 0.3)]
     found = each(SERVER, "algorithm.server_optimiser", *server)
     return Method(name, {"name": name, "weighting": "uniform"}, found, ONE_SCORE, steps=STAGED)
 
