@@ -31,7 +31,7 @@ def optimiser(name: str) -> Method:
 
 # With a sigmoid on the scores slopes are small, and steps may be long.
 RANKED = (
-    *each(steps(0.5, 1.0, 4.0, 10.0), "problem.sigmoid", False),
+    *each(steps(0.3, 1.0, 2.0, 5.0), "problem.sigmoid", False),
     *each(steps(1.0, 4.0, 12.0, 40.0), "problem.sigmoid", True),
 )
 AUC = {"name": "auc"}
