@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from small_suite import DIGITS, METHODS, SMALL, TUMOURS
 
@@ -109,7 +110,7 @@ def test_a_suite_is_run_tuned_and_ranked(done: Results) -> None:
     assert cell.costs["exchanges"] == 8
     assert cell.costs["bytes"] > 0
     assert cell.costs["local_steps"] == 4 * 3  # of each client
-    assert cell.low <= cell.mean <= cell.high
+    assert np.isnan([cell.low, cell.high, ranking.ranks["DRFA"].low]).all()  # two seeds have no interval
     assert cell.others["test global"] >= cell.mean
 
 

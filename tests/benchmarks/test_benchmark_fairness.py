@@ -118,6 +118,10 @@ def test_ranks_by_hand():
     assert ranking.friedman == pytest.approx(stats.friedmanchisquare(*by_task.T).pvalue)
     assert results.notes == ["digits, DRFA: diverged with 1 of 3 seeds; last figures stand, 1 had none and rank last"]
     assert results.processor == 6 * 30.0
+    cell = ranking.cells["digits", "FedAvg"]
+    low, high = stats.t.interval(0.95, 2, 0.8, stats.sem([0.9, 0.8, 0.7]))
+    assert (cell.mean, cell.low, cell.high) == pytest.approx((0.8, low, high))
+    assert np.isnan(ranking.cells["digits", "DRFA"].low)  # of two figures
 
 
 def test_the_edge_is_that_of_the_servers_step_where_the_clients_is_given():

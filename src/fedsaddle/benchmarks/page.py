@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsaddle.benchmarks.pictures import on_exchanges
+from fedsaddle.benchmarks.pictures import mean_and_band, on_exchanges
 from fedsaddle.benchmarks.ranking import FEWEST, Ranking
 from fedsaddle.benchmarks.run import Results
 from fedsaddle.benchmarks.suite import Task, actual, falls
@@ -17,7 +17,6 @@ from fedsaddle.report.page.parts import Block, Bullets, Chart, Code, Figure, Pag
 from fedsaddle.report.progress import duration
 from fedsaddle.report.sections.numbers import axis
 from fedsaddle.report.words import many
-from fedsaddle.reproductions.curves import t_interval
 from fedsaddle.reproductions.page import STYLES
 
 METHOD = (
@@ -115,10 +114,10 @@ def _task(task: Task, results: Results, summary: Mapping[str, Any], place: int) 
         found = on_exchanges(results.curves.get((task.name, label), ()), column)
         if found is None:
             continue
-        x, (mean, low, high) = found[0].tolist(), t_interval(found[1])
+        x, (mean, low, high) = found[0].tolist(), mean_and_band(found[1], column)
         style = STYLES[at] if at < len(STYLES) else "faint"
         banded = len(found[1]) >= FEWEST and style != "faint"
-        low = np.maximum(low, mean / 10 if not share else 0.0)
+        low = np.maximum(low, 0.0) if share else low
         ends = (low.tolist(), high.tolist()) if banded else (None, None)
         lines.append(Line(label, x, mean.tolist(), style, ends[0], ends[1]))
     values = [v for line in lines for v in line.y]
