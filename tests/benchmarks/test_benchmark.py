@@ -133,6 +133,21 @@ def test_files_tell_the_same(done: Results, tmp_path: Path) -> None:
     assert "does it work?" in written[0].read_text()
 
 
+def test_a_part_or_another_question_does_not_take_the_place_of_the_whole(done: Results, tmp_path: Path) -> None:
+    assert SMALL.folder("my:suite") == "my.suite"
+    assert SMALL.chosen([], ["DRFA"], None, None).shortened().folder("small") == "small-part-quick"
+    asked = SMALL.by("auroc")
+    results = replace(done, suite=asked)
+    outcome.write(results, ranked(results), tmp_path / asked.folder("small"))
+    some = replace(done, suite=SMALL.chosen(["digits"], [], None, None))
+    outcome.write(some, ranked(some), tmp_path / "small")
+    written = publish(tmp_path, tmp_path / "docs", {"small": Entry("small_suite:SMALL", "small")})
+    assert [file.name for file in written] == ["small-by-auroc.md", "small-by-auroc.png"]
+    assert "`fedsaddle benchmark small --measure auroc`" in written[0].read_text()
+    assert "benchmarks/small-by-auroc.png" in written[0].read_text()
+    assert "--tasks digits" in (tmp_path / "small" / "report.html").read_text()
+
+
 def test_finished_runs_are_not_run_again(tmp_path: Path) -> None:
     jobs = [final_job(SMALL, DIGITS, METHODS[0], METHODS[0].candidates[0], seed) for seed in (0, 1)]
     told: list[Job] = []
@@ -198,7 +213,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     shown = capsys.readouterr().out
     assert "FedAvg" in shown
     assert "any conclusion" in shown
-    assert (tmp_path / "small-quick" / "report.html").is_file()
+    assert (tmp_path / "small-part-quick" / "report.html").is_file()
     assert len(list((tmp_path / "runs").glob("*.json"))) == 2 * (2 + 2)
     benchmark("small", tmp_path, estimate=True, workers=2)
     assert "12 runs that tune, 12 final runs: about" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from fedsaddle.benchmarks.pictures import mean_and_band, on_exchanges
 from fedsaddle.benchmarks.ranking import FEWEST, Ranking
 from fedsaddle.benchmarks.run import Results
-from fedsaddle.benchmarks.suite import Task, actual, falls
+from fedsaddle.benchmarks.suite import Suite, Task, actual, falls
 from fedsaddle.benchmarks.words import HEADS, cell_text, measure_in_words, number, rank_rows
 from fedsaddle.report.page.charts import Axis, ForestRow, Line, forest, line_chart
 from fedsaddle.report.page.parts import Block, Bullets, Chart, Code, Figure, Page, Section, Table, Text
@@ -154,8 +155,17 @@ def _ran(results: Results, summary: Mapping[str, Any]) -> Section:
             rows.append([method.label, task.name, shown])
     blocks: list[Block] = [
         Table(["method", "task", "chosen"], rows, caption="What the tuner chose", folded=True),
-        Code(f"fedsaddle benchmark {suite.name}" + (" --quick" if suite.quick else "")),
+        Code(_command(suite)),
     ]
     if summary["notes"]:
         blocks.append(Bullets(list(summary["notes"])))
     return Section("run", "What was run", blocks)
+
+
+def _command(suite: Suite) -> str:
+    """What runs it again, but for `--seeds` and `--out`."""
+    words = ["fedsaddle", "benchmark", suite.name]
+    if suite.part:
+        words += ["--only", ";".join(m.label for m in suite.methods), "--tasks", ";".join(t.name for t in suite.tasks)]
+    words += ["--measure", suite.asked] if suite.asked else []
+    return shlex.join([*words, "--quick"] if suite.quick else words)
