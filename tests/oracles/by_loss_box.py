@@ -45,10 +45,14 @@ def delta_fl(world, w, rounds, m, tau, batch, eta, theta, boundary, weighting="s
     return models
 
 
-def term(world, w, rounds, m, tau, batch, eta, t, normaliser, l=0.5):  # noqa: E741
+def term(world, w, rounds, m, tau, batch, eta, t, normaliser, l=0.5, by_size=False):  # noqa: E741
     models, E = [], None
     for s in range(rounds):
-        S = world.answered(cohort(world, s, m), s, 0)
+        drawn = cohort(world, s, m)
+        if by_size:
+            n = np.array([world.sizes[i] for i in range(world.N)], dtype=float)
+            drawn = [int(i) for i in world.server(s).choice(world.N, m, replace=False, p=n / n.sum())]
+        S = world.answered(drawn, s, 0)
         F = losses(world, S, w)
         D = {i: w - local_sgd(world, s, 1, i, w, tau, batch, eta, free)[-1] for i in world.answered(S, s, 1)}
         if normaliser == "batch":
