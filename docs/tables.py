@@ -99,7 +99,8 @@ def laid_out(head: Row, rows: Iterable[Row]) -> str:
 
 def benchmark_results() -> str:
     """What `python -m fedsaddle.benchmarks.publish` has written, one suite after the other."""
-    files = [Path(__file__).parent / "benchmarks" / f"{name}.md" for name in SUITES]
+    folder = Path(__file__).parent / "benchmarks"
+    files = [file for name in SUITES for file in (folder / f"{name}.md", *sorted(folder.glob(f"{name}-by-*.md")))]
     found = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
     return "\n\n".join(found) or "No suite has been run in full for this version yet."
 

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedsaddle.benchmarks.pictures import mean_and_band, on_exchanges
 from fedsaddle.benchmarks.ranking import bootstrap, critical_difference, friedman, near_best, ranks_of
+from fedsaddle.reproductions.curves import RunCurves
 
 
 def test_who_is_near_the_best() -> None:
@@ -38,7 +40,7 @@ def test_the_bootstrap_draws_seeds_and_keeps_tasks() -> None:
     means, low, high = bootstrap([mixed])
     assert (low < means).all()
     assert (means < high).all()
-    assert np.isnan(bootstrap([mixed[:, :1]])[1]).all()
+    assert np.isnan(bootstrap([mixed[:, :2]])[1]).all()
 
 
 def test_the_critical_difference_is_that_of_the_tables() -> None:
@@ -53,3 +55,26 @@ def test_friedman_is_that_of_scipy() -> None:
     table = np.random.default_rng(1).normal(size=(6, 4)) + np.arange(4)
     assert friedman(table) == pytest.approx(stats.friedmanchisquare(*table.T).pvalue)
     assert np.isnan(friedman(table[:1]))
+
+
+def test_curves_are_drawn_where_they_were_measured() -> None:
+    """Common places only; in between, the last that was measured stands."""
+    runs = tuple(
+        RunCurves("a", seed, {"exchanges": places, "x": values})
+        for seed, (places, values) in enumerate(
+            [([2.0, 4.0, 6.0], [1.0, 2.0, 3.0]), ([2.0, 5.0, 6.0], [7.0, 8.0, 9.0])]
+        )
+    )
+    places, values = on_exchanges(runs, "x") or pytest.fail("no curve")
+    assert places.tolist() == [2, 4, 5, 6]
+    assert values.tolist() == [[1, 2, 2, 3], [7, 7, 8, 9]]
+    assert on_exchanges(runs[:1], "y") is None
+
+
+def test_bands_of_ratios_are_those_of_logarithms() -> None:
+    values = np.array([[1.0], [2.0], [4.0]])
+    mean, low, high = mean_and_band(values, "squared_distance_to_saddle")
+    wanted = stats.t.interval(0.95, 2, np.log(2.0), stats.sem(np.log([1.0, 2.0, 4.0])))
+    assert [mean[0], low[0], high[0]] == pytest.approx([2.0, *np.exp(wanted)])
+    assert mean_and_band(values, "auroc")[0][0] == pytest.approx(7 / 3)
+    assert mean_and_band(np.array([[1e-9], [1.0], [1e9]]), "duality_gap")[2][0] == pytest.approx(10.0)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 from argmax import free, simplex
 from fedavg_box import local_sgd
-from scipy.optimize import minimize
 from softmax_regression import gradient, loss
 
 
@@ -45,10 +45,14 @@ def delta_fl(world, w, rounds, m, tau, batch, eta, theta, boundary, weighting="s
     return models
 
 
-def term(world, w, rounds, m, tau, batch, eta, t, normaliser, l=0.5):  # noqa: E741
+def term(world, w, rounds, m, tau, batch, eta, t, normaliser, l=0.5, by_size=False):  # noqa: E741
     models, E = [], None
     for s in range(rounds):
-        S = world.answered(cohort(world, s, m), s, 0)
+        drawn = cohort(world, s, m)
+        if by_size:
+            n = np.array([world.sizes[i] for i in range(world.N)], dtype=float)
+            drawn = [int(i) for i in world.server(s).choice(world.N, m, replace=False, p=n / n.sum())]
+        S = world.answered(drawn, s, 0)
         F = losses(world, S, w)
         D = {i: w - local_sgd(world, s, 1, i, w, tau, batch, eta, free)[-1] for i in world.answered(S, s, 1)}
         if normaliser == "batch":
@@ -139,6 +143,23 @@ def propfair(world, w, rounds, m, tau, batch, eta, M, near, extended=False, proj
     return models
 
 
+def least_norm(g, low, high):
+    """The best point at which each weight is at one of its bounds or free: one of these is the minimum."""
+    k, products, best, found = len(g), g @ g.T, np.inf, None
+    for where in itertools.product((low, high, None), repeat=k):
+        lam = np.array([0.0 if at is None else at for at in where])
+        free_ones = [i for i, at in enumerate(where) if at is None]
+        if free_ones:
+            rows = np.block([[products[np.ix_(free_ones, free_ones)], -np.ones((len(free_ones), 1))],
+                             [np.ones((1, len(free_ones))), np.zeros((1, 1))]])  # fmt: skip
+            right = np.append(-(products @ lam)[free_ones], 1 - lam.sum())
+            lam[free_ones] = np.linalg.lstsq(rows, right)[0][:-1]
+        inside = abs(lam.sum() - 1) < 1e-12 and lam.min() >= low - 1e-13 and lam.max() <= high + 1e-13
+        if inside and (norm := lam @ products @ lam) < best:
+            best, found = norm, lam
+    return found
+
+
 def fedmgda(world, w, rounds, m, tau, batch, eta, eps, server_step):
     models = []
     for s in range(rounds):
@@ -146,16 +167,8 @@ def fedmgda(world, w, rounds, m, tau, batch, eta, eps, server_step):
         D = [w - local_sgd(world, s, 0, i, w, tau, batch, eta, free)[-1] for i in S]
         g = np.array([d / math.sqrt(d @ d) for d in D])
         k = len(S)
-        solved = minimize(
-            lambda lam, g=g: 0.5 * (lam @ g) @ (lam @ g),
-            np.full(k, 1 / k),
-            jac=lambda lam, g=g: g @ (lam @ g),
-            bounds=[(max(0.0, 1 / k - eps), min(1.0, 1 / k + eps))] * k,
-            constraints=[{"type": "eq", "fun": lambda lam: lam.sum() - 1, "jac": np.ones_like}],
-            method="SLSQP",
-            options={"ftol": 1e-16, "maxiter": 1000},
-        )
-        w = w - server_step * solved.x @ g
+        lam = least_norm(g, max(0.0, 1 / k - eps), min(1.0, 1 / k + eps))
+        w = w - server_step * lam @ g
         models.append(w)
     return models
 

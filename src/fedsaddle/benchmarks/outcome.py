@@ -52,6 +52,8 @@ def summary_of(results: Results, ranking: Ranking) -> dict[str, Any]:
         "suite": suite.name,
         "question": suite.question,
         "quick": suite.quick,
+        "part": suite.part,
+        "asked": suite.asked,
         "date": datetime.now(UTC).date().isoformat(),
         "machine": {"cores": os.cpu_count(), "system": platform.system(), "processor": platform.machine()},
         "versions": {
@@ -60,7 +62,7 @@ def summary_of(results: Results, ranking: Ranking) -> dict[str, Any]:
             **{package: version(package) for package in ("torch", "numpy", "scipy")},
         },
         "seconds": round(results.seconds, 1),
-        "processor_minutes": round(sum(c.processor for own in results.curves.values() for c in own) / 60, 1),
+        "processor_minutes": round(results.processor / 60, 1),
         "seeds": suite.seeds,
         "candidates": suite.budget,
         "tuning_share": suite.tuning_share,
@@ -144,10 +146,10 @@ def _cell(text: str) -> str:
 
 
 def stored_summary(folder: Path) -> dict[str, Any] | None:
-    """The summary in a folder; None if there is none, or it was a quick one."""
+    """The summary in a folder; None if there is none, or it was a quick one or a part."""
     try:
         found = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-        return None if found["quick"] else dict(found)
+        return None if found["quick"] or found["part"] else dict(found)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

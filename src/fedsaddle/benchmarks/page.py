@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from fedsaddle.benchmarks.pictures import on_exchanges
+from fedsaddle.benchmarks.pictures import mean_and_band, on_exchanges
 from fedsaddle.benchmarks.ranking import FEWEST, Ranking
 from fedsaddle.benchmarks.run import Results
-from fedsaddle.benchmarks.suite import Task, actual, falls
+from fedsaddle.benchmarks.suite import Suite, Task, actual, falls
 from fedsaddle.benchmarks.words import HEADS, cell_text, measure_in_words, number, rank_rows
 from fedsaddle.report.page.charts import Axis, ForestRow, Line, forest, line_chart
 from fedsaddle.report.page.parts import Block, Bullets, Chart, Code, Figure, Page, Section, Table, Text
+from fedsaddle.report.progress import duration
 from fedsaddle.report.sections.numbers import axis
 from fedsaddle.report.words import many
-from fedsaddle.reproductions.curves import t_interval
 from fedsaddle.reproductions.page import STYLES
 
 METHOD = (
@@ -51,7 +52,10 @@ def benchmark_page(results: Results, ranking: Ranking, summary: Mapping[str, Any
                 head="Which method?",
             ),
             Text(tuned, head="How was it compared?"),
-            Text(f"On {summary['date']} in {summary['seconds'] / 60:.0f} minutes on {where}.", head="What was run?"),
+            Text(
+                f"On {summary['date']} on {where}: {duration(60 * summary['processor_minutes'])} of processor time.",
+                head="What was run?",
+            ),
         ],
         figures=[
             Figure("methods", str(len(suite.methods))),
@@ -111,10 +115,10 @@ def _task(task: Task, results: Results, summary: Mapping[str, Any], place: int) 
         found = on_exchanges(results.curves.get((task.name, label), ()), column)
         if found is None:
             continue
-        x, (mean, low, high) = found[0].tolist(), t_interval(found[1])
+        x, (mean, low, high) = found[0].tolist(), mean_and_band(found[1], column)
         style = STYLES[at] if at < len(STYLES) else "faint"
         banded = len(found[1]) >= FEWEST and style != "faint"
-        low = np.maximum(low, mean / 10 if not share else 0.0)
+        low = np.maximum(low, 0.0) if share else low
         ends = (low.tolist(), high.tolist()) if banded else (None, None)
         lines.append(Line(label, x, mean.tolist(), style, ends[0], ends[1]))
     values = [v for line in lines for v in line.y]
@@ -151,8 +155,17 @@ def _ran(results: Results, summary: Mapping[str, Any]) -> Section:
             rows.append([method.label, task.name, shown])
     blocks: list[Block] = [
         Table(["method", "task", "chosen"], rows, caption="What the tuner chose", folded=True),
-        Code(f"fedsaddle benchmark {suite.name}" + (" --quick" if suite.quick else "")),
+        Code(_command(suite)),
     ]
     if summary["notes"]:
         blocks.append(Bullets(list(summary["notes"])))
     return Section("run", "What was run", blocks)
+
+
+def _command(suite: Suite) -> str:
+    """What runs it again, but for `--seeds` and `--out`."""
+    words = ["fedsaddle", "benchmark", suite.name]
+    if suite.part:
+        words += ["--only", ";".join(m.label for m in suite.methods), "--tasks", ";".join(t.name for t in suite.tasks)]
+    words += ["--measure", suite.asked] if suite.asked else []
+    return shlex.join([*words, "--quick"] if suite.quick else words)

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedsaddle.benchmarks.ranking import FEWEST, Ranking
+from fedsaddle.benchmarks.ranking import FEWEST, SMALLEST, Ranking, by_ratio
 from fedsaddle.benchmarks.run import Results
 from fedsaddle.benchmarks.suite import Task, falls
 from fedsaddle.benchmarks.words import measure_in_words
@@ -17,7 +17,6 @@ from fedsaddle.report.plots import COLOURS, axes_of, label, save
 from fedsaddle.reproductions.curves import Floats, RunCurves, t_interval
 
 STYLES = ("-", "--", ":")
-POINTS = 60  # at which curves of unlike numbers of exchanges are drawn
 
 
 def look(at: int) -> tuple[str, str]:
@@ -55,11 +54,26 @@ def on_exchanges(runs: tuple[RunCurves, ...], column: str) -> tuple[Floats, Floa
     there = [run for run in runs if column in run.columns]
     if not there:
         return None
-    end = min(run.columns["exchanges"][-1] for run in there)
-    begin = max(run.columns["exchanges"][0] for run in there)
-    grid = np.unique(np.linspace(begin, end, POINTS))
-    rows = [run.column(column)[np.searchsorted(run.column("exchanges"), grid, side="right") - 1] for run in there]
+    places = [run.column("exchanges") for run in there]
+    begin, end = max(own[0] for own in places), min(own[-1] for own in places)
+    grid = np.unique(np.concatenate(places))
+    grid = grid[(grid >= begin) & (grid <= end)]
+    rows = [
+        run.column(column)[np.searchsorted(own, grid, side="right") - 1] for run, own in zip(there, places, strict=True)
+    ]
     return grid, np.stack(rows)
+
+
+def mean_and_band(values: Floats, column: str) -> tuple[Floats, Floats, Floats]:
+    """As in the table: the mean over seeds and its 95 % interval, of logarithms where ratios are compared.
+
+    A band of ratios is drawn from a tenth to ten times the mean at the most, or it would hide all other methods.
+    """
+    if not by_ratio(column):
+        return t_interval(values)
+    with np.errstate(over="ignore"):
+        mean, low, high = (np.exp(v) for v in t_interval(np.log(np.maximum(values, SMALLEST))))
+    return mean, np.maximum(low, mean / 10), np.minimum(high, mean * 10)
 
 
 def _draw_task(axes: Axes, task: Task, results: Results, order: list[str]) -> None:
@@ -70,12 +84,12 @@ def _draw_task(axes: Axes, task: Task, results: Results, order: list[str]) -> No
             continue
         colour, style = look(at)
         x, values = found
-        mean, low, high = t_interval(values)
+        mean, low, high = mean_and_band(values, column)
         axes.plot(x, mean, color=colour, ls=style, lw=1.3, label=label(name))
         if len(values) < FEWEST:  # bands of two seeds hide everything
             continue
-        low = np.maximum(low, mean / 10) if log else np.maximum(low, 0.0)
-        axes.fill_between(x, low, high if log else np.minimum(high, 1.0), color=colour, alpha=0.08, lw=0)
+        low, high = (low, high) if log else (np.maximum(low, 0.0), np.minimum(high, 1.0))
+        axes.fill_between(x, low, high, color=colour, alpha=0.08, lw=0)
     axes.set(xlabel="exchanges", ylabel=measure_in_words(column), title=label(task.name))
     if log:
         axes.set_yscale("log")

@@ -7,6 +7,7 @@ docs/benchmark.md includes them.
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,26 +27,31 @@ def publish(out: Path, docs: Path, suites: Mapping[str, Entry] = SUITES) -> list
     written: list[Path] = []
     make_folder("out", docs)
     for name in suites:
-        summary = stored_summary(out / name)
-        if summary is None:
-            continue
-        write_atomically(docs / f"{name}.md", page(name, summary).encode())
-        write_atomically(docs / f"{name}.png", (out / name / PLOT).read_bytes())
-        written += [docs / f"{name}.md", docs / f"{name}.png"]
+        for folder in (out / name, *sorted(out.glob(f"{name}-by-*"))):
+            summary = stored_summary(folder)
+            if summary is None:
+                continue
+            write_atomically(docs / f"{folder.name}.md", page(name, summary, folder.name).encode())
+            write_atomically(docs / f"{folder.name}.png", (folder / PLOT).read_bytes())
+            written += [docs / f"{folder.name}.md", docs / f"{folder.name}.png"]
     return written
 
 
-def page(name: str, summary: Mapping[str, Any]) -> str:
+def page(name: str, summary: Mapping[str, Any], file: str) -> str:
     """The results of a suite as Markdown."""
     machine, question = summary["machine"], str(summary["question"])
     where = f"{machine['cores']} cores, {machine['system']}, torch {summary['versions']['torch']} CPU"
+    asked = summary["asked"]
+    command = f"fedsaddle benchmark {name}" + (f" --measure {shlex.quote(asked)}" if asked else "")
+    title = f"{name}, by {measure_in_words(asked)}" if asked else name
     ran = (
-        f"`fedsaddle benchmark {name}`, run on {summary['date']} in {duration(summary['seconds'])} on {where}: "
+        f"`{command}`, run on {summary['date']} on {where}, "
+        f"{duration(60 * summary['processor_minutes'])} of processor time: "
         f"{summary['seeds']} seeds; {summary['candidates']} candidates for every method, each with "
         f"{summary['tuning_share']:.0%} of the exchanges."
     )
     across = summary["critical_difference"]
-    parts = [f"### {name}", f"**{question[:1].upper()}{question[1:]}**", ran, _tasks(summary), markdown(summary)]
+    parts = [f"### {title}", f"**{question[:1].upper()}{question[1:]}**", ran, _tasks(summary), markdown(summary)]
     if across is not None:
         p = summary["friedman_p"]
         tested = "" if p is None else f" (Friedman's test: p = {p:.2g})"
@@ -55,7 +61,7 @@ def page(name: str, summary: Mapping[str, Any]) -> str:
         )
     parts.append("The best of each task, and who cannot be told from it:")
     parts.append("\n".join(f"- {visible(line)}" for line in near_best(summary)))
-    parts.append(f"![{question}](benchmarks/{name}.png)")
+    parts.append(f"![{question}](benchmarks/{file}.png)")
     if summary["notes"]:
         parts.append("\n".join(f"- {visible(note)}" for note in summary["notes"]))
     return "\n\n".join(parts) + "\n"

@@ -29,7 +29,7 @@ LAST = 0.2  # share of the evaluations whose mean is the final level
 ALPHA = 0.05
 DRAWS = 2000  # of the bootstrap
 SMALLEST = 1e-300  # of which a logarithm is taken
-FEWEST = 3  # seeds with which methods are marked
+FEWEST = 3  # seeds with which methods are marked and have intervals: those of two are wider than all figures
 COSTS = ("exchanges", "bytes", "local_steps")
 
 
@@ -127,6 +127,8 @@ def _cell(values: Floats, mark: bool, runs: Sequence[RunCurves], others: Sequenc
     if ratio:  # the geometric mean
         there = np.log(np.maximum(there, SMALLEST))
     mean, low, high = (float(np.exp(v) if ratio else v) for v in t_interval(there)) if len(there) else (np.nan,) * 3
+    if len(there) < FEWEST:
+        low = high = float("nan")
     more = {name: float(np.mean([final_level(c, name) for c in runs])) for name in others} if runs else {}
     costs = {}
     if runs:
@@ -190,7 +192,7 @@ def bootstrap(ranks: Sequence[Floats], draws: int = DRAWS) -> tuple[Floats, Floa
     """
     rng = np.random.default_rng(0)
     means = np.mean([own.mean(1) for own in ranks], axis=0)
-    if ranks[0].shape[1] < 2:
+    if ranks[0].shape[1] < FEWEST:
         return means, means * np.nan, means * np.nan
     drawn = np.zeros((draws, len(means)))
     for own in ranks:

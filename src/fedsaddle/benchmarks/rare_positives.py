@@ -8,7 +8,7 @@ from fedsaddle.benchmarks.suite import Method, Suite, Task, each, steps
 
 FINE = steps(0.03, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # times the task's step, for methods with one knob
 COARSE = steps(0.1, 0.5, 2.0, 8.0)
-SERVER = steps(0.2, 0.7, 2.0, 7.0)  # of the clients, where the server has a step as well
+SERVER = steps(0.5, 2.0, 7.0, 20.0)  # of the clients, where the server has a step as well
 MEASURES = ("auroc", "average_precision")
 STAGED = "two stages"
 ONE_SCORE = {"name": "supervised", "loss": "logistic"}
@@ -24,14 +24,14 @@ def minimise(label: str, problem: dict[str, Any], found: Any = FINE, **more: Any
 def optimiser(name: str) -> Method:
     """Cross-entropy with an optimiser at the server, whose step is tuned too."""
     kind = name.removeprefix("Fed").lower()
-    server = [{"name": kind, "step": step} for step in (0.01, 0.1)]
+    server = [{"name": kind, "step": step} for step in (0.02, 0.3)]
     found = each(SERVER, "algorithm.server_optimiser", *server)
     return Method(name, {"name": name, "weighting": "uniform"}, found, ONE_SCORE, steps=STAGED)
 
 
 # With a sigmoid on the scores slopes are small, and steps may be long.
 RANKED = (
-    *each(steps(0.5, 1.0, 4.0, 10.0), "problem.sigmoid", False),
+    *each(steps(0.3, 1.0, 2.0, 5.0), "problem.sigmoid", False),
     *each(steps(1.0, 4.0, 12.0, 40.0), "problem.sigmoid", True),
 )
 AUC = {"name": "auc"}
@@ -94,7 +94,7 @@ def table(name: str, about: str, file: str, seconds: float = 1.8, **more: Any) -
         MEASURES,
         exchanges=100,
         local=_LOCAL,
-        step=0.1,
+        step=0.4,
         seconds=seconds,
     )
 

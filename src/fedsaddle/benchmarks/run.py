@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedsaddle.benchmarks.jobs import Job, check_task, final_job, run_job, tuning_job
-from fedsaddle.benchmarks.suite import DUAL, PRIMAL, Candidate, Suite, Task, falls
+from fedsaddle.benchmarks.suite import DUAL, PRIMAL, SERVER, Candidate, Suite, Task, falls
 from fedsaddle.errors import FedSaddleError, MissingData
 from fedsaddle.reproductions.curves import RunCurves
 from fedsaddle.reproductions.figure import Tuning
@@ -30,6 +30,7 @@ class Tuned:
     chosen: Candidate | None  # None: every candidate diverged
     scores: tuple[float, ...]  # of the candidates on held-out rows, larger is better; -inf: diverged
     edge: bool = False  # whether its step is the smallest or the largest, so that a wider grid might find a better one
+    processor: float = 0.0  # seconds of one core, of all candidates
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,13 @@ class Results:
     tuned: dict[tuple[str, str], Tuned]  # by task and method
     curves: dict[tuple[str, str], tuple[RunCurves, ...]]  # by task and method, one a seed
     left_out: dict[str, str]  # tasks without data, and the remedy
-    seconds: float = 0.0
+    seconds: float = 0.0  # of this call; runs that were stored take none
+
+    @property
+    def processor(self) -> float:
+        """Seconds of one core of all runs, those that tuned and the final ones, whenever they ran."""
+        tuned = sum(one.processor for one in self.tuned.values())
+        return tuned + sum(curves.processor for own in self.curves.values() for curves in own)
 
     @property
     def notes(self) -> list[str]:
@@ -50,9 +57,13 @@ class Results:
             if tuned.chosen is None:
                 found.append(f"{task}, {method}: every candidate diverged; it is ranked last")
         for (task, method), own in self.curves.items():
-            diverged = [c.seed for c in own if c.diverged is not None]
+            diverged = [c for c in own if c.diverged is not None]
+            none = sum(not c.columns for c in diverged)
             if diverged:
-                found.append(f"{task}, {method}: diverged with {len(diverged)} of {len(own)} seeds; last figures stand")
+                without = f", {none} had none and rank last" if none else ""
+                found.append(
+                    f"{task}, {method}: diverged with {len(diverged)} of {len(own)} seeds; last figures stand{without}"
+                )
         edges = [f"{method} on {task}" for (task, method), tuned in self.tuned.items() if tuned.edge]
         if edges and self.suite.budget > 2:
             found.append(f"chosen at the edge of the grid: {'; '.join(edges)}")
@@ -140,24 +151,32 @@ def choose(task: Task, candidates: Sequence[Candidate], runs: Sequence[RunCurves
     """The candidate with the best mean over the last half of its run, by the task's first measure."""
     how = Tuning(task.measures[0], {}, falling=falls(task.measures[0]))
     scores = tuple(score(curves, how) for curves in runs)
-    at = int(np.argmax(scores))
+    at, processor = int(np.argmax(scores)), sum(curves.processor for curves in runs)
     if not np.isfinite(scores[at]):
-        return Tuned(None, scores)
-    return Tuned(candidates[at], scores, at_the_edge(candidates, candidates[at]))
+        return Tuned(None, scores, processor=processor)
+    return Tuned(candidates[at], scores, at_the_edge(candidates, candidates[at]), processor)
 
 
 def at_the_edge(candidates: Sequence[Candidate], chosen: Candidate) -> bool:
     """Whether the step is the smallest or the largest of the candidates with the same other values.
+
+    That of the clients; of the server, where the clients' is given.
 
     Example:
         >>> from fedsaddle.benchmarks.suite import steps
         >>> at_the_edge(steps(0.1, 0.3, 1.0), {"algorithm.primal_step": 0.3})
         False
     """
-    rest = {key: value for key, value in chosen.items() if key not in (PRIMAL, DUAL)}
-    alike = [c for c in candidates if {k: v for k, v in c.items() if k not in (PRIMAL, DUAL)} == rest]
-    found = [c[PRIMAL] for c in alike if PRIMAL in c]
-    return chosen.get(PRIMAL) in (min(found, default=None), max(found, default=None)) if len(found) > 1 else False
+
+    def rest(candidate: Candidate) -> dict[str, Any]:
+        return {key: value for key, value in candidate.items() if key not in (PRIMAL, DUAL, SERVER)}
+
+    alike = [candidate for candidate in candidates if rest(candidate) == rest(chosen)]
+    for key in (PRIMAL, SERVER):
+        found = {candidate[key] for candidate in alike if key in candidate}
+        if len(found) > 1:
+            return chosen[key] in (min(found), max(found))
+    return False
 
 
 def on_cores(workers: int) -> Runner:

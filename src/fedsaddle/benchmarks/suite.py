@@ -18,6 +18,7 @@ Candidate = Mapping[str, Any]  # keys of a config, such as "algorithm.primal_ste
 
 PRIMAL = "algorithm.primal_step"
 DUAL = "algorithm.dual_step"
+SERVER = "algorithm.server_step"
 TABLES = "tables"  # the folder below FEDSADDLE_DATA in which tables of sites are looked for
 FALLING = ("loss", "gradient", "gap", "distance")  # a measure with such a word in its name is better where it is small
 
@@ -73,6 +74,8 @@ class Suite:
     quick_seeds: int = 2
     quick_candidates: int = 2
     quick: bool = False
+    part: bool = False  # of the tasks, methods or seeds
+    asked: str = ""  # the measure that was asked for in the place of the tasks' own
 
     def __post_init__(self) -> None:
         counts = {len(method.candidates) for method in self.methods}
@@ -101,7 +104,7 @@ class Suite:
         Raises:
             BadInput: for a name that the suite has not.
         """
-        made = self
+        made = replace(self, part=bool(tasks or methods or seeds is not None))
         if tasks:
             known = {task.name: task for task in self.tasks}
             made = replace(made, tasks=tuple(_one(known, "--tasks", name) for name in dict.fromkeys(tasks)))
@@ -121,7 +124,17 @@ class Suite:
             raise BadInput("--measure", measure, f"choose one of {', '.join(known)}")
         kept = [task for task in self.tasks if measure in task.measures]
         first = [replace(t, measures=(measure, *(m for m in t.measures if m != measure))) for t in kept]
-        return replace(self, tasks=tuple(first))
+        return replace(self, tasks=tuple(first), asked=measure)
+
+    def folder(self, name: str) -> str:
+        """Where files go: a part, a quick run or another question does not take the place of the whole.
+
+        >>> task, method = Task("t", "", {}, {}, {}, ("x", "y z"), 1), Method("m", {}, ({},))
+        >>> Suite("a", "?", (task,), (method,)).by("y z").folder("a")
+        'a-by-y-z'
+        """
+        by = f"-by-{self.asked.replace(' ', '-')}" if self.asked else ""
+        return name.replace(":", ".") + by + ("-part" if self.part else "") + ("-quick" if self.quick else "")
 
     def runs(self) -> tuple[int, int]:
         """How many runs tune, and how many are final."""
@@ -176,4 +189,4 @@ def _one(known: Mapping[str, Any], key: str, name: str) -> Any:
         return known[by_lower[name.lower()]]
     near = get_close_matches(name.lower(), list(by_lower), 1)
     hint = f"did you mean {by_lower[near[0]]!r}? " if near else ""
-    raise BadInput(key, name, f"{hint}choose among {', '.join(known)}")
+    raise BadInput(key, name, f"{hint}choose among {'; '.join(known)}")

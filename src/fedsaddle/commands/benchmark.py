@@ -46,7 +46,8 @@ def benchmark(
 
     Args:
         name: the suite, or `module:name` of one of your own.
-        out: its files go to `out`/`name`, and every run to `out`/runs, from where it is taken the next time.
+        out: its files go to `out`/`name`, those of a part or of another question beside it, and every run to
+            `out`/runs, from where it is taken the next time.
         quick: fewer tasks, seeds, exchanges and candidates; to see that it works.
         only: labels of methods; none: all.
         tasks: names of tasks; none: all.
@@ -75,7 +76,7 @@ def benchmark(
 
 
 def _run(suite: Suite, name: str, out: Path, workers: int, ray: str | None) -> None:
-    folder = out / (name.replace(":", ".") + ("-quick" if suite.quick else ""))
+    folder = out / suite.folder(name)
     require_folder("out", folder)
     from fedsaddle.benchmarks import outcome
     from fedsaddle.benchmarks.ranking import ranked

@@ -19,11 +19,13 @@ def spread(values: ArrayLike, sizes: ArrayLike, *, higher_is_better: bool) -> di
     n = n[n > 0]
     worst_first = np.sort(v) if higher_is_better else np.sort(v)[::-1]
     tenth = int(np.ceil(len(v) / 10))
+    with np.errstate(over="ignore"):  # of a run that diverges
+        std = float(v.std())
     return {
         "global": float(v @ n / n.sum()),
         "mean": float(v.mean()),
         "worst": float(worst_first[0]),
         "best": float(worst_first[-1]),
-        "std": float(v.std()),
+        "std": std,
         "bottom10": float(worst_first[:tenth].mean()),
     }
