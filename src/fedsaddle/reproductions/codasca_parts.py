@@ -82,6 +82,6 @@ PARTS = Figure(
     quick_seeds=2,
     quick_share=0.25,
     looks=(5, 10),
-    minutes=1.2,
+    minutes=0.3,
     tuning=TUNING,
 )

@@ -179,7 +179,7 @@ GAPS = Figure(
     quick_share=0.5,
     looks=(5, 10),
     tuned_by="drfa-fig2",
-    minutes=1.9,
+    minutes=1.0,
 )
 
 BASELINES = Figure(
@@ -193,7 +193,7 @@ BASELINES = Figure(
     quick_share=0.5,
     looks=(5, 10),
     tuning=_FASHION_TUNING,
-    minutes=2.1,
+    minutes=1.7,
 )
 
 GLOBAL = Figure(
@@ -207,7 +207,7 @@ GLOBAL = Figure(
     quick_share=0.5,
     looks=(5, 10),
     tuned_by="drfa-fig2",
-    minutes=2.0,
+    minutes=1.6,
 )
 
 
@@ -286,7 +286,7 @@ def _adult(number: int, column: str, model: str, hidden: list[int]) -> Figure:
         quick_seeds=2,
         quick_share=0.5,
         looks=(5, 10),
-        minutes=2.3 if hidden else 1.4,
+        minutes=1.9 if hidden else 1.1,
         tuning=Tuning(
             "test worst",
             {
