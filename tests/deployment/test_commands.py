@@ -15,6 +15,7 @@ from real import DRFA, Federation
 
 from fedsaddle.commands.deploy import flower, kit_of, start
 from fedsaddle.commands.deploy import provision as provision_command
+from fedsaddle.commands.deploy_audit import audit
 from fedsaddle.commands.deploy_try import deploy_try
 from fedsaddle.commands.run import run
 from fedsaddle.commands.run_deployed import RunEnded, run_deployed
@@ -285,6 +286,24 @@ def test_the_trial_ends_with_the_models_compared_and_stops_what_it_started(tmp_p
     assert "largest difference of the models: 0.0e+00" in said
     assert started == ["localhost", "site-1", "site-2", "site-3"]
     assert sorted(stopped) == sorted(ended) == started
+    audit(tmp_path / "out" / "sites" / "site-1", None)
+    assert "models were measured 3 times" in capsys.readouterr().out, "the sites' logs are there after the trial"
+
+
+def test_a_trial_that_is_private_keeps_the_ledgers_and_no_secret(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("dp_accounting")
+    trial(monkeypatch)
+    made = Federation(tmp_path / "trial", sites=3)
+    made.prepare('name = "FedAvg"\nlocal_steps = 1\nbatch_size = 8', 1)
+    monkeypatch.setattr("fedsaddle.privacy.private.Private.noise", lambda self, units: 20.0)
+    assert deploy_try(3, made.folder / "fedsaddle.toml", tmp_path / "out", secure=True, epsilon=8.0) == 0
+    assert "the server saw sums over sites only: LocalModel.final" in capsys.readouterr().out
+    kept = tmp_path / "out" / "sites" / "site-3"
+    assert {path.name for path in kept.rglob("*") if path.is_file()} == {"audit.jsonl", "privacy.json"}
+    audit(kept, None)
+    said = capsys.readouterr().out
+    assert "sum only" in said
+    assert "of 8 spent" in said
 
 
 def test_the_trial_stops_what_it_started_when_it_is_interrupted(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from fedsaddle.config.privacy_schema import Privacy
 from fedsaddle.config.schema import validate_config
 from fedsaddle.deployment.budget import LEDGER, SECRET, read_ledger
 from fedsaddle.deployment.site import SiteService, SiteSettings
-from fedsaddle.errors import BadCheckpoint, TooFewAnswered
+from fedsaddle.errors import BadCheckpoint, BadInput, Refused, TooFewAnswered
 from fedsaddle.privacy.server_ledger import FILE as SERVER_LEDGER
 from privacy_quickly import coarse_accountant  # noqa: F401
 
@@ -136,6 +136,7 @@ def test_the_audit_shows_what_is_left_and_another_name_is_no_new_budget(tmp_path
 POLICIES = {
     "too much": ({"epsilon_at_most": 2.0}, "epsilon_at_most = 2.0; the run has epsilon = 4"),
     "another unit": ({"unit": "patient"}, "unit = patient; the run has unit = row"),
+    "a larger delta": ({"delta_at_most": 1e-6}, "delta_at_most = 1e-06; the run has delta = 1e-05"),
     "in all": ({"epsilon_in_all": 3.0}, "epsilon_in_all = 3.0; the run has epsilon = 4"),
 }
 
@@ -153,8 +154,31 @@ def test_a_policy_refuses_runs_without_privacy_and_counts_all_runs():
         (Privacy(), 0.0, "the run has no"),
         (Privacy(epsilon=8.0), 4.0, "with this run it would be 12"),
         (Privacy(epsilon=8.0, unit="client"), 0.0, "unit = row; the run has unit = client"),
+        (Privacy(epsilon=8.0, delta=0.5), 0.0, "delta_at_most = 1e-05; the run has delta = 0.5"),
     ):
         with pytest.raises(Exception, match=complaint):
             policy.check_privacy(privacy, lambda others=others: others)
     policy.check_privacy(Privacy(epsilon=8.0, unit="patient"), lambda: 2.0)
+    loose = policy.model_copy(update={"delta_at_most": 1e-3})
+    loose.check_privacy(Privacy(epsilon=8.0, delta=1e-4), lambda: 2.0)
+    with pytest.raises(Refused, match="unit = row; the run has no"):
+        OPEN.model_copy(update={"delta_at_most": 1e-3}).check_privacy(Privacy(), lambda: 0.0)
     OPEN.check_privacy(Privacy(), lambda: 100.0)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"unit": "patient"},
+        {"delta": 1e-6},
+        {"clip": 2.0},
+        {"rounds": 9},
+        {"secure_aggregation": True, "unit": "client"},
+    ],
+)
+def test_settings_of_privacy_without_epsilon_promise_nothing(given):
+    plain = config({"name": "FedAvg"}).model_dump(exclude_unset=True)
+    name = next(key for key in given if key != "secure_aggregation")
+    with pytest.raises(BadInput, match=rf"privacy.{name} = .*: protects nobody without epsilon; give privacy.epsilon"):
+        validate_config({**plain, "privacy": given})
+    validate_config({**plain, "privacy": {"secure_aggregation": True}})

@@ -5,12 +5,17 @@ Slow: run with `-m slow` where one of them is installed.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from real import Federation, ends, same_model, wait
+
+from fedsaddle.commands.deploy_audit import audit
+from fedsaddle.deployment.budget import LEDGER, SECRET
+from fedsaddle.deployment.project import RUNS
 
 pytestmark = pytest.mark.slow
 FEDAVG = 'name = "FedAvg"\nlocal_steps = 3\nbatch_size = 4\n[privacy]\nsecure_aggregation = true'
@@ -51,6 +56,30 @@ def test_over_nvflare_a_site_is_killed_and_the_others_open_its_masks(federation)
     assert summary["sites"]["site-2"]["left_out"]
     assert summary["sites"]["site-1"]["answered"] >= 15
     assert summary["train"]["loss"]["mean"] < 1.0
+
+
+@pytest.mark.skipif(find_spec("nvflare") is None, reason="wants fedsaddle[nvflare]")
+def test_over_nvflare_sites_add_their_own_noise_behind_masks(federation, capsys):
+    pytest.importorskip("dp_accounting")
+    federation.make(f"{FEDAVG}\nepsilon = 8.0", 3, minimum=4)
+    federation.start()
+    assert "3 rounds, finished" in ends(federation.submit())
+    summary = federation.summary()
+    assert 0 < summary["privacy"]["epsilon_spent"] <= 8
+    assert summary["secure_aggregation"] == {"sums": ["LocalModel.final"], "single": []}
+    assert "train" not in summary
+    secrets = set()
+    for i in range(1, 5):
+        (ledger,) = (federation.kit(f"site-{i}") / RUNS).glob(f"*/{LEDGER}")
+        kept = json.loads(ledger.read_text())
+        assert kept["spent"] == kept["planned"] == [[4, 1, 9]], "three rounds of three steps"
+        assert len(kept["answered"]) == 3
+        secrets.add((ledger.parent / SECRET).read_bytes())
+    assert len(secrets) == 4
+    audit(federation.kit("site-1"), None)
+    said = capsys.readouterr().out
+    assert "sum only" in said
+    assert "of 8 spent" in said
 
 
 def said(run: Path) -> str:

@@ -19,6 +19,8 @@ from fedsaddle.commands.run_deployed import run_deployed
 from fedsaddle.config.build import build
 from fedsaddle.config.named_code import module_digests
 from fedsaddle.config.schema import read_config
+from fedsaddle.deployment.audit import FILE as LOG
+from fedsaddle.deployment.budget import LEDGER
 from fedsaddle.deployment.preflight import require_deployable, require_nvflare
 from fedsaddle.deployment.project import EXAMPLE, FILE, RUNS, read_project
 from fedsaddle.deployment.site_files import write_site_files
@@ -116,7 +118,8 @@ def deploy_try(sites: int, config: Path | None, out: Path, secure: bool = False,
         say("the run is done")
         stack.close()
         say("all processes stopped")
-        ledgers = {name: site_budgets(kits[name] / RUNS, None) for name in project.names}
+        logs = {name: keep_logs(kits[name] / RUNS, out / "sites" / name) for name in project.names}
+        ledgers = {name: site_budgets(log, None) for name, log in logs.items()}
     s = settings.run
     simulated = run(
         built.algorithm,
@@ -142,7 +145,10 @@ def deploy_try(sites: int, config: Path | None, out: Path, secure: bool = False,
         for site, own in ledgers.items():
             for line in budget_lines(own):
                 screen.print(f"{site}'s ledger: {line}", highlight=False, markup=False, soft_wrap=True)
-    agree = difference <= 1e-12 or (private and budget["epsilon_spent"] <= budget["epsilon"])
+    first = logs[next(iter(logs))]
+    screen.print(f"what left the first site: fedsaddle deploy audit {first}", highlight=False, soft_wrap=True)
+    kept = all(own["epsilon_spent"] <= own["epsilon"] for owns in ledgers.values() for own in owns)
+    agree = difference <= 1e-12 or (private and kept and budget["epsilon_spent"] <= budget["epsilon"])
     document: TryDocument = {
         "schema": SCHEMA,
         "command": "deploy try",
@@ -154,6 +160,14 @@ def deploy_try(sites: int, config: Path | None, out: Path, secure: bool = False,
     }
     output.emit(document)
     return 0 if agree else 1
+
+
+def keep_logs(runs: Path, to: Path) -> Path:
+    """Copy a site's log of what left, and its ledgers, but neither rows nor secrets, to where `deploy audit` reads."""
+    for path in (*runs.glob(LOG), *runs.glob(f"*/{LEDGER}")):
+        (to / path.relative_to(runs)).parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(to / path.relative_to(runs), path.read_bytes(), 0o600)
+    return to
 
 
 def _config_text(sites: int, config: Path | None, secure: bool, epsilon: float | None) -> bytes:

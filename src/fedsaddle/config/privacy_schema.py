@@ -50,7 +50,12 @@ class Privacy(BaseModel):
 
 
 def check_privacy(config: Config) -> None:
-    """Raise `BadInput` for settings that exclude each other."""
+    """Raise `BadInput` for settings that exclude each other, or that promise a privacy that is not there."""
+    if config.privacy.epsilon is None:
+        for name, field in Privacy.model_fields.items():
+            if name not in ("secure_aggregation", "epsilon") and getattr(config.privacy, name) != field.default:
+                remedy = "protects nobody without epsilon; give privacy.epsilon = 8, or leave it out"
+                raise BadInput(f"privacy.{name}", getattr(config.privacy, name), remedy)
     if not config.privacy.secure_aggregation:
         return
     refuse_robust(config.robust.aggregation, config.robust.bounds)

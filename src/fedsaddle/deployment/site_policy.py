@@ -41,6 +41,7 @@ EXAMPLE = """\
 
 # epsilon_at_most = 8            # runs must be private, with noise made here: epsilon of a run; by default any run
 # epsilon_in_all = 16            # of all private runs of this folder together; by default that of one run
+# delta_at_most = 1e-5           # of a run, wherever one of the other rules of privacy is set
 # unit = "patient"               # who must be protected: "row", "patient"; "client" leaves the noise to the server
 
 # Code of others that runs may name, with its digest by `fedsaddle deploy digest my_package`; by default none.
@@ -50,8 +51,10 @@ EXAMPLE = """\
 RESERVED = {
     "noise": "noise is asked for by epsilon_at_most",
 }
+USUAL_DELTA = 1e-5
 Names = Annotated[list[str], Field(min_length=1)] | None
 Epsilon = Annotated[float, Field(gt=0, le=1000, strict=False)]
+Delta = Annotated[float, Field(gt=0, lt=1)]
 Number = Annotated[int, Field(ge=1, le=10**12)]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
@@ -75,6 +78,7 @@ class SitePolicy(BaseModel):
     device: str = "cpu"  # where this site's tasks run: "auto", "cpu", "cuda", "cuda:1" or "mps"
     epsilon_at_most: Epsilon | None = None  # of a run; None: no privacy is asked for
     epsilon_in_all: Epsilon | None = None  # of all private runs of this folder together; None: that of one run
+    delta_at_most: Delta | None = None  # of a run; None: 1e-5 if one of the other rules of privacy is set
     unit: Literal["row", "patient", "client"] | None = None  # who must be protected; "client" trusts the server
 
     @field_validator("algorithms", "problems")
@@ -146,11 +150,15 @@ class SitePolicy(BaseModel):
         in_all = ε if self.epsilon_in_all is None else self.epsilon_in_all
         if in_all is not None and ε is not None and (sum_ := ε + others()) > in_all:
             raise Refused(over_all(in_all, sum_))
-        if self.unit is None and self.epsilon_at_most is None and self.epsilon_in_all is None:
+        rules = (self.unit, self.epsilon_at_most, self.epsilon_in_all, self.delta_at_most)
+        if all(rule is None for rule in rules):
             return
         wanted = self.unit or "row"
         if ε is None or (unit != wanted and not (unit == "patient" and wanted == "row")):
             raise self.broken("unit", wanted, f"the run has {'no [privacy]' if ε is None else f'unit = {unit}'}")
+        most = USUAL_DELTA if self.delta_at_most is None else self.delta_at_most
+        if privacy.delta > most:  # with a large δ any ε can be kept with hardly any noise
+            raise self.broken("delta_at_most", f"{most:g}", f"the run has delta = {privacy.delta:g}")
 
     def check_modules(self, config: Config) -> None:
         """Refuse a run with code that the policy does not list with its digest; nothing is imported for it."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-from fedsaddle.errors import MissingData
+from fedsaddle.errors import BadInput, MissingData
 
 INTERVAL = 1e-3  # of the discretised privacy loss: ten times the package's own; its ε is above the true one by < 0.5 %
 PRECISE = 1.002  # how much more noise than the least is taken, at most
@@ -103,7 +103,10 @@ def _between(low: float, high: float, above: float, below: float) -> float:
 def _bracket(events: Events, epsilon: float, delta: float) -> tuple[float, float]:
     """Too little and enough noise, a factor of two apart."""
     high = 1.0
-    while epsilon_of(events, high, delta) > epsilon and high < MOST:
+    while epsilon_of(events, high, delta) > epsilon:
+        if high > MOST:
+            told = f"cannot be kept with delta = {delta:g}: noise of {MOST:g} times the clip would not do"
+            raise BadInput("epsilon", epsilon, f"{told}; give 0.1 to 10, a larger delta, or fewer rounds")
         high *= 2
     while high > LEAST and epsilon_of(events, high / 2, delta) <= epsilon:
         high /= 2

@@ -96,6 +96,15 @@ class Accounted(Wrapper):
         return {"epsilon_spent": max(each, default=0.0), **about, "least_noise": noise[0], "most_noise": noise[1]}
 
 
+def large_delta(kept: Accounted) -> str:
+    """A warning that δ allows to tell all about somebody; empty if it is below one over the units of each client."""
+    privacy, most = kept.private.privacy, 0 if kept.units is None else int(kept.units.max())
+    if privacy.delta * most < 1:
+        return ""
+    told = f"privacy.delta = {privacy.delta:g} with {most:,} of unit {privacy.unit!r} at a client"
+    return f"{told}: whoever tells all about one of them at random would keep to it; give less than {0.1 / most:.1g}"
+
+
 def units_of(private: Private, rows: Any, sizes: Ints) -> Ints | None:
     """Rows, or patients, of every client; refuse rows that cannot be drawn in private. `rows` is None at a server."""
     if getattr(rows, "positives", None) is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
@@ -51,7 +51,7 @@ def check_problem(problem: Any) -> None:
     if isinstance(problem, PairwiseProblem | MeasuresClients):
         raise BadInput("problem", name, "compares rows with each other, so that its gradient does not split by row")
     flat = getattr(problem, "flat", None)
-    if isinstance(flat, FlatModel) and flat.tail:
+    if isinstance(flat, FlatModel) and (flat.tail or _has_batch_norm(flat.module)):
         remedy = "normalises a row by the others of its batch, and keeps their statistics; use nn.GroupNorm"
         raise BadInput("model", "BatchNorm", f"cannot be private: it {remedy}")
     loss = getattr(problem, "loss", None)
@@ -62,6 +62,11 @@ def check_problem(problem: Any) -> None:
         if getattr(problem, key, all_rows) != all_rows:
             remedy = "leaves rows out by the losses of the others, and cannot be private; leave it out"
             raise BadInput(key, getattr(problem, key), remedy)
+
+
+def _has_batch_norm(module: nn.Module) -> bool:
+    """Whether a layer normalises rows by each other, with or without running statistics."""
+    return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules())
 
 
 def check_model(problem: Any, rows: Tensor) -> None:
@@ -86,7 +91,10 @@ def mixes_rows(flat: FlatModel, rows: Tensor) -> bool:
     w = w + 0.1 * torch.randn(w.shape, generator=g, dtype=torch.float64).to(w)
     with torch.no_grad():
         together = flat.scores(w[None], made[None])[0]
-        alone = torch.cat([flat.scores(w[None], row[None, None])[0] for row in made])
+        try:
+            alone = torch.cat([flat.scores(w[None], row[None, None])[0] for row in made])
+        except (ValueError, RuntimeError):  # it takes no row by itself
+            return True
     return not torch.allclose(together, alone, rtol=1e-3, atol=1e-4, equal_nan=True)
 
 

@@ -67,9 +67,12 @@ def accounted(
         return found
     if not isinstance(getattr(algorithm, "privacy", None), Privacy):
         return None
-    from fedsaddle.privacy.accounted import Accounted, units_of
+    from fedsaddle.privacy.accounted import Accounted, large_delta, units_of
 
-    return Accounted(clients, algorithm, units_of(algorithm, getattr(engine, "rows", None), clients.sizes))
+    kept = Accounted(clients, algorithm, units_of(algorithm, getattr(engine, "rows", None), clients.sizes))
+    if told := large_delta(kept):
+        warn(told)
+    return kept
 
 
 def _enough(privacy: Privacy, rounds: int) -> None:
