@@ -214,3 +214,15 @@ def test_a_large_delta_is_warned_of(monkeypatch):
     told.clear()
     fs.run(alg, rows, 1, privacy=fs.Privacy(epsilon=4), warn=told.append)
     assert not any("delta" in text for text in told)
+
+
+def test_what_has_no_private_form_is_refused() -> None:
+    class Later(fs.Supervised):
+        def slope_at(self, w, rows):
+            """What an algorithm to come may ask for."""
+            return rows.x.sum(0)
+
+    private = PrivateMinimisation(Later(seeded(lambda: nn.Linear(4, 3))), LIMITS)
+    assert private.dimension == private.plain.dimension
+    with pytest.raises(fs.BadInput, match=r"Later\.slope_at has no private form"):
+        _ = private.slope_at

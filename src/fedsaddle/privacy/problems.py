@@ -132,7 +132,12 @@ class _Shared:
         self.bare, self.penalty = bare(problem), penalty_model(problem)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.plain, name)
+        """Sizes and settings of the plain problem; what it computes would be without noise, and is refused."""
+        found = getattr(self.plain, name)
+        if callable(found):
+            remedy = f"{type(self.plain).__name__}.{name} has no private form; choose an algorithm that does without it"
+            raise BadInput("privacy", name, remedy)
+        return found
 
     @property
     def tail(self) -> int:
