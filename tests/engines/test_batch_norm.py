@@ -251,3 +251,12 @@ def test_a_batch_of_one_row_cannot_be_normalised():
     for engine in (Serial(rows()), Vectorised(rows(), chunk=3)):
         with pytest.raises(BadInput, match="batch of 1 row"):
             play(algorithm, engine, 1)
+
+
+def test_a_row_that_is_normalised_by_itself() -> None:
+    x = torch.randn(4, 1, 2, 2)
+    net = nn.Sequential(nn.Conv2d(1, 2, 2), nn.BatchNorm2d(2, track_running_stats=False), nn.Flatten())  # 1x1 pixels
+    problem = fs.Supervised(net)
+    assert problem.ranking(problem.initial(), x).shape == (4,)
+    with pytest.raises(BadInput, match="a single number to normalise"):
+        problem.row_measures(problem.initial(), x[:1], torch.zeros(1, dtype=torch.long))

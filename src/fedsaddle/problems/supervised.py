@@ -220,7 +220,7 @@ class Supervised(MinimisationProblem):
 
     def ranking(self, w: Tensor, rows: Tensor) -> Tensor | None:
         """One number a row, higher for the second of two classes; None where there are not two."""
-        if self.loss.ranking(self.flat.scores(w[None], rows[None, :1])) is None:
+        if self.loss.ranking(self.flat.scores(w[None], rows[None, :2])) is None:  # BatchNorm takes no row by itself
             return None
         return self.loss.ranking(in_blocks(lambda part: self.flat.scores(w[None], part[None])[0], rows))
 
