@@ -258,5 +258,5 @@ def test_a_row_that_is_normalised_by_itself() -> None:
     net = nn.Sequential(nn.Conv2d(1, 2, 2), nn.BatchNorm2d(2, track_running_stats=False), nn.Flatten())  # 1x1 pixels
     problem = fs.Supervised(net)
     assert problem.ranking(problem.initial(), x).shape == (4,)
-    with pytest.raises(BadInput, match="a single number to normalise"):
+    with pytest.raises(BadInput, match="cannot normalise a batch of 1 row"):
         problem.row_measures(problem.initial(), x[:1], torch.zeros(1, dtype=torch.long))

@@ -60,13 +60,7 @@ class BareModule:
             }
         half = torch.autocast(x.device.type, torch.bfloat16) if in_bf16() else nullcontext()
         with half, Unrolled() if self._recurrent and is_batched(next(iter(parameters.values()))) else nullcontext():
-            try:
-                out = torch.func.functional_call(self.module(x.device, training), placed, (x,), tie_weights=False)
-            except ValueError as reason:
-                if not str(reason).startswith("Expected more than 1 value per channel"):
-                    raise
-                remedy = "has a single number to normalise, of one row; use nn.GroupNorm, or larger pictures"
-                raise BadInput("model", "BatchNorm", remedy) from reason
+            out = torch.func.functional_call(self.module(x.device, training), placed, (x,), tie_weights=False)
         if not isinstance(out, Tensor):
             remedy = "must be one tensor, of scores; wrap the model in one whose forward picks it: out[0], out.logits"
             raise BadInput("model", f"output of type {type(out).__name__}", remedy)

@@ -136,7 +136,8 @@ class FlatModel:
             return self._normalised(w, x, training=False)[0]
         chain = self.by_hand(w, x)
         if len(w) == 1 and chain is None:
-            return self._bare(self._laid_views(w[0]), x[0])[None]
+            with rows_enough():
+                return self._bare(self._laid_views(w[0]), x[0])[None]
         if self._cohort is not None and not in_bf16():
             return self._cohort(self._all_views(w), x)
         return self._stacked(w, x) if chain is None else chain.scores(w, x)
