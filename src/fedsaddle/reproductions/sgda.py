@@ -146,7 +146,7 @@ FAIR = Figure(
     quick_share=0.15,
     looks=(5, 10),
     tuning=_tuning(WORST),
-    minutes=6.5,
+    minutes=3.8,
 )
 
 
