@@ -273,7 +273,7 @@ def trial(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[str], list[s
     started, stopped, ended = [], [], []
     stand_in_engine.use(monkeypatch)
     monkeypatch.setattr(
-        processes, "start", lambda kit, log: started.append(kit.name) or Process(ended, kit.name)
+        processes, "start", lambda kit, log, threads: started.append(kit.name) or Process(ended, kit.name)
     )  # fmt: skip
     monkeypatch.setattr(processes, "stop", lambda kit: stopped.append(kit.name))
     return started, stopped, ended

@@ -111,7 +111,8 @@ def deploy_try(sites: int, config: Path | None, out: Path, secure: bool = False,
         say("start-up kits with certificates written")
         for participant in ("localhost", *project.names):
             kit = folder / KITS / participant
-            stack.callback(processes.start(kit, kit / "process.log").wait)
+            # one thread each: they share this machine, and products round by the number of threads
+            stack.callback(processes.start(kit, kit / "process.log", threads=1).wait)
             stack.callback(processes.stop, kit)
         say(f"a server and {sites} sites started on port {port}, {len(kits)} kits")
         run_deployed(settings, folder / "fedsaddle.toml", out, resume=False)

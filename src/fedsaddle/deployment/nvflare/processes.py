@@ -37,15 +37,18 @@ def command(kit: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def start(kit: Path, log: Path | None = None, before: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
+def start(
+    kit: Path, log: Path | None = None, before: tuple[str, ...] = (), threads: int | None = None
+) -> subprocess.Popen[bytes]:
     """Start a kit in the background, and stop its earlier processes; output goes to `log` or to the terminal.
 
-    `before` is a prefix of the command, such as one that enters a network namespace.
+    `before` is a prefix of the command, such as one that enters a network namespace; `threads` are torch's there.
     """
     line = [*before, *command(kit)]
     kill(kit)
     _check_ports(kit)
     environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "PYTHONUNBUFFERED": "1", MARK: str(kit.resolve())}
+    environment |= {} if threads is None else {"OMP_NUM_THREADS": str(threads)}
     mask = OTHERS if os.name == "posix" else -1  # logs, jobs and memories are the owner's alone
     if log is None:
         return subprocess.Popen(line, env=environment, cwd=kit, start_new_session=True, umask=mask)
