@@ -210,7 +210,7 @@ def _robust(
         rows=len(panels) // len(VARIANTS),
         seeds=5 if number < 4 else 3,
         looks=(5, 10) if tuning is not None else (5,) if number < 4 else (3,),
-        minutes=0.1 if number == 3 else 4.5,  # figure 3 has the runs of figure 2
+        minutes=0.1 if number == 3 else 2.7,  # figure 3 has the runs of figure 2
         tuning=tuning,
         tuned_by=tuned_by,
     )
