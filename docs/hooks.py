@@ -10,12 +10,11 @@ A marker on a line of its own is replaced when the pages are built:
 - `<!-- table: secure -->`: what secure aggregation hides of each algorithm, from the types of its replies;
 - `<!-- table: private -->`: which algorithms can have differential privacy, of rows or of clients;
 - `<!-- table: json -->`: the documents that `--json` prints, from their types;
-- `<!-- table: benchmarks -->`: the results of `fedsaddle benchmark`, from `docs/benchmarks`;
 - `<!-- api: problems. metrics. -->`: the reference of the public names whose modules begin so, from their docstrings;
-- `<!-- verdicts: DRFA -->`, `<!-- figure: drfa-fig1 -->`: what the reproductions found, from results in the package;
 - `<!-- code: fedsaddle.algorithms.drfa:Drfa.round -->`: the source of that function or class.
 
-Pages of `algorithms/` that the navigation of mkdocs.yml does not list are added to it.
+Results stand in the pages already: `refresh.py` writes them. Pages of `algorithms/` that the navigation of mkdocs.yml
+does not list are added to it.
 """
 
 from __future__ import annotations
@@ -32,10 +31,9 @@ sys.path.insert(0, str(DOCS.parent / "src"))
 
 from from_source import excerpt, reference  # noqa: E402
 from tables import table  # noqa: E402
-from verdicts import figure, verdicts  # noqa: E402
 
-FILLS = {"table": table, "api": reference, "code": excerpt, "verdicts": verdicts, "figure": figure}
-MARKER = re.compile(r"^<!-- (?P<kind>table|api|code|verdicts|figure): (?P<what>[^\n]*?) -->$", re.M)
+FILLS = {"table": table, "api": reference, "code": excerpt}
+MARKER = re.compile(r"^<!-- (?P<kind>table|api|code): (?P<what>[^\n]*?) -->$", re.M)
 
 
 def on_config(config: Any) -> Any:

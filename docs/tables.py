@@ -17,12 +17,12 @@ from pydantic_core import PydanticUndefined
 from typing_extensions import is_typeddict
 
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
-from fedsaddle.benchmarks.names import SUITES
 from fedsaddle.commands import documents
 from fedsaddle.commands.json_schema import parts_of, texts
 from fedsaddle.config import schema
+from fedsaddle.config.entry import KINDS, Entry
 from fedsaddle.config.parts import NAMED_KINDS
-from fedsaddle.config.registry import ALGORITHMS, KINDS, LISTED, MODELS, SCHEDULES, Entry
+from fedsaddle.config.registry import ALGORITHMS, LISTED, MODELS, SCHEDULES
 from fedsaddle.federation.records import Visibility
 from fedsaddle.privacy import exchanges, releases
 from fedsaddle.secure.visible import reply_fields
@@ -86,8 +86,6 @@ def table(what: str) -> str:
         return what_can_be_private()
     if kind == "json":
         return json_documents()
-    if kind == "benchmarks":
-        return benchmark_results()
     raise ValueError(f"no table {what!r}; docs/hooks.py lists them")
 
 
@@ -95,14 +93,6 @@ def laid_out(head: Row, rows: Iterable[Row]) -> str:
     """A Markdown table."""
     lines = [head, ("---",) * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-
-
-def benchmark_results() -> str:
-    """What `python -m fedsaddle.benchmarks.publish` has written, one suite after the other."""
-    folder = Path(__file__).parent / "benchmarks"
-    files = [file for name in SUITES for file in (folder / f"{name}.md", *sorted(folder.glob(f"{name}-by-*.md")))]
-    found = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
-    return "\n\n".join(found) or "No suite has been run in full for this version yet."
 
 
 def json_documents() -> str:

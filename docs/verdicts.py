@@ -1,9 +1,4 @@
-"""Tables of the verdicts on the papers, made from the results that come with the package.
-
-- `<!-- verdicts: all -->`: the headline, and how many sentences of each paper have which verdict;
-- `<!-- verdicts: DRFA -->`: the sentences of a paper, each with its test, what was measured and the verdict;
-- `<!-- figure: drfa-fig1 -->`: the picture of a figure, when and where it was run, tuned values, secondary comparisons.
-"""
+"""Tables of the verdicts on the papers, made from the results that come with the package; `refresh.py` writes them."""
 
 from __future__ import annotations
 
@@ -76,6 +71,22 @@ def figure(name: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
+def cost(_: str) -> str:
+    """What the figures took, those that tuned not counted."""
+    rows = ["| figure | seeds | minutes of one core |", "| --- | ---: | ---: |"]
+    found = [(name, stored.summary_of(name, NOWHERE)) for name in FIGURES]
+    known = [(name, summary) for name, summary in found if summary is not None]
+    rows += [f"| `{name}` | {own['seeds']} | {own['processor_minutes']:g} |" for name, own in known]
+    total = sum(own["processor_minutes"] for _, own in known)
+    missing = ", ".join(f"`{name}`" for name, own in found if own is None)
+    left = f"; not run in full: {missing}" if missing else ""
+    words = (
+        f"The final runs of the figures took {total:.0f} minutes of one core, {total / 120:.1f} hours on two{left}. "
+        "Figures that share lines share their runs, so that `fedsaddle reproduce --all` takes less; tuning is apart."
+    )
+    return "\n\n".join([words, _folded("Each figure", rows)])
+
+
 def _tuned(name: str, summary: Mapping[str, Any]) -> str:
     """The values that the tuner chose."""
     log = tuning.find_log(name, NOWHERE)
@@ -95,9 +106,12 @@ def _secondary(claims: Sequence[Mapping[str, str]]) -> str:
         return ""
     rows = ["| comparison | measured | verdict |", "| --- | --- | --- |"]
     rows += [_row([claim["claim"], claim["measured"], claim["verdict"]]) for claim in claims]
-    lines = "\n".join(f"    {row}" for row in rows)
     title = f"{len(claims)} other comparisons, not counted; 95 % intervals, not corrected for their number"
-    return f'??? note "{title}"\n\n{lines}'
+    return _folded(title, rows)
+
+
+def _folded(title: str, rows: Sequence[str]) -> str:
+    return "\n\n".join([f'<details markdown="1"><summary>{title}</summary>', "\n".join(rows), "</details>"])
 
 
 def _counted(groups: Mapping[str, Sequence[Hypothesis]], found: Mapping[str, Mapping[str, Any]]) -> str:

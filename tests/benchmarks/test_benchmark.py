@@ -16,7 +16,7 @@ from small_suite import DIGITS, METHODS, SMALL, TUMOURS
 from fedsaddle.benchmarks import outcome
 from fedsaddle.benchmarks.jobs import Job, check_task, config_of, final_job, find_table, run_job, tuning_job
 from fedsaddle.benchmarks.names import SUITES
-from fedsaddle.benchmarks.publish import publish
+from fedsaddle.benchmarks.publish import publish, published
 from fedsaddle.benchmarks.ranking import final_level, ranked
 from fedsaddle.benchmarks.run import (
     Results,
@@ -31,7 +31,8 @@ from fedsaddle.benchmarks.run import (
 )
 from fedsaddle.benchmarks.suite import Method, Suite, each, steps
 from fedsaddle.commands.benchmark import benchmark
-from fedsaddle.config.registry import Entry, find
+from fedsaddle.config.entry import Entry
+from fedsaddle.config.lookup import find
 from fedsaddle.config.schema import validate_config
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.reproductions.curves import RunCurves
@@ -129,8 +130,9 @@ def test_files_tell_the_same(done: Results, tmp_path: Path) -> None:
     assert "DRFA" in page
     assert (tmp_path / "plot.png").read_bytes()[:4] == b"\x89PNG"
     written = publish(tmp_path.parent, tmp_path / "docs", {tmp_path.name: Entry("small_suite:SMALL", "small")})
-    assert {file.name for file in written} == {f"{tmp_path.name}.md", f"{tmp_path.name}.png"}
-    assert "does it work?" in written[0].read_text()
+    assert {file.name for file in written} == {f"{tmp_path.name}.json", f"{tmp_path.name}.png"}
+    assert "**Does it work?**" in published(tmp_path.name, tmp_path / "docs")
+    assert "was not run in full" in published("other", tmp_path / "docs")
 
 
 def test_a_part_or_another_question_does_not_take_the_place_of_the_whole(done: Results, tmp_path: Path) -> None:
@@ -142,15 +144,19 @@ def test_a_part_or_another_question_does_not_take_the_place_of_the_whole(done: R
     some = replace(done, suite=SMALL.chosen(["digits"], [], None, None))
     outcome.write(some, ranked(some), tmp_path / "small")
     written = publish(tmp_path, tmp_path / "docs", {"small": Entry("small_suite:SMALL", "small")})
-    assert [file.name for file in written] == ["small-by-auroc.md", "small-by-auroc.png"]
-    assert "`fedsaddle benchmark small --measure auroc`" in written[0].read_text()
-    assert "benchmarks/small-by-auroc.png" in written[0].read_text()
+    assert [file.name for file in written] == ["small-by-auroc.json", "small-by-auroc.png"]
+    page = published("small", tmp_path / "docs")
+    assert "`fedsaddle benchmark small --measure auroc`" in page
+    assert "benchmarks/small-by-auroc.png" in page
     assert "--tasks digits" in (tmp_path / "small" / "report.html").read_text()
 
 
 def test_finished_runs_are_not_run_again(tmp_path: Path) -> None:
     jobs = [final_job(SMALL, DIGITS, METHODS[0], METHODS[0].candidates[0], seed) for seed in (0, 1)]
-    told: list[Job] = []
+    told: list[tuple[Job, bool]] = []
+
+    def tell(job: Job, stored: bool) -> None:
+        told.append((job, stored))
 
     def fail(jobs: Any, on_finish: Any) -> None:
         for job in jobs[:1]:
@@ -158,12 +164,12 @@ def test_finished_runs_are_not_run_again(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        stored_or_run(jobs, tmp_path, fail, told.append)
+        stored_or_run(jobs, tmp_path, fail, tell)
     left: list[Job] = []
-    found = stored_or_run(jobs, tmp_path, lambda jobs, on_finish: left.extend(jobs), told.append)
+    found = stored_or_run(jobs, tmp_path, lambda jobs, on_finish: left.extend(jobs), tell)
     assert left == jobs[1:]
     assert found[jobs[0].name].columns == {"test worst": [0.5]}
-    assert told == [jobs[0], jobs[0]]
+    assert told == [(jobs[0], False), (jobs[0], True)]
 
 
 def test_a_candidate_that_diverges_is_not_chosen() -> None:
@@ -268,11 +274,11 @@ def test_runs_on_ray_are_those_of_this_machine(monkeypatch: pytest.MonkeyPatch, 
     ray = PretendRay()
     monkeypatch.setattr("fedsaddle.engines.ray_workers.connect", lambda address, workers: (ray, True))
     jobs = [final_job(SMALL, TUMOURS, METHODS[0], METHODS[0].candidates[0], seed) for seed in (0, 1)]
-    there = stored_or_run(jobs, tmp_path, on_ray("auto"), lambda job: None)
+    there = stored_or_run(jobs, tmp_path, on_ray("auto"), lambda job, stored: None)
     here = {job.name: run_job(job) for job in jobs}
     assert not ray.open
     for name, curves in there.items():
         assert curves.columns["test worst"] == here[name].columns["test worst"]
     wrong = Job("wrong", {**jobs[0].config, "algorithm": {"name": "nobody"}})
     with pytest.raises(JobFailed, match="nobody"):
-        stored_or_run([wrong], tmp_path, on_ray("auto"), lambda job: None)
+        stored_or_run([wrong], tmp_path, on_ray("auto"), lambda job, stored: None)

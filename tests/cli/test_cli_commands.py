@@ -12,6 +12,7 @@ from cli_command import IRIS, fedsaddle, no_pictures, run
 
 import fedsaddle as package
 from fedsaddle.config import registry as catalogue
+from fedsaddle.config.lookup import find
 
 STARTED = [sys.executable, "-c", "from fedsaddle.cli import main; main()"]
 
@@ -89,7 +90,7 @@ def test_list_of_an_unknown_kind():
 def test_every_listed_thing_is_there():
     for table in (*catalogue.LISTED.values(), catalogue.REGULARISERS, catalogue.PROJECTIONS):
         for name in table:
-            assert callable(catalogue.find(table, "name", name))
+            assert callable(find(table, "name", name))
 
 
 def test_the_command_starts_without_the_heavy_parts():

@@ -13,7 +13,8 @@ from cli_command import fedsaddle
 
 from fedsaddle.config import entry_points
 from fedsaddle.config.build import build
-from fedsaddle.config.registry import ALGORITHMS, entry
+from fedsaddle.config.lookup import entry
+from fedsaddle.config.registry import ALGORITHMS
 from fedsaddle.config.schema import read_config
 from fedsaddle.errors import BadInput
 

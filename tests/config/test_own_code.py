@@ -12,8 +12,9 @@ import fedsaddle as fs
 from fedsaddle.config import code_names, entry_points
 from fedsaddle.config.build import build
 from fedsaddle.config.check_keys import check_keys
+from fedsaddle.config.lookup import entry
 from fedsaddle.config.own_shapes import ASKED
-from fedsaddle.config.registry import GROUPS, entry
+from fedsaddle.config.registry import GROUPS
 from fedsaddle.config.schema import read_config, validate_config
 from fedsaddle.errors import BadInput
 from own_package import ALGORITHMS, PARTS, own_code

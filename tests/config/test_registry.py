@@ -33,7 +33,8 @@ from fedsaddle.algorithms.sgda.fess_gda import FessGda
 from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda
 from fedsaddle.config import registry
-from fedsaddle.config.registry import KINDS, LISTED, PROBLEMS, RISKS, Entry
+from fedsaddle.config.entry import KINDS, Entry
+from fedsaddle.config.registry import LISTED, PROBLEMS, RISKS
 from fedsaddle.data import splits
 from fedsaddle.data.files.pictures import pictures
 from fedsaddle.data.files.tables import from_file

@@ -64,8 +64,9 @@ from fedsaddle.algorithms.sgda.fedsgda_plus import FedSgdaPlus
 from fedsaddle.algorithms.sgda.fess_gda import FessGda
 from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda
+from fedsaddle.config.entry import Entry
 from fedsaddle.config.parts import arguments_of
-from fedsaddle.config.registry import ALGORITHMS, Entry
+from fedsaddle.config.registry import ALGORITHMS
 from fedsaddle.numerics.optimisers import Adam, Momentum, ServerAdagrad, ServerAdam, ServerYogi
 from fedsaddle.numerics.projections import Ball, Box
 from fedsaddle.numerics.regularisers import Concave, KullbackLeibler, Quadratic

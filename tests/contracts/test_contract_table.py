@@ -17,7 +17,8 @@ from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.algorithms.fedsgda import FedSgda
 from fedsaddle.algorithms.fedx.fedx1 import FedX1
 from fedsaddle.config.build import algorithm as by_name
-from fedsaddle.config.registry import ALGORITHMS, Entry
+from fedsaddle.config.entry import Entry
+from fedsaddle.config.registry import ALGORITHMS
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.records import Averaged, PerClient
 from fedsaddle.problems.protocols import MinimisationProblem

@@ -5,7 +5,8 @@ import inspect
 import subprocess
 import sys
 
-from fedsaddle.config.registry import DATASETS, SPLITS, Entry
+from fedsaddle.config.entry import Entry
+from fedsaddle.config.registry import DATASETS, SPLITS
 
 
 def _load(entry: Entry) -> object:

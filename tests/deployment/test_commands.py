@@ -333,6 +333,13 @@ def test_bad_trials(sites, config, complaint, tmp_path, monkeypatch):
         deploy_try(sites, config, tmp_path / "out")
 
 
+def test_a_secure_trial_of_two_sites_starts_nothing(tmp_path, monkeypatch):
+    started, _, _ = trial(monkeypatch)
+    with pytest.raises(BadInput, match="needs at least 3"):
+        deploy_try(2, None, tmp_path / "out", secure=True)
+    assert not started
+
+
 def test_a_trial_into_a_folder_that_is_not_empty(tmp_path, monkeypatch):
     trial(monkeypatch)
     with pytest.raises(BadInput, match="is not empty"):

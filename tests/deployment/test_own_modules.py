@@ -13,10 +13,11 @@ from in_process import OPEN, config, deployed, simulated, sites
 from fedsaddle.commands.deploy_digest import digest
 from fedsaddle.config import code_names, entry_points
 from fedsaddle.config.entry_points import Brought
+from fedsaddle.config.lookup import entry
 from fedsaddle.config.module_digest import digest_of
 from fedsaddle.config.named_code import named_code
 from fedsaddle.config.own_code import only_modules
-from fedsaddle.config.registry import ALGORITHMS, MODELS, entry
+from fedsaddle.config.registry import ALGORITHMS, MODELS
 from fedsaddle.deployment.agreement import digests
 from fedsaddle.deployment.messages import Answer, Request
 from fedsaddle.deployment.site import SiteService, SiteSettings
@@ -174,7 +175,7 @@ def test_nothing_in_a_message_names_code(package, tmp_path, config_of_run):
 
 def test_names_of_entry_points_are_gated_too(package, tmp_path, monkeypatch):
     point = Brought("Mine", "site_pkg.mine:Mine", "site-pkg 1.0")
-    for place in ("fedsaddle.config.entry_points.brought", "fedsaddle.config.registry.brought"):
+    for place in ("fedsaddle.config.entry_points.brought", "fedsaddle.config.lookup.brought"):
         monkeypatch.setattr(place, lambda group: (point,) if group == "algorithms" else ())
     given = config({"name": "Mine"})
     assert [code.module for code in named_code(given)] == ["site_pkg.mine"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from dataclasses import fields
@@ -135,34 +134,3 @@ def test_unknown_markers_are_errors(hooks):
 def test_links_of_tables_are_as_seen_from_the_page(built):
     assert "[`AFL`](./drfa.md)" in built["algorithms/index.md"]
     assert "[`AFL`](algorithms/drfa.md)" in built["configuration.md"]
-
-
-def test_verdicts_show_what_is_stored(hooks, tmp_path, monkeypatch) -> None:
-    from fedsaddle.reproductions import stored
-    from fedsaddle.reproductions.hypotheses_of_papers import papers
-
-    monkeypatch.setattr(stored, "PACKAGED", tmp_path)
-    first = papers()["DRFA"][0]
-    summary = {
-        "sentences": [{"key": first.key, "verdict": "refuted", "measured": "0.97 times | as many", "seeds": 5}],
-        "claims": [{"claim": "another", "paper": "", "measured": "+1", "verdict": "undecided"}],
-        "title": "A figure",
-        "date": "2026-11-17",
-        "machine": {"cores": 2, "system": "Linux"},
-        "versions": {"torch": "2"},
-        "seeds": 5,
-        "processor_minutes": 1.5,
-        "notes": ["one diverged"],
-    }
-    (tmp_path / f"{first.figure}.json").write_text(json.dumps(summary))
-    page = hooks.filled("<!-- verdicts: DRFA -->\n")
-    assert "| 0.97 times \\| as many, 5 seeds | **refuted** |" in page
-    assert page.count("**not run**") == len(papers()["DRFA"]) - 1
-    front = hooks.filled("<!-- verdicts: all -->\n")
-    assert front.startswith("**0 hold, 1 refuted, 0 undecided, 0 no data, of 43 sentences")
-    assert "| [Local SGDA](local-sgda.md) | 4 | 0 | 0 | 0 | 0 | 4 |" in front
-    drawn = hooks.filled(f"<!-- figure: {first.figure} -->\n")
-    assert "2026-11-17, 2 cores, Linux, torch 2; 5 seeds, 1.5 minutes of one core." in drawn
-    assert "- one diverged" in drawn
-    assert "    | another | +1 | undecided |" in drawn
-    assert "was not run" in hooks.filled("<!-- figure: drfa-fig2 -->\n")

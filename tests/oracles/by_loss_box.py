@@ -207,9 +207,10 @@ def exponential_dro(world, w, rounds, m, tau, batch, eta, lam, alpha, beta):
     for s in range(rounds):
         S, e = cohort(world, s, m), int(s == 0)
         if s == 0:
+            S = world.answered(S, s, 0)
             c = sum(loss(w, *world.batch(s, 0, i, 0, batch, stream=1), world.k) for i in S) / len(S)
-        ends = []
-        for i in S:
+        ends, S = [], world.answered(S, s, e)
+        for i in S:  # a client whose reply is lost keeps the u that it had
             v, first = w, world.batch(s, e, i, 0, batch, stream=1)
             u[i] = u.get(i, loss(v, *first, world.k))
             N = M if M is not None else math.exp(u[i] / lam) * gradient(v, *first, world.k)

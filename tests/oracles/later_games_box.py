@@ -92,3 +92,29 @@ def proxskip(world, rounds, p, gamma_x, gamma_y, batch=None):
             x, y = [zx] * world.N, [zy] * world.N
         out.append((zx, zy))
     return out
+
+
+def proxskip_with_lost_replies(world, rounds, p, gamma_x, gamma_y, batch=None):
+    """A client whose reply is lost forgets its steps: its next line 7 goes from where it last was heard."""
+    zx, zy, out = X0, Y0, []
+    heard = {}  # h and ẑ of a client when it was heard last
+    for s in range(rounds):
+        u, K = world.server(s).random(), 1
+        while p < 1 and u >= 1 - (1 - p) ** K:  # the chance of heads among K tosses
+            K += 1
+        hx, hy, x, y = {}, {}, {}, {}
+        for i in range(world.N):
+            h = heard.get(i, (0 * X0, 0 * Y0, zx, zy))
+            hx[i], hy[i] = h[0] + p / gamma_x * (zx - h[2]), h[1] + p / gamma_y * (zy - h[3])
+            x[i], y[i] = zx, zy
+        for t in range(K):
+            for i in range(world.N):
+                rows = world.xs[i] if batch is None else world.rows(s, 0, i, t, batch)
+                gx, gy = gradients(x[i], y[i], rows)
+                x[i], y[i] = x[i] - gamma_x * (gx - hx[i]), y[i] - gamma_y * (-gy - hy[i])
+        there = world.answered(range(world.N), s, 0)
+        zx = mean(x[i] - gamma_x / p * hx[i] for i in there)
+        zy = mean(y[i] - gamma_y / p * hy[i] for i in there)
+        heard |= {i: (hx[i], hy[i], x[i], y[i]) for i in there}
+        out.append((zx, zy))
+    return out

@@ -179,8 +179,10 @@ def test_fednova(engine, epochs, m):
 @pytest.mark.parametrize(
     ("lam", "alpha", "beta", "m"), [(1.0, 0.2, 0.1, None), (2.0, 1.0, 1.0, None), (2.0, 0.5, 0.3, 4)]
 )
-def test_exponential_dro(engine, lam, alpha, beta, m):
+@pytest.mark.parametrize("replies", [None, lost], ids=["all", "lost"])
+def test_exponential_dro(engine, replies, lam, alpha, beta, m):
     options = {"temperature": lam, "inner_averaging": alpha, "momentum_averaging": beta}
     algorithm = fs.ExponentialDro(problem=problem(), sampled_clients=m, **options, **OURS)
-    models = exponential_dro(World(ROWS, 3, SEED), start(), ROUNDS, m or 6, lam=lam, alpha=alpha, beta=beta, **STEPS)
-    agree([s.w for s in library(algorithm, engine)], models)
+    world = World(ROWS, 3, SEED, **({} if replies is None else {"lost": replies}))
+    models = exponential_dro(world, start(), ROUNDS, m or 6, lam=lam, alpha=alpha, beta=beta, **STEPS)
+    agree([s.w for s in library(algorithm, engine, replies)], models)

@@ -4,7 +4,7 @@ import pytest
 from agreement import ENGINES, ROUNDS, ROWS, SEED, agree, library
 from argmax import ball
 from game import GameWorld, problem
-from later_games_box import fedgda_gt, fedsgda_plus, fess_gda, proxskip
+from later_games_box import fedgda_gt, fedsgda_plus, fess_gda, proxskip, proxskip_with_lost_replies
 
 from fedsaddle import FedGdaGt, FedSgdaPlus, FessGda, ProxSkip
 from fedsaddle.numerics.projections import Ball
@@ -62,3 +62,10 @@ def test_proxskip(engine, p, batch):
     states = library(algorithm, engine)
     compare(states, proxskip(GameWorld(ROWS, 3, SEED), ROUNDS, p, 0.1, 0.2, batch))
     assert states[-1].iterations >= ROUNDS
+
+
+@engines
+def test_proxskip_with_lost_replies(engine):
+    algorithm = ProxSkip(problem=problem(), chance=0.3, batch_size=4, primal_step=0.1, dual_step=0.2)
+    world = GameWorld(ROWS, 3, SEED, lost=lost)
+    compare(library(algorithm, engine, lost), proxskip_with_lost_replies(world, ROUNDS, 0.3, 0.1, 0.2, 4))

@@ -11,7 +11,8 @@ from small_figure import SENTENCES, SMALL
 
 from fedsaddle.commands.output import output
 from fedsaddle.commands.reproduce import FIRST_SEED, reproduce, run_figure
-from fedsaddle.config.registry import Entry, find
+from fedsaddle.config.entry import Entry
+from fedsaddle.config.lookup import find
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.reproductions.curves import Runs
 from fedsaddle.reproductions.figure import Figure, Line, Setting
@@ -289,3 +290,15 @@ def test_a_line_that_diverges_at_once_stays_where_it_starts() -> None:
     assert wild.diverged == 1
     assert len(wild.columns["round"]) == 7
     assert set(wild.columns["auroc"]) == set(calm.columns["auroc"])
+
+
+def test_a_line_that_diverges_keeps_the_round_that_was_best_on_validation_rows() -> None:
+    job = growing(1e-2)
+    setting = replace(job.setting, data={**job.setting.data, "validation_share": 0.2}, select="auroc")
+    wild = run_job(replace(job, setting=setting))
+    assert wild.diverged is not None
+    assert wild.columns["round"][-1] == 14
+    last = wild.columns["round"][(wild.diverged - 1) // 2 - 1]
+    sound = run_job(replace(job, setting=setting, line=replace(job.line, rounds=int(last))))
+    assert wild.selected == sound.selected
+    assert wild.selected["auroc"] > 0.5

@@ -15,8 +15,9 @@ import torch
 from fedsaddle.benchmarks.suite import TABLES, Candidate, Method, Options, Suite, Task, actual
 from fedsaddle.config.build import build_algorithm, cast, precision
 from fedsaddle.config.data import build_data
+from fedsaddle.config.lookup import entry
 from fedsaddle.config.measures import build_measures
-from fedsaddle.config.registry import ALGORITHMS, entry
+from fedsaddle.config.registry import ALGORITHMS
 from fedsaddle.config.schema import Config, validate_config
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.sets.locate import PACKED, search_folders

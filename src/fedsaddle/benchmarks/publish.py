@@ -1,12 +1,12 @@
 """Publish what was run in full: `python -m fedsaddle.benchmarks.publish benchmarked docs/benchmarks`.
 
-Writes a section with the tables, `SUITE.md`, and copies the picture for every suite that has been run in full; the page
-docs/benchmark.md includes them.
+Copies the summary and the picture of every suite that has been run in full; `docs/refresh.py` makes the page of them.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,14 +16,14 @@ from fedsaddle.atomic import write_atomically
 from fedsaddle.benchmarks.names import SUITES
 from fedsaddle.benchmarks.outcome import PLOT, markdown, near_best, stored_summary
 from fedsaddle.benchmarks.words import measure_in_words
-from fedsaddle.config.registry import Entry
+from fedsaddle.config.entry import Entry
 from fedsaddle.report.progress import duration
 from fedsaddle.shown import visible
 from fedsaddle.writable import make_folder
 
 
 def publish(out: Path, docs: Path, suites: Mapping[str, Entry] = SUITES) -> list[Path]:
-    """Write a page and a picture for each suite; returns the files that were written."""
+    """Write the summary and the picture of each suite; returns the files that were written."""
     written: list[Path] = []
     make_folder("out", docs)
     for name in suites:
@@ -31,10 +31,17 @@ def publish(out: Path, docs: Path, suites: Mapping[str, Entry] = SUITES) -> list
             summary = stored_summary(folder)
             if summary is None:
                 continue
-            write_atomically(docs / f"{folder.name}.md", page(name, summary, folder.name).encode())
+            write_atomically(docs / f"{folder.name}.json", (json.dumps(summary, indent=1) + "\n").encode())
             write_atomically(docs / f"{folder.name}.png", (folder / PLOT).read_bytes())
-            written += [docs / f"{folder.name}.md", docs / f"{folder.name}.png"]
+            written += [docs / f"{folder.name}.json", docs / f"{folder.name}.png"]
     return written
+
+
+def published(name: str, docs: Path) -> str:
+    """What was published of a suite, by its own measure and by others, as Markdown."""
+    files = [file for file in (docs / f"{name}.json", *sorted(docs.glob(f"{name}-by-*.json"))) if file.is_file()]
+    pages = [page(name, json.loads(file.read_text(encoding="utf-8")), file.stem) for file in files]
+    return "\n".join(pages) or f"`fedsaddle benchmark {name}` was not run in full yet."
 
 
 def page(name: str, summary: Mapping[str, Any], file: str) -> str:

@@ -19,7 +19,7 @@ from fedsaddle.reproductions.pool import JobFailed, run_jobs
 from fedsaddle.reproductions.store import read_curves, write_curves
 from fedsaddle.reproductions.tuning import score
 
-Finished = Callable[[Job], None]
+Finished = Callable[[Job, bool], None]  # the second: whether it was stored
 Runner = Callable[[Sequence[Job], Callable[[RunCurves], None]], Any]
 
 
@@ -94,7 +94,7 @@ def all_jobs(suite: Suite) -> list[Job]:
 
 
 def run_suite(
-    suite: Suite, left_out: dict[str, str], store: Path, runner: Runner, finished: Finished = lambda job: None
+    suite: Suite, left_out: dict[str, str], store: Path, runner: Runner, finished: Finished = lambda job, stored: None
 ) -> Results:
     """Tune, then run; every run is stored as it ends, and taken from there the next time.
 
@@ -133,14 +133,14 @@ def stored_or_run(jobs: Sequence[Job], store: Path, runner: Runner, finished: Fi
             missing.setdefault(job.name, job)
         else:
             found[job.name] = curves
-            finished(job)
+            finished(job, True)
     by_label = {job.label: job for job in missing.values()}
 
     def keep(curves: RunCurves) -> None:
         job = by_label[curves.label]
         write_curves(store / f"{job.name}.json", curves, {"config": job.config})
         found[job.name] = curves
-        finished(job)
+        finished(job, False)
 
     if missing:
         runner(list(missing.values()), keep)

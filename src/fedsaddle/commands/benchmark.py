@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,15 +14,13 @@ from fedsaddle.benchmarks.names import SUITES
 from fedsaddle.benchmarks.suite import Suite
 from fedsaddle.commands.documents import SCHEMA, BenchmarkDocument, EstimateDocument, SuitesDocument
 from fedsaddle.commands.output import output, say
+from fedsaddle.commands.run_progress import runs_in_progress
+from fedsaddle.config.lookup import entry, with_brought
 from fedsaddle.config.own_code import told_in_one_line
-from fedsaddle.config.registry import entry, with_brought
 from fedsaddle.errors import BadInput
 from fedsaddle.processes import cores
 from fedsaddle.shown import visible
 from fedsaddle.writable import require_folder
-
-if TYPE_CHECKING:
-    from fedsaddle.benchmarks.jobs import Job
 
 MOST_WORKERS = 61  # that every system can wait for
 
@@ -92,8 +88,8 @@ def _run(suite: Suite, name: str, out: Path, workers: int, ray: str | None) -> N
     began, runner = time.perf_counter(), on_cores(workers) if ray is None else on_ray(ray)
     tuning, final = suite.runs()
     say(f"{name}: {tuning} runs that tune, {final} final runs; Ctrl-C keeps those that have ended")
-    with weighted_progress(name, all_jobs(suite)) as finished:
-        results = run_suite(suite, left_out, out / "runs", runner, finished)
+    with runs_in_progress(name, [job.seconds for job in all_jobs(suite)]) as finished:
+        results = run_suite(suite, left_out, out / "runs", runner, lambda job, stored: finished(job.seconds, stored))
     results = replace(results, seconds=time.perf_counter() - began)
     summary = outcome.write(results, ranked(results), folder)
     for note in summary["notes"]:
@@ -127,40 +123,6 @@ def _suite(name: str) -> Suite:
         remedy = "must be a suite (fedsaddle.benchmarks.suite.Suite), or a function without arguments that makes one"
         raise BadInput("benchmark", name, remedy)
     return found
-
-
-@contextmanager
-def weighted_progress(title: str, jobs: Sequence[Job]) -> Iterator[Callable[[Job], None]]:
-    """A bar with the time left, elsewhere a line now and then; runs count by their estimated seconds."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    from fedsaddle.report.progress import SECONDS_BETWEEN, duration, has_bar
-
-    errors, total = output.errors(), sum(job.seconds for job in jobs)
-    bars, began, said = has_bar(errors), time.monotonic(), time.monotonic()
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[runs]} of {task.fields[all]} runs"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    done, spent = 0, 0.0
-    with Progress(*columns, console=errors, transient=True, disable=output.quiet or not bars) as bar:
-        task = bar.add_task(visible(title), total=total, runs=0, all=len(jobs))
-
-        def finished(job: Job) -> None:
-            nonlocal done, spent, said
-            done, spent = done + 1, spent + job.seconds
-            bar.update(task, completed=min(spent, total), runs=done)
-            now = time.monotonic()
-            if not bars and now - said >= SECONDS_BETWEEN:
-                said = now
-                left = (now - began) / max(spent, 1e-9) * max(total - spent, 0.0)
-                say(f"{title}: run {done} of {len(jobs)}, about {duration(left)} left")
-
-        yield finished
 
 
 def _print_estimate(suite: Suite, workers: int) -> None:

@@ -21,6 +21,7 @@ from fedsaddle.config.named_code import module_digests
 from fedsaddle.config.schema import read_config
 from fedsaddle.deployment.audit import FILE as LOG
 from fedsaddle.deployment.budget import LEDGER
+from fedsaddle.deployment.collect_keys import require_secure
 from fedsaddle.deployment.preflight import require_deployable, require_nvflare
 from fedsaddle.deployment.project import EXAMPLE, FILE, RUNS, read_project
 from fedsaddle.deployment.site_files import write_site_files
@@ -94,6 +95,8 @@ def deploy_try(sites: int, config: Path | None, out: Path, secure: bool = False,
             raise BadInput(
                 "--sites", sites, f"the split of the config makes {built.data.count} clients; use that number"
             )
+        if settings.privacy.secure_aggregation:
+            require_secure(built.data.names, built.algorithm)
         files = write_site_files(built.data, folder / "data")
         listed = "".join(f'[sites.{file.stem}]\ndata = "{file.as_posix()}"\n' for file in files)
         port, admin_port = free_ports(2)

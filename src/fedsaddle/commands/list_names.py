@@ -7,7 +7,8 @@ import typer
 from fedsaddle.commands.documents import SCHEMA, ListDocument
 from fedsaddle.commands.output import output
 from fedsaddle.config.entry_points import clashes
-from fedsaddle.config.registry import LISTED, group_of, with_brought
+from fedsaddle.config.lookup import group_of, with_brought
+from fedsaddle.config.registry import LISTED
 from fedsaddle.errors import BadInput
 from fedsaddle.shown import visible
 

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from fedsaddle.atomic import write_atomically, write_json
+from fedsaddle.config.lookup import entry
 from fedsaddle.config.problem import NamedModel
-from fedsaddle.config.registry import MODELS, entry
+from fedsaddle.config.registry import MODELS
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.files import parse_dates, parse_numbers
 from fedsaddle.data.files.cells_as_read import MISSING, UNKNOWN

@@ -10,7 +10,8 @@ from rich.table import Table
 
 from fedsaddle.commands.documents import Cost, Leaving, Plan
 from fedsaddle.config.build import Experiment
-from fedsaddle.config.registry import ALGORITHMS, find
+from fedsaddle.config.lookup import find
+from fedsaddle.config.registry import ALGORITHMS
 from fedsaddle.config.schema import Config
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.federation.records import Visibility, field_marks, visibility

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,8 +20,9 @@ from fedsaddle.commands.documents import (
     TuneDocument,
 )
 from fedsaddle.commands.output import output, say
+from fedsaddle.commands.run_progress import runs_in_progress
+from fedsaddle.config.lookup import entry, with_brought
 from fedsaddle.config.own_code import told_in_one_line
-from fedsaddle.config.registry import entry, with_brought
 from fedsaddle.errors import BadInput, FedSaddleError
 from fedsaddle.reproductions.names import FIGURES
 from fedsaddle.shown import visible
@@ -95,8 +93,8 @@ def _tune(name: str, out: Path) -> TuneDocument:
     from fedsaddle.reproductions.tuning import job_count, tune, write_log
 
     figure = _figure(entry(FIGURES, "reproduce", name, "figures").load(), name)
-    with progress(f"{name}, tuning", job_count(figure)) as finished:
-        log = tune(name, figure, _processes(), Store(out / "runs"), finished)
+    with runs_in_progress(f"{name}, tuning", [1.0] * job_count(figure)) as finished:
+        log = tune(name, figure, _processes(), Store(out / "runs"), lambda stored: finished(1.0, stored))
     file = write_log(log, out / "tuning")
     document: TuneDocument = {
         "schema": SCHEMA,
@@ -209,47 +207,13 @@ def run_figure(figure: Figure, title: str, workers: int | None = None, store: St
 
     seeds = range(FIRST_SEED, FIRST_SEED + figure.seeds)
     jobs = [Job(figure.setting, line, seed) for seed in seeds for line in figure.lines]
-    with progress(title, len(jobs)) as finished:
-        curves = stored_or_run(jobs, workers or _processes(), finished, store)
+    with runs_in_progress(title, [1.0] * len(jobs)) as finished:
+        curves = stored_or_run(jobs, workers or _processes(), lambda stored: finished(1.0, stored), store)
     return Runs.of(curves)
 
 
 def _processes() -> int:
     return min(MAX_WORKERS, os.cpu_count() or 1)
-
-
-@contextmanager
-def progress(title: str, total: int) -> Iterator[Callable[[object], None]]:
-    """A bar with the time left, elsewhere a line now and then; gives what to call when a run has ended."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    from fedsaddle.report.progress import PlainLines, has_bar
-
-    errors, bars = output.errors(), has_bar(output.errors())
-    lines = PlainLines(lambda text: None if bars else say(f"{title}: {text}"), total, "run")
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=errors, transient=True, disable=output.quiet or not bars) as bar:
-        task, done = bar.add_task(title, total=total), itertools.count(1)
-
-        def finished(_: object) -> None:
-            bar.update(task, advance=1)
-            lines(next(done))
-
-        yield finished
 
 
 @dataclass

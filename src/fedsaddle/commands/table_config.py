@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from fedsaddle.arguments import renamed
-from fedsaddle.config.registry import ALGORITHMS, Entry, entry
+from fedsaddle.config.entry import Entry
+from fedsaddle.config.lookup import entry
+from fedsaddle.config.registry import ALGORITHMS
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.files.column_roles import with_positive
 from fedsaddle.data.files.pictures import pictures

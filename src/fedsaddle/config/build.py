@@ -12,11 +12,12 @@ import torch
 from fedsaddle.algorithms.personal import Personal
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.config.data import build_data
+from fedsaddle.config.lookup import entry
 from fedsaddle.config.measures import build_measures
 from fedsaddle.config.own_code import told_in_one_line
 from fedsaddle.config.parts import arguments_of
 from fedsaddle.config.problem import NamedModel, build_problem
-from fedsaddle.config.registry import ALGORITHMS, entry
+from fedsaddle.config.registry import ALGORITHMS
 from fedsaddle.config.schema import Config
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Stacked

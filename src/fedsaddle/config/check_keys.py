@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from fedsaddle.config.lookup import entry, find
 from fedsaddle.config.parts import arguments_of
 from fedsaddle.config.problem import START, problem_keys
-from fedsaddle.config.registry import ALGORITHMS, DATASETS, MODELS, PROBLEMS, RISKS, SPLITS, entry, find
+from fedsaddle.config.registry import ALGORITHMS, DATASETS, MODELS, PROBLEMS, RISKS, SPLITS
 from fedsaddle.config.schema import Config
 from fedsaddle.config.validate import check_options
 from fedsaddle.errors import BadInput, within

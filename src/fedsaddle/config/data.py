@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from fedsaddle.config.code_kinds import require_made
+from fedsaddle.config.entry import Entry
+from fedsaddle.config.lookup import entry
 from fedsaddle.config.own_code import told_in_one_line
-from fedsaddle.config.registry import ALGORITHMS, DATASETS, SPLITS, Entry, entry
+from fedsaddle.config.registry import ALGORITHMS, DATASETS, SPLITS
 from fedsaddle.config.schema import Config
 from fedsaddle.config.validate import check_options
 from fedsaddle.data.federated import FederatedData, federate

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedsaddle.config.code_kinds import require_made
+from fedsaddle.config.lookup import entry
 from fedsaddle.config.own_code import told_in_one_line
-from fedsaddle.config.registry import MEASURES, entry
+from fedsaddle.config.registry import MEASURES
 from fedsaddle.config.validate import check_options
 from fedsaddle.errors import BadInput, within
 from fedsaddle.metrics.measures import Measure

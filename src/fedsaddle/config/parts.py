@@ -11,6 +11,8 @@ from fedsaddle.algorithms.estimators import Estimator
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
 from fedsaddle.arguments import whole
 from fedsaddle.config.code_kinds import require_made
+from fedsaddle.config.entry import Entry
+from fedsaddle.config.lookup import entry, group_of
 from fedsaddle.config.own_code import told_in_one_line
 from fedsaddle.config.registry import (
     ESTIMATORS,
@@ -21,9 +23,6 @@ from fedsaddle.config.registry import (
     REGULARISERS,
     SCHEDULES,
     SERVER_OPTIMISERS,
-    Entry,
-    entry,
-    group_of,
 )
 from fedsaddle.config.validate import check_options, hints_of
 from fedsaddle.errors import BadInput, within

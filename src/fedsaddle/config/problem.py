@@ -12,10 +12,12 @@ import torch
 from torch import nn
 
 from fedsaddle.config.code_kinds import require_made
+from fedsaddle.config.entry import Entry
+from fedsaddle.config.lookup import entry
 from fedsaddle.config.own_code import told_in_one_line
 from fedsaddle.config.own_shapes import asked_shapes
 from fedsaddle.config.parts import arguments_of
-from fedsaddle.config.registry import ALGORITHMS, MODELS, PROBLEMS, RISKS, Entry, entry
+from fedsaddle.config.registry import ALGORITHMS, MODELS, PROBLEMS, RISKS
 from fedsaddle.config.schema import Config, NamedSection
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.files.small_cells import told_label_counts

@@ -8,49 +8,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from difflib import get_close_matches
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-from fedsaddle.config.code_names import is_code
-from fedsaddle.config.entry_points import brought, find_brought
-from fedsaddle.config.own_code import first_line, load_code
-from fedsaddle.errors import BadInput
-
-KINDS = ("minimisation", "minimax", "pairwise")  # of problems
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One name: the class or function, and the arguments that it fixes, in the form of a config."""
-
-    target: str = field(kw_only=False)  # the class or function, "module:name"
-    about: str = field(kw_only=False)
-    source: str = field(default="", kw_only=False)  # the paper, or for data the source and the licence
-    kind: str = ""  # of the problem, or of the problem that the algorithm solves: one of KINDS
-    fixed: Mapping[str, Any] = field(default_factory=dict)  # arguments that the name fixes
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # arguments that a user may change
-    required: Mapping[str, str] = field(default_factory=dict)  # arguments that must be given -> an example
-    shapes: str = ""  # of a model: the function that takes its shapes from the data, "module:name"
-    own: str = ""  # the package or module that brings it; empty: it is ours
-
-    def load(self) -> Any:
-        """Import the class or function."""
-        module, _, attribute = self.target.partition(":")
-        return getattr(import_module(module), attribute)
-
-    def bind(self, key: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Merge the given and the fixed arguments; errors begin with `key`."""
-        for argument, value in self.fixed.items():
-            if argument in given:
-                remedy = f"{name} fixes {argument} = {value!r}; leave it out, or choose another name"
-                raise BadInput(f"{key}.{argument}", given[argument], remedy)
-        for argument, example in self.required.items():
-            if argument not in given:
-                raise BadInput(f"{key}.{argument}", None, f"{name} needs a value, such as {example}")
-        return {**self.defaults, **given, **self.fixed}
+from fedsaddle.config.entry import Entry
 
 
 def _named_algorithms() -> dict[str, Entry]:
@@ -334,57 +294,3 @@ GROUPS: dict[str, Mapping[str, Entry]] = {
     "schedules": SCHEDULES,
     "estimators": ESTIMATORS,
 }
-
-
-def entry(table: Mapping[str, Entry], key: str, name: object, group: str = "") -> Entry:
-    """Look up a name: one of the table, `module:name`, or one that a package brings.
-
-    Code of others is imported here, and must be what its group is of. The error for an unknown name suggests the
-    nearest one. `group` is that of a table which is not among `GROUPS`.
-    """
-    if not isinstance(name, str):
-        raise BadInput(key, name, f"give a name, one of {', '.join(table)}")
-    if name in table:
-        return table[name]
-    group = group or group_of(table)
-    if group and is_code(name):
-        return _own(group, key, name, name, name.partition(":")[0])
-    found = find_brought(group, key, name) if group else None
-    if found is not None:
-        return _own(group, key, name, found.target, found.package)
-    names = [*table, *dict.fromkeys(one.name for one in (brought(group) if group else ()) if one.name not in table)]
-    near = get_close_matches(name.lower(), [n.lower() for n in names], 1)
-    hint = next((f"did you mean {n!r}? " for n in names if near and n.lower() == near[0]), "")
-    raise BadInput(key, name, f"{hint}choose one of {', '.join(names)}")
-
-
-def with_brought(table: Mapping[str, Entry], group: str = "") -> dict[str, Entry]:
-    """The table, and after it what installed packages bring: where it is, and who brings it; nothing is imported."""
-    others = brought(group or group_of(table)) if group or group_of(table) else ()
-    added = {one.name: Entry(one.target, one.target, one.package, own=one.package) for one in others}
-    return {**table, **{name: known for name, known in added.items() if name not in table}}
-
-
-def group_of(table: Mapping[str, Entry]) -> str:
-    """The group of entry points that adds to a table; empty: none."""
-    return next((group for group, known in GROUPS.items() if known is table), "")
-
-
-def _own(group: str, key: str, name: str, target: str, brings: str) -> Entry:
-    """The entry of somebody else's code."""
-    try:
-        code, found = load_code(key, target)
-    except BadInput as reason:
-        if name == target:
-            raise
-        remedy = f"{brings} brings it as {target!r}: {reason.remedy}"
-        raise BadInput(key, name, remedy) from reason
-    from fedsaddle.config.code_kinds import kind_of
-
-    kind = kind_of(group, key, name, found)
-    return Entry(f"{code.module}:{code.attribute}", first_line(found), brings, kind=kind, own=brings)
-
-
-def find(table: Mapping[str, Entry], key: str, name: object, group: str = "") -> Any:
-    """Look up an entry and import its class or function."""
-    return entry(table, key, name, group).load()

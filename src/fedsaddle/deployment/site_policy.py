@@ -10,10 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from fedsaddle.atomic import write_atomically
 from fedsaddle.config.code_names import OURS, is_module
+from fedsaddle.config.lookup import entry
 from fedsaddle.config.named_code import code_behind, named_code
 from fedsaddle.config.own_code import only_modules, require_permitted
 from fedsaddle.config.privacy_schema import Privacy
-from fedsaddle.config.registry import ALGORITHMS, PROBLEMS, entry
+from fedsaddle.config.registry import ALGORITHMS, PROBLEMS
 from fedsaddle.config.schema import Config
 from fedsaddle.config.toml_files import read_toml
 from fedsaddle.config.validate import to_bad_input

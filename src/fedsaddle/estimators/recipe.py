@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from fedsaddle.arguments import number, whole
-from fedsaddle.config.registry import ALGORITHMS, PROBLEMS, Entry, entry
+from fedsaddle.config.entry import Entry
+from fedsaddle.config.lookup import entry
+from fedsaddle.config.registry import ALGORITHMS, PROBLEMS
 from fedsaddle.config.schema import MAX_ROUNDS, Config, validate_config
 from fedsaddle.errors import BadInput
 from fedsaddle.privacy.settings import Privacy

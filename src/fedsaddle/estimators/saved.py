@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from fedsaddle import __version__
 from fedsaddle.arguments import path as file_path
 from fedsaddle.atomic import write_atomically
-from fedsaddle.config.registry import MODELS, find
+from fedsaddle.config.lookup import find
+from fedsaddle.config.registry import MODELS
 from fedsaddle.errors import BadInput, FedSaddleError, MissingData
 from fedsaddle.writable import make_folder
 

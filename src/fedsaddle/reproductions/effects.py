@@ -149,7 +149,7 @@ def shown(measure: Measure, effect: float, low: float, high: float) -> str:
     """
     if not np.isfinite(effect):
         return "neither gets there" if isinstance(measure, Times) else "no figures"
-    if isinstance(measure, Times | Decline) or (isinstance(measure, Final) and measure.log):
+    if isinstance(measure, Times) or _in_logs(measure):
         words = "takes {} times as many" if isinstance(measure, Times) else "is {} times as large"
         ends = f" [{exp(-high):.2f}, {exp(-low):.2f}]" if np.isfinite(low) else ""
         return words.format(f"{exp(-effect):.2f}") + ends
@@ -169,7 +169,19 @@ def _pair(h: Hypothesis, one: str, other: str, runs: Runs) -> str:
         mean = float(np.nanmean(values)) if there else float("nan")
         ratio = f"×{exp(-mean):.2f}" if there else "never"
         return f"{one} / {other} {ratio} ({there} of {len(values)} seeds)"
-    ours = side(h.measure, one, other, runs).mean()
+    ours = _mean(h.measure, side(h.measure, one, other, runs))
     if h.kind == BELOW_LEVEL:
-        return f"{one} {ours:.2f}, level {h.level:g}"
-    return f"{one} {ours:.2f}, {other} {side(h.measure, other, one, runs).mean():.2f}"
+        return f"{one} {ours}, level {h.level:g}"
+    return f"{one} {ours}, {other} {_mean(h.measure, side(h.measure, other, one, runs))}"
+
+
+def _mean(measure: Measure, values: Floats) -> str:
+    """The mean of a side as readers know it: of logs the geometric mean, of a decline what is left."""
+    mean = float(values.mean())
+    if not _in_logs(measure):
+        return f"{mean:.2f}"
+    return f"{exp(-mean if isinstance(measure, Decline) else mean):.3g}"
+
+
+def _in_logs(measure: Measure) -> bool:
+    return isinstance(measure, Decline) or (isinstance(measure, Final) and measure.log)

@@ -113,7 +113,7 @@ def smaller_cohort_lines() -> list[Line]:
 def tuned_lines(sampled: int) -> list[Line]:
     """K = 1 and 20 with minibatches of 10, with steps tuned alike."""
     made = []
-    for colour, local in ((0, 1), (2, 20)):
+    for colour, local in ((0, 1), (5, 20)):
         for algorithm in (MB, STORM):
             name, found = f"{label(algorithm, local, 10)}, tuned", steps(algorithm, *TABLE_2[sampled, local, 10])
             made.append(replace(line(name, algorithm, sampled, local, 10, found, ROUNDS, colour), tuned=name))

@@ -18,7 +18,8 @@ import torch
 from fedsaddle.algorithms.fedx.local_pair import LocalPair
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.config.build import build_algorithm
-from fedsaddle.config.registry import DATASETS, SPLITS, find
+from fedsaddle.config.lookup import find
+from fedsaddle.config.registry import DATASETS, SPLITS
 from fedsaddle.config.schema import validate_config
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.noise import Noise
@@ -66,11 +67,14 @@ def run_job(job: Job) -> RunCurves:
 
 
 def stored_or_run(
-    jobs: Sequence[Job], workers: int, on_finish: Callable[[RunCurves], None], store: Store | None
+    jobs: Sequence[Job], workers: int, on_finish: Callable[[bool], None], store: Store | None
 ) -> list[RunCurves]:
-    """The curves of all jobs: those that are stored, and the others, which are run once each and stored as they end."""
+    """The curves of all jobs: those that are stored, and the others, which are run once each and stored as they end.
+
+    `on_finish` is told of each, and whether it was stored.
+    """
     if store is None:
-        return run_jobs(jobs, workers, on_finish)
+        return run_jobs(jobs, workers, lambda _: on_finish(False))
     found: dict[str, RunCurves] = {}
     missing: dict[str, Job] = {}
     for job in jobs:
@@ -78,7 +82,7 @@ def stored_or_run(
         stored = store.find(job.setting, job.line, job.seed)
         if stored is not None:
             found[name] = stored
-            on_finish(stored)
+            on_finish(True)
         else:
             missing.setdefault(name, job)
     by_label = {(job.line.label, job.seed): job for job in missing.values()}
@@ -86,7 +90,7 @@ def stored_or_run(
     def finished(curves: RunCurves) -> None:
         job = by_label[curves.label, curves.seed]
         store.keep(job.setting, job.line, curves)
-        on_finish(curves)
+        on_finish(False)
 
     for name, curves in zip(missing, run_jobs(list(missing.values()), workers, finished), strict=True):
         found[name] = curves
@@ -160,6 +164,9 @@ def _run(job: Job) -> RunCurves:
         if not history:  # evaluate the last finite round
             last = reason.round - 1
             short = replace(job.line, rounds=last, evaluate_every=last) if last else standing_still(job.line)
+            return _run(replace(job, line=short)).carried_forward(job.line.rounds, every, reason.round)
+        if job.setting.select:  # once more to the last evaluation: the round that is chosen is among those before it
+            short = replace(job.line, rounds=int(history[-1]["round"]), evaluate_every=every)
             return _run(replace(job, line=short)).carried_forward(job.line.rounds, every, reason.round)
         curves = RunCurves.from_history(job.line.label, job.seed, history)
         return curves.carried_forward(job.line.rounds, every, reason.round)

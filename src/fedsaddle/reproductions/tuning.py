@@ -124,7 +124,7 @@ def choose(found: list[Candidate], scores: list[float], tolerance: float) -> Can
     return near[0]
 
 
-def tune(name: str, figure: Figure, workers: int, store: Store | None, on_finish: Callable[[RunCurves], None]) -> Log:
+def tune(name: str, figure: Figure, workers: int, store: Store | None, on_finish: Callable[[bool], None]) -> Log:
     """Tune every line of a figure that asks for it; returns the log, with every candidate and its scores."""
     tuning = figure.tuning
     if tuning is None:
