@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from fedsaddle.reproductions import stored
 from fedsaddle.reproductions.publish import publish
@@ -16,13 +18,16 @@ def test_what_was_run_goes_into_the_package_and_the_pictures_into_the_docs(tmp_p
     (tmp_path / "out" / "tuning").mkdir(parents=True)
     folder.mkdir()
     (folder / "summary.json").write_text(json.dumps({"sentences": [], "seeds": 5}))
-    (folder / "plot.png").write_bytes(b"picture")
+    Image.radial_gradient("L").convert("RGB").save(folder / "plot.png")
     (tmp_path / "out" / "tuning" / "drfa-fig2.json").write_text("{}")
     docs, package, logs = (tmp_path / name for name in ("docs", "package", "logs"))
     written = publish(tmp_path / "out", docs, package, logs)
     assert set(written) == {package / "drfa-fig1.json", docs / "drfa-fig1.png", logs / "drfa-fig2.json"}
     assert json.loads((package / "drfa-fig1.json").read_text())["seeds"] == 5
-    assert (docs / "drfa-fig1.png").read_bytes() == b"picture"
+    drawn, shown = Image.open(folder / "plot.png"), Image.open(io.BytesIO((docs / "drfa-fig1.png").read_bytes()))
+    assert (shown.size, shown.mode) == (drawn.size, "P")
+    far = max(abs(a - b) for a, b in zip(drawn.tobytes(), shown.convert("RGB").tobytes(), strict=True))
+    assert far <= 8  # of 255
 
 
 def test_a_quick_run_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

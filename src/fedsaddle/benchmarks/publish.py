@@ -18,6 +18,7 @@ from fedsaddle.benchmarks.outcome import PLOT, markdown, near_best, stored_summa
 from fedsaddle.benchmarks.words import measure_in_words
 from fedsaddle.config.entry import Entry
 from fedsaddle.report.progress import duration
+from fedsaddle.reproductions.publish import with_palette
 from fedsaddle.shown import visible
 from fedsaddle.writable import make_folder
 
@@ -32,7 +33,7 @@ def publish(out: Path, docs: Path, suites: Mapping[str, Entry] = SUITES) -> list
             if summary is None:
                 continue
             write_atomically(docs / f"{folder.name}.json", (json.dumps(summary, indent=1) + "\n").encode())
-            write_atomically(docs / f"{folder.name}.png", (folder / PLOT).read_bytes())
+            write_atomically(docs / f"{folder.name}.png", with_palette((folder / PLOT).read_bytes()))
             written += [docs / f"{folder.name}.json", docs / f"{folder.name}.png"]
     return written
 

@@ -7,6 +7,7 @@ take their tables of verdicts from there.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,10 +33,20 @@ def publish(out: Path, docs: Path, package: Path = stored.PACKAGED, logs: Path =
         if (folder / stored.SUMMARY).is_file() and summary is not None:
             write(package / f"{name}.json", json.dumps(summary, ensure_ascii=False, indent=1).encode())
             if (folder / "plot.png").is_file():
-                write(docs / f"{name}.png", (folder / "plot.png").read_bytes())
+                write(docs / f"{name}.png", with_palette((folder / "plot.png").read_bytes()))
         if (out / "tuning" / f"{name}.json").is_file():
             write(logs / f"{name}.json", (out / "tuning" / f"{name}.json").read_bytes())
     return written
+
+
+def with_palette(png: bytes) -> bytes:
+    """The same picture with 256 colours, about a third of the size."""
+    from PIL import Image
+
+    written = io.BytesIO()
+    with Image.open(io.BytesIO(png)) as picture:
+        picture.convert("RGB").quantize(256).save(written, "PNG", optimize=True)
+    return written.getvalue()
 
 
 def main(argv: Sequence[str] | None = None) -> None:
