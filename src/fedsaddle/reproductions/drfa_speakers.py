@@ -70,8 +70,8 @@ SPEAKERS = Figure(
     speaker_claims,
     quick_seeds=2,
     quick_share=0.5,
-    looks=(5,),
-    minutes=10.0,
+    looks=(5, 10),
+    minutes=7.6,
     tuning=Tuning(
         "test worst",
         {"primal_step": (0.4, 0.8), "dual_step": (0.001, 0.01, 0.1), "q": (0.01, 0.1, 1.0)},
