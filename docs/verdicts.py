@@ -66,7 +66,7 @@ def figure(name: str) -> str:
     took = f"{summary['seeds']} seeds, {summary['processor_minutes']:g} minutes of one core"
     parts.append(f"`fedsaddle reproduce {name}`, {summary['date']}, {where}; {took}.")
     parts.append(_tuned(name, summary))
-    parts += [f"- {visible(note)}" for note in summary["notes"]]
+    parts.append(_notes([f"- {visible(note)}" for note in summary["notes"]]))
     parts.append(_secondary(summary["claims"]))
     return "\n\n".join(part for part in parts if part)
 
@@ -98,6 +98,10 @@ def _tuned(name: str, summary: Mapping[str, Any]) -> str:
     )
     seeds = len(log["seeds"])
     return f"Tuned, {log['budget']} candidates each on {seeds} {'seed' if seeds == 1 else 'seeds'}: {chosen}."
+
+
+def _notes(lines: Sequence[str]) -> str:
+    return _folded(f"{len(lines)} notes, such as runs that diverged", lines) if len(lines) > 3 else "\n".join(lines)
 
 
 def _secondary(claims: Sequence[Mapping[str, str]]) -> str:
