@@ -14,12 +14,9 @@ from fedsaddle.algorithms.protocols import Algorithm, Guarantees, KeepsLayers, d
 from fedsaddle.errors import NOBODY, BadInput, Diverged, NobodyAnswered, NotFinite, within
 from fedsaddle.federation.clients import Clients
 from fedsaddle.federation.randomness import server_generator
-from fedsaddle.federation.wrappers import Ledger, Lossy, Metered
+from fedsaddle.federation.wrappers import Ledger, Metered
 from fedsaddle.metrics.evaluation import Measured, to_json
 from fedsaddle.metrics.target import main_part_name
-from fedsaddle.robust.attacks import Attacked
-from fedsaddle.robust.guarded import Guarded
-from fedsaddle.runs.accounting import accounted
 from fedsaddle.runs.best_round import BestRound, require_same_selection
 from fedsaddle.runs.checkpoints import restore_record
 from fedsaddle.runs.evaluation import Evaluator, Solution
@@ -29,7 +26,7 @@ from fedsaddle.runs.result import Result
 from fedsaddle.runs.resume import cut_by_workers, on_another_device, rounding_of
 from fedsaddle.runs.settings import Settings
 from fedsaddle.runs.telling import progress_of, run_and_tell
-from fedsaddle.secure.secured import Secured
+from fedsaddle.runs.wrapping import wrapped
 from fedsaddle.threads import one_torch_thread
 from fedsaddle.tracking.told import Told
 
@@ -64,18 +61,8 @@ class Loop:
     history: list[Record] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        lost, seed = self.settings.lost_replies, self.settings.seed
         self.given_engine = self.engine
-        if self.settings.robust is not None and self.settings.robust.active:
-            self.engine = Guarded(self.engine, self.settings.robust)
-        if self.settings.attack is not None:
-            self.engine = Attacked(self.engine, self.settings.attack)
-        asked = Lossy(self.engine, lost, seed) if lost else self.engine
-        if self.settings.secure_aggregation:
-            self.engine = asked = Secured(asked)
-        private = accounted(self.algorithm, asked, self.given_engine, self.settings, self.folder, self.warn)
-        if private is not None:
-            self.engine = asked = private  # outside of what loses replies: they were made, and count
+        self.engine, asked = wrapped(self.engine, self.algorithm, self.settings, self.folder, self.warn)
         self.clients = Metered(asked, Ledger())
         with within("algorithm"):
             self.server = self.algorithm.start(self.clients)
