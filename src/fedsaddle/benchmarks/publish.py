@@ -48,7 +48,7 @@ def published(name: str, docs: Path) -> str:
 def page(name: str, summary: Mapping[str, Any], file: str) -> str:
     """The results of a suite as Markdown."""
     machine, question = summary["machine"], str(summary["question"])
-    where = f"{machine['cores']} cores, {machine['system']}, torch {summary['versions']['torch']} CPU"
+    where = f"{machine['cores']} cores, {machine['system']}, torch {summary['versions']['torch']}"
     asked = summary["asked"]
     command = f"fedsaddle benchmark {name}" + (f" --measure {shlex.quote(asked)}" if asked else "")
     title = f"{name}, by {measure_in_words(asked)}" if asked else name
@@ -56,7 +56,7 @@ def page(name: str, summary: Mapping[str, Any], file: str) -> str:
         f"`{command}`, run on {summary['date']} on {where}, "
         f"{duration(60 * summary['processor_minutes'])} of processor time: "
         f"{summary['seeds']} seeds; {summary['candidates']} candidates for every method, each with "
-        f"{summary['tuning_share']:.0%} of the exchanges."
+        f"{100 * summary['tuning_share']:g} % of the exchanges."
     )
     across = summary["critical_difference"]
     parts = [f"### {title}", f"**{question[:1].upper()}{question[1:]}**", ran, _tasks(summary), markdown(summary)]
