@@ -19,6 +19,7 @@ from worlds import (
     AUC,
     AUC_DROPOUT,
     AUC_MARGIN,
+    COMPOSITIONAL,
     DROPOUT,
     EVERY_MINIMAX,
     FAIR,
@@ -195,6 +196,9 @@ TABLE = [
     Case("CODASCA, momentum", Codasca, STAGES | {"momentum": 0.9}, (GAME,)),
     Case("CODASCA, average", Codasca, STAGES | {"output": "average"}, MINIMAX),
     Case("CODASCA, dropout", Codasca, STAGES, (AUC_DROPOUT,)),
+    Case("CODA+, compositional AUC", CodaPlus, STAGES, (COMPOSITIONAL,)),
+    Case("CODASCA, compositional AUC", Codasca, STAGES, (COMPOSITIONAL,), slow=True),
+    Case("Local SGDA, compositional AUC", LocalSgda, GAMES, (COMPOSITIONAL,), slow=True),
     Case("FedX1", FedX1, PAIRED, LINEAR_PAIRS, SCORES),
     Case("FedX1, all, sub-sampled, buffer", FedX1, PAIRED | {"sampled_clients": None, "sharing": "sub-sampled", "buffer_rounds": 2}, (METRIC,), SCORES),  # noqa: E501
     Case("FedX1, noise", FedX1, PAIRED | {"privacy": NOISE}, (RANKING,), SCORES),

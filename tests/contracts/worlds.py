@@ -14,6 +14,7 @@ from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Ball
 from fedsaddle.problems import risks
 from fedsaddle.problems.auc import MinimaxAuc
+from fedsaddle.problems.compositional_auc import CompositionalAuc
 from fedsaddle.problems.fair import ClassFair
 from fedsaddle.problems.minimax import Minimax
 from fedsaddle.problems.models.papers import CharacterGru, logistic_regression, mlp
@@ -89,6 +90,12 @@ AUC_MARGIN = World(
 
 AUC_DROPOUT = World(
     "auc with dropout", lambda: MinimaxAuc(model=with_dropout(1), positive_share=0.4), lambda: classes(classes=2)
+)
+
+COMPOSITIONAL = World(
+    "compositional auc",
+    lambda: CompositionalAuc(model=seeded(Single), positive_share=0.4),
+    lambda: classes(classes=2),
 )
 
 MINIMAX = (FAIR, GAME)

@@ -94,11 +94,11 @@ def test_counts_are_needed():
         ClassBalanced().value(scores, y)
 
 
-def auc(inner_step, margin=None):
+def auc(inner_step, margin=None, **more):
     options = {"model": seeded(lambda: nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1))), "margin": margin}
     if inner_step is None:
         return fs.MinimaxAuc(positive_share=0.3, **options)
-    return fs.CompositionalAuc(positive_share=0.3, inner_step=inner_step, **options)
+    return fs.CompositionalAuc(positive_share=0.3, inner_step=inner_step, **options, **more)
 
 
 def batch_and_point():
@@ -117,17 +117,29 @@ def test_without_an_inner_step_it_is_plain_auc(margin):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
 
 
-def test_the_gradient_is_that_of_plain_auc_after_a_step_of_cross_entropy():
+@pytest.mark.parametrize("weight", [0.0, 1.0, 0.7])
+def test_the_gradient_is_that_of_plain_auc_after_a_step_of_cross_entropy_and_that_of_cross_entropy(weight):
     batch, x, y = batch_and_point()
-    plain, w = auc(None), x[:, :-2].clone().requires_grad_()
+    plain, mine, w = auc(None), auc(0.5, inner_weight=weight), x[:, :-2].clone().requires_grad_()
     scores = plain.flat.scores(w, batch.x).squeeze(-1)
-    mean = nn.functional.binary_cross_entropy_with_logits(scores, batch.y.double(), reduction="none").mean(1).sum()
-    u = torch.cat([w.detach() - 0.5 * torch.autograd.grad(mean, w)[0], x[:, -2:]], 1)
-    found, expected = auc(0.5).gradients(x, y, batch), plain.gradients(u, y, batch)
-    torch.testing.assert_close(found.x, expected.x, rtol=0, atol=1e-12)
-    torch.testing.assert_close(found.y, expected.y, rtol=0, atol=1e-12)
-    torch.testing.assert_close(auc(0.5).value(x, y, batch), plain.value(u, y, batch), rtol=0, atol=1e-12)
+    mean = nn.functional.binary_cross_entropy_with_logits(scores, batch.y.double(), reduction="none").mean(1)
+    inner = torch.autograd.grad(mean.sum(), w)[0]
+    u = torch.cat([w.detach() - 0.5 * inner, x[:, -2:]], 1)
+    found, at_u = mine.gradients(x, y, batch), plain.gradients(u, y, batch)
+    expected = at_u.x + weight * nn.functional.pad(inner, (0, 2))
+    torch.testing.assert_close(found.x, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(found.y, at_u.y, rtol=0, atol=1e-12)
+    value = plain.value(u, y, batch) + weight * mean.detach()
+    torch.testing.assert_close(mine.value(x, y, batch).detach(), value, rtol=0, atol=1e-12)
     stepped = x.clone()
-    ascent = auc(0.5).descend_(stepped, y, batch, 0.1, 0.9)
-    torch.testing.assert_close(stepped, 0.9 * x - 0.1 * expected.x, rtol=0, atol=1e-12)
-    torch.testing.assert_close(ascent.y, expected.y, rtol=0, atol=1e-12)
+    ascent = mine.descend_(stepped, y, batch, 0.1, 0.9)
+    torch.testing.assert_close(stepped, 0.9 * x - 0.1 * expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(ascent.y, at_u.y, rtol=0, atol=1e-12)
+
+
+def test_with_weight_one_a_step_goes_on_from_the_inner_point_as_the_published_optimiser_does():
+    batch, x, y = batch_and_point()
+    stepped, mine = x.clone(), auc(0.3)
+    mine.descend_(stepped, y, batch, 0.3)
+    u = mine.inner_point(x, batch)
+    torch.testing.assert_close(stepped, u - 0.3 * auc(None).gradients(u, y, batch).x, rtol=0, atol=1e-12)

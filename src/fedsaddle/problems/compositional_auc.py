@@ -19,11 +19,16 @@ from fedsaddle.problems.supervised import shares
 
 @dataclass(frozen=True, kw_only=True)
 class CompositionalAuc(MinimaxAuc):
-    """`min_{w,a,b} max_α AUC(w - η₀ ∇CE(w); a, b, α)` (Yuan, Guo, Chawla, Yang 2022), for any min-max algorithm.
+    """`min_{w,a,b} max_α AUC(u; a, b, α) + ρ CE(w)` with `u = w - η₀ ∇CE(w)` (Yuan, Guo, Chawla, Yang 2022).
 
-    The gradient is taken at the inner point `u = w - η₀ ∇CE(w)` of the same batch, and goes to w as it is: the second
-    derivatives that the chain rule has are left out, as the authors' optimiser does. η₀ = 0 is plain min-max AUC.
-    The trained model is w.
+    For any min-max algorithm. Both gradients are of the same batch, and that of AUC, taken at u, goes to w as it is:
+    the second derivatives of the chain rule are left out, as the authors' optimiser does. The trained model is w.
+
+    - ρ = `inner_weight` = 1 is their published optimiser, which goes on from u instead of w: with η₀ the length of
+      its steps, `u - η₀ ∇AUC(u) = w - η₀ (∇AUC(u) + ∇CE(w))`.
+    - ρ = 0 is the objective as it is written. It makes u good, and w only as far as w is near u; networks that start
+      at random hardly learn by it.
+    - η₀ = 0 is plain min-max AUC, whatever ρ.
 
     Example:
         >>> import fedsaddle as fs
@@ -35,10 +40,12 @@ class CompositionalAuc(MinimaxAuc):
     """
 
     inner_step: float = 0.1  # η₀
+    inner_weight: float = 1.0  # ρ
 
     def __post_init__(self) -> None:
         super().__post_init__()
         number("inner_step", self.inner_step, least=0)
+        number("inner_weight", self.inner_weight, least=0)
 
     @classmethod
     def from_data(
@@ -47,6 +54,7 @@ class CompositionalAuc(MinimaxAuc):
         model_for: ModelMaker,
         *,
         inner_step: float = 0.1,
+        inner_weight: float = 1.0,
         margin: float | None = None,
         sigmoid: bool = False,
         l2: float = 0.0,
@@ -60,6 +68,7 @@ class CompositionalAuc(MinimaxAuc):
             model=model_for(1),
             positive_share=facts.counts[1] / sum(facts.counts),
             inner_step=inner_step,
+            inner_weight=inner_weight,
             margin=margin,
             sigmoid=sigmoid,
             l2=l2,
@@ -67,22 +76,34 @@ class CompositionalAuc(MinimaxAuc):
             clip=clip,
         )
 
-    def inner_point(self, x: Tensor, batch: Batch) -> Tensor:
-        """x with u in the place of w."""
+    def inner_gradient(self, x: Tensor, batch: Batch) -> Tensor:
+        """∇CE(w) of each client's rows, with zeros for a and b."""
         w = self.weights(x).contiguous()
         scores, pull, _ = self.flat.pullback(w, batch.x, batch.keys)
         slope = Logistic().slope(scores, batch.y)
         share = shares(slope, batch)
         gradient = pull(slope * (share.unsqueeze(-1) if isinstance(share, Tensor) else share))
-        return torch.cat([w - self.inner_step * gradient, x[:, self.flat.dimension :]], 1)
+        return torch.nn.functional.pad(gradient, (0, x.shape[1] - self.flat.dimension))
+
+    def inner_point(self, x: Tensor, batch: Batch) -> Tensor:
+        """x with u in the place of w."""
+        return x - self.inner_step * self.inner_gradient(x, batch) if self.inner_step else x
 
     def value(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
-        """At the inner point."""
-        return super().value(self.inner_point(x, batch), y, batch)
+        """AUC at the inner point, and cross-entropy at w."""
+        found = super().value(self.inner_point(x, batch), y, batch)
+        if not self.inner_step or not self.inner_weight:
+            return found
+        rows = Logistic().value(self.flat.scores(self.weights(x).contiguous(), batch.x), batch.y)
+        return found + self.inner_weight * self.penalised((rows * shares(rows, batch)).sum(1), x)
 
     def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> Gradients:
-        """Those of plain AUC at the inner point."""
-        return super().gradients(self.inner_point(x, batch), y, batch)
+        """Those of plain AUC at the inner point, and ρ times that of cross-entropy at w."""
+        if not self.inner_step:
+            return super().gradients(x, y, batch)
+        inner = self.inner_gradient(x, batch)
+        g = super().gradients(x - self.inner_step * inner, y, batch)
+        return g._replace(x=g.x.add_(inner, alpha=self.inner_weight))
 
     def descend_(self, x: Tensor, y: Tensor, batch: Batch, step: float, keep: float = 1.0) -> DualGradient:
         """`x ← keep x - step ∇_x`, with the gradient of the inner point."""
