@@ -14,7 +14,7 @@ import pytest
 from small_suite import DIGITS, METHODS, SMALL, TUMOURS
 
 from fedsaddle.benchmarks import outcome
-from fedsaddle.benchmarks.jobs import Job, check_task, config_of, final_job, find_table, run_job, tuning_job
+from fedsaddle.benchmarks.jobs import Job, check_task, config_of, final_job, find_table, run_job, tuning_jobs
 from fedsaddle.benchmarks.names import SUITES
 from fedsaddle.benchmarks.publish import publish, published
 from fedsaddle.benchmarks.ranking import final_level, ranked
@@ -92,8 +92,10 @@ def test_steps_in_two_stages() -> None:
 
 
 def test_candidates_are_measured_on_held_out_rows_with_another_seed() -> None:
-    tuning, final = tuning_job(SMALL, DIGITS, METHODS[0], 0), final_job(SMALL, DIGITS, METHODS[0], steps(1.0)[0], 0)
-    assert tuning.seed == SMALL.tuning_seed != final.seed
+    candidate, final = tuning_jobs(SMALL, DIGITS, METHODS[0], 0), final_job(SMALL, DIGITS, METHODS[0], steps(1.0)[0], 0)
+    tuning = candidate[0]
+    assert [job.seed for job in candidate] == [*SMALL.tuning_seeds]
+    assert final.seed not in SMALL.tuning_seeds
     assert tuning.config["data"]["validation_share"] > 0
     assert "validation_share" not in final.config["data"]
     assert tuning.config["run"]["rounds"] == final.config["run"]["rounds"] // 2
@@ -172,16 +174,32 @@ def test_finished_runs_are_not_run_again(tmp_path: Path) -> None:
     assert told == [(jobs[0], False), (jobs[0], True)]
 
 
+VALUES = [[0.9, 0.1], [0.6, 0.6], [0.1, 0.9]]  # of three candidates with two seeds
+
+
 def test_a_candidate_that_diverges_is_not_chosen() -> None:
-    runs = [RunCurves("a", 0, {"test worst": [0.9]}, diverged=1), RunCurves("b", 0, {"test worst": [0.1, 0.2]})]
-    assert choose(DIGITS, steps(1.0, 2.0), runs).chosen == steps(2.0)[0]
-    assert choose(DIGITS, steps(1.0), runs[:1]).chosen is None
+    good = RunCurves("a", 0, {"test worst": [0.9]})
+    wild, fair = replace(good, diverged=1), RunCurves("b", 0, {"test worst": [0.1, 0.2]})
+    assert choose(DIGITS, steps(1.0, 2.0), [[good, wild], [fair, fair]]).chosen == steps(2.0)[0]
+    assert choose(DIGITS, steps(1.0), [[good, wild]]).chosen is None
+    assert choose(DIGITS, steps(1.0, 2.0), [[good, good], [fair, fair]]).scores == (0.9, 0.2)
+
+
+def test_the_mean_over_the_seeds_that_tune_counts() -> None:
+    runs = [[RunCurves("a", seed, {"test worst": [value]}) for seed, value in enumerate(own)] for own in VALUES]
+    assert choose(DIGITS, steps(1.0, 2.0, 3.0), runs).chosen == steps(2.0)[0]
 
 
 def test_a_step_at_the_edge_of_its_grid_is_told() -> None:
     grid = (*each(steps(1.0, 2.0, 3.0), "algorithm.q", 1), *each(steps(0.1, 0.2), "algorithm.q", 5))
-    assert [at_the_edge(grid, one) for one in grid] == [True, False, True, True, True]
-    assert not at_the_edge(steps(1.0), steps(1.0)[0])
+    apart = [0.9 if i == at else 0.1 for at in range(5) for i in range(5)]
+    found = [at_the_edge(grid, apart[5 * at : 5 * at + 5], at) for at in range(5)]
+    assert found == [True, False, True, True, True]
+    assert not at_the_edge(steps(1.0), [0.9], 0)
+    assert not at_the_edge(steps(1.0, 2.0, 3.0), [0.1, 0.896, 0.9], 2)  # hardly ahead
+    assert at_the_edge(steps(1.0, 2.0), [-1e-3, -1e-2], 0)
+    assert not at_the_edge(steps(1.0, 2.0), [-1.00e-3, -1.05e-3], 0)
+    assert at_the_edge(steps(1.0, 2.0), [0.5, float("-inf")], 0)
 
 
 def test_a_method_that_diverges_is_ranked_last_and_said(tmp_path: Path) -> None:
@@ -222,7 +240,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert (tmp_path / "small-part-quick" / "report.html").is_file()
     assert len(list((tmp_path / "runs").glob("*.json"))) == 2 * (2 + 2)
     benchmark("small", tmp_path, estimate=True, workers=2)
-    assert "12 runs that tune, 12 final runs: about" in capsys.readouterr().out
+    assert "24 runs that tune, 12 final runs: about" in capsys.readouterr().out
     with pytest.raises(BadInput, match=r"did you mean 'digits'\?"):
         benchmark("small", tmp_path, tasks=["digit"])
     with pytest.raises(BadInput, match="must be a suite"):

@@ -10,7 +10,7 @@ from scipy import stats
 from small_suite import DIGITS, METHODS, SMALL, TUMOURS
 
 from fedsaddle.benchmarks import jobs
-from fedsaddle.benchmarks.jobs import final_job, run_job, tuning_job
+from fedsaddle.benchmarks.jobs import final_job, run_job, tuning_jobs
 from fedsaddle.benchmarks.ranking import near_best, ranked
 from fedsaddle.benchmarks.run import Results, Tuned, at_the_edge
 from fedsaddle.benchmarks.suite import PRIMAL, SERVER, Method, Suite, each, steps
@@ -23,7 +23,7 @@ PAIRWISE = {"name": "pairwise", "risk": "auc"}
 def test_test_rows_play_no_part_in_tuning(task, monkeypatch):
     """The curves of a candidate are the same with the labels of all test rows wrong; those of a final run are not."""
     made = {
-        "tuning": tuning_job(SMALL, task, METHODS[0], 1),
+        "tuning": tuning_jobs(SMALL, task, METHODS[0], 1)[0],
         "final": final_job(SMALL, task, METHODS[0], METHODS[0].candidates[1], 0),
     }
     before = {name: run_job(job).columns[task.measures[0]] for name, job in made.items()}
@@ -122,9 +122,15 @@ def test_ranks_by_hand():
     low, high = stats.t.interval(0.95, 2, 0.8, stats.sem([0.9, 0.8, 0.7]))
     assert (cell.mean, cell.low, cell.high) == pytest.approx((0.8, low, high))
     assert np.isnan(ranking.cells["digits", "DRFA"].low)  # of two figures
+    apart = np.array([0.5, 0.8, 0.2]) - np.array([0.9, 0.8, 0.7])
+    low, high = stats.t.interval(0.95, 2, apart.mean(), stats.sem(apart))
+    assert ranking.cells["digits", "FedAvg, tiny steps"].gain == pytest.approx((apart.mean(), low, high))
+    assert np.isnan(ranking.cells["digits", "DRFA"].gain).all()  # of two pairs
+    assert ranking.ranks["DRFA"].costs["exchanges"] == 8  # of the runs that have figures
 
 
 def test_the_edge_is_that_of_the_servers_step_where_the_clients_is_given():
     grid = each(each(steps(1.0), SERVER, 0.1, 0.3, 1.0), "algorithm.freedom", 0.1, 1.0)
-    assert [at_the_edge(grid, one) for one in grid] == [True, True, False, False, True, True]
+    found = [at_the_edge(grid, [0.9 if i == at else 0.1 for i in range(6)], at) for at in range(6)]
+    assert found == [True, True, False, False, True, True]
     assert {one[PRIMAL] for one in grid} == {1.0}

@@ -55,14 +55,18 @@ def final_job(suite: Suite, task: Task, method: Method, chosen: Candidate, seed:
     return Job(f"{task.name}|{method.label}|{seed}", config, task.seconds * (suite.quick_share if suite.quick else 1))
 
 
-def tuning_job(suite: Suite, task: Task, method: Method, at: int) -> Job:
-    """The run of one candidate: with another seed, fewer exchanges, and measured on held-out training rows."""
+def tuning_jobs(suite: Suite, task: Task, method: Method, at: int) -> list[Job]:
+    """The runs of one candidate: with other seeds, fewer exchanges, and measured on held-out training rows."""
+    return [_tuning_job(suite, task, method, at, seed) for seed in suite.tuning_seeds]
+
+
+def _tuning_job(suite: Suite, task: Task, method: Method, at: int, seed: int) -> Job:
     exchanges = max(2, round(task.exchanges * suite.tuning_share))
-    config = config_of(task, method, method.candidates[at], exchanges, suite.tuning_seed)
+    config = config_of(task, method, method.candidates[at], exchanges, seed)
     if task.validated:
         config["data"]["validation_share"] = VALIDATION
     share = suite.tuning_share * (suite.quick_share if suite.quick else 1)
-    return Job(f"{task.name}|{method.label}|candidate {at}", config, task.seconds * share)
+    return Job(f"{task.name}|{method.label}|candidate {at}, {seed}", config, task.seconds * share)
 
 
 def config_of(task: Task, method: Method, chosen: Candidate, exchanges: int, seed: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import json
 import math
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -65,6 +65,7 @@ def summary_of(results: Results, ranking: Ranking) -> dict[str, Any]:
         "processor_minutes": round(results.processor / 60, 1),
         "seeds": suite.seeds,
         "candidates": suite.budget,
+        "tuning_seeds": len(suite.tuning_seeds),
         "tuning_share": suite.tuning_share,
         "about": {task.name: task.about for task in suite.tasks},
         "exchanges": {task.name: task.exchanges for task in suite.tasks},
@@ -152,11 +153,3 @@ def stored_summary(folder: Path) -> dict[str, Any] | None:
         return None if found["quick"] or found["part"] else dict(found)
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def near_best(summary: Mapping[str, Any]) -> Sequence[str]:
-    """Each task with the methods that are the best, or not distinguishable from it."""
-    return [
-        f"{task['task']}: {', '.join(label for label, own in task['methods'].items() if own['near_best'])}"
-        for task in summary["tasks"]
-    ]

@@ -12,7 +12,7 @@ from fedsaddle.benchmarks.pictures import mean_and_band, on_exchanges
 from fedsaddle.benchmarks.ranking import FEWEST, Ranking
 from fedsaddle.benchmarks.run import Results
 from fedsaddle.benchmarks.suite import Suite, Task, actual, falls
-from fedsaddle.benchmarks.words import HEADS, cell_text, measure_in_words, number, rank_rows
+from fedsaddle.benchmarks.words import HEADS, cell_text, gain_rows, measure_in_words, number, rank_rows
 from fedsaddle.report.page.charts import Axis, ForestRow, Line, forest, line_chart
 from fedsaddle.report.page.parts import Block, Bullets, Chart, Code, Figure, Page, Section, Table, Text
 from fedsaddle.report.progress import duration
@@ -22,7 +22,7 @@ from fedsaddle.reproductions.page import STYLES
 
 METHOD = (
     "Every method has the same rows, model, starting point, local steps, batches and exchanges. Each has {n} "
-    "candidates of its steps and parameters; each candidate runs once, with a seed that is not used again, for {share} "
+    "candidates of its steps and parameters; each candidate runs with {tuning}, not used again, for {share} "
     "of the exchanges, and is measured on held-out training rows. The best then runs with {seeds} on test rows. "
     "A figure is the mean over the last fifth of the evaluations."
 )
@@ -39,7 +39,12 @@ def benchmark_page(results: Results, ranking: Ranking, summary: Mapping[str, Any
     suite, best = results.suite, next(iter(ranking.ranks))
     machine = summary["machine"]
     where = f"{machine['cores']} cores, {machine['system']}, torch {summary['versions']['torch']}"
-    tuned = METHOD.format(n=suite.budget, share=f"{suite.tuning_share:.0%}", seeds=many(suite.seeds, "seed"))
+    tuned = METHOD.format(
+        n=suite.budget,
+        tuning=many(len(suite.tuning_seeds), "seed"),
+        share=f"{suite.tuning_share:.0%}",
+        seeds=many(suite.seeds, "seed"),
+    )
     quick = ["A quick run: too few seeds, exchanges and candidates for any conclusion."] if suite.quick else []
     return Page(
         title=f"Benchmark {suite.name}: {suite.question}",
@@ -99,7 +104,9 @@ def _ranks(ranking: Ranking, summary: Mapping[str, Any]) -> Section:
                 "note",
             )
         )
-    return Section("ranks", "All tasks", [chart, Table(heads, rows), *notes])
+    against = f"Against {summary['baseline']}, in pairs of seeds; a star where the interval leaves out no difference"
+    gains = Table(["method", *heads[2 : 2 + len(summary["tasks"])]], list(gain_rows(summary)), caption=against)
+    return Section("ranks", "All tasks", [chart, Table(heads, rows), gains, *notes])
 
 
 def _or_none(value: float) -> float | None:

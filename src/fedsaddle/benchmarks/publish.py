@@ -14,10 +14,11 @@ from typing import Any
 
 from fedsaddle.atomic import write_atomically
 from fedsaddle.benchmarks.names import SUITES
-from fedsaddle.benchmarks.outcome import PLOT, markdown, near_best, stored_summary
-from fedsaddle.benchmarks.words import measure_in_words
+from fedsaddle.benchmarks.outcome import PLOT, markdown, stored_summary
+from fedsaddle.benchmarks.words import gain_rows, measure_in_words
 from fedsaddle.config.entry import Entry
 from fedsaddle.report.progress import duration
+from fedsaddle.report.words import many
 from fedsaddle.reproductions.publish import with_palette
 from fedsaddle.shown import visible
 from fedsaddle.writable import make_folder
@@ -56,7 +57,7 @@ def page(name: str, summary: Mapping[str, Any], file: str) -> str:
         f"`{command}`, run on {summary['date']} on {where}, "
         f"{duration(60 * summary['processor_minutes'])} of processor time: "
         f"{summary['seeds']} seeds; {summary['candidates']} candidates for every method, each with "
-        f"{100 * summary['tuning_share']:g} % of the exchanges."
+        f"{many(summary['tuning_seeds'], 'other seed')} and {100 * summary['tuning_share']:g} % of the exchanges."
     )
     across = summary["critical_difference"]
     parts = [f"### {title}", f"**{question[:1].upper()}{question[1:]}**", ran, _tasks(summary), markdown(summary)]
@@ -67,12 +68,24 @@ def page(name: str, summary: Mapping[str, Any], file: str) -> str:
             f"With the tasks as the sample, mean ranks that differ by less than {across:.1f} cannot be told apart "
             f"(Nemenyi's test, 5 %){tested}."
         )
-    parts.append("The best of each task, and who cannot be told from it:")
-    parts.append("\n".join(f"- {visible(line)}" for line in near_best(summary)))
+    parts.append(_gains(summary))
     parts.append(f"![{question}](benchmarks/{file}.png)")
     if summary["notes"]:
         parts.append("\n".join(f"- {visible(note)}" for note in summary["notes"]))
     return "\n\n".join(parts) + "\n"
+
+
+def _gains(summary: Mapping[str, Any]) -> str:
+    heads = ["method", *(task["task"] for task in summary["tasks"])]
+    rows = ["| " + " | ".join(map(_cell, heads)) + " |", "| --- |" + " ---: |" * (len(heads) - 1)]
+    rows += ["| " + " | ".join(map(_cell, row)) + " |" for row in gain_rows(summary)]
+    head = f"Against {_cell(summary['baseline'])}, in pairs of seeds"
+    note = "Points (ratios where small is good) with 95 % intervals, each by itself; a star where it leaves out 0."
+    return f'<details markdown="1"><summary>{head}</summary>\n\n{note}\n\n' + "\n".join(rows) + "\n\n</details>"
+
+
+def _cell(text: str) -> str:
+    return visible(text).replace("|", "\\|")
 
 
 def _tasks(summary: Mapping[str, Any]) -> str:
@@ -80,7 +93,7 @@ def _tasks(summary: Mapping[str, Any]) -> str:
     for task in summary["tasks"]:
         name = task["task"]
         cells = [name, summary["about"][name], str(summary["exchanges"][name]), measure_in_words(task["measure"])]
-        rows.append("| " + " | ".join(visible(cell).replace("|", "\\|") for cell in cells) + " |")
+        rows.append("| " + " | ".join(map(_cell, cells)) + " |")
     return "\n".join(rows)
 
 

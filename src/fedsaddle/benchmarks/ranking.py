@@ -4,6 +4,8 @@
 - **Interval** of a mean: 95 %, Student's, over seeds. Measures that fall over orders of magnitude have geometric means.
 - **Marks**: in each task, every method is compared with the one of the best mean by paired differences over seeds,
   one-sided, with Holm's procedure over the methods; those that are not significantly worse are marked with it.
+- **Gain**: the paired difference to the suite's first method over seeds, with its own interval of 95 %, not corrected
+  for the number of methods; a ratio for measures that fall over orders of magnitude.
 - **Mean rank**: the mean of the ranks within every task and seed, 1 is best, ties share theirs. Its interval is a
   bootstrap of the seeds within each task: it covers the luck of splits, models and batches on these tasks, not the
   choice of the tasks. The critical difference of Nemenyi's test takes the tasks as the sample.
@@ -12,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +44,7 @@ class Cell:
     low: float
     high: float
     best: bool  # the best, or not distinguishable from it
+    gain: tuple[float, float, float]  # over the first method, with its interval; NaN: fewer than three pairs
     others: Mapping[str, float]  # means of the other measures
     costs: Mapping[str, float]  # means of one run: exchanges, bytes, local steps, processor seconds
     diverged: int
@@ -89,7 +92,8 @@ def ranked(results: Results) -> Ranking:
         table = np.array([_levels(found[m], column, suite.seeds) for m in labels])
         marks = near_best(sign * _compared(column, table))
         for label, values, mark in zip(labels, table, marks, strict=True):
-            cells[task.name, label] = _cell(values, mark, found[label], task.measures[1:], by_ratio(column))
+            cell = _cell(values, mark, found[label], task.measures[1:], by_ratio(column))
+            cells[task.name, label] = replace(cell, gain=gain(values, table[0], by_ratio(column)))
         scores.append(np.nan_to_num(sign * table, nan=-np.inf))
     ranks = [ranks_of(own) for own in scores]
     means, low, high = bootstrap(ranks)
@@ -113,6 +117,22 @@ def _levels(runs: Sequence[RunCurves], column: str, seeds: int) -> list[float]:
     return [by_seed.get(seed, float("nan")) for seed in range(seeds)]
 
 
+def gain(values: Floats, baseline: Floats, ratio: bool) -> tuple[float, float, float]:
+    """The mean of the paired differences, or the geometric mean of the ratios, and the ends of its interval.
+
+    Example:
+        >>> gain(np.array([0.5, 1.0, 0.5]), np.array([0.25, 0.75, 0.25]), False)
+        (0.25, 0.25, 0.25)
+    """
+    own, other = (np.log(np.maximum(v, SMALLEST)) if ratio else v for v in (values, baseline))
+    apart = own - other
+    there = apart[np.isfinite(apart)]
+    if len(there) < FEWEST:
+        return (float("nan"),) * 3
+    mean, low, high = (float(np.exp(v) if ratio else v) for v in t_interval(there))
+    return mean, low, high
+
+
 def by_ratio(column: str) -> bool:
     """Whether a measure falls over orders of magnitude, such as a squared gradient: its ratios are compared."""
     return falls(column) and "loss" not in column
@@ -132,10 +152,10 @@ def _cell(values: Floats, mark: bool, runs: Sequence[RunCurves], others: Sequenc
     more = {name: float(np.mean([final_level(c, name) for c in runs])) for name in others} if runs else {}
     costs = {}
     if runs:
-        costs = {k: float(np.mean([c.columns[k][-1] if k in c.columns else np.nan for c in runs])) for k in COSTS}
+        costs = {k: float(np.mean([c.columns[k][-1] for c in runs if k in c.columns] or [np.nan])) for k in COSTS}
         costs["seconds"] = float(np.mean([c.processor for c in runs]))
     diverged = sum(c.diverged is not None for c in runs)
-    return Cell(tuple(values.tolist()), mean, low, high, mark, more, costs, diverged)
+    return Cell(tuple(values.tolist()), mean, low, high, mark, (np.nan,) * 3, more, costs, diverged)
 
 
 def _mean_costs(cells: Sequence[Cell]) -> dict[str, float]:
@@ -237,6 +257,7 @@ def plain(ranking: Ranking, results: Results) -> dict[str, Any]:
                     "low": cell.low,
                     "high": cell.high,
                     "near_best": cell.best,
+                    "gain": list(cell.gain),
                     "values": list(cell.values),
                     "diverged": cell.diverged,
                     "other": dict(cell.others),
@@ -253,6 +274,7 @@ def plain(ranking: Ranking, results: Results) -> dict[str, Any]:
         for label, r in ranking.ranks.items()
     }
     return {
+        "baseline": results.suite.baseline,
         "ranks": ranks,
         "tasks": tasks,
         "critical_difference": ranking.critical_difference,

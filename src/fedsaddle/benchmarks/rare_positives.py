@@ -6,9 +6,10 @@ from typing import Any
 
 from fedsaddle.benchmarks.suite import Method, Suite, Task, each, steps
 
-FINE = steps(0.03, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # times the task's step, for methods with one knob
-COARSE = steps(0.1, 0.5, 2.0, 8.0)
-SERVER = steps(0.5, 2.0, 7.0, 20.0)  # of the clients, where the server has a step as well
+# Times the task's step: for methods with one knob, with two, and for the clients where the server has a step as well.
+FINE = steps(0.02, 0.05, 0.1, 0.3, 1.0, 2.0, 3.0, 4.5, 7.0, 10.0, 14.0, 20.0)
+COARSE = steps(0.05, 0.3, 1.0, 3.0, 7.0, 15.0)
+SERVER = steps(0.2, 0.5, 2.0, 4.5, 10.0, 25.0)
 MEASURES = ("auroc", "average_precision")
 STAGED = "two stages"
 ONE_SCORE = {"name": "supervised", "loss": "logistic"}
@@ -31,8 +32,8 @@ def optimiser(name: str) -> Method:
 
 # With a sigmoid on the scores slopes are small, and steps may be long.
 RANKED = (
-    *each(steps(0.3, 1.0, 2.0, 5.0), "problem.sigmoid", False),
-    *each(steps(1.0, 4.0, 12.0, 40.0), "problem.sigmoid", True),
+    *each(steps(0.1, 0.4, 1.0, 2.0, 4.0, 8.0), "problem.sigmoid", False),
+    *each(steps(1.0, 4.0, 10.0, 20.0, 40.0, 80.0), "problem.sigmoid", True),
 )
 AUC = {"name": "auc"}
 METHODS = (

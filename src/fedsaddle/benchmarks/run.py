@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsaddle.benchmarks.jobs import Job, check_task, final_job, run_job, tuning_job
+from fedsaddle.benchmarks.jobs import Job, check_task, final_job, run_job, tuning_jobs
 from fedsaddle.benchmarks.suite import DUAL, PRIMAL, SERVER, Candidate, Suite, Task, falls
 from fedsaddle.errors import FedSaddleError, MissingData
 from fedsaddle.reproductions.curves import RunCurves
@@ -18,6 +18,8 @@ from fedsaddle.reproductions.figure import Tuning
 from fedsaddle.reproductions.pool import JobFailed, run_jobs
 from fedsaddle.reproductions.store import read_curves, write_curves
 from fedsaddle.reproductions.tuning import score
+
+HALF_A_POINT, CLEARLY_LESS = 0.005, 0.9  # what a longer or shorter step must gain to be worth a note
 
 Finished = Callable[[Job, bool], None]  # the second: whether it was stored
 Runner = Callable[[Sequence[Job], Callable[[RunCurves], None]], Any]
@@ -29,7 +31,7 @@ class Tuned:
 
     chosen: Candidate | None  # None: every candidate diverged
     scores: tuple[float, ...]  # of the candidates on held-out rows, larger is better; -inf: diverged
-    edge: bool = False  # whether its step is the smallest or the largest, so that a wider grid might find a better one
+    edge: bool = False  # whether its step is at the end of the grid, and clearly ahead of the next one
     processor: float = 0.0  # seconds of one core, of all candidates
 
 
@@ -66,7 +68,7 @@ class Results:
                 )
         edges = [f"{method} on {task}" for (task, method), tuned in self.tuned.items() if tuned.edge]
         if edges and self.suite.budget > 2:
-            found.append(f"chosen at the edge of the grid: {'; '.join(edges)}")
+            found.append(f"chosen at the end of the grid and clearly ahead of the next step: {'; '.join(edges)}")
         return found
 
 
@@ -88,7 +90,7 @@ def all_jobs(suite: Suite) -> list[Job]:
     found = []
     for task in suite.tasks:
         for method in suite.methods:
-            found += [tuning_job(suite, task, method, at) for at in range(suite.budget)]
+            found += [job for at in range(suite.budget) for job in tuning_jobs(suite, task, method, at)]
             found += [final_job(suite, task, method, method.candidates[0], seed) for seed in range(suite.seeds)]
     return found
 
@@ -106,10 +108,15 @@ def run_suite(
         finished: told of each run that has ended, or was stored.
     """
     pairs = [(task, method) for task in suite.tasks for method in suite.methods]
-    jobs = {(t.name, m.label): [tuning_job(suite, t, m, i) for i in range(suite.budget)] for t, m in pairs}
-    found = stored_or_run([job for own in jobs.values() for job in own], store, runner, finished)
+    jobs = {(t.name, m.label): [tuning_jobs(suite, t, m, i) for i in range(suite.budget)] for t, m in pairs}
+    every = [job for own in jobs.values() for candidate in own for job in candidate]
+    every.sort(key=lambda job: (job.label.partition("|")[0], job.seed))  # so that consecutive ones share their rows
+    found = stored_or_run(every, store, runner, finished)
     tuned = {
-        (t.name, m.label): choose(t, m.candidates, [found[job.name] for job in jobs[t.name, m.label]]) for t, m in pairs
+        (t.name, m.label): choose(
+            t, m.candidates, [[found[job.name] for job in candidate] for candidate in jobs[t.name, m.label]]
+        )
+        for t, m in pairs
     }
     finals: dict[tuple[str, str], list[Job]] = {}
     for seed in range(suite.seeds):  # whole seeds early
@@ -147,35 +154,49 @@ def stored_or_run(jobs: Sequence[Job], store: Path, runner: Runner, finished: Fi
     return found
 
 
-def choose(task: Task, candidates: Sequence[Candidate], runs: Sequence[RunCurves]) -> Tuned:
-    """The candidate with the best mean over the last half of its run, by the task's first measure."""
+def choose(task: Task, candidates: Sequence[Candidate], runs: Sequence[Sequence[RunCurves]]) -> Tuned:
+    """The candidate with the best mean over the last half of its runs, by the task's first measure.
+
+    Args:
+        task: whose first measure counts.
+        candidates: of one method.
+        runs: of each candidate, one a seed; a candidate is as bad as its worst if that diverged.
+    """
     how = Tuning(task.measures[0], {}, falling=falls(task.measures[0]))
-    scores = tuple(score(curves, how) for curves in runs)
-    at, processor = int(np.argmax(scores)), sum(curves.processor for curves in runs)
+    scores = tuple(float(np.mean([score(curves, how) for curves in own])) for own in runs)
+    at, processor = int(np.argmax(scores)), sum(curves.processor for own in runs for curves in own)
     if not np.isfinite(scores[at]):
         return Tuned(None, scores, processor=processor)
-    return Tuned(candidates[at], scores, at_the_edge(candidates, candidates[at]), processor)
+    return Tuned(candidates[at], scores, at_the_edge(candidates, scores, at), processor)
 
 
-def at_the_edge(candidates: Sequence[Candidate], chosen: Candidate) -> bool:
-    """Whether the step is the smallest or the largest of the candidates with the same other values.
+def at_the_edge(candidates: Sequence[Candidate], scores: Sequence[float], at: int) -> bool:
+    """Whether the step is at the end of its grid and clearly ahead of the next one, so that a wider grid might pay.
 
-    That of the clients; of the server, where the clients' is given.
+    The step of the clients; of the server, where the clients' is given. Only candidates that have the same other
+    values count. Clearly: by half a point; by 10 % where small values are good.
 
     Example:
         >>> from fedsaddle.benchmarks.suite import steps
-        >>> at_the_edge(steps(0.1, 0.3, 1.0), {"algorithm.primal_step": 0.3})
-        False
+        >>> grid = steps(0.1, 0.3, 1.0)
+        >>> at_the_edge(grid, [0.7, 0.8, 0.9], 2), at_the_edge(grid, [0.7, 0.899, 0.9], 2)
+        (True, False)
     """
 
     def rest(candidate: Candidate) -> dict[str, Any]:
         return {key: value for key, value in candidate.items() if key not in (PRIMAL, DUAL, SERVER)}
 
-    alike = [candidate for candidate in candidates if rest(candidate) == rest(chosen)]
+    chosen = candidates[at]
+    alike = [i for i, candidate in enumerate(candidates) if rest(candidate) == rest(chosen)]
     for key in (PRIMAL, SERVER):
-        found = {candidate[key] for candidate in alike if key in candidate}
-        if len(found) > 1:
-            return chosen[key] in (min(found), max(found))
+        grid = sorted({candidates[i][key] for i in alike if key in candidates[i]})
+        if len(grid) > 1:
+            if chosen[key] not in (grid[0], grid[-1]):
+                return False
+            beside = grid[1] if chosen[key] == grid[0] else grid[-2]
+            near = max(scores[i] for i in alike if candidates[i][key] == beside)
+            best = scores[at]
+            return best - near > HALF_A_POINT if best > 0 else -best < CLEARLY_LESS * -near
     return False
 
 

@@ -67,7 +67,7 @@ class Suite:
     tasks: tuple[Task, ...]
     methods: tuple[Method, ...]
     seeds: int = 5
-    tuning_seed: int = 1000  # not among those of the final runs
+    tuning_seeds: tuple[int, ...] = (1000, 1001)  # not among those of the final runs
     tuning_share: float = 0.5  # of the exchanges, in the runs that tune
     quick_tasks: tuple[str, ...] = ()
     quick_share: float = 0.25  # of the exchanges
@@ -85,6 +85,13 @@ class Suite:
             twice = [name for name in names if names.count(name) > 1]
             if not names or twice:
                 raise BadInput(key, twice, "give at least one, and each name once")
+        if not self.tuning_seeds or min(self.tuning_seeds) < self.seeds:
+            raise BadInput("tuning_seeds", self.tuning_seeds, f"give some that are not below seeds, {self.seeds}")
+
+    @property
+    def baseline(self) -> str:
+        """The method that all others are compared with in pairs of seeds: the first."""
+        return self.methods[0].label
 
     @property
     def budget(self) -> int:
@@ -96,7 +103,8 @@ class Suite:
         kept = [task for task in self.tasks if not self.quick_tasks or task.name in self.quick_tasks]
         tasks = tuple(replace(t, exchanges=max(4, round(t.exchanges * self.quick_share)), evaluations=5) for t in kept)
         methods = tuple(replace(m, candidates=_middle(m.candidates, self.quick_candidates)) for m in self.methods)
-        return replace(self, tasks=tasks, methods=methods, seeds=self.quick_seeds, quick=True)
+        tuning = self.tuning_seeds[:1]
+        return replace(self, tasks=tasks, methods=methods, seeds=self.quick_seeds, tuning_seeds=tuning, quick=True)
 
     def chosen(self, tasks: Sequence[str], methods: Sequence[str], seeds: int | None, measure: str | None) -> Suite:
         """The same with some tasks and methods, another number of seeds, and another measure as the question.
@@ -112,8 +120,9 @@ class Suite:
             labels = {method.label: method for method in self.methods}
             made = replace(made, methods=tuple(_one(labels, "--only", name) for name in dict.fromkeys(methods)))
         if seeds is not None:
-            if not 1 <= seeds < self.tuning_seed:
-                raise BadInput("--seeds", seeds, f"give a number from 1 to {self.tuning_seed - 1}")
+            most = min(self.tuning_seeds)
+            if not 1 <= seeds <= most:
+                raise BadInput("--seeds", seeds, f"give a number from 1 to {most}")
             made = replace(made, seeds=seeds)
         return made if measure is None else made.by(measure)
 
@@ -139,11 +148,11 @@ class Suite:
     def runs(self) -> tuple[int, int]:
         """How many runs tune, and how many are final."""
         pairs = len(self.tasks) * len(self.methods)
-        return pairs * self.budget, pairs * self.seeds
+        return pairs * self.budget * len(self.tuning_seeds), pairs * self.seeds
 
     def minutes(self) -> float:
         """Of one core, by the estimates of the tasks."""
-        each = len(self.methods) * (self.budget * self.tuning_share + self.seeds)
+        each = len(self.methods) * (self.budget * len(self.tuning_seeds) * self.tuning_share + self.seeds)
         share = self.quick_share if self.quick else 1.0
         return sum(task.seconds for task in self.tasks) * each * share / 60
 

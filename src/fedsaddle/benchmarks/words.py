@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fedsaddle.report.words import amount, cased, short
@@ -54,6 +54,30 @@ def cell_text(own: Mapping[str, Any], share: bool) -> str:
     if not share:
         return f"{number(mean, share)} ({number(own['low'], share)} to {number(high, share)})"
     return f"{number(mean, share)} ± {number(high - mean, share)}"
+
+
+def gain_text(gain: Sequence[float | None], share: bool) -> str:
+    """A paired difference in points, or a ratio, with its interval; a star where that leaves out no difference.
+
+    Example:
+        >>> gain_text([0.012, 0.004, 0.02], True), gain_text([0.5, 0.3, 1.2], False)
+        ('+1.2 [+0.4, +2.0] *', '×0.5 [0.3, 1.2]')
+    """
+    mean, low, high = (None if v is None or not math.isfinite(v) else v for v in gain)
+    if mean is None or low is None or high is None:
+        return "–"
+    star = " *" if (low > 0 or high < 0 if share else low > 1 or high < 1) else ""
+    if share:
+        return f"{100 * mean:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]{star}"
+    return f"×{mean:.2g} [{low:.2g}, {high:.2g}]{star}"
+
+
+def gain_rows(summary: Mapping[str, Any]) -> Iterator[list[str]]:
+    """A row for each method but the first of the suite, the best first: its gain over that one on each task."""
+    for label in summary["ranks"]:
+        if label != summary["baseline"]:
+            tasks = summary["tasks"]
+            yield [label, *(gain_text(task["methods"][label]["gain"], not task["falling"]) for task in tasks)]
 
 
 def rank_text(rank: Mapping[str, Any]) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from fedsaddle.benchmarks.suite import SERVER, Method, Suite, Task, each, steps
 
-FINE = steps(0.03, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # times the task's step, for methods with one knob
-COARSE = steps(0.1, 0.5, 2.0, 8.0)
+# Times the task's step, for methods with one knob and with two.
+FINE = steps(0.03, 0.1, 0.2, 0.35, 0.6, 1.0, 1.5, 2.0, 3.5, 6.0, 10.0, 20.0)
+COARSE = steps(0.03, 0.1, 0.5, 2.0, 6.0, 15.0)
+LONGER = steps(0.3, 1.5, 4.0, 8.0, 20.0, 50.0)  # for PropFair, whose gradients are divided by what its ceiling leaves
 # FedMGDA+ normalises updates, so that the server's step is what counts.
-LENGTHS = each(steps(1.0), SERVER, 0.01, 0.05, 0.2, 1.0)
+LENGTHS = each(steps(1.0), SERVER, 0.005, 0.02, 0.06, 0.2, 0.6, 2.0)
 WEIGHT = {"weighting": "weight"}  # all clients, with λ as weights; the box draws clients by λ
 WORST, GLOBAL, AUROC = "test worst", "test global", "worst_client_auroc"
 
@@ -22,7 +24,7 @@ METHODS = (
     Method("DRFA, drawn by λ", {"name": "DRFA"}, each(COARSE, "algorithm.dual_step", 0.0005, 0.005), exchanges=2),
     Method("Delta-FL", {"name": "Delta-FL"}, each(COARSE, "algorithm.tail", 0.25, 0.5), exchanges=2),
     Method("TERM", {"name": "TERM"}, each(COARSE, "algorithm.tilt", 1.0, 5.0), exchanges=2),
-    Method("PropFair", {"name": "PropFair"}, each(steps(0.3, 1.5, 6.0, 25.0), "algorithm.ceiling", 2.0, 5.0)),
+    Method("PropFair", {"name": "PropFair"}, each(LONGER, "algorithm.ceiling", 2.0, 5.0)),
     Method("FedMGDA+", {"name": "FedMGDA+"}, each(LENGTHS, "algorithm.freedom", 0.1, 1.0)),
     Method("AAggFF-S", {"name": "AAggFF-S"}, FINE, exchanges=2),
     Method("Exponential DRO", {"name": "Exponential DRO"}, each(COARSE, "algorithm.temperature", 0.5, 2.0)),
