@@ -92,7 +92,11 @@ _FASHION_GAMMA = 8e-3
 
 _FASHION_TUNING = Tuning(
     "test worst",
-    {"primal_step": (0.01, 0.03, 0.1, 0.3), "dual_step": (1e-4, 3e-4, 1e-3, 3e-3), "q": (0.5, 2.0, 5.0, 20.0)},
+    {
+        "primal_step": (0.01, 0.03, 0.1, 0.3, 1.0),
+        "dual_step": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2),
+        "q": (0.5, 2.0, 5.0, 10.0, 20.0),
+    },
 )
 
 
@@ -266,7 +270,9 @@ def _above_fedavg(runs: Runs, variant: str, drfa: str, fedavg: str, statement: s
     return claims
 
 
-def _adult(number: int, column: str, model: str, hidden: list[int]) -> Figure:
+def _adult(
+    number: int, column: str, model: str, hidden: list[int], gammas: tuple[float, ...], qs: tuple[float, ...]
+) -> Figure:
     by = {"sex": "gender", "race": "race"}[column]
     return Figure(
         f"DRFA and its baselines on Adult by {by}, {'MLP 14-50-50-2' if hidden else 'logistic regression'}",
@@ -289,14 +295,10 @@ def _adult(number: int, column: str, model: str, hidden: list[int]) -> Figure:
         minutes=1.9 if hidden else 1.1,
         tuning=Tuning(
             "test worst",
-            {
-                "primal_step": (0.01, 0.03, 0.1, 0.3, 1.0),
-                "dual_step": (0.002, 0.01, 0.05, 0.2),
-                "q": (0.1, 0.5, 1.0, 2.0),
-            },
+            {"primal_step": (0.01, 0.03, 0.1, 0.3, 1.0), "dual_step": gammas, "q": qs},
         ),
     )
 
 
-GENDER = _adult(4, "sex", "logistic", [])
-RACE = _adult(5, "race", "mlp", [50, 50])
+GENDER = _adult(4, "sex", "logistic", [], (0.0005, 0.002, 0.01, 0.05, 0.2), (0.1, 0.5, 1.0, 2.0, 5.0))
+RACE = _adult(5, "race", "mlp", [50, 50], (0.002, 0.01, 0.05, 0.2), (0.1, 0.5, 1.0, 2.0))
