@@ -88,16 +88,17 @@ def cost(_: str) -> str:
 
 
 def _tuned(name: str, summary: Mapping[str, Any]) -> str:
-    """The values that the tuner chose."""
+    """The values that the tuner chose, and where they are at the end of what it could choose from."""
     log = tuning.find_log(name, NOWHERE)
     if log is None:
         return ""
-    chosen = "; ".join(
-        f"{visible(label)}: {', '.join(f'{key} = {value:g}' for key, value in own['chosen'].items())}"
-        for label, own in log["lines"].items()
-    )
+    rows = ["| line | chosen |", "| --- | --- |"]
+    for label, own in log["lines"].items():
+        rows.append(_row([label, ", ".join(f"{key} = {value:g}" for key, value in own["chosen"].items())]))
     seeds = len(log["seeds"])
-    return f"Tuned, {log['budget']} candidates each on {seeds} {'seed' if seeds == 1 else 'seeds'}: {chosen}."
+    title = f"Tuned, {log['budget']} candidates each on {seeds} {'seed' if seeds == 1 else 'seeds'}"
+    ends = "; ".join(f"{visible(label)} ({', '.join(keys)})" for label, keys in tuning.at_the_ends(log).items())
+    return _folded(title, rows) + (f"\n\nAt the end of the tuner's list: {ends}." if ends else "")
 
 
 def _notes(lines: Sequence[str]) -> str:

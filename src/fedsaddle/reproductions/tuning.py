@@ -154,6 +154,23 @@ def _outcome(line: Line, tuning: Tuning, budget: int, curves: Mapping[tuple[str,
     }
 
 
+def at_the_ends(log: Log) -> dict[str, list[str]]:
+    """The keys of each line whose chosen value is the smallest or the largest of at least three.
+
+    Example:
+        >>> candidates = [{"values": {"primal_step": step}} for step in (0.1, 0.3, 1.0)]
+        >>> at_the_ends({"lines": {"DRFA": {"chosen": {"primal_step": 1.0}, "candidates": candidates}}})
+        {'DRFA': ['primal_step']}
+    """
+    found = {}
+    for label, line in log["lines"].items():
+        values = {key: sorted({c["values"][key] for c in line["candidates"]}) for key in line["chosen"]}
+        ends = [k for k, v in line["chosen"].items() if len(values[k]) > 2 and v in (values[k][0], values[k][-1])]
+        if ends:
+            found[label] = ends
+    return found
+
+
 def job_count(figure: Figure) -> int:
     """How many runs the tuning of a figure takes."""
     tuning = figure.tuning
