@@ -1,0 +1,116 @@
+"""Which defaults serve best: candidates for the defaults of an algorithm on the tasks of `fedsaddle benchmark`.
+
+FEDSADDLE_DATA=... python benchmarks/defaults.py [case ...] [--seeds 3]
+
+Nothing is tuned: every candidate runs as it is on every task, as it would for a user who changes nothing. Measured are
+training rows that are held out, with seeds that no other figure of the documentation has. The first candidate is the
+comparison: what is printed is its figure and the paired difference of each other one, in points, with a 95 % t interval
+over seeds, and in the last column the mean over tasks. A run that diverges keeps its last finite figure; one that has
+none counts as chance.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedsaddle.benchmarks.jobs import VALIDATION, Job, config_of, run_job
+from fedsaddle.benchmarks.ranking import final_level
+from fedsaddle.benchmarks.rare_positives import TASKS as RARE
+from fedsaddle.benchmarks.suite import Method, Task
+from fedsaddle.benchmarks.worst_client import TASKS as WORST
+from fedsaddle.processes import cores
+from fedsaddle.reproductions.curves import RunCurves, t_interval
+from fedsaddle.reproductions.pool import run_jobs
+
+FIRST_SEED = 2000
+
+
+def drfa(weighting: str, dual: float, primal: float = 0.1) -> dict[str, Any]:
+    """A candidate for DRFA."""
+    return {"name": "DRFA", "weighting": weighting, "dual_step": dual, "primal_step": primal}
+
+
+def partial_auc(step: float, temperature: float) -> Method:
+    """A candidate for FedX2 with partial AUC."""
+    problem = {"name": "pairwise", "risk": "partial-auc", "temperature": temperature}
+    return Method(f"step {step:g}, λ = {temperature:g}", {"name": "FedX2", "primal_step": step}, ({},), problem)
+
+
+CASES: dict[str, tuple[tuple[Task, ...], list[Method]]] = {
+    "drfa": (
+        WORST,
+        [
+            Method(f"{how}, γ = {dual:g}, η = {primal:g}", drfa(how, dual, primal), ({},), exchanges=2)
+            for how, dual, primal in (
+                ("sample", 8e-3, 0.1), ("weight", 8e-3, 0.1), ("weight", 2e-3, 0.1), ("weight", 5e-4, 0.1),
+                ("weight", 2e-3, 0.03), ("weight", 5e-4, 0.03),
+            )
+        ],
+    ),
+    "q-fedavg": (WORST, [Method(f"q = {q:g}", {"name": "q-FedAvg", "q": q}, ({},)) for q in (0.2, 0.5, 1.0, 2.0)]),
+    "fedx1": (
+        RARE,
+        [
+            Method(f"step {s:g}", {"name": "FedX1", "primal_step": s}, ({},), {"name": "pairwise", "risk": "auc"})
+            for s in (0.03, 0.1, 0.2, 0.4)
+        ],
+    ),
+    "fedx2": (
+        RARE,
+        [partial_auc(s, t) for s, t in ((0.03, 1.0), (0.1, 1.0), (0.3, 1.0), (0.1, 2.0), (0.3, 2.0), (0.1, 5.0))],
+    ),
+}  # fmt: skip
+
+
+def job(task: Task, method: Method, seed: int) -> Job:
+    """A run that is measured on held-out training rows."""
+    config = config_of(task, method, {}, task.exchanges, seed)
+    config["data"]["validation_share"] = VALIDATION
+    return Job(f"{task.name}|{method.label}|{seed}", config, task.seconds)
+
+
+def level(task: Task, curves: RunCurves) -> float:
+    """The first measure at the end, in points."""
+    found = 100 * final_level(curves, task.measures[0])
+    return found if np.isfinite(found) else (50.0 if "auroc" in task.measures[0] else 0.0)
+
+
+def table(tasks: tuple[Task, ...], methods: list[Method], found: Mapping[str, RunCurves], seeds: range) -> None:
+    """Print a case as Markdown."""
+    print("| candidate |", " | ".join(task.name for task in tasks), "| mean |")
+    print("| --- |" + " ---: |" * (len(tasks) + 1))
+    levels = {
+        (t.name, m.label): np.array([level(t, found[f"{t.name}|{m.label}|{seed}"]) for seed in seeds])
+        for t in tasks
+        for m in methods
+    }
+    first = methods[0].label
+    own = [levels[t.name, first].mean() for t in tasks]
+    print(f"| {first} |", " | ".join(f"{v:.1f}" for v in own), f"| {np.mean(own):.1f} |")
+    for method in methods[1:]:
+        apart = [levels[t.name, method.label] - levels[t.name, first] for t in tasks]
+        cells = ["{:+.1f} [{:+.1f}, {:+.1f}]".format(*t_interval(one)) for one in apart]
+        print(f"| {method.label} |", " | ".join(cells), f"| {np.mean([one.mean() for one in apart]):+.1f} |")
+
+
+def main() -> None:
+    """Run the cases, and print a table for each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("case", nargs="*", help=", ".join(CASES))
+    parser.add_argument("--seeds", type=int, default=3)
+    arguments = parser.parse_args()
+    seeds = range(FIRST_SEED, FIRST_SEED + arguments.seeds)
+    for name in arguments.case or CASES:
+        tasks, methods = CASES[name]
+        jobs = [job(task, method, seed) for task in tasks for seed in seeds for method in methods]
+        found = {curves.label: curves for curves in run_jobs(jobs, cores(), lambda curves: None, run_job)}
+        print(f"\n{name}\n")
+        table(tasks, methods, found, seeds)
+
+
+if __name__ == "__main__":
+    main()
