@@ -252,7 +252,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_another_question_leaves_out_tasks_without_it() -> None:
     made: Suite = SMALL.by("auroc")
     assert [task.measures for task in made.tasks] == [("auroc", "test worst")]
-    assert len(all_jobs(made)) == 3 * (2 + 2)
+    assert len(all_jobs(made)) == 3 * (2 * 2 + 2)  # two candidates with two seeds, and two final runs
 
 
 def test_the_list_imports_nothing_heavy() -> None:

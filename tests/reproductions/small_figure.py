@@ -16,7 +16,13 @@ SMALL = Figure(
     source="nobody 2026, figure 0",
     setting=Setting({"name": "digits", "split": "by-class", "clients": 10}, "mlp", {"hidden": [5]}, evaluate_every=2),
     lines=(
-        Line("DRFA", "DRFA", {"batch_size": 10, "dual_step": 0.01, "primal_step": 0.1}, 12, tuned="DRFA"),
+        Line(
+            "DRFA",
+            "DRFA",
+            {"batch_size": 10, "dual_step": 0.01, "primal_step": 0.1, "weighting": "sample"},
+            12,
+            tuned="DRFA",
+        ),
         Line("FedAvg", "FedAvg", {"batch_size": 10}, 6, 1, "--", chunk=3),
     ),
     panels=(Panel("round", "test worst", "worst", 4, 0.5), Panel("local_steps", "test std", "deviation")),

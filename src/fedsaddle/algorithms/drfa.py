@@ -16,7 +16,7 @@ from fedsaddle.algorithms.local_sgd import check, iterates
 from fedsaddle.algorithms.outliers import without_outliers
 from fedsaddle.arguments import choice, number, whole
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Clients, Ints, Site
+from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged, From, PerClient
 from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.mixtures import Mixture
@@ -133,7 +133,9 @@ class Drfa:
 
     **Deviations from the paper**: D is drawn with replacement, which makes the mean over D unbiased; where some of D or
     U do not answer, m is the number that did. `weighting="weight"` and `dual_decay=0.9` are what the published
-    figures used: D uniform, `w̄ + (N/m) Σ λ_i (w_i - w̄)`, and a γ that shrinks every round. With `mixture_ceiling` c, Λ
+    figures used: D uniform, `w̄ + (N/m) Σ λ_i (w_i - w̄)`, and a γ that shrinks every round. By default λ draws D, as in
+    the box, where m < N; with all clients, m = N, it weighs them: that is what the box's mean over D is on average,
+    without the noise of drawing N out of N. With `mixture_ceiling` c, Λ
     is the part of the simplex in which no λ_i exceeds c / N: a client that lies about its loss gains no more than that.
     With `trimmed` ε, λ does not see the `floor(ε m)` largest losses of U, which may be of wrong labels (DORO, Zhai et
     al. 2021).
@@ -148,7 +150,7 @@ class Drfa:
     dual_step: Step = 8e-3  # γ
     dual_decay: float = 1.0  # γ is multiplied by this after every round
     regulariser: Regulariser | None = None  # g; None is 0
-    weighting: str = "sample"  # D follows λ; "weight": D uniform, λ weighs
+    weighting: str | None = None  # "sample": D follows λ; "weight": D uniform, λ weighs; None: the latter with all
     projection: Projection | None = None  # Π_W
     output: str = "last"  # (2) of the box; "average" is (1)
     mixture_ceiling: float | None = None  # every λ_i is at most this / N; None is the box
@@ -160,7 +162,8 @@ class Drfa:
         check_regulariser(self.regulariser)
         check_ceiling(self.mixture_ceiling, self.regulariser)
         number("trimmed", self.trimmed, least=0, below=1)
-        choice("weighting", self.weighting, ("sample", "weight"))
+        if self.weighting is not None:
+            choice("weighting", self.weighting, ("sample", "weight"))
         choice("output", self.output, ("last", "average"))
         number("dual_decay", self.dual_decay, above=0, most=1)
 
@@ -176,19 +179,22 @@ class Drfa:
         λ = Mixture(server.lam)
         γ = at(self.dual_step, server.rounds) * self.dual_decay**server.rounds
         η = if_scheduled(self.primal_step, server.rounds)
-        D = self._primal_cohort(λ, m, rng)  # line 2
+        weigh = self.weighting == "weight" or (self.weighting is None and m == N)
+        D = draw_cohort(rng, N, m) if weigh else λ.draw(rng, m)  # line 2
         t = int(rng.integers(1, τ + 1))  # line 3
-        weights = None if self.weighting == "sample" else λ.at(D).numpy()
+        weights = λ.at(D).numpy() if weigh else None
         D, local = clients.ask(D, self.local_sgd, Start(server.w, t, η), weights=weights)  # lines 4-11
-        w_next = self._aggregate(server.w, local.final, λ, D)  # line 12
-        w_snap = self._aggregate(server.w, local.snapshot, λ, D)  # line 13
+        scale = N / len(D) * float(λ.at(D).sum()) if weigh else 1.0
+        w_next = _scaled(server.w, local.final, scale)  # line 12
+        w_snap = _scaled(server.w, local.snapshot, scale)  # line 13
         U = draw_cohort(rng, N, m)  # line 14; Algorithm 2: line 1
         U, f = clients.ask(U, self.local_loss, Probe(w_snap))  # line 15; Algorithm 2: lines 2-3
         U, loss = without_outliers(U, f.loss.double(), self.trimmed)
         v = N / len(U) * loss  # line 16; Algorithm 2: line 4: of U; all other v_i are 0
         z = λ.plus(U, τ * γ * v)
         λ_next = self._prox(z, γ * τ)  # line 17; Algorithm 2: line 5
-        mean = Running.over(server.mean, self._path(server.w, local.path, λ, D), server.rounds)
+        path = None if local.path is None else _scaled(server.w, local.path, scale)
+        mean = Running.over(server.mean, path, server.rounds)
         lam_mean = Running.over(server.lam_mean, λ.dense() if self.output == "average" else None, server.rounds)
         return DrfaState(w_next, λ_next.table, server.rounds + 1, mean, lam_mean)
 
@@ -215,22 +221,15 @@ class Drfa:
         """λ(s), or its mean over the rounds."""
         return Mixture(server.lam).dense() if server.lam_mean is None else server.lam_mean
 
-    def _primal_cohort(self, λ: Mixture, m: int, rng: np.random.Generator) -> Ints:
-        return λ.draw(rng, m) if self.weighting == "sample" else draw_cohort(rng, λ.count, m)
-
     def _prox(self, z: Mixture, c: float) -> Mixture:
         """Π_Λ without g; with g its proximal map."""
         g = self.regulariser
         return z.onto_simplex(self.mixture_ceiling) if g is None or c == 0 else z.through(lambda λ: g.prox(λ, c))
 
-    def _aggregate(self, w: Tensor, mean: Tensor, λ: Mixture, D: Ints) -> Tensor:
-        """The mean over D, or as published `w̄ + (N/m) Σ_{i in D} λ_i (w_i - w̄)`, from the λ-weighted mean."""
-        if self.weighting == "sample":
-            return mean
-        return w + λ.count / len(D) * float(λ.at(D).sum()) * (mean - w)
 
-    def _path(self, w: Tensor, path: Tensor | None, λ: Mixture, D: Ints) -> Tensor | None:
-        return None if path is None else self._aggregate(w, path, λ, D)
+def _scaled(w: Tensor, mean: Tensor, scale: float) -> Tensor:
+    """The mean over D, or with λ as weights `w̄ + (N/m) Σ_{i in D} λ_i (w_i - w̄)`, from the λ-weighted mean."""
+    return mean if scale == 1.0 else w + scale * (mean - w)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,7 +51,7 @@ def made_up(name: str, about: str, problem: dict[str, Any], measure: str, **loca
         local={"local_steps": 10, "batch_size": 10, **local},
         step=0.03,
         scaled=(PRIMAL, DUAL),
-        seconds=2.0,
+        seconds=0.5,
         problem=problem,
         validated=False,
         dtype="float64",
@@ -80,7 +80,7 @@ TASKS = (
         step=0.03,
         scaled=(PRIMAL, DUAL),
         problem={"name": "class-fair"},
-        seconds=15.0,
+        seconds=3.4,
     ),
     Task(
         "robust digits",
@@ -94,7 +94,7 @@ TASKS = (
         step=1.2,
         scaled=(PRIMAL, DUAL),
         problem={"name": "robust", "radius": 1.0},
-        seconds=3.0,
+        seconds=0.9,
     ),
 )
 

@@ -7,10 +7,12 @@ from fedsaddle.benchmarks.suite import SERVER, Method, Suite, Task, each, steps
 # Times the task's step, for methods with one knob and with two.
 FINE = steps(0.03, 0.1, 0.2, 0.35, 0.6, 1.0, 1.5, 2.0, 3.5, 6.0, 10.0, 20.0)
 COARSE = steps(0.03, 0.1, 0.5, 2.0, 6.0, 15.0)
+GAMMAS = each(COARSE, "algorithm.dual_step", 0.0005, 0.005)
 LONGER = steps(0.3, 1.5, 4.0, 8.0, 20.0, 50.0)  # for PropFair, whose gradients are divided by what its ceiling leaves
 # FedMGDA+ normalises updates, so that the server's step is what counts.
 LENGTHS = each(steps(1.0), SERVER, 0.005, 0.02, 0.06, 0.2, 0.6, 2.0)
-WEIGHT = {"weighting": "weight"}  # all clients, with λ as weights; the box draws clients by λ
+WEIGHT = {"weighting": "weight"}  # all clients, with λ as weights
+DRAW = {"weighting": "sample"}  # clients drawn by λ, as in the box
 WORST, GLOBAL, AUROC = "test worst", "test global", "worst_client_auroc"
 
 METHODS = (
@@ -21,7 +23,9 @@ METHODS = (
     Method("q-FedAvg", {"name": "q-FedAvg"}, each(COARSE, "algorithm.q", 1.0, 5.0)),
     Method("AFL", {"name": "AFL", **WEIGHT}, each(COARSE, "algorithm.dual_step", 0.003, 0.03), exchanges=2),
     Method("DRFA", {"name": "DRFA", **WEIGHT}, each(COARSE, "algorithm.dual_step", 0.0005, 0.005), exchanges=2),
-    Method("DRFA, drawn by λ", {"name": "DRFA"}, each(COARSE, "algorithm.dual_step", 0.0005, 0.005), exchanges=2),
+    Method(
+        "DRFA, drawn by λ", {"name": "DRFA", **DRAW}, each(COARSE, "algorithm.dual_step", 0.0005, 0.005), exchanges=2
+    ),
     Method("Delta-FL", {"name": "Delta-FL"}, each(COARSE, "algorithm.tail", 0.25, 0.5), exchanges=2),
     Method("TERM", {"name": "TERM"}, each(COARSE, "algorithm.tilt", 1.0, 5.0), exchanges=2),
     Method("PropFair", {"name": "PropFair"}, each(LONGER, "algorithm.ceiling", 2.0, 5.0)),
@@ -43,7 +47,7 @@ TASKS = (
         exchanges=400,
         local=_LOCAL,
         step=0.03,
-        seconds=11.5,
+        seconds=4.0,
     ),
     Task(
         "Adult",
@@ -55,7 +59,7 @@ TASKS = (
         exchanges=400,
         local=_LOCAL,
         step=0.1,
-        seconds=12.0,
+        seconds=2.6,
     ),
     Task(
         "CIFAR-10",
@@ -68,7 +72,7 @@ TASKS = (
         local={"local_steps": 10, "batch_size": 20},
         step=0.1,
         evaluations=8,
-        seconds=45.0,
+        seconds=15.0,
     ),
     Task(
         "heart disease",
@@ -80,7 +84,7 @@ TASKS = (
         exchanges=200,
         local={"local_steps": 10, "batch_size": 20},
         step=0.1,
-        seconds=1.6,
+        seconds=0.3,
     ),
     Task(
         "light chains",
@@ -93,7 +97,7 @@ TASKS = (
         local=_LOCAL,
         step=0.1,
         extra=(AUROC,),
-        seconds=3.0,
+        seconds=1.0,
     ),
 )
 

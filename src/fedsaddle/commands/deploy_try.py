@@ -49,7 +49,6 @@ local_steps = 10
 batch_size = 50
 primal_step = 0.1
 dual_step = 0.001
-weighting = "weight"
 [run]
 rounds = 10
 evaluate_every = 5

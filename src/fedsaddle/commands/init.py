@@ -32,12 +32,11 @@ l2 = 0.0
 
 [algorithm]
 name = "DRFA"                    # or "FedAvg", "q-FedAvg", "AFL", "DRFA-Prox", "DRFA-GA"
-sampled_clients = 10             # m, clients per round
+sampled_clients = 10             # m, clients per round: of fewer than all, lambda draws them
 local_steps = 10                 # tau
 batch_size = 50
 primal_step = 0.1                # eta
 dual_step = 0.001                # gamma
-weighting = "weight"             # lambda as weights of all clients; "sample" draws them by it, as in the paper's box
 # regulariser = { name = "kl", strength = 0.1 }     for DRFA-Prox and DRFA-GA
 # projection = { name = "ball", radius = 10.0 }     the paper's W
 

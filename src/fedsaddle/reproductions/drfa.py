@@ -37,6 +37,7 @@ VARIANTS = (
 )
 
 # The published code samples clients uniformly and weights them with λ; DRFA's γ (not AFL's) decays by 0.9 a round.
+DRAW: Options = {"weighting": "sample"}
 WEIGHT: Options = {"weighting": "weight"}
 DECAY: Options = {"dual_decay": 0.9}
 
@@ -59,9 +60,9 @@ def method_lines(
     sized = {**shared, **steps, "weighting": "size"}
     uniform = Line(FEDAVG_UNIFORM, "FedAvg", {**shared, **steps, "weighting": "uniform"}, rounds, 3, "--")
     return [
-        Line(DRFA, "DRFA", {**dual, **steps}, rounds, 0, ":"),
+        Line(DRFA, "DRFA", {**dual, **steps, **DRAW}, rounds, 0, ":"),
         Line(DRFA_PUBLISHED, "DRFA", {**dual, **steps, **WEIGHT, **DECAY}, rounds, 0, "--"),
-        Line(AFL, "AFL", dual, afl_rounds, 1, ":"),
+        Line(AFL, "AFL", {**dual, **DRAW}, afl_rounds, 1, ":"),
         Line(AFL_PUBLISHED, "AFL", {**dual, **WEIGHT}, afl_rounds, 1, "--"),
         Line(Q_FEDAVG, "q-FedAvg", {**shared, **steps, "q": q}, rounds, 2, "--"),
         Line(FEDAVG, "FedAvg", sized, rounds, 3, "--"),
@@ -105,7 +106,7 @@ def gap_lines(rounds: int) -> tuple[Line, ...]:
     lines = []
     for colour, gap in enumerate((5, 10, 15)):
         options = {**_FASHION_OPTIONS, "dual_step": _FASHION_GAMMA, "local_steps": gap}
-        lines.append(Line(f"τ = {gap}", "DRFA", options, rounds, colour, ":"))
+        lines.append(Line(f"τ = {gap}", "DRFA", {**options, **DRAW}, rounds, colour, ":"))
         lines.append(Line(f"τ = {gap}, published", "DRFA", {**options, **WEIGHT, **DECAY}, rounds, colour, "--"))
         lines.append(Line(f"τ = {gap}, tuned", "DRFA", {**options, **WEIGHT}, rounds, colour, tuned=DRFA_TUNED))
     return tuple(lines)

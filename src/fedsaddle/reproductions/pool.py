@@ -157,6 +157,7 @@ def _run(job: Job) -> RunCurves:
             evaluate_train=job.setting.evaluate_train,
             select=job.setting.select or None,
             watch=lambda _, record: None if record is None else history.append(record),
+            warn=lambda text: None,  # a run that diverges is named in the results
         )
     except Diverged as reason:
         if reason.round is None:
