@@ -88,6 +88,15 @@ def test_a_frozen_layer_of_a_module_with_a_cohort_of_its_own():
     torch.testing.assert_close(flat.scores(w, x)[1], flat.scores(w[1:], x[1:])[0], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("patterns", [("0", "1"), ("0", "1.*"), ("0.*", "1.weight", "1.bias")], ids=str)
+def test_a_batch_norm_all_of_whose_parameters_are_frozen_keeps_its_statistics(patterns):
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
+    assert fs.Supervised(fs.freeze_(model, *patterns)).dimension == 18
+    assert (
+        fs.Supervised(fs.freeze_(nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)), "0.bias")).dimension == 4 + 15 + 8
+    )
+
+
 def test_what_does_not_match():
     with pytest.raises(BadInput, match=r"frozen = 'feature.x': matches no parameter; names .* are 'features"):
         network("feature.x")

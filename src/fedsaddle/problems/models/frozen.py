@@ -41,9 +41,15 @@ def freeze_(model: nn.Module, *patterns: str) -> nn.Module:
         for name in found:
             parameters[name].requires_grad_(False)
         for name, part in model.named_modules():
-            if getattr(part, "track_running_stats", False) and _matches(name, pattern):
+            if getattr(part, "track_running_stats", False) and (_matches(name, pattern) or _frozen(part)):
                 part.eval()
     return model
+
+
+def _frozen(part: nn.Module) -> bool:
+    """Whether a module has parameters, and all of them are frozen."""
+    own = list(part.parameters())
+    return bool(own) and not any(p.requires_grad for p in own)
 
 
 def fixed_tensors(module: nn.Module) -> dict[str, Tensor]:
