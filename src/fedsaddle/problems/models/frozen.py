@@ -41,15 +41,14 @@ def freeze_(model: nn.Module, *patterns: str) -> nn.Module:
         for name in found:
             parameters[name].requires_grad_(False)
         for name, part in model.named_modules():
-            if getattr(part, "track_running_stats", False) and (_matches(name, pattern) or _frozen(part)):
+            last = any(one.rpartition(".")[0] == name for one in found) and not _trained(part)
+            if getattr(part, "track_running_stats", False) and (last or _matches(name, pattern)):
                 part.eval()
     return model
 
 
-def _frozen(part: nn.Module) -> bool:
-    """Whether a module has parameters, and all of them are frozen."""
-    own = list(part.parameters())
-    return bool(own) and not any(p.requires_grad for p in own)
+def _trained(part: nn.Module) -> bool:
+    return any(p.requires_grad for p in part.parameters())
 
 
 def fixed_tensors(module: nn.Module) -> dict[str, Tensor]:
