@@ -40,6 +40,14 @@ def partial_auc(step: float, temperature: float) -> Method:
     return Method(f"step {step:g}, λ = {temperature:g}", {"name": "FedX2", "primal_step": step}, ({},), problem)
 
 
+def codasca(sigmoid: bool, step: float) -> Method:
+    """A candidate for CODASCA."""
+    first = {"name": "geometric", "first": step, "factor": 1 / 3}
+    options = {"name": "CODASCA", "primal_step": first}
+    label = f"{'sigmoid' if sigmoid else 'plain'} scores, step {step:g}"
+    return Method(label, options, ({},), {"name": "auc", "sigmoid": sigmoid})
+
+
 CASES: dict[str, tuple[tuple[Task, ...], list[Method]]] = {
     "drfa": (
         WORST,
@@ -52,6 +60,7 @@ CASES: dict[str, tuple[tuple[Task, ...], list[Method]]] = {
         ],
     ),
     "q-fedavg": (WORST, [Method(f"q = {q:g}", {"name": "q-FedAvg", "q": q}, ({},)) for q in (0.2, 0.5, 1.0, 2.0)]),
+    "codasca": (RARE, [codasca(s, t) for s, t in ((False, 0.1), (False, 0.03), (True, 0.1), (True, 0.3), (True, 1.0))]),
     "fedx1": (
         RARE,
         [

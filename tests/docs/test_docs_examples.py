@@ -4,7 +4,8 @@ A comment before a fenced block says what is done with it:
 
 - `<!-- run -->`: python that is executed, or commands of `fedsaddle`, one a line; the blocks of a page share one
   namespace and one folder, which holds `patients.csv` of tests/data.
-- `<!-- prints -->`: text that the block before has printed; the words must be the same, numbers may differ.
+- `<!-- prints -->`: text that the block before has printed; the words must be the same, and numbers close: machines
+  may round differently.
 - `<!-- config -->`: TOML that is built into data, model and algorithm, over BASE where sections are missing.
 - `<!-- excerpt: src/... -->`: lines of that file.
 - `<!-- needs: MODULE -->` anywhere in a page: its examples are skipped where that module is not installed.
@@ -70,9 +71,22 @@ def named(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+_NUMBER = re.compile(r"[-+]?\d(?:[\d.,]*\d)?(?:e[-+]?\d+)?")
+
+
 def shape(text: str) -> list[str]:
     """The words, with every number as 0."""
-    return re.sub(r"[-+]?\d[\d.,]*(e[-+]?\d+)?", "0", text).split()
+    return _NUMBER.sub("0", text).split()
+
+
+def far_apart(printed: str, shown: str) -> list[tuple[str, str]]:
+    """Numbers of two texts of one shape that differ by more than rounding on other machines explains."""
+
+    def value(text: str) -> float:
+        return float(text.replace(",", "")) if text.replace(",", "").count(".") < 2 else 0.0  # 2.13.0 is a version
+
+    pairs = zip(_NUMBER.findall(printed), _NUMBER.findall(shown), strict=True)
+    return [(a, b) for a, b in pairs if abs(value(a) - value(b)) > 0.06 + 0.15 * abs(value(b))]
 
 
 def command(line: str) -> None:
@@ -119,6 +133,7 @@ def test_the_examples_run(page, tmp_path, monkeypatch, capsys):
             printed = capsys.readouterr().out
         elif block.mark == "prints":
             assert shape(printed) == shape(block.body), f"line {block.line}: it printed\n{printed}"
+            assert not far_apart(printed, block.body), f"line {block.line}: it printed\n{printed}"
         elif block.mark == "config":
             build(validate_config({**BASE, **tomllib.loads(block.body)}))
 

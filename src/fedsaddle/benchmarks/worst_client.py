@@ -5,12 +5,12 @@ from __future__ import annotations
 from fedsaddle.benchmarks.suite import SERVER, Method, Suite, Task, each, steps
 
 # Times the task's step, for methods with one knob and with two.
-FINE = steps(0.03, 0.1, 0.2, 0.35, 0.6, 1.0, 1.5, 2.0, 3.5, 6.0, 10.0, 20.0)
-COARSE = steps(0.03, 0.1, 0.5, 2.0, 6.0, 15.0)
+FINE = steps(0.03, 0.1, 0.3, 0.6, 1.0, 2.0, 5.0, 15.0)
+COARSE = steps(0.05, 0.4, 2.0, 10.0)
 GAMMAS = each(COARSE, "algorithm.dual_step", 0.0005, 0.005)
-LONGER = steps(0.3, 1.5, 4.0, 8.0, 20.0, 50.0)  # for PropFair, whose gradients are divided by what its ceiling leaves
+LONGER = steps(0.3, 1.5, 6.0, 25.0)  # for PropFair, whose gradients are divided by what its ceiling leaves
 # FedMGDA+ normalises updates, so that the server's step is what counts.
-LENGTHS = each(steps(1.0), SERVER, 0.005, 0.02, 0.06, 0.2, 0.6, 2.0)
+LENGTHS = each(steps(1.0), SERVER, 0.02, 0.1, 0.5, 2.0)
 WEIGHT = {"weighting": "weight"}  # all clients, with λ as weights
 DRAW = {"weighting": "sample"}  # clients drawn by λ, as in the box
 WORST, GLOBAL, AUROC = "test worst", "test global", "worst_client_auroc"
