@@ -80,11 +80,23 @@ def cost(_: str) -> str:
     total = sum(own["processor_minutes"] for _, own in known)
     missing = ", ".join(f"`{name}`" for name, own in found if own is None)
     left = f"; not run in full: {missing}" if missing else ""
+    tuned = sum(_tuning_minutes(name, own) for name, own in known)
     words = (
         f"The final runs of the figures took {total:.0f} minutes of one core, {total / 120:.1f} hours on two{left}. "
-        "Figures that share lines share their runs, so that `fedsaddle reproduce --all` takes less; tuning is apart."
+        "Figures that share lines share their runs, so that `fedsaddle reproduce --all` takes less. Tuning takes about "
+        f"{tuned:.0f} minutes of one core more, by its number of runs and what a run took; its results come with the "
+        "package."
     )
     return "\n\n".join([words, _folded("Each figure", rows)])
+
+
+def _tuning_minutes(name: str, summary: Mapping[str, Any]) -> float:
+    """What the tuning of a figure takes, if its runs are as quick as the final ones."""
+    made = FIGURES[name].load()
+    if made.tuning is None:
+        return 0.0
+    each = float(summary["processor_minutes"]) / (len(made.lines) * summary["seeds"])
+    return tuning.job_count(made) * float(made.tuning.share) * each
 
 
 def _tuned(name: str, summary: Mapping[str, Any]) -> str:
