@@ -32,6 +32,14 @@ def identical(a, b, engine, rows=None, rounds=4, atol=1e-12):
 
 
 @engines
+@pytest.mark.parametrize(("m", "weighting"), [(None, "weight"), (6, "weight"), (4, "sample")])
+def test_drfa_weighs_all_clients_and_draws_fewer_unless_told_otherwise(engine, m, weighting):
+    options = DUAL | {"sampled_clients": m}
+    told, plain = Drfa(problem=problem(), weighting=weighting, **options), Drfa(problem=problem(), **options)
+    identical(told, plain, engine, atol=0)
+
+
+@engines
 @pytest.mark.parametrize("weighting", ["sample", "weight"])
 def test_afl_is_drfa_with_one_local_step(engine, weighting):
     options = {k: v for k, v in DUAL.items() if k != "local_steps"} | {"weighting": weighting}
