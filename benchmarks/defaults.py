@@ -34,12 +34,6 @@ def drfa(weighting: str, dual: float, primal: float = 0.1) -> dict[str, Any]:
     return {"name": "DRFA", "weighting": weighting, "dual_step": dual, "primal_step": primal}
 
 
-def partial_auc(step: float, temperature: float) -> Method:
-    """A candidate for FedX2 with partial AUC."""
-    problem = {"name": "pairwise", "risk": "partial-auc", "temperature": temperature}
-    return Method(f"step {step:g}, λ = {temperature:g}", {"name": "FedX2", "primal_step": step}, ({},), problem)
-
-
 def codasca(sigmoid: bool, step: float) -> Method:
     """A candidate for CODASCA."""
     first = {"name": "geometric", "first": step, "factor": 1 / 3}
@@ -59,7 +53,6 @@ CASES: dict[str, tuple[tuple[Task, ...], list[Method]]] = {
             )
         ],
     ),
-    "q-fedavg": (WORST, [Method(f"q = {q:g}", {"name": "q-FedAvg", "q": q}, ({},)) for q in (0.2, 0.5, 1.0, 2.0)]),
     "codasca": (RARE, [codasca(s, t) for s, t in ((False, 0.1), (False, 0.03), (True, 0.1), (True, 0.3), (True, 1.0))]),
     "fedx1": (
         RARE,
@@ -67,10 +60,6 @@ CASES: dict[str, tuple[tuple[Task, ...], list[Method]]] = {
             Method(f"step {s:g}", {"name": "FedX1", "primal_step": s}, ({},), {"name": "pairwise", "risk": "auc"})
             for s in (0.03, 0.1, 0.3)
         ],
-    ),
-    "fedx2": (
-        RARE,
-        [partial_auc(s, t) for s, t in ((0.03, 1.0), (0.1, 1.0), (0.3, 1.0), (0.1, 5.0))],
     ),
 }  # fmt: skip
 
