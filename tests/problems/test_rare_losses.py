@@ -86,6 +86,12 @@ def test_a_class_without_rows_is_refused(loss):
         loss.with_counts([10, 0])
 
 
+@pytest.mark.parametrize("shares", [0.5, -1, {0.9, 0.1}, "0.9", (0.9, 0.0), (0.9, "0.1")])
+def test_shares_that_cannot_be(shares):
+    with pytest.raises(BadInput, match="shares"):
+        LogitAdjusted(shares=shares)
+
+
 def test_counts_are_needed():
     scores, y = scores_and_labels(2, 5)
     with pytest.raises(BadInput, match="one share for each of the 3 classes"):

@@ -77,6 +77,8 @@ class LogitAdjusted(CrossEntropy):
 
     def __post_init__(self) -> None:
         number("strength", self.strength, least=0)
+        if not isinstance(self.shares, list | tuple):
+            raise BadInput("shares", self.shares, "give one share for each class, such as (0.9, 0.1)")
         for share in self.shares:
             number("shares", share, above=0, most=1)
 
