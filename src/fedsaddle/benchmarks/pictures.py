@@ -17,6 +17,7 @@ from fedsaddle.report.plots import COLOURS, axes_of, label, save
 from fedsaddle.reproductions.curves import Floats, RunCurves, t_interval
 
 STYLES = ("-", "--", ":")
+BANDED = 3  # methods of the best ranks that have bands, beside the first method of the suite: more hide each other
 
 
 def look(at: int) -> tuple[str, str]:
@@ -43,7 +44,7 @@ def draw(results: Results, ranking: Ranking, path: Path) -> Path:
     canvas.legend(
         [found[name] for name in order], order, loc="outside lower center", ncols=4, frameon=False, fontsize=8
     )
-    bands = ", 95 % bands" if results.suite.seeds >= FEWEST else ""
+    bands = f", 95 % bands of {BANDED} and {label(results.suite.baseline)}" if results.suite.seeds >= FEWEST else ""
     short = ", quick: no conclusion can be drawn" if results.suite.quick else ""
     canvas.suptitle(f"{label(results.suite.question)} ({results.suite.seeds} seeds{bands}{short})", fontsize=10)
     return save(canvas, path)
@@ -86,10 +87,10 @@ def _draw_task(axes: Axes, task: Task, results: Results, order: list[str]) -> No
         x, values = found
         mean, low, high = mean_and_band(values, column)
         axes.plot(x, mean, color=colour, ls=style, lw=1.3, label=label(name))
-        if len(values) < FEWEST:  # bands of two seeds hide everything
+        if len(values) < FEWEST or (at >= BANDED and name != results.suite.baseline):
             continue
         low, high = (low, high) if log else (np.maximum(low, 0.0), np.minimum(high, 1.0))
-        axes.fill_between(x, low, high, color=colour, alpha=0.08, lw=0)
+        axes.fill_between(x, low, high, color=colour, alpha=0.12, lw=0)
     axes.set(xlabel="exchanges", ylabel=measure_in_words(column), title=label(task.name))
     if log:
         axes.set_yscale("log")
