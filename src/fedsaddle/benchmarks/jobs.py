@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedsaddle.benchmarks.suite import TABLES, Candidate, Method, Options, Suite, Task, actual
@@ -149,7 +150,8 @@ def run_job(job: Job) -> RunCurves:
     """Run a job on one core; a run that diverges keeps its last finite figures, or has none."""
     torch.set_num_threads(1)
     began = time.process_time()
-    curves = _run(job)
+    with np.errstate(over="ignore", invalid="ignore"):  # of a run that is about to diverge, which is noted
+        curves = _run(job)
     return replace(curves, processor=round(time.process_time() - began, 2))
 
 

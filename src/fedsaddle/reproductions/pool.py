@@ -62,7 +62,8 @@ def run_job(job: Job) -> RunCurves:
     """
     torch.set_num_threads(1)
     began = time.process_time()
-    curves = _run(job)
+    with np.errstate(over="ignore", invalid="ignore"):  # of a run that is about to diverge, which is noted
+        curves = _run(job)
     return replace(curves, processor=round(time.process_time() - began, 2))
 
 
