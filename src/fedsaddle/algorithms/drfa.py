@@ -135,10 +135,9 @@ class Drfa:
     U do not answer, m is the number that did. `weighting="weight"` and `dual_decay=0.9` are what the published
     figures used: D uniform, `w̄ + (N/m) Σ λ_i (w_i - w̄)`, and a γ that shrinks every round. By default λ draws D, as in
     the box, where m < N; with all clients, m = N, it weighs them: that is what the box's mean over D is on average,
-    without the noise of drawing N out of N. With `mixture_ceiling` c, Λ
-    is the part of the simplex in which no λ_i exceeds c / N: a client that lies about its loss gains no more than that.
-    With `trimmed` ε, λ does not see the `floor(ε m)` largest losses of U, which may be of wrong labels (DORO, Zhai et
-    al. 2021).
+    without the noise of drawing N out of N. With `mixture_ceiling` c, Λ is the part of the simplex in which no λ_i
+    exceeds c / N: a client that lies about its loss gains no more than that. With `trimmed` ε, λ does not see the
+    `floor(ε m)` largest losses of U, which may be of wrong labels (DORO, Zhai et al. 2021).
     """
 
     problem: MinimisationProblem
