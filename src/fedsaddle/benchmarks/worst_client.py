@@ -22,10 +22,8 @@ METHODS = (
     Method("SCAFFOLD", {"name": "SCAFFOLD"}, FINE),
     Method("q-FedAvg", {"name": "q-FedAvg"}, each(COARSE, "algorithm.q", 1.0, 5.0)),
     Method("AFL", {"name": "AFL", **WEIGHT}, each(COARSE, "algorithm.dual_step", 0.003, 0.03), exchanges=2),
-    Method("DRFA", {"name": "DRFA", **WEIGHT}, each(COARSE, "algorithm.dual_step", 0.0005, 0.005), exchanges=2),
-    Method(
-        "DRFA, drawn by λ", {"name": "DRFA", **DRAW}, each(COARSE, "algorithm.dual_step", 0.0005, 0.005), exchanges=2
-    ),
+    Method("DRFA", {"name": "DRFA", **WEIGHT}, GAMMAS, exchanges=2),
+    Method("DRFA, drawn by λ", {"name": "DRFA", **DRAW}, GAMMAS, exchanges=2),
     Method("Delta-FL", {"name": "Delta-FL"}, each(COARSE, "algorithm.tail", 0.25, 0.5), exchanges=2),
     Method("TERM", {"name": "TERM"}, each(COARSE, "algorithm.tilt", 1.0, 5.0), exchanges=2),
     Method("PropFair", {"name": "PropFair"}, each(LONGER, "algorithm.ceiling", 2.0, 5.0)),
