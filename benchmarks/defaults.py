@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from fedsaddle.benchmarks.jobs import VALIDATION, Job, config_of, run_job
-from fedsaddle.benchmarks.ranking import final_level
-from fedsaddle.benchmarks.rare_positives import TASKS as RARE
-from fedsaddle.benchmarks.suite import Method, Task
-from fedsaddle.benchmarks.worst_client import TASKS as WORST
 from fedsaddle.processes import cores
-from fedsaddle.reproductions.curves import RunCurves, t_interval
-from fedsaddle.reproductions.pool import run_jobs
+from fedsaddle_papers.reproductions.curves import RunCurves, t_interval
+from fedsaddle_papers.reproductions.pool import run_jobs
+from fedsaddle_papers.suites.jobs import VALIDATION, Job, config_of, run_job
+from fedsaddle_papers.suites.ranking import final_level
+from fedsaddle_papers.suites.rare_positives import TASKS as RARE
+from fedsaddle_papers.suites.suite import Method, Task
+from fedsaddle_papers.suites.worst_client import TASKS as WORST
 
 FIRST_SEED = 2000
 

@@ -28,6 +28,7 @@ from typing import Any
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))  # the modules beside this one
 sys.path.insert(0, str(DOCS.parent / "src"))
+sys.path.insert(0, str(DOCS.parent / "papers" / "src"))
 
 from from_source import excerpt, reference  # noqa: E402
 from tables import table  # noqa: E402

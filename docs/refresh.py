@@ -20,10 +20,11 @@ from pathlib import Path
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))  # the modules beside this one
 sys.path.insert(0, str(DOCS.parent / "src"))
+sys.path.insert(0, str(DOCS.parent / "papers" / "src"))
 
 from verdicts import cost, figure, verdicts  # noqa: E402
 
-from fedsaddle.benchmarks.publish import published  # noqa: E402
+from fedsaddle_papers.suites.publish import published  # noqa: E402
 
 FILLS = {
     "verdicts": verdicts,

@@ -18,7 +18,7 @@ from typing_extensions import is_typeddict
 
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
 from fedsaddle.commands import documents
-from fedsaddle.commands.json_schema import parts_of, texts
+from fedsaddle.commands.json_schema import all_documents, parts_of, texts
 from fedsaddle.config import schema
 from fedsaddle.config.entry import KINDS, Entry
 from fedsaddle.config.parts import NAMED_KINDS
@@ -97,7 +97,7 @@ def laid_out(head: Row, rows: Iterable[Row]) -> str:
 
 def json_documents() -> str:
     """What `--json` prints: the keys of every document and of the objects in it, but for those that all have."""
-    every = dict.fromkeys(part for kind in documents.DOCUMENTS for part in parts_of(kind))
+    every = dict.fromkeys(part for kind in all_documents() for part in parts_of(kind))
     return "\n\n".join(f"**{one.__name__}**. {one.__doc__}\n\n{_keys(one)}" for one in every)
 
 

@@ -7,11 +7,11 @@ from math import exp
 from pathlib import Path
 from typing import Any
 
-from fedsaddle.reproductions import stored, tuning
-from fedsaddle.reproductions.hypotheses import Decline, Final, Hypothesis, Times
-from fedsaddle.reproductions.hypotheses_of_papers import BEYOND, papers
-from fedsaddle.reproductions.names import FIGURES
 from fedsaddle.shown import visible
+from fedsaddle_papers.reproductions import stored, tuning
+from fedsaddle_papers.reproductions.hypotheses import Decline, Final, Hypothesis, Times
+from fedsaddle_papers.reproductions.hypotheses_of_papers import BEYOND, papers
+from fedsaddle_papers.reproductions.names import FIGURES
 
 NOWHERE = Path("nowhere")  # the results of the package alone
 BEYOND_TITLE = "Beyond the papers"

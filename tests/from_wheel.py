@@ -1,4 +1,4 @@
-"""Whether what the wheel brings suffices: a run with its report, a package of one's own, a page. `.ci/run` calls it."""
+"""Whether what the wheels bring suffices: a run with its report, a package of one's own, a page. `.ci/run` calls it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import fedsaddle as fs
+import fedsaddle_papers
 
 here = Path.cwd()
 assert Path(fs.__file__).is_relative_to(here), fs.__file__
@@ -19,10 +20,18 @@ assert "<svg" in (here / "run" / "report.html").read_text(encoding="utf-8")
 
 from fedsaddle.cli import main  # noqa: E402
 
-for line in (["init", "own.toml"], ["init", "--extension", "my-methods"], ["list", "--json"]):
+
+def code_of(*line: str) -> object:
+    """The exit code of a command."""
     sys.argv = ["fedsaddle", *line]
     with pytest.raises(SystemExit) as end:
         main()
-    assert not end.value.code, line
+    return end.value.code
+
+
+for line in (["init", "own.toml"], ["init", "--extension", "my-methods"], ["list", "--json"], ["reproduce"]):
+    assert not code_of(*line), line
 assert (here / "my-methods" / "pyproject.toml").is_file()
-print("the wheel works")
+assert not any((Path(fs.__file__).parent / folder).exists() for folder in ("reproductions", "suites"))
+assert Path(fedsaddle_papers.__file__).is_relative_to(here / "papers"), fedsaddle_papers.__file__
+print("the wheels work")

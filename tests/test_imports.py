@@ -51,8 +51,6 @@ MAY_IMPORT = {
     "sweeps": {"config", "engines", "metrics", "problems", "report", "runs"},
     "trials": {"algorithms", "config", "data", "metrics", "problems", "runs"},
     "estimators": {"config", "data", "metrics", "privacy", "runs"},
-    "reproductions": {"algorithms", "config", "data", "report", "runs"},
-    "benchmarks": {"config", "data", "engines", "report", "reproductions", "runs"},
 }
 FILES = sorted(ROOT.rglob("*.py"))
 
@@ -134,6 +132,13 @@ def test_nothing_imports_the_command_line():
             assert "cli" not in imports_of(path), path
         if top not in {"cli.py", "commands"}:
             assert "commands" not in imports_of(path), path
+
+
+def test_the_papers_stay_apart():
+    """`fedsaddle_papers` imports the package, never the other way round."""
+    for path in FILES:
+        assert "import fedsaddle_papers" not in (text := path.read_text(encoding="utf-8")), path
+        assert "from fedsaddle_papers" not in text, path
 
 
 def test_every_guarded_package_is_there():

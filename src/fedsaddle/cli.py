@@ -34,12 +34,13 @@ from fedsaddle.commands.options import (
     usable_each,
 )
 from fedsaddle.commands.output import JsonOption, QuietOption
-from fedsaddle.commands.run_app import run_app
-from fedsaddle.commands.study_commands import benchmark, reproduce, sweep
+from fedsaddle.commands.run_app import WithPlugins, run_app
+from fedsaddle.commands.study_commands import sweep
 from fedsaddle.config.registry import LISTED
 from fedsaddle.errors import BadInput
 
 app = typer.Typer(
+    cls=WithPlugins,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Federated learning when the average loss is the wrong objective.",
@@ -297,8 +298,7 @@ def schema(as_json: JsonOption = True) -> None:
     go()
 
 
-for study in (sweep, benchmark, reproduce):
-    app.command()(study)
+app.command()(sweep)
 app.add_typer(deploy, name="deploy")
 
 

@@ -38,7 +38,6 @@ def test_names_elsewhere():
     assert [name for name, _ in completion.algorithms("q-")] == ["q-FedAvg"]
     assert completion.kinds("d") == ["datasets"]
     assert completion.aims("w") == ["worst-site"]
-    assert ("drfa-fig1" in dict(completion.figures("drfa"))) is True
 
 
 def test_keys_that_are_completed_are_there():

@@ -11,9 +11,11 @@ from cli_command import fedsaddle, no_pictures
 from pydantic import ValidationError
 
 from fedsaddle.commands import documents
-from fedsaddle.commands.documents import DOCUMENTS, RunDocument
-from fedsaddle.commands.json_schema import adapter, json_schema, texts
+from fedsaddle.commands.documents import RunDocument
+from fedsaddle.commands.json_schema import adapter, all_documents, json_schema, texts
 from fedsaddle.commands.output import json_text, json_wanted
+from fedsaddle.config.entry_points import Brought
+from fedsaddle_papers.commands.reproduce import FiguresDocument
 
 
 def document(kind: Any, *arguments: object, code: int = 0) -> dict[str, Any]:
@@ -56,11 +58,12 @@ def test_a_run_that_diverges(config, quick):
 def test_small_documents(config):
     assert document(documents.LinesDocument, "init", "new.toml")["folder"] == "new.toml"
     assert set(document(documents.ListDocument, "list", "splits")["names"]) == {"splits"}
-    assert document(documents.FiguresDocument, "reproduce")["figures"]
+    assert document(FiguresDocument, "reproduce")["figures"]
     made = document(documents.LinesDocument, "deploy", "init", "project")
     assert made["lines"][-1].startswith("written to project")
     schema = document(documents.SchemaDocument, "schema")["documents"]
-    assert list(schema) == [kind.__name__ for kind in DOCUMENTS]
+    assert list(schema) == [kind.__name__ for kind in all_documents()]
+    assert {"RunDocument", "ReproduceDocument"} <= schema.keys()
 
 
 @pytest.mark.parametrize(
@@ -78,6 +81,21 @@ def test_errors_are_documents(config, arguments, said):
     assert said in found["error"]["message"]
     assert found["error"]["exit_code"] == 2
     assert said in fedsaddle(*arguments, "--json").err
+
+
+def test_commands_of_a_package_that_is_not_installed(monkeypatch):
+    monkeypatch.setattr("fedsaddle.config.entry_points._read", lambda path: {})
+    for command in ("reproduce", "benchmark"):
+        outcome = fedsaddle(command, "x")
+        assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+        assert f"command = '{command}': is in fedsaddle-papers: run `pip install ./papers`" in outcome.err
+    assert "reproduce" not in fedsaddle("--help").out
+
+
+def test_commands_of_a_damaged_package(monkeypatch):
+    broken = (Brought("reproduce", "fedsaddle_papers.no_such:reproduce", "fedsaddle-papers 0.2.0"),)
+    monkeypatch.setattr("fedsaddle.config.entry_points._read", lambda path: {"commands": broken})
+    assert "fedsaddle-papers 0.2.0 is damaged" in fedsaddle("reproduce").err
 
 
 def test_a_fault_of_the_program_is_a_document_and_a_traceback(config, monkeypatch, capsys):
@@ -99,7 +117,7 @@ def test_json_is_wanted_only_as_an_option():
 
 def test_every_key_of_the_schema_can_be_missed():
     """The check of these tests is able to fail."""
-    for kind in DOCUMENTS:
+    for kind in all_documents():
         with pytest.raises(ValidationError):
             adapter(kind).validate_python({"schema": 1, "command": "x", "unknown": 1})
         assert json_schema(kind)["additionalProperties"] is False

@@ -14,7 +14,7 @@ from cli_command import IRIS, fedsaddle, no_pictures, run
 from own_package import ALGORITHMS, PARTS, own_code
 
 FIGURE = """
-from fedsaddle.reproductions.figure import Figure, Line, Panel, Setting
+from fedsaddle_papers.reproductions.figure import Figure, Line, Panel, Setting
 
 
 def claims(runs):
@@ -36,7 +36,7 @@ def fails():
 @pytest.fixture
 def mine(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedsaddle.commands.reproduce.MAX_WORKERS", 1)
+    monkeypatch.setattr("fedsaddle_papers.commands.reproduce.MAX_WORKERS", 1)
     (tmp_path / "c.toml").write_text(IRIS)
     with own_code(tmp_path, own_algs=ALGORITHMS, own_parts=PARTS, own_figures=FIGURE) as folder:
         yield folder
@@ -104,6 +104,6 @@ def test_a_figure_of_ones_own(mine):
     results = json.loads((mine / "figures" / "own_figures.figure" / "results.json").read_text())
     assert results["name"] == "own_figures:figure"
     wrong = fedsaddle("reproduce", "own_figures:claims", "--out", mine / "other")
-    assert wrong.err.startswith("error: reproduce = 'own_figures:claims': must be a figure")
+    assert wrong.err.startswith("error: reproduce = 'own_figures:claims': must be a fedsaddle_papers")
     fails = fedsaddle("reproduce", "own_figures:fails", "--out", mine / "other")
     assert fails.err.startswith("error: reproduce = 'own_figures:fails': raised KeyError: 'data' (")

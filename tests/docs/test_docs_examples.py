@@ -158,7 +158,7 @@ def test_every_block_says_what_it_is(page):
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_the_files_and_names_that_a_page_mentions_are_there(page):
     text = page.read_text(encoding="utf-8")
-    paths = set(re.findall(r"`((?:src|tests|docs|benchmarks)/[\w./-]+)`", text))
+    paths = set(re.findall(r"`((?:src|tests|docs|benchmarks|papers)/[\w./-]+)`", text))
     gone = [path for path in paths if not (ROOT / path).exists() and "NAME" not in path]
     assert not gone, f"{named(page)}: there is no {gone}"
     mentioned = set(re.findall(r"\bfs\.([A-Za-z]\w*)", text)) - {"Name", "ClassName"}

@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from fedsaddle.reproductions import stored
-from fedsaddle.reproductions.hypotheses_of_papers import papers
+from fedsaddle_papers.reproductions import stored
+from fedsaddle_papers.reproductions.hypotheses_of_papers import papers
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -41,8 +41,8 @@ def test_pages_have_the_published_results(refresh: ModuleType, page: Path) -> No
 
 
 def test_every_figure_and_suite_has_its_place(refresh: ModuleType) -> None:
-    from fedsaddle.benchmarks.names import SUITES
-    from fedsaddle.reproductions.names import FIGURES
+    from fedsaddle_papers.reproductions.names import FIGURES
+    from fedsaddle_papers.suites.names import SUITES
 
     text = "".join(page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md"))
     for marker in (*(f"figure: {name}" for name in FIGURES), *(f"benchmark: {name}" for name in SUITES)):

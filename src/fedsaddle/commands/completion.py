@@ -58,20 +58,6 @@ def kinds(incomplete: str) -> list[str]:
     return _beginning(incomplete, LISTED)
 
 
-def figures(incomplete: str) -> list[tuple[str, str]]:
-    """What `fedsaddle reproduce` reproduces."""
-    from fedsaddle.reproductions.names import FIGURES
-
-    return [(name, entry.about) for name, entry in FIGURES.items() if name.startswith(incomplete)]
-
-
-def suites(incomplete: str) -> list[tuple[str, str]]:
-    """What `fedsaddle benchmark` runs."""
-    from fedsaddle.benchmarks.names import SUITES
-
-    return [(name, entry.about) for name, entry in SUITES.items() if name.startswith(incomplete)]
-
-
 def aims(incomplete: str) -> list[str]:
     """What a search can be for."""
     return _beginning(incomplete, ("auroc", "average-precision", "partial-auroc", "worst-site", "accuracy"))

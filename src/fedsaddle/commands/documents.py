@@ -133,95 +133,6 @@ class ListDocument(Document):
     names: Annotated[dict[str, list[Listed]], "by kind; one kind if one was named"]
 
 
-class FiguresDocument(Document):
-    """`reproduce` without a name."""
-
-    figures: list[Listed]
-    headline: Annotated[str, "the verdicts of all stored figures in one line"]
-    verdicts: Annotated[dict[str, int], "how many sentences of the papers have each verdict"]
-
-
-class HeadlineDocument(Document):
-    """`reproduce --all`."""
-
-    headline: str
-    verdicts: dict[str, int]
-
-
-class TuneDocument(Document):
-    """`reproduce NAME --tune`."""
-
-    figure: str
-    chosen: Annotated[dict[str, dict[str, Any]], "the tuned values of every line that was tuned"]
-    log: Annotated[str, "the file with every candidate"]
-
-
-class SentenceBody(TypedDict):
-    """A sentence of a paper, its verdict and the effect that was measured."""
-
-    key: str
-    sentence: str
-    place: str
-    verdict: Annotated[str, '"holds", "refuted", "undecided" or "no data"']
-    effect: float | None
-    low: float | None
-    high: float | None
-    delta: Annotated[float, "the smallest effect that matters"]
-    seeds: int
-    decided_at: int | None
-    measured: str
-
-
-class ClaimBody(TypedDict):
-    """A secondary claim, and what was measured."""
-
-    claim: str
-    paper: str
-    measured: str
-    verdict: str
-    holds: bool
-
-
-class ReproduceDocument(Document):
-    """`reproduce NAME`."""
-
-    figure: str
-    quick: bool
-    sentences: Annotated[list[SentenceBody], "those that count"]
-    claims: Annotated[list[ClaimBody], "secondary"]
-    notes: Annotated[list[str], "such as runs that diverged"]
-    folder: str
-    report: str
-
-
-class SuitesDocument(Document):
-    """`benchmark` without a name."""
-
-    suites: list[Listed]
-
-
-class EstimateDocument(Document):
-    """`benchmark NAME --estimate`."""
-
-    suite: str
-    tuning_runs: int
-    final_runs: int
-    workers: int
-    minutes: Annotated[float, "on all workers"]
-
-
-class BenchmarkDocument(Document):
-    """`benchmark NAME`."""
-
-    suite: str
-    quick: bool
-    ranks: Annotated[dict[str, dict[str, Any]], "by method, the best first: rank, interval and costs of a run"]
-    tasks: Annotated[list[dict[str, Any]], "the figures of every method on every task"]
-    notes: Annotated[list[str], "such as tasks that were left out"]
-    folder: str
-    report: str
-
-
 class FolderBody(TypedDict):
     """A folder in which data sets are looked for."""
 
@@ -322,11 +233,6 @@ DOCUMENTS: tuple[Any, ...] = (
     SweepPlanDocument,
     CompareDocument,
     ListDocument,
-    FiguresDocument,
-    ReproduceDocument,
-    SuitesDocument,
-    EstimateDocument,
-    BenchmarkDocument,
     DoctorDocument,
     ReportDocument,
     DemoDocument,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from importlib import import_module
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, with_config
@@ -10,6 +11,7 @@ from typing_extensions import is_typeddict
 
 from fedsaddle.commands.documents import DOCUMENTS, SCHEMA, SchemaDocument
 from fedsaddle.commands.output import output
+from fedsaddle.config.entry_points import brought
 
 
 def schema() -> None:
@@ -17,10 +19,16 @@ def schema() -> None:
     document: SchemaDocument = {
         "schema": SCHEMA,
         "command": "schema",
-        "documents": {kind.__name__: json_schema(kind) for kind in DOCUMENTS},
+        "documents": {kind.__name__: json_schema(kind) for kind in all_documents()},
     }
     output.json = True
     output.emit(document)
+
+
+def all_documents() -> list[Any]:
+    """Our documents, and `DOCUMENTS` of the modules with other packages' commands."""
+    modules = dict.fromkeys(one.target.partition(":")[0] for one in brought("commands"))
+    return [*DOCUMENTS, *(kind for module in modules for kind in getattr(import_module(module), "DOCUMENTS", ()))]
 
 
 def json_schema(kind: Any) -> dict[str, Any]:
