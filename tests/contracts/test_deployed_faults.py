@@ -17,7 +17,8 @@ from fedsaddle.deployment.transport import Arrival, InProcess
 from fedsaddle.engines.serial import Serial
 from fedsaddle.errors import BadCheckpoint, BadMessage, Diverged, NobodyAnswered, Refused, TooFewAnswered
 from fedsaddle.federation.records import same
-from fedsaddle.federation.wire import Message, kinds_of, pack, unpack
+from fedsaddle.federation.tasks import records_of
+from fedsaddle.federation.wire import Message, pack, unpack
 from fedsaddle.problems.models.papers import logistic_regression
 from fedsaddle.problems.supervised import Supervised
 from small import classes, play, seeded
@@ -32,7 +33,7 @@ def toy() -> Remembering:
     return Remembering(problem=Supervised(seeded(lambda: logistic_regression(4, 3))))
 
 
-KINDS = kinds_of(drfa()) | kinds_of(toy())
+KINDS = records_of(drfa()) | records_of(toy())
 
 
 def altered(content: bytes, **changes) -> bytes:
@@ -392,7 +393,7 @@ def test_damaged_memory_is_not_used(tmp_path, harm):
     path = next(tmp_path.glob("*.memory"))
     path.write_bytes(path.read_bytes()[:-1] + b"x") if harm == "damaged" else path.unlink()
     with pytest.raises(BadCheckpoint, match=r"memory a (is damaged|does not exist)"):
-        disk.read("a", kinds_of(toy()))
+        disk.read("a", records_of(toy()))
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "x" * 200, "a..b"])

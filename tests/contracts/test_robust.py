@@ -18,7 +18,8 @@ from fedsaddle.engines.serial import Serial
 from fedsaddle.engines.vectorised import Vectorised
 from fedsaddle.federation.randomness import server_generator
 from fedsaddle.federation.records import same
-from fedsaddle.federation.wire import Message, kinds_of, pack, unpack
+from fedsaddle.federation.tasks import records_of
+from fedsaddle.federation.wire import Message, pack, unpack
 from fedsaddle.federation.wrappers import Lossy
 from fedsaddle.problems.models.papers import logistic_regression
 from fedsaddle.problems.supervised import Supervised
@@ -107,7 +108,7 @@ def hostile(answer):
     """A site whose model is -100 times as far from what it was sent as it should be."""
 
     def changed(content: bytes) -> bytes:
-        kinds = kinds_of(fedavg())
+        kinds = records_of(fedavg())
         sent, reply = unpack(content, kinds).record, unpack(answer(content), kinds)
         record = replace(reply.record, final=sent.w - 100 * (reply.record.final - sent.w))
         return pack(Message(reply.about, record))

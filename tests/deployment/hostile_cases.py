@@ -13,7 +13,8 @@ from in_process import config
 from fedsaddle.config.build import build
 from fedsaddle.deployment.messages import PROTOCOL
 from fedsaddle.deployment.transport import Arrival, InProcess
-from fedsaddle.federation.wire import Message, about, kinds_of, pack, unpack
+from fedsaddle.federation.tasks import records_of
+from fedsaddle.federation.wire import Message, about, pack, unpack
 
 Change = Callable[[Any], Any]
 
@@ -115,7 +116,7 @@ def altered(**changes: Change) -> Callable[[bytes, bytes], bytes]:
 
 
 GIVEN = config({"name": "FedAvg", "local_steps": 3}, data="breast-cancer", rounds=3, evaluate_every=3)
-KINDS = kinds_of(build(GIVEN).algorithm)
+KINDS = records_of(build(GIVEN).algorithm)
 NAN, HUGE = float("nan"), 10**30
 
 # What site 2 says before the first round, where everybody is needed -> how the error goes on after its name.
@@ -195,9 +196,9 @@ BEFORE = {
 DURING = {
     "task: None": ("task", record(lambda told: None), "sent a NoneType, not a LocalModel"),
     "task: a record of another kind": (
-        "task", text(lambda t: t.replace("fedavg:LocalModel", "fedavg:FedAvg")), "a FedAvg with unknown",
+        "task", text(lambda t: t.replace("LocalModel", "Start")), "a Start with unknown",
     ),
-    "task: code by name": ("task", text(lambda t: t.replace("fedsaddle.algorithms.fedavg:LocalModel", "os:system")),
+    "task: code by name": ("task", text(lambda t: t.replace("LocalModel", "os:system")),
                            "a record of an unknown kind 'os:system'"),
     "task: text for a tensor": ("task", altered(final=lambda t: "final"), "a LocalModel whose 'final' is a str"),
     "task: NaN": ("task", altered(final=lambda t: t * NAN), "sent a 'final' that is not finite"),

@@ -27,7 +27,8 @@ from fedsaddle.deployment.expected_replies import reply_fault
 from fedsaddle.deployment.messages import Answer, Fault
 from fedsaddle.deployment.payloads import AgreeTold, read_counts, read_payload, reply_limits
 from fedsaddle.deployment.transport import Arrival, InProcess
-from fedsaddle.federation.wire import Message, about, kinds_of, unpack
+from fedsaddle.federation.tasks import records_of
+from fedsaddle.federation.wire import Message, about, unpack
 
 SECONDS, SPARE = 5.0, 32 << 20
 ODD: list[Any] = [
@@ -137,7 +138,7 @@ def fuzz(spoken: Any, count: int, seed: int) -> None:
     chance, most = np.random.default_rng(seed), 0.0
     logging.disable(logging.CRITICAL)  # of tens of thousands of messages
     taps = [
-        (Courier(tap, ("a", "b")), tap, site, kinds_of(site._runs["trial"].worker.algorithm)) for tap, site in spoken
+        (Courier(tap, ("a", "b")), tap, site, records_of(site._runs["trial"].worker.algorithm)) for tap, site in spoken
     ]
     refused = 0
     tracemalloc.start()
@@ -178,7 +179,7 @@ def test_many_mutated_messages_crash_neither_server_nor_site(spoken):
 def test_what_was_said_is_read(spoken):
     """The mutations start from messages that are in order."""
     for tap, site in spoken:
-        kinds = kinds_of(site._runs["trial"].worker.algorithm)
+        kinds = records_of(site._runs["trial"].worker.algorithm)
         assert {about(ask).get("do", "task") for ask in tap.asked} >= {"facts", "agree", "measure", "task"}
         for ask, reply in tap.answered:
             assert isinstance(unpack(ask, kinds), Message)

@@ -22,7 +22,8 @@ from fedsaddle.deployment.site_keys import SIGNING_KEY, read_identity, write_sit
 from fedsaddle.deployment.site_policy import SitePolicy, read_policy
 from fedsaddle.deployment.transport import Arrival, InProcess
 from fedsaddle.errors import BadInput, Refused, TooFewAnswered
-from fedsaddle.federation.wire import Message, about, kinds_of, pack, unpack
+from fedsaddle.federation.tasks import records_of
+from fedsaddle.federation.wire import Message, about, pack, unpack
 from fedsaddle.runs.run import run
 from fedsaddle.secure.fixed_point import layout_of, read_layout, sum_of
 from fedsaddle.secure.keys import sign
@@ -204,7 +205,7 @@ def test_a_lost_site_and_one_that_is_lost_before_it_opens_its_masks(tmp_path):
 
     def arrived(arrival, content):
         if "do" not in about(content):
-            kinds = kinds_of(made[0]._agreed_run("trial").worker.algorithm)
+            kinds = records_of(made[0]._agreed_run("trial").worker.algorithm)
             models[about(content)["round"]] = unpack(content, kinds).record.w
         if is_task(content, 0) and arrival.client == 3:
             return None
@@ -264,7 +265,7 @@ def test_a_repeated_ask_gets_the_same_bytes_also_after_a_restart(tmp_path):
     content, arrival = next((c, a) for c, a in transport.view if is_task(c, 0) and a.client == 2)
     again = SiteService(made[2].config, made[2].settings, OPEN, made[2].identity)
     assert made[2].answer(content) == again.answer(content) == arrival.content
-    ask, kinds = Ask.read(about(content)), kinds_of(made[2]._agreed_run("trial").worker.algorithm)
+    ask, kinds = Ask.read(about(content)), records_of(made[2]._agreed_run("trial").worker.algorithm)
     sent = unpack(content, kinds).record
     other = pack(Message(ask.to_dict(), type(sent)(**{**vars(sent), "w": sent.w + 1})))  # the same nonce
     assert "used once only" in unpack(again.answer(other), kinds).about["failure"]["detail"]

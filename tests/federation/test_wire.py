@@ -17,8 +17,11 @@ from torch import Tensor, nn
 
 from fedsaddle.algorithms.drfa import Drfa
 from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
+from fedsaddle.config.registry import ALGORITHMS
 from fedsaddle.errors import BadMessage
-from fedsaddle.federation.wire import Message, kinds_of, name_of, pack, unpack
+from fedsaddle.federation.clients import Site
+from fedsaddle.federation.tasks import records_of, tasks_of
+from fedsaddle.federation.wire import Message, name_of, pack, unpack
 from fedsaddle.federation.wire_checks import LIMITS, read_tensors, tensor_parts
 from fedsaddle.problems.minimax import Minimax
 from fedsaddle.problems.supervised import Supervised
@@ -122,11 +125,57 @@ def test_other_things_cannot_be_sent(value):
 def test_an_algorithm_knows_its_records_and_no_others():
     drfa = Drfa(problem=Supervised(nn.Linear(2, 2)))
     game = Minimax(lambda x, y, batch: batch.x @ x * y.sum(), start_x=torch.ones(4), start_y=torch.zeros(2))
-    names = {name.split(":")[1] for name in kinds_of(drfa)}
-    assert {"Start", "LocalModels", "Probe", "LocalLoss"} <= names
-    assert "fedsaddle.algorithms.sgda.rounds:Local" in kinds_of(LocalSgda(problem=game, snapshot_every=2))
+    assert records_of(drfa).keys() == {"Start", "LocalModels", "Probe", "LocalLoss"}
+    assert records_of(LocalSgda(problem=game, snapshot_every=2)).keys() == {"MidRound", "Start", "Local"}
     with pytest.raises(BadMessage, match="unknown kind"):
-        unpack(pack(Message({}, Outer(1))), kinds_of(drfa))
+        unpack(pack(Message({}, Outer(1))), records_of(drfa))
+
+
+@dataclass(frozen=True)
+class Holder:
+    inner: Inner | None = None
+
+
+@dataclass(frozen=True)
+class Nested:
+    """An algorithm whose reply holds another record."""
+
+    def work(self, own: None, sent: Holder, site: Site) -> tuple[None, Holder]:
+        raise NotImplementedError
+
+
+class Twice:
+    @dataclass(frozen=True)
+    class Holder:
+        w: Tensor
+
+
+Twice.Holder.__qualname__ = "Holder"
+
+
+@dataclass(frozen=True)
+class Ambiguous(Nested):
+    """A second record of the same name."""
+
+    def more(self, own: None, sent: Twice.Holder, site: Site) -> tuple[None, Holder]:
+        raise NotImplementedError
+
+
+def test_records_are_those_of_the_tasks_alone():
+    """What a module only imports or defines is no record, and names do not depend on modules."""
+    assert records_of(Nested()) == {"Holder": Holder, "Inner": Inner}
+    sent = Holder(Inner(torch.ones(2), "b"))
+    assert unpack(pack(Message({}, sent)), records_of(Nested())).record.inner.label == "b"
+    with pytest.raises(TypeError, match="two records called Holder"):
+        records_of(Ambiguous())
+
+
+def test_every_algorithm_knows_its_records():
+    for entry in ALGORITHMS.values():
+        kind = entry.load()
+        tasks = tasks_of(kind).values()
+        assert tasks, kind
+        assert all(task.sent and task.replies for task in tasks), kind
 
 
 def framed(said: Any, tail: bytes = b"") -> bytes:
@@ -183,7 +232,7 @@ class Derived(Drfa):
 
 def test_an_algorithm_knows_the_records_of_its_parents():
     problem = Supervised(nn.Linear(2, 2))
-    assert set(kinds_of(Drfa(problem=problem))) <= set(kinds_of(Derived(problem=problem)))
+    assert set(records_of(Drfa(problem=problem))) <= set(records_of(Derived(problem=problem)))
 
 
 def test_tensors_are_written_as_safetensors_has_them():

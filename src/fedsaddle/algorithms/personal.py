@@ -17,12 +17,12 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from fedsaddle.algorithms import drfa, fedavg
-from fedsaddle.algorithms.drfa import Drfa, DrfaGa, LocalLoss, LocalModels, Probe
-from fedsaddle.algorithms.fedavg import FedAvg, LocalModel
+from fedsaddle.algorithms.drfa import Drfa, DrfaGa, Probe
+from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.algorithms.protocols import Algorithm, OwnLayers, dual_of, mixture_of
 from fedsaddle.algorithms.sgda import rounds as sgda
 from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
-from fedsaddle.algorithms.sgda.rounds import Local, MidRound
+from fedsaddle.algorithms.sgda.rounds import MidRound
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Ints, R, Site, Task
 from fedsaddle.federation.records import From, bounds_marks, tensors
@@ -40,7 +40,6 @@ MODELS: dict[type, tuple[str, ...]] = {
     Probe: ("w",),
     SgdaStart: ("x", "anchor"),
 }
-REPLIES = (LocalModel, LocalModels, LocalLoss, Local)  # their records are found in this module by the wire
 
 
 @dataclass(frozen=True)

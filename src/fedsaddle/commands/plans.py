@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from dataclasses import is_dataclass
-from typing import get_args, get_type_hints
-
 from rich.table import Table
 
 from fedsaddle.commands.documents import Cost, Leaving, Plan
@@ -14,11 +10,12 @@ from fedsaddle.config.lookup import find
 from fedsaddle.config.registry import ALGORITHMS
 from fedsaddle.config.schema import Config
 from fedsaddle.data.federated import FederatedData
-from fedsaddle.federation.records import Visibility, field_marks, visibility
+from fedsaddle.federation.records import Visibility
 from fedsaddle.federation.wrappers import Ledger
 from fedsaddle.report.progress import duration
 from fedsaddle.report.tables import cell, megabytes
 from fedsaddle.runs.rehearsal import Length, rehearse
+from fedsaddle.secure.visible import reply_fields
 
 SEEN = {
     Visibility.AVERAGED.value: "the server sees the mean over the clients only",
@@ -123,15 +120,8 @@ def leaving(ledger: Ledger) -> list[Leaving]:
 
 def leaving_by_type(algorithm: str) -> list[Leaving]:
     """The fields that replies to an algorithm may have, from the types of its methods."""
-    found: dict[str, str] = {}
-    for _, method in inspect.getmembers(find(ALGORITHMS, "algorithm.name", algorithm), inspect.isfunction):
-        hints = get_type_hints(method)
-        parts = get_args(hints.get("return"))
-        if {"own", "sent", "site"} <= hints.keys() and len(parts) == 2:
-            for reply in (parts[1], *get_args(parts[1])):
-                if is_dataclass(reply) and isinstance(reply, type) and field_marks(reply):
-                    found |= {f"{reply.__name__}.{name}": seen.value for name, seen in visibility(reply).items()}
-    return [{"field": name, "visibility": seen} for name, seen in found.items()]
+    seen = reply_fields(find(ALGORITHMS, "algorithm.name", algorithm))
+    return [{"field": name, "visibility": one.value} for name, one in seen.items()]
 
 
 def plan_table(plan: Plan, title: str) -> Table:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedsaddle.errors import BadMessage, Refused
 from fedsaddle.shown import shortened, visible
 
-PROTOCOL = 5  # 5: asks with a cohort for secure aggregation
+PROTOCOL = 6  # 6: records by the names of their classes, without modules
 MAX_DETAIL = 200  # characters of a site's text to show
 MAX_TOLD = 1000  # characters of a reason that a site may tell
 MAX_SITES = 100_000

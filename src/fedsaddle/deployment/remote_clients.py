@@ -23,7 +23,8 @@ from fedsaddle.errors import BadMessage, NobodyAnswered
 from fedsaddle.federation.clients import ClientsState, Floats, Ints, R, Task, merge_repeats
 from fedsaddle.federation.records import Visibility, tensors, visibility
 from fedsaddle.federation.reduction import MakeReduction, streaming
-from fedsaddle.federation.wire import Message, kinds_of
+from fedsaddle.federation.tasks import records_of
+from fedsaddle.federation.wire import Message
 
 log = logging.getLogger("fedsaddle.server")
 CHECKPOINTS = 2  # as many as a run keeps, since the newest may be damaged
@@ -151,7 +152,7 @@ class RemoteClients:
 
     def _collect(self, clients: list[int], task: Task[R], sent: Any, exchange: int) -> dict[int, tuple[Answer, R]]:
         """The valid replies of one exchange, by client."""
-        name, kinds = str(getattr(task, "__name__", task)), kinds_of(getattr(task, "__self__", task))
+        name, kinds = str(getattr(task, "__name__", task)), records_of(getattr(task, "__self__", task))
         expected = self.expected.of(task, sent)
 
         versions: set[str | None] = {None}

@@ -24,7 +24,8 @@ from fedsaddle.deployment.secure_site import read_opening
 from fedsaddle.errors import BadMessage
 from fedsaddle.federation.clients import Floats, Ints, R, Task
 from fedsaddle.federation.records import Visibility, tensors, visibility
-from fedsaddle.federation.wire import Kinds, Message, kinds_of
+from fedsaddle.federation.tasks import records_of
+from fedsaddle.federation.wire import Kinds, Message
 from fedsaddle.secure.fixed_point import (
     LEAST_SITES,
     Layout,
@@ -110,7 +111,7 @@ class _Asked:
     def collect(self) -> dict[int, tuple[Answer, Masked]]:
         """The valid replies to one and the same message."""
         name = str(getattr(self.task, "__name__", self.task))
-        kinds = kinds_of(getattr(self.task, "__self__", self.task))
+        kinds = records_of(getattr(self.task, "__self__", self.task))
         versions: set[str | None] = {None}
 
         def make_message(nonce: str, asked: list[int]) -> Message:

@@ -26,8 +26,8 @@ from fedsaddle.engines.site import LocalSite
 from fedsaddle.errors import CannotWrite, FedSaddleError, Refused
 from fedsaddle.federation.randomness import ClientKeys
 from fedsaddle.federation.records import tensors
-from fedsaddle.federation.tasks import task_of
-from fedsaddle.federation.wire import Kinds, Message, kinds_of, pack, unpack
+from fedsaddle.federation.tasks import records_of, task_of
+from fedsaddle.federation.wire import Kinds, Message, pack, unpack
 from fedsaddle.privacy.noise import SecretKeys
 
 _FIRST = np.zeros(1, dtype=np.int64)
@@ -90,7 +90,7 @@ class SiteWorker:
     budget: SiteBudget | None = None  # of a private run; None: draws and noise come from the seed, as in a simulation
 
     def __post_init__(self) -> None:
-        self.kinds: Kinds = kinds_of(self.algorithm)
+        self.kinds: Kinds = records_of(self.algorithm)
         own = self.rows.alone if isinstance(self.rows, OwnRows) else None
         there = own is not None and self.device.type != "cpu" and fits(own, self.device)
         self._resident = ResidentRows(own, self.device, alone=True) if own is not None and there else None

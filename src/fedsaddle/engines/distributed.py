@@ -19,8 +19,8 @@ from fedsaddle.engines.worker import Worker
 from fedsaddle.errors import BadInput, BadMessage
 from fedsaddle.federation.clients import Ints, R, Task, merge_repeats
 from fedsaddle.federation.reduction import Reduction
-from fedsaddle.federation.tasks import task_of
-from fedsaddle.federation.wire import Kinds, Message, kinds_of, pack
+from fedsaddle.federation.tasks import records_of, task_of
+from fedsaddle.federation.wire import Kinds, Message, pack
 
 
 class Carrier(Protocol):
@@ -97,7 +97,7 @@ class Distributed(Simulated):
     def _kinds_of(self, owner: Any) -> Kinds:
         """The records of the algorithm, looked up once."""
         if self._kinds[0] is not owner:
-            self._kinds = owner, kinds_of(owner)
+            self._kinds = owner, records_of(owner)
         return self._kinds[1]
 
     def close(self) -> None:

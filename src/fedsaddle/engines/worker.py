@@ -19,8 +19,8 @@ from fedsaddle.engines.memory import Memory
 from fedsaddle.errors import FedSaddleError
 from fedsaddle.federation.clients import Task
 from fedsaddle.federation.randomness import ClientKeys
-from fedsaddle.federation.tasks import task_of
-from fedsaddle.federation.wire import Kinds, kinds_of, unpack
+from fedsaddle.federation.tasks import records_of, task_of
+from fedsaddle.federation.wire import Kinds, unpack
 from fedsaddle.numerics.bare_module import in_precision
 
 
@@ -36,7 +36,7 @@ class Worker:
     _sent: tuple[int, Any] = field(default=(-1, None), init=False)  # the exchange's number, and what it sent
 
     def __post_init__(self) -> None:
-        self.kinds: Kinds = kinds_of(self.algorithm)
+        self.kinds: Kinds = records_of(self.algorithm)
         self._there = resident(self.rows, self.device)
 
     def answer(self, sent: bytes, content: bytes) -> bytes:

@@ -1,8 +1,8 @@
 """The wire format: tensors in safetensors, everything else in JSON, no pickle.
 
-A record is sent with its class name. The receiver looks the name up among the records of its own algorithm and refuses
-any other, so a sender can choose between known records but cannot make the receiver import or run code. Fields must
-have the types that the record's class declares.
+A record is sent with its class name. The receiver looks the name up among the records of its own algorithm
+(`tasks.records_of`) and refuses any other, so a sender can choose between known records but cannot make the receiver
+import or run code. Fields must have the types that the record's class declares.
 
 Numbers, texts, lists and objects are JSON as they are. What JSON lacks is an object whose first key starts with `$`.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import math
 import struct
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
@@ -41,18 +40,8 @@ class Message:
 
 
 def name_of(kind: type) -> str:
-    """A record's name on the wire."""
-    return f"{kind.__module__}:{kind.__qualname__}"
-
-
-def kinds_of(thing: Any) -> dict[str, type]:
-    """The records of an algorithm: the dataclasses that its modules define or import."""
-    found: dict[str, type] = {}
-    for cls in type(thing).__mro__[:-1]:
-        for value in list(vars(sys.modules[cls.__module__]).values()):
-            if isinstance(value, type) and is_dataclass(value):
-                found[name_of(value)] = value
-    return found
+    """A record's name on the wire: that of its class, wherever it is defined."""
+    return kind.__qualname__
 
 
 def pack(message: Message) -> bytes:

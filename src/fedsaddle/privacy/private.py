@@ -9,10 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from fedsaddle.algorithms import drfa, fedavg, fedsgda
-from fedsaddle.algorithms.coda import coda, codasca, stages
 from fedsaddle.algorithms.protocols import CountsIterations, dual_of, mixture_of
-from fedsaddle.algorithms.sgda import rounds as sgda
 from fedsaddle.arguments import instance
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Ints, R, Remembers, Site, Task
@@ -24,19 +21,6 @@ from fedsaddle.privacy.settings import Privacy
 from fedsaddle.privacy.site import PrivateSite
 from fedsaddle.problems.protocols import MinimaxProblem, Problem
 
-# The records of all tasks: the wire finds them in this module.
-FedAvgStart, DrfaStart, SgdaStart, FedSgdaStart, CodaStart = (
-    fedavg.Start,
-    drfa.Start,
-    sgda.Start,
-    fedsgda.Start,
-    stages.Start,
-)
-LocalModel, LocalModels, DrfaProbe, LocalLoss = fedavg.LocalModel, drfa.LocalModels, drfa.Probe, drfa.LocalLoss
-SgdaLocal, MidRound = sgda.Local, sgda.MidRound
-Points, Slopes, Models = fedsgda.Points, fedsgda.Slopes, fedsgda.Models
-CodaLocal, CodaProbe, BestDual = coda.Local, coda.Probe, coda.BestDual
-CodascaLocal, Variates = codasca.Local, codasca.Variates
 PRIVACY = "give fs.Privacy(epsilon=8)"
 MANY = 64  # clients, of whom each may have noise of its own; more share it with those of about as many rows
 
