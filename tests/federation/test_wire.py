@@ -170,6 +170,26 @@ def test_records_are_those_of_the_tasks_alone():
         records_of(Ambiguous())
 
 
+class Overrides(Drfa):
+    """Its task has no types of its own."""
+
+    def local_sgd(self, own, sent, site):
+        return super().local_sgd(own, sent, site)
+
+
+@dataclass(frozen=True)
+class Untyped:
+    def work(self, own, sent, site):
+        raise NotImplementedError
+
+
+def test_tasks_without_types_have_those_they_override_or_the_records_of_their_module():
+    problem = Supervised(nn.Linear(2, 2))
+    assert records_of(Overrides(problem=problem)) == records_of(Drfa(problem=problem))
+    assert {"Inner", "Outer", "Holder"} <= records_of(Untyped()).keys()
+    assert "Drfa" not in records_of(Untyped())
+
+
 def test_every_algorithm_knows_its_records():
     for entry in ALGORITHMS.values():
         kind = entry.load()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, is_dataclass
 from functools import cache
@@ -57,6 +58,8 @@ def records_of(algorithm: Any) -> dict[str, type]:
 def _own_records(kind: type) -> tuple[type, ...]:
     tasks = tasks_of(kind).values()
     found = [record for task in tasks for record in (*task.own, *task.sent, *task.replies)]
+    if not all(task.sent and task.replies for task in tasks):  # without types: the records of its own module
+        found += [one for each in kind.__mro__[:-1] for one in _defined_with(each)]
     if inspect.isfunction(fresh := getattr(kind, "fresh", None)):
         found += _records(_hints(kind, fresh).get("return"))
     return tuple(dict.fromkeys(part for record in found for part in _with_parts(record)))
@@ -85,11 +88,23 @@ def _takes_a_site(method: Callable[..., Any]) -> bool:
 
 
 def _hints(kind: type, method: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return get_type_hints(method)
-    except NameError as reason:
-        remedy = f"the types of its {method.__name__} cannot be read ({reason}); import them outside of TYPE_CHECKING"
-        raise BadInput("algorithm", kind.__name__, remedy) from None
+    """The types of a method; where it has none, those of the method that it overrides."""
+    found: dict[str, Any] = {}
+    for each in reversed(kind.__mro__):
+        if inspect.isfunction(one := vars(each).get(method.__name__)):
+            try:
+                found |= get_type_hints(one)
+            except NameError as reason:
+                remedy = f"the types of {one.__name__} cannot be read: {reason}; import them outside of TYPE_CHECKING"
+                raise BadInput("algorithm", kind.__name__, remedy) from None
+    return found
+
+
+def _defined_with(kind: type) -> list[type]:
+    """The dataclasses that its module defines; what it imports is none of them."""
+    module = sys.modules.get(kind.__module__)
+    every = [] if module is None else list(vars(module).values())
+    return [one for one in every if isinstance(one, type) and is_dataclass(one) and one.__module__ == kind.__module__]
 
 
 def _records(hint: Any) -> tuple[type, ...]:
