@@ -24,7 +24,7 @@ from fedsaddle.config.entry import KINDS, Entry
 from fedsaddle.config.parts import NAMED_KINDS
 from fedsaddle.config.registry import ALGORITHMS, LISTED, MODELS, SCHEDULES
 from fedsaddle.federation.records import Visibility
-from fedsaddle.privacy import exchanges, releases
+from fedsaddle.privacy import releases
 from fedsaddle.secure.visible import reply_fields
 
 PAGES = Path(__file__).parent / "algorithms"
@@ -156,11 +156,10 @@ def what_can_be_private() -> str:
     for name, entry in ALGORITHMS.items():
         if not entry.fixed.get("centralised", False):
             kind = entry.load()
-            reason = releases.REASONS.get(kind.__name__, "what it releases about a row is not worked out")
-            rows = "yes" if kind in releases.KINDS else f"no: {reason}"
-            clients = "yes" if kind in exchanges.KINDS else "no"
-            if clients == "yes" and kind in exchanges.NO_DISCOUNT:
-                clients = "yes, without a discount for sampled cohorts"
+            reason = releases.reason_against(kind)
+            rows = "yes" if not reason else f"no: {reason.partition('; state it with')[0]}"
+            secret = getattr(kind, "secret_cohorts", None)
+            clients = "no" if secret is None else "yes" if secret else "yes, without a discount for sampled cohorts"
             named.setdefault((rows, clients), []).append(name)
     lines = ((", ".join(names), rows, clients) for (rows, clients), names in named.items())
     return laid_out(("algorithm", "row or patient", "client"), lines)

@@ -80,6 +80,7 @@ _NAMES = {
     "federation.randomness": "ClientKeys",
     "federation.records": "Averaged From Kept PerClient PerSample Pooled",
     "federation.reduction": "Reduction",
+    "federation.tasks": "PlannedExchange Release per_step task",
     "federation.wrappers": "Ledger Lossy Metered Wrapper",
     "metrics.spread": "spread",
     "problems.auc": "MinimaxAuc",
@@ -224,6 +225,10 @@ if TYPE_CHECKING:
     from fedsaddle.federation.records import PerSample as PerSample
     from fedsaddle.federation.records import Pooled as Pooled
     from fedsaddle.federation.reduction import Reduction as Reduction
+    from fedsaddle.federation.tasks import PlannedExchange as PlannedExchange
+    from fedsaddle.federation.tasks import Release as Release
+    from fedsaddle.federation.tasks import per_step as per_step
+    from fedsaddle.federation.tasks import task as task
     from fedsaddle.federation.wrappers import Ledger as Ledger
     from fedsaddle.federation.wrappers import Lossy as Lossy
     from fedsaddle.federation.wrappers import Metered as Metered

@@ -1,8 +1,9 @@
-"""A user's own min-max algorithm: whatever it says of its `problem`, it is made, and run on every engine."""
+"""A user's own algorithm runs on every engine, and a task that states what it releases has privacy and all the rest."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated as Annotated_
 
 import pytest
 import torch
@@ -11,7 +12,9 @@ from torch import Tensor
 import fedsaddle as fs
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.records import Averaged
-from small import classes
+from fedsaddle.federation.tasks import records_of
+from fedsaddle.privacy.exchanges import check_client_level
+from small import classes, loopback, play, serial
 
 
 @dataclass(frozen=True)
@@ -101,3 +104,102 @@ def test_a_problem_of_another_kind_than_it_says_is_refused():
     """That it is for fs.Supervised, its annotation says."""
     with pytest.raises(BadInput, match="problem = 'Minimax': is not for Minimises; give it one that minimises"):
         fs.run(Minimises(problem=game()), classes(), 1)
+
+
+@dataclass(frozen=True)
+class Model:
+    w: Tensor
+
+
+@dataclass(frozen=True)
+class Trained:
+    w: Annotated_[Averaged, fs.From("w")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MySgd:
+    """An algorithm outside of the package: no line of the package knows its name."""
+
+    problem: fs.Supervised
+    batch_size: int = 8
+    local_steps: int = 3
+    sampled_clients: int | None = None
+    secret_cohorts = True
+
+    def start(self, clients):
+        return Model(self.problem.initial())
+
+    def round(self, server, clients, rng):
+        S = rng.choice(clients.count, self.sampled_clients or clients.count, replace=False)
+        return Model(clients.ask(S, self.train, server)[1].w)
+
+    @fs.task(releases=fs.per_step())
+    def train(self, own: None, sent: Model, site: fs.Site) -> tuple[None, Trained]:
+        w = site.broadcast(sent.w)
+        for t in range(self.local_steps):
+            w = w - 0.1 * self.problem.gradient(w, site.minibatch(t, self.batch_size))
+        return None, Trained(w)
+
+    def model(self, server):
+        return server.w
+
+
+class Again(MySgd):
+    """Its task says nothing of what it releases."""
+
+    def train(self, own, sent, site):
+        return super().train(own, sent, site)
+
+
+class Twice(MySgd):
+    """It asks twice a round, which its tasks do not tell."""
+
+    def round(self, server, clients, rng):
+        return super().round(super().round(server, clients, rng), clients, rng)
+
+
+def supervised():
+    return fs.Supervised(fs.models.logistic_regression(4, 3))
+
+
+def test_an_own_algorithm_has_privacy_of_rows():
+    """The same noise as FedAvg with the same steps, because it releases as much."""
+    privacy, plain = fs.Privacy(epsilon=8, rounds=4), fs.FedAvg(problem=supervised(), batch_size=8, local_steps=3)
+    mine, known = (fs.Private(algorithm=a, privacy=privacy) for a in (MySgd(problem=supervised()), plain))
+    assert mine.noise(100) == known.noise(100) > 0
+    result = fs.run(MySgd(problem=supervised()), classes(), 4, privacy=privacy)
+    assert 0 < result.summary["privacy"]["epsilon_spent"] <= 8
+    other = fs.run(MySgd(problem=supervised()), classes(), 4)
+    assert not torch.equal(result.model, other.model)
+
+
+@pytest.mark.filterwarnings("ignore:privacy.unit = 'client' with 2 clients")
+def test_an_own_algorithm_has_privacy_of_clients():
+    privacy = fs.Privacy(epsilon=8, unit="client", rounds=3)
+    result = fs.run(MySgd(problem=supervised(), sampled_clients=2), classes(), 3, privacy=privacy)
+    assert 0 < result.summary["privacy"]["epsilon_spent"] <= 8
+
+
+def test_an_own_algorithm_has_secure_aggregation():
+    plain = fs.run(MySgd(problem=supervised()), classes(), 2)
+    hidden = fs.run(MySgd(problem=supervised()), classes(), 2, secure_aggregation=True)
+    torch.testing.assert_close(hidden.model, plain.model, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_an_own_algorithm_over_the_wire(private):
+    alg = MySgd(problem=supervised())
+    alg = fs.Private(algorithm=alg, privacy=fs.Privacy(epsilon=8, rounds=2)) if private else alg
+    assert set(records_of(alg)) == {"Model", "Trained"}
+    here, there = play(alg, serial(classes()), 2), play(alg, loopback(alg, classes(), chunk=1), 2)
+    assert torch.equal(alg.model(here[-1]), alg.model(there[-1]))
+
+
+def test_what_has_no_private_form_is_refused_by_name():
+    privacy = fs.Privacy(epsilon=8, rounds=2)
+    with pytest.raises(BadInput, match=r"'Again': cannot be private: what train releases .* @fs\.task\(releases="):
+        fs.Private(algorithm=Again(problem=supervised()), privacy=privacy)
+    with pytest.raises(BadInput, match=r"'Steps': cannot be private for whole clients: .* secret_cohorts"):
+        check_client_level(Steps())
+    with pytest.raises(BadInput, match=r"is planned for 2 rounds, and client \d has spent it"):
+        fs.run(Twice(problem=supervised()), classes(), 2, privacy=privacy)

@@ -118,7 +118,7 @@ def test_the_noise_has_the_stated_variance(secret):
     for r in range(150):
         keys = SecretKeys(b"s" * 32, bytes([r % 256, r // 256])) if secret else ClientKeys.of(0, r, 0, np.array([0]))
         site = LocalSite(rows, np.array([0]), keys)
-        reply = alg.local_sgd(None, Start(torch.zeros_like(w)), site)[1]
+        reply = alg.run_task("local_sgd", None, Start(torch.zeros_like(w)), site)[1]
         seen = PrivateSite(LocalSite(rows, np.array([0]), keys), lambda n: 0.0, False)
         exact = alg.inner.problem.gradient(torch.zeros_like(w)[None], seen.minibatch(0, 8))
         found.append((reply.final + 0.1 * exact) / 0.1)  # what is left is the noise, over the expected rows

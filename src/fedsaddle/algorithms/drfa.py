@@ -18,6 +18,7 @@ from fedsaddle.arguments import choice, number, whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged, From, PerClient
+from fedsaddle.federation.tasks import of_all_rows, per_minibatch, per_step, task
 from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.mixtures import Mixture
 from fedsaddle.numerics.optimisers import LocalOptimiser
@@ -155,6 +156,8 @@ class Drfa:
     mixture_ceiling: float | None = None  # every λ_i is at most this / N; None is the box
     trimmed: float = 0.0  # ε of DORO: the share of the largest losses that λ does not see; 0 is the box
 
+    secret_cohorts = False  # λ shows whose losses were asked for
+
     def __post_init__(self) -> None:
         check(self, self.sampled_clients)
         check_step("dual_step", self.dual_step)
@@ -197,6 +200,7 @@ class Drfa:
         lam_mean = Running.over(server.lam_mean, λ.dense() if self.output == "average" else None, server.rounds)
         return DrfaState(w_next, λ_next.table, server.rounds + 1, mean, lam_mean)
 
+    @task(releases=per_step())
     def local_sgd(self, own: None, sent: Start, site: Site) -> tuple[None, LocalModels]:
         """Lines 6-9 and 11: τ projected steps, keeping the snapshot."""
         path = Running() if self.output == "average" else None
@@ -207,6 +211,7 @@ class Drfa:
                 path.add(w)
         return None, LocalModels(w, snapshot, path.mean if path is not None else None)  # line 11
 
+    @task(releases=per_minibatch())
     def local_loss(self, own: None, sent: Probe, site: Site) -> tuple[None, LocalLoss]:
         """Line 15: the loss over a local minibatch."""
         batch = site.minibatch(0, self.batch_size)
@@ -263,6 +268,8 @@ class DrfaGa:
     average_after: int = 0  # rounds left out of the average
     mixture_ceiling: float | None = None  # every λ_i is at most this / N; None is the box
 
+    secret_cohorts = False  # λ shows whose losses were asked for
+
     def __post_init__(self) -> None:
         check(self, self.sampled_clients)
         check_step("dual_step", self.dual_step)
@@ -294,6 +301,7 @@ class DrfaGa:
         lam_mean = Running.over(server.lam_mean, λ if self.output == "average" else None, s)
         return DrfaState(local.final, λ_next, s + 1, mean, lam_mean)  # line 14
 
+    @task(releases=per_step())
     def local_sgd(self, own: None, sent: WholeRound, site: Site) -> tuple[None, LocalModel]:
         """Lines 5-8 and 10: τ projected steps."""
         path = Running() if self.output == "average" else None
@@ -302,6 +310,7 @@ class DrfaGa:
                 path.add(w)
         return None, LocalModel(w, path.mean if path is not None else None)  # line 10
 
+    @task(releases=of_all_rows())
     def full_loss(self, own: None, sent: Probe, site: Site) -> tuple[None, LocalLoss]:
         """Line 12: the loss over all local rows."""
         return None, LocalLoss(self.problem.value(site.broadcast(sent.w), site.everything()))  # line 12

@@ -14,6 +14,7 @@ from fedsaddle.arguments import choice, flag, number
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged, From
+from fedsaddle.federation.tasks import per_step, task
 from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.optimisers import LocalOptimiser, Moments, ServerOptimiser, check_server_optimiser
 from fedsaddle.numerics.projections import Projection
@@ -128,6 +129,8 @@ class FedAvg:
     server_optimiser: ServerOptimiser | None = None  # FedAdam's, FedYogi's or FedAdagrad's
     proximal: float = 0.0  # μ of FedProx: (μ/2) |w_i - w̄|² beside each client's loss
 
+    secret_cohorts = True  # drawn afresh every round, and no message shows who is in one
+
     def __post_init__(self) -> None:
         check(self, self.sampled_clients)
         choice("weighting", self.weighting, ("size", "uniform"))
@@ -159,6 +162,7 @@ class FedAvg:
         w, v = (local.final, None) if self.server_momentum == 0 else self._momentum_step(server, local.final)  # line 7
         return FedAvgState(w, server.rounds + 1, mean, v)
 
+    @task(releases=per_step())
     def local_sgd(self, own: None, sent: Start, site: Site) -> tuple[None, LocalModel]:
         """Lines 8-12: τ local steps."""
         path = Running() if self.output == "average" else None

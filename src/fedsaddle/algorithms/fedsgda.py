@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from fedsaddle.arguments import choice
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged, From
+from fedsaddle.federation.tasks import PlannedExchange, Release, Releases, per_step, task
 from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.schedules import Step, at, check_step
 from fedsaddle.problems.protocols import MinimaxProblem
@@ -97,6 +99,11 @@ class FedSgdaState:
     kept: Tensor | None = None  # the average or the random iterate so far
 
 
+def _gradients_released(how: FedSgda, sent: Points) -> Releases:
+    """Gradients of all rows of both players, at one point or at two."""
+    return Counter({Release(None, 2 if sent.x_before is None else 4): 1})
+
+
 @dataclass(frozen=True, kw_only=True)
 class FedSgda:
     """FedSGDA (Xie, Zhang, Zhang, Shen, Qian), whose estimators make it FedSGDA-MB, -STORM and -SPIDER.
@@ -130,6 +137,8 @@ class FedSgda:
     estimator: Estimator = field(default_factory=MiniBatch)
     output: str = "last"  # or "random", or "average" over local iterates
 
+    secret_cohorts = True  # drawn afresh for every exchange, and no message shows who is in one
+
     def __post_init__(self) -> None:
         check_problem(self, MinimaxProblem)
         check_local(self.local_steps, self.batch_size, self.sampled_clients)
@@ -139,6 +148,15 @@ class FedSgda:
         if isinstance(self.estimator, type) or not isinstance(self.estimator, Estimator):
             name = getattr(self.estimator, "__name__", type(self.estimator).__name__)
             raise BadInput("estimator", name, "must be an object with the methods wants_before, cohort and estimate")
+
+    def planned_exchanges(self, rounds: int, clients: int) -> list[PlannedExchange]:
+        """Gradients, then models, of cohorts whose size the estimator chooses."""
+        S, found = clients if self.sampled_clients is None else self.sampled_clients, []
+        for t in range(rounds):
+            gradients = Release(None, 4 if self.estimator.wants_before(t) else 2)
+            both = Counter({gradients: 1, Release(self.batch_size, 4): self.local_steps})
+            found.append(PlannedExchange(2, both, min(clients, self.estimator.cohort(t, S))))
+        return found
 
     def start(self, clients: Clients) -> FedSgdaState:
         """(x̄_{-1}, ȳ_{-1}) = (x̄_0, ȳ_0)."""
@@ -165,6 +183,7 @@ class FedSgda:
         kept = s.x if pick else Running.over(s.kept, local.path, t)
         return FedSgdaState(local.x, local.y, s.x, s.y, u, v, t + 1, kept)  # line 9
 
+    @task(releases=_gradients_released)
     def local_gradients(self, own: None, sent: Points, site: Site) -> tuple[None, Slopes]:
         """Framework 2: full local gradients at the present and, if wanted, the previous point."""
         rows = site.everything()
@@ -174,6 +193,7 @@ class FedSgda:
         before = self.problem.gradients(site.broadcast(sent.x_before), site.broadcast(sent.y_before), rows)  # line 1
         return None, Slopes(now.x, now.y, before.x, before.y)  # line 2
 
+    @task(releases=per_step(fields=4))  # of both players, at two points
     def local_sgda(self, own: None, sent: Start, site: Site) -> tuple[None, Models]:
         """Framework 3: K corrected steps."""
         x̄, ȳ = site.broadcast(sent.x), site.broadcast(sent.y)

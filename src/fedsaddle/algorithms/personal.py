@@ -26,6 +26,7 @@ from fedsaddle.algorithms.sgda.rounds import MidRound
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Ints, R, Site, Task
 from fedsaddle.federation.records import From, bounds_marks, tensors
+from fedsaddle.federation.tasks import WrappedTask
 from fedsaddle.federation.wrappers import Wrapper
 from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.problems.protocols import HasModel, MeasuresClients, Problem
@@ -137,21 +138,20 @@ class Personal:
         mine = first[self.local].to(site.device)
         return self._join(self._inner_fresh(site), mine.repeat(len(site.clients), 1), site)
 
-    def local_sgd(self, own: Layers, sent: Any, site: Site) -> tuple[Any, Any]:
-        """The local steps of FedAvg and the DRFA family."""
-        return self._run(self.algorithm.local_sgd, own, sent, site)
-
-    def local_loss(self, own: Layers, sent: Probe, site: Site) -> tuple[Any, Any]:
-        """DRFA's loss over a minibatch, with the client's own layers."""
-        return self._run(self.algorithm.local_loss, own, sent, site)
-
-    def full_loss(self, own: Layers, sent: Probe, site: Site) -> tuple[Any, Any]:
-        """DRFA-GA's loss over all rows, with the client's own layers."""
-        return self._run(self.algorithm.full_loss, own, sent, site)
-
-    def local_sgda(self, own: Layers | LayersMidRound, sent: Any, site: Site) -> tuple[Any, Any]:
-        """The local steps of Local SGDA."""
-        return self._run(self.algorithm.local_sgda, own, sent, site)
+    def run_task(self, name: str, own: Layers | LayersMidRound, sent: Any, site: Site) -> tuple[Any, Any]:
+        """A task of the algorithm, on models with the client's own layers; what leaves is without them."""
+        inner = None if isinstance(own, Layers) else MidRound(own.x, own.y, own.dx, own.dy, own.started)
+        seen = _WithOwn(site, self, sent, own.layers)
+        inner, reply = getattr(self.algorithm, name)(inner, sent, cast(Site, seen))
+        models = self._models_of(reply, sent)
+        local, shared = self.local.to(site.device), self.shared.to(site.device)
+        layers = models[next(iter(models))][:, local] if models else own.layers
+        for field_name, value in tensors(reply):
+            if field_name not in models and value.shape[1:] == (len(self.local) + len(self.shared),):
+                raise BadInput(
+                    "layers", list(self.layers), f"{field_name!r} of the reply would show them to the server"
+                )
+        return self._join(inner, layers, site), replace(reply, **{k: v[:, shared] for k, v in models.items()})
 
     def model(self, server: Any) -> Tensor:
         """The shared layers, beside the initial ones."""
@@ -169,19 +169,6 @@ class Personal:
     def own_layers(self, records: Mapping[int, Any]) -> OwnLayers:
         """The layers of each client that has some, from the clients' memory."""
         return OwnLayers(self.local, {i: record.layers for i, record in records.items()})
-
-    def _run(self, task: Task[Any], own: Layers | LayersMidRound, sent: Any, site: Site) -> tuple[Any, Any]:
-        """A task of the algorithm, on models with the client's own layers; what leaves is without them."""
-        inner = None if isinstance(own, Layers) else MidRound(own.x, own.y, own.dx, own.dy, own.started)
-        seen = _WithOwn(site, self, sent, own.layers)
-        inner, reply = task(inner, sent, cast(Site, seen))
-        models = self._models_of(reply, sent)
-        local, shared = self.local.to(site.device), self.shared.to(site.device)
-        layers = models[next(iter(models))][:, local] if models else own.layers
-        for name, value in tensors(reply):
-            if name not in models and value.shape[1:] == (len(self.local) + len(self.shared),):
-                raise BadInput("layers", list(self.layers), f"{name!r} of the reply would show them to the server")
-        return self._join(inner, layers, site), replace(reply, **{k: v[:, shared] for k, v in models.items()})
 
     def _models_of(self, reply: Any, sent: Any) -> dict[str, Tensor]:
         """The fields of a reply that began as a model that was sent; the first is where the client stands."""
@@ -210,7 +197,7 @@ class _SharedAlone(Wrapper):
         """Ask for the task of the same name that knows the layers; the server's own coordinates stay."""
         one, shared = self.personal, self.personal.shared
         whole = {name: v for name in MODELS[type(sent)] if (v := getattr(sent, name)) is not None}
-        mine: Task[R] = getattr(one, task.__name__)
+        mine: Task[R] = WrappedTask(one, task.__name__)
         short = replace(sent, **{name: v[shared] for name, v in whole.items()})
         answered, reply = self.inner.ask(cohort, mine, short, weights=weights)
         marks = bounds_marks(type(reply))

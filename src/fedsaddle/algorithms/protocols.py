@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from fedsaddle.federation.clients import Clients
+from fedsaddle.federation.tasks import RunsTasks
 from fedsaddle.problems.protocols import Problem
 
 State = TypeVar("State")
@@ -130,6 +131,8 @@ def mixture_of(algorithm: Algorithm[State], server: State) -> Tensor | None:
 
 def iterations_of(algorithm: Algorithm[State], server: State, rounds: int) -> int | None:
     """Local steps after so many rounds; None where the algorithm does not say."""
+    if isinstance(algorithm, RunsTasks):
+        return iterations_of(algorithm.algorithm, server, rounds)
     if isinstance(algorithm, CountsIterations):
         return int(algorithm.iterations(server))
     return rounds * algorithm.local_steps if isinstance(algorithm, HasLocalSteps) else None

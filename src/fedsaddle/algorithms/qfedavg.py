@@ -15,6 +15,7 @@ from fedsaddle.algorithms.local_sgd import check, last_iterate
 from fedsaddle.arguments import choice, number
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged
+from fedsaddle.federation.tasks import task
 from fedsaddle.numerics.projections import Projection
 from fedsaddle.numerics.schedules import Schedule, Step, at, divisor
 from fedsaddle.problems.protocols import MinimisationProblem
@@ -99,6 +100,7 @@ class QFedAvg:
         _, update = clients.ask(S, self.local_sgd, Start(server.w, η))  # lines 4, 7
         return QFedAvgState(server.w - update.delta / update.h, server.rounds + 1)  # line 8
 
+    @task(reason="its clients send the loss of all rows at many models, which has no bound; use FedAvg or DRFA")
     def local_sgd(self, own: None, sent: Start, site: Site) -> tuple[None, Update]:
         """Lines 5-7: the loss at the start model, τ local steps, and what they make."""
         w, q = site.broadcast(sent.w), self.q

@@ -20,11 +20,12 @@ from fedsaddle.atomic import write_atomically
 from fedsaddle.deployment.messages import Ask
 from fedsaddle.deployment.site_policy import over_all
 from fedsaddle.errors import BadCheckpoint, Refused
+from fedsaddle.federation.tasks import Releases
 from fedsaddle.privacy.accountant import epsilon_of
 from fedsaddle.privacy.digests import digest_of
 from fedsaddle.privacy.noise import SecretKeys
 from fedsaddle.privacy.private import Private
-from fedsaddle.privacy.releases import Releases, events_of, from_plain, to_plain, within
+from fedsaddle.privacy.releases import events_of, from_plain, to_plain, within
 from fedsaddle.runs.lock import only_writer
 
 LEDGER, SECRET = "privacy.json", "privacy-secret"

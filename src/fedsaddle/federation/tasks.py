@@ -1,16 +1,121 @@
-"""The tasks of an algorithm and their records, read from the types of its methods."""
+"""A client's task as a value: its name, its records, and what it releases about the client's rows.
+
+`@task` marks a method `(own, sent, site) -> (own, reply)` of an algorithm. Its records are read from the types of the
+method, so that the wire, secure aggregation, ledger and dry run know them for any algorithm.
+"""
 
 from __future__ import annotations
 
 import inspect
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, is_dataclass
 from functools import cache
-from typing import Any, get_args, get_type_hints
+from typing import Any, NamedTuple, Protocol, TypeVar, get_args, get_type_hints, runtime_checkable
 
 from fedsaddle.errors import BadInput, BadMessage
-from fedsaddle.federation.clients import Task
+from fedsaddle.federation.clients import Site, Task
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+MARK = "__task__"
+
+
+class Release(NamedTuple):
+    """Noisy sums that are released from one sample of a client's rows."""
+
+    size: int | None  # expected rows (or patients) of the sample; None: all
+    fields: int  # sums of one sample: 1 for a gradient or a loss, 2 for the gradients of two players
+
+
+Releases = Counter[Release]
+ReleasedBy = Callable[[Any, Any], Releases]  # of an algorithm and what was sent
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What `@task` notes of a method."""
+
+    releases: ReleasedBy | None = None
+    reason: str = ""
+
+
+def task(*, releases: ReleasedBy | None = None, reason: str = "") -> Callable[[Method], Method]:
+    """Mark a method `(own, sent, site) -> (own, reply)` as a task that the server may ask of clients.
+
+    Args:
+        releases: what one call releases about the client's rows, a function of the algorithm and of what was sent;
+            `per_step()` for a gradient in each of `local_steps` minibatches. A task with it can run with differential
+            privacy: it may use rows only through the gradients and values of its `problem`, which clip and add noise.
+            None: it has no private form.
+        reason: why it has no private form, for the error message.
+
+    Example:
+        >>> class Sgd:
+        ...     batch_size, local_steps = 32, 5
+        ...     @task(releases=per_step())
+        ...     def local_sgd(self, own, sent, site): ...
+        >>> tasks_of(Sgd)["local_sgd"].releases(Sgd(), None)
+        Counter({Release(size=32, fields=1): 5})
+    """
+
+    def mark(method: Method) -> Method:
+        setattr(method, MARK, Mark(releases, reason))
+        return method
+
+    return mark
+
+
+def per_step(fields: int = 1) -> ReleasedBy:
+    """A minibatch of `batch_size` rows in each of `local_steps` steps."""
+    return lambda algorithm, sent: Counter({Release(algorithm.batch_size, fields): algorithm.local_steps})
+
+
+def per_minibatch(fields: int = 1) -> ReleasedBy:
+    """One minibatch of `batch_size` rows."""
+    return lambda algorithm, sent: Counter({Release(algorithm.batch_size, fields): 1})
+
+
+def of_all_rows(fields: int = 1) -> ReleasedBy:
+    """All rows, once."""
+    return lambda algorithm, sent: Counter({Release(None, fields): 1})
+
+
+def step_count(first: object, last: object) -> int:
+    """The number of local steps that a server asks for; it is not trusted: a negative one would refund privacy."""
+    if type(first) is not int or type(last) is not int or not 0 <= first < last:
+        raise BadInput("steps", f"{first!r} to {last!r}"[:60], "ask for one local step or more")
+    return last - first
+
+
+@dataclass(frozen=True)
+class PlannedExchange:
+    """Exchanges that a run will have: how many, what a client that is in all of them releases, whom they ask."""
+
+    times: int
+    releases: Releases
+    clients: int  # asked in each
+
+
+@runtime_checkable
+class PlansExchanges(Protocol):
+    """An algorithm whose rounds do not all ask for each of its tasks once."""
+
+    def planned_exchanges(self, rounds: int, clients: int) -> Iterable[PlannedExchange]:
+        """The exchanges of the first so many rounds, at most, where there are so many clients."""
+        ...
+
+
+def planned_exchanges(algorithm: Any, rounds: int, clients: int) -> list[PlannedExchange]:
+    """The exchanges of so many rounds: what the algorithm says, or each of its tasks once a round."""
+    if isinstance(algorithm, PlansExchanges):
+        return list(algorithm.planned_exchanges(rounds, clients))
+    sampled: int | None = getattr(algorithm, "sampled_clients", None)
+    asked, found = clients if sampled is None else sampled, []
+    for each in tasks_of(type(algorithm)).values():
+        once: Releases = Counter() if each.releases is None else each.releases(algorithm, None)
+        found.append(PlannedExchange(rounds, Counter({kind: rounds * n for kind, n in once.items()}), asked))
+    return found
 
 
 @dataclass(frozen=True)
@@ -21,9 +126,41 @@ class TaskType:
     sent: tuple[type, ...]  # the records that the server may send
     replies: tuple[type, ...]  # the records that a client may reply with
     own: tuple[type, ...]  # the records of a client's memory
+    releases: ReleasedBy | None = None  # None: it has no private form
+    reason: str = ""
 
 
-@cache
+@runtime_checkable
+class RunsTasks(Protocol):
+    """A wrapper around an algorithm: its tasks are those of the algorithm, run in another way."""
+
+    @property
+    def algorithm(self) -> Any:
+        """The wrapped algorithm."""
+        ...
+
+    def run_task(self, name: str, own: Any, sent: Any, site: Site) -> tuple[Any, Any]:
+        """Run the task of that name."""
+        ...
+
+
+class WrappedTask:
+    """A task of a wrapped algorithm; it looks like a method of the wrapper."""
+
+    def __init__(self, wrapper: RunsTasks, name: str) -> None:
+        self.__self__, self.__name__ = wrapper, name
+
+    def __call__(self, own: Any, sent: Any, site: Site) -> tuple[Any, Any]:
+        """Have the wrapper run it."""
+        return self.__self__.run_task(self.__name__, own, sent, site)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, WrappedTask) and (self.__self__, self.__name__) == (other.__self__, other.__name__)
+
+    def __hash__(self) -> int:
+        return hash((id(self.__self__), self.__name__))
+
+
 def tasks_of(kind: type) -> dict[str, TaskType]:
     """The tasks of an algorithm's class by name.
 
@@ -32,13 +169,21 @@ def tasks_of(kind: type) -> dict[str, TaskType]:
         >>> [reply.__name__ for task in tasks_of(fs.Drfa).values() for reply in task.replies]
         ['LocalLoss', 'LocalModels']
     """
+    cached: Any = kind
+    return _tasks_of(cached)
+
+
+@cache
+def _tasks_of(kind: type) -> dict[str, TaskType]:
     found: dict[str, TaskType] = {}
     for name, method in inspect.getmembers(kind, inspect.isfunction):
         if not name.startswith("_") and _takes_a_site(method):
             hints = _hints(kind, method)
             own, reply = (*get_args(hints.get("return")), None, None)[:2]
             sent, memory = _records(hints.get("sent")), (*_records(hints.get("own")), *_records(own))
-            found[name] = TaskType(name, sent, _records(reply), tuple(dict.fromkeys(memory)))
+            mark = getattr(method, MARK, Mark())
+            own_records = tuple(dict.fromkeys(memory))
+            found[name] = TaskType(name, sent, _records(reply), own_records, mark.releases, mark.reason)
     return found
 
 
@@ -48,8 +193,7 @@ def records_of(algorithm: Any) -> dict[str, type]:
     Raises:
         TypeError: if two records of one algorithm have the same name.
     """
-    wrapped = getattr(algorithm, "algorithm", None)
-    inner = records_of(wrapped) if is_dataclass(wrapped) else {}
+    inner = records_of(algorithm.algorithm) if isinstance(algorithm, RunsTasks) else {}
     kind: Any = type(algorithm)
     return _by_name(kind, (*inner.values(), *_own_records(kind)))
 
@@ -75,11 +219,14 @@ def _by_name(kind: type, records: Iterable[type]) -> dict[str, type]:
 
 def task_of(algorithm: Any, name: str) -> Task[Any]:
     """The algorithm's task of that name."""
+    if isinstance(algorithm, RunsTasks):
+        task_of(algorithm.algorithm, name)
+        return WrappedTask(algorithm, name)
     method = getattr(type(algorithm), name, None) if name.isidentifier() and not name.startswith("_") else None
     if not inspect.isfunction(method) or not _takes_a_site(method):
         raise BadMessage(f"{type(algorithm).__name__} has no task {name!r:.40}")
-    task: Callable[[Any, Any, Any], tuple[Any, Any]] = getattr(algorithm, name)
-    return task
+    found: Callable[[Any, Any, Any], tuple[Any, Any]] = getattr(algorithm, name)
+    return found
 
 
 @cache

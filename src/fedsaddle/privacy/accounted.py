@@ -13,10 +13,11 @@ from torch import Tensor
 
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import ClientsState, Ints, R, Task, merge_repeats
+from fedsaddle.federation.tasks import Releases
 from fedsaddle.federation.wrappers import Wrapper
 from fedsaddle.privacy.private import MANY, Private, rounded
 from fedsaddle.privacy.problems import check_model
-from fedsaddle.privacy.releases import Releases, from_plain, to_plain, within
+from fedsaddle.privacy.releases import from_plain, to_plain, within
 
 NOTES = "privacy"  # the key of a checkpoint's notes, and of a summary
 

@@ -9,14 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from fedsaddle.algorithms.protocols import CountsIterations, dual_of, mixture_of
+from fedsaddle.algorithms.protocols import dual_of, mixture_of
 from fedsaddle.arguments import instance
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Ints, R, Remembers, Site, Task
+from fedsaddle.federation.tasks import Releases, WrappedTask
 from fedsaddle.federation.wrappers import Wrapper
 from fedsaddle.privacy.accountant import epsilon_of, noise_for, require_accountant
 from fedsaddle.privacy.problems import Limits, PrivateMinimax, PrivateMinimisation
-from fedsaddle.privacy.releases import Releases, check_algorithm, events_of, planned_releases, task_releases, within
+from fedsaddle.privacy.releases import check_algorithm, events_of, planned_releases, task_releases, within
 from fedsaddle.privacy.settings import Privacy
 from fedsaddle.privacy.site import PrivateSite
 from fedsaddle.problems.protocols import MinimaxProblem, Problem
@@ -37,8 +38,8 @@ class Private:
     variates, averages, optimisers.
 
     Args:
-        algorithm: FedAvg and its kin, the DRFA family, Local SGDA and Momentum Local SGDA (with +), FedSGDA, CODA+,
-            CODA or CODASCA.
+        algorithm: one whose tasks state what they release (`fs.task`): FedAvg and its kin, the DRFA family, Local SGDA
+            and Momentum Local SGDA (with +), FedSGDA, CODA+, CODA, CODASCA, or your own.
         privacy: such as `fs.Privacy(epsilon=8)`, with `rounds`.
 
     Raises:
@@ -134,49 +135,11 @@ class Private:
         """λ, if there is one."""
         return mixture_of(self.inner, server)
 
-    def iterations(self, server: Any) -> int:
-        """Local steps so far."""
-        if isinstance(self.inner, CountsIterations):
-            return int(self.inner.iterations(server))
-        return int(server.rounds * self.inner.local_steps)
-
-    def local_sgd(self, own: Any, sent: Any, site: Site) -> tuple[Any, Any]:
-        """The local steps of FedAvg and the DRFA family."""
-        return self._run("local_sgd", own, sent, site)
-
-    def local_loss(self, own: Any, sent: Any, site: Site) -> tuple[Any, Any]:
-        """DRFA's loss over a sample."""
-        return self._run("local_loss", own, sent, site)
-
-    def full_loss(self, own: Any, sent: Any, site: Site) -> tuple[Any, Any]:
-        """DRFA-GA's loss over all rows."""
-        return self._run("full_loss", own, sent, site)
-
-    def local_sgda(self, own: Any, sent: Any, site: Site) -> tuple[Any, Any]:
-        """The local steps of the Local SGDA family and FedSGDA."""
-        return self._run("local_sgda", own, sent, site)
-
-    def local_gradients(self, own: Any, sent: Any, site: Site) -> tuple[Any, Any]:
-        """FedSGDA's gradients over all rows."""
-        return self._run("local_gradients", own, sent, site)
-
-    def dsg(self, own: Any, sent: Any, site: Site) -> tuple[Any, Any]:
-        """The local steps of CODA and CODA+."""
-        return self._run("dsg", own, sent, site)
-
-    def dsgsca(self, own: Any, sent: Any, site: Site) -> tuple[Any, Any]:
-        """The local steps of CODASCA."""
-        return self._run("dsgsca", own, sent, site)
-
-    def best_dual(self, own: Any, sent: Any, site: Site) -> tuple[Any, Any]:
-        """CODA's best dual."""
-        return self._run("best_dual", own, sent, site)
-
     def releases(self, task: str, sent: Any) -> Releases:
         """What a client releases by that task."""
         return task_releases(self.algorithm, task, sent)
 
-    def _run(self, name: str, own: Any, sent: Any, site: Site) -> tuple[Any, Any]:
+    def run_task(self, name: str, own: Any, sent: Any, site: Site) -> tuple[Any, Any]:
         """A task of the algorithm on private samples; it may not release more than it said."""
         many = cast(Any, site).rows.count > MANY
         seen = PrivateSite(site, lambda n: self.noise(rounded(n, many)), self.privacy.unit == "patient")
@@ -195,7 +158,7 @@ class _AskPrivate(Wrapper):
 
     def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
         """Ask for the private task."""
-        mine: Task[R] = getattr(self.private, task.__name__)
+        mine: Task[R] = WrappedTask(self.private, task.__name__)
         return self.inner.ask(cohort, mine, sent, weights=weights)
 
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch, Ints
+from fedsaddle.federation.tasks import Release, Releases
 from fedsaddle.privacy.noise import NOISE_STREAM, Normals, SecretKeys, SeededNormals
-from fedsaddle.privacy.releases import Release, Releases
 
 ALL_STREAM = 63  # of the noise on sums over all rows
 MORE = 8  # standard deviations above the mean that a sample is drawn for at first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -16,6 +17,7 @@ from fedsaddle.arguments import whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch, Clients, Site
 from fedsaddle.federation.records import Averaged, From
+from fedsaddle.federation.tasks import PlannedExchange, Release, task
 from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.optimisers import BLANK, LocalOptimiser, Moments, check_local_optimiser, own_optimiser
 from fedsaddle.numerics.schedules import Geometric, Schedule, Step
@@ -106,6 +108,8 @@ class CodaPlus:
     weighting: str = "uniform"  # 1 / K as in the box, or "size": n_k / n, the mean over all rows
     output: str = "last"  # or "average", as in the box, or "random"
 
+    secret_cohorts = True  # drawn afresh every round, and no message shows who is in one
+
     def __post_init__(self) -> None:
         stages.check(self)
         check_local_optimiser(self.local_optimiser)
@@ -122,6 +126,7 @@ class CodaPlus:
         now = replace(server, x=local.x, y=local.y, kept_x=local.path_x, kept_y=local.path_y)
         return stages.finish_round(self, server, now, rng)
 
+    @task(releases=stages.released)
     def dsg(self, own: None, sent: Start, site: Site) -> tuple[None, Local]:
         """Lines 1-5 of Algorithm 2, as the documentation counts them; x is v and y is α."""
         F, γ, η, η_α = self.problem, self.proximal, sent.primal_step, sent.dual_step
@@ -163,6 +168,10 @@ class CodaPlus:
         """α that goes with it."""
         return stages.returned(server)[1]
 
+    def planned_exchanges(self, rounds: int, clients: int) -> list[PlannedExchange]:
+        """One a round."""
+        return stages.planned(self, rounds, clients)
+
     def iterations(self, server: StageState) -> int:
         """Local steps so far."""
         return server.steps
@@ -188,6 +197,12 @@ class Coda(CodaPlus):
         if self.dual_batch is not None:
             whole("dual_batch", self.dual_batch, most=MOST_ROWS)
 
+    def planned_exchanges(self, rounds: int, clients: int) -> list[PlannedExchange]:
+        """One a round, and the best dual of all clients at the start of every later stage."""
+        later = len(list(stages.stages_of(self, rounds))) - 1
+        duals = PlannedExchange(later, Counter({Release(self.dual_batch, 1): later}), clients)
+        return [*super().planned_exchanges(rounds, clients), *([duals] if later > 0 else [])]
+
     def round(self, server: StageState, clients: Clients, rng: np.random.Generator) -> StageState:
         """CODA+'s round; at the start of a later stage the dual comes first."""
         if server.rounds == 0 and server.stage > 0:
@@ -197,6 +212,7 @@ class Coda(CodaPlus):
             server = replace(server, y=self.problem.project_y(best.y))
         return super().round(server, clients, rng)
 
+    @task(releases=lambda coda, sent: Counter({Release(coda.dual_batch, 1): 1}))
     def best_dual(self, own: None, sent: Probe, site: Site) -> tuple[None, BestDual]:
         """The best α for a large batch."""
         rows = site.everything() if self.dual_batch is None else site.minibatch(0, self.dual_batch)

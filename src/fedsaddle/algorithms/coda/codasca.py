@@ -15,6 +15,7 @@ from fedsaddle.algorithms.coda.stages import StageState, Start
 from fedsaddle.arguments import choice, number
 from fedsaddle.federation.clients import Clients, Ints, Site
 from fedsaddle.federation.records import Averaged, From
+from fedsaddle.federation.tasks import PlannedExchange, task
 from fedsaddle.numerics.projections import is_everywhere
 from fedsaddle.numerics.schedules import Geometric, Schedule, Step, divisor
 from fedsaddle.problems.protocols import MinimaxProblem, Pair
@@ -93,6 +94,8 @@ class Codasca:
     weighting: str = "uniform"  # 1 / K as in the box, or "size": n_k / n, the mean over all rows
     output: str = "last"  # or "random", as in the box, or "average"
 
+    secret_cohorts = False  # clients keep their variates
+
     def __post_init__(self) -> None:
         stages.check(self)
         if isinstance(self.global_step, str):
@@ -100,6 +103,10 @@ class Codasca:
         else:
             number("global_step", self.global_step, above=0)
         number("momentum", self.momentum, least=0, below=1)
+
+    def planned_exchanges(self, rounds: int, clients: int) -> list[PlannedExchange]:
+        """One a round."""
+        return stages.planned(self, rounds, clients)
 
     def start(self, clients: Clients) -> StageState:
         """(v_0, α_0), c = 0."""
@@ -140,6 +147,7 @@ class Codasca:
         )
         return Variates(x, y, torch.full((len(x),), -1.0, dtype=x.dtype, device=x.device))
 
+    @task(releases=stages.released)
     def dsgsca(self, own: Variates, sent: Start, site: Site) -> tuple[Variates, Local]:
         """Lines 3-9 of Algorithm 4; x is v and y is α."""
         F, γ, η, η_α = self.problem, self.proximal, sent.primal_step, sent.dual_step

@@ -7,6 +7,8 @@ problem.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Protocol
@@ -24,6 +26,7 @@ from fedsaddle.algorithms.hyperparameters import (
 from fedsaddle.arguments import choice, number, whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Ints
+from fedsaddle.federation.tasks import PlannedExchange, Release, Releases, step_count
 from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.schedules import Schedule, Step, Warmup, at, check_step, staged_at
 from fedsaddle.problems.protocols import MinimaxProblem, Pair
@@ -134,6 +137,27 @@ def stage_rounds(how: Hyperparameters, stage: int) -> int:
     if how.stage_steps is not None:
         return ceil(_length("stage_steps", how.stage_steps, stage) / window(how, stage))
     return STAGE_ROUNDS if how.stage_rounds is None else _length("stage_rounds", how.stage_rounds, stage)
+
+
+def released(how: Hyperparameters, sent: Start) -> Releases:
+    """What a client releases by the steps that it is asked for: the gradients of both players."""
+    return Counter({Release(how.batch_size, 2): step_count(0, sent.steps)})
+
+
+def stages_of(how: Hyperparameters, rounds: int) -> Iterator[tuple[int, int]]:
+    """The stages that begin within so many rounds, and their rounds within them."""
+    stage = 0
+    while rounds > 0:
+        some = min(rounds, stage_rounds(how, stage))
+        yield stage, some
+        stage, rounds = stage + 1, rounds - some
+
+
+def planned(how: Hyperparameters, rounds: int, clients: int) -> list[PlannedExchange]:
+    """One exchange a round, of as many steps as its stage has."""
+    steps = sum(some * window(how, stage) for stage, some in stages_of(how, rounds))
+    m = clients if how.sampled_clients is None else how.sampled_clients
+    return [PlannedExchange(rounds, Counter({Release(how.batch_size, 2): steps}), m)]
 
 
 def rounds_so_far(how: Hyperparameters, server: StageState) -> int:

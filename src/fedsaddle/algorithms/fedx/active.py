@@ -22,6 +22,7 @@ from fedsaddle.numerics.schedules import Step, check_step
 from fedsaddle.problems.pair_losses import WeightedScores
 from fedsaddle.problems.protocols import PairwiseProblem
 
+BY_PAIRS = "its gradients compare rows with each other, not row by row; use CODA+ or CODASCA on the AUC"
 FIRST, SECOND = 0, 1  # S1 and S2
 ACTIVE, FRESH, ORDER, NOISE = 0, 2, 4, 6  # streams of draws; + 1 for S2
 

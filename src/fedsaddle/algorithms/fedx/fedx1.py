@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from fedsaddle.algorithms.fedx import buffers
-from fedsaddle.algorithms.fedx.active import FIRST, SECOND, draw, score, set_sizes
+from fedsaddle.algorithms.fedx.active import BY_PAIRS, FIRST, SECOND, draw, score, set_sizes
 from fedsaddle.algorithms.fedx.buffers import BufferState, First, Opening, Shared, lazy_batches
 from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
 from fedsaddle.algorithms.hyperparameters import cohort_size
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged, From, Kept, Pooled
+from fedsaddle.federation.tasks import task
 from fedsaddle.numerics.schedules import Step, at
 from fedsaddle.problems.protocols import PairwiseProblem
 
@@ -116,6 +117,7 @@ class FedX1:
         """Lines 3-4."""
         return None, buffers.first_scores(self, sent, site)
 
+    @task(reason=BY_PAIRS)
     def local_sgd(self, own: None, sent: Start, site: Site) -> tuple[None, Local]:
         """Lines 7-18."""
         risk, K, η = self.problem, self.local_steps, sent.step

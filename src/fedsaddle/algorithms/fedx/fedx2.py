@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedsaddle.algorithms.fedx import buffers
-from fedsaddle.algorithms.fedx.active import FIRST, SECOND, draw, score, set_sizes
+from fedsaddle.algorithms.fedx.active import BY_PAIRS, FIRST, SECOND, draw, score, set_sizes
 from fedsaddle.algorithms.fedx.buffers import (
     Buffer,
     Buffers,
@@ -28,6 +28,7 @@ from fedsaddle.algorithms.hyperparameters import cohort_size
 from fedsaddle.arguments import flag, number
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged, From, Kept, Pooled
+from fedsaddle.federation.tasks import task
 from fedsaddle.numerics.schedules import Step, at
 from fedsaddle.problems.outers import RatioCaps
 from fedsaddle.problems.protocols import PairwiseProblem
@@ -187,6 +188,7 @@ class FedX2:
         """Line 2: no u(z) has been observed."""
         return unobserved(self.problem, site)
 
+    @task(reason=BY_PAIRS)
     def local_sgd(self, own: InnerMeans, sent: Start, site: Site) -> tuple[InnerMeans, Local]:
         """Lines 7-20."""
         risk, K, η, γ, β = self.problem, self.local_steps, sent.step, self.tracking, self.averaging

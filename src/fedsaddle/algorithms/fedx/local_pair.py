@@ -10,13 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.fedx.active import check, draw, score
+from fedsaddle.algorithms.fedx.active import BY_PAIRS, check, draw, score
 from fedsaddle.algorithms.fedx.inner_means import InnerMeans, unobserved
 from fedsaddle.algorithms.hyperparameters import cohort_size
 from fedsaddle.arguments import flag, number
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged, From
+from fedsaddle.federation.tasks import task
 from fedsaddle.numerics.schedules import Step, at
 from fedsaddle.problems.protocols import PairwiseProblem
 
@@ -155,6 +156,7 @@ class LocalPair:
             own.u, own.seen, own.u.new_zeros(len(own.u)), torch.zeros(len(own.u), dtype=torch.bool, device=own.u.device)
         )
 
+    @task(reason=BY_PAIRS)
     def local_sgd(self, own: OwnMeans | None, sent: Start, site: Site) -> tuple[OwnMeans | None, Local]:
         """Both scores of every pair are active."""
         risk, η, γ = self.problem, sent.step, self.tracking

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from fedsaddle.algorithms.sgda import rounds
-from fedsaddle.algorithms.sgda.rounds import IterateRecorder, Local, MidRound, SgdaState, Start
+from fedsaddle.algorithms.sgda.rounds import IterateRecorder, Local, MidRound, SgdaState, Start, planned
 from fedsaddle.federation.clients import Clients, Site
+from fedsaddle.federation.tasks import PlannedExchange, task
 from fedsaddle.numerics.optimisers import BLANK, LocalOptimiser, check_local_optimiser, own_optimiser
 from fedsaddle.numerics.schedules import Step
 from fedsaddle.problems.protocols import MinimaxProblem, Pair
@@ -68,6 +69,15 @@ class LocalSgda:
         rounds.check(self)
         check_local_optimiser(self.local_optimiser)
 
+    @property
+    def secret_cohorts(self) -> bool:
+        """Whether every exchange has a fresh cohort; where a snapshot cuts a round, the same clients answer twice."""
+        return not rounds.cuts_rounds(self)
+
+    def planned_exchanges(self, rounds: int, clients: int) -> list[PlannedExchange]:
+        """One a round, or more where snapshots cut rounds."""
+        return planned(self, rounds, clients)
+
     def start(self, clients: Clients) -> SgdaState:
         """x_0, y_0, and x_0 as the first snapshot."""
         return rounds.start(self, clients)
@@ -80,6 +90,7 @@ class LocalSgda:
         """Clients remember something only where a snapshot cuts rounds in two."""
         return rounds.blank(self, site) if rounds.cuts_rounds(self) else None
 
+    @task(releases=rounds.released)
     def local_sgda(self, own: MidRound | None, sent: Start, site: Site) -> tuple[MidRound | None, Local]:
         """Lines 3-5, for the iterations that were asked for."""
         pair = rounds.begin(own, sent, site)

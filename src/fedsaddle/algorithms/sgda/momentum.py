@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,10 +10,11 @@ import torch
 from torch import Tensor
 
 from fedsaddle.algorithms.sgda import rounds
-from fedsaddle.algorithms.sgda.rounds import IterateRecorder, Local, MidRound, SgdaState, Start
+from fedsaddle.algorithms.sgda.rounds import IterateRecorder, Local, MidRound, SgdaState, Start, planned
 from fedsaddle.arguments import choice, number
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
+from fedsaddle.federation.tasks import PlannedExchange, Release, Releases, task
 from fedsaddle.numerics.schedules import Step
 from fedsaddle.problems.protocols import Gradients, MinimaxProblem, Pair
 
@@ -34,6 +36,12 @@ NAMED = {
         "required": {"snapshot_every": "snapshot_every = 25 (the paper takes the square of local_steps)"},
     },
 }
+
+
+def _released(how: MomentumLocalSgda, sent: Start) -> Releases:
+    """Both players' gradients of each iteration, and of the one that begins the momentum."""
+    begins = Counter({Release(how.batch_size, 2): 1}) if sent.first == 0 and sent.dx is None else Counter[Release]()
+    return rounds.released(how, sent) + begins
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +90,15 @@ class MomentumLocalSgda:
             if beta * self.alpha > 1:
                 raise BadInput(key, beta, "times alpha must be above 0 and at most 1")
 
+    @property
+    def secret_cohorts(self) -> bool:
+        """Whether every exchange has a fresh cohort, and clients remember nothing."""
+        return not rounds.cuts_rounds(self) and self.momentum_at_sync != "keep"
+
+    def planned_exchanges(self, rounds: int, clients: int) -> list[PlannedExchange]:
+        """As Local SGDA's; a round without an answer may begin the momentum once more."""
+        return planned(self, rounds, clients, more=1)
+
     def start(self, clients: Clients) -> SgdaState:
         """x_0, y_0, and x_0 as the first snapshot."""
         return rounds.start(self, clients)
@@ -95,6 +112,7 @@ class MomentumLocalSgda:
         wanted = self.momentum_at_sync == "keep" or rounds.cuts_rounds(self)
         return rounds.blank(self, site) if wanted else None
 
+    @task(releases=_released)
     def local_sgda(self, own: MidRound | None, sent: Start, site: Site) -> tuple[MidRound | None, Local]:
         """Lines 3-7, for the iterations that were asked for."""
         f, α, β_x, β_y = self.problem, self.alpha, self.primal_beta, self.dual_beta

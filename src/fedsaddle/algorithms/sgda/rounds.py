@@ -6,6 +6,7 @@ averages x for the snapshot alone, and the clients go on from where they stood, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Protocol
@@ -18,6 +19,7 @@ from fedsaddle.algorithms.hyperparameters import check_local, check_problem, coh
 from fedsaddle.arguments import choice, whole
 from fedsaddle.federation.clients import Clients, Site, Task
 from fedsaddle.federation.records import Averaged, From
+from fedsaddle.federation.tasks import PlannedExchange, Release, Releases, step_count
 from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.schedules import Step, at, check_step
 from fedsaddle.problems.protocols import MinimaxProblem, Pair
@@ -149,6 +151,19 @@ def pieces(first: int, steps: int, every: int | None) -> Iterator[tuple[int, int
 def cuts_rounds(how: Hyperparameters) -> bool:
     """Whether snapshots fall inside rounds."""
     return how.snapshot_every is not None and how.snapshot_every % how.local_steps != 0
+
+
+def released(how: Hyperparameters, sent: Start) -> Releases:
+    """What a client releases by the iterations that it is asked for: the gradients of both players."""
+    return Counter({Release(how.batch_size, 2): step_count(sent.first, sent.last)})
+
+
+def planned(how: Hyperparameters, rounds: int, clients: int, more: int = 0) -> list[PlannedExchange]:
+    """The exchanges of so many rounds; `more` minibatches a round beside those of the τ iterations."""
+    τ, S = how.local_steps, how.snapshot_every
+    times = sum(len(list(pieces(r * τ, τ, S))) for r in range(rounds)) if cuts_rounds(how) else rounds
+    m = clients if how.sampled_clients is None else how.sampled_clients
+    return [PlannedExchange(times, Counter({Release(how.batch_size, 2): rounds * (τ + more)}), m)]
 
 
 def blank(how: Hyperparameters, site: Site) -> MidRound:
