@@ -31,6 +31,14 @@ class BadInput(FedSaddleError):
         self.key, self.value, self.remedy = key, value, remedy
 
 
+class NotGiven(BadInput):
+    """A value that must be given and was not: names the key and the remedy."""
+
+    def __init__(self, key: str, remedy: str) -> None:
+        FedSaddleError.__init__(self, f"{key} is missing: {remedy}")
+        self.key, self.value, self.remedy = key, None, remedy
+
+
 def _shown(value: object) -> str:
     """The value in one line that is not too long, whatever its `repr` does."""
     try:

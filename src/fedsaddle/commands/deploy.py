@@ -20,7 +20,7 @@ from fedsaddle.deployment.private_files import only_for_owner, take_from_others
 from fedsaddle.deployment.project import EXAMPLE, FILE, Project, read_project
 from fedsaddle.deployment.site_policy import FILE as POLICY
 from fedsaddle.deployment.site_policy import SitePolicy, read_policy
-from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.errors import BadInput, MissingData, NotGiven
 from fedsaddle.shown import visible
 from fedsaddle.writable import make_folder, require_folder
 
@@ -50,7 +50,7 @@ class Sample:
     def section(self) -> str:
         """The [data] section with the columns that sites may read."""
         if self.label is None:
-            raise BadInput("--label", None, "name the column to predict, so that it is no feature")
+            raise NotGiven("--label", "name the column to predict, so that it is no feature")
         found = sample_columns(self.table, self.label, self.site, self.patient)
         return data_section(self.label, self.patient, self.site, found.to_toml())
 
