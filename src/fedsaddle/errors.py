@@ -67,6 +67,15 @@ class MissingData(FedSaddleError):
     """A data set or a file that is not there, with the way to get it."""
 
 
+def install(extra: str) -> str:
+    """How to install an optional part of this package, which is not on a package index.
+
+    >>> print(install("excel"))
+    run `pip install ".[excel]"` in the folder with FedSaddle's sources
+    """
+    return f'run `pip install ".[{extra}]"` in the folder with FedSaddle\'s sources'
+
+
 class BadCheckpoint(FedSaddleError):
     """A checkpoint that is corrupt, or that belongs to another run."""
 

@@ -20,7 +20,7 @@ from fedsaddle.deployment.private_files import only_for_owner, take_from_others
 from fedsaddle.deployment.project import EXAMPLE, FILE, Project, read_project
 from fedsaddle.deployment.site_policy import FILE as POLICY
 from fedsaddle.deployment.site_policy import SitePolicy, read_policy
-from fedsaddle.errors import BadInput, MissingData, NotGiven
+from fedsaddle.errors import BadInput, MissingData, NotGiven, install
 from fedsaddle.shown import visible
 from fedsaddle.writable import make_folder, require_folder
 
@@ -185,7 +185,7 @@ def flower(folder: Path) -> None:
         made = write_keys(keys, d.server, project.names, d.certificate_days)
     take_from_others(keys)
     if not made and not keys.is_dir():
-        output.line("no certificates made: install Flower first (pip install 'fedsaddle[flower]'), or use your own")
+        output.line(f"no certificates made: for Flower's, {install('flower')}; or use your own")
     where = visible(app.parent)
     for name in project.names if made else ():
         output.line(f"hand {where}/{name} and {visible(keys)}/{name}.key to site {name} and to nobody else")

@@ -162,7 +162,7 @@ class SentenceBody(TypedDict):
     key: str
     sentence: str
     place: str
-    verdict: Annotated[str, '"holds", "refuted", "undecided" or "no data"']
+    verdict: Annotated[str | None, '"holds", "refuted", "undecided" or "no data"; null with --quick']
     effect: float | None
     low: float | None
     high: float | None
@@ -178,8 +178,8 @@ class ClaimBody(TypedDict):
     claim: str
     paper: str
     measured: str
-    verdict: str
-    holds: bool
+    verdict: Annotated[str | None, "null with --quick"]
+    holds: bool | None
 
 
 class ReproduceDocument(Document):

@@ -27,7 +27,7 @@ WORDS = {  # ours for those of pydantic
     "must be a whole number": "Input should be a valid integer, unable to parse string as an integer",
     "must be a number": "Input should be a valid number, unable to parse string as a number",
     "must be": "Input should be",
-    "must be a whole number of at most 4,300 digits": "Unable to parse input string as an integer, exceeded maximum size",
+    "has too many digits": "Unable to parse input string as an integer, exceeded maximum size",
     "at least": "greater than or equal to",
     "at most": "less than or equal to",
 }
