@@ -22,13 +22,21 @@ __version__ = "0.2.0"
 # asleep they cost next to nothing. It counts only if torch is imported afterwards, and the user's own setting wins.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-# A notebook passes its own backend of matplotlib on to the scripts that it starts. Where that is not installed, as in
-# another environment, matplotlib could not be imported; pictures are drawn to files and need none.
-if os.environ.get("MPLBACKEND", "").startswith("module://"):
-    from importlib.util import find_spec
 
-    if find_spec(os.environ["MPLBACKEND"].removeprefix("module://").partition(".")[0] or "-") is None:
-        os.environ["MPLBACKEND"] = "agg"
+def _use_installed_backend() -> None:
+    """Make matplotlib importable in a script that a notebook starts in an environment without the notebook's backend.
+
+    Pictures are drawn to files and need none.
+    """
+    backend = os.environ.get("MPLBACKEND", "")
+    if backend.startswith("module://"):
+        from importlib.util import find_spec
+
+        if find_spec(backend.removeprefix("module://").partition(".")[0] or "-") is None:
+            os.environ["MPLBACKEND"] = "agg"
+
+
+_use_installed_backend()
 
 # Every public name: the module that holds it -> its names. The imports below say the same to type checkers, and a test
 # compares them. An algorithm that names itself (`NAMED` in its file) is found without a line here.
