@@ -2,8 +2,8 @@
 
 python docs/assets/report_pictures.py [FOLDER]
 
-Needs Chromium and `fedsaddle[browser]`. The first is the top of the page, light; the second the threshold slider and
-the plot of the sites, dark.
+Needs Chromium and `pip install ".[browser]"`. The first is the top of the page, light; the second the threshold slider
+and the plot of the sites, dark.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 python docs/assets/watch_picture.py [FOLDER]
 
-Needs Chromium and `fedsaddle[browser]`. Two runs in processes of their own: FedAvg goes on, DRFA is killed.
+Needs Chromium and `pip install ".[browser]"`. Two runs in processes of their own: FedAvg goes on, DRFA is killed.
 """
 
 from __future__ import annotations

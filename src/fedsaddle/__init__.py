@@ -22,6 +22,22 @@ __version__ = "0.2.0"
 # asleep they cost next to nothing. It counts only if torch is imported afterwards, and the user's own setting wins.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+
+def _use_installed_backend() -> None:
+    """Make matplotlib importable in a script that a notebook starts in an environment without the notebook's backend.
+
+    Pictures are drawn to files and need none.
+    """
+    backend = os.environ.get("MPLBACKEND", "")
+    if backend.startswith("module://"):
+        from importlib.util import find_spec
+
+        if find_spec(backend.removeprefix("module://").partition(".")[0] or "-") is None:
+            os.environ["MPLBACKEND"] = "agg"
+
+
+_use_installed_backend()
+
 # Every public name: the module that holds it -> its names. The imports below say the same to type checkers, and a test
 # compares them. An algorithm that names itself (`NAMED` in its file) is found without a line here.
 _NAMES = {
@@ -293,11 +309,35 @@ def __getattr__(name: str) -> Any:
     if name in _WHOLE:
         return import_module(f"fedsaddle.{_WHOLE[name]}")
     if name in _WHERE:
-        return getattr(import_module(f"fedsaddle.{_WHERE[name]}"), name)
+        return _hinted(getattr(import_module(f"fedsaddle.{_WHERE[name]}"), name))
     home = None if name.startswith("_") else _named_algorithms().get(name)
     if home is None:
-        raise AttributeError(f"module 'fedsaddle' has no attribute {name!r}")
-    return getattr(import_module(home), name)
+        raise AttributeError(f"module 'fedsaddle' has no attribute {name!r}{_meant(name)}")
+    return _hinted(getattr(import_module(home), name))
+
+
+def _hinted(found: Any) -> Any:
+    """A public class, which from now on names the parameter that was meant where it is given an unknown one."""
+    if isinstance(found, type):
+        import_module("fedsaddle.arguments").hint_keywords_of(found)
+    return found
+
+
+def _meant(name: str) -> str:
+    """What somebody meant who asked for a name that is not there: `fs.DRFA` is `fs.Drfa`."""
+    if name.startswith("_"):
+        return ""
+    for algorithm, entry in import_module("fedsaddle.config.registry").ALGORITHMS.items():
+        if _plain(algorithm) == _plain(name):
+            variant = entry.fixed or entry.defaults or entry.required
+            call = f"algorithm({algorithm!r}, problem=...)" if variant else entry.target.partition(":")[2]
+            return f"; did you mean fs.{call}?"
+    hint: str = import_module("fedsaddle.arguments").did_you_mean(name, [*__all__, *_named_algorithms()])
+    return hint and f"; {hint.strip()}"
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 def __dir__() -> list[str]:

@@ -5,14 +5,16 @@ Config files are checked by their schema; these checks are for those who call th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
+from functools import wraps
 from inspect import signature
 from math import isfinite, isinf, isnan
 from numbers import Integral, Real
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from fedsaddle.errors import BadInput
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 LARGEST = 2**63 - 1  # the largest whole number that numpy and torch can hold
 LARGEST_REAL = 3e38  # about the largest number of single precision
 Value = TypeVar("Value")
+P = ParamSpec("P")
 
 
 def whole(key: str, value: object, least: int = 1, most: int = LARGEST) -> int:
@@ -90,7 +93,7 @@ def choice(key: str, value: object, choices: Sequence[str]) -> str:
     """
     if isinstance(value, str) and value in choices:
         return str(value)
-    raise BadInput(key, value, f"choose one of {', '.join(map(repr, choices))}")
+    raise BadInput(key, value, f"{did_you_mean(value, choices)}choose one of {', '.join(map(repr, choices))}")
 
 
 def flag(key: str, value: object) -> bool:
@@ -189,6 +192,76 @@ def vector(key: str, value: object) -> Tensor:
     if not torch.isfinite(found).all():
         raise BadInput(key, found[~torch.isfinite(found)][0].item(), "must be finite")
     return found
+
+
+# What a parameter, an engine or a device is called here -> what other libraries and papers call it.
+OTHER_NAMES = {
+    "primal_step": "lr learning_rate step_size step eta client_lr local_lr",
+    "dual_step": "lr_dual dual_lr lr_lambda gamma",
+    "server_step": "server_lr server_learning_rate global_lr",
+    "local_steps": "local_epochs epochs num_epochs local_iterations tau",
+    "sampled_clients": "clients_per_round cohort_size fraction_fit sample_clients",
+    "proximal": "mu prox_mu proximal_mu",
+    "local_optimiser": "optimizer optimiser local_optimizer",
+    "server_optimiser": "server_optimizer",
+    "server_momentum": "momentum",
+    "l2": "weight_decay",
+    "rounds": "num_rounds n_rounds global_rounds iterations max_iter",
+    "seed": "random_state random_seed",
+    "clients": "num_clients n_clients sites num_sites",
+    "cuda": "gpu nvidia rocm",
+    "mps": "metal apple",
+    "processes": "multiprocessing mp process",
+    "vectorised": "vmap default",
+}
+OURS = {other: ours for ours, others in OTHER_NAMES.items() for other in others.split()}
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """The beginning of a remedy that suggests the known name that was meant; empty where none is near.
+
+    >>> did_you_mean("lr", ["batch_size", "primal_step"]), did_you_mean("elephant", ["primal_step"])
+    ("did you mean 'primal_step'? ", '')
+    """
+    names = {one.lower(): one for one in known}
+    wrong = str(name).lower()
+    near = [OURS[wrong]] if OURS.get(wrong) in names else get_close_matches(wrong, list(names), 1)
+    if not near:
+        return ""
+    unit = " (it counts minibatches)" if "epoch" in wrong and near[0] == "local_steps" else ""
+    return f"did you mean {names[near[0]]!r}{unit}? "
+
+
+def hint_keywords(call: Callable[P, Value]) -> Callable[P, Value]:
+    """The same function, which refuses a keyword that it does not have by name, with the one that was meant."""
+
+    @wraps(call)
+    def hinted(*given: P.args, **named: P.kwargs) -> Value:
+        try:
+            return call(*given, **named)
+        except TypeError:
+            known = signature(call).parameters
+            if any(one.kind is one.VAR_KEYWORD for one in known.values()):
+                raise
+            for key, value in named.items():
+                if key not in known:
+                    names = [one for one in known if one != "self"]
+                    what = call.__qualname__.removesuffix(".__init__")
+                    hint = did_you_mean(key, names)
+                    if not hint and "algorithm" in names and key in OURS:
+                        hint = f"did you mean {OURS[key]!r} of the algorithm? "
+                    remedy = f"{what} has no such parameter; {hint}it has {', '.join(names)}"
+                    raise BadInput(key, value, remedy) from None
+            raise
+
+    return hinted
+
+
+def hint_keywords_of(kind: type) -> None:
+    """Make a class of this library refuse unknown keywords as `hint_keywords` does; once."""
+    own = vars(kind).get("__init__")
+    if own is not None and not hasattr(own, "__wrapped__"):
+        setattr(kind, "__init__", hint_keywords(own))  # noqa: B010
 
 
 @contextmanager

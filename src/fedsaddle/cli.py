@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,7 +32,7 @@ from fedsaddle.commands.options import (
     usable_each,
 )
 from fedsaddle.commands.output import JsonOption, QuietOption
-from fedsaddle.commands.run_app import WithPlugins, run_app
+from fedsaddle.commands.run_app import WithPlugins, prepare_process, run_app
 from fedsaddle.commands.study_commands import sweep
 from fedsaddle.config.registry import LISTED
 from fedsaddle.errors import BadInput
@@ -319,7 +317,9 @@ def _options(
 
 def main() -> None:
     """Run the command; print an error of the user or of the machine in one line, without a traceback."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a name that the terminal cannot show is no reason to fail
-            stream.reconfigure(errors="backslashreplace")
+    prepare_process()
     run_app(app)
+
+
+if __name__ == "__main__":
+    main()

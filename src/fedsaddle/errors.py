@@ -31,6 +31,14 @@ class BadInput(FedSaddleError):
         self.key, self.value, self.remedy = key, value, remedy
 
 
+class NotGiven(BadInput):
+    """A value that must be given and was not: names the key and the remedy."""
+
+    def __init__(self, key: str, remedy: str) -> None:
+        FedSaddleError.__init__(self, f"{key} is missing: {remedy}")
+        self.key, self.value, self.remedy = key, None, remedy
+
+
 def _shown(value: object) -> str:
     """The value in one line that is not too long, whatever its `repr` does."""
     try:
@@ -57,6 +65,15 @@ def within(section: str) -> Iterator[None]:
 
 class MissingData(FedSaddleError):
     """A data set or a file that is not there, with the way to get it."""
+
+
+def install(extra: str) -> str:
+    """How to install an optional part of this package, which is not on a package index.
+
+    >>> print(install("excel"))
+    run `pip install ".[excel]"` in the folder with FedSaddle's sources
+    """
+    return f'run `pip install ".[{extra}]"` in the folder with FedSaddle\'s sources'
 
 
 class BadCheckpoint(FedSaddleError):

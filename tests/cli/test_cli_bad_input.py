@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from cli_command import IRIS, fedsaddle, run
 
+from fedsaddle.config.registry import ENGINES
+
 ALGORITHMS = "AAggFF-D, AAggFF-S, AFL, Centralised SGD, CODA, CODA+, CODASCA, Delta-FL, DRFA, DRFA-GA, DRFA-Prox"
 SQUARE = ("data.name=diabetes", "problem.loss=square")
 DIRICHLET = "split.name=dirichlet"
@@ -31,7 +33,12 @@ CASES = [
         "known keys: name, chunk, workers, address, device, precision, ",
     ),
     (("algorithm.name=AFL", "algorithm.local_steps=5"), "algorithm.local_steps = 5", "AFL fixes local_steps = 1"),
-    (("algorithm.name=FedAvg", "algorithm.dual_step=0.1"), "algorithm.dual_step = 0.1", "unknown key"),
+    (("algorithm.name=FedAvg", "algorithm.dual_step=0.1"), "algorithm.dual_step = 0.1", "is a parameter of AFL, "),
+    (("algorithm.name=FedAvg", "algorithm.lr=0.1"), "algorithm.lr = 0.1", "did you mean 'primal_step'?"),
+    ("algorithm.local_epochs=1", "algorithm.local_epochs = 1", "did you mean 'local_steps' (it counts minibatches)?"),
+    ("engine.name=vectorized", "engine.name = 'vectorized'", "did you mean 'vectorised'?"),
+    ("engine.device=gpu", "device = 'gpu'", "did you mean 'cuda'? choose one of auto, cpu, cuda, cuda:1 or mps"),
+    ("run.num_rounds=1", "run.num_rounds = 1", "did you mean 'rounds'?"),
     (("split.name=natural", "split.clients=3"), "split.clients = 3", "known keys: column"),
     # wrong types
     ("run=5", "run = 5", "write [run]"),
@@ -64,7 +71,7 @@ CASES = [
     ("run.checkpoint_every=0", "run.checkpoint_every = 0", "greater than or equal to 1"),
     ("run.lost_replies=1", "run.lost_replies = 1", "less than 1"),
     ("run.lost_replies=nan", "run.lost_replies = nan", "less than 1"),
-    ("run.dtype=float16", "run.dtype = 'float16'", "'float32' or 'float64'"),
+    ("run.dtype=float16", "run.dtype = 'float16'", "choose one of 'float32', 'float64'"),
     ("data.test_share=1", "data.test_share = 1", "less than 1"),
     ("data.test_share=-0.1", "data.test_share = -0.1", "greater than or equal to 0"),
     ("problem.l2=-1.0", "problem.l2 = -1.0", "at least 0"),
@@ -104,7 +111,7 @@ CASES = [
     ("split.name=random", "split.name = 'random'", "iid, by-class, dirichlet, imbalanced, sorted, by-column, natural"),
     ("model.name=resnet", "model.name = 'resnet'", "logistic, mlp, gru, cnn"),
     ("problem.loss=hinge", "problem.loss = 'hinge'", "cross-entropy, logistic, focal"),
-    ("engine.name=gpu", "engine.name = 'gpu'", "'vectorised', 'processes', 'ray', 'serial' or 'nvflare'"),
+    ("engine.name=gpu", "engine.name = 'gpu'", "choose one of 'vectorised', 'processes', 'ray'"),
     # regularisers and projections
     ("algorithm.name=DRFA-Prox", "algorithm.regulariser = None", "{ name = 'kl', strength = 0.1 }"),
     ("algorithm.regulariser=kl", "algorithm.regulariser = 'kl'", "write a table with a name"),
@@ -181,7 +188,7 @@ FILES = [
     ("column", GOOD, ("split.column=site",), "split.column = 'site'", "there are: hospital"),
     ("feature", GOOD, ("data.features=['aged']",), "data.features = 'aged'", "did you mean 'age'?"),
     ("list", GOOD, ("data.features=5",), "data.features = 5", "must be a list"),
-    ("task", GOOD, ("data.task=rank",), "data.task = 'rank'", "'auto', 'classes' or 'regression'"),
+    ("task", GOOD, ("data.task=rank",), "data.task = 'rank'", "choose one of 'auto', 'classes', 'regression'"),
     ("delimiter", GOOD, ("data.delimiter='::'",), "data.delimiter = '::'", "one character"),
     ("regression", GOOD, ("data.task=regression",), "problem.loss = 'cross-entropy'", "'square'"),
 ]
@@ -254,7 +261,7 @@ TOML = [
     (IRIS + "rounds = 3\n", "config = 'bad.toml'", "is not valid TOML"),
     (IRIS + "[data]\n", "config = 'bad.toml'", "is not valid TOML"),
     (IRIS.replace('name = "DRFA"', ""), "algorithm.name = None", "is required"),
-    (IRIS.replace("[model]\nname", "[modell]\nname"), "model = None", "is required"),
+    (IRIS.replace("[model]\nname", "[modell]\nname"), "modell = {'name': 'logistic'}", "did you mean 'model'?"),
     (IRIS.replace("rounds = 6", "rounds = 2020-01-01"), "run.rounds = datetime.date(2020, 1, 1)", "integer"),
     (IRIS.replace("rounds = 6", "rounds = [6]"), "run.rounds = [6]", "integer"),
 ]
@@ -289,7 +296,10 @@ def test_a_folder_that_cannot_be(config):
 def test_an_engine_that_is_none(config, tmp_path):
     outcome = fedsaddle("run", config, "--engine", "gpu", "--out", tmp_path / "out")
     one_line(
-        outcome, "engine.name = 'gpu'", "'vectorised', 'processes', 'ray', 'serial' or 'nvflare'", tmp_path / "out"
+        outcome,
+        "engine.name = 'gpu'",
+        "choose one of 'vectorised', 'processes', 'ray', 'serial', 'nvflare'",
+        tmp_path / "out",
     )
 
 
@@ -318,6 +328,66 @@ def test_nothing_to_resume(config, tmp_path):
 )
 def test_wrong_use_of_the_command_line(config, arguments):
     outcome = fedsaddle(*arguments)
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+    assert outcome.err.startswith("error: ")
+    assert "--help` " in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run"], "CONFIG is missing: a TOML file (`fedsaddle init` writes one), or your own table; `fedsaddle run --"),
+        (["run", "a.toml", "--rounds", "3"], "--rounds: there is no such option; did you mean `--set run.rounds=...`?"),
+        (["run", "a.toml", "--resum"], "--resum: there is no such option; did you mean --resume? `fedsaddle run --"),
+        (["run", "a.toml", "--elephant"], "--elephant: there is no such option; `fedsaddle run --help` lists all"),
+        (["run", "a.toml", "--seed", "x"], "--seed = 'x': must be a whole number"),
+        (["run", "a.toml", "--sensitivity", "x"], "--sensitivity = 'x': must be a number"),
+        (["run", "a.toml", "--out"], "--out: needs a value"),
+        (["run", "a.toml", "--resume=3"], "--resume: takes no value; leave out"),
+        (["watch", "a", "--port", "70000"], "--port = '70000': must be at most 65535"),
+        (["watch", "a", "--port", "9" * 5000], "--port = '9999"),
+        (["rnu"], "'rnu': there is no such command; did you mean 'run'? `fedsaddle --help` lists all commands"),
+        (["deploy", "prvision"], "'prvision': there is no such command; did you mean 'provision'? `fedsaddle deploy"),
+        (["list", "a", "b"], "got unexpected extra argument"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)
+def test_usage_errors_name_what_is_wrong_and_what_was_meant(config, arguments, said):
+    outcome = fedsaddle(*arguments)
     assert outcome.code == 2
-    assert "Usage: fedsaddle" in outcome.err
-    assert "Traceback" not in outcome.err
+    assert outcome.err.startswith(f"error: {said}"), outcome.err
+    assert outcome.err.count("\n") == 1
+    assert len(outcome.err) < 1000
+
+
+def test_what_the_generated_config_offers_is_valid(config, tmp_path):
+    """Its comments name other algorithms, and lines that go with them."""
+    assert fedsaddle("init", "example.toml").code == 0
+    text = Path("example.toml").read_text()
+    assert all(f'"{engine}"' in text for engine in ENGINES)
+    lines = text.splitlines()
+    offered = [('"DRFA-GA"', "")]
+    for line in lines:
+        before, without, names = line.partition("; without this line: ")
+        offered += [(name, before.partition(" = ")[0]) for name in names.split(", ") if without]
+    assert len(offered) == 5
+    for name, removed in offered:
+        made = [line for line in lines if not removed or not line.startswith(f"{removed} = ")]
+        Path("other.toml").write_text("\n".join(made).replace('name = "DRFA" ', f"name = {name} "))
+        assert fedsaddle("run", "other.toml", "--dry-run").code == 0
+    prox = text.replace("# regulariser", "regulariser").replace("}     with", "} # with")
+    Path("other.toml").write_text(prox.replace('name = "DRFA" ', 'name = "DRFA-Prox" '))
+    assert fedsaddle("run", "other.toml", "--dry-run").code == 0
+
+
+def test_another_algorithm_leaves_out_what_it_does_not_take(config, tmp_path, quick):
+    Path("other.toml").write_text(IRIS.replace("local_steps = 3", "local_steps = 3\ndual_step = 0.01"))
+    outcome = run(Path("other.toml"), "algorithm.name=FedAvg", out=tmp_path / "out")
+    assert outcome.code == 0
+    assert "note: algorithm.dual_step = 0.01 is left out: FedAvg does not take it\n" in outcome.err
+    assert "dual_step" not in (tmp_path / "out" / "config.json").read_text()
+    Path("other.toml").write_text(Path("other.toml").read_text().replace('"DRFA"', '"FedAvg"'))
+    outcome = run(Path("other.toml"), out=tmp_path / "o2")
+    one_line(outcome, "algorithm.dual_step = 0.01", "FedAvg has none: remove it", tmp_path / "o2")
+    outcome = run(config, "algorithm.name=TERM", "algorithm.sampeld_clients=2", out=tmp_path / "o2")
+    one_line(outcome, "algorithm.sampeld_clients = 2", "did you mean 'sampled_clients'?", tmp_path / "o2")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -252,3 +253,37 @@ def test_doctor_says_when_the_engines_disagree(monkeypatch):
     outcome = fedsaddle("doctor")
     assert outcome.code == 1
     assert "NOT GOOD" in outcome.out
+
+
+NOTEBOOK = "module://matplotlib_inline.backend_inline"  # not installed here; IPython sets it for what `!` starts
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "-5", "abc", ""])
+def test_any_width_shows_errors_and_results(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("TERMINAL_WIDTH", columns)
+    assert fedsaddle("run", "--bogus").err.startswith("error: --bogus: there is no such option; ")
+    assert "Usage: fedsaddle list [OPTIONS]" in fedsaddle("list", "--help").out
+    assert "COLUMNS" not in os.environ
+
+
+@pytest.mark.parametrize("module", ["fedsaddle", "fedsaddle.cli"])
+def test_as_a_module_in_a_notebook_with_a_reader_that_goes_away(config, module):
+    """The run ends as it would otherwise, with all its files."""
+    environment = os.environ | {"MPLBACKEND": NOTEBOOK, "COLUMNS": "0"}
+    command = [sys.executable, "-m", module, "run", str(config), "--set", "run.rounds=1", "--out", "out"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    process.stdout.close()
+    err = process.stderr.read()
+    process.stderr.close()
+    assert process.wait() == 0, err
+    assert err.startswith("iris: 5 clients, 120 training and 30 test rows\n")
+    assert Path("out/report.html").exists()
+
+
+def test_a_script_that_a_notebook_starts(config):
+    code = "import os, fedsaddle.report.plots; print(os.environ['MPLBACKEND'])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"MPLBACKEND": NOTEBOOK}
+    )
+    assert (done.stdout, done.stderr) == ("agg\n", "")

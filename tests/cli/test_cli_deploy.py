@@ -10,6 +10,7 @@ from cli_command import IRIS, fedsaddle
 
 from fedsaddle.config.schema import read_config
 from fedsaddle.deployment.project import read_project
+from fedsaddle.errors import install
 
 without = pytest.mark.skipif(importlib.util.find_spec("nvflare") is not None, reason="NVFlare is installed")
 
@@ -89,7 +90,7 @@ def test_without_nvflare(tmp_path, arguments, monkeypatch):
     monkeypatch.chdir(spoilt(tmp_path, "", ""))
     done = fedsaddle("deploy", *arguments)
     assert done.code == 2
-    assert done.err == "error: NVFlare is not installed: pip install 'fedsaddle[nvflare]'\n"
+    assert done.err == f"error: NVFlare is not installed; {install('nvflare')}\n"
 
 
 @without

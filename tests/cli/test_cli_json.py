@@ -69,9 +69,9 @@ def test_small_documents(config):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["run", "--bogus"], "No such option"),
-        (["run"], "Missing argument"),
-        (["nothing"], "No such command"),
+        (["run", "--bogus"], "there is no such option"),
+        (["run"], "CONFIG is missing"),
+        (["nothing"], "there is no such command"),
         (["run", "none.toml"], "does not exist"),
         (["list", "nothing"], "choose one of"),
     ],

@@ -156,8 +156,8 @@ def test_the_rarer_label_is_the_positive_one_unless_named(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--site", "hospital"), "--label = None: name the column"),
-        (("--label", "outcome"), "--site = None: name the column"),
+        (("--site", "hospital"), "--label is missing: name a column of"),
+        (("--label", "outcome"), "--site is missing: name a column of"),
         (("--site", "clinic", "--label", "outcome"), "--site = 'clinic': there is no such column"),
         (("--site", "hospital", "--label", "outcom"), "did you mean 'outcome'?"),
         (("--site", "hospital", "--label", "age"), "--label = 'age': has "),

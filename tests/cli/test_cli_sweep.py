@@ -79,7 +79,7 @@ def test_a_config_that_is_not_there():
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "--set = None: name at least one key"),
+        ((), "--set is missing: name at least one key"),
         (("--set", "algorithm.primal_stp=1,2"), "algorithm.primal_stp = 1: unknown key; did you mean 'primal_step'"),
         (("--set", "algorithm.primal_step=0.1..1"), "--set = 'algorithm.primal_step=0.1..1': a range is for a search"),
         (("--set", "algorithm.primal_step=1", "--seeds", "0"), "--seeds = 0"),

@@ -55,8 +55,8 @@ def test_options(words, said, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--site", "hospital"), "--label = None: name the column"),
-        (("--label", "died"), "--site = None: name the column"),
+        (("--site", "hospital"), "--label is missing: name a column of patients.csv, one of "),
+        (("--label", "died"), "--site is missing: name a column of patients.csv, one of "),
         (("--site", "clinic", "--label", "died"), "--site = 'clinic': there is no such column"),
         (("--site", "hospital", "--label", "dead"), "--label = 'dead': there is no such column"),
         (("--site", "hospital", "--label", "age"), "--label = 'age': has "),

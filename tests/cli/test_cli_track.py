@@ -82,5 +82,5 @@ def test_a_missing_package_is_said_before_the_run(config, tmp_path, monkeypatch)
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     done = fedsaddle("run", config, "--track", "tensorboard", "--out", tmp_path / "out")
     assert done.code == 2
-    assert 'pip install "fedsaddle[tensorboard]"' in done.err
+    assert 'pip install ".[tensorboard]"' in done.err
     assert not (tmp_path / "out").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 
 import pytest
@@ -45,3 +46,14 @@ def test_a_module_that_cannot_be_imported_changes_nothing_else(monkeypatch):
     with pytest.raises(ImportError), loading():
         raise ImportError("no such module")
     assert gc.isenabled()
+
+
+def test_ctrl_c_ends_the_process_at_once_while_modules_load():
+    """An exception in the middle of an import gets lost, or makes torch abort."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with loading():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -274,7 +274,7 @@ def test_parquet_without_pyarrow_says_how_to_get_it(tmp_path: Path, monkeypatch:
         return real(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(BadInput, match=r"pip install 'fedsaddle\[parquet\]'"):
+    with pytest.raises(BadInput, match=r'pip install "\.\[parquet\]"'):
         from_file(path)
 
 

@@ -17,7 +17,7 @@ TABLE = {"age": [30.0, None, 50.0, 61.0], "sex": ["f", "m", "m", "f"], "ill": [0
 
 def test_without_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(fs.BadInput, match=r'pip install "fedsaddle\[hugging-face\]"'):
+    with pytest.raises(fs.BadInput, match=r'pip install "\.\[hugging-face\]"'):
         fs.from_hugging_face(TABLE, label="ill", client="at")
 
 

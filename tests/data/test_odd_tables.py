@@ -123,7 +123,7 @@ def test_a_reader_that_is_not_installed_is_named(
 
     (tmp_path / name).write_bytes(b"PAR1")
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(BadInput, match=rf"pip install 'fedsaddle\[{extra}\]'"):
+    with pytest.raises(BadInput, match=rf'pip install "\.\[{extra}\]"'):
         read_table(tmp_path / name, roles={"label": "y"})
 
 

@@ -129,7 +129,7 @@ def test_init_writes_the_columns_of_a_sample(sample, tmp_path, capsys):
     assert '"dob"' in text
     assert "Name 1" not in text
     assert "long story" not in text
-    with pytest.raises(BadInput, match="--label = None: name the column to predict"):
+    with pytest.raises(BadInput, match="--label is missing: name the column to predict"):
         init(tmp_path / "other", 3, "localhost", Sample(sample))
 
 

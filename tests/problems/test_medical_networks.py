@@ -14,7 +14,7 @@ from fedsaddle.problems.models import medical
 
 def test_without_monai_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "monai.networks.nets", None)
-    with pytest.raises(MissingData, match=r"pip install .fedsaddle\[medical\]"):
+    with pytest.raises(MissingData, match=r"pip install .\.\[medical\]"):
         medical.resnet18(1, 28, 2)
 
 

@@ -208,7 +208,7 @@ def sections(sites: int) -> Sequence[Section]:
             "Repeat it",
             (
                 Code(
-                    "pip install fedsaddle\nfedsaddle run patients.csv --site hospital --label died "
+                    "pip install .\nfedsaddle run patients.csv --site hospital --label died "
                     "--patient patient --budget 20s --out p1"
                 ),
             ),

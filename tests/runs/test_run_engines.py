@@ -161,9 +161,7 @@ CONFIG = {
 
 def test_ray_that_is_not_installed(monkeypatch):
     monkeypatch.setattr("fedsaddle.engines.ray_workers.find_spec", lambda name: None)
-    with pytest.raises(
-        BadInput, match=r'engine = \'ray\': needs Ray; install it with `pip install "fedsaddle\[ray\]"`'
-    ):
+    with pytest.raises(BadInput, match=r'engine = \'ray\': needs Ray; run `pip install "\.\[ray\]"`'):
         run(drfa(), iris(), 2, engine="ray", factory=CONFIG)
 
 

@@ -59,5 +59,5 @@ def test_without_optuna_a_plain_error(monkeypatch):
         return load(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingData, match=r'pip install "fedsaddle\[optuna\]"'):
+    with pytest.raises(MissingData, match=r'pip install "\.\[optuna\]"'):
         search()

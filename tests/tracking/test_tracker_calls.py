@@ -169,7 +169,7 @@ def test_a_missing_package_is_named(monkeypatch):
         (lambda: fs.trackers.MLflow("http://store"), "mlflow"),
         (lambda: fs.trackers.Wandb("hospitals"), "wandb"),
     ):
-        with pytest.raises(MissingData, match=rf'pip install "fedsaddle\[{extra}\]"'):
+        with pytest.raises(MissingData, match=rf'pip install "\.\[{extra}\]"'):
             make()
 
 

@@ -55,8 +55,24 @@ def test_what_is_no_folder_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="is a file"):
         command.watch([str(tmp_path / "file")], 0, False)
-    with pytest.raises(MissingData, match="no such folder"):
-        command.watch([str(tmp_path / "no" / "such")], 0, False)
+    with pytest.raises(BadInput, match=r"'.*file' is a file"):
+        command.watch([str(tmp_path / "file" / "such")], 0, False)
+
+
+def test_a_folder_whose_parents_are_not_there_yet_is_waited_for(tmp_path, capsys, monkeypatch):
+    folder, states = tmp_path / "no" / "such", []
+
+    def serve(self, poll_interval):
+        self.watch.look = self.watch.pause = 0.0
+        states.append(self.watch.states())
+        store(folder)
+        states.append(self.watch.states())
+
+    with mock.patch("fedsaddle.watching.server.WatchServer.serve_forever", serve):
+        assert command.watch([str(folder)], 0, False) == 0
+    assert "such: not there yet; the page waits for it" in capsys.readouterr().err
+    assert [list(one) for one in states] == [["such"], ["such"]]
+    assert states[0] != states[1]
 
 
 def test_a_browser_is_opened_for_people_only(monkeypatch):

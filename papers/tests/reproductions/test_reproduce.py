@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -104,10 +105,24 @@ def test_json_is_one_document_and_nothing_else(tmp_path: Path, capfd: pytest.Cap
     out, err = capfd.readouterr()
     said = json.loads(out)
     assert [list(claim) for claim in said["claims"]] == [["claim", "paper", "measured", "verdict", "holds"]] * 2
-    assert all(claim["holds"] == (claim["verdict"] == "holds") for claim in said["claims"])
-    assert [(s["key"], s["verdict"], s["seeds"]) for s in said["sentences"]] == [("small-1", "undecided", 2)]
-    assert "fewer seeds than at the first look" in said["notes"][-1]
-    assert "with --quick there are fewer seeds" in err
+    assert all(claim["holds"] is claim["verdict"] is None for claim in said["claims"])
+    assert [(s["key"], s["verdict"], s["seeds"]) for s in said["sentences"]] == [("small-1", None, 2)]
+    assert said["notes"][-1] == "with --quick there are too few seeds and rounds for a verdict"
+    assert said["notes"][-1] in err
+
+
+@pytest.mark.usefixtures("small")
+def test_a_quick_run_has_no_verdict_anywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reproduce("small", True, tmp_path)
+    shown, page = capsys.readouterr().out, (tmp_path / "small" / "report.html").read_text()
+    results = json.loads((tmp_path / "small/results.json").read_text())
+    assert {one["verdict"] for one in (*results["sentences"], *results["claims"])} == {None}
+    visible = re.sub(r"<(style|script).*?</\1>|<[^>]*>", " ", page, flags=re.S)
+    assert "nothing gets a verdict" in visible
+    for said in (shown, visible):
+        assert not re.search(r"\b(holds?|held|undecided|refuted|no data)\b", said.replace("Do the claims hold?", ""))
+    assert "verdict" not in shown
+    assert "DRFA is sooner" in shown
 
 
 @pytest.fixture

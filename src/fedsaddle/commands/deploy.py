@@ -20,7 +20,7 @@ from fedsaddle.deployment.private_files import only_for_owner, take_from_others
 from fedsaddle.deployment.project import EXAMPLE, FILE, Project, read_project
 from fedsaddle.deployment.site_policy import FILE as POLICY
 from fedsaddle.deployment.site_policy import SitePolicy, read_policy
-from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.errors import BadInput, MissingData, NotGiven, install
 from fedsaddle.shown import visible
 from fedsaddle.writable import make_folder, require_folder
 
@@ -50,7 +50,7 @@ class Sample:
     def section(self) -> str:
         """The [data] section with the columns that sites may read."""
         if self.label is None:
-            raise BadInput("--label", None, "name the column to predict, so that it is no feature")
+            raise NotGiven("--label", "name the column to predict, so that it is no feature")
         found = sample_columns(self.table, self.label, self.site, self.patient)
         return data_section(self.label, self.patient, self.site, found.to_toml())
 
@@ -185,7 +185,7 @@ def flower(folder: Path) -> None:
         made = write_keys(keys, d.server, project.names, d.certificate_days)
     take_from_others(keys)
     if not made and not keys.is_dir():
-        output.line("no certificates made: install Flower first (pip install 'fedsaddle[flower]'), or use your own")
+        output.line(f"no certificates made: for Flower's, {install('flower')}; or use your own")
     where = visible(app.parent)
     for name in project.names if made else ():
         output.line(f"hand {where}/{name} and {visible(keys)}/{name}.key to site {name} and to nobody else")

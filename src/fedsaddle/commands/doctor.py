@@ -15,6 +15,7 @@ from fedsaddle.commands.output import output
 from fedsaddle.config.data import load
 from fedsaddle.data.sets.locate import search_folders
 from fedsaddle.engines.device import available_devices
+from fedsaddle.errors import install
 from fedsaddle.problems.models.papers import logistic_regression
 from fedsaddle.problems.supervised import Supervised
 from fedsaddle.runs.run import run
@@ -62,4 +63,4 @@ def _workers() -> str:
     try:
         return f"workers: processes, and Ray {version('ray')}"
     except PackageNotFoundError:
-        return 'workers: processes; Ray is not installed (pip install "fedsaddle[ray]")'
+        return f"workers: processes; Ray is not installed (for it, {install('ray')})"

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from fedsaddle.arguments import renamed
 from fedsaddle.commands.documents import SCHEMA, DryRunDocument, Plan, PlannedTrials
-from fedsaddle.commands.output import output
+from fedsaddle.commands.output import output, say
 from fedsaddle.commands.plans import plan_of, plan_table, plan_without_data
 from fedsaddle.commands.run import baseline_of, has_baseline
 from fedsaddle.commands.table_config import TableConfig
@@ -41,7 +41,7 @@ def dry_run(
         _print(_search(table, folder, aim or "auroc", budget))
         return 0
     text = None if table is None else table.to_toml()
-    config = read_config(path, changes) if text is None else config_with(parse_toml(text), changes)
+    config = read_config(path, changes, say) if text is None else config_with(parse_toml(text), changes, say)
     _print(_deployed(config, path, folder) if config.engine.name == "nvflare" else _simulation(config, folder))
     return 0
 

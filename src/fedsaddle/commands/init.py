@@ -24,20 +24,20 @@ name = "by-class"                # how to partition the rows; "natural" with col
 clients = 10
 
 [model]
-name = "logistic"                # or "mlp" with hidden = [50, 50], "cnn", "gru"
+name = "logistic"                # or "mlp" with hidden = [50, 50]; "cnn" for pictures, "gru" for text
 
 [problem]
-loss = "cross-entropy"           # or "logistic", "square"
+loss = "cross-entropy"           # or "logistic" for two classes, "square" for numbers
 l2 = 0.0
 
 [algorithm]
-name = "DRFA"                    # or "FedAvg", "q-FedAvg", "AFL", "DRFA-Prox", "DRFA-GA"
+name = "DRFA"                    # or "DRFA-GA", or those named below
 sampled_clients = 10             # m, clients per round: of fewer than all, lambda draws them
-local_steps = 10                 # tau
+local_steps = 10                 # tau; without this line: "AFL"
 batch_size = 50
 primal_step = 0.1                # eta
-dual_step = 0.001                # gamma
-# regulariser = { name = "kl", strength = 0.1 }     for DRFA-Prox and DRFA-GA
+dual_step = 0.001                # gamma; without this line: "FedAvg", "q-FedAvg", "SCAFFOLD"
+# regulariser = { name = "kl", strength = 0.1 }     with this line: "DRFA-Prox"
 # projection = { name = "ball", radius = 10.0 }     the paper's W
 
 [run]
@@ -48,7 +48,7 @@ checkpoint_every = 10
 # target = "worst accuracy >= 0.5"                   stop early
 
 [engine]
-name = "vectorised"              # or "serial"
+name = "vectorised"              # or "processes", "ray" (many machines), "serial" (slow), "nvflare" (real sites)
 """
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.atomic import write_atomically
 from fedsaddle.commands.model_loader import write_loader
-from fedsaddle.commands.output import output
+from fedsaddle.commands.output import output, say
 from fedsaddle.commands.print_report import emit_run, print_report
 from fedsaddle.commands.table_config import TableConfig
 from fedsaddle.config.build import Experiment, build, build_algorithm, precision
@@ -46,7 +46,7 @@ MOST_PREDICTIONS = 1_000_000  # rows of a part; more are in the pooled figures o
 def run(path: Path, changes: list[str], out: Path | None, resume: bool, table: TableConfig | None = None) -> int:
     """Run a config, or a generated one for your own table; return the exit code."""
     text = None if table is None else table.to_toml()
-    config = read_config(path, changes) if text is None else config_with(parse_toml(text), changes)
+    config = read_config(path, changes, say) if text is None else config_with(parse_toml(text), changes, say)
     folder = RunFolder(out or Path("runs") / path.stem)
     require_folder("out", folder.path)
     require_unused(folder.path)

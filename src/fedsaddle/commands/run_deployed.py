@@ -16,7 +16,7 @@ from fedsaddle.deployment.certificates import check_kit
 from fedsaddle.deployment.preflight import require_deployable, require_named_columns, require_nvflare
 from fedsaddle.deployment.project import Project, read_project
 from fedsaddle.deployment.site_memory import safe_name
-from fedsaddle.errors import BadCheckpoint, BadInput, FedSaddleError, MissingData
+from fedsaddle.errors import BadCheckpoint, BadInput, BadMessage, FedSaddleError, MissingData
 from fedsaddle.report import plots
 from fedsaddle.report.progress import Progress
 from fedsaddle.report.run_report import REPORT
@@ -71,7 +71,11 @@ def attach(run: str, path: Path, out: Path | None) -> int:
     from fedsaddle.deployment.nvflare.provision import KITS
     from fedsaddle.deployment.nvflare.session import NVFlareSession
 
-    project, name = read_project(path), safe_name(run)
+    project = read_project(path)
+    try:
+        name = safe_name(run)
+    except BadMessage:
+        raise BadInput("run", run, "is no name of a run; give the one that `fedsaddle run` printed") from None
 
     def connect() -> NVFlareSession:
         return NVFlareSession(project.admin, path / KITS / project.admin, project.deployment.patience)

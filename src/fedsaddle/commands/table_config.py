@@ -17,12 +17,14 @@ from fedsaddle.config.entry import Entry
 from fedsaddle.config.lookup import entry
 from fedsaddle.config.registry import ALGORITHMS
 from fedsaddle.data.federated import FederatedData, federate
+from fedsaddle.data.files.column_names import listed as listed_names
 from fedsaddle.data.files.column_roles import with_positive
 from fedsaddle.data.files.pictures import pictures
+from fedsaddle.data.files.read_table import column_names
 from fedsaddle.data.files.tables import from_file
 from fedsaddle.data.splits import Natural
 from fedsaddle.data.table import Dataset
-from fedsaddle.errors import BadInput
+from fedsaddle.errors import BadInput, NotGiven
 from fedsaddle.shown import visible
 
 TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx")
@@ -106,12 +108,9 @@ class TableConfig:
                         name, value, "needs your own table, such as patients.csv; leave it out, or name a table"
                     )
             return None
-        for key, value in (("site", site), ("label", label)):
-            if value is None:
-                remedy = f"name the column of {visible(table.name)}, such as --site hospital --label died"
-                raise BadInput(f"--{key}", None, remedy)
-        assert site is not None
-        assert label is not None
+        if site is None or label is None:
+            columns = f"name a column of {visible(table.name)}, one of {listed_names(column_names(table))}"
+            raise NotGiven("--site" if site is None else "--label", columns)
         others["groups"] = listed(others.get("groups") or ())
         given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in others.items() if v is not None}
         found = cls(table, site, label, **given)

@@ -30,8 +30,9 @@ def watch(targets: list[str], port: int, opened: bool | None) -> int:
     for folder in folders:
         if folder.exists() and not folder.is_dir():
             raise BadInput("folders", str(folder), "is a file; give the folder of a run, or one with runs in it")
-        if not folder.exists() and not folder.absolute().parent.is_dir():
-            raise MissingData(f"folders = {str(folder)!r}: there is no such folder, and none above it")
+        in_the_way = next((above for above in folder.parents if above.exists() and not above.is_dir()), None)
+        if in_the_way is not None:
+            raise BadInput("folders", str(folder), f"{str(in_the_way)!r} is a file; give the folder of a run")
     return _serve(folders, port, wants)
 
 

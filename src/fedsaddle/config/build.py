@@ -12,7 +12,7 @@ import torch
 from fedsaddle.algorithms.personal import Personal
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.config.data import build_data
-from fedsaddle.config.lookup import entry
+from fedsaddle.config.lookup import entry, refuse_keys_of_others
 from fedsaddle.config.measures import build_measures
 from fedsaddle.config.own_code import told_in_one_line
 from fedsaddle.config.parts import arguments_of
@@ -59,6 +59,7 @@ def build_algorithm(
     given = config.algorithm.options()
     layers = given.pop(LOCAL_LAYERS, None)
     options, make = known.bind("algorithm", name, given), known.load()
+    refuse_keys_of_others("algorithm", name, given)
     with within("algorithm"), told_in_one_line("algorithm.name", name, known.own):
         algorithm: Algorithm[Any] = make(
             problem=problem, **arguments_of("algorithm", make, options, built=("problem",))
@@ -87,6 +88,7 @@ def algorithm(name: str, *, problem: Problem, **options: Any) -> Algorithm[Any]:
     make = known.load()
     layers = options.pop(LOCAL_LAYERS, None)
     given = known.bind("options", name, options)
+    refuse_keys_of_others("options", name, options)
     with told_in_one_line("name", name, known.own):
         found: Algorithm[Any] = make(problem=problem, **arguments_of("options", make, given, built=("problem",)))
     return with_local_layers(found, layers)

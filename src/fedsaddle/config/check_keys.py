@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from difflib import get_close_matches
 from typing import Any
 
-from fedsaddle.config.lookup import entry, find
+from fedsaddle.arguments import did_you_mean
+from fedsaddle.config.lookup import entry, find, refuse_keys_of_others
 from fedsaddle.config.parts import arguments_of
 from fedsaddle.config.problem import START, problem_keys
 from fedsaddle.config.registry import ALGORITHMS, DATASETS, MODELS, PROBLEMS, RISKS, SPLITS
@@ -30,6 +30,7 @@ def check_keys(config: Config) -> None:
         remedy = "is for simulated runs: real sites are measured with one model for all; leave it out"
         raise BadInput("algorithm.local_layers", options["local_layers"], remedy)
     given, make = known.bind("algorithm", config.algorithm.name, options), known.load()
+    refuse_keys_of_others("algorithm", config.algorithm.name, options)
     with within("algorithm"):
         arguments_of("algorithm", make, given, built=("problem",))
     model = find(MODELS, "model.name", config.model.name)
@@ -52,8 +53,7 @@ def require_known(section: str, given: Mapping[str, Any], known: Collection[str]
     """Refuse keys that are not known, with the nearest one that is."""
     for key, value in given.items():
         if key not in known:
-            near = get_close_matches(key, list(known), 1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
+            hint = did_you_mean(key, known)
             raise BadInput(f"{section}.{key}", value, f"unknown key; {hint}known keys: {', '.join(known) or 'none'}")
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
+from fedsaddle.arguments import did_you_mean
 from fedsaddle.config.code_names import is_code
 from fedsaddle.config.entry import Entry
 from fedsaddle.config.entry_points import brought, find_brought
 from fedsaddle.config.own_code import first_line, load_code
-from fedsaddle.config.registry import GROUPS
+from fedsaddle.config.registry import ALGORITHMS, GROUPS
 from fedsaddle.errors import BadInput
 
 
@@ -31,9 +32,31 @@ def entry(table: Mapping[str, Entry], key: str, name: object, group: str = "") -
     if found is not None:
         return _own(group, key, name, found.target, found.package)
     names = [*table, *dict.fromkeys(one.name for one in (brought(group) if group else ()) if one.name not in table)]
-    near = get_close_matches(name.lower(), [n.lower() for n in names], 1)
-    hint = next((f"did you mean {n!r}? " for n in names if near and n.lower() == near[0]), "")
-    raise BadInput(key, name, f"{hint}choose one of {', '.join(names)}")
+    raise BadInput(key, name, f"{did_you_mean(name, names)}choose one of {', '.join(names)}")
+
+
+def keys_of_algorithm(name: object) -> set[str] | None:
+    """The keys that [algorithm] may have; None for an unknown name, or one that takes any key."""
+    try:
+        known = entry(ALGORITHMS, "algorithm.name", name)
+    except BadInput:
+        return None
+    parameters = inspect.signature(known.load()).parameters
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        return None
+    return {"name", "local_layers", *parameters} - {"problem", *known.fixed}
+
+
+def refuse_keys_of_others(section: str, name: str, given: Mapping[str, Any]) -> None:
+    """Refuse a key that is a parameter of other algorithms, and name some."""
+    own = keys_of_algorithm(name)
+    for key, value in given.items():
+        if own is None or key in own:
+            continue
+        others = [other for other in ALGORITHMS if key in (keys_of_algorithm(other) or ())]
+        if others:
+            some = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+            raise BadInput(f"{section}.{key}", value, f"is a parameter of {some}; {name} has none: remove it")
 
 
 def with_brought(table: Mapping[str, Entry], group: str = "") -> dict[str, Entry]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedsaddle.config.code_names import search_in
 from fedsaddle.config.privacy_schema import Privacy, check_privacy
 from fedsaddle.config.toml_files import DEEPEST, TooDeep, parse_toml, read_toml
-from fedsaddle.config.validate import to_bad_input
+from fedsaddle.config.validate import first_error, to_bad_input
 from fedsaddle.errors import BadInput, MissingData, within
 from fedsaddle.metrics.selection import Selection
 from fedsaddle.metrics.target import Target
@@ -176,21 +178,48 @@ class Config(BaseModel):
     track: TrackSection = TrackSection()
 
 
-def read_config(path: Path, changes: list[str] | None = None) -> Config:
-    """Read a TOML file, apply `a.b=c` changes and validate it."""
+def _ignore(text: str) -> None:
+    """Take no note."""
+
+
+def read_config(path: Path, changes: list[str] | None = None, note: Callable[[str], None] = _ignore) -> Config:
+    """Read a TOML file, apply `a.b=c` changes and validate it; `note` is called with what the changes left out."""
     try:
         content = read_toml("config", path)
     except FileNotFoundError:
         raise MissingData(f"config = {str(path)!r}: the file does not exist; `fedsaddle init` writes one") from None
     search_in(path.parent)  # for modules that the config names
-    return config_with(content, changes)
+    return config_with(content, changes, note)
 
 
-def config_with(content: dict[str, Any], changes: list[str] | None = None) -> Config:
+def config_with(
+    content: dict[str, Any], changes: list[str] | None = None, note: Callable[[str], None] = _ignore
+) -> Config:
     """Apply `a.b=c` changes to a dictionary and validate it as a config."""
+    before = copy.deepcopy(content.get("algorithm"))
     for change in changes or []:
         apply_change(content, change)
+    for key, value in leave_out_others(before, content.get("algorithm")).items():
+        note(f"note: algorithm.{key} = {value!r} is left out: {content['algorithm']['name']} does not take it")
     return validate_config(content)
+
+
+def leave_out_others(before: object, now: object) -> dict[str, Any]:
+    """Remove what [algorithm] says for an algorithm whose name was changed, and the new one does not take.
+
+    Keys that were changed as well stay, and so do those that nobody knows: both are errors. Returns what was removed.
+    """
+    if not isinstance(before, dict) or not isinstance(now, dict) or before.get("name") == now.get("name"):
+        return {}
+    from fedsaddle.config.lookup import keys_of_algorithm
+
+    old, new = keys_of_algorithm(before.get("name")), keys_of_algorithm(now.get("name"))
+    if old is None or new is None:
+        return {}
+    left_out = {key: now[key] for key in before if key in old and key not in new and now[key] == before[key]}
+    for key in left_out:
+        del now[key]
+    return left_out
 
 
 def validate_config(content: dict[str, Any]) -> Config:
@@ -198,7 +227,7 @@ def validate_config(content: dict[str, Any]) -> Config:
     try:
         config = Config(**content)
     except ValidationError as error:
-        first = error.errors()[0]
+        first = first_error(error)
         section = Config.model_fields.get(str(first["loc"][0]))
         kind = section.annotation if section is not None and len(first["loc"]) > 1 else Config
         known = kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else {}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass
-from difflib import get_close_matches
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
+from fedsaddle.arguments import did_you_mean
 from fedsaddle.errors import BadInput
 
 _STRICT = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True, protected_namespaces=())
@@ -37,7 +38,7 @@ def check_options(
     try:
         accepted = model(**given)
     except ValidationError as error:
-        raise to_bad_input(section, error.errors()[0], fields, given) from None
+        raise to_bad_input(section, first_error(error), fields, given) from None
     return {name: getattr(accepted, name) for name in given}
 
 
@@ -61,13 +62,18 @@ def hints_of(target: Callable[..., Any]) -> dict[str, Any]:
         return {}
 
 
+def first_error(error: ValidationError) -> ErrorDetails:
+    """The error to report: an unknown key, which explains why another one is missing, or else the first."""
+    errors = error.errors()
+    return next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
+
+
 def to_bad_input(section: str, error: ErrorDetails, known: Iterable[str], given: Any = None) -> BadInput:
     """Convert an error of pydantic to `BadInput`: key, value, remedy."""
     path = [str(part) for part in error["loc"] if not str(part).startswith(("function-", "is-instance"))]
     key = ".".join(p for p in [section, *path[:3]] if p and p not in ("int", "float", "str", "none", "bool"))
     if error["type"] == "extra_forbidden":
-        near = get_close_matches(path[-1], list(known), 1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        hint = did_you_mean(path[-1], known)
         return BadInput(key, error["input"], f"unknown key; {hint}known keys: {', '.join(known) or 'none'}")
     if error["type"] == "missing":
         return BadInput(key, None, "is required")
@@ -75,5 +81,9 @@ def to_bad_input(section: str, error: ErrorDetails, known: Iterable[str], given:
         return BadInput(key, error["input"], f"must be a section: write [{key}] and its keys below")
     if error["type"] == "is_instance_of" and error["msg"].endswith("Sequence"):
         return BadInput(key, error["input"], "must be a list")
+    if error["type"] == "literal_error":
+        allowed = re.findall("'([^']*)'", error["ctx"]["expected"])
+        hint = did_you_mean(error["input"], allowed)
+        return BadInput(key, error["input"], f"{hint}choose one of {', '.join(map(repr, allowed))}")
     message = error["msg"].removeprefix("Value error, ")
     return BadInput(key, error["input"], message[0].lower() + message[1:])

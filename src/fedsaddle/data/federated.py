@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.arguments import flag, instance, number, whole
+from fedsaddle.arguments import did_you_mean, flag, instance, number, whole
 from fedsaddle.data.encoded import Encoded
 from fedsaddle.data.hold_out import HeldOut, check_shares, hold_out
 from fedsaddle.data.splits.partition import Parts
@@ -209,10 +208,8 @@ def _order(test_clients: object, names: tuple[str, ...]) -> tuple[list[int], int
         raise BadInput("test_clients", test_clients, 'must be a list of names, such as ["lake"]')
     for name in test_clients:
         if name not in names:
-            near = get_close_matches(str(name), names, 1)
             some = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise BadInput("test_clients", name, f"is no client; {hint}the clients are {some}")
+            raise BadInput("test_clients", name, f"is no client; {did_you_mean(name, names)}the clients are {some}")
     apart = set(test_clients)
     stay = [i for i, name in enumerate(names) if name not in apart]
     if not stay:

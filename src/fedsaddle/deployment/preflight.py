@@ -8,13 +8,13 @@ from pathlib import Path
 
 from fedsaddle.config.check_keys import check_keys
 from fedsaddle.config.schema import Config, NoiseSection
-from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.errors import BadInput, MissingData, install
 
 
 def require_nvflare() -> None:
     """Raise `MissingData` if NVFlare is not installed."""
     if find_spec("nvflare") is None:
-        raise MissingData("NVFlare is not installed: pip install 'fedsaddle[nvflare]'")
+        raise MissingData(f"NVFlare is not installed; {install('nvflare')}")
 
 
 def require_deployable(config: Config) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.arguments import whole
+from fedsaddle.arguments import did_you_mean, whole
 from fedsaddle.data.store import ClientRows
 from fedsaddle.engines.device import ROOM, free_bytes
 from fedsaddle.engines.on_device import OnDevice
@@ -49,7 +49,9 @@ def make_engine(
                 raise BadInput(f"engine.{key}", value, "the serial engine has no such option; leave it out")
         return Serial(rows, seed)
     if name != "vectorised":
-        raise BadInput("engine", name, "choose one of vectorised, processes, ray, serial")
+        names = ("vectorised", "processes", "ray", "serial")
+        hint = "is for `fedsaddle run`; here " if name == "nvflare" else did_you_mean(name, names)
+        raise BadInput("engine", name, f"{hint}choose one of {', '.join(names)}")
     if workers is not None:
         whole("workers", workers, most=1 << 20)
     keep_freed_memory()

@@ -13,10 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedsaddle.arguments import did_you_mean
 from fedsaddle.data.store import ClientRows, Ints, Stacked
 from fedsaddle.errors import BadInput
 
 CPU = torch.device("cpu")
+DEVICES = ("auto", "cpu", "cuda", "mps")
 ROOM = 0.5  # share of a device's free memory that rows may take; the rest is for models and batches
 T = TypeVar("T")
 
@@ -40,6 +42,10 @@ def find_device(given: object) -> torch.device:
         return torch.device(available_devices()[0])
     try:
         device = torch.device(name)
+    except (RuntimeError, ValueError):
+        hint = did_you_mean(name, DEVICES)
+        raise BadInput("device", name, f"{hint}choose one of auto, cpu, cuda, cuda:1 or mps") from None
+    try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError, ValueError) as reason:
         there = ", ".join(available_devices())

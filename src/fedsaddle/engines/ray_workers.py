@@ -23,7 +23,7 @@ import torch
 
 from fedsaddle.engines.block_messages import OURS, WorkersFailed, failure_of, pack_failure
 from fedsaddle.engines.worker import Worker, one_thread
-from fedsaddle.errors import BadInput, FedSaddleError
+from fedsaddle.errors import BadInput, FedSaddleError, install
 from fedsaddle.federation.wire import Message, about, pack
 
 TRIES = 3  # times that a block may take a worker with it
@@ -62,7 +62,7 @@ class RayWorker:
 def require_ray() -> None:
     """Say how to install Ray, where it is missing."""
     if find_spec("ray") is None:
-        raise BadInput("engine", "ray", 'needs Ray; install it with `pip install "fedsaddle[ray]"`')
+        raise BadInput("engine", "ray", f"needs Ray; {install('ray')}")
 
 
 def connect(address: str, workers: int | None) -> tuple[Any, bool]:

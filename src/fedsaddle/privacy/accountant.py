@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.errors import BadInput, MissingData, install
 
 INTERVAL = 1e-3  # of the discretised privacy loss: ten times the package's own; its ε is above the true one by < 0.5 %
 PRECISE = 1.002  # how much more noise than the least is taken, at most
@@ -39,7 +39,7 @@ def _package() -> Any:
         import dp_accounting
         from dp_accounting import pld, rdp
     except ImportError:
-        raise MissingData('privacy needs the package dp-accounting; run: pip install "fedsaddle[privacy]"') from None
+        raise MissingData(f"privacy needs the package dp-accounting; {install('privacy')}") from None
     logging.getLogger("absl").setLevel(logging.ERROR)
     return dp_accounting, pld, rdp
 

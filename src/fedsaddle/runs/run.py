@@ -7,14 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
+
 from fedsaddle import arguments
 from fedsaddle.algorithms.protocols import Algorithm
-from fedsaddle.arguments import flag, function, instance, number, whole
+from fedsaddle.arguments import flag, function, hint_keywords, instance, number, whole
 from fedsaddle.config.measures import MeasureSpec, build_measures
 from fedsaddle.config.privacy_schema import refuse_robust
 from fedsaddle.config.schema import MAX_ROUNDS
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Lazy, Stacked
+from fedsaddle.data.table import Dataset
 from fedsaddle.engines.device import CPU
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients
@@ -44,6 +48,7 @@ ROBUST = 'give fs.Robust(aggregation="trimmed-mean"), or None'
 ATTACK = 'give fs.Attack(name="sign-flip", clients=2), or None'
 
 
+@hint_keywords
 def run(
     algorithm: Algorithm[Any],
     data: FederatedData | Rows,
@@ -255,7 +260,18 @@ def _rows(data: object) -> tuple[Rows, Stacked | None, Stacked | None]:
         return data.train, data.validation, data.test
     if isinstance(data, Stacked | Lazy):
         return data, None, None
-    raise BadInput("data", type(data).__name__, "give the result of fs.load or fs.federate, or fs.Stacked or fs.Lazy")
+    remedy = "give the result of fs.load or fs.federate, or fs.Stacked or fs.Lazy"
+    if isinstance(data, Dataset):
+        remedy = "is not split among clients yet: use fs.federate(dataset, fs.splits.Natural(...))"
+    elif _has_torch_datasets(data):
+        remedy = "is not split among clients yet: use fs.federate(fs.from_datasets(datasets), fs.splits.Natural())"
+    raise BadInput("data", type(data).__name__, remedy)
+
+
+def _has_torch_datasets(data: object) -> bool:
+    """Whether it is a dataset or a loader of torch, or a list or dictionary of them."""
+    parts = list(data.values()) if isinstance(data, Mapping) else data if isinstance(data, list | tuple) else [data]
+    return bool(parts) and all(isinstance(part, TorchDataset | DataLoader) for part in parts)
 
 
 def _folder(out: object, resume: object) -> RunFolder | None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from fedsaddle.errors import MissingData, Refused
+from fedsaddle.errors import MissingData, Refused, install
 from fedsaddle.secure.masks import SEED, derive
 
 _SALT = b"fedsaddle secure aggregation 1"
@@ -18,7 +18,7 @@ _SALT = b"fedsaddle secure aggregation 1"
 def require_cryptography() -> None:
     """Raise `MissingData` if the package `cryptography` is not installed."""
     if find_spec("cryptography") is None:
-        raise MissingData("secure aggregation needs the package cryptography: pip install 'fedsaddle[privacy]'")
+        raise MissingData(f"secure aggregation needs the package cryptography; {install('privacy')}")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedsaddle.errors import MissingData
+from fedsaddle.errors import MissingData, install
 from fedsaddle.sweeps.bodies import CellBody
 from fedsaddle.sweeps.figures import Aim, cell_bodies
 from fedsaddle.sweeps.grid import Axis, Range
@@ -26,7 +26,7 @@ def require_optuna() -> Any:
     try:
         import optuna
     except ImportError:
-        raise MissingData('a search (trials) needs Optuna: pip install "fedsaddle[optuna]"') from None
+        raise MissingData(f"a search (trials) needs Optuna; {install('optuna')}") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 

@@ -14,7 +14,7 @@ from fedsaddle.arguments import path as file_path
 from fedsaddle.atomic import write_json
 from fedsaddle.config.schema import Config
 from fedsaddle.config.toml_files import read_toml
-from fedsaddle.errors import BadCheckpoint, BadInput, FedSaddleError, MissingData
+from fedsaddle.errors import BadCheckpoint, BadInput, FedSaddleError, MissingData, NotGiven
 from fedsaddle.metrics.target import Target
 from fedsaddle.runs.lock import only_writer
 from fedsaddle.shown import visible
@@ -88,7 +88,7 @@ class Plan:
     ) -> Plan:
         """Check every cell; nothing is written. A key with one value beside others is a part of the config."""
         if not axes:
-            raise BadInput("--set", None, "name at least one key and its values: algorithm.primal_step=0.01,0.1")
+            raise NotGiven("--set", "name at least one key and its values: algorithm.primal_step=0.01,0.1")
         require_once([axis.key for axis in axes])
         many = [axis for axis in axes if isinstance(axis.values, Range) or len(axis.values) > 1]
         if many:

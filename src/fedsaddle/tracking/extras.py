@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.util import find_spec
 
-from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.errors import BadInput, MissingData, install
 
 
 def require_parameters(given: object) -> None:
@@ -21,4 +21,4 @@ def require_package(package: str, extra: str) -> None:
     except (ImportError, ValueError):
         there = False
     if not there:
-        raise MissingData(f'track.{extra}: needs the package {package}; pip install "fedsaddle[{extra}]"')
+        raise MissingData(f"track.{extra}: needs the package {package}; {install(extra)}")

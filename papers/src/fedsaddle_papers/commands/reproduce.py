@@ -62,7 +62,7 @@ class SentenceBody(TypedDict):
     key: str
     sentence: str
     place: str
-    verdict: Annotated[str, '"holds", "refuted", "undecided" or "no data"']
+    verdict: Annotated[str | None, '"holds", "refuted", "undecided" or "no data"; null with --quick']
     effect: float | None
     low: float | None
     high: float | None
@@ -78,8 +78,8 @@ class ClaimBody(TypedDict):
     claim: str
     paper: str
     measured: str
-    verdict: str
-    holds: bool
+    verdict: Annotated[str | None, "null with --quick"]
+    holds: bool | None
 
 
 class ReproduceDocument(Document):
@@ -161,7 +161,7 @@ def _reproduce_all(quick: bool, tune: bool, out: Path) -> int:
             failed.append(name)
             typer.echo(f"{name}: {visible(str(error))}", err=True)
         left.done(name, time.perf_counter() - began)
-    _print_headline(out)
+    _print_headline(out, quick)
     if failed:
         typer.echo(f"failed: {', '.join(failed)}", err=True)
     return 3 if failed else 0
@@ -204,8 +204,8 @@ def _reproduce_one(name: str, quick: bool, out: Path) -> ReproduceDocument:
     began = time.perf_counter()
     runs, sentences = run_looks(figure, name, Store(out / "runs"), quick)
     notes = [*untuned, *runs.divergence_notes()]
-    if quick and sentences:
-        notes.append("with --quick there are fewer seeds than at the first look: no sentence gets a verdict")
+    if quick:
+        notes.append("with --quick there are too few seeds and rounds for a verdict")
     seconds = time.perf_counter() - began
     done = outcome.Outcome(name, figure, runs, sentences, figure.claims(runs), seconds, quick, tuple(notes))
     outcome.write(done, folder)
@@ -221,9 +221,15 @@ def _reproduce_one(name: str, quick: bool, out: Path) -> ReproduceDocument:
         "command": "reproduce",
         "figure": name,
         "quick": quick,
-        "sentences": [_sentence(judged) for judged in sentences],
+        "sentences": [_sentence(judged, quick) for judged in sentences],
         "claims": [
-            {"claim": c.claim, "paper": c.paper, "measured": c.measured, "verdict": c.verdict, "holds": c.holds}
+            {
+                "claim": c.claim,
+                "paper": c.paper,
+                "measured": c.measured,
+                "verdict": None if quick else c.verdict,
+                "holds": None if quick else c.holds,
+            }
             for c in done.claims
         ],
         "notes": notes,
@@ -232,13 +238,13 @@ def _reproduce_one(name: str, quick: bool, out: Path) -> ReproduceDocument:
     }
 
 
-def _sentence(judged: Judged) -> SentenceBody:
+def _sentence(judged: Judged, quick: bool) -> SentenceBody:
     h, found = judged.hypothesis, judged.finding.to_dict()
     return {
         "key": h.key,
         "sentence": h.sentence,
         "place": h.place,
-        "verdict": found["verdict"],
+        "verdict": None if quick else found["verdict"],
         "effect": found["effect"],
         "low": found["low"],
         "high": found["high"],
@@ -327,19 +333,15 @@ def _estimate(name: str, quick: bool, tune: bool) -> float:
     return full.minutes * (full.quick_seeds * full.quick_share if quick else full.all_looks[0])
 
 
-def _print_headline(out: Path) -> None:
+def _print_headline(out: Path, quick: bool) -> None:
     from fedsaddle_papers.reproductions.stored import counts, headline
 
-    counted = counts(out)
-    document: HeadlineDocument = {
-        "schema": SCHEMA,
-        "command": "reproduce",
-        "headline": headline(counted),
-        "verdicts": counted,
-    }
+    counted = {} if quick else counts(out)
+    said = "no verdicts with --quick; `fedsaddle reproduce` lists those of whole runs" if quick else headline(counted)
+    document: HeadlineDocument = {"schema": SCHEMA, "command": "reproduce", "headline": said, "verdicts": counted}
     output.emit(document)
     if not output.json:
-        typer.echo(headline(counted))
+        typer.echo(said)
 
 
 def _print_names(out: Path) -> None:

@@ -33,7 +33,10 @@ REPORT = "report.html"
 
 @dataclass(frozen=True)
 class Outcome:
-    """A figure that has been run: its curves, the verdicts on its sentences and the secondary claims."""
+    """A figure that has been run: its curves, the verdicts on its sentences and the secondary claims.
+
+    A quick run has measurements, but no verdicts, on whatever it prints and writes.
+    """
 
     name: str
     figure: Figure
@@ -43,6 +46,11 @@ class Outcome:
     seconds: float = 0.0
     quick: bool = False
     notes: tuple[str, ...] = ()
+
+    @property
+    def no_verdict(self) -> dict[str, None]:
+        """What overwrites the verdicts of a quick run, which has too few seeds for any."""
+        return {"verdict": None} if self.quick else {}
 
 
 def write(done: Outcome, folder: Path) -> None:
@@ -79,8 +87,8 @@ def results(done: Outcome) -> dict[str, Any]:
         "notes": list(done.notes),
         "setting": asdict(figure.setting),
         "lines": [asdict(line) for line in figure.lines],
-        "sentences": [judged.to_dict() for judged in done.sentences],
-        "claims": [claim.to_dict() for claim in done.claims],
+        "sentences": [judged.to_dict() | done.no_verdict for judged in done.sentences],
+        "claims": [claim.to_dict() | done.no_verdict for claim in done.claims],
         "runs": [
             {
                 "label": label,
@@ -98,12 +106,14 @@ def results(done: Outcome) -> dict[str, Any]:
 def table(done: Outcome) -> Table:
     """The sentences and the secondary claims beside the measurements, for the terminal."""
     shown = Table(title=f"{done.figure.title}\n{done.figure.source}", title_justify="left", show_lines=True)
-    for head in ("claim", "paper", "measured", "verdict"):
+    for head in ("claim", "paper", "measured", *(() if done.quick else ("verdict",))):
         shown.add_column(head, overflow="fold")
     for judged in done.sentences:
-        shown.add_row(judged.hypothesis.sentence, judged.hypothesis.place, judged.measured, judged.finding.verdict)
+        verdict = () if done.quick else (judged.finding.verdict,)
+        shown.add_row(judged.hypothesis.sentence, judged.hypothesis.place, judged.measured, *verdict)
     for claim in done.claims:
-        shown.add_row(claim.claim, claim.paper, claim.measured, f"{claim.verdict} (secondary)")
+        verdict = () if done.quick else (f"{claim.verdict} (secondary)",)
+        shown.add_row(claim.claim, claim.paper, claim.measured, *verdict)
     return shown
 
 

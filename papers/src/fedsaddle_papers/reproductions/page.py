@@ -38,17 +38,24 @@ def reproduction_page(
 ) -> Page:
     """The page of a reproduction; `content` is that of its results.json."""
     held, seeds = sum(claim.holds for claim in claims), len(runs[figure.lines[0].label])
-    verdicts = [judged.finding.verdict for judged in sentences]
+    verdicts, quick = [judged.finding.verdict for judged in sentences], bool(content["quick"])
+    answer = Text(
+        f"{_counted(verdicts)}, tested on {many(seeds, 'seed')}. "
+        f"Of {many(len(claims), 'secondary claim')}, which are not counted, {held} hold.",
+        head="Do the claims hold?",
+    )
+    if quick:
+        answer = Text(
+            f"A quick run of {many(seeds, 'seed')} and few rounds cannot tell, so that nothing gets a verdict. "
+            f"`fedsaddle reproduce {content['name']}` runs the whole figure.",
+            head="Do the claims hold?",
+        )
     minutes = float(content["seconds"]) / 60
     return Page(
         title=figure.title,
         subtitle=figure.source,
         answers=[
-            Text(
-                f"{_counted(verdicts)}, tested on {many(seeds, 'seed')}. "
-                f"Of {many(len(claims), 'secondary claim')}, which are not counted, {held} hold.",
-                head="Do the claims hold?",
-            ),
+            answer,
             Text(
                 f"{many(len(figure.lines), 'line')} with {many(seeds, 'seed')} each, on {content['date']} in "
                 f"{minutes:.1f} minutes on {_machine(content)}.",
@@ -56,12 +63,17 @@ def reproduction_page(
             ),
         ],
         figures=[
-            Figure("sentences that hold", f"{verdicts.count(HOLDS)} of {len(verdicts)}"),
+            *([] if quick else [Figure("sentences that hold", f"{verdicts.count(HOLDS)} of {len(verdicts)}")]),
             Figure("seeds", str(seeds)),
             Figure("minutes", f"{minutes:.1f}"),
         ],
         cautions=[*_cautions(runs, seeds), *content["notes"]],
-        sections=[_sentences(sentences), _claims(claims), _curves(figure, runs, seeds), _ran(figure, content)],
+        sections=[
+            _sentences(sentences, quick),
+            _claims(claims, quick),
+            _curves(figure, runs, seeds),
+            _ran(figure, content),
+        ],
         footer=f"Made by fedsaddle reproduce {content['name']}.",
     )
 
@@ -84,27 +96,30 @@ def _counted(verdicts: Sequence[str]) -> str:
     return f"Of {many(len(verdicts), 'sentence')} of the paper: {found}"
 
 
-def _sentences(sentences: Sequence[Judged]) -> Section:
+def _sentences(sentences: Sequence[Judged], quick: bool) -> Section:
     rows = [[f"“{j.hypothesis.sentence}”", j.hypothesis.place, j.measured, j.finding.verdict] for j in sentences]
+    heads = ["sentence", "place", "measured", "verdict"]
+    if quick:
+        shown = Table(heads[:-1], [row[:-1] for row in rows])
+        return Section("sentences", "The paper's sentences", [shown])
     about = Text(
         "One test for each sentence, fixed beforehand. It holds if the interval of the effect, seed by seed, lies on "
         "the paper's side; it is refuted if the interval excludes an effect that matters. Intervals are corrected for "
         "the number of looks at the seeds, and verdicts by Holm's procedure for the number of sentences.",
         "note",
     )
-    return Section(
-        "sentences", "The paper's sentences", [Table(["sentence", "place", "measured", "verdict"], rows), about]
-    )
+    return Section("sentences", "The paper's sentences", [Table(heads, rows), about])
 
 
-def _claims(claims: Sequence[Claim]) -> Section:
-    rows = [[claim.claim, claim.paper, claim.measured, claim.verdict] for claim in claims]
+def _claims(claims: Sequence[Claim], quick: bool) -> Section:
+    heads = ["claim", "paper", "measured", *([] if quick else ["verdict"])]
+    rows = [[claim.claim, claim.paper, claim.measured, claim.verdict][: len(heads)] for claim in claims]
     about = Text(
         "Everything else that was compared; these intervals of 95 % are not corrected for their number. Differences "
         "stand as mean [low, high].",
         "note",
     )
-    return Section("claims", "Secondary claims", [Table(["claim", "paper", "measured", "verdict"], rows), about])
+    return Section("claims", "Secondary claims", [Table(heads, rows), about])
 
 
 def _curves(figure: Reproduction, runs: Runs, seeds: int) -> Section:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import Any
 
+from fedsaddle.arguments import did_you_mean
 from fedsaddle.errors import BadInput
 
 Options = Mapping[str, Any]  # a table of a config: any TOML value
@@ -196,6 +196,4 @@ def _one(known: Mapping[str, Any], key: str, name: str) -> Any:
     by_lower = {label.lower(): label for label in known}
     if name.lower() in by_lower:
         return known[by_lower[name.lower()]]
-    near = get_close_matches(name.lower(), list(by_lower), 1)
-    hint = f"did you mean {by_lower[near[0]]!r}? " if near else ""
-    raise BadInput(key, name, f"{hint}choose among {'; '.join(known)}")
+    raise BadInput(key, name, f"{did_you_mean(name, known)}choose among {'; '.join(known)}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedsaddle.data.files.cells_as_read import Loaded, Plan
 from fedsaddle.data.files.frame_source import read_frame
-from fedsaddle.errors import BadInput, FedSaddleError
+from fedsaddle.errors import BadInput, FedSaddleError, install
 
 LARGEST = 2**31  # bytes within the file, so that a small one cannot fill the memory
 
@@ -21,7 +21,7 @@ def read_excel(path: Path, plan: Plan) -> Loaded:
     try:
         import openpyxl
     except ImportError as error:
-        raise BadInput("path", str(path), "Excel files need openpyxl: pip install 'fedsaddle[excel]'") from error
+        raise BadInput("path", str(path), f"Excel files need openpyxl; {install('excel')}") from error
     try:
         with zipfile.ZipFile(path) as parts:
             size = sum(part.file_size for part in parts.infolist())

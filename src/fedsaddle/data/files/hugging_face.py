@@ -17,9 +17,9 @@ from fedsaddle.data.files.column_roles import check_names, check_positive_value,
 from fedsaddle.data.files.npz import feature_array
 from fedsaddle.data.files.tables import check_clients, from_frame
 from fedsaddle.data.table import Array, Dataset, Table
-from fedsaddle.errors import BadInput
+from fedsaddle.errors import BadInput, install
 
-INSTALL = 'needs the package datasets: pip install "fedsaddle[hugging-face]"'
+INSTALL = f"needs the package datasets; {install('hugging-face')}"
 
 
 def from_hugging_face(

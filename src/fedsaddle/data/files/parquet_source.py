@@ -11,7 +11,7 @@ from fedsaddle.data.files.cells_as_read import Cells, How, Loaded, Plan
 from fedsaddle.data.files.column_names import tidy_names
 from fedsaddle.data.files.frame_source import cell_text
 from fedsaddle.data.files.parse_dates import DAYS, HOURS
-from fedsaddle.errors import BadInput
+from fedsaddle.errors import BadInput, install
 
 
 def read_parquet(path: Path, plan: Plan) -> Loaded:
@@ -20,7 +20,7 @@ def read_parquet(path: Path, plan: Plan) -> Loaded:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise BadInput("path", str(path), "Parquet needs pyarrow: pip install 'fedsaddle[parquet]'") from error
+        raise BadInput("path", str(path), f"Parquet needs pyarrow; {install('parquet')}") from error
     try:
         with pq.ParquetFile(path) as file:
             written = file.schema_arrow.names

@@ -90,6 +90,25 @@ def read_table(
     return RawTable(tuple(columns), made, loaded.rows, (*notes, *near_duplicates(columns)), tuple(left_out), parted)
 
 
+class _Header(Exception):
+    """Ends the reading of a file after its column names."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = list(names)
+
+
+def column_names(source: Path, delimiter: str | None = None) -> list[str]:
+    """The names of a table's columns, without its rows where the format allows that."""
+
+    def plan(there: Sequence[str]) -> dict[str, How]:
+        raise _Header(there)
+
+    try:
+        return list(_load(source, plan, delimiter).columns)
+    except _Header as header:
+        return header.names
+
+
 def read_roles(source: Path, roles: Mapping[str, str], delimiter: str | None = None) -> dict[str, Array]:
     """Read only the columns of roles: their cells as the file writes them, '' where one is missing."""
 

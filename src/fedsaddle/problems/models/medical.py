@@ -1,4 +1,4 @@
-"""Networks of medical imaging, from MONAI: an optional extra, `pip install "fedsaddle[medical]"`."""
+"""Networks of medical imaging, from MONAI: the optional extra `medical`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from fedsaddle.arguments import whole
-from fedsaddle.errors import MissingData
+from fedsaddle.errors import MissingData, install
 from fedsaddle.problems.models.papers import MOST_PIXELS, check_units
 
 SMALLEST = 32  # pixels a side: five halvings leave one
@@ -42,4 +42,4 @@ def _nets() -> Any:
     try:
         return import_module("monai.networks.nets")
     except ImportError:
-        raise MissingData('this model comes from MONAI: pip install "fedsaddle[medical]"') from None
+        raise MissingData(f"this model comes from MONAI; {install('medical')}") from None
