@@ -7,7 +7,7 @@ that hold for all groups at once (Bonferroni's), so it says no more than the row
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,8 @@ class GroupFigures:
 class Worst:
     """The group or site with the lowest AUROC of those that have one.
 
-    `gap` is its AUROC minus that of the others, with an interval for the worst of `ranked` picked after looking.
+    It was picked after looking at all of them, which both of its intervals allow for: that of its own AUROC, and that
+    of `gap`, its AUROC minus that of the others.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Worst:
     gap: Interval
     ranked: int  # groups with a figure
     groups: int
+    looks: int  # groups that it was picked from, in all columns
 
     @property
     def distinguishable(self) -> bool:
@@ -122,12 +124,17 @@ def worst(rows: Rows, *, within: bool = False, looks: int = 0) -> Worst | None:
     The others' figure is the AUROC of all of their rows together or, with `within`, that within them: for sites, whose
     own figure does not ask either whether the scores of two sites are on one scale. `looks` are the groups that were
     looked at where they are more than these, such as those of several columns.
+
+    The lowest of many figures is low by chance too, so the upper end of its interval is Bonferroni's for all that were
+    looked at. The lower end stays: the lowest is overestimated only where every other is at least as high, so that
+    picking it makes this error no more frequent.
     """
     own = _bounds(rows, "auroc", LEVEL)
     if own is None or (~np.isnan(own.values)).sum() < 2:
         return None
     k, ranked = int(np.nanargmin(own.values)), int((~np.isnan(own.values)).sum())
-    level = at_once(LEVEL, max(ranked, looks))
+    looks = max(ranked, looks)
+    level = at_once(LEVEL, looks)
     figure, drawn = _others(rows, k, within)
     wide = _bounds(rows, "auroc", level)
     others, far = bounds(figure, drawn).of(0), bounds(figure, drawn, level).of(0)
@@ -135,8 +142,8 @@ def worst(rows: Rows, *, within: bool = False, looks: int = 0) -> Worst | None:
     if auroc is None or others is None or far is None or wider is None:
         return None
     ups, downs = rows.counts
-    gap = apart(wider, far)
-    return Worst(rows.names[k], int(ups[k]), int(downs[k]), auroc, others, gap, ranked, len(rows.names))
+    gap, picked = apart(wider, far), replace(auroc, high=wider.high)
+    return Worst(rows.names[k], int(ups[k]), int(downs[k]), picked, others, gap, ranked, len(rows.names), looks)
 
 
 def _others(rows: Rows, k: int, within: bool) -> tuple[Linearised, Sample]:

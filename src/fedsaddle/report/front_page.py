@@ -123,7 +123,7 @@ def _against_fedavg(run: StoredRun) -> str:
         if low > 0
         else "it is worse by more than chance explains"
         if high < 0
-        else "these rows do not decide which of them is better"
+        else "the test rows are too few to tell which of them is better"
     )
     return f"Against FedAvg, tuned alike, the difference of the AUROC is {text}: {verdict}."
 
@@ -166,7 +166,7 @@ def for_whom_it_is_worst(run: StoredRun) -> str:
     if group is not None:
         words.append(
             f"Of the groups, {visible(group.name)} has the lowest AUROC: {with_interval(group.found.auroc, 3)}. "
-            + gap_in_words(group.found, "group", group.looks)
+            + gap_in_words(group.found, "group")
         )
     elif found.test is not None and found.test.groups:
         words.append(f"Fewer than two groups have {FEW} test rows of each class, so that none can be called the worst.")

@@ -80,7 +80,7 @@ def _against(gap: Interval, what: str) -> str:
         return f"That is better than {what}, by more than chance."
     if gap.high < 0:
         return f"That is worse than {what}, by more than chance."
-    return f"These rows do not decide whether that is better than {what}."
+    return f"The rows are too few to tell whether that is better than {what}."
 
 
 def _where(curve: DecisionCurve) -> str:

@@ -19,7 +19,6 @@ class WorstGroup:
 
     column: str
     found: Worst
-    looks: int = 0  # groups that were compared, of all columns
 
     @property
     def name(self) -> str:
@@ -40,7 +39,7 @@ def worst_site(run: StoredRun) -> Worst | None:
 
 
 def worst_group(run: StoredRun) -> WorstGroup | None:
-    """The group with the lowest AUROC; its gap allows for the groups of all columns that were looked at."""
+    """The group with the lowest AUROC; its intervals allow for the groups of all columns that were looked at."""
     found = two_classes(run)
     if found is None:
         return None
@@ -53,7 +52,7 @@ def worst_group(run: StoredRun) -> WorstGroup | None:
             column = min(lowest)[1]
             rows = found.rows_by_group(column)
             again = None if rows is None else worst(rows, looks=looks)
-            picked = None if again is None else WorstGroup(column, again, looks)
+            picked = None if again is None else WorstGroup(column, again)
         found.kept["worst group"] = picked
     kept: WorstGroup | None = found.kept["worst group"]
     return kept
@@ -78,16 +77,16 @@ def worst_site_in_words(found: Worst) -> str:
     )
 
 
-def gap_in_words(found: Worst, what: str, looks: int = 0) -> str:
+def gap_in_words(found: Worst, what: str) -> str:
     """The gap of the worst of several, with an interval that allows for having picked it."""
     interval = f"95 % interval {decimal(found.gap.low, 3, sign=True)} to {decimal(found.gap.high, 3, sign=True)}"
     start = (
-        f"The difference is {decimal(found.gap.value, 3, sign=True)} ({interval}, wide enough for the worst of "
-        f"{max(found.ranked, looks)} {what}s picked after looking)"
+        f"The difference is {decimal(found.gap.value, 3, sign=True)} ({interval}; both intervals are wide enough for "
+        f"the worst of {found.looks} {what}s picked after looking)"
     )
     if found.distinguishable:
         return f"{start}: the model ranks worse there, by more than chance."
-    return f"{start}: these rows do not show that the model ranks worse there than elsewhere."
+    return f"{start}: too few rows to be sure that the model ranks worse there than elsewhere."
 
 
 def headline(run: StoredRun) -> tuple[Figure, ...]:
