@@ -248,7 +248,9 @@ def main() -> None:
     given, began = parser.parse_args(), time.perf_counter()
     trials, common = given.trials, {"correlation": given.correlation}
     if given.worst:
-        picks = [WorstWorld(n, *own, a, k) for n in WORST_SITES for own in WORST_ROWS for a in WORST_AUROCS for k in APART]
+        picks = [
+            WorstWorld(n, *own, a, k) for n in WORST_SITES for own in WORST_ROWS for a in WORST_AUROCS for k in APART
+        ]
         with ProcessPoolExecutor(os.cpu_count()) as pool:
             found = dict(zip(picks, pool.map(partial(WorstWorld.measured, trials=trials), picks), strict=True))
         print("\n".join(worst_table(found)))

@@ -51,8 +51,8 @@ MAY_IMPORT = {
     "sweeps": {"config", "engines", "metrics", "problems", "report", "runs"},
     "trials": {"algorithms", "config", "data", "metrics", "problems", "runs"},
     "estimators": {"config", "data", "metrics", "privacy", "runs"},
-    "reproductions": {"algorithms", "config", "data", "report", "runs"},
-    "benchmarks": {"config", "data", "engines", "report", "reproductions", "runs"},
+    "reproductions": {"algorithms", "config", "data", "metrics", "report", "runs"},
+    "benchmarks": {"config", "data", "engines", "metrics", "report", "reproductions", "runs"},
 }
 FILES = sorted(ROOT.rglob("*.py"))
 

@@ -69,7 +69,11 @@ def test_the_worst_site_and_group_are_named_or_not():
 
 @pytest.mark.parametrize(
     ("ends", "verdict"),
-    [([-0.1, 0.1], "too few to tell which"), ([0.01, 0.1], "better by more than chance"), ([-0.1, -0.01], "worse by more")],
+    [
+        ([-0.1, 0.1], "too few to tell which"),
+        ([0.01, 0.1], "better by more than chance"),
+        ([-0.1, -0.01], "worse by more"),
+    ],
 )
 def test_the_verdict_against_fedavg_follows_from_the_interval(ends, verdict):
     run = search()

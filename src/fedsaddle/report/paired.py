@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from fedsaddle.metrics.intervals import Interval
+from fedsaddle.metrics.means import t_interval
 from fedsaddle.metrics.ranking import Difference, difference, rank
 from fedsaddle.metrics.target import main_part_name
 from fedsaddle.report.predictions import CHOICE
@@ -79,8 +79,8 @@ class PairedClients:
         d = self.gains
         if len(d) < 2:
             return Interval(float(d.mean()), -np.inf, np.inf)
-        half = float(stdtrit(len(d) - 1, 0.975) * d.std(ddof=1) / np.sqrt(len(d)))
-        return Interval(float(d.mean()), float(d.mean()) - half, float(d.mean()) + half)
+        mean, low, high = (float(v) for v in t_interval(d))
+        return Interval(mean, max(low, -1.0), min(high, 1.0)) if is_share(self.measure) else Interval(mean, low, high)
 
     @property
     def better(self) -> int:
