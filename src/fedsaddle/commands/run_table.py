@@ -54,7 +54,7 @@ class SearchOptions:
 
     aim: str = "auroc"
     budget: float | None = 120.0  # seconds
-    sensitivity: float | None = None  # wanted; None: the best F1
+    sensitivity: float | None = None  # wanted; None: the default threshold
     leave_one_out: bool = False
 
 
@@ -183,7 +183,7 @@ class Finished:
         p = self.platt[CHOICE].probability(model.scores)
         wanted = self.options.sensitivity
         self.threshold = (
-            Threshold.for_best_f1(p, self.labels)
+            Threshold.default(p, self.labels, self.data.validation_units)
             if wanted is None
             else Threshold.for_sensitivity(p, self.labels, wanted)
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsaddle.metrics.calibration import FEW_ALARMS
 from fedsaddle.metrics.influence import Linearised, area, order, within_site_area
 from fedsaddle.metrics.intervals import LEVEL, Bounds, Interval, Sample, bounds, sample
 from fedsaddle.metrics.means import Drawn, apart, at_once, gap_of_extremes, means, shares
@@ -26,7 +27,7 @@ FIGURES = ("auroc", "sensitivity", "specificity", "positive_predictive_value", "
 
 @dataclass(frozen=True)
 class GroupFigures:
-    """Figures of one group; None where a class has fewer than five rows (`FEW`) that the figure is about."""
+    """Figures of one group; None where the figure would be about fewer than five rows (`FEW`), or ten alarms."""
 
     name: str
     positives: int
@@ -182,10 +183,11 @@ def _bounds(rows: Rows, key: str, level: float) -> Bounds | None:
         "positive_predictive_value": (y, called, np.bincount(rows.group[called], minlength=len(rows.names))),
         "alarms": (called, every, ups + downs),
     }[key]
-    return _kept(shares(hits, among, drawn, level), count)
+    least = FEW_ALARMS if key == "positive_predictive_value" else FEW
+    return _kept(shares(hits, among, drawn, level), count, least)
 
 
-def _kept(found: Bounds, counts: Ints) -> Bounds:
-    """The bounds of groups with at least `FEW` rows that count."""
-    few = counts < FEW
+def _kept(found: Bounds, counts: Ints, least: int = FEW) -> Bounds:
+    """The bounds of groups with at least so many rows that count."""
+    few = counts < least
     return Bounds(*(np.where(few, np.nan, side) for side in (found.values, found.low, found.high)))

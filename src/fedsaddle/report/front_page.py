@@ -9,13 +9,13 @@ from typing import Any
 from fedsaddle.metrics.intervals import Interval
 from fedsaddle.metrics.ranking import FEW
 from fedsaddle.report.page.parts import Figure, Text
-from fedsaddle.report.sections.decisions import chosen_figures
+from fedsaddle.report.sections.decisions import chosen_figures, few_alarms
 from fedsaddle.report.sections.missing import read_missing
 from fedsaddle.report.sections.trials import reason_in_words, ways_tried
 from fedsaddle.report.sections.two_classes import two_classes
 from fedsaddle.report.sections.worst import gap_in_words, groups_of, worst_group, worst_site, worst_site_in_words
 from fedsaddle.report.stored_run import StoredRun
-from fedsaddle.report.words import LEVEL, MINUS, many, of_100, percent, with_interval
+from fedsaddle.report.words import LEVEL, MINUS, of_100, percent, with_interval
 from fedsaddle.shown import visible
 
 FEW_POSITIVES = 30  # test rows: below, every figure is uncertain
@@ -135,9 +135,8 @@ def _decisions(run: StoredRun) -> str:
         return ""
     right = at.positive_predictive_value
     alarms = "" if right is None else f" Of 100 alarms, {_of_100(right)} are right."
-    raised = round(at.alarms.value * len(found.labels))
-    if right is not None and raised < FEW:
-        alarms = f" There {'is' if raised == 1 else 'are'} only {many(raised, 'alarm')} on the test rows.{alarms}"
+    if right is None and at.raised:
+        alarms = f" {few_alarms(at)}."
     return (
         f"If rows with a probability of at least {percent(at.threshold, 1)} are called positive, a threshold that "
         f"{visible(run.summary.get('threshold', {}).get('reason', ''))}, {_of_100(at.alarms)} of 100 rows raise an "

@@ -111,8 +111,7 @@ def choice_table(summary: Summary) -> Table:
     caption = [
         f"chosen for {summary['aim']}: {cell(summary['choice'])}",
         cell(summary["reason"]),
-        f"probability >= {threshold['probability']:.3f} ({threshold['reason']}): "
-        + ", ".join(f"{k.replace('_', ' ')} {v:.3g}" for k, v in threshold["test"].items() if v is not None),
+        f"probability >= {threshold['probability']:.3f} ({threshold['reason']}): {_at_threshold(summary)}",
         f"{rows['train']['rows']:,} training, {rows['validation']['rows']:,} validation, {rows['test']['rows']:,} test "
         f"rows ({rows['test']['positives']:,} positive); {summary['trials']} trials in {summary['seconds']:.0f} s",
     ]
@@ -130,6 +129,16 @@ def choice_table(summary: Summary) -> Table:
         cells = [_figure(pooled[side].get(key)) for side in ("choice", "FedAvg")]
         table.add_row(name, *cells, _figure(pooled["difference"].get(key), sign="+"))
     return table
+
+
+def _at_threshold(summary: Summary) -> str:
+    """The figures of the threshold on the test rows; of few alarms, how many there are in place of their share."""
+    found = summary["threshold"]["test"]
+    said = [f"{name.replace('_', ' ')} {value:.3g}" for name, value in found.items() if value is not None]
+    alarms = round((found.get("alarms_per_100") or 0) * summary["rows"]["test"]["rows"] / 100)
+    if alarms and found.get("positive_predictive_value") is None:
+        said.append(f"only {alarms} {'alarm' if alarms == 1 else 'alarms'}, too few for a predictive value")
+    return ", ".join(said)
 
 
 def _figure(figure: Mapping[str, Any] | None, sign: str = "") -> str:

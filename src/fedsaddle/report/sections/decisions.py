@@ -196,6 +196,8 @@ def _chosen_in_words(found: TwoClasses, at: AtThreshold) -> str:
         parts.append(f"of 100 without, {_of_100(at.specificity)} raise no alarm;")
     if at.positive_predictive_value is not None:
         parts.append(f"of 100 alarms, {_of_100(at.positive_predictive_value)} are right;")
+    elif at.raised:
+        parts.append(f"{few_alarms(at)[0].lower()}{few_alarms(at)[1:]};")
     else:
         parts.append("there is no alarm at all;")
     if at.negative_predictive_value is not None:
@@ -207,6 +209,12 @@ def _chosen_in_words(found: TwoClasses, at: AtThreshold) -> str:
             "knows nothing of what either costs: your own threshold may be another one."
         )
     return text
+
+
+def few_alarms(at: AtThreshold) -> str:
+    """Why there is no predictive value."""
+    start = "There is only 1 alarm" if at.raised == 1 else f"There are only {at.raised} alarms"
+    return f"{start} on the test rows, too few to say how many alarms are right"
 
 
 def _of_100(figure: Interval) -> str:
