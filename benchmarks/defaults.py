@@ -22,8 +22,8 @@ from fedsaddle.benchmarks.ranking import final_level
 from fedsaddle.benchmarks.rare_positives import TASKS as RARE
 from fedsaddle.benchmarks.suite import Method, Task
 from fedsaddle.benchmarks.worst_client import TASKS as WORST
-from fedsaddle.processes import cores
 from fedsaddle.metrics.means import t_interval
+from fedsaddle.processes import cores
 from fedsaddle.reproductions.curves import RunCurves
 from fedsaddle.reproductions.pool import run_jobs
 

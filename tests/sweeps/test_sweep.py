@@ -215,7 +215,7 @@ def test_cells_of_accuracies_have_bounded_intervals(tmp_path):
         for seed, figure in enumerate(own):
             folder = tmp_path / f"{name}{seed}"
             folder.mkdir()
-            values = {statistic: figure for statistic in STATISTICS}
+            values = dict.fromkeys(STATISTICS, figure)
             summary = {"stopped": "finished", "rounds": 1, "seconds": 1.0, "test": {"accuracy": values}, "ledger": {}}
             (folder / "summary.json").write_text(json.dumps(summary))
             jobs.append(Job({}, folder, {"name": name}, seed))

@@ -113,7 +113,8 @@ def _curves(figure: Reproduction, runs: Runs, seeds: int) -> Section:
     for k, panel in enumerate(figure.panels):
         drawn = _final_values(panel, runs, k) if isinstance(panel, FinalValues) else _panel(panel, figure, runs, k)
         blocks.append(drawn)
-    band = f"Lines are means over {many(seeds, 'seed')}; bands are 95 % intervals (Student's, of shares for their log odds)."
+    kind = "Student's, of accuracies and AUROCs for their log odds"
+    band = f"Lines are means over {many(seeds, 'seed')}; bands are 95 % intervals ({kind})."
     return Section("curves", "Measured", [*blocks, Text(band, "note")])
 
 
@@ -168,8 +169,8 @@ def _final_values(panel: FinalValues, runs: Runs, number: int) -> Chart:
     base = last(panel.base) if panel.base else np.zeros(1)
     lines, rows = [], []
     for (name, points), style in zip(panel.series.items(), STYLES, strict=False):
-        values = np.stack([last(label) - base for _, label in points], axis=1)
-        mean, low, high = t_interval(values, share=not panel.base and _is_share(panel))
+        found = np.stack([last(label) - base for _, label in points], axis=1)
+        mean, low, high = t_interval(found, share=not panel.base and _is_share(panel))
         x = [float(number) for number, _ in points]
         bounded = bool(np.isfinite(low).all())
         ends = (low.tolist(), high.tolist()) if bounded else (None, None)

@@ -14,8 +14,8 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedsaddle.report.page.markup import clean
 from fedsaddle.metrics.calibration import FEW_ALARMS
+from fedsaddle.report.page.markup import clean
 from fedsaddle.report.page.parts import Block, Page, Section, Table, ThresholdSlider
 
 STYLES = ("style.css", "charts.css", "print.css")

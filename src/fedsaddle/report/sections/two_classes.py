@@ -194,7 +194,7 @@ def _interval(found: Any) -> Interval | None:
 
 
 def _compared(run: StoredRun) -> str:
-    return "tuned alike" if run.is_search else "with the same model, rounds and batches"
+    return "tuned alike" if run.is_search else "not tuned, with the same model, rounds and batches"
 
 
 def _names(run: StoredRun) -> dict[str, str]:
