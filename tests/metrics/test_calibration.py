@@ -112,10 +112,10 @@ def test_few_positives_get_a_stated_sensitivity():
     found = Threshold.default(p, five)
     assert found.probability == Threshold.for_sensitivity(p, five, 0.8).probability
     assert found.reason == (
-        "finds 80% of the positives among the validation rows (only 5: too few to choose by the best F1)"
+        "finds 80% of the positives among the validation rows, as 5 of them are too few to choose by the best F1"
     )
     of_patients = Threshold.default(p, y, np.arange(200) // 2)  # 20 rows of 10 patients
-    assert "only 10: too few" in of_patients.reason
+    assert "as 10 of them are too few" in of_patients.reason
     assert Threshold.default(p, 0 * y) == Threshold.for_best_f1(p, 0 * y)
 
 

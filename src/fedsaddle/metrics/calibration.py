@@ -103,7 +103,7 @@ class Threshold:
         if not 0 < count < FEW_POSITIVES:
             return cls.for_best_f1(probabilities, labels)
         found = cls.for_sensitivity(probabilities, labels, SENSITIVITY)
-        return cls(found.probability, f"{found.reason} (only {count}: too few to choose by the best F1)")
+        return cls(found.probability, f"{found.reason}, as {count} of them are too few to choose by the best F1")
 
     @classmethod
     def for_sensitivity(cls, probabilities: ArrayLike, labels: ArrayLike, sensitivity: float) -> Threshold:

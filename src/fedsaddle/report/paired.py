@@ -147,10 +147,10 @@ def client_figures(run: StoredRun, measure: str) -> dict[str, float | None]:
             own = spread(values, [1] * len(enough), higher_is_better=is_share(measure)) if enough else {}
             found |= {key: own.get(key) for key in ("worst", "bottom10")}
         return found
-    sizes = run.split.get({"test": "test_sizes", "validation": "validation_sizes"}.get(part, "train_sizes")) or ()
+    sizes = run.split.get({"test": "test_sizes", "validation": "validation_sizes"}.get(part, "train_sizes"))
     if part == "test" and run.test is not None:
         sizes = np.diff(run.test.offsets).tolist()
-    if any(0 < size < LEAST_ROWS for size in sizes):
+    if isinstance(sizes, list) and any(isinstance(size, int) and 0 < size < LEAST_ROWS for size in sizes):
         found["worst"] = None
     return found
 

@@ -203,7 +203,7 @@ def _chosen_in_words(found: TwoClasses, at: AtThreshold) -> str:
     if at.negative_predictive_value is not None:
         parts.append(f"of 100 rows without an alarm, {_of_100(at.negative_predictive_value)} are rightly so;")
     text = " ".join(parts).removesuffix(";") + "."
-    if "F1" in why:
+    if "has the best F1" in why:
         text += (
             " F1 balances what is found against false alarms (it is the harmonic mean of sensitivity and PPV) and "
             "knows nothing of what either costs: your own threshold may be another one."
