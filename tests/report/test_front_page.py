@@ -11,6 +11,7 @@ from stored_by_hand import digits, search
 
 from fedsaddle.report.front_of_clients import front_of_clients, worst_client
 from fedsaddle.report.front_page import front_of_search, interval_text
+from fedsaddle.report.sections.groups import groups
 from fedsaddle.report.stored_run import HeldOut
 
 
@@ -73,6 +74,22 @@ def test_the_worst_site_and_group_are_named_or_not():
     assert any(line.startswith("All 2 sites have too few test rows") for line in few)
     few = front_of_search(search(test=rows_of_two_sites((5, 1)), roc={})).cautions
     assert any(line.startswith("1 of 2 sites has too few test rows") for line in few)
+
+
+def test_a_group_that_is_seldom_found_is_named():
+    """Women are found at 3 of 17, men at 8 of 16: that is no sign of no gap."""
+    labels = np.array([1] * 33 + [0] * 60)
+    sex = np.array(["Female"] * 17 + ["Male"] * 16 + ["Female", "Male"] * 30)
+    p = np.where(labels == 1, 0.1, 0.05)
+    p[[0, 1, 2, *range(17, 25)]] = 0.9
+    test = HeldOut(labels, np.array([0, 93]), ("H1",), {"choice": p}, {"choice": p}, groups={"sex": sex})
+    run = search(test=test, roc={})
+    said = words(front_of_search(run))
+    assert "18 % of those with the outcome are found in the group sex Female, against 50 % in Male (a gap of 32" in said
+    assert "): too few rows to be sure." in said
+    section = " ".join(line for block in groups(run).blocks for line in getattr(block, "lines", ()))
+    assert "18 % (Female) against 50 % (Male), a gap of 32 points (95 % interval 0 to " in section
+    assert "do not show a gap" not in section
 
 
 @pytest.mark.parametrize(

@@ -109,14 +109,19 @@ def subgroups(rows: Rows) -> Subgroups:
     for k, name in enumerate(rows.names):
         found = {key: own.of(k) for key, own in at.items() if own is not None}
         groups.append(GroupFigures(name, int(ups[k]), int(downs[k]), **found))
-    gaps = {}
-    for key, own in at.items():
-        compared = 0 if own is None else int((~np.isnan(_kept(own, np.minimum(ups, downs)).values)).sum())
-        wide = _bounds(rows, key, at_once(LEVEL, compared)) if compared > 1 else None
-        gap = None if wide is None else gap_of_extremes(_kept(wide, np.minimum(ups, downs)))
-        if gap is not None:
-            gaps[key] = gap
-    return Subgroups(tuple(groups), gaps, worst(rows))
+    found = {key: gap(rows, key) for key in FIGURES}
+    return Subgroups(tuple(groups), {key: own for key, own in found.items() if own is not None}, worst(rows))
+
+
+def gap(rows: Rows, key: str, looks: int = 0) -> Interval | None:
+    """The largest minus the smallest figure of the groups that are compared; None with fewer than two.
+
+    `looks` are the groups that were looked at where they are more than these, such as those of several columns.
+    """
+    least, own = np.minimum(*rows.counts), _bounds(rows, key, LEVEL)
+    compared = 0 if own is None else int((~np.isnan(_kept(own, least).values)).sum())
+    wide = _bounds(rows, key, at_once(LEVEL, max(compared, looks))) if compared > 1 else None
+    return None if wide is None else gap_of_extremes(_kept(wide, least))
 
 
 def worst(rows: Rows, *, within: bool = False, looks: int = 0) -> Worst | None:
@@ -143,8 +148,8 @@ def worst(rows: Rows, *, within: bool = False, looks: int = 0) -> Worst | None:
     if auroc is None or others is None or far is None or wider is None:
         return None
     ups, downs = rows.counts
-    gap, picked = apart(wider, far), replace(auroc, high=wider.high)
-    return Worst(rows.names[k], int(ups[k]), int(downs[k]), picked, others, gap, ranked, len(rows.names), looks)
+    between, picked = apart(wider, far), replace(auroc, high=wider.high)
+    return Worst(rows.names[k], int(ups[k]), int(downs[k]), picked, others, between, ranked, len(rows.names), looks)
 
 
 def _others(rows: Rows, k: int, within: bool) -> tuple[Linearised, Sample]:

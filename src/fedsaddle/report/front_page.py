@@ -13,7 +13,14 @@ from fedsaddle.report.sections.decisions import chosen_figures, few_alarms
 from fedsaddle.report.sections.missing import read_missing
 from fedsaddle.report.sections.trials import reason_in_words, ways_tried
 from fedsaddle.report.sections.two_classes import two_classes
-from fedsaddle.report.sections.worst import gap_in_words, groups_of, worst_group, worst_site, worst_site_in_words
+from fedsaddle.report.sections.worst import (
+    gap_in_words,
+    groups_of,
+    least_found,
+    worst_group,
+    worst_site,
+    worst_site_in_words,
+)
 from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.report.words import LEVEL, MINUS, of_100, percent, with_interval
 from fedsaddle.shown import visible
@@ -169,7 +176,8 @@ def for_whom_it_is_worst(run: StoredRun) -> str:
         )
     elif found.test is not None and found.test.groups:
         words.append(f"Fewer than two groups have {FEW} test rows of each class, so that none can be called the worst.")
-    return " ".join(words)
+    words.append(least_found(run))
+    return " ".join(filter(None, words))
 
 
 def _figures(run: StoredRun) -> list[Figure]:

@@ -56,7 +56,7 @@ def classes(run: StoredRun) -> Section | None:
             ],
         ),
         note=(
-            f"Over the {rows} of all clients together, worst class first. Lines are 95 % intervals (Wilson's), with "
+            f"Over the {rows} of all clients together, worst class first. Lines are 95 % intervals (Wilson's) of each class by itself, with "
             f"rows taken as independent; the "
             "reference line is the mean over classes."
         ),

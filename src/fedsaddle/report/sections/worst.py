@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedsaddle.metrics.intervals import Interval
-from fedsaddle.metrics.subgroups import Subgroups, Worst, subgroups, worst
+from fedsaddle.metrics.subgroups import Subgroups, Worst, gap, subgroups, worst
 from fedsaddle.report.page.parts import Figure
 from fedsaddle.report.sections.decisions import chosen_figures
 from fedsaddle.report.sections.two_classes import TwoClasses, two_classes
 from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.report.words import LEVEL, decimal, of_100, percent, with_interval
+from fedsaddle.shown import visible
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,32 @@ def worst_group(run: StoredRun) -> WorstGroup | None:
     return kept
 
 
+def least_found(run: StoredRun) -> str:
+    """The groups of a column that are found least and most often at the threshold, where they differ most; or nothing.
+
+    Ranking alone does not show it: a threshold may miss most of one group.
+    """
+    found = two_classes(run)
+    every = {} if found is None else groups_of(found)
+    apart = {column: own.gaps["sensitivity"].value for column, own in every.items() if "sensitivity" in own.gaps}
+    if found is None or not apart:
+        return ""
+    column = max(apart, key=lambda name: apart[name])
+    compared = [g for own in every.values() for g in own.groups if not g.few and g.sensitivity is not None]
+    rows = found.rows_by_group(column)
+    between = None if rows is None else gap(rows, "sensitivity", len(compared))
+    if between is None or between.value == 0:
+        return ""
+    own = sorted((g.sensitivity.value, g.name) for g in every[column].groups if not g.few and g.sensitivity is not None)
+    (low, fewest), (high, most) = own[0], own[-1]
+    verdict = "more than chance explains" if between.low > 0 else "too few rows to be sure"
+    return (
+        f"At the threshold {percent(low)} of those with the outcome are found in the group {visible(column)} {fewest}, "
+        f"against {percent(high)} in {most} (a gap of {of_100(between.value)} points, {LEVEL} {of_100(between.low)} to "
+        f"{of_100(between.high)}): {verdict}."
+    )
+
+
 def groups_of(found: TwoClasses) -> dict[str, Subgroups]:
     """The figures of the groups of each column, worked out once."""
     if "groups" not in found.kept:
@@ -95,11 +122,11 @@ def headline(run: StoredRun) -> tuple[Figure, ...]:
     if found is None or found.choice.pooled.auroc is None:
         return ()
     figures = [Figure("AUROC", decimal(found.choice.pooled.auroc.value), _interval(found.choice.pooled.auroc))]
-    gap = None if found.difference is None else found.difference.auroc
-    if gap is not None and found.other is not None:
-        text = _interval(gap, digits=3, sign=True)
-        decided = "" if gap.low > 0 or gap.high < 0 else "; may be chance"
-        figures.append(Figure(f"AUROC minus {found.other.name}'s", decimal(gap.value, 3, sign=True), text + decided))
+    ahead = None if found.difference is None else found.difference.auroc
+    if ahead is not None and found.other is not None:
+        text = _interval(ahead, digits=3, sign=True)
+        decided = "" if ahead.low > 0 or ahead.high < 0 else "; may be chance"
+        figures.append(Figure(f"AUROC minus {found.other.name}'s", decimal(ahead.value, 3, sign=True), text + decided))
     at = chosen_figures(found)
     if at is not None:
         named = {
