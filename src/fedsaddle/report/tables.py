@@ -202,12 +202,12 @@ def several_runs(summaries: Mapping[str, Summary], compared: SideBySide, title: 
     if measure is None:
         clients = {}
     elif rows:
-        clients = {"worst": f"worst {measure}", "mean": f"mean {measure}"}
+        clients = {"worst": "worst acc." if measure == "accuracy" else f"worst {measure}"}
     mixed = len({side.tuned for side in sides.values()}) > 1
     aimed = not rows or any(summary.get("target_round") is not None for summary in summaries.values())
-    table.add_column("run")
+    table.add_column("run", overflow="fold")
     heads = [*rows.values(), *clients.values(), *(["step"] if mixed else []), "rounds", *(["target"] if aimed else [])]
-    for head in [*heads, "exchanges", "up", "seconds"]:
+    for head in [*heads, *(() if rows else ("exchanges",)), "up", "seconds"]:
         table.add_column(head, justify="right")
     for name, summary in summaries.items():
         side, ledger = sides[name], summary["ledger"]
@@ -216,7 +216,7 @@ def several_runs(summaries: Mapping[str, Summary], compared: SideBySide, title: 
         reached = "" if summary.get("target_round") is None else f"round {summary['target_round']}"
         cells += [str(summary["rounds"]), *([reached] if aimed else [])]
         cost = [f"{ledger['exchanges']:,}", megabytes(ledger["bytes_up"]), f"{summary['seconds']:.1f}"]
-        table.add_row(cell(name), *cells, *cost)
+        table.add_row(cell(name), *cells, *cost[bool(rows) :])
     return table
 
 
