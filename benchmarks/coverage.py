@@ -1,11 +1,15 @@
 """How often the 95 % intervals of ranking figures cover, and how wide they are, in worlds whose truth is known.
 
 OMP_NUM_THREADS=1 python benchmarks/coverage.py --trials 1000
+OMP_NUM_THREADS=1 python benchmarks/coverage.py --trials 1000 --worst
 
 Scores are normal, positives higher by what gives the AUROC. Four kinds of worlds: `alike` sites; `shifted` ones, with
 other scales of scores and shares of positives, the same in every trial; `drawn` ones, whose labels are drawn too; and
 `patients` of three correlated rows, of which two are positive if the patient is. The second model's scores have a
 correlation of 0.7 with the first's, and its AUROC is the same, or lower by 0.05.
+
+With `--worst`, the interval of the site with the lowest AUROC: how often it covers the true AUROC of the site that was
+picked. Sites have the same true AUROC (`alike`), or run from 0.1 below to 0.1 above it (`unlike`).
 """
 
 from __future__ import annotations
@@ -25,12 +29,15 @@ from scipy.special import ndtr, ndtri
 from fedsaddle.metrics.influence import FIGURES, Linearised, area, gap_excess, order, within_site_area
 from fedsaddle.metrics.intervals import Bounds, Sample, bounds, differences, sample
 from fedsaddle.metrics.ranking import FEW
+from fedsaddle.metrics.subgroups import Rows, worst
 
 DESIGNS = ((16, 1, 2), (12, 2, 8), (8, 3, 20), (4, 20, 80), (4, 5, 20))  # sites, positives and negatives of each
 AUROCS = (0.6, 0.7, 0.8, 0.9, 0.95)
 KINDS = ("alike", "shifted", "drawn", "patients")
 GAPS = (0.0, 0.05)
 CORRELATION, ALIKE_ROWS, PATIENT_ROWS = 0.7, 0.5, 3
+WORST_SITES, WORST_ROWS, WORST_AUROCS = (4, 8, 20, 40), ((5, 20), (10, 40), (20, 80)), (0.6, 0.75, 0.88)
+APART = {"alike": 0.0, "unlike": 0.1}  # the AUROCs of the sites
 
 
 @dataclass(frozen=True)
@@ -182,6 +189,51 @@ def _least(pairs: list[tuple[float, float]]) -> str:
     return f"{100 * covered:.1f} ({width:.2f})"
 
 
+@dataclass(frozen=True)
+class WorstWorld:
+    """Sites of equal size, one of which is picked for its low AUROC."""
+
+    sites: int
+    positives: int
+    negatives: int
+    auroc: float  # the mean of the sites
+    kind: str = "alike"
+
+    def measured(self, trials: int, seed: int = 0) -> dict[str, float]:
+        """Shares of trials whose interval covers the picked site's AUROC: as reported, and as if it were any site."""
+        rng = np.random.default_rng([seed, *map(ord, repr(self))])
+        truth = self.auroc + APART[self.kind] * np.linspace(-1, 1, self.sites)
+        distance = np.sqrt(2) * ndtri(truth)
+        positive = np.tile(np.repeat([True, False], [self.positives, self.negatives]), self.sites)
+        group = np.repeat(np.arange(self.sites), self.positives + self.negatives)
+        drawn, shown = sample(positive, group, self.sites), {"reported": 0, "own": 0, "width": 0.0, "width of own": 0.0}
+        for _ in range(trials):
+            scores = rng.normal(size=len(group)) + distance[group] * positive
+            found = worst(Rows(scores, positive, group, [str(k) for k in range(self.sites)]), within=True)
+            assert found is not None
+            k = int(found.name)
+            own = bounds(area(order(scores, positive, group, self.sites)), drawn).of(k)
+            assert own is not None
+            for name, width, interval in (("reported", "width", found.auroc), ("own", "width of own", own)):
+                shown[name] += interval.low <= truth[k] <= interval.high
+                shown[width] += interval.high - interval.low
+        return {name: total / trials for name, total in shown.items()}
+
+
+def worst_table(results: dict[WorstWorld, dict[str, float]]) -> list[str]:
+    """For each number of sites and size, the least coverage over AUROCs and kinds: as reported, and not widened."""
+    heads = [f"{up}+, {down}-" for up, down in WORST_ROWS]
+    lines = ["| sites | " + " | ".join(heads) + " |", "| --- " * (len(heads) + 1) + "|"]
+    for sites in WORST_SITES:
+        cells = []
+        for up, down in WORST_ROWS:
+            own = [r for w, r in results.items() if (w.sites, w.positives, w.negatives) == (sites, up, down)]
+            pairs = (("reported", "width"), ("own", "width of own"))
+            cells.append("; ".join(_least([(r[name], r[width]) for r in own]) for name, width in pairs))
+        lines.append(f"| {sites} | " + " | ".join(cells) + " |")
+    return lines
+
+
 def _distance(auroc: float) -> float:
     return float(np.sqrt(2) * ndtri(auroc))
 
@@ -192,8 +244,19 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--correlation", type=float, default=CORRELATION)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--worst", action="store_true", help="measure the interval of the site with the lowest AUROC")
     given, began = parser.parse_args(), time.perf_counter()
     trials, common = given.trials, {"correlation": given.correlation}
+    if given.worst:
+        picks = [
+            WorstWorld(n, *own, a, k) for n in WORST_SITES for own in WORST_ROWS for a in WORST_AUROCS for k in APART
+        ]
+        with ProcessPoolExecutor(os.cpu_count()) as pool:
+            found = dict(zip(picks, pool.map(partial(WorstWorld.measured, trials=trials), picks), strict=True))
+        print("\n".join(worst_table(found)))
+        least = min((r["reported"], str(w)) for w, r in found.items())
+        print(f"least of all: {least}; {trials} trials each, {time.perf_counter() - began:.0f} s")
+        return
     worlds = [World(*design, auroc, kind, **common) for kind in given.kinds for design in DESIGNS for auroc in AUROCS]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         results = dict(zip(worlds, pool.map(partial(measured, trials=trials), worlds), strict=True))

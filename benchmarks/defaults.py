@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from fedsaddle.metrics.means import t_interval
 from fedsaddle.processes import cores
-from fedsaddle_papers.reproductions.curves import RunCurves, t_interval
+from fedsaddle_papers.reproductions.curves import RunCurves
 from fedsaddle_papers.reproductions.pool import run_jobs
 from fedsaddle_papers.suites.jobs import VALIDATION, Job, config_of, run_job
 from fedsaddle_papers.suites.ranking import final_level

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import socket
 import struct
@@ -404,6 +405,26 @@ def test_damaged_config_and_summary(config, finished, content):
 def test_files_that_lack_figures(config, finished, file, content):
     (finished / file).write_bytes(content)
     one_line(fedsaddle("compare", "out"), 2, f"folders = 'out': lacks figures that a run writes; its {file}")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("split.json", {"train_sizes": -1.5, "names": 3}, "holds something unexpected"),
+        ("split.json", [1], "split.json cannot be read"),
+        ("provenance.json", {"versions": ["x"], "table": "x"}, None),
+        ("config.json", {"data": None, "problem": "x", "run": [3]}, None),
+    ],
+)
+def test_a_report_of_damaged_files_has_no_traceback(config, finished, file, content, said):
+    (finished / file).write_text(json.dumps(content))
+    outcome = fedsaddle("report", "out")
+    assert outcome.code == 0, outcome.err
+    assert "Traceback" not in outcome.err
+    if said is not None:
+        assert outcome.err.startswith("warning: ")
+        assert said in outcome.err
+    assert "## Versions" in (finished / "MODEL_CARD.md").read_text()
 
 
 # --- names that would change the screen

@@ -115,7 +115,23 @@ def test_the_baseline_has_the_same_rounds_steps_and_batches(finished):
     said = fedsaddle("compare", out, out / "fedavg", "--out", out / "both.png")
     assert said.code == 0, said.err
     assert "AUROC" in said.out
+    assert "worst loss" not in said.out  # of other problems
+    assert "losses are not compared" in said.out
     assert (out / "both.png").exists()
+    found = json.loads(fedsaddle("compare", out, out / "fedavg", "--json").out)
+    assert found["measure"] is None
+    for name, folder in zip(found["figures"], (out, out / "fedavg"), strict=True):
+        stored = json.loads((folder / "summary.json").read_text())
+        assert found["figures"][name]["auroc"] == pytest.approx(stored["pooled"]["auroc"], abs=1e-4)
+
+
+def test_one_algorithm_says_that_it_is_not_tuned(finished):
+    _, out, said = finished
+    assert "not tuned: CODASCA and FedAvg have the steps of their configs" in said.out
+    assert json.loads((out / "summary.json").read_text())["tuned"] is False
+    page = (out / "report.html").read_text()
+    assert "CODASCA is not tuned" in page
+    assert "Against FedAvg on the same rows, not tuned" in page
 
 
 def test_resuming_a_finished_run_says_the_same(finished):

@@ -244,7 +244,14 @@ def test_a_finished_search_can_be_compared_with_another(finished):
     out, _ = finished
     said = fedsaddle("compare", out, out, "--json")
     assert said.code == 0, said.err
-    assert json.loads(said.out)
+    found = json.loads(said.out)["figures"]
+    stored = summary(out)
+    for own in found.values():
+        assert own["auroc"] == pytest.approx(stored["pooled"]["choice"]["auroc"]["value"], abs=1e-6)
+        assert own["brier_score"] == pytest.approx(stored["probabilities"]["brier_score"], abs=1e-6)
+        sizes, accuracies = (stored["clients"]["test"][k] for k in ("rows", "measures"))
+        enough = [a for a, n in zip(accuracies["accuracy"], sizes, strict=True) if n >= 5]
+        assert own["worst"] == min(enough)
 
 
 def test_pictures_are_searched_too(tmp_path):

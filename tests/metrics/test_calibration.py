@@ -104,8 +104,23 @@ def test_the_best_f1_by_hand_and_by_trying_all():
     assert Threshold.for_best_f1(p, 0 * y).probability == 0.5
 
 
+def test_few_positives_get_a_stated_sensitivity():
+    rng = np.random.default_rng(5)
+    p, y = rng.random(200), np.arange(200) < 20
+    assert Threshold.default(p, y) == Threshold.for_best_f1(p, y)
+    five = np.arange(200) < 5
+    found = Threshold.default(p, five)
+    assert found.probability == Threshold.for_sensitivity(p, five, 0.8).probability
+    assert found.reason == (
+        "finds 80% of the positives among the validation rows, as 5 of them are too few to choose by the best F1"
+    )
+    of_patients = Threshold.default(p, y, np.arange(200) // 2)  # 20 rows of 10 patients
+    assert "as 10 of them are too few" in of_patients.reason
+    assert Threshold.default(p, 0 * y) == Threshold.for_best_f1(p, 0 * y)
+
+
 def test_the_figures_of_a_threshold_by_hand():
-    assert Threshold(0.7, "").figures(P, Y) == {
+    found = {
         "sensitivity": 2 / 3,
         "specificity": 2 / 3,
         "positive_predictive_value": 2 / 3,
@@ -113,6 +128,9 @@ def test_the_figures_of_a_threshold_by_hand():
         "f1": 2 / 3,
         "alarms_per_100": 50.0,
     }
+    assert Threshold(0.7, "").figures(np.tile(P, 4), np.tile(Y, 4)) == found
+    few = found | {"positive_predictive_value": None, "negative_predictive_value": None}  # of 3 rows each
+    assert Threshold(0.7, "").figures(P, Y) == few
     nobody = Threshold(2.0, "").figures(P, Y)
     assert nobody["positive_predictive_value"] is None
     assert (nobody["sensitivity"], nobody["specificity"], nobody["alarms_per_100"]) == (0, 1, 0)

@@ -32,6 +32,11 @@ def test_a_threshold_without_alarms_has_no_predictive_value():
     found = at_threshold([0.1, 0.2], [0, 1], 0.9)
     assert found.positive_predictive_value is None
     assert found.sensitivity.value == 0
+    p, y = np.linspace(0, 1, 100), np.arange(100) % 2
+    few, enough = at_threshold(p, y, p[91]), at_threshold(p, y, p[90])
+    assert (few.raised, few.positive_predictive_value) == (9, None)
+    assert (enough.raised, enough.positive_predictive_value.value) == (10, 0.5)
+    assert at_threshold(p, y, p[9]).negative_predictive_value is None
 
 
 def test_the_net_benefit_by_hand():

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
 from fedsaddle.metrics.calibration import Threshold
@@ -66,6 +67,21 @@ def test_the_worst_of_equal_groups_is_seldom_called_worse_and_a_bad_one_is():
     assert found.name == "g3"
     assert found.distinguishable
     assert found.gap.value == pytest.approx(found.auroc.value - found.others.value)
+
+
+@pytest.mark.parametrize(("count", "apart"), [(8, 0.0), (20, 0.0), (20, 0.4)])
+def test_the_interval_of_the_worst_of_many_covers_its_true_auroc(count, apart):
+    rng, times, covered = np.random.default_rng(7), 150, 0
+    signal = 1.0 + apart * np.linspace(-1, 1, count)
+    truth = norm.cdf(signal / np.sqrt(2))
+    for _ in range(times):
+        found = worst(made(rng, [60] * count, signal))
+        covered += found.auroc.low <= truth[int(found.name[1:])] <= found.auroc.high
+    assert covered / times >= 0.92
+    rows = made(rng, [60] * count, signal)
+    own, more = {g.name: g.auroc for g in subgroups(rows).groups}, worst(rows, looks=2 * count)
+    assert more.auroc.low == own[more.name].low
+    assert own[more.name].high < worst(rows).auroc.high < more.auroc.high
 
 
 def test_within_sites_the_others_are_compared_among_themselves():

@@ -8,10 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
 
 from fedsaddle.metrics.ranking import difference, rank
 from fedsaddle.report.comparison_page import comparison_page, write_comparison
-from fedsaddle.report.paired import difference_of_clients, difference_on_rows, differing_settings
+from fedsaddle.report.page.render import render
+from fedsaddle.report.paired import (
+    client_figures,
+    difference_of_clients,
+    difference_on_rows,
+    differing_settings,
+    probabilities_on_rows,
+    side_by_side,
+)
 from fedsaddle.report.stored_run import HeldOut, StoredRun
 
 OFFSETS = np.array([0, 60, 120])
@@ -58,6 +67,92 @@ def test_clients_are_compared_in_pairs():
 @pytest.mark.parametrize("other", [stored(0.1, 0.2), replace(stored(), split={"names": ["x", "y", "z"]})])
 def test_other_clients_are_no_pairs(other):
     assert difference_of_clients(stored(), other) is None
+
+
+AUC, LOGISTIC = {"name": "auc", "sigmoid": True}, {"name": "supervised", "loss": "logistic"}
+
+
+def of_loss(*losses: float, problem: Any = None, config: Any = None, test: HeldOut | None = None) -> StoredRun:
+    """A run with a loss and no accuracy."""
+    run = stored(*losses, test=test)
+    spread, clients = run.summary["test"]["accuracy"], run.summary["clients"]["test"]
+    summary = {k: v for k, v in run.summary.items() if k != "test"} | {
+        "test": {"loss": spread},
+        "clients": {"test": {"rows": clients["rows"], "measures": {"loss": clients["measures"]["accuracy"]}}},
+    }
+    summary |= {} if problem is None else {"problem": problem}
+    history = [{"round": k, "test": {"loss": spread}} for k in (1, 2)]
+    return replace(run, summary=summary, history=history, config=run.config | ({} if config is None else config))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "same"),
+    [
+        ({"problem": "Supervised(loss=Logistic())"}, {"problem": "Supervised(loss=Logistic())"}, True),
+        ({"problem": "Supervised(loss=Logistic())"}, {"problem": "MinimaxAuc(sigmoid=True)"}, False),
+        ({"config": {"problem": LOGISTIC}}, {"config": {"problem": LOGISTIC | {"l2": 0.1}}}, True),
+        ({"config": {"problem": LOGISTIC}}, {"config": {"problem": AUC}}, False),
+        ({"config": {"problem": LOGISTIC}}, {"config": {"trial": {"problem": LOGISTIC}}}, True),
+        ({"config": {"problem": LOGISTIC}}, {"config": {"trial": {"problem": AUC}}}, False),
+        ({}, {}, False),
+        ({"problem": "MinimaxAuc(sigmoid=True)"}, {"config": {"problem": AUC}}, False),
+    ],
+)
+def test_losses_are_compared_where_they_are_the_same(ours, theirs, same):
+    a, b = of_loss(1.8, 0.4, 0.5, **ours), of_loss(-0.1, 0.1, 0.0, **theirs)
+    assert (difference_of_clients(a, b) is not None) is same
+    page = comparison_page({"a": a, "b": b})
+    shown = render(page)
+    assert ("loss, worst client" in shown) is same
+    assert ("It is better at" in said(page)) is same
+    assert ("Losses are not compared" in said(page)) is not same
+    assert ("Loss, worst client, on test rows" in shown) is same
+
+
+def test_probabilities_are_compared_whatever_the_loss():
+    p = 1 / (1 + np.exp(-2 * SCORES))
+    worse = np.clip(p + 0.2 * (1 - 2 * LABELS), 0.01, 0.99)
+    ours = of_loss(problem="a", test=replace(held(), probabilities={"choice": p}))
+    theirs = of_loss(problem="b", test=replace(held(), probabilities={"choice": worse}))
+    sides = side_by_side({"a": ours, "b": theirs})
+    assert sides.measure is None
+    for side, own in zip(sides.sides.values(), (p, worse), strict=True):
+        assert side.rows["auroc"] == pytest.approx(roc_auc_score(LABELS, SCORES))
+        assert side.rows["average_precision"] == pytest.approx(average_precision_score(LABELS, SCORES))
+        assert side.rows["brier_score"] == pytest.approx(brier_score_loss(LABELS, own))
+        assert side.rows["log_loss"] == pytest.approx(log_loss(LABELS, own))
+    found = probabilities_on_rows(ours, theirs)
+    assert found["brier_score"].value == pytest.approx(brier_score_loss(LABELS, p) - brier_score_loss(LABELS, worse))
+    assert found["log_loss"].value == pytest.approx(log_loss(LABELS, p) - log_loss(LABELS, worse))
+    assert found["log_loss"].high < 0
+    assert "Brier score, lower is better" in render(comparison_page({"a": ours, "b": theirs}))
+    assert probabilities_on_rows(ours, replace(theirs, test=held(rows=np.arange(1, 121)))) == {}
+
+
+def test_the_worst_client_has_five_rows():
+    one, other = stored(0.0, 0.5, 0.7), stored(0.4, 0.6, 0.8)
+    few = {"test": {"rows": [1, 10, 10], "measures": {"accuracy": [0.0, 0.5, 0.7]}}}
+    one = replace(one, summary=one.summary | {"clients": few})
+    found = side_by_side({"one": one, "other": other})
+    assert [side.clients["worst"] for side in found.sides.values()] == [0.5, 0.4]
+    assert found.notes == ("worst: of clients with at least 5 rows",)
+    unlisted = replace(one, summary={k: v for k, v in one.summary.items() if k != "clients"}, history=[])
+    small = replace(unlisted, split={"test_sizes": [1, 10, 10]})
+    assert client_figures(small, "accuracy")["worst"] is None
+    assert client_figures(replace(unlisted, split={"test_sizes": [9, 10, 10]}), "accuracy")["worst"] == 0.0
+
+
+def test_a_search_stands_beside_single_runs():
+    figures = {"choice": {"auroc": {"value": 0.9, "interval": [0.8, 0.95]}}}
+    study = stored(test=held(SCORES + LABELS), choice="FedAvgM", pooled=figures)
+    study = replace(study, search={"label": "died"})
+    alone = stored(test=held(), pooled={"auroc": 0.5}, tuned=False)
+    found = side_by_side({"study": study, "alone": alone})
+    assert found.sides["study"].rows["auroc"] == pytest.approx(roc_auc_score(LABELS, SCORES + LABELS))
+    assert [side.tuned for side in found.sides.values()] == [True, False]
+    assert "a single run is not tuned" in found.notes[0]
+    assert "as set, not tuned" in render(comparison_page({"study": study, "alone": alone}))
+    assert "no run is tuned" in side_by_side({"a": alone, "b": alone}).notes[0]
 
 
 def test_the_same_rows_are_compared_whatever_their_order():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from stored_by_hand import digits, search
 
 from fedsaddle.report.front_of_clients import front_of_clients, worst_client
 from fedsaddle.report.front_page import front_of_search, interval_text
+from fedsaddle.report.sections.groups import groups
 from fedsaddle.report.stored_run import HeldOut
 
 
@@ -39,13 +41,20 @@ def rows_of_two_sites(positives_per_site=(5, 5), **groups):
 def test_a_decision_is_told_in_rows_with_intervals():
     said = words(front_of_search(search(test=rows_of_two_sites(), roc={})))
     assert "of 100 rows with the outcome 80 (95 % interval" in said
+    assert "There are only 8 alarms on the test rows, too few to say how many alarms are right." in said
+    twice = rows_of_two_sites().reordered(np.tile([0, 1], 10), ("H1", "H2"))
+    many = HeldOut(
+        *(np.tile(side, 2) for side in (twice.labels, [0])), ("H1",), {"choice": np.tile(twice.scores["choice"], 2)},
+        {"choice": np.tile(twice.scores["choice"], 2)},
+    )  # fmt: skip
+    said = words(front_of_search(search(test=replace(many, offsets=np.array([0, 40])), roc={})))
     assert "Of 100 alarms, 100 (95 % interval" in said
-    assert "only" not in said.split("are found.")[1].split("Of 100 alarms")[0]
     found = rows_of_two_sites()
     found.probabilities["choice"][1:] *= 0.2
     found.probabilities["choice"][0] = 0.9
     said = words(front_of_search(search(test=found, roc={})))
-    assert "There is only 1 alarm on the test rows. Of 100 alarms, 100" in said
+    assert "There is only 1 alarm on the test rows, too few to say how many alarms are right." in said
+    assert "Of 100 alarms" not in said
 
 
 def test_the_worst_site_and_group_are_named_or_not():
@@ -67,9 +76,29 @@ def test_the_worst_site_and_group_are_named_or_not():
     assert any(line.startswith("1 of 2 sites has too few test rows") for line in few)
 
 
+def test_a_group_that_is_seldom_found_is_named():
+    """Women are found at 3 of 17, men at 8 of 16: that is no sign of no gap."""
+    labels = np.array([1] * 33 + [0] * 60)
+    sex = np.array(["Female"] * 17 + ["Male"] * 16 + ["Female", "Male"] * 30)
+    p = np.where(labels == 1, 0.1, 0.05)
+    p[[0, 1, 2, *range(17, 25)]] = 0.9
+    test = HeldOut(labels, np.array([0, 93]), ("H1",), {"choice": p}, {"choice": p}, groups={"sex": sex})
+    run = search(test=test, roc={})
+    said = words(front_of_search(run))
+    assert "18 % of those with the outcome are found in the group sex Female, against 50 % in Male (a gap of 32" in said
+    assert "): too few rows to be sure." in said
+    section = " ".join(line for block in groups(run).blocks for line in getattr(block, "lines", ()))
+    assert "18 % (Female) against 50 % (Male), a gap of 32 points (95 % interval 0 to " in section
+    assert "do not show a gap" not in section
+
+
 @pytest.mark.parametrize(
     ("ends", "verdict"),
-    [([-0.1, 0.1], "do not decide"), ([0.01, 0.1], "better by more than chance"), ([-0.1, -0.01], "worse by more")],
+    [
+        ([-0.1, 0.1], "too few to tell which"),
+        ([0.01, 0.1], "better by more than chance"),
+        ([-0.1, -0.01], "worse by more"),
+    ],
 )
 def test_the_verdict_against_fedavg_follows_from_the_interval(ends, verdict):
     run = search()

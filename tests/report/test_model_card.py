@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 from stored_by_hand import search
 
 from fedsaddle.report.front_page import front_of_search
@@ -29,6 +30,20 @@ def test_the_card_has_every_part_and_the_figures():
     assert "ab12" in said
     assert "9 positive test rows" in said
     assert "--groups" in said  # none were named
+
+
+@pytest.mark.parametrize("damaged", [None, 3, -1.5, "x", [], [None], ["x", 3], {"x": 3}, True])
+def test_damaged_files_leave_a_line_in_the_card(damaged):
+    run, plain = search(), page(search())
+    for changed in (
+        *(dataclasses.replace(run, split={key: damaged}, summary={}) for key in ("train_sizes", "clients")),
+        *(dataclasses.replace(run, provenance={key: damaged}) for key in ("versions", "table")),
+        *(dataclasses.replace(run, summary=run.summary | {key: damaged}) for key in ("privacy", "rows")),
+    ):
+        said = card(changed, plain)
+        assert "\n## Versions\n" in said
+    said = card(dataclasses.replace(run, split={"train_sizes": -1.5}, summary={}), plain)
+    assert "Left out, because a file of the run holds something unexpected." in said
 
 
 def test_groups_of_the_page_are_in_the_card():

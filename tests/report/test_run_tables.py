@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from fedsaddle.report.paired import side_by_side
 from fedsaddle.report.progress import Progress
+from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.report.tables import console, megabytes, of_sites, one_run, several_runs
 
 FIGURES = {"global": 0.5, "mean": 0.4, "worst": 0.125, "best": 0.9, "std": 0.2, "bottom10": 0.25}
@@ -68,9 +71,17 @@ def test_the_round_of_the_target():
     assert "DRFA: 7 rounds, target (worst accuracy >= 0.5 in round 7)" in shown(one_run(reached))
 
 
+def compared(**summaries):
+    return side_by_side({name: StoredRun(Path(name), summary, []) for name, summary in summaries.items()})
+
+
+def together(**summaries):
+    return several_runs(summaries, compared(**summaries))
+
+
 def test_several_runs():
     early = {**SUMMARY, "target": "x", "target_round": 5}
-    text = shown(several_runs({"one": SUMMARY, "two [/b]": early}))
+    text = shown(together(**{"one": SUMMARY, "two [/b]": early}))
     assert cells(text, "one") == ["one", "0.7500", "0.2500", "0.4000", "0.2000", "7", "", "1,234", "123 MB", "1.3"]
     assert cells(text, "two [/b]")[6] == "round 5"
     assert "worst accuracy" in text
@@ -78,9 +89,20 @@ def test_several_runs():
 
 def test_a_regression():
     only = {**SUMMARY, "test": {"loss": FIGURES}}
-    text = shown(several_runs({"one": only}))
+    text = shown(together(one=only))
     assert "worst loss" in text
     assert cells(text, "one")[1] == "0.1250"
+
+
+def test_losses_of_different_problems_are_not_side_by_side():
+    only = {**SUMMARY, "test": {"loss": FIGURES}}
+    both = {"one": {**only, "problem": "Supervised(loss=Logistic())"}, "two": {**only, "problem": "MinimaxAuc()"}}
+    text = shown(together(**both))
+    assert "worst loss" not in text
+    assert compared(**both).notes == ("losses are not compared: the runs have different problems or losses",)
+    assert cells(text, "one") == ["one", "7", "", "1,234", "123 MB", "1.3"]
+    for unknown in ({}, {"problem": "MinimaxAuc()"}):
+        assert "worst loss" not in shown(together(one=only, two=only | unknown))
 
 
 @pytest.mark.parametrize(

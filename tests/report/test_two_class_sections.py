@@ -69,7 +69,7 @@ def test_two_models_that_are_alike_are_not_decided():
     close = replace(
         test, scores={"choice": test.scores["choice"], "FedAvg": test.scores["choice"] + 0.2 * rng.normal(size=20)}
     )
-    assert "do not decide" in words(discrimination(run_of(close)))
+    assert "too few rows to tell which" in words(discrimination(run_of(close)))
     same = replace(test, scores={"choice": test.scores["choice"], "FedAvg": test.scores["choice"]})
     assert two_classes(run_of(same)).other is None
     assert "FedAvg," not in words(discrimination(run_of(same)))
@@ -123,7 +123,7 @@ def test_the_worst_site_is_told_from_chance():
     assert "ranks worse there, by more than chance" in words(sites(run_of(replace(test, scores={"choice": bad}))))
     even = run_of(held_out((60, 60, 60)))
     assert not worst_site(even).distinguishable
-    assert "do not show that the model ranks worse there" in words(sites(even))
+    assert "too few rows to be sure that the model ranks worse there" in words(sites(even))
     assert worst_site(run_of(held_out((60, 4)))) is None
 
 

@@ -14,9 +14,12 @@ import torch
 import fedsaddle as fs
 from fedsaddle.config.schema import EngineSection, validate_config
 from fedsaddle.errors import BadCheckpoint, BadInput
+from fedsaddle.metrics.selection import Selection
+from fedsaddle.metrics.spread import STATISTICS
 from fedsaddle.runs.engine_choice import engine_options
 from fedsaddle.sweeps.bodies import CellBody
-from fedsaddle.sweeps.figures import mean_and_interval
+from fedsaddle.sweeps.figures import Aim, cell_bodies, mean_and_interval
+from fedsaddle.sweeps.job import Job
 from fedsaddle.sweeps.plot import plot
 from fedsaddle.sweeps.sweep import Interrupted
 
@@ -179,6 +182,47 @@ def test_the_interval_over_seeds():
     assert (mean, low, high) == (pytest.approx(0.35), pytest.approx(0.35 - half), pytest.approx(0.35 + half))
     assert mean_and_interval([1.0]) == (1.0, None)
     assert mean_and_interval([]) == (None, None)
+
+
+@pytest.mark.parametrize("values", [[0.0, 0.0, 0.237], [0.1, 0.5, 1.0], [0.98, 1.0, 0.99], [0.4, 0.5, 0.6, 0.55, 0.45]])
+def test_the_interval_of_a_share_lies_within_0_and_1(values):
+    mean, (low, high) = mean_and_interval(values, share=True)
+    assert 0 < low < mean < high < 1
+    assert mean_and_interval([0.0, 0.0, 0.0], share=True) == (0.0, [0.0, 0.0])
+    plain = mean_and_interval(values)[1]
+    assert plain[0] < mean < plain[1]
+    mirrored = mean_and_interval([1 - v for v in values], share=True)[1]
+    assert mirrored == [pytest.approx(1 - high), pytest.approx(1 - low)]
+
+
+@pytest.mark.parametrize(
+    ("by", "target", "share"),
+    [
+        ("worst accuracy", None, True),
+        ("auroc", None, True),
+        ("worst loss", None, False),
+        ("worst accuracy", "a", False),
+    ],
+)
+def test_accuracies_and_areas_are_shares(by, target, share):
+    assert Aim(Selection.parse(by), "test", target).share is share
+
+
+def test_cells_of_accuracies_have_bounded_intervals(tmp_path):
+    aim, figures = Aim(Selection.parse("worst accuracy"), "test"), {"a": (0.0, 0.0, 0.9), "b": (1.0, 0.1, 0.9)}
+    jobs = []
+    for name, own in figures.items():
+        for seed, figure in enumerate(own):
+            folder = tmp_path / f"{name}{seed}"
+            folder.mkdir()
+            values = dict.fromkeys(STATISTICS, figure)
+            summary = {"stopped": "finished", "rounds": 1, "seconds": 1.0, "test": {"accuracy": values}, "ledger": {}}
+            (folder / "summary.json").write_text(json.dumps(summary))
+            jobs.append(Job({}, folder, {"name": name}, seed))
+    for cell in cell_bodies(jobs, tmp_path, aim):
+        assert 0 < cell["interval"][0] < cell["mean"] < cell["interval"][1] < 1
+        if not cell["best"]:
+            assert -1 <= cell["behind_interval"][0] < cell["behind_best"] < cell["behind_interval"][1] <= 1
 
 
 @pytest.mark.slow

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedsaddle_papers.reproductions.curves import RunCurves, Runs, first_crossing, running_mean, t_interval
+from fedsaddle.metrics.means import t_interval
+from fedsaddle_papers.reproductions.curves import RunCurves, Runs, first_crossing, running_mean
 
 
 def curves(worst: list[float], *, seed: int = 0, label: str = "one", every: int = 1, steps: int = 10) -> RunCurves:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fedsaddle.commands.documents import SCHEMA, CompareDocument
 from fedsaddle.commands.output import output
 from fedsaddle.errors import BadInput
+from fedsaddle.metrics.target import main_part_name
 from fedsaddle.report import plots
+from fedsaddle.report.paired import SideBySide, client_figures, row_figures, side_by_side
+from fedsaddle.report.sections.numbers import DAMAGED
+from fedsaddle.report.stored_run import StoredRun, read_run
 from fedsaddle.report.tables import several_runs
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.shown import visible
@@ -42,54 +48,70 @@ def compare(
             require_folder(key, file.parent)
     summaries: dict[str, dict[str, Any]] = {}
     histories: dict[str, list[dict[str, Any]]] = {}
-    paths: dict[str, Path] = {}
+    runs: dict[str, StoredRun] = {}
     for folder in map(RunFolder, folders):
         summary, history = folder.read_finished()
-        _check(folder, summary, history)
         name = folder.path.resolve().name
         name = name if name not in summaries else str(folder.path)
-        summaries[name], histories[name], paths[name] = summary, history, folder.path
-    measures = {plots.main_measure(h) for h in histories.values()}
-    if len(measures) > 1:
-        if not all("auroc" in s.get("pooled", {}) for s in summaries.values()):
+        summaries[name], histories[name] = summary, history
+        runs[name] = replace(read_run(folder.path), summary=summary)
+        _check(folder, runs[name], history)
+    compared = side_by_side(runs)
+    if compared.measure is None:
+        if not _all_ranked(compared) and len({plots.main_measure(h) for h in histories.values()}) > 1:
             raise BadInput("folders", [str(f) for f in folders], "have different measures; compare runs of one problem")
+        if out is not None and measure is None and not _all_ranked(compared):
+            raise BadInput(
+                "out", str(out), "the runs have different problems; name a pooled measure to plot: --measure"
+            )
         measure = measure or "auroc"
-    output.screen().print(several_runs(summaries))
+    screen = output.screen()
+    screen.print(several_runs(summaries, compared))
+    for note in compared.notes:
+        screen.print(note, highlight=False, markup=False, soft_wrap=True)
     if out is not None:
         if measure is None:
             plots.comparison(histories, out)
         else:
             plots.pooled(histories, measure, out, x=x)
     if html is not None:
-        _write_page(paths, html)
+        _write_page(runs, html)
     document: CompareDocument = {
         "schema": SCHEMA,
         "command": "compare",
         "runs": summaries,
+        "measure": compared.measure,
+        "figures": {name: {**side.rows, **side.clients} for name, side in compared.sides.items()},
+        "notes": list(compared.notes),
         "picture": None if out is None else str(out),
         "page": None if html is None else str(html),
     }
     output.emit(document)
 
 
-def _write_page(paths: dict[str, Path], html: Path) -> None:
+def _all_ranked(compared: SideBySide) -> bool:
+    return all("auroc" in side.rows for side in compared.sides.values())
+
+
+def _write_page(runs: Mapping[str, StoredRun], html: Path) -> None:
     from fedsaddle.report.comparison_page import write_comparison
-    from fedsaddle.report.stored_run import read_run
 
     if html.is_dir():
         raise BadInput("html", str(html), "is a folder; name a file in it, such as comparison.html")
-    if len(paths) < 2:
-        raise BadInput("folders", len(paths), "a page compares at least two runs; name another folder")
-    write_comparison({name: read_run(path) for name, path in paths.items()}, html)
+    if len(runs) < 2:
+        raise BadInput("folders", len(runs), "a page compares at least two runs; name another folder")
+    write_comparison(runs, html)
     output.screen().print(f"report: {visible(html)}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _check(folder: RunFolder, summary: dict[str, Any], history: list[dict[str, Any]]) -> None:
+def _check(folder: RunFolder, run: StoredRun, history: list[dict[str, Any]]) -> None:
     """Refuse a run whose files lack figures, or hold something else in their place."""
     remedy = "lacks figures that a run writes; its {} is damaged or of another version"
     try:
-        several_runs({"run": summary})
-    except (KeyError, TypeError, ValueError, AttributeError):
+        several_runs({"run": run.summary}, side_by_side({"run": run}))
+        row_figures(run)
+        client_figures(run, "accuracy" if "accuracy" in run.summary[main_part_name(run.summary)] else "loss")
+    except DAMAGED:
         raise BadInput("folders", str(folder.path), remedy.format("summary.json")) from None
     try:
         part, measure = plots.main_measure(history)

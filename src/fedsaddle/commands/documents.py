@@ -115,6 +115,12 @@ class CompareDocument(Document):
     """`compare`."""
 
     runs: Annotated[dict[str, Summary], "by name, in the order given"]
+    measure: Annotated[str | None, "of clients, that all runs have: accuracy, or the loss where it is the same one"]
+    figures: Annotated[
+        dict[str, dict[str, float | None]],
+        "by run: AUROC, average precision, Brier score and log loss of the rows, and statistics of the measure",
+    ]
+    notes: Annotated[list[str], "what to know when comparing"]
     picture: str | None
     page: str | None
 

@@ -15,7 +15,12 @@ def report(folder: Path, pdf: bool) -> None:
     """Make report.html and MODEL_CARD.md in the folder of a run, and report.pdf on request."""
     if not folder.is_dir():
         raise MissingData(f"{visible(folder)!r}: there is no such folder; name the folder that a run wrote to")
-    screen, page, printed = output.screen(), write_report(folder), None
+    errors = output.errors()
+
+    def warn(text: str) -> None:
+        errors.print(f"warning: {visible(text)}", highlight=False, markup=False, soft_wrap=True)
+
+    screen, page, printed = output.screen(), write_report(folder, warn), None
     screen.print(f"report: {visible(page)}", highlight=False, markup=False, soft_wrap=True)
     if pdf:
         from fedsaddle.report.pdf import write_pdf

@@ -125,6 +125,8 @@ class Simulation:
         screen.print(one_run(result.summary))
         if self.rankings:
             screen.print(roc.table(self.rankings, self._part))
+        if self.table_config is not None:
+            screen.print(self._not_tuned(), highlight=False, markup=False, soft_wrap=True)
         screen.print(f"written to {visible(self.folder.path)}", highlight=False, markup=False, soft_wrap=True)
         given = self.config.data.options().get("path")
         page = print_report(self.folder.path, screen, self.errors, Path(given) if isinstance(given, str) else None)
@@ -134,6 +136,12 @@ class Simulation:
             self.errors.print(text, highlight=False)
             return INTERRUPTED
         return 0
+
+    def _not_tuned(self) -> str:
+        """What to know beside the figures of one algorithm on your own table."""
+        names = " and ".join(self.rankings or [self.config.algorithm.name])
+        have = "have the steps of their configs" if len(self.rankings) > 1 else "has the step of its config"
+        return f"not tuned: {names} {have}; without --algorithm, steps are chosen on validation rows"
 
     def _run(self, config: Config, built: Experiment, folder: RunFolder, progress: Progress, main: bool) -> Result:
         """Run the config (`main`) or its baseline."""
@@ -176,7 +184,8 @@ class Simulation:
 
     def _extend(self, result: Result) -> Record:
         """What the summary says beside the figures of every run."""
-        return figures_by_class(result, self.built.data) | self._rank(result)
+        tuned = {} if self.table_config is None else {"tuned": False}
+        return tuned | figures_by_class(result, self.built.data) | self._rank(result)
 
     def _rank(self, result: Result) -> Record:
         """Rank the rows by our model and, in a run for the AUROC, by the baseline; return the summary entry."""

@@ -35,9 +35,11 @@ from fedsaddle.metrics.ranking import Ranking, difference, rank
 from fedsaddle.report import plots, roc
 from fedsaddle.report.predictions import CHOICE, parts_of, write_predictions
 from fedsaddle.report.tables import choice_table
+from fedsaddle.runs.fingerprint import measured_loss
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.interruption import Interruption
 from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.loop import MAX_LISTED_CLIENTS
 from fedsaddle.shown import visible
 from fedsaddle.stored import read_object
 from fedsaddle.trials.aims import Rows, aim_of, worst_site
@@ -54,7 +56,7 @@ class SearchOptions:
 
     aim: str = "auroc"
     budget: float | None = 120.0  # seconds
-    sensitivity: float | None = None  # wanted; None: the best F1
+    sensitivity: float | None = None  # wanted; None: the default threshold
     leave_one_out: bool = False
 
 
@@ -183,7 +185,7 @@ class Finished:
         p = self.platt[CHOICE].probability(model.scores)
         wanted = self.options.sensitivity
         self.threshold = (
-            Threshold.for_best_f1(p, self.labels)
+            Threshold.default(p, self.labels, self.data.validation_units)
             if wanted is None
             else Threshold.for_sensitivity(p, self.labels, wanted)
         )
@@ -229,10 +231,12 @@ class Finished:
         trial = chosen.trial
         summary = RunFolder(trial.folder / trial.name).read_summary()
         labels, problem = test.y.numpy(), chosen.algorithm.problem
+        measured = evaluate(problem, chosen.vector, _rows(chosen, "test"))
         p = self.platt[CHOICE].probability(scores[CHOICE])
         roc_entry = roc.write(self._named(), "test", self.folder.path)
         return {
             "algorithm": self.choice.name,
+            "problem": measured_loss(problem),
             CHOICE: self.choice.name,
             "aim": self.options.aim,
             "reason": self.choice.reason,
@@ -255,7 +259,8 @@ class Finished:
             },
             "positive": self.data.classes[1],
             **self.about,
-            "test": evaluate(problem, chosen.vector, _rows(chosen, "test")).spread(),
+            "test": measured.spread(),
+            "clients": {"test": measured.listed(MAX_LISTED_CLIENTS)},
             "roc": roc_entry,
             "trials": len(self.choice.trials),
             "seconds": round(self.choice.seconds, 3),

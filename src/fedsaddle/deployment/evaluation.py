@@ -141,7 +141,7 @@ class RemoteEvaluator:
         labels = np.concatenate([np.ones(up.sum(), dtype=np.int64), np.zeros(down.sum(), dtype=np.int64)])
         platt = Platt.fit(middle[bins], labels)
         lower = np.concatenate([[-1e6], sigmoid_edges(BINS)])
-        threshold = Threshold.for_best_f1(platt.probability(lower[bins]), labels)
+        threshold = Threshold.default(platt.probability(lower[bins]), labels)
         return {"probabilities": platt.to_dict(), "threshold": asdict(threshold)}
 
     def scores(self) -> dict[str, Any]:

@@ -16,6 +16,9 @@ from fedsaddle.errors import BadInput
 
 Floats = NDArray[np.float64]
 ITERATIONS = 100
+FEW_POSITIVES = 20  # on fewer, the threshold with the best F1 is luck
+SENSITIVITY = 0.8  # of the default threshold then
+FEW_ALARMS = 10  # fewer have no predictive value
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,16 @@ class Threshold:
     reason: str
 
     @classmethod
+    def default(cls, probabilities: ArrayLike, labels: ArrayLike, units: ArrayLike | None = None) -> Threshold:
+        """The threshold with the best F1 or, with fewer than 20 positives (or patients with one), for 80 % of them."""
+        positive = np.asarray(labels) > 0
+        count = int(positive.sum()) if units is None else len(np.unique(np.asarray(units)[positive]))
+        if not 0 < count < FEW_POSITIVES:
+            return cls.for_best_f1(probabilities, labels)
+        found = cls.for_sensitivity(probabilities, labels, SENSITIVITY)
+        return cls(found.probability, f"{found.reason}, as {count} of them are too few to choose by the best F1")
+
+    @classmethod
     def for_sensitivity(cls, probabilities: ArrayLike, labels: ArrayLike, sensitivity: float) -> Threshold:
         """The highest threshold that finds that share of the positives."""
         number("sensitivity", sensitivity, above=0, most=1)
@@ -115,15 +128,18 @@ class Threshold:
         return cls(float(cuts[last[int(np.argmax(f1))]]), "has the best F1 on the validation rows")
 
     def figures(self, probabilities: ArrayLike, labels: ArrayLike) -> dict[str, float | None]:
-        """What calling rows positive by this threshold means on some rows; None where there is nothing to count."""
+        """What calling rows positive by this threshold means on some rows; None where there is nothing to count.
+
+        A predictive value is also None where it would be that of fewer than ten rows (`FEW_ALARMS`).
+        """
         called, positive = np.asarray(probabilities) >= self.probability, np.asarray(labels) > 0
         tp, fp = int((called & positive).sum()), int((called & ~positive).sum())
         fn, tn = int((~called & positive).sum()), int((~called & ~positive).sum())
         return {
             "sensitivity": _share(tp, tp + fn),
             "specificity": _share(tn, tn + fp),
-            "positive_predictive_value": _share(tp, tp + fp),
-            "negative_predictive_value": _share(tn, tn + fn),
+            "positive_predictive_value": _share(tp, tp + fp, FEW_ALARMS),
+            "negative_predictive_value": _share(tn, tn + fn, FEW_ALARMS),
             "f1": _share(2 * tp, 2 * tp + fp + fn),
             "alarms_per_100": _share(100 * (tp + fp), len(called)),
         }
@@ -142,5 +158,5 @@ def to_dict(platt: Platt, threshold: Threshold) -> dict[str, Any]:
     return {**platt.to_dict(), "threshold": threshold.probability, "threshold_reason": threshold.reason}
 
 
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+def _share(part: int, whole: int, least: int = 1) -> float | None:
+    return part / whole if whole >= least else None

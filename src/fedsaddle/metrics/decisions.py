@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedsaddle.metrics.calibration import FEW_ALARMS
 from fedsaddle.metrics.intervals import LEVEL, Bounds, Interval
 from fedsaddle.metrics.means import Drawn, share
 from fedsaddle.numerics.quantiles import stdtrit
@@ -24,7 +25,10 @@ ROUND = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0
 
 @dataclass(frozen=True)
 class AtThreshold:
-    """Figures of calling rows positive that have at least this probability; None where there is nothing to count."""
+    """Figures of calling rows positive that have at least this probability; None where there is nothing to count.
+
+    A predictive value is also None where it would be that of fewer than ten rows (`FEW_ALARMS`).
+    """
 
     threshold: float
     true_positives: int
@@ -34,6 +38,11 @@ class AtThreshold:
     positive_predictive_value: Interval | None
     negative_predictive_value: Interval | None
     alarms: Interval | None  # as a share of all rows
+
+    @property
+    def raised(self) -> int:
+        """The number of alarms."""
+        return self.true_positives + self.false_positives
 
 
 def at_threshold(
@@ -48,8 +57,8 @@ def at_threshold(
         int((called & ~positive).sum()),
         share(called, positive, units),
         share(~called, ~positive, units),
-        share(positive, called, units),
-        share(~positive, ~called, units),
+        share(positive, called, units) if called.sum() >= FEW_ALARMS else None,
+        share(~positive, ~called, units) if (~called).sum() >= FEW_ALARMS else None,
         share(called, every, units),
     )
 

@@ -1,7 +1,8 @@
 """Shares and means of rows with intervals, where units such as patients may have several rows.
 
 A share is a ratio of sums over rows, and its variance that of the sums over units. Its interval is Wilson's with an
-effective number of units, as for ranking figures; a mean without bounds has Student's.
+effective number of units, as for ranking figures; a mean without bounds has Student's. Means over runs or clients, such
+as those of several seeds, have Student's too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsaddle.metrics.intervals import LEVEL, Bounds, Interval, Sample, sample, wilson
-from fedsaddle.numerics.quantiles import stdtrit
+from fedsaddle.numerics.quantiles import expit, logit, stdtrit
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -67,6 +68,31 @@ def means(values: Floats, drawn: Drawn, level: float = LEVEL, floor: Floats | fl
         spread, many = _spread((values - value[drawn.group]) / total[drawn.group], ones, own)
         half = stdtrit(np.maximum(many - 1, 1), (1 + level) / 2) * np.sqrt(spread + floor)
     return Bounds(value, value - half, value + half)
+
+
+def t_interval(values: Floats, *, share: bool = False) -> tuple[Floats, Floats, Floats]:
+    """Mean, lower and upper end of the 95 % t-interval over the first axis; both ends are NaN for one value.
+
+    `mean ± t_{0.975, n-1} s / √n` with the sample's standard deviation s. For a `share`, such as an accuracy, the
+    interval is that of the mean's log odds, `logit(mean) ± t s / (√n mean (1 - mean))`, so that it stays within 0 and 1
+    and allows for more on the far side of a mean close to either.
+
+    Example:
+        >>> [round(float(end), 2) for end in t_interval(np.array([0.0, 0.0, 0.24]), share=True)]
+        [0.08, 0.0, 0.9]
+    """
+    n = len(values)
+    mean = values.mean(axis=0)
+    if n < 2:
+        return mean, mean * np.nan, mean * np.nan
+    half = stdtrit(n - 1, (1 + LEVEL) / 2) * values.std(axis=0, ddof=1) / np.sqrt(n)
+    if not share:
+        return mean, mean - half, mean + half
+    with np.errstate(divide="ignore", invalid="ignore"):
+        inside = (half > 0) & (mean > 0) & (mean < 1)  # all 0 or all 1: there is nothing to estimate a spread from
+        odds, wide = logit(mean), half / (mean * (1 - mean))
+        low, high = (np.where(inside, expit(odds + side * wide), mean) for side in (-1, 1))
+    return mean, low, high
 
 
 def gap_of_extremes(bounds: Bounds) -> Interval | None:

@@ -7,11 +7,12 @@ that hold for all groups at once (Bonferroni's), so it says no more than the row
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsaddle.metrics.calibration import FEW_ALARMS
 from fedsaddle.metrics.influence import Linearised, area, order, within_site_area
 from fedsaddle.metrics.intervals import LEVEL, Bounds, Interval, Sample, bounds, sample
 from fedsaddle.metrics.means import Drawn, apart, at_once, gap_of_extremes, means, shares
@@ -26,7 +27,7 @@ FIGURES = ("auroc", "sensitivity", "specificity", "positive_predictive_value", "
 
 @dataclass(frozen=True)
 class GroupFigures:
-    """Figures of one group; None where a class has fewer than five rows (`FEW`) that the figure is about."""
+    """Figures of one group; None where the figure would be about fewer than five rows (`FEW`), or ten alarms."""
 
     name: str
     positives: int
@@ -48,7 +49,8 @@ class GroupFigures:
 class Worst:
     """The group or site with the lowest AUROC of those that have one.
 
-    `gap` is its AUROC minus that of the others, with an interval for the worst of `ranked` picked after looking.
+    It was picked after looking at all of them, which both of its intervals allow for: that of its own AUROC, and that
+    of `gap`, its AUROC minus that of the others.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Worst:
     gap: Interval
     ranked: int  # groups with a figure
     groups: int
+    looks: int  # groups that it was picked from, in all columns
 
     @property
     def distinguishable(self) -> bool:
@@ -106,14 +109,19 @@ def subgroups(rows: Rows) -> Subgroups:
     for k, name in enumerate(rows.names):
         found = {key: own.of(k) for key, own in at.items() if own is not None}
         groups.append(GroupFigures(name, int(ups[k]), int(downs[k]), **found))
-    gaps = {}
-    for key, own in at.items():
-        compared = 0 if own is None else int((~np.isnan(_kept(own, np.minimum(ups, downs)).values)).sum())
-        wide = _bounds(rows, key, at_once(LEVEL, compared)) if compared > 1 else None
-        gap = None if wide is None else gap_of_extremes(_kept(wide, np.minimum(ups, downs)))
-        if gap is not None:
-            gaps[key] = gap
-    return Subgroups(tuple(groups), gaps, worst(rows))
+    found = {key: gap(rows, key) for key in FIGURES}
+    return Subgroups(tuple(groups), {key: own for key, own in found.items() if own is not None}, worst(rows))
+
+
+def gap(rows: Rows, key: str, looks: int = 0) -> Interval | None:
+    """The largest minus the smallest figure of the groups that are compared; None with fewer than two.
+
+    `looks` are the groups that were looked at where they are more than these, such as those of several columns.
+    """
+    least, own = np.minimum(*rows.counts), _bounds(rows, key, LEVEL)
+    compared = 0 if own is None else int((~np.isnan(_kept(own, least).values)).sum())
+    wide = _bounds(rows, key, at_once(LEVEL, max(compared, looks))) if compared > 1 else None
+    return None if wide is None else gap_of_extremes(_kept(wide, least))
 
 
 def worst(rows: Rows, *, within: bool = False, looks: int = 0) -> Worst | None:
@@ -122,12 +130,17 @@ def worst(rows: Rows, *, within: bool = False, looks: int = 0) -> Worst | None:
     The others' figure is the AUROC of all of their rows together or, with `within`, that within them: for sites, whose
     own figure does not ask either whether the scores of two sites are on one scale. `looks` are the groups that were
     looked at where they are more than these, such as those of several columns.
+
+    The lowest of many figures is low by chance too, so the upper end of its interval is Bonferroni's for all that were
+    looked at. The lower end stays: the lowest is overestimated only where every other is at least as high, so that
+    picking it makes this error no more frequent.
     """
     own = _bounds(rows, "auroc", LEVEL)
     if own is None or (~np.isnan(own.values)).sum() < 2:
         return None
     k, ranked = int(np.nanargmin(own.values)), int((~np.isnan(own.values)).sum())
-    level = at_once(LEVEL, max(ranked, looks))
+    looks = max(ranked, looks)
+    level = at_once(LEVEL, looks)
     figure, drawn = _others(rows, k, within)
     wide = _bounds(rows, "auroc", level)
     others, far = bounds(figure, drawn).of(0), bounds(figure, drawn, level).of(0)
@@ -135,8 +148,8 @@ def worst(rows: Rows, *, within: bool = False, looks: int = 0) -> Worst | None:
     if auroc is None or others is None or far is None or wider is None:
         return None
     ups, downs = rows.counts
-    gap = apart(wider, far)
-    return Worst(rows.names[k], int(ups[k]), int(downs[k]), auroc, others, gap, ranked, len(rows.names))
+    between, picked = apart(wider, far), replace(auroc, high=wider.high)
+    return Worst(rows.names[k], int(ups[k]), int(downs[k]), picked, others, between, ranked, len(rows.names), looks)
 
 
 def _others(rows: Rows, k: int, within: bool) -> tuple[Linearised, Sample]:
@@ -175,10 +188,11 @@ def _bounds(rows: Rows, key: str, level: float) -> Bounds | None:
         "positive_predictive_value": (y, called, np.bincount(rows.group[called], minlength=len(rows.names))),
         "alarms": (called, every, ups + downs),
     }[key]
-    return _kept(shares(hits, among, drawn, level), count)
+    least = FEW_ALARMS if key == "positive_predictive_value" else FEW
+    return _kept(shares(hits, among, drawn, level), count, least)
 
 
-def _kept(found: Bounds, counts: Ints) -> Bounds:
-    """The bounds of groups with at least `FEW` rows that count."""
-    few = counts < FEW
+def _kept(found: Bounds, counts: Ints, least: int = FEW) -> Bounds:
+    """The bounds of groups with at least so many rows that count."""
+    few = counts < least
     return Bounds(*(np.where(few, np.nan, side) for side in (found.values, found.low, found.high)))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fedsaddle.metrics.target import main_part_name
 from fedsaddle.report.page.charts import Axis, Line, line_chart
 from fedsaddle.report.page.parts import Block, Chart, Section, Table
+from fedsaddle.report.paired import same_loss
 from fedsaddle.report.sections.numbers import MOST_POINTS, axis, is_share, picked, thinned
 from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.report.words import cased, short, titled
@@ -21,7 +22,7 @@ def curves_together(runs: Mapping[str, StoredRun]) -> Section | None:
     histories = {name: run.history for name, run in runs.items() if len(run.history) > 1}
     if len(histories) < 2:
         return None
-    found = [*_pooled(histories), *_of_clients(histories)]
+    found = [*_pooled(histories), *_of_clients(histories, same_loss(runs))]
     blocks: list[Block] = [chart for chart in found if chart is not None]
     return Section("curves", "How training went", blocks) if blocks else None
 
@@ -74,12 +75,17 @@ def _pooled(histories: Mapping[str, Sequence[Record]]) -> list[Chart | None]:
     ]
 
 
-def _of_clients(histories: Mapping[str, Sequence[Record]]) -> list[Chart | None]:
+def _of_clients(histories: Mapping[str, Sequence[Record]], losses: bool) -> list[Chart | None]:
+    """Accuracies or, where all runs have the same one, losses."""
     parts = {main_part_name(h[-1]) for h in histories.values()}
     if len(parts) > 1:
         return []
     (part,) = parts
-    measures = [m for m in ("accuracy", "loss") if all(m in h[-1].get(part, {}) for h in histories.values())]
+    measures = [
+        m
+        for m in ("accuracy", *(["loss"] if losses else []))
+        if all(m in h[-1].get(part, {}) for h in histories.values())
+    ]
 
     def of(measure: str, statistic: str) -> Figure:
         return lambda record: record.get(part, {}).get(measure, {}).get(statistic)

@@ -14,11 +14,20 @@ from fedsaddle.report.comparison_curves import curves_together
 from fedsaddle.report.page.charts import Axis, ForestRow, forest
 from fedsaddle.report.page.parts import Block, Bullets, Chart, Page, Section, Table, Text
 from fedsaddle.report.page.render import render
-from fedsaddle.report.paired import PairedClients, difference_of_clients, difference_on_rows, differing_settings
+from fedsaddle.report.paired import (
+    ROW_FIGURES,
+    PairedClients,
+    SideBySide,
+    difference_of_clients,
+    difference_on_rows,
+    differing_settings,
+    probabilities_on_rows,
+    side_by_side,
+)
 from fedsaddle.report.sections.numbers import axis, is_share
 from fedsaddle.report.sections.two_classes import two_classes
 from fedsaddle.report.stored_run import StoredRun
-from fedsaddle.report.words import amount, cased, many, short
+from fedsaddle.report.words import amount, cased, many, short, titled
 from fedsaddle.shown import shortened, visible
 from fedsaddle.writable import make_folder
 
@@ -26,6 +35,7 @@ LISTED = 200
 SCROLLED = 40
 SETTINGS = 40
 ACROSS = 6
+ERRORS = ("brier_score", "log_loss")  # of probabilities
 SEED = ("run.seed", "seed", "trial.run.seed")
 FIGURES = {
     "auroc": "AUROC, all rows",
@@ -46,11 +56,12 @@ def comparison_page(runs: Mapping[str, StoredRun]) -> Page:
     """The page of several runs by name; the first is the one that the others are compared with."""
     shown = {visible(name): run for name, run in runs.items()}
     first, *others = shown
+    compared = side_by_side(shown)
     on_rows = {name: difference_on_rows(shown[name], shown[first]) for name in others}
     of_clients = {name: difference_of_clients(shown[name], shown[first]) for name in others}
     sections = [
-        _side_by_side(shown),
-        _rows(first, {k: v for k, v in on_rows.items() if v is not None}),
+        _side_by_side(shown, compared),
+        _rows(shown, first, {k: v for k, v in on_rows.items() if v is not None}),
         _clients(first, {k: v for k, v in of_clients.items() if v is not None}),
         curves_together(shown),
         _settings(shown),
@@ -59,7 +70,7 @@ def comparison_page(runs: Mapping[str, StoredRun]) -> Page:
         title=f"{many(len(shown), 'run')} compared",
         subtitle=", ".join(shown),
         answers=[Text(_answer(name, first, on_rows[name], of_clients[name])) for name in others],
-        cautions=_cautions(shown, on_rows, of_clients),
+        cautions=[*_cautions(shown, on_rows, of_clients), *(f"{titled(note)}." for note in compared.notes)],
         sections=[section for section in sections if section is not None],
         footer="Made by FedSaddle from the folders of the runs.",
     )
@@ -122,16 +133,19 @@ def _cautions(
     return found
 
 
-def _side_by_side(runs: Mapping[str, StoredRun]) -> Section:
+def _side_by_side(runs: Mapping[str, StoredRun], compared: SideBySide) -> Section:
     heads, rows = ["run", "algorithm", "rounds"], [[n, visible(r.name), _number(r, "rounds")] for n, r in runs.items()]
     columns: dict[str, list[str]] = {"AUROC, 95 % interval": [_auroc(run) for run in runs.values()]}
     parts = {main_part_name(run.summary) for run in runs.values()}
-    for measure in ("accuracy", "loss"):
-        for statistic in ("worst", "bottom10", "mean", "std"):
-            name = {"worst": "worst client", "bottom10": "worst tenth", "std": "spread"}.get(statistic, "mean client")
-            columns[f"{measure}, {name}"] = [_spread(run, measure, statistic) for run in runs.values()]
-        if any(cell != "–" for cell in columns[f"{measure}, mean client"]):
-            break  # an accuracy says more than a loss
+    sides = list(compared.sides.values())
+    for key, name in ROW_FIGURES.items():
+        if key != "auroc":
+            columns[name] = [short(side.rows.get(key)) for side in sides]
+    names = {"worst": "worst client", "bottom10": "worst tenth", "mean": "mean client", "std": "spread"}
+    for statistic, name in names.items():
+        columns[f"{compared.measure}, {name}"] = [short(side.clients.get(statistic)) for side in sides]
+    if len({side.tuned for side in sides}) > 1:
+        columns["step"] = ["chosen on validation rows" if side.tuned else "as set, not tuned" for side in sides]
     columns |= {
         "exchanges": [_ledger(run, "exchanges") for run in runs.values()],
         "sent to the server": [_ledger(run, "bytes_up") for run in runs.values()],
@@ -171,17 +185,12 @@ def _found(run: StoredRun, *keys: str) -> Any:
     return found
 
 
-def _spread(run: StoredRun, measure: str, statistic: str) -> str:
-    found = _found(run, main_part_name(run.summary), measure, statistic)
-    return short(found) if isinstance(found, int | float) else "–"
-
-
 def _ledger(run: StoredRun, key: str) -> str:
     value = _found(run, "ledger", key)
     return "–" if not isinstance(value, int) else amount(value) if key.startswith("bytes") else f"{value:,}"
 
 
-def _rows(first: str, gaps: Mapping[str, Difference]) -> Section | None:
+def _rows(runs: Mapping[str, StoredRun], first: str, gaps: Mapping[str, Difference]) -> Section | None:
     """Differences on the same rows."""
     if not gaps:
         return None
@@ -190,7 +199,12 @@ def _rows(first: str, gaps: Mapping[str, Difference]) -> Section | None:
         "Intervals are of 95 %; rows of one patient are kept together where patients are known."
     )
     lines = [[name, *(_signed(getattr(gap, key)) for key in FIGURES)] for name, gap in gaps.items()]
-    blocks: list[Block] = [Text(about), Table([f"minus {first}", *FIGURES.values()], lines)]
+    heads = [f"minus {first}", *FIGURES.values()]
+    errors = {name: probabilities_on_rows(runs[name], runs[first]) for name in gaps}
+    if any(errors.values()):
+        heads += [f"{ROW_FIGURES[key]}, lower is better" for key in ERRORS]
+        lines = [[*line, *(_signed(errors[line[0]].get(key)) for key in ERRORS)] for line in lines]
+    blocks: list[Block] = [Text(about), Table(heads, lines)]
     blocks += [_sites(name, first, gap) for name, gap in gaps.items() if any(c.auroc for c in gap.clients)]
     return Section("same-rows", "Row by row", blocks)
 

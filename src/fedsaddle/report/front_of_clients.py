@@ -116,7 +116,9 @@ def _ranked(run: StoredRun) -> str:
         gap = None if found.difference is None else found.difference.auroc
         if gap is None:
             return text
-        return f"{text} Against FedAvg on the same rows the difference is {with_interval(gap, 3, sign=True)}."
+        return (
+            f"{text} Against FedAvg on the same rows, not tuned, the difference is {with_interval(gap, 3, sign=True)}."
+        )
     pooled = _pooled(run)
     if "auroc" not in pooled:
         return ""
@@ -161,6 +163,11 @@ def _cautions(run: StoredRun, ranks: bool) -> list[str]:
     found, measured_on = [], measured(run)
     if measured_on is not None and measured_on[0] == "train":
         found.append("The figures are of rows that the model was trained on: on new rows it will do worse.")
+    if run.summary.get("tuned") is False:
+        found.append(
+            f"{visible(run.name)} is not tuned: its step is that of its config, and part of a difference to other "
+            "methods may be that. Without --algorithm, `fedsaddle run` chooses steps on validation rows."
+        )
     worst = None if ranks else worst_client(run)
     if worst is not None and worst[2] is not None and worst[2] < FEW_ROWS:
         found.append(

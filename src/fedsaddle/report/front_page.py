@@ -9,13 +9,20 @@ from typing import Any
 from fedsaddle.metrics.intervals import Interval
 from fedsaddle.metrics.ranking import FEW
 from fedsaddle.report.page.parts import Figure, Text
-from fedsaddle.report.sections.decisions import chosen_figures
+from fedsaddle.report.sections.decisions import chosen_figures, few_alarms
 from fedsaddle.report.sections.missing import read_missing
 from fedsaddle.report.sections.trials import reason_in_words, ways_tried
 from fedsaddle.report.sections.two_classes import two_classes
-from fedsaddle.report.sections.worst import gap_in_words, groups_of, worst_group, worst_site, worst_site_in_words
+from fedsaddle.report.sections.worst import (
+    gap_in_words,
+    groups_of,
+    least_found,
+    worst_group,
+    worst_site,
+    worst_site_in_words,
+)
 from fedsaddle.report.stored_run import StoredRun
-from fedsaddle.report.words import LEVEL, MINUS, many, of_100, percent, with_interval
+from fedsaddle.report.words import LEVEL, MINUS, of_100, percent, with_interval
 from fedsaddle.shown import visible
 
 FEW_POSITIVES = 30  # test rows: below, every figure is uncertain
@@ -123,7 +130,7 @@ def _against_fedavg(run: StoredRun) -> str:
         if low > 0
         else "it is worse by more than chance explains"
         if high < 0
-        else "these rows do not decide which of them is better"
+        else "the test rows are too few to tell which of them is better"
     )
     return f"Against FedAvg, tuned alike, the difference of the AUROC is {text}: {verdict}."
 
@@ -135,9 +142,8 @@ def _decisions(run: StoredRun) -> str:
         return ""
     right = at.positive_predictive_value
     alarms = "" if right is None else f" Of 100 alarms, {_of_100(right)} are right."
-    raised = round(at.alarms.value * len(found.labels))
-    if right is not None and raised < FEW:
-        alarms = f" There {'is' if raised == 1 else 'are'} only {many(raised, 'alarm')} on the test rows.{alarms}"
+    if right is None and at.raised:
+        alarms = f" {few_alarms(at)}."
     return (
         f"If rows with a probability of at least {percent(at.threshold, 1)} are called positive, a threshold that "
         f"{visible(run.summary.get('threshold', {}).get('reason', ''))}, {_of_100(at.alarms)} of 100 rows raise an "
@@ -166,11 +172,12 @@ def for_whom_it_is_worst(run: StoredRun) -> str:
     if group is not None:
         words.append(
             f"Of the groups, {visible(group.name)} has the lowest AUROC: {with_interval(group.found.auroc, 3)}. "
-            + gap_in_words(group.found, "group", group.looks)
+            + gap_in_words(group.found, "group")
         )
     elif found.test is not None and found.test.groups:
         words.append(f"Fewer than two groups have {FEW} test rows of each class, so that none can be called the worst.")
-    return " ".join(words)
+    words.append(least_found(run))
+    return " ".join(filter(None, words))
 
 
 def _figures(run: StoredRun) -> list[Figure]:

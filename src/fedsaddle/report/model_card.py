@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from fedsaddle.atomic import write_atomically
 from fedsaddle.report.page.parts import Page, Table
+from fedsaddle.report.sections.numbers import DAMAGED
 from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.report.tables import budget_line
 from fedsaddle.shown import visible
@@ -33,7 +34,31 @@ def write_card(folder: Path, run: StoredRun, page: Page) -> Path:
 
 
 def card(run: StoredRun, page: Page) -> str:
-    """The card as Markdown."""
+    """The card as Markdown; what a damaged file does not tell is left out, with a line that says so."""
+    parts = [
+        f"# {escaped(page.title)}\n\n{escaped(page.subtitle)}",
+        "## Intended use\n\n" + USE,
+        "## Result\n\n" + "\n\n".join(f"**{escaped(a.head)}** {escaped(a.words)}" for a in page.answers),
+        "## Data\n\n" + _read(run, _data),
+        "## Figures\n\n"
+        + bullets(f"{f.name}: {f.value}" + (f" ({f.detail})" if f.detail else "") for f in page.figures),
+        "## Groups\n\n" + _groups(page),
+        "## Limits\n\n" + bullets(page.cautions),
+        "## Privacy\n\n" + PRIVACY + _read(run, _budget),
+        "## Versions\n\n" + _read(run, _versions),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _read(run: StoredRun, make: Callable[[StoredRun], str]) -> str:
+    """A part of the card, or that a file of the run holds something else than a run writes."""
+    try:
+        return make(run)
+    except DAMAGED:
+        return "\n\nLeft out, because a file of the run holds something unexpected."
+
+
+def _data(run: StoredRun) -> str:
     rows = run.summary.get("rows", {})
     data = [
         f"{part}: {counts.get('rows', 0):,} rows, {counts.get('positives', 0):,} positive"
@@ -43,20 +68,11 @@ def card(run: StoredRun, page: Page) -> str:
     table = run.provenance.get("table", {})
     if table:
         data.append(f"table {visible(table.get('file'))}, SHA-256 {visible(table.get('sha256'))}")
-    versions = run.provenance.get("versions", {})
-    parts = [
-        f"# {escaped(page.title)}\n\n{escaped(page.subtitle)}",
-        "## Intended use\n\n" + USE,
-        "## Result\n\n" + "\n\n".join(f"**{escaped(a.head)}** {escaped(a.words)}" for a in page.answers),
-        "## Data\n\n" + bullets(data),
-        "## Figures\n\n"
-        + bullets(f"{f.name}: {f.value}" + (f" ({f.detail})" if f.detail else "") for f in page.figures),
-        "## Groups\n\n" + _groups(page),
-        "## Limits\n\n" + bullets(page.cautions),
-        "## Privacy\n\n" + PRIVACY + _budget(run),
-        "## Versions\n\n" + bullets(f"{name} {number}" for name, number in versions.items()),
-    ]
-    return "\n\n".join(parts) + "\n"
+    return bullets(data)
+
+
+def _versions(run: StoredRun) -> str:
+    return bullets(f"{name} {number}" for name, number in run.provenance.get("versions", {}).items())
 
 
 def _budget(run: StoredRun) -> str:

@@ -1,24 +1,158 @@
-"""Two runs compared in pairs: row by row where they scored the same rows, client by client where these are the same."""
+"""What can be compared of several runs: figures of rows and of clients, and two runs in pairs.
+
+Losses are compared only where the problems and losses are the same: the value of a min-max problem and a log loss have
+nothing in common. AUROC, average precision, Brier score and log loss of the probabilities are about rows and labels,
+whatever a run minimised.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
+from fedsaddle.metrics.calibration import calibration_figures
 from fedsaddle.metrics.intervals import Interval
+from fedsaddle.metrics.means import Drawn, means, t_interval
 from fedsaddle.metrics.ranking import Difference, difference, rank
-from fedsaddle.metrics.target import main_part_name
+from fedsaddle.metrics.spread import spread
+from fedsaddle.metrics.target import main_part_name, pooled_part
 from fedsaddle.report.predictions import CHOICE
 from fedsaddle.report.sections.clients import clients_of
 from fedsaddle.report.sections.numbers import DAMAGED, is_share
+from fedsaddle.report.sections.two_classes import two_classes
 from fedsaddle.report.stored_run import HeldOut, StoredRun
 
 Floats = NDArray[np.float64]
+
+LEAST_ROWS = 5  # of a client that can be called the worst
+ROW_FIGURES = {
+    "auroc": "AUROC",
+    "within_site_auroc": "AUROC within sites",
+    "average_precision": "average precision",
+    "brier_score": "Brier score",
+    "log_loss": "log loss",
+}
+PENALTIES = ("l2", "l2_biases", "from_base_rate", "clip", "trimmed", "hardest")  # keys that no row's loss depends on
+
+
+@dataclass(frozen=True)
+class Side:
+    """The figures of one run beside those of others."""
+
+    rows: Mapping[str, float]  # keys of `ROW_FIGURES`
+    clients: Mapping[str, float | None]  # statistics of the measure that all have; None where it says nothing
+    tuned: bool  # whether its step was chosen on validation rows
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """Runs by name, the measure of clients that can be compared (None: there is none), and notes for the reader."""
+
+    sides: Mapping[str, Side]
+    measure: str | None
+    notes: tuple[str, ...] = ()
+
+
+def side_by_side(runs: Mapping[str, StoredRun]) -> SideBySide:
+    """What can be compared of these runs; what a damaged summary lacks is left out."""
+    measure, notes, changed = shared_measure(runs), [], False
+    every = list(runs.values())
+    if measure is None and all("loss" in _main(run) for run in every):
+        notes.append("losses are not compared: the runs have different problems or losses")
+    sides = {}
+    for name, run in runs.items():
+        clients: Mapping[str, float | None] = {}
+        rows: Mapping[str, float] = {}
+        with suppress(*DAMAGED):
+            rows = row_figures(run)
+        with suppress(*DAMAGED):
+            clients = {} if measure is None else client_figures(run, measure)
+        sides[name] = Side(rows, clients, run.is_search)
+        changed |= measure is not None and bool(clients) and clients.get("worst") != _main(run)[measure].get("worst")
+    if changed:
+        notes.append(f"worst: of clients with at least {LEAST_ROWS} rows")
+    if len({side.tuned for side in sides.values()}) > 1:
+        notes.append(UNTUNED)
+    elif len(runs) > 1 and all(run.summary.get("tuned") is False for run in every):
+        notes.append("no run is tuned: each has the step of its config, and part of a difference may be that")
+    return SideBySide(sides, measure, tuple(notes))
+
+
+UNTUNED = (
+    "step as set: a single run is not tuned, a search chooses its step on validation rows; part of a difference may be "
+    "that"
+)
+
+
+def shared_measure(runs: Mapping[str, StoredRun]) -> str | None:
+    """The measure of clients to compare: accuracy, else the loss where it is the same one; None without any."""
+    if all("accuracy" in _main(run) for run in runs.values()):
+        return "accuracy"
+    return "loss" if all("loss" in _main(run) for run in runs.values()) and same_loss(runs) else None
+
+
+def same_loss(runs: Mapping[str, StoredRun]) -> bool:
+    """Whether all runs measured the same loss of the same problem; a single run did."""
+    sources: tuple[Callable[[StoredRun], Any], ...] = (lambda run: run.summary.get("problem"), _problem_of_config)
+    for source in sources:
+        found = [source(run) for run in runs.values()]
+        if all(own is not None for own in found):
+            return all(own == found[0] for own in found)
+    return len(runs) < 2
+
+
+def _problem_of_config(run: StoredRun) -> dict[str, Any] | None:
+    """The [problem] of a run's config, without penalties; of a study that of its choice."""
+    trial = run.config.get("trial")
+    found = (trial if isinstance(trial, dict) else run.config).get("problem")
+    return {k: v for k, v in found.items() if k not in PENALTIES} if isinstance(found, dict) else None
+
+
+def _main(run: StoredRun) -> Mapping[str, Any]:
+    found = run.summary.get(main_part_name(run.summary))
+    return found if isinstance(found, dict) else {}
+
+
+def row_figures(run: StoredRun) -> dict[str, float]:
+    """AUROC, average precision, Brier score and log loss of the held-out rows, as far as they are known."""
+    found = two_classes(run)
+    figures: dict[str, float] = {}
+    if found is not None:
+        pooled = found.choice.pooled
+        known = (pooled.auroc, found.choice.within, pooled.average_precision)
+        figures = {key: own.value for key, own in zip(ROW_FIGURES, known, strict=False) if own is not None}
+        p = found.probabilities()
+        return figures if p is None else figures | calibration_figures(p, found.labels)
+    for key in ROW_FIGURES:
+        value = pooled_part(run.summary).get(key)
+        if isinstance(value, int | float):
+            figures[key] = float(value)
+    return figures
+
+
+def client_figures(run: StoredRun, measure: str) -> dict[str, float | None]:
+    """Statistics over the clients; the worst one and the worst tenth are of clients with at least five rows."""
+    part = main_part_name(run.summary)
+    found: dict[str, float | None] = {key: float(value) for key, value in _main(run)[measure].items()}
+    listed = [c for c in clients_of(run, part) if c.rows is not None and c.figures.get(measure) is not None]
+    if listed:
+        enough = [c for c in listed if c.rows is not None and c.rows >= LEAST_ROWS]
+        if len(enough) < len(listed):
+            values = [float(c.figures[measure] or 0.0) for c in enough]
+            own = spread(values, [1] * len(enough), higher_is_better=is_share(measure)) if enough else {}
+            found |= {key: own.get(key) for key in ("worst", "bottom10")}
+        return found
+    sizes = run.split.get({"test": "test_sizes", "validation": "validation_sizes"}.get(part, "train_sizes"))
+    if part == "test" and run.test is not None:
+        sizes = np.diff(run.test.offsets).tolist()
+    if isinstance(sizes, list) and any(isinstance(size, int) and 0 < size < LEAST_ROWS for size in sizes):
+        found["worst"] = None
+    return found
 
 
 def difference_on_rows(ours: StoredRun, theirs: StoredRun) -> Difference | None:
@@ -36,20 +170,44 @@ def difference_on_rows(ours: StoredRun, theirs: StoredRun) -> Difference | None:
         return None
 
 
+def probabilities_on_rows(ours: StoredRun, theirs: StoredRun) -> dict[str, Interval]:
+    """Ours minus theirs of the Brier score and of the log loss, on the test rows that both have; below 0 is better."""
+    a, b = ours.test, theirs.test
+    if a is None or b is None or CHOICE not in a.probabilities or CHOICE not in b.probabilities:
+        return {}
+    order = _order(a, b, ours, theirs)
+    if order is None:
+        return {}
+    y, both = a.labels > 0, (a.probabilities[CHOICE], b.probabilities[CHOICE][order])
+    right = [np.clip(np.where(y, p, 1 - p), 1e-12, 1.0) for p in both]
+    gaps = {"brier_score": (1 - right[0]) ** 2 - (1 - right[1]) ** 2, "log_loss": np.log(right[1]) - np.log(right[0])}
+    drawn = Drawn.together(len(y), a.units)
+    found = {key: means(gap, drawn).of(0) for key, gap in gaps.items()}
+    return {key: own for key, own in found.items() if own is not None}
+
+
 def _aligned(a: HeldOut, b: HeldOut, ours: StoredRun, theirs: StoredRun) -> Floats | None:
     """Their scores in the order of our rows; None where these are other rows."""
-    if CHOICE not in a.scores or CHOICE not in b.scores or len(a.labels) != len(b.labels):
+    if CHOICE not in a.scores or CHOICE not in b.scores:
+        return None
+    order = _order(a, b, ours, theirs)
+    return None if order is None else b.scores[CHOICE][order]
+
+
+def _order(a: HeldOut, b: HeldOut, ours: StoredRun, theirs: StoredRun) -> NDArray[np.int64] | None:
+    """Where each of our rows is among theirs; None where these are other rows."""
+    if len(a.labels) != len(b.labels):
         return None
     if a.rows is None or b.rows is None:
         same = a.names == b.names and np.array_equal(a.offsets, b.offsets) and np.array_equal(a.labels, b.labels)
-        return b.scores[CHOICE] if same and _same_data(ours, theirs) else None
+        return np.arange(len(a.labels)) if same and _same_data(ours, theirs) else None
     if len(np.unique(a.rows)) < len(a.rows):
         return None
     place, from_theirs = np.argsort(np.argsort(a.rows)), np.argsort(b.rows)
     order = from_theirs[place]
     if not np.array_equal(a.rows, b.rows[order]) or not np.array_equal(a.labels, b.labels[order]):
         return None
-    return b.scores[CHOICE][order]
+    return order
 
 
 def _same_data(ours: StoredRun, theirs: StoredRun) -> bool:
@@ -79,8 +237,8 @@ class PairedClients:
         d = self.gains
         if len(d) < 2:
             return Interval(float(d.mean()), -np.inf, np.inf)
-        half = float(stdtrit(len(d) - 1, 0.975) * d.std(ddof=1) / np.sqrt(len(d)))
-        return Interval(float(d.mean()), float(d.mean()) - half, float(d.mean()) + half)
+        mean, low, high = (float(v) for v in t_interval(d))
+        return Interval(mean, max(low, -1.0), min(high, 1.0)) if is_share(self.measure) else Interval(mean, low, high)
 
     @property
     def better(self) -> int:
@@ -94,7 +252,10 @@ class PairedClients:
 
 
 def difference_of_clients(ours: StoredRun, theirs: StoredRun) -> PairedClients | None:
-    """Accuracy, else loss, of the clients that both runs have; None where clients or their numbers of rows differ."""
+    """Accuracy, else the same loss, of the clients that both runs have.
+
+    None where clients or their numbers of rows differ, or where the losses are not the same.
+    """
     try:
         part = main_part_name(ours.summary)
         if part != main_part_name(theirs.summary):
@@ -102,7 +263,8 @@ def difference_of_clients(ours: StoredRun, theirs: StoredRun) -> PairedClients |
         a, b = clients_of(ours, part), clients_of(theirs, part)
         if not a or [(c.name, c.rows) for c in a] != [(c.name, c.rows) for c in b]:
             return None
-        shared = [m for m in ("accuracy", "loss") if all(c.figures.get(m) is not None for c in (*a, *b))]
+        losses = ["loss"] if same_loss({"ours": ours, "theirs": theirs}) else []
+        shared = [m for m in ("accuracy", *losses) if all(c.figures.get(m) is not None for c in (*a, *b))]
         if not shared:
             return None
         both = [np.array([float(c.figures[shared[0]] or 0.0) for c in side]) for side in (a, b)]

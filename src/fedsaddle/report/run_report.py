@@ -34,6 +34,7 @@ from fedsaddle.report.stored_run import StoredRun, read_run
 from fedsaddle.shown import shortened, visible
 
 REPORT = "report.html"
+LEFT_OUT = "Left out, because a file of the run holds something unexpected"
 T = TypeVar("T")
 Maker = Callable[[StoredRun], Section | None]
 SECTIONS: Sequence[Maker] = (  # in the order of the page; None where a run has nothing to say there
@@ -57,14 +58,16 @@ SECTIONS: Sequence[Maker] = (  # in the order of the page; None where a run has 
 )
 
 
-def write_report(folder: Path) -> Path:
-    """Make `report.html` in the folder of a run, and MODEL_CARD.md if there is a model.
+def write_report(folder: Path, warn: Callable[[str], None] = lambda text: None) -> Path:
+    """Make `report.html` in the folder of a run, and MODEL_CARD.md if there is a model; warn of damaged files.
 
     Raises:
         MissingData: if there is no run in it.
     """
     run = read_run(folder)
     page, path = page_of(run), folder / REPORT
+    for line in (*run.damage, *(line for line in page.cautions if line.startswith(LEFT_OUT))):
+        warn(line)
     write_atomically(path, render(page).encode())
     if (folder / "model.safetensors").exists():
         write_card(folder, run, page)
@@ -95,7 +98,7 @@ def page_of(run: StoredRun) -> Page:
     front = front or Front(())
     versions = run.provenance.get("versions")
     version = versions.get("fedsaddle") if isinstance(versions, dict) else None
-    left_out = f"Left out, because a file of the run holds something unexpected: {', '.join(failed)}."
+    left_out = f"{LEFT_OUT}: {', '.join(failed)}."
     return Page(
         title=_title(run),
         subtitle=_subtitle(run),

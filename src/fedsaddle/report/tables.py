@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from fedsaddle.metrics.spread import STATISTICS
-from fedsaddle.metrics.target import main_part, pooled_part
 from fedsaddle.shown import visible
+
+if TYPE_CHECKING:
+    from fedsaddle.report.paired import SideBySide
 
 Summary = Mapping[str, Any]
 
@@ -95,6 +97,13 @@ def _headline(title: str, text: str) -> Table:
     return table
 
 
+ROW_HEADS = {  # of `several_runs`
+    "auroc": "AUROC",
+    "within_site_auroc": "within sites",
+    "average_precision": "AP",
+    "brier_score": "Brier",
+    "log_loss": "log loss",
+}
 FIGURES = {
     "auroc": "AUROC, pooled",
     "within_site_auroc": "AUROC, within sites",
@@ -111,8 +120,7 @@ def choice_table(summary: Summary) -> Table:
     caption = [
         f"chosen for {summary['aim']}: {cell(summary['choice'])}",
         cell(summary["reason"]),
-        f"probability >= {threshold['probability']:.3f} ({threshold['reason']}): "
-        + ", ".join(f"{k.replace('_', ' ')} {v:.3g}" for k, v in threshold["test"].items() if v is not None),
+        f"probability >= {threshold['probability']:.3f} ({threshold['reason']}): {_at_threshold(summary)}",
         f"{rows['train']['rows']:,} training, {rows['validation']['rows']:,} validation, {rows['test']['rows']:,} test "
         f"rows ({rows['test']['positives']:,} positive); {summary['trials']} trials in {summary['seconds']:.0f} s",
     ]
@@ -130,6 +138,16 @@ def choice_table(summary: Summary) -> Table:
         cells = [_figure(pooled[side].get(key)) for side in ("choice", "FedAvg")]
         table.add_row(name, *cells, _figure(pooled["difference"].get(key), sign="+"))
     return table
+
+
+def _at_threshold(summary: Summary) -> str:
+    """The figures of the threshold on the test rows; of few alarms, how many there are in place of their share."""
+    found = summary["threshold"]["test"]
+    said = [f"{name.replace('_', ' ')} {value:.3g}" for name, value in found.items() if value is not None]
+    alarms = round((found.get("alarms_per_100") or 0) * summary["rows"]["test"]["rows"] / 100)
+    if alarms and found.get("positive_predictive_value") is None:
+        said.append(f"only {alarms} {'alarm' if alarms == 1 else 'alarms'}, too few for a predictive value")
+    return ", ".join(said)
 
 
 def _figure(figure: Mapping[str, Any] | None, sign: str = "") -> str:
@@ -175,20 +193,32 @@ def of_sites(summary: Summary) -> Table:
     return table
 
 
-def several_runs(summaries: Mapping[str, Summary], title: str = "") -> Table:
-    """Summaries of several runs, a row each; on the test rows where there are any."""
+def several_runs(summaries: Mapping[str, Summary], compared: SideBySide, title: str = "") -> Table:
+    """Several runs, a row each: what can be compared of them, on the test rows where there are any, and the costs."""
     table = Table(title=title, title_justify="left")
-    table.add_column("run")
-    measure = "accuracy" if all("accuracy" in main_part(dict(s)) for s in summaries.values()) else "loss"
-    ranked = all("auroc" in pooled_part(s) for s in summaries.values())
-    heads = [f"worst {measure}", "bottom 10 %", "mean", "std", "rounds", "target", "exchanges", "up", "seconds"]
-    for head in ["AUROC", *heads] if ranked else heads:
+    sides, measure = compared.sides, compared.measure
+    rows = {key: head for key, head in ROW_HEADS.items() if any(key in side.rows for side in sides.values())}
+    clients = {"worst": f"worst {measure}", "bottom10": "bottom 10 %", "mean": "mean", "std": "std"}
+    if measure is None:
+        clients = {}
+    elif rows:
+        clients = {"worst": "worst acc." if measure == "accuracy" else f"worst {measure}"}
+    mixed = len({side.tuned for side in sides.values()}) > 1
+    aimed = not rows or any(summary.get("target_round") is not None for summary in summaries.values())
+    table.add_column("run", overflow="fold")
+    heads = [*rows.values(), *clients.values(), *(["step"] if mixed else []), "rounds", *(["target"] if aimed else [])]
+    for head in [*heads, *(() if rows else ("exchanges",)), "up", "seconds"]:
         table.add_column(head, justify="right")
     for name, summary in summaries.items():
-        values, ledger = main_part(dict(summary))[measure], summary["ledger"]
-        cells = [f"{pooled_part(summary)['auroc']:.4f}"] if ranked else []
-        cells += [f"{values[s]:.4f}" for s in ("worst", "bottom10", "mean", "std")]
+        side, ledger = sides[name], summary["ledger"]
+        cells = [_or_dash(side.rows.get(key)) for key in rows] + [_or_dash(side.clients.get(key)) for key in clients]
+        cells += ["tuned" if side.tuned else "as set"] if mixed else []
         reached = "" if summary.get("target_round") is None else f"round {summary['target_round']}"
+        cells += [str(summary["rounds"]), *([reached] if aimed else [])]
         cost = [f"{ledger['exchanges']:,}", megabytes(ledger["bytes_up"]), f"{summary['seconds']:.1f}"]
-        table.add_row(cell(name), *cells, str(summary["rounds"]), reached, *cost)
+        table.add_row(cell(name), *cells, *cost[bool(rows) :])
     return table
+
+
+def _or_dash(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

@@ -16,6 +16,8 @@ from fedsaddle.data.store import ClientRows, Ints, Stacked
 from fedsaddle.problems.models.frozen import fixed_tensors
 from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
 
+DIGEST = 64  # hex digits of a tensor's
+
 
 def fingerprint(algorithm: Algorithm[Any], rows: ClientRows, seed: int, lost_replies: float = 0.0) -> str:
     """Sixteen hex digits that differ if anything that affects the trajectory differs."""
@@ -77,6 +79,29 @@ def to_plain(thing: Any) -> Any:
     if thing is None or isinstance(thing, bool | int | float | str):
         return thing
     return getattr(thing, "__qualname__", type(thing).__qualname__)
+
+
+TRAINING_ONLY = ("model", "l2", "l2_biases", "compiled", "clip", "trimmed", "hardest")  # not in the loss of a row
+
+
+def measured_loss(problem: object) -> str:
+    """What the loss of a run's figures is: the problem and its options, without the model and penalties.
+
+    Two runs with the same text have losses that can be compared.
+    """
+    if not is_dataclass(problem) or isinstance(problem, type):
+        return type(problem).__name__
+    return _as_call({k: v for k, v in to_plain(problem).items() if k not in TRAINING_ONLY})
+
+
+def _as_call(thing: Any) -> str:
+    """Plain JSON of `to_plain` as text, such as "Supervised(loss=Logistic())"."""
+    if isinstance(thing, list):
+        return f"[{', '.join(map(_as_call, thing))}]"
+    if not isinstance(thing, dict):
+        return thing[:16] if isinstance(thing, str) and len(thing) == DIGEST else str(thing)
+    named = ", ".join(f"{key}={_as_call(value)}" for key, value in thing.items() if key)
+    return f"{thing.get('', '')}({named})"
 
 
 def shared_fingerprint(algorithm: Algorithm[Any], count: int, seed: int) -> str:

@@ -20,6 +20,7 @@ from fedsaddle.metrics.target import main_part_name
 from fedsaddle.runs.best_round import BestRound, require_same_selection
 from fedsaddle.runs.checkpoints import restore_record
 from fedsaddle.runs.evaluation import Evaluator, Solution
+from fedsaddle.runs.fingerprint import measured_loss
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.progress_file import ProgressFile
 from fedsaddle.runs.result import Result
@@ -307,6 +308,7 @@ class Loop:
         target, at = self.settings.target, self._chosen()
         summary: Record = {
             "algorithm": self.name,
+            "problem": measured_loss(self.algorithm.problem),
             "stopped": stopped,
             "rounds": self.done,
             "target": None if target is None else str(target),

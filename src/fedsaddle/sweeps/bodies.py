@@ -27,7 +27,7 @@ class CellBody(TypedDict):
 
     values: Annotated[dict[str, Any], "by key of the config"]
     mean: float | None
-    interval: Annotated[list[float] | None, "95 % t-interval of the mean over seeds"]
+    interval: Annotated[list[float] | None, "95 % t-interval of the mean over seeds; of a share for its log odds"]
     test_mean: float | None
     behind_best: Annotated[float | None, "mean over the seeds of the best cell's figure minus this one's, in pairs"]
     behind_interval: Annotated[list[float] | None, "95 % t-interval of it; without 0: more than chance"]

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from scipy.special import stdtrit
 
+from fedsaddle.metrics.means import t_interval
 from fedsaddle.metrics.selection import Selection
+from fedsaddle.report.sections.numbers import is_share
 from fedsaddle.sweeps.bodies import CellBody, SeedBody
 from fedsaddle.sweeps.job import Job, status_of, summary_of
 
@@ -38,6 +39,11 @@ class Aim:
     def lower_is_better(self) -> bool:
         """Whether small figures are good."""
         return self.better(0.0, 1.0)
+
+    @property
+    def share(self) -> bool:
+        """Whether figures lie between 0 and 1, and differences of two between -1 and 1."""
+        return self.target is None and is_share(self.selection.measure)
 
     def figure(self, summary: Mapping[str, Any]) -> float | None:
         """Of a run's summary."""
@@ -85,13 +91,13 @@ def cell_bodies(jobs: Sequence[Job], root: Path, aim: Aim) -> list[CellBody]:
         best["best"] = True
         for cell in cells:
             if cell is not best:
-                _compare(cell, best)
+                _compare(cell, best, aim)
     return cells
 
 
 def _cell(jobs: Sequence[Job], root: Path, aim: Aim) -> CellBody:
     runs = [seed_body(job, root, aim) for job in jobs]
-    mean, interval = mean_and_interval([r["figure"] for r in runs if r["figure"] is not None])
+    mean, interval = mean_and_interval([r["figure"] for r in runs if r["figure"] is not None], share=aim.share)
     return {
         "values": jobs[0].values,
         "mean": mean,
@@ -105,16 +111,13 @@ def _cell(jobs: Sequence[Job], root: Path, aim: Aim) -> CellBody:
     }
 
 
-def mean_and_interval(values: Sequence[float]) -> tuple[float | None, list[float] | None]:
-    """The mean and its 95 % t-interval; no interval for one value."""
+def mean_and_interval(values: Sequence[float], *, share: bool = False) -> tuple[float | None, list[float] | None]:
+    """The mean and its 95 % t-interval, within 0 and 1 for a share; no interval for one value."""
     found = np.asarray(values, dtype=np.float64)
     if not len(found):
         return None, None
-    mean = float(found.mean())
-    if len(found) < 2:
-        return mean, None
-    half = float(stdtrit(len(found) - 1, 0.975) * found.std(ddof=1) / math.sqrt(len(found)))
-    return mean, [mean - half, mean + half]
+    mean, low, high = (float(v) for v in t_interval(found, share=share))
+    return mean, None if len(found) < 2 else [low, high]
 
 
 def _best(cells: Sequence[CellBody], aim: Aim) -> CellBody | None:
@@ -134,7 +137,7 @@ def _figures(cell: CellBody) -> int:
     return sum(r["figure"] is not None for r in cell["runs"])
 
 
-def _compare(cell: CellBody, best: CellBody) -> None:
+def _compare(cell: CellBody, best: CellBody, aim: Aim) -> None:
     """Seed by seed: both have the same split, model and draws."""
     theirs = {r["seed"]: r["figure"] for r in best["runs"]}
     gaps = [
@@ -142,4 +145,7 @@ def _compare(cell: CellBody, best: CellBody) -> None:
         for r in cell["runs"]
         if r["figure"] is not None and (other := theirs.get(r["seed"])) is not None
     ]
-    cell["behind_best"], cell["behind_interval"] = mean_and_interval(gaps)
+    gap, ends = mean_and_interval(gaps)
+    if ends is not None and aim.share:
+        ends = [max(ends[0], -1.0), min(ends[1], 1.0)]
+    cell["behind_best"], cell["behind_interval"] = gap, ends

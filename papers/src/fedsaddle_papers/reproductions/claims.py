@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsaddle_papers.reproductions.curves import Floats, Runs, t_interval
+from fedsaddle.metrics.means import t_interval
+from fedsaddle_papers.reproductions.curves import Floats, Runs
 from fedsaddle_papers.reproductions.verdicts import HOLDS, NO_DATA, REFUTED, UNDECIDED
 
 Bools = NDArray[np.bool_]

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 Floats = NDArray[np.float64]
 
@@ -139,16 +138,3 @@ def first_crossing(values: Floats, target: float, *, falling: bool = False) -> i
     """
     beyond = values <= target + 1e-9 if falling else values >= target - 1e-9
     return int(np.argmax(beyond)) if beyond.any() else None
-
-
-def t_interval(values: Floats) -> tuple[Floats, Floats, Floats]:
-    """Mean, lower and upper end of the 95 % t-interval over the first axis; both ends are NaN for one value.
-
-    `mean ± t_{0.975, n-1} s / √n` with the sample's standard deviation s.
-    """
-    n = len(values)
-    mean = values.mean(axis=0)
-    if n < 2:
-        return mean, mean * np.nan, mean * np.nan
-    half = stdtrit(n - 1, 0.975) * values.std(axis=0, ddof=1) / np.sqrt(n)
-    return mean, mean - half, mean + half

@@ -18,11 +18,12 @@ from rich.table import Table
 
 from fedsaddle import __version__
 from fedsaddle.atomic import write_atomically
+from fedsaddle.metrics.means import t_interval
 from fedsaddle.report.page.render import render
 from fedsaddle.report.plots import COLOURS, axes_of, save
 from fedsaddle.writable import make_folder
 from fedsaddle_papers.reproductions.claims import Claim
-from fedsaddle_papers.reproductions.curves import Floats, RunCurves, Runs, t_interval
+from fedsaddle_papers.reproductions.curves import Floats, RunCurves, Runs
 from fedsaddle_papers.reproductions.effects import Judged
 from fedsaddle_papers.reproductions.figure import Figure, FinalValues, Line, Panel
 from fedsaddle_papers.reproductions.page import COSTS, reproduction_page
@@ -165,13 +166,13 @@ def _draw_panel(axes: Axes, panel: Panel, figure: Figure, runs: Runs) -> None:
 
 def _draw_line(axes: Axes, panel: Panel, line: Line, seeds: tuple[RunCurves, ...]) -> None:
     x = np.mean([curves.column(panel.x) for curves in seeds], axis=0)
-    mean, low, high = t_interval(np.stack([curves.running_mean(panel.y, panel.window) for curves in seeds]))
+    share = not panel.log and "loss" not in panel.y  # accuracies and AUCs
+    rows = np.stack([curves.running_mean(panel.y, panel.window) for curves in seeds])
+    mean, low, high = t_interval(rows, share=share)
     colour = COLOURS[line.colour]
     axes.plot(x, mean, color=colour, ls=line.style, lw=1.4, label=line.legend or line.label)
     floor = mean / 10 if panel.log else np.zeros_like(mean)  # no metric is negative, and a logarithm needs more than 0
-    ceiling = np.inf if panel.log or "loss" in panel.y else 1.0  # accuracies and AUCs are at most 1
-    low, high = np.maximum(low, floor), np.minimum(high, ceiling)
-    axes.fill_between(x, low, high, color=colour, alpha=0.12, lw=0)
+    axes.fill_between(x, np.maximum(low, floor), high, color=colour, alpha=0.12, lw=0)
 
 
 def _draw_final_values(axes: Axes, panel: FinalValues, runs: Runs) -> None:

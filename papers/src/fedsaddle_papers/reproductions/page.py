@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from fedsaddle.metrics.means import t_interval
 from fedsaddle.report.page.charts import Axis, Line, line_chart
 from fedsaddle.report.page.parts import Block, Chart, Figure, Page, Section, Table, Text
 from fedsaddle.report.sections.numbers import MOST_POINTS, axis, is_share, picked, thinned
 from fedsaddle.report.words import many, percent, short
 from fedsaddle_papers.reproductions.claims import Claim
-from fedsaddle_papers.reproductions.curves import Floats, Runs, t_interval
+from fedsaddle_papers.reproductions.curves import Floats, Runs
 from fedsaddle_papers.reproductions.effects import Judged
 from fedsaddle_papers.reproductions.figure import Figure as Reproduction
 from fedsaddle_papers.reproductions.figure import FinalValues, Panel
@@ -127,7 +128,8 @@ def _curves(figure: Reproduction, runs: Runs, seeds: int) -> Section:
     for k, panel in enumerate(figure.panels):
         drawn = _final_values(panel, runs, k) if isinstance(panel, FinalValues) else _panel(panel, figure, runs, k)
         blocks.append(drawn)
-    band = f"Lines are means over {many(seeds, 'seed')}; bands are 95 % intervals (Student's)."
+    kind = "Student's, of accuracies and AUROCs for their log odds"
+    band = f"Lines are means over {many(seeds, 'seed')}; bands are 95 % intervals ({kind})."
     return Section("curves", "Measured", [*blocks, Text(band, "note")])
 
 
@@ -137,7 +139,8 @@ def _panel(panel: Panel, figure: Reproduction, runs: Runs, number: int) -> Chart
     for label, style in zip(labels, [*STYLES, *["faint"] * len(labels)], strict=False):
         own = runs[label]
         x = np.mean([curves.column(panel.x) for curves in own], axis=0)
-        band = t_interval(np.stack([curves.running_mean(panel.y, panel.window) for curves in own]))
+        rows = np.stack([curves.running_mean(panel.y, panel.window) for curves in own])
+        band = t_interval(rows, share=_is_share(panel))
         lines.append(_banded(label, x, band, style, panel))
     values = [v for line in lines for v in (*line.y, *(line.low or ()), *(line.high or ()))]
     y = axis(panel.title, values, share=_is_share(panel), log=panel.log, percent=_is_share(panel))
@@ -181,7 +184,8 @@ def _final_values(panel: FinalValues, runs: Runs, number: int) -> Chart:
     base = last(panel.base) if panel.base else np.zeros(1)
     lines, rows = [], []
     for (name, points), style in zip(panel.series.items(), STYLES, strict=False):
-        mean, low, high = t_interval(np.stack([last(label) - base for _, label in points], axis=1))
+        found = np.stack([last(label) - base for _, label in points], axis=1)
+        mean, low, high = t_interval(found, share=not panel.base and _is_share(panel))
         x = [float(number) for number, _ in points]
         bounded = bool(np.isfinite(low).all())
         ends = (low.tolist(), high.tolist()) if bounded else (None, None)

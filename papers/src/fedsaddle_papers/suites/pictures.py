@@ -9,8 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fedsaddle.metrics.means import t_interval
 from fedsaddle.report.plots import COLOURS, axes_of, label, save
-from fedsaddle_papers.reproductions.curves import Floats, RunCurves, t_interval
+from fedsaddle_papers.reproductions.curves import Floats, RunCurves
 from fedsaddle_papers.suites.ranking import FEWEST, SMALLEST, Ranking, by_ratio
 from fedsaddle_papers.suites.run import Results
 from fedsaddle_papers.suites.suite import Task, falls
@@ -71,7 +72,7 @@ def mean_and_band(values: Floats, column: str) -> tuple[Floats, Floats, Floats]:
     A band of ratios is drawn from a tenth to ten times the mean at the most, or it would hide all other methods.
     """
     if not by_ratio(column):
-        return t_interval(values)
+        return t_interval(values, share=not falls(column))
     with np.errstate(over="ignore"):
         mean, low, high = (np.exp(v) for v in t_interval(np.log(np.maximum(values, SMALLEST))))
     return mean, np.maximum(low, mean / 10), np.minimum(high, mean * 10)
@@ -89,7 +90,6 @@ def _draw_task(axes: Axes, task: Task, results: Results, order: list[str]) -> No
         axes.plot(x, mean, color=colour, ls=style, lw=1.3, label=label(name))
         if len(values) < FEWEST or (at >= BANDED and name != results.suite.baseline):
             continue
-        low, high = (low, high) if log else (np.maximum(low, 0.0), np.minimum(high, 1.0))
         axes.fill_between(x, low, high, color=colour, alpha=0.12, lw=0)
     axes.set(xlabel="exchanges", ylabel=measure_in_words(column), title=label(task.name))
     if log:

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedsaddle_papers.reproductions.curves import RunCurves, t_interval
+from fedsaddle.metrics.means import t_interval
+from fedsaddle_papers.reproductions.curves import RunCurves
 from fedsaddle_papers.reproductions.verdicts import holm
 from fedsaddle_papers.suites.run import Results
 from fedsaddle_papers.suites.suite import falls
@@ -92,7 +93,7 @@ def ranked(results: Results) -> Ranking:
         table = np.array([_levels(found[m], column, suite.seeds) for m in labels])
         marks = near_best(sign * _compared(column, table))
         for label, values, mark in zip(labels, table, marks, strict=True):
-            cell = _cell(values, mark, found[label], task.measures[1:], by_ratio(column))
+            cell = _cell(values, mark, found[label], task.measures[1:], column)
             cells[task.name, label] = replace(cell, gain=gain(values, table[0], by_ratio(column)))
         scores.append(np.nan_to_num(sign * table, nan=-np.inf))
     ranks = [ranks_of(own) for own in scores]
@@ -142,11 +143,12 @@ def _compared(column: str, table: Floats) -> Floats:
     return np.log(np.maximum(table, SMALLEST)) if by_ratio(column) else table
 
 
-def _cell(values: Floats, mark: bool, runs: Sequence[RunCurves], others: Sequence[str], ratio: bool) -> Cell:
-    there = values[np.isfinite(values)]
+def _cell(values: Floats, mark: bool, runs: Sequence[RunCurves], others: Sequence[str], column: str) -> Cell:
+    there, ratio = values[np.isfinite(values)], by_ratio(column)
     if ratio:  # the geometric mean
         there = np.log(np.maximum(there, SMALLEST))
-    mean, low, high = (float(np.exp(v) if ratio else v) for v in t_interval(there)) if len(there) else (np.nan,) * 3
+    found = t_interval(there, share=not falls(column)) if len(there) else (np.nan,) * 3
+    mean, low, high = (float(np.exp(v) if ratio else v) for v in found)
     if len(there) < FEWEST:
         low = high = float("nan")
     more = {name: float(np.mean([final_level(c, name) for c in runs])) for name in others} if runs else {}

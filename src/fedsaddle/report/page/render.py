@@ -14,6 +14,7 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from fedsaddle.metrics.calibration import FEW_ALARMS
 from fedsaddle.report.page.markup import clean
 from fedsaddle.report.page.parts import Block, Page, Section, Table, ThresholdSlider
 
@@ -115,6 +116,7 @@ def _slider_data(slider: ThresholdSlider) -> str:
             "fp": [int(n) for n in slider.false_positives],
             "positives": int(slider.positives),
             "negatives": int(slider.negatives),
+            "few": FEW_ALARMS,
         },
         separators=(",", ":"),
     )

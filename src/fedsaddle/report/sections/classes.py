@@ -56,9 +56,8 @@ def classes(run: StoredRun) -> Section | None:
             ],
         ),
         note=(
-            f"Over the {rows} of all clients together, worst class first. Lines are 95 % intervals (Wilson's), with "
-            f"rows taken as independent; the "
-            "reference line is the mean over classes."
+            f"Over the {rows} of all clients together, worst class first. Lines are 95 % intervals (Wilson's) of each "
+            "class by itself, with rows taken as independent; the reference line is the mean over classes."
         ),
         scrolls=len(shown) > SCROLLED,
     )

@@ -80,7 +80,7 @@ def _against(gap: Interval, what: str) -> str:
         return f"That is better than {what}, by more than chance."
     if gap.high < 0:
         return f"That is worse than {what}, by more than chance."
-    return f"These rows do not decide whether that is better than {what}."
+    return f"The rows are too few to tell whether that is better than {what}."
 
 
 def _where(curve: DecisionCurve) -> str:
@@ -196,17 +196,25 @@ def _chosen_in_words(found: TwoClasses, at: AtThreshold) -> str:
         parts.append(f"of 100 without, {_of_100(at.specificity)} raise no alarm;")
     if at.positive_predictive_value is not None:
         parts.append(f"of 100 alarms, {_of_100(at.positive_predictive_value)} are right;")
+    elif at.raised:
+        parts.append(f"{few_alarms(at)[0].lower()}{few_alarms(at)[1:]};")
     else:
         parts.append("there is no alarm at all;")
     if at.negative_predictive_value is not None:
         parts.append(f"of 100 rows without an alarm, {_of_100(at.negative_predictive_value)} are rightly so;")
     text = " ".join(parts).removesuffix(";") + "."
-    if "F1" in why:
+    if "has the best F1" in why:
         text += (
             " F1 balances what is found against false alarms (it is the harmonic mean of sensitivity and PPV) and "
             "knows nothing of what either costs: your own threshold may be another one."
         )
     return text
+
+
+def few_alarms(at: AtThreshold) -> str:
+    """Why there is no predictive value."""
+    start = "There is only 1 alarm" if at.raised == 1 else f"There are only {at.raised} alarms"
+    return f"{start} on the test rows, too few to say how many alarms are right"
 
 
 def _of_100(figure: Interval) -> str:

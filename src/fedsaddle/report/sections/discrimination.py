@@ -77,7 +77,7 @@ def verdict(gap: Interval, ours: str, theirs: str, figure: str) -> str:
         return f"{start}: {ours} ranks better than {theirs}, by more than chance."
     if gap.high < 0:
         return f"{start}: {ours} ranks worse than {theirs}, by more than chance."
-    return f"{start}: these rows do not decide which of the two ranks better."
+    return f"{start}: too few rows to tell which of the two ranks better."
 
 
 def _roc(found: TwoClasses) -> Chart:

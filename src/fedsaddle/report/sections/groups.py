@@ -40,7 +40,7 @@ def _about(found: TwoClasses, columns: dict[str, Subgroups]) -> str:
         f"Figures of the groups by {' and by '.join(map(visible, columns))}{at}. A figure that fewer than {FEW} rows "
         f"of a group would decide is left out, and groups with fewer than {FEW} rows of a class are not compared. A "
         "gap is the largest figure minus the smallest; its interval allows for having picked these two after looking "
-        "at all. A gap that the rows do not show may still be there: small groups hide it. Alarms differ between "
+        "at all. Where the rows are too few to be sure, a gap may be there or not. Alarms differ between "
         "groups also where the outcome does, which is no fault of the model."
     )
     ranked = sum(group.auroc is not None for own in columns.values() for group in own.groups)
@@ -76,10 +76,12 @@ def _gap(what: str, gap: Interval, own: Subgroups, name: str) -> str:
     ]
     low, high = ends[0], ends[-1]
     start = (
-        f"{what[0].upper()}{what[1:]}: from {low[0]} ({low[1]}) to {high[0]} ({high[1]}), a gap of "
+        f"{what[0].upper()}{what[1:]}: {low[0]} ({low[1]}) against {high[0]} ({high[1]}), a gap of "
         f"{of_100(gap.value)} points (95 % interval {of_100(gap.low)} to {of_100(gap.high)})"
     )
-    return f"{start}: more than chance explains." if gap.low > 0 else f"{start}: these rows do not show a gap."
+    if gap.low > 0:
+        return f"{start}: more than chance explains."
+    return f"{start}: {'no gap here' if gap.value == 0 else 'too few rows to be sure'}."
 
 
 def _chart(found: TwoClasses, column: str, own: Subgroups, key: str) -> Chart:

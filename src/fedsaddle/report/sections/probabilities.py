@@ -70,7 +70,7 @@ def _said(figure: Interval, right: float, below: str, above: str, neither: str) 
         return f"The probabilities {below}"
     if figure.low > right:
         return f"The probabilities {above}"
-    return f"These rows do not show that the probabilities are {neither}"
+    return f"The rows are too few to tell whether the probabilities are {neither}"
 
 
 def _better(scaled: Interval) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedsaddle.metrics.calibration import FEW_ALARMS
 from fedsaddle.metrics.histograms import Estimate
 from fedsaddle.report.page.charts import Axis, Line, line_chart
 from fedsaddle.report.page.parts import Block, Chart, Section, Table, Text, ThresholdSlider
@@ -191,7 +192,7 @@ def _threshold_row(chance: float, tp: int, fp: int, up: int, down: int) -> list[
         short(chance),
         _share(tp, up),
         _share(down - fp, down),
-        _share(tp, called),
+        _share(tp, called) if called >= FEW_ALARMS else "–",
         _share(down - fp, cleared),
         f"{100 * called / (up + down):.1f}",
     ]

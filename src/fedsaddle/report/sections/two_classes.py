@@ -194,7 +194,7 @@ def _interval(found: Any) -> Interval | None:
 
 
 def _compared(run: StoredRun) -> str:
-    return "tuned alike" if run.is_search else "with the same model, rounds and batches"
+    return "tuned alike" if run.is_search else "not tuned, with the same model, rounds and batches"
 
 
 def _names(run: StoredRun) -> dict[str, str]:
@@ -203,7 +203,7 @@ def _names(run: StoredRun) -> dict[str, str]:
 
 
 def _threshold(run: StoredRun) -> tuple[float | None, str]:
-    """The run's threshold, rounded as predictions.csv is, or the one with the best F1 on its validation rows."""
+    """The run's threshold, rounded as predictions.csv is, or the default on its validation rows."""
     try:
         found = run.summary["threshold"]
         threshold, reason = float(found["probability"]), str(found.get("reason", ""))
@@ -214,7 +214,7 @@ def _threshold(run: StoredRun) -> tuple[float | None, str]:
     held = run.validation
     if held is None or CHOICE not in held.probabilities or not 0 < held.labels.sum() < len(held.labels):
         return None, ""
-    chosen = Threshold.for_best_f1(held.probabilities[CHOICE], held.labels)
+    chosen = Threshold.default(held.probabilities[CHOICE], held.labels, held.units)
     return chosen.probability, chosen.reason
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedsaddle.metrics.intervals import Interval
-from fedsaddle.metrics.subgroups import Subgroups, Worst, subgroups, worst
+from fedsaddle.metrics.subgroups import Subgroups, Worst, gap, subgroups, worst
 from fedsaddle.report.page.parts import Figure
 from fedsaddle.report.sections.decisions import chosen_figures
 from fedsaddle.report.sections.two_classes import TwoClasses, two_classes
 from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.report.words import LEVEL, decimal, of_100, percent, with_interval
+from fedsaddle.shown import visible
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,6 @@ class WorstGroup:
 
     column: str
     found: Worst
-    looks: int = 0  # groups that were compared, of all columns
 
     @property
     def name(self) -> str:
@@ -40,7 +40,7 @@ def worst_site(run: StoredRun) -> Worst | None:
 
 
 def worst_group(run: StoredRun) -> WorstGroup | None:
-    """The group with the lowest AUROC; its gap allows for the groups of all columns that were looked at."""
+    """The group with the lowest AUROC; its intervals allow for the groups of all columns that were looked at."""
     found = two_classes(run)
     if found is None:
         return None
@@ -53,10 +53,36 @@ def worst_group(run: StoredRun) -> WorstGroup | None:
             column = min(lowest)[1]
             rows = found.rows_by_group(column)
             again = None if rows is None else worst(rows, looks=looks)
-            picked = None if again is None else WorstGroup(column, again, looks)
+            picked = None if again is None else WorstGroup(column, again)
         found.kept["worst group"] = picked
     kept: WorstGroup | None = found.kept["worst group"]
     return kept
+
+
+def least_found(run: StoredRun) -> str:
+    """The groups of a column that are found least and most often at the threshold, where they differ most; or nothing.
+
+    Ranking alone does not show it: a threshold may miss most of one group.
+    """
+    found = two_classes(run)
+    every = {} if found is None else groups_of(found)
+    apart = {column: own.gaps["sensitivity"].value for column, own in every.items() if "sensitivity" in own.gaps}
+    if found is None or not apart:
+        return ""
+    column = max(apart, key=lambda name: apart[name])
+    compared = [g for own in every.values() for g in own.groups if not g.few and g.sensitivity is not None]
+    rows = found.rows_by_group(column)
+    between = None if rows is None else gap(rows, "sensitivity", len(compared))
+    if between is None or between.value == 0:
+        return ""
+    own = sorted((g.sensitivity.value, g.name) for g in every[column].groups if not g.few and g.sensitivity is not None)
+    (low, fewest), (high, most) = own[0], own[-1]
+    verdict = "more than chance explains" if between.low > 0 else "too few rows to be sure"
+    return (
+        f"At the threshold {percent(low)} of those with the outcome are found in the group {visible(column)} {fewest}, "
+        f"against {percent(high)} in {most} (a gap of {of_100(between.value)} points, {LEVEL} {of_100(between.low)} to "
+        f"{of_100(between.high)}): {verdict}."
+    )
 
 
 def groups_of(found: TwoClasses) -> dict[str, Subgroups]:
@@ -78,16 +104,16 @@ def worst_site_in_words(found: Worst) -> str:
     )
 
 
-def gap_in_words(found: Worst, what: str, looks: int = 0) -> str:
+def gap_in_words(found: Worst, what: str) -> str:
     """The gap of the worst of several, with an interval that allows for having picked it."""
     interval = f"95 % interval {decimal(found.gap.low, 3, sign=True)} to {decimal(found.gap.high, 3, sign=True)}"
     start = (
-        f"The difference is {decimal(found.gap.value, 3, sign=True)} ({interval}, wide enough for the worst of "
-        f"{max(found.ranked, looks)} {what}s picked after looking)"
+        f"The difference is {decimal(found.gap.value, 3, sign=True)} ({interval}; both intervals are wide enough for "
+        f"the worst of {found.looks} {what}s picked after looking)"
     )
     if found.distinguishable:
         return f"{start}: the model ranks worse there, by more than chance."
-    return f"{start}: these rows do not show that the model ranks worse there than elsewhere."
+    return f"{start}: too few rows to be sure that the model ranks worse there than elsewhere."
 
 
 def headline(run: StoredRun) -> tuple[Figure, ...]:
@@ -96,11 +122,11 @@ def headline(run: StoredRun) -> tuple[Figure, ...]:
     if found is None or found.choice.pooled.auroc is None:
         return ()
     figures = [Figure("AUROC", decimal(found.choice.pooled.auroc.value), _interval(found.choice.pooled.auroc))]
-    gap = None if found.difference is None else found.difference.auroc
-    if gap is not None and found.other is not None:
-        text = _interval(gap, digits=3, sign=True)
-        decided = "" if gap.low > 0 or gap.high < 0 else "; may be chance"
-        figures.append(Figure(f"AUROC minus {found.other.name}'s", decimal(gap.value, 3, sign=True), text + decided))
+    ahead = None if found.difference is None else found.difference.auroc
+    if ahead is not None and found.other is not None:
+        text = _interval(ahead, digits=3, sign=True)
+        decided = "" if ahead.low > 0 or ahead.high < 0 else "; may be chance"
+        figures.append(Figure(f"AUROC minus {found.other.name}'s", decimal(ahead.value, 3, sign=True), text + decided))
     at = chosen_figures(found)
     if at is not None:
         named = {

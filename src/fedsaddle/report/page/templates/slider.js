@@ -1,6 +1,6 @@
 // The threshold slider, buttons to copy, the place in the contents, and what paper needs.
 
-const share = (part, whole) => (whole > 0 ? part / whole : null);
+const share = (part, whole, least = 1) => (whole >= least ? part / whole : null);
 const percent = (value) => (value === null ? "–" : `${(100 * value).toFixed(1)} %`);
 const ofHundred = (value) => {
   const round = Math.round(100 * value);
@@ -18,7 +18,8 @@ function inWords(found) {
   const said = [];
   if (found.sensitivity !== null) said.push(`of 100 rows with the outcome, ${count(found.sensitivity, "is", "are")} found`);
   if (found.specificity !== null) said.push(`of 100 without it, ${count(1 - found.specificity, "gets", "get")} a false alarm`);
-  said.push(found.ppv === null ? "no row gets an alarm" : `of 100 alarms, ${count(found.ppv, "is", "are")} right`);
+  if (found.ppv !== null) said.push(`of 100 alarms, ${count(found.ppv, "is", "are")} right`);
+  else said.push(found.raised === 0 ? "no row gets an alarm" : `alarms: only ${found.raised}, too few to say how many are right`);
   const text = said.join("; ");
   return `${text[0].toUpperCase()}${text.slice(1)}.`;
 }
@@ -28,7 +29,8 @@ function figuresAt(data, i) {
   const [fn, tn] = [data.positives - tp, data.negatives - fp];
   return {
     sensitivity: share(tp, data.positives), specificity: share(tn, data.negatives),
-    ppv: share(tp, tp + fp), npv: share(tn, tn + fn), alarms: share(tp + fp, data.positives + data.negatives),
+    ppv: share(tp, tp + fp, data.few), npv: share(tn, tn + fn, data.few),
+    alarms: share(tp + fp, data.positives + data.negatives), raised: tp + fp,
   };
 }
 
