@@ -42,9 +42,9 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
         raise
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content: Any, mode: int = 0o666) -> None:
     """JSON, atomically."""
-    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode(), mode)
 
 
 def append_line(path: Path, line: str) -> None:

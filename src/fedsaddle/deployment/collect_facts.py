@@ -72,7 +72,7 @@ def agree_on_encoding(courier: Courier, config: Config, run: str, folder: RunFol
     folder.write_config(config.model_dump(mode="json"))  # first, because the encoding is valid for this config only
     facts = [one.model_dump(mode="json") for one in told]
     about = {"names": names, "sizes": found.sizes, "minimum_sites": least}
-    write_json(path, {**about, "agreed": encoding, "notes": notes, "told": facts})
+    write_json(path, {**about, "agreed": encoding, "notes": notes, "told": facts}, 0o600)
     if "features" in encoding:
         write_json(folder.features, encoding["features"])
     return found

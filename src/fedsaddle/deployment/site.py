@@ -228,7 +228,7 @@ class SiteService:
         self._runs[request.run] = prepared
         path = RunFolder(self._folder(request.run)).agreed
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, payload)
+        write_json(path, payload, 0o600)
         return {"rows": len(prepared.rows["train"].x)}
 
     def _prepare(self, run: str, payload: Any) -> AgreedRun:

@@ -21,6 +21,7 @@ from fedsaddle.config.schema import Config
 from fedsaddle.deployment.nvflare.waiting import Waiting, names_of
 from fedsaddle.deployment.project import RUNS, Project
 from fedsaddle.errors import FedSaddleError, TooFewAnswered
+from fedsaddle.runs.folder import RunFolder
 
 APP = "fedsaddle.deployment.nvflare.app"
 STATUS = "fedsaddle.status"  # the query for new records
@@ -139,6 +140,8 @@ class Supervisor:
             results = session.results(job, Path(folder) / "results") / RUNS
             outcome: dict[str, Any] = json.loads((results / "outcome.json").read_text())
             shutil.copytree(results, out, dirs_exist_ok=True)
+            if (agreed := RunFolder(out).agreed).exists():
+                agreed.chmod(0o600)  # facts of all sites; the archive that it came in has no rights
             return outcome
 
     def _submit(self, session: Session, folder: Path) -> str:
