@@ -72,6 +72,11 @@ def _write_all(number: int, content: bytes) -> None:
         content = content[os.write(number, content) :]
 
 
+def is_disk_failure(reason: BaseException) -> bool:
+    """Whether an error says that a disk is full or fails."""
+    return isinstance(reason, CannotWrite) or (isinstance(reason, OSError) and reason.errno in DISK_FAILS)
+
+
 @contextmanager
 def disk_failures(path: Path) -> Iterator[None]:
     """Turn the errors of a disk that is full or fails into `CannotWrite`."""

@@ -132,6 +132,10 @@ class SiteApp(Executor):  # type: ignore[misc]
         with self.one_at_a_time:
             if self.service is None:
                 name = fl_ctx.get_prop(FLContextKey.CLIENT_NAME) or fl_ctx.get_identity_name()
-                self.service = SiteService.from_kit(Path(fl_ctx.get_workspace().get_root_dir()), name)
+                try:
+                    self.service = SiteService.from_kit(Path(fl_ctx.get_workspace().get_root_dir()), name)
+                except Exception as reason:  # NVFlare would tell the server no more than EXECUTION_EXCEPTION
+                    reply[KEY] = SiteService.unusable_kit(reason)
+                    return reply
             reply[KEY] = self.service.answer(content)
         return reply

@@ -93,6 +93,7 @@ class Supervisor:
     on_progress: Callable[[dict[str, Any]], None] | None = None  # called with the rounds and the sites that are up
     attached: bool = False  # to a run of somebody else: an interruption leaves it running
     lost_connections: int = 0
+    ended: str = ""  # the status of the last job that ended early
     readmitting: bool = False  # whether the job was aborted to readmit a site
     readmissions: Counter[str] = field(default_factory=Counter)  # how often a job was aborted to readmit a site
 
@@ -120,7 +121,8 @@ class Supervisor:
             most = self.project.deployment.resubmit
             if self.resubmitted > most:
                 raise JobFailed(
-                    f"the run was submitted {self.resubmitted} times and ended early each time; see the logs"
+                    f"the run was submitted {self.resubmitted} times and ended early each time ({self.ended}); see the "
+                    "logs of the server and of the sites: a full disk or too little memory ends a job, for example"
                 )
             self.say(f"the job ended early; submitting it again ({self.resubmitted} of {most})")
 
@@ -135,7 +137,7 @@ class Supervisor:
                     session.abort(job)
                 raise
             if status != "FINISHED:COMPLETED":
-                self.job = None
+                self.job, self.ended = None, status
                 return None
             results = session.results(job, Path(folder) / "results") / RUNS
             outcome: dict[str, Any] = json.loads((results / "outcome.json").read_text())
@@ -188,13 +190,13 @@ class Supervisor:
                 try:
                     status_reply = session.query(job, STATUS, {"seen": self.records_seen})
                     began, silent = began or self.now(), 0.0
+                    waiting = status_reply.get("waiting", {})
+                    if self.on_progress is not None and "progress" in status_reply:
+                        self.on_progress({**status_reply["progress"], "waiting": waiting})
                     for record in status_reply["records"]:
                         self.records_seen += 1
                         self.on_record(record)
-                    waiting = status_reply.get("waiting", {})
                     self.waiting.sites(waiting)
-                    if self.on_progress is not None and "progress" in status_reply:
-                        self.on_progress({**status_reply["progress"], "waiting": waiting})
                     self._readmit(session, job, status_reply.get("silent", {}))
                 except JobGone:  # listed as running, but it does not answer: the server was restarted
                     silent = silent or self.now()
