@@ -17,7 +17,7 @@ from fedsaddle.atomic import is_disk_failure
 from fedsaddle.errors import BadMessage, CannotWrite, Refused
 from fedsaddle.shown import shortened, visible
 
-PROTOCOL = 5  # 5: asks with a cohort for secure aggregation
+PROTOCOL = 6  # 6: facts with a digest of the rows, and versions beside the digests of the config
 MAX_DETAIL = 200  # characters of a site's text to show
 MAX_TOLD = 1000  # characters of a reason that a site may tell
 MAX_SITES = 100_000

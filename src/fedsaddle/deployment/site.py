@@ -143,7 +143,7 @@ class SiteService:
         if request.do == "facts":
             asked = read_payload(FactsAsked, payload)
             self._allow(asked.config, len(asked.names), request.run)
-            return self._facts()
+            return self._facts(f"{request.run} {' '.join(asked.names)}")
         if request.do == "counts":
             counts = read_payload(CountsAsked, payload)
             self.policy.check_modules(self.config)
@@ -182,10 +182,10 @@ class SiteService:
             if agreed >= self.policy.most_runs:
                 raise self.policy.broken("most_runs", self.policy.most_runs, f"it has agreed to {agreed} runs")
 
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self, key: str) -> dict[str, Any]:
         rows = self._rows()
         try:
-            told = site_facts(rows, telling(self.config, self.policy), self.policy.minimum_sites)
+            told = site_facts(rows, telling(self.config, self.policy), self.policy.minimum_sites, key)
             return told.model_dump(mode="json")
         except ValidationError as reason:  # what the server would refuse: say so here, without the value
             log.error("the facts of this site cannot be told: %s", error_text(reason))

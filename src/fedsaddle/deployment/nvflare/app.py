@@ -93,7 +93,16 @@ class ServerApp(Controller):  # type: ignore[misc]
         silent, waiting = ({}, {}) if self.transport is None else (self.transport.silent, self.transport.waiting())
         config = {"config": self.config.model_dump(mode="json")} if (data or {}).get("config") else {}
         progress = {} if self.out is None else _progress(RunFolder(self.out))
-        return {"records": records[seen:], "silent": dict(silent), "waiting": waiting, **progress, **config}
+        notes = {} if self.out is None or (data or {}).get("noted") else _notes(RunFolder(self.out))
+        return {"records": records[seen:], "silent": dict(silent), "waiting": waiting, **progress, **config, **notes}
+
+
+def _notes(folder: RunFolder) -> dict[str, Any]:
+    """What the facts of the sites gave cause to say; nothing before they have agreed."""
+    try:
+        return {"notes": list(read_object(folder.agreed)["notes"])}
+    except (ValueError, KeyError, TypeError):
+        return {}
 
 
 def _progress(folder: RunFolder) -> dict[str, Any]:

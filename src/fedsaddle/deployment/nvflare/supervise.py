@@ -22,6 +22,7 @@ from fedsaddle.deployment.nvflare.waiting import Waiting, names_of
 from fedsaddle.deployment.project import RUNS, Project
 from fedsaddle.errors import FedSaddleError, TooFewAnswered
 from fedsaddle.runs.folder import RunFolder
+from fedsaddle.shown import visible
 
 APP = "fedsaddle.deployment.nvflare.app"
 STATUS = "fedsaddle.status"  # the query for new records
@@ -93,6 +94,7 @@ class Supervisor:
     on_progress: Callable[[dict[str, Any]], None] | None = None  # called with the rounds and the sites that are up
     attached: bool = False  # to a run of somebody else: an interruption leaves it running
     lost_connections: int = 0
+    noted: bool = False  # whether the user was told what the facts of the sites gave cause to say
     ended: str = ""  # the status of the last job that ended early
     readmitting: bool = False  # whether the job was aborted to readmit a site
     readmissions: Counter[str] = field(default_factory=Counter)  # how often a job was aborted to readmit a site
@@ -188,8 +190,11 @@ class Supervisor:
             if status == "RUNNING":
                 submitted = self.now()
                 try:
-                    status_reply = session.query(job, STATUS, {"seen": self.records_seen})
+                    status_reply = session.query(job, STATUS, {"seen": self.records_seen, "noted": self.noted})
                     began, silent = began or self.now(), 0.0
+                    for note in () if self.noted else status_reply.get("notes", ()):
+                        self.say(f"note: {visible(note)}")
+                    self.noted = self.noted or "notes" in status_reply
                     waiting = status_reply.get("waiting", {})
                     if self.on_progress is not None and "progress" in status_reply:
                         self.on_progress({**status_reply["progress"], "waiting": waiting})
