@@ -24,7 +24,7 @@ _WORDS = frozenset(
     row address street city town village zip zipcode postcode postal phone telephone tel mobile fax email mail
     dob birth birthday birthdate born insurance passport iban account url ip mac licence license plate note
     notes comment comments text remark remarks report narrative description file filename path image picture
-    photo scan dicom barcode accession nhsnumber chi
+    photo scan dicom barcode accession
     """.split()  # noqa: SIM905
 )
 _PARTS = re.compile(
