@@ -28,7 +28,7 @@ FAR = 5.0  # a site's mean, in standard deviations of the other sites' means bey
 MOST_LINES = 20  # about columns
 MANY = 30  # categories at a site: more differ between sites anyway
 CODES = (99.0, 999.0, 9999.0, 99999.0, 888.0, 8888.0, 777.0, 7777.0, -9.0, -99.0, -999.0, -9999.0, -99999.0, -888.0)
-LONELY = 5.0  # a code's distance from the other cells, in their standard deviations
+LONELY = 10.0  # a code's least distance from the other cells, in their standard deviations
 WIDTH = 2 * REACH / BINS  # of a bin, in standard deviations
 
 Ints = NDArray[np.int64]

@@ -124,7 +124,7 @@ def _ranked(run: StoredRun) -> str:
     known = (scores.get("pooled") or {}).get("auroc_bounds")  # as in the section with the details
     if "auroc_low" in pooled:
         low, high = known or (pooled["auroc_low"], pooled["auroc_high"])
-        return f"{over}, the AUROC lies in the range {bounds(low, high)}; sites merge small counts, which hides more."
+        return f"{over}, the AUROC lies in the range {bounds(low, high)} (bounds: sites merge small counts)."
     if "auroc" not in pooled:
         return f"None of the sites ({', '.join(missing)}) shares score counts, so that no AUROC is known." * bool(
             missing
