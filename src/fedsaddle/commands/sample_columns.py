@@ -37,7 +37,8 @@ class SampleColumns:
         for key, names in (("numeric", self.numeric), ("categorical", tuple(self.categorical))):
             lines += f"{key} = [{', '.join(map(toml_string, names))}]\n" if names else ""
         if self.left_out:
-            lines += "# left out, so that sites do not read them; to keep one, add it to `features` and to `columns` of each site-policy.toml:\n"
+            lines += "# left out, so that sites do not read them; to keep one, add it to `features` and, if it looks\n"
+            lines += "# like an identifier, to `columns` of each site's policy:\n"
             lines += "".join(f"#   {toml_string(name):<28} {why}\n" for name, why in self.left_out.items())
         return lines
 
