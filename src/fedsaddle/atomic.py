@@ -42,9 +42,9 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
         raise
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content: Any, mode: int = 0o666) -> None:
     """JSON, atomically."""
-    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode(), mode)
 
 
 def append_line(path: Path, line: str) -> None:
@@ -70,6 +70,11 @@ def append_line(path: Path, line: str) -> None:
 def _write_all(number: int, content: bytes) -> None:
     while content:
         content = content[os.write(number, content) :]
+
+
+def is_disk_failure(reason: BaseException) -> bool:
+    """Whether an error says that a disk is full or fails."""
+    return isinstance(reason, CannotWrite) or (isinstance(reason, OSError) and reason.errno in DISK_FAILS)
 
 
 @contextmanager

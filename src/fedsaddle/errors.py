@@ -86,6 +86,7 @@ class CannotWrite(FedSaddleError):
     exit_code = 3
 
     def __init__(self, path: object, reason: OSError) -> None:
+        self.cause = reason.strerror or "unknown error"
         super().__init__(f"{path}: cannot be written ({reason.strerror}); make room there, then resume the run")
 
 

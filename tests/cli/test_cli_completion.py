@@ -13,6 +13,7 @@ from fedsaddle.commands import completion
 from fedsaddle.commands.completion import after_equals, changes
 from fedsaddle.report.progress import PlainLines, Progress, duration, has_bar
 from fedsaddle.report.tables import console
+from fedsaddle.runs.progress_file import seconds_per_round
 
 BASH = {"_FEDSADDLE_COMPLETE": "complete_bash"}
 
@@ -108,6 +109,20 @@ def test_a_run_that_was_resumed_knows_its_own_speed(monkeypatch):
         now = at
         lines(done)
     assert said == ["round 100 of 110, about 40 s left"]
+
+
+def test_the_time_left_of_a_deployed_run_is_at_the_servers_pace(monkeypatch):
+    """Half a minute for sites to connect, then 20 rounds in 10 s: 80 more take 40 s, not 53 min."""
+    now, said, pace = 0.0, [], None
+    monkeypatch.setattr("fedsaddle.report.progress.time.monotonic", lambda: now)
+    lines = PlainLines(said.append, 100, began=0.0, said=0.0, pace=lambda: pace)
+    now = 35.0
+    lines(20)
+    now, pace = 70.0, seconds_per_round({"round": 20, "after": 0, "began": 1030.0, "updated": 1040.0})
+    lines(20)
+    assert said == ["round 20 of 100", "round 20 of 100, about 40 s left"]
+    assert seconds_per_round({"round": 20, "after": 20, "began": 1030.0, "updated": 1040.0}) is None
+    assert seconds_per_round({}) is None
 
 
 def test_quiet_progress_says_warnings_only():

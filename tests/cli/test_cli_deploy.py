@@ -37,6 +37,27 @@ def test_init_keeps_a_config_that_is_there(tmp_path: Path):
     assert "already has a deployment.toml" in again.err
 
 
+@pytest.mark.parametrize("server", ['a"b', "a b", "", "x\ny = 1", "[::"])
+def test_what_can_be_no_server_is_refused_before_anything_is_written(tmp_path, server):
+    done = fedsaddle("deploy", "init", tmp_path / "trial", "--server", server)
+    assert done.code == 2
+    assert "give a host name or an address, such as fl.hospital.org" in done.err
+    assert len(done.err.strip().splitlines()) == 1
+    assert not (tmp_path / "trial").exists()
+
+
+def test_names_of_columns_are_escaped_in_the_config(tmp_path):
+    names = {"label": 'died "in" hospital', "site": "h\\ospital 😀", "number": 'K+ "raw"\x7f'}
+    rows = [f"{i % 2},h{i % 3},{i * 0.37:.2f}" for i in range(60)]
+    head = ",".join('"' + name.replace('"', '""') + '"' for name in names.values())
+    (tmp_path / "t.csv").write_text("\n".join([head, *rows]) + "\n")
+    options = ("--sample", tmp_path / "t.csv", "--label", names["label"], "--site-column", names["site"])
+    done = fedsaddle("deploy", "init", tmp_path / "trial", *options)
+    assert done.code == 0, done.err
+    found = read_config(tmp_path / "trial" / "fedsaddle.toml").data.options()
+    assert (found["target"], found["client"], found["features"]) == (names["label"], names["site"], [names["number"]])
+
+
 def spoilt(tmp_path: Path, old: str, new: str) -> Path:
     fedsaddle("deploy", "init", tmp_path, "--sites", 3)
     path = tmp_path / "deployment.toml"

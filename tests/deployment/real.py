@@ -95,7 +95,7 @@ class Federation:
         listed = "".join(f'[sites.{file.stem}]\ndata = "{file.as_posix()}"\n' for file in files)
         port, admin_port = free_ports(2)
         text = EXAMPLE.format(
-            name="trial", server="localhost", port=port, admin_port=admin_port, minimum=2, sites=listed
+            name="trial", server='"localhost"', port=port, admin_port=admin_port, minimum=2, sites=listed
         )
         for key, value in settings.items():
             lines = [line for line in text.splitlines() if not line.startswith(f"{key} = ")]

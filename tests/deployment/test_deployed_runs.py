@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from in_process import OPEN, config, deployed, simulated, sites
 
 from fedsaddle.config.build import build
 from fedsaddle.config.schema import Config, validate_config
+from fedsaddle.deployment.agreement import digests
 from fedsaddle.deployment.messages import Answer, Request
 from fedsaddle.deployment.site import SiteService, SiteSettings
 from fedsaddle.deployment.transport import Arrival, InProcess
@@ -20,6 +22,7 @@ from fedsaddle.errors import BadCheckpoint, BadInput, Diverged, TooFewAnswered
 from fedsaddle.federation.wire import Message, about, pack, unpack
 from fedsaddle.numerics.roc import ranking_measures
 from fedsaddle.robust.settings import Robust
+from fedsaddle.runs.fingerprint import shared_fingerprint, versions
 from fedsaddle.runs.lock import FolderInUse, only_writer
 
 AUC = {"data": "breast-cancer", "problem": {"name": "auc"}}
@@ -253,6 +256,60 @@ def test_a_site_with_another_config_refuses(section, change, tmp_path):
     assert not (tmp_path / "out" / "metrics.jsonl").exists()
 
 
+def test_other_versions_at_a_site_are_named(tmp_path, monkeypatch):
+    given = CASES["DRFA"]
+    made = sites(given, tmp_path)
+    real = digests
+    monkeypatch.setattr(
+        "fedsaddle.deployment.site.digests",
+        lambda config: real(config) | {"versions": "fedsaddle 0.1.0, torch 2.4.0, numpy 1.26.0"},
+    )
+    with pytest.raises(TooFewAnswered) as reason:
+        deployed(given, made, tmp_path / "out", patience=0.0)
+    said = str(reason.value)
+    told = (
+        f"this site has fedsaddle 0.1.0, torch 2.4.0, numpy 1.26.0, and the server has {versions()}; install the same"
+    )
+    assert f"site-2 refused: {told} versions at both" in said
+    assert "lower the minimum" not in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("module", ["fedsaddle.runs.fingerprint", "torch", "numpy"])
+def test_the_fingerprint_of_a_deployed_run_has_the_versions(module, monkeypatch):
+    algorithm = build(CASES["DRFA"]).algorithm
+    before = shared_fingerprint(algorithm, 4, 0)
+    assert shared_fingerprint(algorithm, 4, 0) == before
+    monkeypatch.setattr(f"{module}.__version__", "0.0.1")
+    assert shared_fingerprint(algorithm, 4, 0) != before
+
+
+@pytest.mark.parametrize("where", ["before the first round", "in a round", "its log, too"])
+def test_a_full_disk_of_a_site_is_named_with_its_remedy(tmp_path, monkeypatch, where):
+    """The reason names neither path nor content, and no error escapes to the engine."""
+    given = CASES["Local SGDA+, memory"]
+    made = sites(given, tmp_path)
+    opened, full = os.open, "disk-1/trial/memory" if where == "in a round" else "disk-1/"
+
+    def open_(path, *arguments, **options):
+        if full in str(path):
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return opened(path, *arguments, **options)
+
+    def mkdir(path, *arguments, **options):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("fedsaddle.atomic.os.open", open_)
+    if where == "its log, too":
+        monkeypatch.setattr("fedsaddle.deployment.logs.logging.FileHandler._open", lambda handler: mkdir("log.txt"))
+    with pytest.raises(TooFewAnswered) as reason:
+        deployed(given, made, tmp_path / "out", patience=0.0, minimum=4)
+    said = str(reason.value)
+    assert "site-2 failed: it cannot write to its disk (No space left on device); make room there, then resume" in said
+    assert "disk-1" not in said
+    assert ("or lower the minimum" in said) == (where == "in a round")
+
+
 def test_rows_never_cross(tmp_path):
     given = CASES["DRFA"]
     made = sites(given, tmp_path)
@@ -396,12 +453,15 @@ OWN = {
 }
 
 
+LISTED = OPEN.model_copy(update={"columns": ["age", "ward", "dose"]})  # ages as categories are many for few rows
+
+
 @pytest.mark.parametrize("data", OWN.values(), ids=OWN)
 def test_files_of_the_sites_own(tmp_path, data):
     """Each site has CSV files; the run is that of a simulation on one file with all rows, to the bit."""
     own_files(tmp_path)
     pooled = of_files(tmp_path, test_path=str(tmp_path / "test.csv"), **data)
-    made = with_own_files(of_files(tmp_path, **data), tmp_path)
+    made = with_own_files(of_files(tmp_path, **data), tmp_path, policy=LISTED)
     bounds = None if data.get("standardise", True) else Robust(bounds=True)  # one site has other units: ×1000
     found, expected = deployed(pooled, made, tmp_path / "out"), simulated(pooled, robust=bounds)
     assert torch.equal(found.model, expected.model)

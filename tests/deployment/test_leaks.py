@@ -449,7 +449,9 @@ def test_nothing_leaves_without_a_log(tmp_path):
     given = of_files(tmp_path)
     site = services(given, tmp_path)[0]
     (tmp_path / "disk-0" / FILE).mkdir(parents=True)
-    assert ask_facts(site, given).failure.detail == "CannotWrite"
+    assert ask_facts(site, given).failure.detail == (
+        "it cannot write to its disk (Is a directory); make room there, then resume the run"
+    )
 
 
 # pictures

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
 from in_process import config, deployed, simulated, sites
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 from fedsaddle.config.build import build
+from fedsaddle.deployment.evaluation import RemoteEvaluator, pooled_figures
 from fedsaddle.deployment.score_counts import kept_scores
+from fedsaddle.deployment.site_policy import SitePolicy
+from fedsaddle.errors import BadInput
 from fedsaddle.metrics.histograms import ScoreHistogram, sigmoid_edges
 from fedsaddle.metrics.merged_histograms import MergedHistogram
 from fedsaddle.metrics.ranking import rank
+from fedsaddle.metrics.target import Target
+from fedsaddle.report.front_of_clients import _ranked
+from fedsaddle.report.page.parts import Table
 from fedsaddle.report.run_report import page_of, write_report
-from fedsaddle.report.stored_run import read_run
+from fedsaddle.report.sections.score_counts import score_counts
+from fedsaddle.report.stored_run import StoredRun, read_run
+from fedsaddle.report.tables import one_run
 
 GIVEN = config(
     {"name": "FedAvg", "local_steps": 3},
@@ -51,7 +61,8 @@ def test_sites_have_figures_but_no_histogram(finished):
     for own in found.clients:
         entry = kept[own.name]
         assert (entry["positives"], entry["negatives"]) == (own.positives, own.negatives)
-        assert abs(entry["auroc"]["value"] - own.auroc.value) <= entry["auroc_error"] + 1e-12
+        low, high = entry["auroc_bounds"]
+        assert low - 1e-12 <= own.auroc.value <= high + 1e-12
         assert entry["auroc"]["interval"] == pytest.approx([own.auroc.low, own.auroc.high], abs=0.02)
         assert all(not isinstance(v, list) or len(v) <= 2 for v in entry.values())
 
@@ -83,5 +94,115 @@ def test_a_site_of_one_class_has_counts_and_no_area():
     assert kept["sites"]["a"] == {"positives": 2, "negatives": 0}
     assert kept["sites"]["b"]["auroc"]["interval"][0] < kept["sites"]["b"]["auroc"]["value"]
     alone = kept_scores("test", {"a": one})["scores"]
-    assert alone["pooled"] == {}
+    assert alone["pooled"].keys() == {"average_precision_bounds"}
     assert sum(alone["positives"]) == 2
+
+
+def merged_sites(chance: np.random.Generator, positives: int, least: int = 5):
+    """Four sites with 8 % positives and a true AUROC of .80: their exact rows, and the counts that they share."""
+    drawn, counted = {}, {}
+    for i in range(4):
+        up = int(chance.poisson(positives))
+        y = np.repeat([1, 0], [up, round(up / 0.08) - up])
+        scores = chance.normal(size=len(y)) + 1.19 * y - 3.0
+        drawn[f"site-{i + 1}"] = (scores, y)
+        counts = MergedHistogram.of(ScoreHistogram.of(scores, y, sigmoid_edges(1000)), least)
+        if counts is not None:
+            counted[f"site-{i + 1}"] = counts
+    return drawn, counted
+
+
+def printed(text: str) -> list[tuple[float, float]]:
+    """All ranges in a text."""
+    found = re.findall(r"(\d+\.\d+) to (\d+\.\d+)", text)
+    return [(float(low), float(high)) for low, high in found]
+
+
+@pytest.mark.parametrize("positives", [6, 10, 20, 40, 300])
+def test_printed_bounds_hold_the_exact_figures(positives, tmp_path):
+    chance, seen = np.random.default_rng(positives), 0
+    for _ in range(4 if positives > 100 else 10):
+        drawn, counted = merged_sites(chance, positives)
+        without = [name for name in drawn if name not in counted]
+        if not counted:
+            continue
+        scores, y = (np.concatenate([drawn[name][k] for name in counted]) for k in (0, 1))
+        summary = {"pooled": pooled_figures(list(counted.values())), **kept_scores("test", counted, without)}
+        summary |= {"sites": {}, "ledger": {"exchanges": 1, "bytes_down": 1, "bytes_up": 1, "samples": 1}}
+        summary |= {"algorithm": "FedAvg", "rounds": 1, "stopped": "finished", "seconds": 1.0, "test": {"loss": {}}}
+        run = StoredRun(tmp_path, summary, [])
+        section = score_counts(run)
+        about, words, *blocks = section.blocks
+        exact = [roc_auc_score(y, scores), average_precision_score(y, scores)]
+        for value, (low, high) in zip(exact, printed(words.words), strict=True):
+            assert low <= value <= high
+        assert printed(_ranked(run)) == printed(words.words)[:1], "one pair of bounds on a page"
+        table = one_run(summary)
+        said = "\n".join(str(cell) for column in table.columns for cell in column.cells)
+        assert printed(said)[0] == printed(words.words)[0]
+        tables = {block.heads[0]: block for block in blocks}
+        assert all(isinstance(block, Table) for block in blocks), "no curve, no slider, no calibration"
+        for at, *both in tables["score, 0 to 1"].rows if "score, 0 to 1" in tables else ():
+            called = 1 / (1 + np.exp(-scores)) >= float(at)
+            exact = 100 * called[y == 1].mean(), 100 * (~called[y == 0]).mean()
+            for value, [(low, high)] in zip(exact, map(printed, both), strict=True):
+                assert low - 1e-9 <= value <= high + 1e-9
+                seen += 1
+        for name, up, _, area in tables["site"].rows:
+            if name in without:
+                assert (up, area) == ("–", "no counts: too few rows of a class, or no answer")
+                assert name in about.words
+                assert name in _ranked(run)
+                assert name in said
+            else:
+                own, labels = drawn[name]
+                [(low, high)] = printed(area)
+                assert low <= roc_auc_score(labels, own) <= high
+        assert [row[0] for row in tables["site"].rows] == [*counted, *without], "sites cannot be ranked"
+        assert "interval" not in json.dumps(summary)
+        assert not any(key in summary["pooled"] for key in ("auroc", "worst_site_auroc", "std_site_auroc"))
+    assert seen or positives < 300
+
+
+def test_sites_are_named_where_none_shares_counts(tmp_path):
+    given = config({"name": "FedAvg"}, data="breast-cancer", rounds=2)
+    strict = SitePolicy(minimum_cell=14, minimum_rows=1, minimum_sites=1)
+    found = deployed(given, sites(given, tmp_path, strict), tmp_path / "out").summary
+    names = ["site-1", "site-2", "site-3", "site-4"]
+    assert found["scores"] == {"part": "test", "without_counts": names}
+    assert "pooled" not in found
+    assert "None of the sites (site-1, site-2, site-3, site-4) shares score counts" in _ranked(
+        read_run(tmp_path / "out")
+    )
+
+
+def test_wide_groups_give_no_probabilities_and_no_threshold():
+    _, counted = merged_sites(np.random.default_rng(0), 20)
+    replies = {}
+    for i, own in enumerate(counted.values()):
+        told = own.placed(own.first, own.first)
+        both = [told.positives.tolist(), told.negatives.tolist()]
+        replies[i] = {"rows": sum(own.sides), "scores": both, "groups": own.ends.tolist()}
+    evaluator = RemoteEvaluator(None, None, np.zeros(4), np.zeros(4), _replies={"validation": replies})
+    assert evaluator.probabilities() == {}
+
+
+def test_the_best_round_is_not_chosen_by_bounds(tmp_path):
+    given = config(
+        {"name": "FedAvg", "local_steps": 3},
+        data="breast-cancer",
+        held_out={"validation_share": 0.2},
+        select="auroc",
+    )
+    strict = SitePolicy(minimum_cell=5, minimum_rows=1, minimum_sites=1)
+    with pytest.raises(BadInput, match=r"select = 'auroc': only bounds of it are known.*\"worst loss\""):
+        deployed(given, sites(given, tmp_path, strict), tmp_path / "out")
+
+
+def test_a_target_is_met_when_both_bounds_meet_it():
+    record = {"pooled": {"auroc_low": 0.7, "auroc_high": 0.9}}
+    assert Target.parse("auroc >= 0.7").met(record)
+    assert not Target.parse("auroc >= 0.8").met(record)
+    assert not Target.parse("auroc <= 0.8").met(record)
+    assert Target.parse("auroc < 0.95").met(record)
+    Target.parse("auroc >= 0.8").check(record["pooled"])

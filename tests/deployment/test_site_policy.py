@@ -7,20 +7,23 @@ import stat
 import tomllib
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from in_process import config, deployed, sites
 
 from fedsaddle.commands.deploy import Sample, init
 from fedsaddle.commands.deploy_audit import audit
 from fedsaddle.commands.output import output
-from fedsaddle.commands.sample_columns import by_name, sample_columns
-from fedsaddle.config.schema import read_config
+from fedsaddle.commands.sample_columns import sample_columns
+from fedsaddle.config.schema import read_config, validate_config
+from fedsaddle.data.files.identifiers import by_name
 from fedsaddle.deployment.messages import Answer, Request
 from fedsaddle.deployment.preflight import require_deployable, require_named_columns
 from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS
-from fedsaddle.deployment.site import SiteService
+from fedsaddle.deployment.site import SiteService, SiteSettings
 from fedsaddle.deployment.site_policy import EXAMPLE, FILE, SitePolicy, read_policy, write_default_policy
-from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.errors import BadInput, MissingData, TooFewAnswered
 from fedsaddle.federation.wire import Message, pack, unpack
 
 
@@ -116,6 +119,94 @@ def test_a_sample_gives_columns_without_names_identifiers_text_and_dates(sample)
     assert found.left_out["rare"] == "no value of it occurs 5 times"
 
 
+def patients(rows: int = 686) -> pd.DataFrame:
+    """Rows of patients, some of whom came often, and measurements that look like numbers of patients but are none."""
+    chance = np.random.default_rng(0)
+    who = np.concatenate([np.arange(595), chance.integers(0, 20, rows - 595)])
+    return pd.DataFrame(
+        {
+            "patient": [f"002-{w}" for w in who],
+            "enrolled": [f"e{w}" for w in who],
+            "token": 400_000 + 37 * who,
+            "listed": 1000 + who,
+            "ward": chance.choice([f"w{i}" for i in range(12)], rows),
+            "creatinine": chance.lognormal(0, 0.5, rows),
+            "platelets": chance.normal(250, 80, rows).round(),
+            "cost": chance.lognormal(9, 1.5, rows).round(),
+            "leukocytes": 1000 * chance.integers(100, 999, rows),
+            "age": chance.integers(18, 95, rows),
+            "died": (chance.random(rows) < 0.3).astype(int),
+        }
+    )
+
+
+MEASURED = ["age", "cost", "creatinine", "leukocytes", "platelets"]
+
+
+def test_numbers_of_patients_are_left_out_of_a_sample_and_measurements_are_not(tmp_path):
+    patients().to_csv(tmp_path / "t.csv", index=False)
+    found = sample_columns(tmp_path / "t.csv", "died", None, None)
+    assert sorted(found.numeric) == MEASURED
+    assert found.categorical == {"ward": 12}
+    assert found.left_out == {
+        "patient": "its name says 'patient'",
+        "enrolled": "it has 595 categories in 686 rows, as an identifier has",
+        "token": "it has 595 different whole numbers in 686 rows of 6 digits, as an identifier has",
+        "listed": "it has 595 different whole numbers in 686 rows that count through, as an identifier has",
+    }
+
+
+def file_config(features: list[str], **more):
+    data = {"name": "file", "path": "x.csv", "target": "died", "features": features, "test_share": 0.2}
+    return validate_config(
+        {
+            "data": data | more,
+            "split": {"name": "natural"},
+            "model": {"name": "logistic"},
+            "algorithm": {"name": "FedAvg", "batch_size": 8},
+            "run": {"rounds": 1},
+        }
+    )
+
+
+def test_a_site_leaves_out_what_looks_like_an_identifier_unless_its_policy_lists_it(tmp_path):
+    names = ["patient", "enrolled", "token", "listed", "ward", *MEASURED]
+    given, rows = file_config(names), patients()
+    rows.to_csv(tmp_path / "t.csv", index=False)
+
+    def made(folder: Path, policy: SitePolicy):
+        return {
+            i: SiteService(given, SiteSettings(f"s{i}", tmp_path / "t.csv", folder / f"{i}"), policy) for i in (0, 1)
+        }
+
+    strict = SitePolicy(minimum_sites=1)
+    deployed(given, made(tmp_path / "strict", strict), tmp_path / "out")
+    for path in (tmp_path / "out" / "agreed.json", tmp_path / "strict" / "0" / "trial" / "agreed.json"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert "002-" not in path.read_text()
+        assert "e17" not in path.read_text()
+    stored = json.loads((tmp_path / "out" / "agreed.json").read_text())
+    assert {f["column"] for f in stored["agreed"]["features"]} == {"ward", *MEASURED}
+    assert "column 'enrolled' is left out: at s0, s1 it looks like an identifier or free text" in stored["notes"]
+    log = (tmp_path / "strict" / "0" / "log.txt").read_text()
+    assert "column 'token' is left out: it has 595 different whole numbers" in log
+    assert "list it in `columns` of site-policy.toml to allow it" in log
+    open_ = strict.model_copy(update={"columns": names})
+    deployed(given, made(tmp_path / "open", open_), tmp_path / "again")
+    stored = json.loads((tmp_path / "again" / "agreed.json").read_text())
+    assert {"token", "listed"} <= {f["column"] for f in stored["agreed"]["features"]}
+
+
+def test_a_site_with_nothing_but_identifiers_refuses(tmp_path):
+    patients().to_csv(tmp_path / "t.csv", index=False)
+    given = file_config(["patient", "token"])
+    made = {i: SiteService(given, SiteSettings(f"s{i}", tmp_path / "t.csv", tmp_path / f"{i}")) for i in range(3)}
+    with pytest.raises(
+        TooFewAnswered, match="all columns of the run look like identifiers here \\('patient', 'token'\\)"
+    ):
+        deployed(given, made, tmp_path / "out")
+
+
 def test_init_writes_the_columns_of_a_sample(sample, tmp_path, capsys):
     init(tmp_path / "study", 3, "localhost", Sample(sample, "died", "hospital", "patient_id"))
     text = (tmp_path / "study" / "fedsaddle.toml").read_text()
@@ -133,12 +224,51 @@ def test_init_writes_the_columns_of_a_sample(sample, tmp_path, capsys):
         init(tmp_path / "other", 3, "localhost", Sample(sample))
 
 
-@pytest.mark.parametrize("name", ["Surname", "patient_name", "eMail", "homephone", "birthYear", "MRN", "file", "ssn"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Surname",
+        "patient_name",
+        "eMail",
+        "homephone",
+        "birthYear",
+        "MRN",
+        "file",
+        "ssn",
+        "patient",
+        "Subject",
+        "person_no",
+        "case number",
+        "stay",
+        "encounter",
+        "patientunitstayid",
+        "CaseNo",
+    ],
+)
 def test_names_that_give_a_column_away(name):
     assert by_name(name)
 
 
-@pytest.mark.parametrize("name", ["age", "creatinine", "idiopathic", "diagnosis", "bmi", "anaemia", "filtration"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "age",
+        "creatinine",
+        "idiopathic",
+        "diagnosis",
+        "bmi",
+        "anaemia",
+        "filtration",
+        "length_of_stay",
+        "patient_age",
+        "stays",
+        "admission_type",
+        "admissionheight",
+        "encounters",
+        "visits",
+        "numbness",
+    ],
+)
 def test_names_that_do_not(name):
     assert not by_name(name)
 

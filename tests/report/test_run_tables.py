@@ -42,7 +42,7 @@ def cells(text, start):
 def test_pooled_figures_stand_with_their_bounds():
     pooled = {"auroc": 0.98765, "auroc_error": 0.00123, "worst_site_auroc": 0.9, "model_error": 0.5}
     text = shown(one_run({**SUMMARY, "pooled": pooled}))
-    assert "auroc 0.9877 ± 0.0012, worst_site_auroc 0.9, model_error 0.5" in " ".join(text.split())
+    assert "auroc 0.9877 ± 0.0013, worst_site_auroc 0.9, model_error 0.5" in " ".join(text.split())
 
 
 def test_a_run_site_by_site():

@@ -31,6 +31,8 @@ def stored(rows: Any, **more: Any) -> StoredRun:
         "part": "test",
         "edges": "sigmoid",
         "bins": BINS,
+        "sides": list(found.sides),
+        "pooled": {"auroc_bounds": list(found.auroc().bounds)},
         "positives": found.positives.tolist(),
         "negatives": found.negatives.tolist(),
         "sites": {"<i>a</i>": {"positives": 3, "negatives": 0}},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from dataclasses import dataclass
@@ -11,13 +10,15 @@ from pathlib import Path
 from fedsaddle.atomic import write_atomically
 from fedsaddle.commands.init import EXAMPLE as CONFIG
 from fedsaddle.commands.output import output
-from fedsaddle.commands.sample_columns import by_name, sample_columns
+from fedsaddle.commands.sample_columns import sample_columns
 from fedsaddle.config.named_code import module_digests
 from fedsaddle.config.schema import read_config
+from fedsaddle.config.toml_files import toml_string
+from fedsaddle.data.files.identifiers import by_name
 from fedsaddle.deployment.certificates import check_kit, first_to_end
 from fedsaddle.deployment.preflight import require_deployable, require_named_columns, require_nvflare
 from fedsaddle.deployment.private_files import only_for_owner, take_from_others
-from fedsaddle.deployment.project import EXAMPLE, FILE, Project, read_project
+from fedsaddle.deployment.project import EXAMPLE, FILE, Project, check_server, read_project
 from fedsaddle.deployment.site_policy import FILE as POLICY
 from fedsaddle.deployment.site_policy import SitePolicy, read_policy
 from fedsaddle.errors import BadInput, MissingData, NotGiven, install
@@ -59,8 +60,8 @@ def data_section(label: str, patient: str | None, site: str | None, columns: str
     """The sections [data] and [split]."""
     given = {"target": (label, "the column to predict"), "client": (site, "the column of sites, in a simulation")}
     given["together"] = (patient, "rows of one stay in one part")
-    roles = "".join(f"{f'{k} = {json.dumps(v)}':<32} # {why}\n" for k, (v, why) in given.items() if v)
-    split = f"column = {json.dumps(site)}\n" if site else ""
+    roles = "".join(f"{f'{k} = {toml_string(v)}':<32} # {why}\n" for k, (v, why) in given.items() if v)
+    split = f"column = {toml_string(site)}\n" if site else ""
     return SITE_DATA.format(roles=roles, columns=columns, split=split)
 
 
@@ -68,6 +69,7 @@ def init(folder: Path, sites: int, server: str, sample: Sample | None = None) ->
     """Write deployment.toml and, if there is none, fedsaddle.toml, with the columns of a sample."""
     if sites < 2:
         raise BadInput("--sites", sites, "a federation needs at least two sites")
+    check_server("--server", server)
     data = data_section("label", None, None, NO_COLUMNS) if sample is None else sample.section()
     require_folder("folder", folder)
     if os.path.lexists(folder / FILE):
@@ -76,7 +78,7 @@ def init(folder: Path, sites: int, server: str, sample: Sample | None = None) ->
     listed = "".join(f'[sites.site-{i}]\ndata = "/path/at/site-{i}/rows.csv"\n\n' for i in range(1, sites + 1))
     text = EXAMPLE.format(
         name=_slug(folder.resolve().name),
-        server=server,
+        server=toml_string(server),
         port=8002,
         admin_port=8003,
         minimum=max(1, sites - 1),
@@ -116,16 +118,17 @@ def provision(folder: Path) -> None:
 
 
 def check_run(project: Project, folder: Path) -> None:
-    """Refuse a config that sites would refuse; warn of columns that look like names or identifiers."""
+    """Refuse a config that sites would refuse; warn of columns that they will leave out."""
     config = read_config(folder / project.deployment.config)
     require_deployable(config)
     require_named_columns(config, project.files)
     options = config.data.options() if config.data.name == "file" else {}
-    for key in ("features", "numeric", "categorical"):
-        for column in options.get(key) or ():
-            if reason := by_name(column):
-                told = f"data.{key} has {column!r}, and {reason}: are you sure that sites should read it?"
-                print(f"warning: {visible(told)}", file=sys.stderr)
+    named = {column: key for key in ("categorical", "numeric", "features") for column in options.get(key) or ()}
+    for column, key in named.items():
+        if reason := by_name(column):
+            remedy = f"sites leave it out, unless `columns` of their {POLICY} lists it"
+            told = f"data.{key} has {column!r}, and {reason}: {remedy}"
+            print(f"warning: {visible(told)}", file=sys.stderr)
     for module, digest in module_digests(config).items():
         told = f"the config names code of {module!r}: each site and the server install it"
         print(f'{told}, and list it in {POLICY} under [modules]: "{module}" = "{digest}"')

@@ -19,6 +19,7 @@ from fedsaddle.commands.run_deployed import run_deployed
 from fedsaddle.config.build import build
 from fedsaddle.config.named_code import module_digests
 from fedsaddle.config.schema import read_config
+from fedsaddle.config.toml_files import toml_string
 from fedsaddle.deployment.audit import FILE as LOG
 from fedsaddle.deployment.budget import LEDGER
 from fedsaddle.deployment.collect_keys import require_secure
@@ -97,10 +98,10 @@ def deploy_try(sites: int, config: Path | None, out: Path, secure: bool = False,
         if settings.privacy.secure_aggregation:
             require_secure(built.data.names, built.algorithm)
         files = write_site_files(built.data, folder / "data")
-        listed = "".join(f'[sites.{file.stem}]\ndata = "{file.as_posix()}"\n' for file in files)
+        listed = "".join(f"[sites.{file.stem}]\ndata = {toml_string(file.as_posix())}\n" for file in files)
         port, admin_port = free_ports(2)
         project_text = EXAMPLE.format(
-            name="trial", server="localhost", port=port, admin_port=admin_port, minimum=sites, sites=listed
+            name="trial", server=toml_string("localhost"), port=port, admin_port=admin_port, minimum=sites, sites=listed
         )
         write_atomically(folder / FILE, project_text.encode())
         project = read_project(folder)

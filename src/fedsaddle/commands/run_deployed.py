@@ -23,7 +23,7 @@ from fedsaddle.report.run_report import REPORT
 from fedsaddle.report.tables import of_sites, one_run
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.lock import only_writer
-from fedsaddle.runs.progress_file import write_progress
+from fedsaddle.runs.progress_file import seconds_per_round, write_progress
 from fedsaddle.runs.resume import require_same_config
 from fedsaddle.shown import visible
 from fedsaddle.stored import read_object
@@ -133,7 +133,16 @@ def _follow(
     """Run at the sites to the end, then print and plot."""
     from fedsaddle.deployment.nvflare.supervise import Supervisor
 
-    with Progress(output.errors(), config.run.rounds, config.algorithm.name, output.quiet) as progress:
+    latest: dict[str, Any] = {}  # what the server says of its rounds: waiting for sites is no part of its pace
+
+    def on_progress(content: dict[str, Any]) -> None:
+        latest.update(content)
+        write_progress(folder.progress, content)
+
+    def pace() -> float | None:
+        return seconds_per_round(latest)
+
+    with Progress(output.errors(), config.run.rounds, config.algorithm.name, output.quiet, pace) as progress:
         if begun.warning:
             progress.warn(begun.warning)
         progress.say(f"run {name} at {len(project.names)} sites: {', '.join(project.names)}")
@@ -146,7 +155,7 @@ def _follow(
 
         supervisor = Supervisor(
             project, connect, config, name, progress.say, on_record, resumed=begun.resumed, job=begun.job,
-            attached=begun.job is not None, on_progress=lambda content: write_progress(folder.progress, content),
+            attached=begun.job is not None, on_progress=on_progress,
         )  # fmt: skip
         outcome = supervisor.go(folder.path)
     if outcome["code"]:

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from fedsaddle.config.toml_files import toml_string
 from fedsaddle.data.files.column_names import shown
+from fedsaddle.data.files.identifiers import by_content, by_name
 from fedsaddle.data.files.raw_table import RawColumn
 from fedsaddle.data.files.read_table import read_table
 from fedsaddle.errors import BadInput
 from fedsaddle.shown import visible
 
 LEAST = 5  # rows of a category, for it to leave a site
-_WORDS = frozenset(
-    """
-    name surname forename firstname lastname fullname initials id ids uuid guid mrn ssn nhs pid nin key index
-    row address street city town village zip zipcode postcode postal phone telephone tel mobile fax email mail
-    dob birth birthday birthdate born insurance passport iban account url ip mac licence license plate note
-    notes comment comments text remark remarks report narrative description file filename path image picture
-    photo scan dicom
-    """.split()  # noqa: SIM905
-)
-_PARTS = re.compile(
-    "birth|surname|firstname|lastname|fullname|patientname|address|e-?mail|phone|postcode|zipcode|passport|filename"
-)
 
 
 @dataclass(frozen=True)
@@ -43,13 +32,14 @@ class SampleColumns:
         kinds = dict.fromkeys(self.numeric, "numbers") | {
             name: f"{count} categories" for name, count in self.categorical.items()
         }
-        listed = "".join(f"    {_text(name) + ',':<30} # {kind}\n" for name, kind in kinds.items())
+        listed = "".join(f"    {toml_string(name) + ',':<30} # {kind}\n" for name, kind in kinds.items())
         lines = f"features = [                     # the only columns that sites read\n{listed}]\n"
         for key, names in (("numeric", self.numeric), ("categorical", tuple(self.categorical))):
-            lines += f"{key} = [{', '.join(map(_text, names))}]\n" if names else ""
+            lines += f"{key} = [{', '.join(map(toml_string, names))}]\n" if names else ""
         if self.left_out:
-            lines += "# left out, so that sites do not read them; add a name to `features` if you are sure:\n"
-            lines += "".join(f"#   {_text(name):<28} {why}\n" for name, why in self.left_out.items())
+            lines += "# left out, so that sites do not read them; to keep one, add it to `features` and, if it looks\n"
+            lines += "# like an identifier, to `columns` of each site's policy:\n"
+            lines += "".join(f"#   {toml_string(name):<28} {why}\n" for name, why in self.left_out.items())
         return lines
 
 
@@ -62,7 +52,8 @@ def sample_columns(path: Path, label: str, site: str | None, patient: str | None
     numeric: list[str] = []
     categorical: dict[str, int] = {}
     for column in table.features:
-        reason = by_name(column.name) or ("it holds dates" if column.name in dates else "") or _rare(column)
+        reason = by_name(column.name) or ("it holds dates" if column.name in dates else "")
+        reason = reason or _rare(column) or by_content(column)
         if reason:
             out[column.name] = reason
         elif column.numbers is not None:
@@ -74,20 +65,6 @@ def sample_columns(path: Path, label: str, site: str | None, patient: str | None
             "--sample", str(path), "has no column that may be read: all look like names, identifiers or text"
         )
     return SampleColumns(tuple(numeric), categorical, out)
-
-
-def by_name(name: str) -> str:
-    """Why a column is left out by its name alone; empty if it is not.
-
-    >>> by_name("PatientName"), by_name("date_of_birth"), by_name("creatinine")
-    ("its name says 'name'", "its name says 'birth'", '')
-    """
-    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
-    for word in re.split(r"[\W_]+", spaced):
-        if word in _WORDS:
-            return f"its name says {word!r}"
-    found = _PARTS.search(spaced)
-    return f"its name says {found.group()!r}" if found else ""
 
 
 def _why(name: str, notes: tuple[str, ...]) -> str:
@@ -102,8 +79,3 @@ def _rare(column: RawColumn) -> str:
         return ""
     counts = np.bincount(column.codes[column.codes >= 0], minlength=1)
     return "" if counts.max() >= LEAST else f"no value of it occurs {LEAST} times"
-
-
-def _text(name: str) -> str:
-    """A name as TOML writes it."""
-    return json.dumps(name, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import inspect
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from fedsaddle.arguments import renamed
 from fedsaddle.config.entry import Entry
 from fedsaddle.config.lookup import entry
 from fedsaddle.config.registry import ALGORITHMS
+from fedsaddle.config.toml_files import toml_string
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.files.column_names import listed as listed_names
 from fedsaddle.data.files.column_roles import with_positive
@@ -264,12 +264,6 @@ def _values(dataset: Dataset) -> int:
 def _share(data: Dataset) -> str:
     share = float(np.mean(data.train.y))
     return f"{share:.1%} of the rows"
-
-
-def toml_string(text: str) -> str:
-    """A string in TOML syntax; what cannot be printed is escaped."""
-    quoted = json.dumps(text, ensure_ascii=False)
-    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in quoted)
 
 
 def _own_algorithm(known: Entry, name: str, step: float) -> list[str]:

@@ -1,7 +1,8 @@
-"""TOML from files and the command line: one clear error for whatever it holds."""
+"""TOML from files and the command line: one clear error for whatever it holds; strings to write."""
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,17 @@ def parse_toml(text: str) -> dict[str, Any]:
     if level:
         raise TooDeep(f"more than {DEEPEST} levels in each other")
     return content
+
+
+def toml_string(text: str) -> str:
+    r"""A string in TOML syntax; what cannot be printed is escaped, and bytes that are no text become U+FFFD.
+
+    >>> toml_string('a"b'), toml_string("tab\t and \x7f")
+    ('"a\\"b"', '"tab\\t and \\U0000007f"')
+    """
+    text = "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in quoted)
 
 
 class TooDeep(ValueError):

@@ -1,10 +1,15 @@
-"""What to say before training: sites with few positives, other units at a site, tiny sites, few rows."""
+"""What to say before training: sites with few positives, other units at a site, tiny sites, few rows.
+
+Of real sites also: categories that a site spells in its own way, codes such as -999 among numbers, labels that look
+swapped and the same rows at two sites. All of it follows from what sites tell of their columns anyway, but for the
+digest of their rows.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +17,8 @@ from numpy.typing import NDArray
 
 from fedsaddle.data.encoded import Encoded
 from fedsaddle.data.federated import FederatedData
+from fedsaddle.data.files.column_facts import BINS, REACH, NumberFacts, quantile
+from fedsaddle.data.files.small_cells import LEAST_CELLS
 from fedsaddle.shown import visible
 
 FEW = 5  # positives
@@ -19,6 +26,10 @@ TINY = 10  # rows
 NAMED = 5  # sites that a line names
 FAR = 5.0  # a site's mean, in standard deviations of the other sites' means beyond what its size explains
 MOST_LINES = 20  # about columns
+MANY = 30  # categories at a site: more differ between sites anyway
+CODES = (99.0, 999.0, 9999.0, 99999.0, 888.0, 8888.0, 777.0, 7777.0, -9.0, -99.0, -999.0, -9999.0, -99999.0, -888.0)
+LONELY = 10.0  # a code's least distance from the other cells, in their standard deviations
+WIDTH = 2 * REACH / BINS  # of a bin, in standard deviations
 
 Ints = NDArray[np.int64]
 
@@ -34,6 +45,10 @@ class SitesSeen:
     numbers: Sequence[Encoded] = ()  # columns of numbers,
     means: NDArray[Any] | None = None  # their means at each site in standard deviations, (S, columns)
     cells: Ints | None = None  # and how many cells those are of, (S, columns)
+    facts: Sequence[NumberFacts] = ()  # of the columns of numbers; only real sites tell them,
+    bins: Sequence[Ints] = ()  # and their cells in bins from -5 to 5 standard deviations, (S, bins)
+    categories: Mapping[str, Sequence[Mapping[str, int]]] = field(default_factory=dict)  # column -> counts at each site
+    digests: Sequence[str] = ()  # of all rows of each site; equal ones are of equal rows
 
     @classmethod
     def of(cls, data: FederatedData) -> SitesSeen:
@@ -60,12 +75,138 @@ def cautions(data: FederatedData) -> list[str]:
                 held.append(
                     f"only {n} of the {part} rows are {visible(data.classes[rare])!r}: figures on them say little"
                 )
-    return [*_positives(seen), *held, *_tiny(seen), *_other_units(seen)]
+    return [*_positives(seen), *_swapped(seen), *held, *_tiny(seen), *_other_units(seen)]
 
 
 def cautions_of_sites(seen: SitesSeen) -> list[str]:
     """Lines about the training rows of each site."""
-    return [*_positives(seen), *_tiny(seen), *_other_units(seen)]
+    columns = [*_codes(seen), *_spelling(seen), *_other_units(seen)]
+    return [*_same_rows(seen), *_positives(seen), *_swapped(seen), *_tiny(seen), *columns]
+
+
+def _same_rows(seen: SitesSeen) -> list[str]:
+    """Sites with one and the same file."""
+    found: dict[str, list[int]] = {}
+    for site, digest in enumerate(seen.digests):
+        found.setdefault(digest, []).append(site)
+    return [
+        f"{_sites(seen.names, np.array(same))} have the same rows: is it the same file? Rows of one are test rows of "
+        "another"
+        for digest, same in found.items()
+        if digest and len(same) > 1
+    ]
+
+
+def _swapped(seen: SitesSeen) -> list[str]:
+    """Sites whose share of a class is that of the other class elsewhere."""
+    if seen.labels is None or len(seen.classes) != 2 or len(seen.sizes) < 2:
+        return []
+    known = np.flatnonzero(seen.labels.sum(axis=1) == seen.sizes)
+    found = []
+    for i in known.tolist():
+        others = seen.labels[known[known != i]].sum(axis=0)
+        if not others.all():
+            continue
+        share, usual = seen.labels[i, 1] / seen.sizes[i], others[1] / others.sum()
+        chance = math.sqrt(usual * (1 - usual) * (1 / seen.sizes[i] + 1 / others.sum()))
+        opposite = abs(share - (1 - usual)) < max(3 * chance, 0.05)
+        if opposite and abs(share - usual) > max(6 * chance, 0.3):
+            name = visible(seen.classes[1])
+            found.append(
+                f"site {visible(seen.names[i])!r} has {share:.0%} rows that are {name!r}, the other sites {usual:.0%}: "
+                "are the labels swapped there?"
+            )
+    return found[:1] if len(known) == 2 else found[:NAMED]
+
+
+def _spelling(seen: SitesSeen) -> list[str]:
+    """Categories that differ between sites in case or spaces only, and sites with none of the others' categories."""
+    found = []
+    for column, sites in seen.categories.items():
+        line = _other_case(seen, column, sites) or _other_words(seen, column, sites)
+        found += [line] if line else []
+    return found[:MOST_LINES]
+
+
+def _other_case(seen: SitesSeen, column: str, sites: Sequence[Mapping[str, int]]) -> str:
+    total: dict[str, dict[str, int]] = {}
+    for own in sites:
+        for value, n in own.items():
+            spelt = total.setdefault(" ".join(value.casefold().split()), {})
+            spelt[value] = spelt.get(value, 0) + n
+    usual = {folded: max(spelt, key=lambda v: (spelt[v], v)) for folded, spelt in total.items()}
+    for name, own in zip(seen.names, sites, strict=True):
+        odd = {value: usual[" ".join(value.casefold().split())] for value in own}
+        odd = {value: other for value, other in odd.items() if value != other}
+        if odd:
+            return (
+                f"column {visible(column)!r} at site {visible(name)!r} has {_quoted(odd)} where other sites have "
+                f"{_quoted(odd.values())}: these count as different categories; write them alike"
+            )
+    return ""
+
+
+def _other_words(seen: SitesSeen, column: str, sites: Sequence[Mapping[str, int]]) -> str:
+    """A site that has no category in common with the others, which have some in common among themselves."""
+    there = [i for i, own in enumerate(sites) if 0 < len(own) <= MANY]
+    if len(there) < 2:
+        return ""
+    alone = [i for i in there if not any(set(sites[i]) & set(sites[k]) for k in there if k != i)]
+    if not alone or (len(there) > 2 and 2 * len(alone) >= len(there)):
+        return ""
+    i = alone[-1]
+    others = sorted({value for k in there if k != i for value in sites[k]})
+    return (
+        f"column {visible(column)!r} at site {visible(seen.names[i])!r} has {_quoted(sites[i])}, and none of the "
+        f"categories of the other sites ({_quoted(others)}): the same in other words?"
+    )
+
+
+def _quoted(values: Iterable[str]) -> str:
+    every = list(values)
+    return ", ".join(repr(visible(v)) for v in every[:4]) + (", ..." if len(every) > 4 else "")
+
+
+def _codes(seen: SitesSeen) -> list[str]:
+    """Numbers such as -999 that lie far from all others: perhaps codes for missing cells."""
+    found = []
+    for how, facts, counts in zip(seen.numbers, seen.facts, seen.bins, strict=False):
+        for i, name in enumerate(seen.names):
+            code = _code(how, facts, i, counts[i])
+            if code is not None:
+                found.append(
+                    f"column {visible(how.column)!r} at site {visible(name)!r} seems to have {code[0]:g} in about "
+                    f"{code[1]:.1%} of its cells, far from all others: a code for missing? Leave such cells empty"
+                )
+    return found[:MOST_LINES]
+
+
+def _code(how: Encoded, facts: NumberFacts, site: int, counts: Ints) -> tuple[float, float] | None:
+    """The code among a site's cells, and its share of them; None if there is none.
+
+    A share s of cells at a distance D from the others, which have a centre c and a spread σ, has moments about c of
+    sD, sD² + σ² and sD³: three equations for s and D.
+    """
+    n = int(facts.count[site])
+    if n < LEAST_CELLS or not counts.any():
+        return None
+    low, middle, high = (quantile(counts, share) for share in (0.4, 0.5, 0.6))
+    centre, bin_ = _value(how, middle), abs(_value(how, middle + WIDTH / 2) - _value(how, middle - WIDTH / 2))
+    spread = abs(_value(how, high) - _value(how, low)) / 0.5067  # of a normal distribution
+    squares, cubes = float(facts.plain.squares[site]) / n, float(facts.plain.cubes[site]) / n
+    first = float(facts.plain.mean[site]) - centre
+    second, third = squares + first**2 - spread**2, cubes + 3 * first * squares + first**3
+    if second <= 0 or not third:
+        return None
+    away = third / second
+    share = second / away**2
+    if not 1 / n <= share < 0.4 or abs(away) < LONELY * spread:
+        return None
+    slack = 0.35 * spread  # the median of all cells is not the mean of the others
+    if abs(first - second / away) > bin_ + slack + 0.1 * abs(second / away):
+        return None
+    code = min(CODES, key=lambda c: abs(c - centre - away))
+    return (code, share) if abs(code - centre - away) <= slack + 0.02 * abs(code) else None
 
 
 def _positives(seen: SitesSeen) -> list[str]:
@@ -138,8 +279,12 @@ def _far(means: NDArray[Any], sizes: Ints) -> list[int]:
 
 def _raw(how: Encoded, z: float) -> str:
     """A standardised mean in the units of the file."""
+    return f"{_value(how, z):.4g}"
+
+
+def _value(how: Encoded, z: float) -> float:
     v = how.mean + how.std * z
-    return f"{np.copysign(np.expm1(abs(v)), v) if how.log else v:.4g}"
+    return float(np.copysign(np.expm1(min(abs(v), 700.0)), v)) if how.log else float(v)
 
 
 def _sites(names: Sequence[str], at: Ints) -> str:

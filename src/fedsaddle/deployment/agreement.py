@@ -22,7 +22,9 @@ from fedsaddle.config.schema import Config
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.files.agreed_encoding import Agreed, encoding_of
 from fedsaddle.data.store import Stacked
+from fedsaddle.runs.fingerprint import versions
 
+VERSIONS = "versions"  # the key of the versions among the digests
 SITE_KEYS = {
     "path",
     "test_path",
@@ -33,7 +35,7 @@ SITE_KEYS = {
 
 
 def digests(config: Config) -> dict[str, str]:
-    """Section -> digest of the keys that affect a task."""
+    """Section -> digest of the keys that affect a task; and the versions here, in words."""
     sections: dict[str, Any] = {
         "data": {k: v for k, v in config.data.model_dump(mode="json").items() if k not in SITE_KEYS},
         "model": config.model.model_dump(mode="json"),
@@ -46,7 +48,8 @@ def digests(config: Config) -> dict[str, str]:
         sections["privacy"] = config.privacy.model_dump(mode="json")
     if modules := module_digests(config):  # all must run the same code
         sections["modules"] = modules
-    return {k: hashlib.sha256(json.dumps(v, sort_keys=True).encode()).hexdigest()[:16] for k, v in sections.items()}
+    found = {k: hashlib.sha256(json.dumps(v, sort_keys=True).encode()).hexdigest()[:16] for k, v in sections.items()}
+    return {VERSIONS: versions()[:64], **found}
 
 
 def difference(own: Mapping[str, str], other: Mapping[str, str]) -> str:

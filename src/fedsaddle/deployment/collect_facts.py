@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,7 +21,7 @@ from fedsaddle.data.files.agreed_encoding import (
     odd_one_out,
 )
 from fedsaddle.data.files.column_facts import NumberFacts
-from fedsaddle.data.files.site_facts import SiteCounts, SiteFacts
+from fedsaddle.data.files.site_facts import CategoryColumn, SiteCounts, SiteFacts
 from fedsaddle.data.files.site_file import SiteFile
 from fedsaddle.deployment.agreement import digests
 from fedsaddle.deployment.courier import Check, Courier
@@ -72,7 +72,7 @@ def agree_on_encoding(courier: Courier, config: Config, run: str, folder: RunFol
     folder.write_config(config.model_dump(mode="json"))  # first, because the encoding is valid for this config only
     facts = [one.model_dump(mode="json") for one in told]
     about = {"names": names, "sizes": found.sizes, "minimum_sites": least}
-    write_json(path, {**about, "agreed": encoding, "notes": notes, "told": facts})
+    write_json(path, {**about, "agreed": encoding, "notes": notes, "told": facts}, 0o600)
     if "features" in encoding:
         write_json(folder.features, encoding["features"])
     return found
@@ -109,14 +109,16 @@ class _Maker:
         self._same_form()
         if told[0].array is not None:
             agreed["array"] = merge_arrays(told, names)
-            return agreed, cautions_of_sites(SitesSeen(names, sizes, agreed["classes"] or (), self._labels(agreed)))
+            seen = SitesSeen(names, sizes, agreed["classes"] or (), self._labels(agreed), digests=self._digests())
+            return agreed, cautions_of_sites(seen)
         file = SiteFile.of_options(options)
         columns = AgreedColumns.of(told, names, file.how, file.columns)
-        features = columns.encoding(self._counts(columns), names, sizes, file.roles.client or "client")
+        counts = self._counts(columns)
+        features = columns.encoding(counts, names, sizes, file.roles.client or "client")
         if not features:
             raise BadInput("features", [], "no column is left to learn from: the training rows have no cell")
         agreed["features"] = [feature.to_dict() for feature in features]
-        return agreed, [*columns.notes, *cautions_of_sites(self._seen(agreed, columns, sizes))]
+        return agreed, [*columns.notes, *cautions_of_sites(self._seen(agreed, columns, counts, sizes))]
 
     def _same_form(self) -> None:
         forms = ["a table" if one.array is None else "an .npz file" for one in self.told]
@@ -146,17 +148,35 @@ class _Maker:
             return label_counts(self.told, agreed["values"])
         return np.array([one.target.positive or (0, 0) for one in self.told], dtype=np.int64)
 
-    def _seen(self, agreed: Agreed, columns: AgreedColumns, sizes: np.ndarray[Any, Any]) -> SitesSeen:
+    def _digests(self) -> list[str]:
+        return [one.digest for one in self.told]
+
+    def _categories(self) -> dict[str, list[dict[str, int]]]:
+        """Column of categories -> how often each occurs at each site."""
+        own = [{c.name: c.counts for c in one.columns if isinstance(c, CategoryColumn)} for one in self.told]
+        return {name: [one.get(name, {}) for one in own] for name in dict.fromkeys(n for one in own for n in one)}
+
+    def _seen(
+        self, agreed: Agreed, columns: AgreedColumns, counts: Sequence[SiteCounts], sizes: np.ndarray[Any, Any]
+    ) -> SitesSeen:
         facts = [column for column in columns.columns if isinstance(column, NumberFacts)]
         means = [
             ((own.logs if draft.log else own.plain).mean - draft.mean) / draft.std
             for draft, own in zip(columns.drafts, facts, strict=True)
         ]
-        names, classes = self.courier.names, agreed["classes"] or ()
+        seen = SitesSeen(
+            self.courier.names,
+            sizes,
+            agreed["classes"] or (),
+            self._labels(agreed),
+            categories=self._categories(),
+            digests=self._digests(),
+        )
         if not facts:
-            return SitesSeen(names, sizes, classes, self._labels(agreed))
+            return seen
         cells = np.stack([own.count for own in facts], axis=1)
-        return SitesSeen(names, sizes, classes, self._labels(agreed), columns.drafts, np.stack(means, axis=1), cells)
+        bins = [np.array([one.counts[k] for one in counts], dtype=np.int64) for k in range(len(facts))]
+        return replace(seen, numbers=columns.drafts, means=np.stack(means, axis=1), cells=cells, facts=facts, bins=bins)
 
 
 def _ask(courier: Courier, do: str, run: str, payload: Mapping[str, Any], check: Check[T]) -> list[T]:

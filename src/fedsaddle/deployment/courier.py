@@ -128,7 +128,8 @@ class Courier:
 
         least = len(self.names) if everyone else max(1, self.least(len(self.names)))
         final = FINAL if everyone else REFUSALS
-        return self.collect(range(len(self.names)), least, make_message, {}, check, do, round, reply_limits(do), final)
+        everybody, limits = range(len(self.names)), reply_limits(do)
+        return self.collect(everybody, least, make_message, {}, check, do, round, limits, final, all_needed=everyone)
 
     def collect(
         self,
@@ -142,11 +143,13 @@ class Courier:
         limits: Limits = SMALL,
         final: Set[FaultKind] = REFUSALS,
         afresh: bool = False,
+        all_needed: bool = False,
     ) -> dict[int, T]:
         """The results of `check` by client, from at least `least` clients and at least one.
 
-        Clients that fail are counted, logged with the fault, and left out; `final` faults are not waited for. With
-        `afresh` all answers are to one and the same message: if too few come, all clients are asked again.
+        Clients that fail are counted, logged with the fault, and left out; `final` faults are not waited for;
+        with `all_needed` a smaller `minimum` is no remedy. With `afresh` all answers are to one and the same message:
+        if too few come, all clients are asked again.
 
         Raises:
             Diverged: if no reply is finite.
@@ -173,7 +176,8 @@ class Courier:
                 raise NobodyAnswered(f"{where}: none of the {len(waiting)} sites answered")
             available = len(clients) - sum(fault.kind in final for fault in faults)
             if self.now() - began >= self.patience.patience or available < least:
-                raise TooFewAnswered(self._error_text(where, len(good), least, faults, self.now() - began))
+                fewer = not all_needed and 1 < least <= self.least(len(clients))
+                raise TooFewAnswered(self._error_text(where, len(good), least, faults, self.now() - began, fewer))
             asked = list(clients)
             self.sleep(self.patience.pause)
 
@@ -256,11 +260,12 @@ class Courier:
     def _silent(self, client: int) -> Fault:
         return Fault(FaultKind.SILENT, client, f"{self.patience.timeout:g} s")
 
-    def _error_text(self, where: str, good: int, least: int, faults: list[Fault], seconds: float) -> str:
+    def _error_text(self, where: str, good: int, least: int, faults: list[Fault], seconds: float, fewer: bool) -> str:
+        """One line; with `fewer` a smaller `minimum` in deployment.toml would help."""
         reasons = "; ".join(f"{self.names[f.client]} {f}" for f in sorted(faults, key=lambda f: f.client)[:5])
         away = any(fault.kind in (FaultKind.SILENT, FaultKind.NOT_CONNECTED) for fault in faults)
         remedy = "start the missing sites" if away else "see the logs of these sites"
         return (
             f"{where}: {good} of at least {least} sites answered within {seconds:.0f} s ({reasons}); "
-            f"{remedy} and resume, or lower the minimum"
+            f"{remedy} and resume{', or lower the minimum' if fewer else ''}"
         )

@@ -24,6 +24,7 @@ from fedsaddle.metrics.calibration import Platt, Threshold
 from fedsaddle.metrics.evaluation import Measured, evaluate
 from fedsaddle.metrics.histograms import ScoreHistogram, sigmoid_edges
 from fedsaddle.metrics.merged_histograms import MergedHistogram, PooledHistogram
+from fedsaddle.metrics.target import bounds_of
 from fedsaddle.problems.protocols import Problem, Ranks
 from fedsaddle.runs.evaluation import Solution, parts_of, pooled_key
 
@@ -104,6 +105,9 @@ class RemoteEvaluator:
     def measure(self, part: str, at: Solution) -> Measured:
         """The means of each site; a site that did not answer counts as one without rows."""
         replies = {i: reply for i, reply in self._ask(part, at).items() if reply["rows"]}
+        if not replies and any(reply["rows"] == 0 for reply in self._ask(part, at).values()):
+            remedy = "hold out more rows (test_share, validation_share), or agree on a smaller minimum_cell"
+            raise TooFewAnswered(f"every site that answered has too few {part} rows to share a figure; {remedy}")
         if not replies:
             raise TooFewAnswered(f"no site with {part} rows answered; start these sites and resume")
         names = list(next(iter(replies.values()))["means"])
@@ -126,12 +130,12 @@ class RemoteEvaluator:
         """From scores to probabilities and to a threshold, by the histograms of validation rows of the last evaluation.
 
         In a bin its middle stands for the rows, in merged bins that of the middle one; the threshold is the lower edge
-        of a bin, where counts are exact if none were merged.
+        of a bin, where counts are exact if none were merged. Groups that are too wide give neither.
         """
         counts = [h for r in self._replies.get("validation", {}).values() if (h := histogram_of(r)) is not None]
-        if not counts:
+        if not counts or (pooled := PooledHistogram(tuple(counts))).wide:
             return {}
-        together = PooledHistogram(tuple(counts)).middle
+        together = pooled.middle
         up, down = together.positives, together.negatives
         fewer = max(1, int(up.sum() + down.sum()) // MAX_FITTED)  # the sites' word for their rows costs no memory
         up, down = up // fewer, down // fewer
@@ -147,18 +151,35 @@ class RemoteEvaluator:
     def scores(self) -> dict[str, Any]:
         """The score counts of the last evaluation, for the summary: on test rows, else validation, else training rows.
 
-        They are those of the model that the run keeps: the summary asks for its figures last.
+        They are those of the model that the run keeps: the summary asks for its figures last. Where no site shares
+        counts of test rows, those of training rows do not stand in for them.
         """
-        for part in ("test", "validation", "train"):
-            replies = self._replies.get(part, {})
-            found = {
-                self.clients.courier.names[i]: own
-                for i, reply in sorted(replies.items())
-                if (own := histogram_of(reply)) is not None
-            }
-            if found:
-                return kept_scores(part, found)
-        return {}
+        part = next((p for p in ("test", "validation", "train") if p in self._replies and self._with_rows(p)), None)
+        if part is None:
+            return {}
+        found = {
+            self.clients.courier.names[i]: own
+            for i, reply in sorted(self._replies[part].items())
+            if (own := histogram_of(reply)) is not None
+        }
+        without = [name for name in self._with_rows(part) if name not in found]
+        if found:
+            return kept_scores(part, found, without)
+        return {"scores": {"part": part, "without_counts": without}} if self._ranks() else {}
+
+    def _with_rows(self, part: str) -> list[str]:
+        """The sites that have rows of a part, by their facts."""
+        every = zip(self.clients.courier.names, self._sizes(part).tolist(), strict=True)
+        return [name for name, rows in every if rows]
+
+    def _ranks(self) -> bool:
+        """Whether models of the problem give scores, which sites count."""
+        if not isinstance(self.problem, Ranks):
+            return False
+        start = self.problem.initial()  # type: ignore[attr-defined]
+        rows = self.clients.expected.rows
+        with torch.no_grad():
+            return self.problem.ranking(start[0] if isinstance(start, tuple) else start, rows.x[:1]) is not None
 
     def _ask(self, part: str, at: Solution) -> dict[int, dict[str, Any]]:
         if self._round != at.rounds:
@@ -208,7 +229,8 @@ def check_measurements(client: int, reply: Any, names: Set[str], rows: int) -> d
 def pooled_figures(sites: Sequence[MergedHistogram]) -> dict[str, float]:
     """The pooled figures under the same names as in a simulation, each with its error bound as `NAME_error`.
 
-    `worst_site_auroc`, `best_site_auroc` and `std_site_auroc` are over the sites with rows of both classes.
+    `worst_site_auroc`, `best_site_auroc` and `std_site_auroc` are over the sites with rows of both classes. Where
+    sites have merged bins to groups that are too wide, there are bounds only, as `NAME_low` and `NAME_high`.
     """
     if not sites:
         return {}
@@ -221,11 +243,19 @@ def pooled_figures(sites: Sequence[MergedHistogram]) -> dict[str, float]:
         "average_precision": together.average_precision(),
     }
     found: dict[str, float] = {}
+    areas = [area for site in sites if (area := site.auroc_bounds()) is not None]
+    if together.wide:
+        for name, figure in figures.items():
+            if figure is not None:
+                found |= bounds_of(name, figure.bounds)
+        for name, extreme in (("worst_site_auroc", min), ("best_site_auroc", max)) if areas else ():
+            found |= bounds_of(name, (extreme(low for low, _ in areas), extreme(high for _, high in areas)))
+        return found
     for name, figure in figures.items():
         if figure is not None:
             found |= {name: figure.value, f"{name}_error": figure.error}
-    own = [area.value for site in sites if (area := site.auroc()) is not None]
-    if own:
+    if areas:
+        own = [(low + high) / 2 for low, high in areas]
         found |= {
             "worst_site_auroc": min(own),
             "best_site_auroc": max(own),

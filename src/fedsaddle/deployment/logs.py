@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fedsaddle.shown import shortened, visible
@@ -42,11 +42,24 @@ def traceback_lines(reason: BaseException) -> str:
     return safe_lines("".join(traceback.format_exception(reason)).rstrip("\n"))
 
 
+class _PatientHandler(logging.FileHandler):
+    """Leaves out a line that cannot be written."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line, if the disk takes it."""
+        with suppress(OSError):
+            super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Say nothing: standard error may be on the same disk."""
+
+
 @contextmanager
 def log_to_folder(log: logging.Logger, folder: Path) -> Iterator[None]:
     """Make a logger also write to the log file in the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handler = logging.FileHandler(folder / FILE, encoding="utf-8", delay=True)
+    with suppress(OSError):  # a disk that is full must not keep the site from saying so
+        folder.mkdir(parents=True, exist_ok=True)
+    handler = _PatientHandler(folder / FILE, encoding="utf-8", delay=True)
     handler.setFormatter(SafeFormatter())
     level = log.level
     if log.getEffectiveLevel() > logging.INFO:
@@ -57,4 +70,5 @@ def log_to_folder(log: logging.Logger, folder: Path) -> Iterator[None]:
     finally:
         log.removeHandler(handler)
         log.setLevel(level)
-        handler.close()
+        with suppress(OSError):
+            handler.close()

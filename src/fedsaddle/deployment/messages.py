@@ -13,10 +13,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedsaddle.errors import BadMessage, Refused
+from fedsaddle.atomic import is_disk_failure
+from fedsaddle.errors import BadMessage, CannotWrite, Refused
 from fedsaddle.shown import shortened, visible
 
-PROTOCOL = 6  # 6: records by the names of their classes, without modules
+PROTOCOL = 6  # 6: records by class names without modules; facts with a digest of the rows; versions
 MAX_DETAIL = 200  # characters of a site's text to show
 MAX_TOLD = 1000  # characters of a reason that a site may tell
 MAX_SITES = 100_000
@@ -169,8 +170,13 @@ class Failure(MessagePart):
 
     @classmethod
     def of(cls, reason: Exception) -> Failure:
-        """The report of an error: the text of `Refused` and `BadMessage`, only the type of any other."""
+        """The report of an error: the text of `Refused` and `BadMessage`, the cause of a disk's failure without the
+        path, and only the type of any other.
+        """
         detail = str(reason) if isinstance(reason, Refused | BadMessage) else type(reason).__name__
+        if is_disk_failure(reason):
+            cause = reason.cause if isinstance(reason, CannotWrite) else getattr(reason, "strerror", "")
+            detail = f"it cannot write to its disk ({cause}); make room there, then resume the run"
         told = shortened(visible(detail), MAX_TOLD // 2)
         return cls(kind="refused" if isinstance(reason, Refused) else "failed", detail=told)
 

@@ -20,6 +20,7 @@ KIT_CONFIG = "local/fedsaddle.toml"  # in a kit: the config of the run,
 KIT_SETTINGS = "local/fedsaddle.json"  # the data paths of a site or the settings of the server,
 RUNS = "fedsaddle"  # and the folder of the runs
 _STRICT = ConfigDict(extra="forbid", strict=True)
+_HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._:-]{0,251}[A-Za-z0-9_])?")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,60}[a-z0-9])?")
 
 EXAMPLE = """\
@@ -28,7 +29,7 @@ EXAMPLE = """\
 [deployment]
 name = "{name}"
 config = "fedsaddle.toml"        # the run; the same file simulates it: fedsaddle run fedsaddle.toml
-server = "{server}"              # the host name by which sites reach the server
+server = {server}              # the host name by which sites reach the server
 port = {port}                      # sites connect to this port
 admin_port = {admin_port}                # users submit runs at this port
 minimum = {minimum}                      # sites that must be up for the run to continue
@@ -113,6 +114,12 @@ def _path(folder: Path, given: str | None) -> str | None:
     return str((folder / given).resolve())
 
 
+def check_server(key: str, name: str) -> None:
+    """Refuse what can be no host name or address."""
+    if not _HOST.fullmatch(name):
+        raise BadInput(key, name, "give a host name or an address, such as fl.hospital.org")
+
+
 def read_project(folder: Path) -> Project:
     """Read the deployment.toml of a folder; raise `BadInput` for the first error."""
     path = folder / FILE
@@ -127,6 +134,7 @@ def read_project(folder: Path) -> Project:
     for key, name in (("deployment.name", project.deployment.name), *(("sites", name) for name in project.names)):
         if not _NAME.fullmatch(name):
             raise BadInput(key, name, "use lower-case letters, digits and '-'")
+    check_server("deployment.server", project.deployment.server)
     if len(project.sites) < 2:
         raise BadInput("sites", list(project.names), "add sites; a federation needs at least two")
     if project.deployment.minimum > len(project.sites):

@@ -10,32 +10,48 @@ from typing import Any
 
 import numpy as np
 
-from fedsaddle.metrics.histograms import ScoreHistogram
+from fedsaddle.metrics.histograms import Estimate, ScoreHistogram
 from fedsaddle.metrics.merged_histograms import MergedHistogram, PooledHistogram
 from fedsaddle.metrics.ranking import rank
 
 MOST_ROWS = 5_000_000  # more rows have no intervals
+SHOWN = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)  # thresholds with bounds, on the scale of the bins
 
 
-def kept_scores(part: str, sites: Mapping[str, MergedHistogram]) -> dict[str, Any]:
-    """The summary's `scores`: counts in bins over all sites, and rows and AUROC of each site.
+def kept_scores(part: str, sites: Mapping[str, MergedHistogram], without: Sequence[str] = ()) -> dict[str, Any]:
+    """The summary's `scores`: figures over all sites, rows and AUROC of each site, and the sites `without` counts.
 
-    Rows of merged bins stand in the middle one. An `interval` is of 95 % and takes rows as drawn independently, with
-    rows of one bin as ties; `error` is the most that the bins can hide.
+    `auroc_bounds` and `average_precision_bounds` are the lowest and the highest value that fit the counts. Counts in
+    bins, values and 95 % intervals, which take rows as drawn independently, are there only where no site has merged
+    bins to groups that are too wide; rows of merged bins stand in the middle one. Otherwise there are bounds of the
+    sensitivity and the specificity at some thresholds.
     """
     pooled = PooledHistogram(tuple(sites.values()))
-    together, own = pooled.middle, [site.in_the_middle() for site in sites.values()]
-    figures = _figures(list(sites), own) if sum(together.sides) <= MOST_ROWS else {}
-    entry = {
+    entry: dict[str, Any] = {
         "part": part,
         "edges": "sigmoid",
-        "bins": len(together.edges) + 1,
-        "positives": together.positives.tolist(),
-        "negatives": together.negatives.tolist(),
-        "pooled": {**_errors(pooled), **figures.get("pooled", {})},
-        "within_site_auroc": figures.get("within_site_auroc"),
-        "sites": {name: _site(own, figures.get("sites", {}).get(name, {})) for name, own in sites.items()},
+        "bins": pooled.sites[0].bins,
+        "widest": pooled.widest,
+        "sides": list(pooled.sides),
+        "without_counts": list(without),
+        "pooled": _bounds(auroc=pooled.auroc(), average_precision=pooled.average_precision()),
+        "sites": {name: _site(own) for name, own in sites.items()},
     }
+    if pooled.wide:
+        found = {share: pooled.above(share) for share in SHOWN}
+        entry["thresholds"] = [
+            {"score": share, "sensitivity": list(both[0]), "specificity": list(both[1])}
+            for share, both in found.items()
+            if both is not None
+        ]
+        return {"scores": entry}
+    together, own = pooled.middle, [site.in_the_middle() for site in sites.values()]
+    figures = _figures(list(sites), own) if sum(together.sides) <= MOST_ROWS else {}
+    entry["positives"], entry["negatives"] = together.positives.tolist(), together.negatives.tolist()
+    entry["pooled"] |= figures.get("pooled", {})
+    entry["within_site_auroc"] = figures.get("within_site_auroc")
+    for name, found_there in figures.get("sites", {}).items():
+        entry["sites"][name] |= found_there
     return {"scores": entry}
 
 
@@ -59,11 +75,11 @@ def _figures(names: Sequence[str], sites: Sequence[ScoreHistogram]) -> dict[str,
     }
 
 
-def _site(own: MergedHistogram, figures: Mapping[str, Any]) -> dict[str, Any]:
+def _site(own: MergedHistogram) -> dict[str, Any]:
     up, down = own.sides
-    return {"positives": up, "negatives": down, **_errors(own), **figures}
+    area = own.auroc_bounds()
+    return {"positives": up, "negatives": down} | ({} if area is None else {"auroc_bounds": list(area)})
 
 
-def _errors(counts: MergedHistogram | PooledHistogram) -> dict[str, Any]:
-    found = counts.auroc()
-    return {} if found is None else {"auroc": {"value": found.value}, "auroc_error": found.error}
+def _bounds(**figures: Estimate | None) -> dict[str, list[float]]:
+    return {f"{name}_bounds": list(found.bounds) for name, found in figures.items() if found is not None}

@@ -127,6 +127,7 @@ class DeployedRun:
             robust=robust,
             privacy=private,
         )
+        said = {"cautions": list(agreement.notes)} if agreement.notes else {}
         evaluator = RemoteEvaluator(algorithm.problem, clients, test, validation, self._private)
         if not evaluator.parts:
             remedy = "privacy measures held-out rows only, and no site has any; set data.test_share = 0.2"
@@ -140,7 +141,7 @@ class DeployedRun:
             self.config.algorithm.name,
             folder,
             watch,
-            extend=lambda result: evaluator.probabilities() | evaluator.scores(),
+            extend=lambda result: evaluator.probabilities() | evaluator.scores() | said,
             warn=lambda text: log.warning("%s", text),
             told=told_of(self.config, lambda text: log.warning("%s", text)),
             clients_named=self.names,

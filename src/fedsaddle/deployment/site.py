@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
-from fedsaddle.atomic import write_json
+from fedsaddle.atomic import is_disk_failure, write_json
 from fedsaddle.config.build import cast_rows
 from fedsaddle.config.check_keys import check_keys
 from fedsaddle.config.own_code import only_modules
@@ -23,11 +23,11 @@ from fedsaddle.data.files.site_facts import LONGEST_NAME, site_counts, site_fact
 from fedsaddle.data.files.site_file import SiteRows
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Table
-from fedsaddle.deployment.agreement import build_from, difference, digests
+from fedsaddle.deployment.agreement import VERSIONS, build_from, difference, digests
 from fedsaddle.deployment.audit import AuditLog, Occasion
 from fedsaddle.deployment.budget import SiteBudget, epsilon_in_all
 from fedsaddle.deployment.evaluation import measure_site
-from fedsaddle.deployment.logs import log_to_folder
+from fedsaddle.deployment.logs import log_to_folder, traceback_lines
 from fedsaddle.deployment.measured_models import MeasuredModels
 from fedsaddle.deployment.messages import Answer, Request, error_text
 from fedsaddle.deployment.payloads import (
@@ -56,6 +56,7 @@ from fedsaddle.privacy.private import Private
 from fedsaddle.privacy.problems import check_model
 from fedsaddle.runs.fingerprint import shared_fingerprint
 from fedsaddle.runs.folder import RunFolder
+from fedsaddle.shown import visible
 
 __all__ = ["AgreedRun", "SiteService", "SiteSettings"]
 log = logging.getLogger("fedsaddle.site")
@@ -112,6 +113,14 @@ class SiteService:
         with log_to_folder(log, self.settings.folder), only_modules(self.policy.modules):
             return self._answer(content)
 
+    @staticmethod
+    def unusable_kit(reason: Exception) -> bytes:
+        """The answer of a site whose kit cannot be read at all."""
+        log.error("the kit of this site cannot be used: %s", traceback_lines(reason))
+        if not is_disk_failure(reason):
+            reason = Refused("this site's kit cannot be used; see the site's log, and provision it again")
+        return pack(Message(Answer.failed("", reason).to_dict()))
+
     def _answer(self, content: bytes) -> bytes:
         nonce, occasion = "", Occasion("", "")
         try:
@@ -134,7 +143,7 @@ class SiteService:
         if request.do == "facts":
             asked = read_payload(FactsAsked, payload)
             self._allow(asked.config, len(asked.names), request.run)
-            return self._facts()
+            return self._facts(f"{request.run} {' '.join(asked.names)}")
         if request.do == "counts":
             counts = read_payload(CountsAsked, payload)
             self.policy.check_modules(self.config)
@@ -173,10 +182,10 @@ class SiteService:
             if agreed >= self.policy.most_runs:
                 raise self.policy.broken("most_runs", self.policy.most_runs, f"it has agreed to {agreed} runs")
 
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self, key: str) -> dict[str, Any]:
         rows = self._rows()
         try:
-            told = site_facts(rows, telling(self.config, self.policy), self.policy.minimum_sites)
+            told = site_facts(rows, telling(self.config, self.policy), self.policy.minimum_sites, key)
             return told.model_dump(mode="json")
         except ValidationError as reason:  # what the server would refuse: say so here, without the value
             log.error("the facts of this site cannot be told: %s", error_text(reason))
@@ -207,7 +216,11 @@ class SiteService:
         return dict(worker.secure.open(asked))
 
     def _same_config(self, theirs: Mapping[str, str]) -> None:
-        section = difference(digests(self.config), theirs)
+        own = digests(self.config)
+        if VERSIONS in theirs and theirs[VERSIONS] != own[VERSIONS]:
+            told = f"this site has {own[VERSIONS]}, and the server has {visible(theirs[VERSIONS])}"
+            raise Refused(f"{told}; install the same versions at both, then start again")
+        section = difference({k: v for k, v in own.items() if k != VERSIONS}, theirs)
         if section:
             raise Refused(f"this site's [{section}] differs from the run's; use the same config at both")
 
@@ -223,12 +236,12 @@ class SiteService:
         if prepared.worker.fingerprint != request.fingerprint:
             raise Refused(
                 f"the algorithm here has fingerprint {prepared.worker.fingerprint}, "
-                f"the run has {request.fingerprint}; use the same versions of fedsaddle and torch everywhere"
+                f"the run has {request.fingerprint}; use the same versions of fedsaddle, torch and numpy everywhere"
             )
         self._runs[request.run] = prepared
         path = RunFolder(self._folder(request.run)).agreed
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, payload)
+        write_json(path, payload, 0o600)
         return {"rows": len(prepared.rows["train"].x)}
 
     def _prepare(self, run: str, payload: Any) -> AgreedRun:

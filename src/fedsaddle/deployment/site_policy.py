@@ -32,7 +32,8 @@ EXAMPLE = """\
 # secure_aggregation = true      # the server sees averaged fields of replies as sums over sites only; by default as the
                                  # config says
 
-# columns = ["age", "sex"]       # the only columns that may be read, besides the label; by default those of the config
+# columns = ["age", "sex"]       # the only columns that may be read, besides the label; by default those of the config,
+                                 # without those that look like identifiers
 # algorithms = ["FedAvg"]        # by default that of the config
 # problems = ["supervised"]
 

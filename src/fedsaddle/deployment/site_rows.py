@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedsaddle.config.schema import Config
-from fedsaddle.data.files.column_names import MissingColumn
-from fedsaddle.data.files.site_file import HeldOutShares, SiteFile, SiteRows
+from fedsaddle.data.files.column_names import MissingColumn, shown
+from fedsaddle.data.files.identifiers import by_content, by_name
+from fedsaddle.data.files.site_file import HeldOutShares, SiteFile, SiteRows, Source
 from fedsaddle.data.files.site_pictures import SitePictures
 from fedsaddle.data.files.small_cells import Telling
+from fedsaddle.data.files.table_features import TableFeatures
 from fedsaddle.deployment.preflight import require_named_columns
+from fedsaddle.deployment.site_policy import FILE as POLICY
 from fedsaddle.deployment.site_policy import SitePolicy
 from fedsaddle.errors import BadInput, Refused
 from fedsaddle.shown import visible
@@ -37,7 +40,7 @@ def read_rows(config: Config, settings: SiteSettings, policy: SitePolicy) -> Sit
         require_named_columns(config, [settings.data])
     except BadInput as reason:  # of the config alone
         raise Refused(str(reason)) from None
-    rows = _read(config, settings)
+    rows = without_identifiers(_read(config, settings), policy)
     for note in rows.notes:
         log.info("%s", visible(note))
     if rows.count("train") < policy.minimum_rows:
@@ -46,6 +49,33 @@ def read_rows(config: Config, settings: SiteSettings, policy: SitePolicy) -> Sit
     for part in small:
         log.warning("%s rows are not measured: fewer than minimum_rows = %d", part, policy.minimum_rows)
     return found
+
+
+def without_identifiers(rows: SiteRows, policy: SitePolicy) -> SiteRows:
+    """The rows without columns that tell who a row is about, unless the policy of the site lists them."""
+    features = rows.sources[0].features
+    if not isinstance(features, TableFeatures):
+        return rows
+    allowed = {*(policy.columns or ()), *features.how.categories}  # values in the config are known to all
+    out = {}
+    for column in features.columns:
+        if column.name not in allowed and (reason := by_name(column.name) or by_content(column)):
+            out[column.name] = reason
+    if not out:
+        return rows
+    for name, reason in out.items():
+        told = f"column {shown(name)} is left out: {reason}; list it in `columns` of {POLICY} to allow it"
+        log.warning("%s", visible(told))
+    if len(out) == len(features.columns):
+        some = ", ".join(map(shown, list(out)[:5]))
+        raise Refused(f"all columns of the run look like identifiers here ({some}); see the site's log")
+
+    def kept(source: Source) -> Source:
+        own = source.features
+        assert isinstance(own, TableFeatures)
+        return replace(source, features=replace(own, columns=tuple(c for c in own.columns if c.name not in out)))
+
+    return replace(rows, sources=tuple(map(kept, rows.sources)), left_out=(*rows.left_out, *out))
 
 
 def _read(config: Config, settings: SiteSettings) -> SiteRows:

@@ -51,6 +51,11 @@ class Estimate:
         """The midpoint of a range, with half its width as the error."""
         return cls((low + high) / 2, max(0.0, (high - low) / 2))
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The lowest and the highest value that the figure can have."""
+        return self.value - self.error, self.value + self.error
+
     def __str__(self) -> str:
         return f"{self.value:.4f} ± {self.error:.2g}"
 

@@ -2,7 +2,9 @@
 
 A site's rows of a merged bin may lie anywhere in it. So the figures of several sites lie between those of two
 arrangements: positives at the lower end of their bins and negatives at the upper end, and the other way round.
-Without merged bins both are the same, and the figures are those of `ScoreHistogram`.
+Without merged bins both are the same, and the figures are those of `ScoreHistogram`. Where a group that has rows is
+wider than `WIDE`, its middle says little about them: such counts give bounds only, and no point estimate, curve,
+calibration, threshold or confidence interval.
 """
 
 from __future__ import annotations
@@ -14,6 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsaddle.metrics.histograms import Estimate, Floats, Ints, ScoreHistogram
+
+WIDE = 0.02  # of the range of scores; wider groups give bounds only
+Bounds = tuple[float, float]  # the exact figure is not outside of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +85,23 @@ class MergedHistogram:
         """The numbers of positives and of negatives."""
         return int(self.positives.sum()), int(self.negatives.sum())
 
+    @property
+    def widest(self) -> float:
+        """The width of the widest group that has rows, as a share of all bins."""
+        filled = (self.positives + self.negatives) > 0
+        return float((self.ends - self.first)[filled].max(initial=0)) / self.bins
+
     def auroc(self) -> Estimate | None:
         """The area under the ROC curve of this site; None if a class is missing, or all rows are in one group."""
         coarse = self.coarse()
         return None if coarse is None else coarse.auroc()
+
+    def auroc_bounds(self) -> Bounds | None:
+        """The lowest and the highest AUROC that fit the counts; None if a class is missing."""
+        if 0 in self.sides:
+            return None
+        found = self.auroc()
+        return (0.0, 1.0) if found is None else found.bounds
 
     def placed(self, positives: Ints, negatives: Ints) -> ScoreHistogram:
         """All bins, with the positives and the negatives of each group in the bins given for them."""
@@ -100,7 +118,11 @@ class MergedHistogram:
 
 @dataclass(frozen=True, eq=False)
 class PooledHistogram:
-    """The merged histograms of several sites; every figure comes with the most that it can be off."""
+    """The merged histograms of several sites.
+
+    Every figure is the midpoint between the lowest and the highest value that fit the counts, with half the distance
+    between them as its error.
+    """
 
     sites: tuple[MergedHistogram, ...]
 
@@ -116,29 +138,70 @@ class PooledHistogram:
 
     @property
     def middle(self) -> ScoreHistogram:
-        """All rows in the middle of their groups."""
+        """All rows in the middle of their groups: an approximation, for groups that are not `wide` only."""
         return _sum([site.in_the_middle() for site in self.sites])
+
+    @property
+    def widest(self) -> float:
+        """The width of the widest group that has rows at any site, as a share of all bins."""
+        return max(site.widest for site in self.sites)
+
+    @property
+    def wide(self) -> bool:
+        """Whether the counts give bounds only."""
+        return self.widest > self._narrow
+
+    @property
+    def _narrow(self) -> float:
+        """The widest that a group may be; a bin that is not merged is never too wide."""
+        return max(WIDE, 1 / self.sites[0].bins) + 1e-9
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """The numbers of positives and of negatives."""
+        both = [site.sides for site in self.sites]
+        return sum(up for up, _ in both), sum(down for _, down in both)
+
+    def above(self, share: float) -> tuple[Bounds, Bounds] | None:
+        """Bounds of the sensitivity and the specificity if scores in the bins from `share` of all bins up are alarms.
+
+        None if a class is missing, or a wide group with rows lies on both sides of that edge.
+        """
+        up, down = self.sides
+        if not up or not down:
+            return None
+        found = np.zeros((2, 2), dtype=np.int64)  # at least and at most: positives, negatives
+        for site in self.sites:
+            cut = round(share * site.bins)
+            sure, possible = site.first >= cut, site.ends > cut
+            split = possible & ~sure & (site.positives + site.negatives > 0)
+            if ((site.ends - site.first)[split] > self._narrow * site.bins).any():
+                return None
+            for k, counts in enumerate((site.positives, site.negatives)):
+                found[0, k] += counts[sure].sum()
+                found[1, k] += counts[possible].sum()
+        (tp, fp), (most_tp, most_fp) = found.tolist()
+        return (tp / up, most_tp / up), (1 - most_fp / down, 1 - fp / down)
 
     def auroc(self) -> Estimate | None:
         """The area under the ROC curve; None if a class is missing."""
-        return _between(*(side.auroc() for side in (self.low, self.middle, self.high)))
+        return _between(self.low.auroc(), self.high.auroc())
 
     def partial_auroc(self, max_fpr: float) -> Estimate | None:
         """The area up to a false positive rate, standardised."""
-        return _between(*(side.partial_auroc(max_fpr) for side in (self.low, self.middle, self.high)))
+        return _between(self.low.partial_auroc(max_fpr), self.high.partial_auroc(max_fpr))
 
     def two_way_partial_auroc(self, max_fpr: float, min_tpr: float) -> Estimate | None:
         """The area with false positive rate <= `max_fpr` and true positive rate >= `min_tpr`."""
-        arranged = (self.low, self.middle, self.high)
-        return _between(*(side.two_way_partial_auroc(max_fpr, min_tpr) for side in arranged))
+        return _between(*(side.two_way_partial_auroc(max_fpr, min_tpr) for side in (self.low, self.high)))
 
     def average_precision(self) -> Estimate | None:
         """The average precision; None without positives.
 
         At best a positive is tied with all that can be as high, and only negatives that must be higher are above it.
         """
-        low, middle, high = self.low.average_precision(), self.middle.average_precision(), self.high
-        if low is None or middle is None:
+        low, high = self.low.average_precision(), self.high
+        if low is None:
             return None
         positives, negatives = (np.cumsum(side[::-1])[::-1] for side in (high.positives, high.negatives))
         negatives = np.append(negatives, 0)
@@ -146,7 +209,7 @@ class PooledHistogram:
         for site in self.sites:
             above = positives[site.first]
             best += float((site.positives * above / np.maximum(above + negatives[site.ends], 1)).sum())
-        return _around(low.value - low.error, middle.value, best / high.sides[0])
+        return Estimate.between(low.bounds[0], best / high.sides[0])
 
 
 def _enough(count: int, least: int) -> bool:
@@ -165,13 +228,6 @@ def _sum(histograms: Sequence[ScoreHistogram]) -> ScoreHistogram:
     return sum(histograms[1:], histograms[0])
 
 
-def _between(low: Estimate | None, middle: Estimate | None, high: Estimate | None) -> Estimate | None:
+def _between(low: Estimate | None, high: Estimate | None) -> Estimate | None:
     """From the least that the first can be to the most that the last can be."""
-    if low is None or middle is None or high is None:
-        return None
-    return _around(low.value - low.error, middle.value, high.value + high.error)
-
-
-def _around(low: float, value: float, high: float) -> Estimate:
-    """The value, with the larger distance to an end of the range as its error."""
-    return Estimate(value, max(0.0, value - low, high - value))
+    return None if low is None or high is None else Estimate.between(low.bounds[0], high.bounds[1])

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.spread import STATISTICS
-from fedsaddle.metrics.target import figures_of
+from fedsaddle.metrics.target import figures_of, is_side
 
 EXAMPLE = 'write it like "auroc" or "worst accuracy"'
 LOWER_IS_BETTER = {"loss", "error", "gap", "gradient", "brier", "distance", "deviation", "ece", "std", "violation"}
@@ -44,9 +44,16 @@ class Selection:
         return cls(statistic, measure)
 
     def check(self, measures: Iterable[str]) -> None:
-        """Refuse a measure that the validation rows do not have."""
-        if self.measure not in measures:
-            there = ", ".join(measures) or "none"
+        """Refuse a measure that the validation rows do not have, or of which only bounds are known."""
+        found = list(measures)
+        if f"{self.measure}_low" in found or (self.measure not in found and is_side(self.measure)):
+            remedy = (
+                "only bounds of it are known, because sites merge small counts (minimum_cell); choose by what sites "
+                'measure exactly: "global loss", "mean loss" or "worst loss"'
+            )
+            raise BadInput("select", str(self), remedy)
+        if self.measure not in found:
+            there = ", ".join(m for m in found if not is_side(m)) or "none"
             remedy = f"is not measured on the validation rows; of this kind there are: {there}"
             raise BadInput("select", str(self), remedy)
 

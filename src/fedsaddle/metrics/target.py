@@ -46,7 +46,7 @@ class Target:
 
     def check(self, measures: Iterable[str]) -> None:
         """Refuse a measure that the problem does not have."""
-        if self.measure not in measures:
+        if self.measure not in measures and f"{self.measure}_low" not in measures:
             there = ", ".join(measures)
             if self.statistic is None and not there:
                 remedy = 'this problem has no pooled metrics; use a per-client target such as "worst accuracy >= 0.5"'
@@ -54,8 +54,11 @@ class Target:
             raise BadInput("target", str(self), f"this problem has the metrics {there} only")
 
     def met(self, record: dict[str, Any]) -> bool:
-        """Whether one evaluation reaches the bound."""
+        """Whether one evaluation reaches the bound; a figure of which only bounds are known must surely do so."""
         there = figures_of(record, self.statistic)
+        known = bounds_in(there, self.measure)
+        if known is not None:
+            return all(_COMPARE[self.sign](side, self.bound) for side in known)
         if self.measure not in there:
             raise BadInput("target", str(self), f"this problem has the metrics {', '.join(there) or 'of clients only'}")
         return bool(_COMPARE[self.sign](there[self.measure], self.bound))
@@ -79,6 +82,22 @@ def pooled_part(record: Mapping[str, Any]) -> dict[str, float]:
     """The pooled figures that count: of the test rows where they were measured, else of the validation rows."""
     found: dict[str, float] = record.get("pooled", record.get("pooled_validation", {}))
     return found
+
+
+def bounds_of(measure: str, bounds: tuple[float, float]) -> dict[str, float]:
+    """The entries for a pooled figure of which only bounds are known."""
+    return {f"{measure}_low": max(0.0, bounds[0]), f"{measure}_high": min(1.0, bounds[1])}
+
+
+def bounds_in(figures: Mapping[str, float], measure: str) -> tuple[float, float] | None:
+    """The bounds of a pooled figure of which nothing else is known; None for any other figure."""
+    low, high = figures.get(f"{measure}_low"), figures.get(f"{measure}_high")
+    return None if measure in figures or low is None or high is None else (low, high)
+
+
+def is_side(measure: str) -> bool:
+    """Whether a name is that of the error or of a bound of a figure, and not of a figure."""
+    return measure.endswith(("_error", "_low", "_high"))
 
 
 def figures_of(record: dict[str, Any], statistic: str | None) -> dict[str, float]:

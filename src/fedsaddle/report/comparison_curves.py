@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fedsaddle.metrics.target import main_part_name
+from fedsaddle.metrics.target import is_side, main_part_name
 from fedsaddle.report.page.charts import Axis, Line, line_chart
 from fedsaddle.report.page.parts import Block, Chart, Section, Table
 from fedsaddle.report.paired import same_loss
@@ -61,7 +61,7 @@ def _best(values: Sequence[float], label: str) -> float:
 
 def _pooled(histories: Mapping[str, Sequence[Record]]) -> list[Chart | None]:
     key = "pooled_validation" if all("pooled_validation" in h[-1] for h in histories.values()) else "pooled"
-    shared = [m for m in next(iter(histories.values()))[-1].get(key, {}) if not m.endswith("_error")]
+    shared = [m for m in next(iter(histories.values()))[-1].get(key, {}) if not is_side(m)]
     skipped = ("partial_auroc_30", "partial_auroc_50", "two_way_partial_auroc", "best_site_auroc", "std_site_auroc")
 
     def of(measure: str) -> Figure:

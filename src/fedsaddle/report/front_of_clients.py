@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedsaddle.metrics.target import main_part_name, pooled_part
+from fedsaddle.metrics.target import is_side, main_part_name, pooled_part
 from fedsaddle.report.front_page import Front, answered, for_whom_it_is_worst
 from fedsaddle.report.page.parts import Figure
 from fedsaddle.report.sections.clients import clients_of, worst_first
 from fedsaddle.report.sections.two_classes import two_classes
 from fedsaddle.report.sections.worst import headline
 from fedsaddle.report.stored_run import StoredRun
-from fedsaddle.report.words import with_interval
+from fedsaddle.report.words import bounds, plus_minus, with_interval
 from fedsaddle.shown import visible
 
 PARTS = {"test": "test rows", "validation": "validation rows", "train": "training rows"}
@@ -120,16 +120,26 @@ def _ranked(run: StoredRun) -> str:
             f"{text} Against FedAvg on the same rows, not tuned, the difference is {with_interval(gap, 3, sign=True)}."
         )
     pooled = _pooled(run)
+    scores = run.summary.get("scores") or {}
+    missing = [visible(name) for name in scores.get("without_counts") or ()]
+    over = "Over the rows of all sites" + (f" but {', '.join(missing)}" if missing else "")
+    known = (scores.get("pooled") or {}).get("auroc_bounds")  # as in the section with the details
+    if "auroc_low" in pooled:
+        low, high = known or (pooled["auroc_low"], pooled["auroc_high"])
+        return f"{over}, the AUROC lies in the range {bounds(low, high)} (bounds: sites merge small counts)."
     if "auroc" not in pooled:
-        return ""
-    error = f" ± {pooled['auroc_error']:.2g}" if "auroc_error" in pooled else ""
-    return f"Over the rows of all sites, the AUROC is {pooled['auroc']:.4f}{error}."
+        return f"None of the sites ({', '.join(missing)}) shares score counts, so that no AUROC is known." * bool(
+            missing
+        )
+    if "auroc_error" in pooled:
+        return f"{over}, the AUROC is {plus_minus(pooled['auroc'], pooled['auroc_error'])}."
+    return f"{over}, the AUROC is {pooled['auroc']:.4f}."
 
 
 def _measures(run: StoredRun) -> str:
     """Measures of a min-max run."""
     ranking = ("auroc", "partial", "two_way", "average_precision", "worst_site", "best_site", "std_site")
-    own = {k: v for k, v in _pooled(run).items() if not k.startswith(ranking) and not k.endswith("_error")}
+    own = {k: v for k, v in _pooled(run).items() if not k.startswith(ranking) and not is_side(k)}
     texts = [f"{visible(k).replace('_', ' ')} {v:.4g}" for k, v in own.items() if isinstance(v, float)]
     return f"At the end: {', '.join(texts)}." if texts else ""
 

@@ -93,8 +93,9 @@ def pooled(runs: Mapping[str, History], measure: str, path: Path, *, x: str = "r
         measures = pooled_part(history[-1])
         if measure not in measures:
             raise BadInput("measure", measure, f"the run {name!r} has {', '.join(measures) or 'no pooled measure'}")
-        values = [pooled_part(r)[measure] for r in history]
-        axes.plot([r[x] for r in history], values, color=colour, label=label(name))
+        there = [r for r in history if measure in pooled_part(r)]  # of some rounds only bounds may be known
+        values = [pooled_part(r)[measure] for r in there]
+        axes.plot([r[x] for r in there], values, color=colour, label=label(name))
         lowest, highest = min(lowest, *values), max(highest, *values)
     if 0 < lowest < highest / 100:
         axes.set_yscale("log")

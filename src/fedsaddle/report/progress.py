@@ -47,6 +47,7 @@ class PlainLines:
     began: float = field(default_factory=time.monotonic)
     first: int | None = None  # done when it began, in a run that was resumed
     said: float = field(default_factory=time.monotonic)
+    pace: Callable[[], float | None] | None = None  # seconds a unit, where whoever does the work knows it
 
     def __call__(self, done: int, more: str = "") -> None:
         """So many are done."""
@@ -56,17 +57,26 @@ class PlainLines:
         if now - self.said < self.every:
             return
         self.said = now
-        left = (now - self.began) / max(done - self.first, 1) * max(self.total - done, 0)
-        self.say(f"{self.unit} {done} of {self.total}{f', {more}' if more else ''}, about {duration(left)} left")
+        own = (now - self.began) / max(done - self.first, 1)
+        pace = own if self.pace is None else self.pace()
+        left = "" if pace is None else f", about {duration(pace * max(self.total - done, 0))} left"
+        self.say(f"{self.unit} {done} of {self.total}{f', {more}' if more else ''}{left}")
 
 
 class Progress:
     """What a run calls after each round; use it as a context manager. `quiet` leaves out all but warnings."""
 
-    def __init__(self, console: Console, rounds: int, title: str, quiet: bool = False) -> None:
+    def __init__(
+        self,
+        console: Console,
+        rounds: int,
+        title: str,
+        quiet: bool = False,
+        pace: Callable[[], float | None] | None = None,
+    ) -> None:
         self.console, self.quiet, self.worst = console, quiet, ""
         bar = has_bar(console)
-        self.lines = None if bar or quiet else PlainLines(lambda line: self.say(f"{visible(title)}: {line}"), rounds)
+        self.lines = None if bar or quiet else PlainLines(self._named(title), rounds, pace=pace)
         self.bar = Bar(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -96,6 +106,9 @@ class Progress:
             self.lines(done, self.worst)
         else:
             self.bar.update(self.task, completed=done, worst=self.worst)
+
+    def _named(self, title: str) -> Callable[[str], None]:
+        return lambda line: self.say(f"{visible(title)}: {line}")
 
     def say(self, message: str) -> None:
         """Print a message above the bar."""

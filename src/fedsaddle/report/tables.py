@@ -11,6 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedsaddle.metrics.spread import STATISTICS
+from fedsaddle.metrics.target import bounds_in, is_side
+from fedsaddle.report.words import bounds, plus_minus
 from fedsaddle.shown import visible
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ def one_run(summary: Summary) -> Table:
     for key, head in (("pooled_validation", "validation: "), ("pooled", "test: " if "validation" in summary else "")):
         if summary.get(key):
             cost = head + ", ".join(_with_errors(summary[key])) + "\n" + cost
+    for line in counted_lines(summary):
+        cost = line + "\n" + cost
     if (budget := budget_line(summary)) is not None:
         cost = budget + "\n" + cost
     if ranks_only(summary):  # the value of a min-max or pairwise objective says nothing to a reader
@@ -74,6 +78,18 @@ def one_run(summary: Summary) -> Table:
     return table
 
 
+def counted_lines(summary: Summary) -> list[str]:
+    """What a reader of a deployed run's figures has to know: which sites they lack, and why there are bounds only."""
+    scores = summary.get("scores") or {}
+    lines = []
+    if missing := scores.get("without_counts"):
+        names = ", ".join(map(cell, missing[:10])) + (", ..." if len(missing) > 10 else "")
+        lines.append(f"without the score counts of {names}: too few rows of a class, or no answer")
+    if "thresholds" in scores:
+        lines.append("only bounds are known, because sites merge small counts (minimum_cell)")
+    return lines
+
+
 def budget_line(summary: Summary) -> str | None:
     """ε spent, and of how much; None if the run is not private."""
     budget = summary.get("privacy") or {}
@@ -86,7 +102,8 @@ def budget_line(summary: Summary) -> str | None:
 def ranks_only(summary: Summary) -> bool:
     """Whether a run is about the order of rows: it has an AUROC, and no measure of clients but its objective."""
     part: Mapping[str, Any] = next((summary[p] for p in ("test", "validation", "train") if p in summary), {})
-    return "auroc" in summary.get("pooled", {}) and set(part) == {"loss"}
+    pooled = summary.get("pooled", {})
+    return ("auroc" in pooled or "auroc_low" in pooled) and set(part) == {"loss"}
 
 
 def _headline(title: str, text: str) -> Table:
@@ -160,13 +177,15 @@ def _figure(figure: Mapping[str, Any] | None, sign: str = "") -> str:
 
 
 def _with_errors(pooled: Mapping[str, float]) -> list[str]:
-    """Pooled measures as text, with ± their error bound where they have one."""
-    texts = []
+    """Pooled measures as text, with ± their error bound where they have one, or the bounds alone."""
+    known = {name.removesuffix("_low"): bounds_in(pooled, name.removesuffix("_low")) for name in pooled}
+    texts = [f"{cell(name)} {bounds(*both)}" for name, both in known.items() if both is not None]
     for name, value in pooled.items():
-        if not (name.endswith("_error") and name.removesuffix("_error") in pooled):
-            error = pooled.get(f"{name}_error")
-            shown = cell(name)
-            texts.append(f"{shown} {value:.4g}" if error is None else f"{shown} {value:.4g} ± {error:.2g}")
+        base = name.rpartition("_")[0]
+        if is_side(name) and (base in pooled or known.get(base) is not None):
+            continue
+        error = pooled.get(f"{name}_error")
+        texts.append(f"{cell(name)} {value:.4g}" if error is None else f"{cell(name)} {plus_minus(value, error)}")
     return texts
 
 

@@ -36,6 +36,31 @@ def percent(value: float | None, digits: int | None = None) -> str:
     return f"{decimal(100 * value, digits)} %"
 
 
+def bounds(low: float, high: float, digits: int = 3) -> str:
+    """Bounds of a figure, rounded outwards so that what is shown still holds the exact figure.
+
+    >>> bounds(0.42349, 0.42361), bounds(0.0, 1.0)
+    ('0.423 to 0.424', '0.000 to 1.000')
+    """
+    scale = 10**digits
+    down, up = math.floor(low * scale + 1e-9) / scale, math.ceil(high * scale - 1e-9) / scale
+    return f"{decimal(down, digits)} to {decimal(up, digits)}"
+
+
+def plus_minus(value: float, error: float) -> str:
+    """A figure and the most that it can be off, which allows for the rounding of the figure.
+
+    >>> plus_minus(0.99438, 0.000311)
+    '0.9944 ± 0.00034'
+    """
+    shown = f"{value:.4g}"
+    most = error + abs(float(shown) - value)
+    if most <= 0:
+        return f"{shown} ± 0"
+    scale = 10.0 ** (math.floor(math.log10(most)) - 1)
+    return f"{shown} ± {math.ceil(most / scale - 1e-9) * scale:.2g}"
+
+
 def with_interval(figure: Interval | None, digits: int = 2, *, sign: bool = False) -> str:
     """A figure and its interval.
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedsaddle import __version__
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.data.store import ClientRows, Ints, Stacked
 from fedsaddle.problems.models.frozen import fixed_tensors
@@ -104,9 +105,16 @@ def _as_call(thing: Any) -> str:
     return f"{thing.get('', '')}({named})"
 
 
+def versions() -> str:
+    """The versions that decide about the bits of a task; builds for other devices count as the same version."""
+    found = {"fedsaddle": __version__, "torch": torch.__version__.partition("+")[0], "numpy": np.__version__}
+    return ", ".join(f"{name} {version}" for name, version in found.items())
+
+
 def shared_fingerprint(algorithm: Algorithm[Any], count: int, seed: int) -> str:
     """The fingerprint that server and sites compare before a run: everything that affects a task except the rows."""
     content = {
+        "versions": versions(),
         "algorithm": to_plain(algorithm),
         "start": to_plain(_start(algorithm)),
         "clients": count,

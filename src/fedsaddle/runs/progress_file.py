@@ -46,6 +46,15 @@ class ProgressFile:
         write_progress(self.path, content if self.sites is None else {**content, "sites": dict(self.sites())})
 
 
+def seconds_per_round(content: Mapping[str, object]) -> float | None:
+    """The pace of the process that wrote the file; None before its first round has ended."""
+    known = [content.get(key) for key in ("round", "after", "began", "updated")]
+    done, after, began, updated = (float(v) if isinstance(v, int | float) else None for v in known)
+    if done is None or after is None or began is None or updated is None:
+        return None
+    return (updated - began) / (done - after) if done > after and updated > began else None
+
+
 def write_progress(path: Path, content: Record) -> None:
     """Write the file whole, but without waiting for the disk: after a power cut it may be missing."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedsaddle.runs.lock import is_held
+from fedsaddle.runs.progress_file import seconds_per_round
 from fedsaddle.stored import Record
 from fedsaddle.watching.follow import Records, last_record, number, read_small, tail
 
@@ -122,12 +123,10 @@ class Watched:
     @property
     def seconds_left(self) -> float | None:
         """How long the other rounds take, if they take as long as those of this process did."""
-        began, updated, after = (number(self.progress.get(key)) for key in ("began", "updated", "after"))
-        if not self.state.live or None in (began, updated, after) or self.rounds is None:
+        if not self.state.live or self.rounds is None:
             return None
-        assert began is not None and updated is not None and after is not None  # noqa: PT018
-        done = self.done - after
-        return (self.rounds - self.done) * (updated - began) / done if done > 0 and updated > began else None
+        pace = seconds_per_round({**self.progress, "round": self.done})
+        return None if pace is None else (self.rounds - self.done) * pace
 
 
 def time_words(seconds: float | None) -> str:

@@ -166,7 +166,10 @@ def _shared_names(facts: Sequence[SiteFacts], names: Sequence[str], notes: list[
     most = max(facts, key=lambda one: sum(not isinstance(column, EmptyColumn) for column in one.columns))
     every = [*most.columns, *(column for one in facts for column in one.columns)]
     order = list(dict.fromkeys(column.name for column in every))
-    out = {name: site for one, site in zip(facts, names, strict=True) for name in one.left_out}
+    out: dict[str, list[str]] = {}
+    for one, site in zip(facts, names, strict=True):
+        for name in one.left_out:
+            out.setdefault(name, []).append(site)
     for one, site in zip(facts, names, strict=True):
         own = {column.name for column in one.columns}
         lacking = next((name for name in order if name not in own and name not in out), None)
@@ -177,9 +180,9 @@ def _shared_names(facts: Sequence[SiteFacts], names: Sequence[str], notes: list[
                 raise BadInput(f"columns of {having[0]}", lacking, remedy)
             remedy = "the file there lacks a column that others have; add it, or list it in optional_columns or drop"
             raise BadInput(f"columns of {site}", f"no {lacking!r}", remedy)
-    for name in order:
-        if name in out:
-            notes.append(f"column {shown(name)} is left out: at {out[name]} it looks like an identifier or free text")
+    for name, sites in out.items():
+        where = ", ".join(sites[:3]) + (f" and {len(sites) - 3} more sites" if len(sites) > 3 else "")
+        notes.append(f"column {shown(name)} is left out: at {where} it looks like an identifier or free text")
     return [name for name in order if name not in out]
 
 

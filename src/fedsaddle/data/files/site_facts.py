@@ -6,6 +6,8 @@ lengths, signs and sums must fit each other.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
@@ -138,6 +140,7 @@ class SiteFacts(_Strict):
     array: ArrayFacts | None = None
     left_out: list[Name] = Field([], max_length=MAX_COLUMNS)  # columns that look like identifiers or free text here
     minimum_sites: Annotated[int, Field(ge=1, le=MAX_ROWS)] = 1  # that an average must be of, by the site's policy
+    digest: Annotated[str, Field(pattern=r"^([0-9a-f]{32})?$")] = ""  # of all rows, keyed by the run
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -159,8 +162,13 @@ class SiteCounts(_Strict):
     counts: list[Annotated[list[Count], Field(min_length=BINS, max_length=BINS)]] = Field(max_length=MAX_COLUMNS)
 
 
-def site_facts(rows: SiteRows, telling: Telling | None = None, minimum_sites: int = 1) -> SiteFacts:
-    """The facts about this site's rows, in which no cell is smaller than `telling` allows."""
+def site_facts(
+    rows: SiteRows, telling: Telling | None = None, minimum_sites: int = 1, key: str | None = None
+) -> SiteFacts:
+    """The facts about this site's rows, in which no cell is smaller than `telling` allows.
+
+    With a `key`, that of the run, they have a digest by which a server sees whether two sites have the same rows.
+    """
     features, telling = rows.sources[0].features, telling or Telling()
     table, array = (features, None) if isinstance(features, TableFeatures) else (None, features)
     return SiteFacts(
@@ -172,7 +180,23 @@ def site_facts(rows: SiteRows, telling: Telling | None = None, minimum_sites: in
         array=None if array is None else _array(array, rows.train),
         left_out=list(rows.left_out),
         minimum_sites=minimum_sites,
+        digest="" if key is None else _digest(rows, key),
     )
+
+
+def _digest(rows: SiteRows, key: str) -> str:
+    """A digest of the cells and labels of all rows; whoever does not have them learns nothing from it."""
+    made = hmac.new(f"fedsaddle rows {key}".encode(), digestmod=hashlib.sha256)
+    features = rows.sources[0].features
+    if isinstance(features, TableFeatures):
+        for column in sorted(features.columns, key=lambda one: one.name):
+            made.update(f"{column.name}\0{chr(0).join(column.categories)}\0".encode("utf-8", "surrogatepass"))
+            own = column.codes if column.numbers is None else column.numbers
+            made.update(b"" if own is None else np.ascontiguousarray(own).tobytes())
+    else:
+        made.update(np.ascontiguousarray(features.x).tobytes())
+    made.update("\0".join(map(str, rows.sources[0].labels.tolist())).encode("utf-8", "surrogatepass"))
+    return made.hexdigest()[:32]
 
 
 def _labels(rows: SiteRows, telling: Telling) -> LabelFacts:

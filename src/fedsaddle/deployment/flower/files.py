@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from fedsaddle.atomic import write_atomically
 from fedsaddle.config.schema import read_config
+from fedsaddle.config.toml_files import toml_string
 from fedsaddle.deployment.private_files import only_for_owner
 from fedsaddle.deployment.project import Project, write_site_kit
 from fedsaddle.deployment.site_keys import write_site_keys
@@ -44,6 +44,6 @@ def write_flower(project: Project, folder: Path) -> Path:
     app = flower / "app"
     app.mkdir(exist_ok=True)
     here = folder.resolve()
-    text = APP.format(project=json.dumps(str(here)), out=json.dumps(str(here / "runs" / "run-1")))
+    text = APP.format(project=toml_string(str(here)), out=toml_string(str(here / "runs" / "run-1")))
     write_atomically(app / "pyproject.toml", text.encode())
     return app

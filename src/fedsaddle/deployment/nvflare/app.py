@@ -93,7 +93,16 @@ class ServerApp(Controller):  # type: ignore[misc]
         silent, waiting = ({}, {}) if self.transport is None else (self.transport.silent, self.transport.waiting())
         config = {"config": self.config.model_dump(mode="json")} if (data or {}).get("config") else {}
         progress = {} if self.out is None else _progress(RunFolder(self.out))
-        return {"records": records[seen:], "silent": dict(silent), "waiting": waiting, **progress, **config}
+        notes = {} if self.out is None or (data or {}).get("noted") else _notes(RunFolder(self.out))
+        return {"records": records[seen:], "silent": dict(silent), "waiting": waiting, **progress, **config, **notes}
+
+
+def _notes(folder: RunFolder) -> dict[str, Any]:
+    """What the facts of the sites gave cause to say; nothing before they have agreed."""
+    try:
+        return {"notes": list(read_object(folder.agreed)["notes"])}
+    except (ValueError, KeyError, TypeError):
+        return {}
 
 
 def _progress(folder: RunFolder) -> dict[str, Any]:
@@ -132,6 +141,10 @@ class SiteApp(Executor):  # type: ignore[misc]
         with self.one_at_a_time:
             if self.service is None:
                 name = fl_ctx.get_prop(FLContextKey.CLIENT_NAME) or fl_ctx.get_identity_name()
-                self.service = SiteService.from_kit(Path(fl_ctx.get_workspace().get_root_dir()), name)
+                try:
+                    self.service = SiteService.from_kit(Path(fl_ctx.get_workspace().get_root_dir()), name)
+                except Exception as reason:  # NVFlare would tell the server no more than EXECUTION_EXCEPTION
+                    reply[KEY] = SiteService.unusable_kit(reason)
+                    return reply
             reply[KEY] = self.service.answer(content)
         return reply

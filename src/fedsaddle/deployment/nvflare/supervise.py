@@ -21,6 +21,8 @@ from fedsaddle.config.schema import Config
 from fedsaddle.deployment.nvflare.waiting import Waiting, names_of
 from fedsaddle.deployment.project import RUNS, Project
 from fedsaddle.errors import FedSaddleError, TooFewAnswered
+from fedsaddle.runs.folder import RunFolder
+from fedsaddle.shown import visible
 
 APP = "fedsaddle.deployment.nvflare.app"
 STATUS = "fedsaddle.status"  # the query for new records
@@ -92,6 +94,8 @@ class Supervisor:
     on_progress: Callable[[dict[str, Any]], None] | None = None  # called with the rounds and the sites that are up
     attached: bool = False  # to a run of somebody else: an interruption leaves it running
     lost_connections: int = 0
+    noted: bool = False  # whether the user was told what the facts of the sites gave cause to say
+    ended: str = ""  # the status of the last job that ended early
     readmitting: bool = False  # whether the job was aborted to readmit a site
     readmissions: Counter[str] = field(default_factory=Counter)  # how often a job was aborted to readmit a site
 
@@ -119,7 +123,8 @@ class Supervisor:
             most = self.project.deployment.resubmit
             if self.resubmitted > most:
                 raise JobFailed(
-                    f"the run was submitted {self.resubmitted} times and ended early each time; see the logs"
+                    f"the run was submitted {self.resubmitted} times and ended early each time ({self.ended}); see the "
+                    "logs of the server and of the sites: a full disk or too little memory ends a job, for example"
                 )
             self.say(f"the job ended early; submitting it again ({self.resubmitted} of {most})")
 
@@ -134,11 +139,13 @@ class Supervisor:
                     session.abort(job)
                 raise
             if status != "FINISHED:COMPLETED":
-                self.job = None
+                self.job, self.ended = None, status
                 return None
             results = session.results(job, Path(folder) / "results") / RUNS
             outcome: dict[str, Any] = json.loads((results / "outcome.json").read_text())
             shutil.copytree(results, out, dirs_exist_ok=True)
+            if (agreed := RunFolder(out).agreed).exists():
+                agreed.chmod(0o600)  # facts of all sites; the archive that it came in has no rights
             return outcome
 
     def _submit(self, session: Session, folder: Path) -> str:
@@ -183,15 +190,18 @@ class Supervisor:
             if status == "RUNNING":
                 submitted = self.now()
                 try:
-                    status_reply = session.query(job, STATUS, {"seen": self.records_seen})
+                    status_reply = session.query(job, STATUS, {"seen": self.records_seen, "noted": self.noted})
                     began, silent = began or self.now(), 0.0
+                    for note in () if self.noted else status_reply.get("notes", ()):
+                        self.say(f"note: {visible(note)}")
+                    self.noted = self.noted or "notes" in status_reply
+                    waiting = status_reply.get("waiting", {})
+                    if self.on_progress is not None and "progress" in status_reply:
+                        self.on_progress({**status_reply["progress"], "waiting": waiting})
                     for record in status_reply["records"]:
                         self.records_seen += 1
                         self.on_record(record)
-                    waiting = status_reply.get("waiting", {})
                     self.waiting.sites(waiting)
-                    if self.on_progress is not None and "progress" in status_reply:
-                        self.on_progress({**status_reply["progress"], "waiting": waiting})
                     self._readmit(session, job, status_reply.get("silent", {}))
                 except JobGone:  # listed as running, but it does not answer: the server was restarted
                     silent = silent or self.now()

@@ -101,7 +101,8 @@ def arrival(client: int, result: Any) -> Arrival:
     """Convert a reply to an arrival."""
     if not isinstance(result, Shareable) or result.get_return_code() != ReturnCode.OK:
         code = result.get_return_code() if isinstance(result, Shareable) else "no reply"
-        return Arrival(client, None, Fault(FaultKind.FAILED, client, f"{code!s:.100}"))
+        told = f"NVFlare there reports {code!s:.60}; see the log of that site (is its disk full, its memory too small?)"
+        return Arrival(client, None, Fault(FaultKind.FAILED, client, told))
     content = result.get(KEY)
     if isinstance(content, bytearray | memoryview):
         content = bytes(content)

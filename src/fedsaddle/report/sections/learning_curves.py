@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fedsaddle.metrics.target import main_part_name
+from fedsaddle.metrics.target import is_side, main_part_name
 from fedsaddle.report.page.charts import Axis, Line, line_chart
 from fedsaddle.report.page.parts import Block, Chart, Section, Table, Text
 from fedsaddle.report.sections.numbers import MOST_LINES, MOST_POINTS, axis, is_share, picked, thinned
@@ -65,7 +65,7 @@ def _about(run: StoredRun) -> str:
 def _pooled_measures(history: Sequence[Record]) -> list[str]:
     """The measures over all rows together that get a chart of their own."""
     there = _pooled_figures(history[-1])
-    return [name for name in there if not name.endswith("_error") and name not in NOT_DRAWN]
+    return [name for name in there if not is_side(name) and name not in NOT_DRAWN]
 
 
 def _pooled_figures(record: Record) -> dict[str, float]:

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedsaddle.metrics.calibration import FEW_ALARMS
-from fedsaddle.metrics.histograms import Estimate
 from fedsaddle.report.page.charts import Axis, Line, line_chart
 from fedsaddle.report.page.parts import Block, Chart, Section, Table, Text, ThresholdSlider
-from fedsaddle.report.sections.counted_scores import Counts, counts_of, site_areas
+from fedsaddle.report.sections.counted_scores import Counts, counts_of, site_areas, site_bounds
 from fedsaddle.report.sections.numbers import MOST_POINTS, picked, thinned, wilson
 from fedsaddle.report.stored_run import StoredRun
-from fedsaddle.report.words import percent, short, titled
+from fedsaddle.report.words import bounds, percent, short, titled
 
 TENTHS = 10
+TITLE = "How well the model tells the two classes apart"
 
 
 def score_counts(run: StoredRun) -> Section | None:
@@ -23,14 +23,19 @@ def score_counts(run: StoredRun) -> Section | None:
     counts = counts_of(run)
     if counts is None:
         return None
-    up, down = counts.histogram.sides
+    up, down = counts.sides
     about = (
         f"All figures here come from counts that may leave the sites: how many of the {up:,} positives and {down:,} "
-        f"negatives among the "
-        f"{counts.rows} of all sites lie in each of {counts.histogram.positives.size:,} bins of the score. Within a "
-        f"bin the order is unknown: "
-        "figures have bounds, the best and the worst case."
+        f"negatives among the {counts.rows} of {counts.whose} lie in each of {counts.bins:,} bins of the score. Within "
+        "a bin the order is unknown: figures have bounds, the best and the worst case."
     )
+    if counts.known is None:
+        return Section("score-counts", TITLE, _bounds_only(counts, about))
+    if counts.merged:
+        about += (
+            f" Sites merge bins with few rows, up to a width of {short(counts.widest)}; in curves and thresholds the "
+            "middle of a merged bin stands for its rows."
+        )
     blocks: list[Block] = [Text(about), Text(_in_words(counts)), _roc(counts), _precision(counts), _thresholds(counts)]
     calibration = _calibration(counts)
     if calibration is not None:
@@ -38,15 +43,46 @@ def score_counts(run: StoredRun) -> Section | None:
     sites = site_areas(counts)
     if sites is not None:
         blocks.append(sites)
-    return Section("score-counts", "How well the model tells the two classes apart", blocks)
+    return Section("score-counts", TITLE, blocks)
+
+
+def _bounds_only(counts: Counts, about: str) -> list[Block]:
+    """What is known where sites have merged bins to wide groups: bounds, and nothing that looks like more."""
+    about += (
+        f" Sites merge bins with few rows (minimum_cell), here up to a width of {short(counts.widest)} of the range of "
+        "scores from 0 to 1. Where in a merged bin the rows lie is unknown. So there are no curves, no calibration, no "
+        "confidence intervals and no chosen threshold, and sites cannot be ranked; more test rows of the rarer class "
+        "narrow the bounds."
+    )
+    area, precision = counts.bounds("auroc"), counts.bounds("average_precision")
+    words = "" if area is None else f"The AUROC lies in the range {bounds(*area)}."
+    if precision is not None:
+        share = counts.sides[0] / sum(counts.sides)
+        words += f" The average precision lies in the range {bounds(*precision)}; guessing would have {short(share)}."
+    blocks: list[Block] = [Text(about), Text(words.strip())]
+    rows = [
+        [short(float(own["score"])), *(_percents(own[key]) for key in ("sensitivity", "specificity"))]
+        for own in counts.figures.get("thresholds") or ()
+    ]
+    if rows:
+        caption = f"Bounds at thresholds that no wide group of scores crosses, on the {counts.rows} of {counts.whose}"
+        blocks.append(Table(["score, 0 to 1", "sensitivity", "specificity"], rows, caption=caption))
+    sites = site_bounds(counts)
+    return blocks if sites is None else [*blocks, sites]
+
+
+def _percents(both: Sequence[float]) -> str:
+    low, high = (100 * float(share) for share in both)
+    return f"{bounds(low, high, 1)} %"
 
 
 def _in_words(counts: Counts) -> str:
-    area, pooled = counts.histogram.auroc(), counts.figures.get("pooled") or {}
-    assert area is not None  # both classes are there
+    known, pooled = counts.bounds("auroc"), counts.figures.get("pooled") or {}
+    assert known is not None  # both classes are there
+    value = sum(known) / 2
     words = (
-        f"AUROC {short(area.value)}: of 100 pairs of a positive and a negative, the model puts the positive first in "
-        f"about {100 * area.value:.0f}. {titled(_bounds(area))}"
+        f"AUROC {short(value)}: of 100 pairs of a positive and a negative, the model puts the positive first in "
+        f"about {100 * value:.0f}. {titled(_left(known))}"
     )
     interval = (pooled.get("auroc") or {}).get("interval")
     if interval:
@@ -59,21 +95,19 @@ def _in_words(counts: Counts) -> str:
     if within:
         low, high = within["interval"]
         words += f" Among rows of one site it is {short(within['value'])} ({short(low)} to {short(high)})."
-    precision = counts.histogram.average_precision()
+    precision = counts.bounds("average_precision")
     if precision is not None:
-        share = counts.histogram.sides[0] / sum(counts.histogram.sides)
+        share = counts.sides[0] / sum(counts.sides)
         words += (
-            f" The average precision is {short(precision.value)} ({_bounds(precision)}); guessing would have "
+            f" The average precision is {short(sum(precision) / 2)} ({_left(precision)}); guessing would have "
             f"{short(share)}."
         )
     return words
 
 
-def _bounds(figure: Estimate) -> str:
+def _left(known: tuple[float, float]) -> str:
     """What the bins leave of a figure."""
-    if figure.error < 1e-6:
-        return "the bins hide nothing of it"
-    return f"the bins leave {short(figure.value - figure.error, 4)} to {short(figure.value + figure.error, 4)}"
+    return "the bins hide nothing of it" if known[1] - known[0] < 2e-6 else f"the bins leave {bounds(*known, 4)}"
 
 
 def _roc(counts: Counts) -> Chart:
@@ -84,8 +118,9 @@ def _roc(counts: Counts) -> Chart:
     at = picked(len(fpr), 2 * MOST_POINTS)
     x, y = thinned(fpr.tolist(), at), thinned(tpr.tolist(), at)
     low, high = _between([0.0, *y[:-1]], y), _between(y, [*y[1:], 1.0])
+    exact = not counts.merged
     lines = [
-        Line("all sites", _between(x, x), _between(y, y), "first", low=low, high=high),
+        Line("all sites", _between(x, x), _between(y, y), "first", low if exact else None, high if exact else None),
         Line("guessing", [0.0, 1.0], [0.0, 1.0], "guide"),
     ]
     rows = [
@@ -102,7 +137,9 @@ def _roc(counts: Counts) -> Chart:
         ),
         f"At 10 % false alarms among the negatives, {rows[1][1]} of the positives are found.",
         Table(["negatives that are called positive", "positives that are found"], rows),
-        note="Points at the edges of bins are exact. The band holds every curve that fits the counts.",
+        note=""
+        if counts.merged
+        else "Points at the edges of bins are exact. The band holds every curve that fits the counts.",
     )
 
 
@@ -123,14 +160,9 @@ def _precision(counts: Counts) -> Chart:
     at = picked(len(recall), MOST_POINTS)
     low, high = worst[at].tolist(), best[at].tolist()
     x, y = thinned(recall.tolist(), at), thinned(precision.tolist(), at)
-    line = Line(
-        "all sites",
-        _between(x, x),
-        _between(y, y),
-        "first",
-        low=_between(low, [*low[1:], y[-1]]),
-        high=_between(high, [*high[1:], y[-1]]),
-    )
+    low, high = (_between(side, [*side[1:], y[-1]]) for side in (low, high))
+    exact = not counts.merged
+    line = Line("all sites", _between(x, x), _between(y, y), "first", low if exact else None, high if exact else None)
     share = counts.histogram.sides[0] / sum(counts.histogram.sides)
     guess = Line("guessing", [0.0, 1.0], [share, share], "guide")
     rows = [
