@@ -10,6 +10,7 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import column_or_1d
 
+from fedsaddle.data.files.encode import is_constant
 from fedsaddle.errors import BadInput
 from fedsaddle.estimators.federated import Federated
 from fedsaddle.estimators.rows import Rows
@@ -57,7 +58,8 @@ class FederatedRegressor(RegressorMixin, Federated):  # type: ignore[misc]
             rows = Rows.of(self, X, sites, self.site, training=True)
             targets = _targets(y, len(rows))
             self.target_mean_ = float(targets.mean())
-            self.target_scale_ = float(targets.std()) or 1.0
+            spread = float(targets.std())
+            self.target_scale_ = 1.0 if is_constant(self.target_mean_, spread) else spread
             self._train(rows, (targets - self.target_mean_) / self.target_scale_, (), patients)
         return self
 
