@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedsaddle.arguments import flag, instance, number, whole
-from fedsaddle.data.encoded import Encoded
+from fedsaddle.data.encoded import Encoded, Seen
 from fedsaddle.data.hold_out import HeldOut, check_shares, hold_out
 from fedsaddle.data.splits.partition import Parts
 from fedsaddle.data.splits.protocols import PreparesData, Split
@@ -52,6 +52,7 @@ class FederatedData:
     test_units: Array | None = None
     validation_groups: Mapping[str, Array] = field(default_factory=dict)
     test_groups: Mapping[str, Array] = field(default_factory=dict)
+    seen: Seen = Seen()  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
         if not self.test_names:
@@ -191,6 +192,7 @@ def federate(
         source=dataset.source,
         licence=dataset.licence,
         encoding=dataset.encoding if fitted is None else fitted.encoding,
+        seen=dataset.seen if fitted is None else fitted.seen,
         validation=validation.stacked if validation else None,
         test_names=names,
         train_rows=train.rows,

@@ -11,15 +11,13 @@ from numpy.typing import NDArray
 
 from fedsaddle.data.encoded import Encoded
 from fedsaddle.data.files.arrays import number_columns
-from fedsaddle.data.files.cells_as_read import MISSING, How, text_cells
+from fedsaddle.data.files.cells_as_read import MISSING, NOTHING, TRUTH, How, text_cells
 from fedsaddle.data.files.frame_source import series_cells
 from fedsaddle.data.files.judge_column import Wish, judge_column
 from fedsaddle.data.files.raw_table import RawColumn, empty_column
 from fedsaddle.data.files.table_features import TableFeatures
 from fedsaddle.data.files.treatment import Treatment
 from fedsaddle.data.table import Array
-
-TRUTH = frozenset({"true", "false"})
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,8 @@ class ReadColumn:
         if self.words:
             assert found.codes is not None
             texts = [text.lower() for text in found.texts] if self.truth else found.texts
-            codes, names = text_cells(found.codes, texts, MISSING - {"-"} if self.dash else MISSING)
+            missing = (MISSING - {"-"} if self.dash else MISSING) | (NOTHING if self.truth else frozenset())
+            codes, names = text_cells(found.codes, texts, missing)
             return RawColumn(self.name, None, codes, tuple(names))
         judged = judge_column(self.name, found, Wish(numeric=True, listed=True, written=self.written)).column
         assert judged is not None  # as it is listed
