@@ -73,9 +73,7 @@ def one(job):
     share = 5 * positives / int(dataset.train.y.sum())  # of the rows that train or validate
     if share > 0.8:
         return []
-    data = fs.federate(
-        dataset, fs.splits.Natural("site"), seed, 1 - share, stratify=True, validation_share=0.2 * share
-    )
+    data = fs.federate(dataset, fs.splits.Natural("site"), seed, 1 - share, stratify=True, validation_share=0.2 * share)
     found = []
     for candidate in candidates(Facts.of(data), "auroc"):
         if candidate.start is not None:

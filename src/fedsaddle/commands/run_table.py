@@ -26,6 +26,7 @@ from fedsaddle.config.build import build_algorithm
 from fedsaddle.data.cautions import cautions
 from fedsaddle.data.describe import describe
 from fedsaddle.data.federated import FederatedData
+from fedsaddle.data.files.column_names import summarised
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Dataset
 from fedsaddle.errors import BadCheckpoint, BadInput
@@ -91,7 +92,7 @@ def run_table(table: TableConfig, options: SearchOptions, out: Path | None, resu
     with only_writer(folder.path), Interruption() as interruption:
         notes = {"notes": list(dataset.notes), "cautions": cautions(data)}
         if not output.quiet:
-            _say(errors, [describe(data).headline(), *(f"note: {note}" for note in notes["notes"])])
+            _say(errors, [describe(data).headline(), *(f"note: {note}" for note in summarised(notes["notes"]))])
         _say(errors, [f"warning: {line}" for line in notes["cautions"]])
         write_json(folder.path / "search.json", settings)
         with SearchProgress(errors, options.budget, output.quiet) as progress:

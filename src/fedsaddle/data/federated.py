@@ -52,7 +52,7 @@ class FederatedData:
     test_units: Array | None = None
     validation_groups: Mapping[str, Array] = field(default_factory=dict)
     test_groups: Mapping[str, Array] = field(default_factory=dict)
-    seen: Seen = Seen()  # noqa: RUF009 - frozen
+    seen: Seen = Seen()
 
     def __post_init__(self) -> None:
         if not self.test_names:

@@ -150,7 +150,7 @@ class Dataset:
     pending: PendingFeatures | None = None  # of the training table
     pending_test: PendingFeatures | None = None
     notes: tuple[str, ...] = ()  # what a user should know about the columns, a line each
-    seen: Seen = Seen()  # noqa: RUF009 - frozen
+    seen: Seen = Seen()
 
     def settled(self) -> Dataset:
         """The data set with its features, whose statistics are then those of all training rows, not of one split."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedsaddle.config.schema import Config
-from fedsaddle.data.files.column_names import MissingColumn
+from fedsaddle.data.files.column_names import MissingColumn, summarised
 from fedsaddle.data.files.site_file import HeldOutShares, SiteFile, SiteRows
 from fedsaddle.data.files.site_pictures import SitePictures
 from fedsaddle.data.files.small_cells import Telling
@@ -38,7 +38,7 @@ def read_rows(config: Config, settings: SiteSettings, policy: SitePolicy) -> Sit
     except BadInput as reason:  # of the config alone
         raise Refused(str(reason)) from None
     rows = _read(config, settings)
-    for note in rows.notes:
+    for note in summarised(rows.notes):
         log.info("%s", visible(note))
     if rows.count("train") < policy.minimum_rows:
         raise policy.broken("minimum_rows", policy.minimum_rows, "the file here has fewer training rows")

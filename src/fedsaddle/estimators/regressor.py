@@ -95,8 +95,8 @@ def _targets(y: Any, rows: int) -> Floats:
     given = column_or_1d(y, warn=True)
     try:
         targets = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise BadInput("y", str(given[0]), "must be numbers; for classes use fs.FederatedClassifier") from None
+    except (TypeError, ValueError, OverflowError):
+        raise BadInput("y", str(given[0])[:60], "must be numbers; for classes use fs.FederatedClassifier") from None
     if len(targets) != rows:
         raise BadInput("len(y)", len(targets), f"X has {rows} rows; give one target for each row")
     if not np.isfinite(targets).all():

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedsaddle.arguments import number
 from fedsaddle.errors import BadInput
+from fedsaddle.numerics.roc import positives
 
 Floats = NDArray[np.float64]
 ITERATIONS = 100
@@ -36,7 +37,7 @@ class Platt:
 
         Without rows of both classes: the scores as log odds.
         """
-        s, positive = np.asarray(scores, dtype=np.float64), np.asarray(labels) > 0
+        s, positive = np.asarray(scores, dtype=np.float64), positives(labels)
         if s.shape != positive.shape or s.ndim != 1:
             raise BadInput("scores.shape", s.shape, f"give one score for each of the {positive.size} labels")
         if not np.isfinite(s).all():
@@ -131,7 +132,7 @@ class Threshold:
 
 def calibration_figures(probabilities: ArrayLike, labels: ArrayLike) -> dict[str, float]:
     """Brier score and log loss."""
-    p, y = np.asarray(probabilities, dtype=np.float64), (np.asarray(labels) > 0).astype(np.float64)
+    p, y = np.asarray(probabilities, dtype=np.float64), positives(labels).astype(np.float64)
     inside = np.clip(p, 1e-12, 1 - 1e-12)
     loss = -(y * np.log(inside) + (1 - y) * np.log1p(-inside))
     return {"brier_score": float(np.square(p - y).mean()), "log_loss": float(loss.mean())}

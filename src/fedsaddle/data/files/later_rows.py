@@ -87,7 +87,9 @@ class ReadColumn:
                 raise BadInput(f"column {shown(self.name)}", name, remedy)
         if new and not self.pooled:
             known = listed(self.known, 10)
-            text = f"column {shown(self.name)}: no row of fit has {listed(new, 3)}, so that it counts as none of {known}"
+            text = (
+                f"column {shown(self.name)}: no row of fit has {listed(new, 3)}, so that it counts as none of {known}"
+            )
             warnings.warn(text, stacklevel=6)
 
     def _check_numbers(self, found: Cells, column: RawColumn) -> None:
@@ -102,7 +104,9 @@ class ReadColumn:
         if len(lost):
             row = int(lost[0])
             cell = float(found.numbers[row]) if found.numbers is not None else found.texts[_code(found, row)]
-            remedy = "is not a number as in the rows of fit; correct it, leave it empty, or list the column in `numeric`"
+            remedy = (
+                "is not a number as in the rows of fit; correct it, leave it empty, or list the column in `numeric`"
+            )
             raise BadInput(f"row {row + 1}, column {shown(self.name)}", cell, remedy)
 
     def to_dict(self) -> dict[str, Any]:
@@ -183,7 +187,9 @@ class Encoder:
             KeyError, TypeError, ValueError: if it is none.
         """
         encoding = tuple(Encoded.from_dict(feature) for feature in given["encoding"])
-        columns = tuple(ReadColumn(**{**column, "known": tuple(column.get("known", ()))}) for column in given["columns"])
+        columns = tuple(
+            ReadColumn(**{**column, "known": tuple(column.get("known", ()))}) for column in given["columns"]
+        )
         if {feature.column for feature in encoding if feature.kind != "site"} != {column.name for column in columns}:
             raise ValueError("other columns than features")
         return cls(encoding, columns)

@@ -128,7 +128,7 @@ class FittedTable:
     """The encoding of a table's columns."""
 
     encoding: tuple[Encoded, ...]
-    seen: Seen = Seen()  # noqa: RUF009 - frozen
+    seen: Seen = Seen()
 
     @property
     def names(self) -> tuple[str, ...]:
