@@ -35,6 +35,7 @@ from fedsaddle.metrics.evaluation import evaluate
 from fedsaddle.metrics.ranking import Ranking, difference, rank
 from fedsaddle.report import plots, roc
 from fedsaddle.report.predictions import CHOICE, parts_of, write_predictions
+from fedsaddle.report.sections.trials import cut_in_words
 from fedsaddle.report.tables import choice_table
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.interruption import Interruption
@@ -180,7 +181,10 @@ class Finished:
         validation, model = self.data.validation, self.choice.chosen
         assert validation is not None
         self.labels = validation.y.numpy()
-        self.platt = {name: Platt.fit(m.scores, self.labels) for name, m in self._models().items()}
+        self.platt = {
+            name: Platt.fit(m.scores, self.labels, log_odds=m.trial.candidate.log_odds)
+            for name, m in self._models().items()
+        }
         p = self.platt[CHOICE].probability(model.scores)
         wanted = self.options.sensitivity
         self.threshold = (
@@ -259,6 +263,8 @@ class Finished:
             "test": evaluate(problem, chosen.vector, _rows(chosen, "test")).spread(),
             "roc": roc_entry,
             "trials": len(self.choice.trials),
+            "cut": list(self.choice.cut),
+            "budget": self.options.budget,
             "seconds": round(self.choice.seconds, 3),
             "ledger": summary["ledger"],
             "engine": summary["engine"],
@@ -310,6 +316,8 @@ class Finished:
     def _print(self, summary: Record) -> None:
         screen = output.screen()
         screen.print(choice_table(summary))
+        if cut := cut_in_words(summary):
+            _say(output.errors(), [f"warning: {cut[:1].lower()}{cut[1:]}"])
         screen.print(roc.table(self._named(), "test"))
         if self.left_out is not None:
             screen.print(self.left_out.table())

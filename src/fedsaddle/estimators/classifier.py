@@ -220,7 +220,8 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         if rows is found.data.train and self.privacy is not None:
             remedy = "would be fitted to training rows, which is no part of the budget; give validation_share = 0.2"
             raise BadInput("calibrate", self.calibrate, remedy)
-        return Platt.fit(_one_score(scores_of(self.module_, rows.x)), rows.y.numpy())
+        log_odds = not ranks_only(self.algorithm, self.problem)
+        return Platt.fit(_one_score(scores_of(self.module_, rows.x)), rows.y.numpy(), log_odds=log_odds)
 
     def _fitted(self) -> dict[str, Any]:
         platt = None if self.calibration_ is None else self.calibration_.to_dict()
