@@ -29,7 +29,7 @@ import fedsaddle as fs
 from fedsaddle.config.build import build_algorithm
 from fedsaddle.metrics import calibration
 from fedsaddle.metrics.calibration import Platt, calibration_figures
-from fedsaddle.trials.candidates import Facts, candidates
+from fedsaddle.trials.candidates import BASE, Facts, candidates
 from fedsaddle.trials.trial import Trial, features_of, ranked, run_trial
 
 PATIENTS = ("eicu-demo-died", "randhie-admission")
@@ -96,14 +96,15 @@ def main():
             results += found
             if options.json:
                 options.json.write_text(json.dumps(results, indent=1, default=float))
-    show(results)
+    show(results, "all candidates")
+    show([r for r in results if r["candidate"] == BASE], BASE)
 
 
-def show(results):
+def show(results, title):
     """Means over tables of the means over seeds and candidates."""
     names = list(dict.fromkeys(r["way"] for r in results))
     for figure in ("log_loss", "brier_score"):
-        print(f"\n{figure} of the test rows, minus that of the scores as they are\n")
+        print(f"\n{title}: {figure} of the test rows, minus that of the scores as they are\n")
         print(f"| validation positives | tables | Platt's slope, 5 % to 95 % | {' | '.join(names[1:])} |")
         print("| --- " * (len(names) + 2) + "|")
         for k in POSITIVES:
