@@ -48,8 +48,9 @@ def summarised(notes: Sequence[str], most: int = MOST_SHOWN) -> list[str]:
         alike.setdefault(_VARIES.sub("*", note), []).append(note)
     lines = []
     for first, *others in alike.values():
-        names = [found[0] for note in others if (found := _QUOTED.search(note))]
-        such = f", such as {', '.join(names[:3])}" if names else ""
+        known = set(_QUOTED.findall(first))
+        names = [new for note in others if (new := next((n for n in _QUOTED.findall(note) if n not in known), ""))]
+        such = f", such as {', '.join(list(dict.fromkeys(names))[:3])}" if names else ""
         more = f" (the same for {len(others):,} more columns{such})" if len(others) > 1 else ""
         lines += [first + more] if more else [first, *others]
     rest = len(lines) - most
