@@ -72,7 +72,7 @@ def test_a_search_on_a_table(tmp_path, monkeypatch):
     said = plan("rows.csv", "--site", "clinic", "--label", "ill", "--budget", "30s")
     assert (said["kind"], said["budget"], said["folder"]) == ("search", 30.0, "runs/rows")
     assert said["candidates"][0]["candidate"] == "FedAvg"
-    assert [said["candidates"][0][key] for key in ("trials", "rounds")] == [6, 4 * 25 + 2 * 75]
+    assert [said["candidates"][0][key] for key in ("trials", "rounds")] == [8, 4 * 25 + 2 * 75 + 2 * 100]
     assert len(said["candidates"]) > 2
 
 

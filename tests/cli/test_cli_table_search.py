@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -15,9 +17,15 @@ from rich.console import Console
 from sklearn.metrics import average_precision_score, roc_auc_score
 from table_runs import PATIENTS, ROLES, lines, loaded, searched, short, summary
 
+from fedsaddle.commands.leave_one_out import _recipe, _without
 from fedsaddle.commands.search_progress import SearchProgress
+from fedsaddle.commands.table_config import TableConfig
 from fedsaddle.data.files import pictures
 from fedsaddle.report.stored_run import read_run
+from fedsaddle.trials.aims import aim_of
+from fedsaddle.trials.candidates import BASE, FEDAVG, HINGES, Facts, candidates
+from fedsaddle.trials.pool import TrialPool
+from fedsaddle.trials.search import Choice, Interrupted, Search
 
 FIGURES = ("auroc", "within_site_auroc", "average_precision", "partial_auroc")
 
@@ -208,6 +216,58 @@ def test_each_site_is_scored_by_a_model_without_it(tmp_path):
     assert left[first]["auroc"]["value"] == pytest.approx(roc_auc_score(y, s))
     assert left["FedAvg"]["auroc"]["value"] != left[first]["auroc"]["value"]
     assert "AUROC at sites that were not trained on" in said.out
+    assert first == summary(tmp_path / "out")["choice"], "what is delivered"
+    shown = f"{left[first]['auroc']['value']:.3f}"
+    for file_name in ("report.html", "MODEL_CARD.md"):
+        text = (tmp_path / "out" / file_name).read_text()
+        assert "At a site that was not trained on" in text
+        assert re.search(rf"tested on the site that was left out: AUROC {shown} ", text.replace("\\", ""))
+
+
+def test_what_is_left_out_is_what_is_delivered(tmp_path):
+    """Both models of an average, and both stages of a model that starts from another."""
+    rng, path = np.random.default_rng(0), tmp_path / "t.csv"
+    x = rng.normal(size=(360, 2))
+    y = rng.random(360) < 1 / (1 + np.exp(1 - x[:, 0] ** 2 - x[:, 1]))
+    rows = [f"{'ABC'[i % 3]},{a:.4f},{b:.4f},{int(label)}" for i, ((a, b), label) in enumerate(zip(x, y, strict=True))]
+    path.write_text("\n".join(["site,a,b,y", *rows]) + "\n")
+    table = TableConfig(path, "site", "y")
+    dataset = table.dataset()
+    data = table.federated(dataset)
+    listed = [replace(c, rounds=5, steps=(0.3,)) for c in candidates(Facts.of(data), "auroc")]
+    with TrialPool(data, 1) as pool:
+        made = Search(data, aim_of("auroc"), 0, None, tmp_path, pool, lambda: False)
+        models = made._tune([c for c in listed if c.start is None], {}, always=True)
+        models |= made._tune([c for c in listed if c.start is not None][:1], models, always=True)
+    average = made._averaged(models[BASE], models[HINGES])
+    second = list(models)[-1]
+    assert "then" in second
+
+    apart = replace(table, test_sites=("B",)).federated(dataset)
+
+    def left(chosen, stopped=False):
+        choice = Choice("auroc", chosen, models[FEDAVG], models[BASE], (), "", 0.0)
+        return _without(apart, _recipe(choice), models[BASE].trial, lambda: stopped)[0]
+
+    straight, bent, both = (left(m) for m in (models[BASE], models[HINGES], average))
+    assert len(both) == 120
+    assert both == pytest.approx((straight + bent) / 2)
+    assert not np.allclose(left(models[second]), straight)
+    with pytest.raises(Interrupted):
+        left(average, stopped=True)
+
+
+def test_a_search_that_the_clock_cut_says_so(tmp_path):
+    said = searched(PATIENTS, tmp_path / "out", "--budget", "0.001s")
+    assert said.code == 0, said.err
+    cut = summary(tmp_path / "out")["cut"]
+    assert len(cut) > 1
+    line = next(line for line in said.err.splitlines() if "budget" in line)
+    assert line.startswith(f"warning: the time budget of 0.001 s ended the search before {len(cut)} candidates had all")
+    assert line.endswith("Search again with more time, such as --budget 2m, in another folder.")
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.index("ended the search before") < page.index("Telling the classes apart")
+    assert "ended the search before" in (tmp_path / "out" / "MODEL_CARD.md").read_text()
 
 
 def test_resuming_a_finished_search_says_the_same(finished):

@@ -24,10 +24,18 @@ MARKERS = [
     "  ",
     '""',
 ]
+ANYWHERE = [marker for marker in MARKERS if marker != "None"]
 ISO = [["1970-01-02", 1], ["1970-01-02T12:00", 1.5], ["1970-01-02 06:00:00.0Z", 1.25], ["1970-01-02T01:00+01:00", 1]]
 CELLS = [
     Odd("missing among numbers", column("1", *MARKERS, "2"), {"x": [1, *[None] * len(MARKERS), 2]}),
-    Odd("missing among words", column("u", *MARKERS, "v"), {"x": ["u", *[None] * len(MARKERS), "v"]}),
+    Odd("missing among words", column("u", *ANYWHERE, "v"), {"x": ["u", *[None] * len(ANYWHERE), "v"]}),
+    Odd("none among words", column("none", "belted", "NA"), {"x": ["none", "belted", None]}),
+    Odd("None among words", column("Front", "None", "Nil", ""), {"x": ["Front", "None", "Nil", None]}),
+    Odd("none and blank", column("none", "", "none"), {"x": ["none", None, "none"]}, ["'none' or missing"]),
+    Odd("none among dates", column("2020-01-01", "none", "2020-01-02"), {"x": [18262, None, 18263]}, ["dates"]),
+    Odd("none among truth values", column("True", "None", "false"), {"x": ["true", None, "false"]}),
+    Odd("none among codes", column("1", "none", "2"), {"x": ["1", "none", "2"]}, how={"categorical": ["x"]}),
+    Odd("none, numeric", column("none", "3", "none"), {"x": [None, 3, None]}, how={"numeric": ["x"]}),
     Odd("unknown among numbers", column("1", "unknown", "2"), {"x": [1, None, 2]}),
     Odd("unknown among odd numbers", column("1", "Unknown ", ">2"), {"x": [1, None, 2]}),
     Odd("unknown among words", column("u", "unknown", "v"), {"x": ["u", "unknown", "v"]}),

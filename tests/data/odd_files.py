@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from datetime import date, datetime
 from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -95,6 +96,13 @@ FORMATS = [
 
 BINARY = [
     Odd(
+        "Parquet without any label",
+        parquet(lambda pa: {"x": pa.array([1, 2]), "y": pa.nulls(2)}),
+        {"x": [1, 2]},
+        file="t.parquet",
+        labels=["", ""],
+    ),
+    Odd(
         "Parquet",
         parquet(lambda pa: {"i": pa.array([1, None], pa.int32()), "s": ["u", None], "y": ["a", "b"]}),
         {"i": [1, None], "s": ["u", None]},
@@ -173,6 +181,14 @@ BINARY = [
 
 Y2 = {"y": ["a", "b"]}
 FRAMES = [
+    Odd(
+        "all missing",
+        pd.DataFrame({"s": pd.array([None, None], "string"), "x": [1, 2], **Y2}),
+        {"x": [1, 2]},
+        ["'s' is left out: all cells are missing"],
+    ),
+    Odd("fractions", pd.DataFrame({"x": [Fraction(1, 2), Fraction(1, 4)], **Y2}), {"x": [0.5, 0.25]}),
+    Odd("complex cells", pd.DataFrame({"x": [1j, "a"], "z": [1, 2], **Y2}), {"z": [1, 2]}, ["its type is complex"]),
     Odd(
         "nullable",
         pd.DataFrame(

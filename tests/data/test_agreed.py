@@ -148,6 +148,16 @@ def test_columns_that_never_change_at_a_site(tmp_path):
     assert agreed["features"] == through_json([feature.to_dict() for feature in one.encoding])
 
 
+def test_the_unit_of_a_column_does_not_matter_to_the_sites(tmp_path):
+    sites = {}
+    for name, rows in SITES.items():
+        cut = [row.split(",") for row in rows]
+        sites[name] = [",".join([f"{c[0]}e-14" if c[0] else "", *c[1:]]) for c in cut]
+    feature = check_equal(tmp_path, sites)["features"][0]
+    assert feature["column"] == "age"
+    assert 1e-14 < feature["std"] < 1e-12
+
+
 def test_an_identifier_at_one_site_is_none_elsewhere(tmp_path):
     """A site with few rows cannot know it; nobody tells of the column's values that are known to be identifiers."""
     head = "who,age,hospital,label"

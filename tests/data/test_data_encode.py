@@ -16,7 +16,13 @@ def test_scale_gives_mean_zero_and_deviation_one_with_the_fitted_statistics() ->
     np.testing.assert_allclose(scale.apply(x + scale.std), z + 1, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("value", [0.0, 0.1, 1e9 + 0.1])
+@pytest.mark.parametrize("unit", [1e-12, 1e-15, 1e-30])
+def test_the_unit_of_a_feature_does_not_matter(unit: float) -> None:
+    x = np.random.default_rng(0).normal([5, -1], [2, 3], size=(500, 2))
+    np.testing.assert_allclose(Scale.fit(x * unit).apply(x * unit), Scale.fit(x).apply(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e9 + 0.1, 1e-13])
 def test_a_constant_feature_becomes_zero(value: float) -> None:
     x = np.full((1001, 1), value)
     assert np.abs(Scale.fit(x).apply(x)).max() < 1e-6

@@ -16,8 +16,10 @@ from odd_cells import CELLS, COLUMNS
 from odd_files import BINARY, FORMATS, FRAMES
 from odd_tables import Odd, text_of, write
 
+from fedsaddle.data.files.column_names import summarised
 from fedsaddle.data.files.raw_table import RawColumn, RawTable
 from fedsaddle.data.files.read_table import read_table
+from fedsaddle.data.files.tables import from_file
 from fedsaddle.errors import BadInput, FedSaddleError
 
 ODD = [*FORMATS, *BINARY, *FRAMES, *CELLS, *COLUMNS]
@@ -46,6 +48,35 @@ def check(table: RawTable, odd: Odd) -> None:
         assert list(column.categories) == sorted(set(column.categories))
         assert column.codes is None or (column.codes.dtype == np.int32 and column.codes.max() < len(column.categories))
         assert column.numbers is None or column.numbers.dtype == np.float64
+
+
+def test_a_parquet_file_without_sites_or_labels_is_refused(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    whole = {"site": ["a", "b"] * 4, "x": list(range(8)), "y": [0, 1, 1, 0] * 2}
+    for name, said in (
+        ("site", "row 1, column 'site' = '': the cell is empty"),
+        ("y", "column 'y' = '': has no label"),
+    ):
+        pq.write_table(pa.table({**whole, name: pa.nulls(8)}), tmp_path / "t.parquet")
+        with pytest.raises(BadInput, match=said):
+            from_file(tmp_path / "t.parquet", client="site")
+
+
+def test_many_notes_are_folded() -> None:
+    wide = {f"c{k}": [k, k] for k in range(3000)} | {f"when{k}": ["2020-01-01", "2020-01-02"] for k in range(2000)}
+    table = read_table(pd.DataFrame({**wide, "x": [1, 2], "y": ["a", "b"]}), roles={"label": "y"})
+    assert len(table.notes) == 5000
+    lines = summarised(table.notes)
+    assert lines[0].startswith("column 'c0' is left out: it is 0 in all rows; ")
+    assert lines[0].endswith("(the same for 2,999 more columns, such as 'c1', 'c2', 'c3')")
+    assert "(the same for 1,999 more columns, such as 'when1', 'when2', 'when3')" in lines[1]
+    assert len("\n".join(lines)) < 1000
+    few = table.notes[:5]
+    assert summarised(few) == list(few)
+    odd = [f"{'x' * k}: a note of its own" for k in range(50)]
+    assert summarised(odd)[-1] == "and 30 more notes like these"
 
 
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: odd.name)

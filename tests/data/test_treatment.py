@@ -79,6 +79,15 @@ def test_a_constant_column_is_zero():
     assert x[40:, 1].all()
 
 
+@pytest.mark.parametrize("unit", [1e-11, 1e-12, 1e-15, 1e-30, 1e-120])
+def test_the_unit_of_a_column_does_not_matter(unit):
+    cells = np.random.default_rng(0).normal(3, 1, 300)
+    cells[:12] = np.nan
+    _, x = fitted(numbers(*cells))
+    _, small = fitted(numbers(*(cells * unit)))
+    np.testing.assert_allclose(small, x, atol=1e-5)
+
+
 def test_hinges_bend_at_the_quartiles():
     cells = np.random.default_rng(0).normal(size=2000)
     features, x = fitted(numbers(*cells), Treatment(hinges=3))

@@ -115,7 +115,29 @@ class TestTables:
         for at in range(5):
             assert np.allclose(model.predict_proba(X.iloc[[at]]), every[at])
         odd = X.iloc[[0]].assign(sex="unheard of", lactate=None)
-        assert np.isfinite(model.predict_proba(odd)).all()
+        with pytest.warns(UserWarning, match=r"column 'sex': no row of fit has 'unheard of'"):
+            assert np.isfinite(model.predict_proba(odd)).all()
+
+    def test_later_cells_that_cannot_be_read_are_refused(self):
+        X, y = patients()
+        X = X.assign(sex=X["sex"].fillna("m"))
+        model = fs.FederatedClassifier(site="hospital", **QUICK).fit(X, y)
+        with pytest.raises(ValueError, match=r"row 1, column 'age' = 'seventy': is not a number as in the rows of fit"):
+            model.predict(X.iloc[[0]].assign(age="seventy"))
+        with pytest.raises(ValueError, match=r"row 2, column 'age' = inf: is not a number"):
+            model.predict(X.iloc[:2].assign(age=[50, np.inf]))
+        other = X["sex"].iloc[0].swapcase()
+        with pytest.raises(ValueError, match=rf"column 'sex' = '{other}': is written '{X['sex'].iloc[0]}' in the rows"):
+            model.predict(X.iloc[[0]].assign(sex=other))
+        model.predict(X.iloc[[0]].assign(age="unknown"))
+        lenient = fs.FederatedClassifier(site="hospital", numeric=["age"], **QUICK).fit(X, y)
+        assert lenient.predict(X.iloc[[0]].assign(age="seventy")) == lenient.predict(X.iloc[[0]].assign(age=None))
+
+    def test_rare_spellings_of_a_category_stay_what_they_were(self):
+        X, y = patients()
+        X = X.assign(sex=["F" if i < 3 else s for i, s in enumerate(X["sex"])])
+        model = fs.FederatedClassifier(site="hospital", **QUICK).fit(X, y)
+        assert np.isfinite(model.predict_proba(X)).all()
 
     def test_numbers_that_are_categories(self):
         rng = np.random.default_rng(0)

@@ -64,9 +64,15 @@ def test_parameters(parameters, said):
         ({"sites": 3}, "sites = 3: must be a list or an array"),
         ({"sites": [*SITES[:7], None]}, r"sites\[7\] = '': is missing"),
         ({"sites": np.eye(8)}, r"sites.shape = \(8, 8\): needs one entry"),
+        ({"sites": pd.Series([["a"], ["b"]] * 4)}, r"sites\[0\] = \['a'\]: must be text or a whole number"),
+        ({"sites": [["a"], ["a", "b"]] * 4}, "sites = 'list': cannot be an array"),
+        ({"sites": [{"a": 1}] * 8}, r"sites\[0\] = \{'a': 1\}: must be text"),
+        ({"patients": pd.Series([["a"]] * 8)}, r"patients\[0\] = \['a'\]: must be text"),
         ({"patients": [1, 2]}, r"len\(patients\) = 2"),
         ({"y": Y[:4]}, r"len\(y\) = 4: X has 8 rows"),
         ({"y": ["no", None] * 4}, r"y\[1\] = None: the label is missing"),
+        ({"y": pd.array(["no", None] * 4, dtype="string")}, r"y\[1\] = None: the label is missing"),
+        ({"y": np.array(["no", np.nan] * 4, dtype=object)}, r"y\[1\] = None: the label is missing"),
         ({"y": None}, "y = None: .*requires y"),
         ({"y": [1] * 8}, r"y = \[1\]: one class leaves nothing to learn"),
         ({"X": np.full((8, 3), np.inf)}, "infinity"),
@@ -94,16 +100,22 @@ def test_frames():
         fs.FederatedClassifier().fit(frame.assign(age=[1.0, 2.0, np.inf] + [3.0] * 37), died)
     with pytest.raises(ValueError, match=r"sites\[0\] = ''"):
         fs.FederatedClassifier(site="hospital").fit(frame.assign(hospital=[None, *frame["hospital"][1:]]), died)
+    with pytest.raises(ValueError, match="column name = 'age': stands twice"):
+        fs.FederatedClassifier().fit(pd.concat([frame, frame[["age"]]], axis=1), died)
+    with pytest.raises(ValueError, match=r"X.columns = \['age', 'sex', 'lactate', 3\]: must all be text"):
+        fs.FederatedClassifier().fit(frame.set_axis(["age", "sex", "lactate", 3], axis=1), died)
     model = fs.FederatedClassifier(rounds=1).fit(frame, died)
     with pytest.raises(ValueError, match="feature names"):
         model.predict(frame.drop(columns="age"))
-    with pytest.raises(ValueError, match=r"column 'age' = .*holds no numbers"):
+    with pytest.raises(ValueError, match=r"row 1, column 'age' = 'old': is not a number as in the rows of fit"):
         model.predict(frame.assign(age="old"))
 
 
 def test_regression_targets():
     with pytest.raises(ValueError, match="y = 'no': must be numbers"):
         fs.FederatedRegressor().fit(X, ["no", "yes"] * 4)
+    with pytest.raises(ValueError, match=r"y = '1000.*': must be numbers"):
+        fs.FederatedRegressor().fit(X, [10**400] * 8)
     with pytest.raises(ValueError, match=r"y\[2\] = nan"):
         fs.FederatedRegressor().fit(X, [1, 2, np.nan, 4, 5, 6, 7, 8])
 

@@ -28,6 +28,8 @@ def test_the_worst_site_and_its_weight():
 
 def test_constant_targets_are_no_division_by_zero():
     assert np.allclose(fs.FederatedRegressor(rounds=2).fit(np.eye(4), [3.0] * 4).predict(np.eye(4)), 3)
+    model = fs.FederatedRegressor(rounds=2).fit(np.eye(6), [0.1] * 6)  # whose standard deviation is 1e-17
+    assert model.target_scale_ == 1.0
 
 
 @pytest.mark.parametrize("algorithm", ["CODASCA", "FedX2", "Local SGDA"])

@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from fedsaddle.errors import BadInput
-from fedsaddle.metrics.calibration import Platt, Threshold, calibration_figures
+from fedsaddle.metrics.calibration import SPREAD, Platt, Threshold, calibration_figures
 
 
 def drawn(n: int, share: float, seed: int = 0, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -32,6 +32,39 @@ def test_platt_is_the_minimum(n, share, scale):
     best = minimize(loss, [1.0, 0.0], method="BFGS", options={"gtol": 1e-10}).x
     found = Platt.fit(scores, labels)
     assert [found.slope * scores.std(), found.intercept] == pytest.approx(best, abs=1e-4)
+
+
+@pytest.mark.parametrize(("n", "share", "scale"), [(40, 0.5, 1.0), (400, 0.05, 30.0), (60, 0.9, 0.1)])
+def test_log_odds_are_corrected_by_the_largest_posterior_density(n, share, scale):
+    scores, labels = drawn(n, share, scale=scale)
+    up, down = labels.sum(), (1 - labels).sum()
+    target = np.where(labels > 0, (up + 1) / (up + 2), 1 / (down + 2))
+    centre = scores.mean()
+
+    def loss(at):  # the slope, and the log odds at the mean score
+        odds = at[0] * (scores - centre) + at[1]
+        fit = (np.logaddexp(0, odds) - target * odds).sum()
+        return fit + ((at[0] - 1) ** 2 + (at[1] - centre) ** 2) / (2 * SPREAD**2)
+
+    best = minimize(loss, [1.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12, "maxiter": 9999}).x
+    found = Platt.fit(scores, labels, log_odds=True)
+    assert [found.slope, found.slope * centre + found.intercept] == pytest.approx(best, abs=1e-4)
+
+
+def test_few_positives_correct_little_and_many_correct_as_platt_does():
+    def slopes(n):
+        found = []
+        for seed in range(20):
+            rng = np.random.default_rng(seed)
+            odds = rng.normal(-2, 1, n)
+            labels = (rng.random(n) < 1 / (1 + np.exp(-odds))).astype(int)
+            found.append([Platt.fit(odds, labels, log_odds=known).slope for known in (True, False)])
+        return np.array(found)
+
+    few, many = slopes(80), slopes(4000)
+    assert few[:, 0].std() < 0.7 * few[:, 1].std()
+    assert np.abs(few[:, 0].mean() - 1) < 0.2
+    assert np.abs(many[:, 0] - many[:, 1]).max() < 0.02
 
 
 def test_platt_is_scikit_learns_fit_of_weighted_copies():

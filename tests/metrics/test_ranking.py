@@ -156,6 +156,11 @@ def test_other_rows_cannot_be_compared(change):
         ({"offsets": 3}, "offsets = 3"),
         ({"offsets": ["x"]}, "offsets = "),
         ({"names": ["a", "b"]}, r"len\(offsets\) = 2: 2 clients need 3 offsets"),
+        ({"labels": [1, float("nan"), 0]}, r"labels\[1\] = None: the label is missing; leave the row out"),
+        ({"labels": [1, None, 0]}, r"labels\[1\] = None: the label is missing"),
+        ({"labels": ["yes", "no", "no"]}, "labels = '<U3': must be numbers, above 0 for a positive row"),
+        ({"units": [1, float("nan"), float("nan")]}, r"units\[1\] = None: is missing"),
+        ({"units": ["a", None, None]}, r"units\[1\] = None: is missing"),
         ({"units": [1, 2]}, r"units\.shape = \(2,\): name the unit of each of the 3 rows"),
     ],
 )

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
+import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.console import Console
 from stored_by_hand import digits, search
 
 from fedsaddle.report.front_of_clients import front_of_clients, worst_client
 from fedsaddle.report.front_page import front_of_search, interval_text
 from fedsaddle.report.sections.groups import groups
 from fedsaddle.report.stored_run import HeldOut
+from fedsaddle.report.tables import against_fedavg, choice_table
 
 
 def words(front):
@@ -93,18 +96,55 @@ def test_a_group_that_is_seldom_found_is_named():
 
 
 @pytest.mark.parametrize(
-    ("ends", "verdict"),
+    ("ends", "within", "verdict"),
     [
-        ([-0.1, 0.1], "too few to tell which"),
-        ([0.01, 0.1], "better by more than chance"),
-        ([-0.1, -0.01], "worse by more"),
+        ([-0.1, 0.1], [-0.1, 0.1], "the test rows are too few to tell which of them is better, pooled or within sites"),
+        ([-0.1, 0.1], None, "the test rows are too few to tell which of them is better, pooled"),
+        ([0.01, 0.1], [0.01, 0.1], "better by more than chance explains on the pooled rows and within sites"),
+        ([0.01, 0.1], None, "better by more than chance explains on the pooled rows"),
+        ([0.01, 0.1], [-0.003, 0.026], "on the pooled rows only; within sites, where rows of one site are compared"),
+        ([-0.1, 0.1], [0.01, 0.1], "better by more than chance explains within sites; on the pooled rows it is not"),
+        ([-0.1, -0.01], [-0.1, -0.01], "worse by more than chance explains on the pooled rows and within sites"),
+        ([0.01, 0.1], [-0.1, -0.01], "better on the pooled rows, but worse within sites"),
     ],
 )
-def test_the_verdict_against_fedavg_follows_from_the_interval(ends, verdict):
+def test_the_verdict_against_fedavg_says_where_it_holds(ends, within, verdict):
     run = search()
     summary = copy.deepcopy(run.summary)
-    summary["pooled"]["difference"]["auroc"] = {"value": sum(ends) / 2, "interval": ends}
+    gaps = {"auroc": ends, "within_site_auroc": within}
+    found = {key: None if own is None else {"value": sum(own) / 2, "interval": own} for key, own in gaps.items()}
+    summary["pooled"]["difference"] |= found
     assert verdict in words(front_of_search(search(summary=summary)))
+    assert verdict in against_fedavg(summary["pooled"]["difference"])
+    console = Console(file=io.StringIO(), width=200)
+    pooled = {"FedAvg": summary["pooled"]["choice"], **summary["pooled"]}
+    console.print(choice_table({"trials": 9, "seconds": 1.0, **summary, "pooled": pooled}))
+    assert " ".join(verdict.split()) in " ".join(console.file.getvalue().split())
+
+
+def test_a_search_that_was_cut_is_the_first_caution():
+    cut = {"cut": ["FedAvgM, MLP", "FedAvgM, then CODASCA"], "budget": 120.0}
+    first = front_of_search(search(summary={**search().summary, **cut})).cautions[0]
+    assert first.startswith(
+        "The time budget of 120 s ended the search before 2 candidates had all their trials (FedAvgM,"
+    )
+    assert "such as --budget 5m" in first
+    assert "budget" not in " ".join(front_of_search(search()).cautions)
+
+
+def test_sites_that_were_left_out_are_on_the_front_page():
+    area = {"value": 0.78, "interval": [0.7, 0.85]}
+    sites = [{"name": "H1", "auroc": area}, {"name": "H2", "auroc": {"value": 0.6, "interval": [0.5, 0.7]}}]
+    own = {"auroc": area, "within_site_auroc": area, "clients": sites}
+    left = {
+        search().summary["choice"]: own,
+        "FedAvg": own,
+        "difference": {"auroc": {"value": 0.01, "interval": [-0.1, 0.1]}},
+    }
+    said = words(front_of_search(search(summary={**search().summary, "leave_one_site_out": left})))
+    assert "tested on the site that was left out: AUROC 0.780" in said
+    assert "The lowest is H2 with 0.600" in said
+    assert "left out" not in words(front_of_search(search()))
 
 
 def test_fedavg_is_not_compared_with_itself():

@@ -42,6 +42,7 @@ def short(monkeypatch):
     """Candidates with few rounds and steps."""
     real = module.candidates
     monkeypatch.setattr(module, "candidates", lambda *facts: [replace(c, **SHORT) for c in real(*facts)])
+    monkeypatch.setattr(module, "EXTENSIONS", 0)
 
 
 def plain(choice: Choice) -> tuple:
@@ -152,6 +153,7 @@ def test_without_time_only_fedavg_and_the_default_are_run():
     left = [record for record in choice.trials if not record.rounds]
     assert {record.note for record in left} == {"not run: budget"}
     assert len(left) >= 3
+    assert set(choice.cut) == {record.candidate for record in left}
     basic = fs.search(table(300, slope), basic=True)
     assert basic.chosen.vector.tolist() == choice.chosen.vector.tolist()
     assert {record.candidate for record in basic.trials} == {FEDAVG, BASE}
@@ -171,6 +173,32 @@ def test_every_aim(aim):
     assert choice.aim == aim
     steps = {r.candidate: {s.step for s in choice.trials if s.candidate == r.candidate} for r in choice.trials}
     assert steps[FEDAVG] == steps[BASE] == set(SHORT["steps"])  # tuned alike
+
+
+@pytest.mark.parametrize(
+    ("steps", "further"),
+    [((0.001, 0.003), (0.01, 0.03)), ((30.0, 10.0), (3.0, 1.0)), ((0.1, 0.03, 0.3), ())],
+)
+def test_a_grid_whose_end_is_best_is_extended(steps, further, monkeypatch):
+    """For FedAvg and the candidates alike, as long as there is time."""
+    real = module.candidates
+    alike = {"rounds": 4, "steps": steps}
+    monkeypatch.setattr(module, "candidates", lambda *facts: [replace(c, **alike) for c in real(*facts)])
+    monkeypatch.setattr(module, "CHANCE", 0.0)
+    if not further:
+        monkeypatch.setattr(module.Search, "_best_step", lambda self, own: next(o for o in own if o.trial.step == 0.1))
+    else:  # the step that is nearest to the first new one is the best
+        near = lambda o: abs(np.log(o.trial.step / further[0]))  # noqa: E731
+        monkeypatch.setattr(module.Search, "_best_step", lambda self, own: min(own, key=near))
+    data = table(200, slope)
+    choice = fs.search(data, basic=True, workers=1)
+    for name in (FEDAVG, BASE):
+        tried = {record.step for record in choice.trials if record.candidate == name}
+        assert tried == {*steps, *further}
+    assert choice.cut == ()
+    short = fs.search(data, basic=True, workers=1, budget=0)
+    assert {record.step for record in short.trials} == set(steps)
+    assert set(short.cut) == ({FEDAVG, BASE} if further else set())
 
 
 def test_trials_as_csv_are_safe_to_open():

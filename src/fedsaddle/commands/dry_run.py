@@ -117,16 +117,17 @@ def _candidate_plan(config: Config, data: FederatedData, without: frozenset[str]
 
 
 def _trials(name: str, about: str, rounds: int, steps: int, plan: Plan) -> PlannedTrials:
-    """A quarter of the rounds with each step, then all rounds with the best two."""
-    from fedsaddle.trials.search import FIRST_RUNG, KEPT
+    """A quarter of the rounds with each step, then all rounds with the best two and with steps beyond the grid."""
+    from fedsaddle.trials.search import EXTENSIONS, FIRST_RUNG, KEPT
 
     first, going = max(1, rounds // FIRST_RUNG), min(KEPT, steps)
-    total = steps * first + going * (rounds - first)
+    beyond = EXTENSIONS if steps > 1 else 0
+    total = steps * first + going * (rounds - first) + beyond * rounds
     seconds = plan["cost"]["seconds"]
     return {
         "candidate": name,
         "about": about,
-        "trials": steps + going,
+        "trials": steps + going + beyond,
         "rounds": total,
         "seconds": None if seconds is None else seconds / rounds * total,
     }

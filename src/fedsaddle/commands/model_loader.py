@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from fedsaddle.config.problem import NamedModel
 from fedsaddle.config.registry import MODELS
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.files import parse_dates, parse_numbers
-from fedsaddle.data.files.cells_as_read import MISSING, UNKNOWN
+from fedsaddle.data.files.cells_as_read import MISSING, MISSING_NUMBER, NOTHING
 from fedsaddle.data.files.judge_column import LARGEST
 from fedsaddle.metrics.calibration import Platt, Threshold
 
@@ -48,7 +50,9 @@ def write_loader(
     tabular = bool(data.encoding) and data.train.x.ndim == 2
     if data.encoding:
         write_json(out / "features.json", [feature.to_dict() for feature in data.encoding])
-    source = loader_source(module, entry(MODELS, "model.name", model.section.name).target, model.arguments, tabular)
+    target = entry(MODELS, "model.name", model.section.name).target
+    encoding = encoding_source(data, platt is not None and threshold is not None) if tabular else ""
+    source = loader_source(module, target, model.arguments, encoding)
     if platt is not None and threshold is not None:
         positive = repr(data.classes[1]) if len(data.classes) == 2 else "the positive class"
         source += PROBABILITY.format(
@@ -63,7 +67,7 @@ def write_loader(
     write_atomically(out / "load_model.py", source.encode())
 
 
-def loader_source(module: nn.Module, target: str, arguments: dict[str, Any], tabular: bool) -> str:
+def loader_source(module: nn.Module, target: str, arguments: dict[str, Any], encoding: str) -> str:
     """The source of load_model.py; it imports `target` ("module:name") if the model needs more than plain layers."""
     code, extra, needs = as_code(module), "", ""
     if code is None:
@@ -79,35 +83,65 @@ def loader_source(module: nn.Module, target: str, arguments: dict[str, Any], tab
     if next(module.parameters()).dtype == torch.float64:
         code += ".double()"
     imports = ["from pathlib import Path", "", "from safetensors.torch import load_file"]
-    if tabular:
-        imports = ["import json", "import math", "import re", "from datetime import datetime, timedelta, timezone"]
+    if encoding:
+        imports = [f"import {name}" for name in ("difflib", "hashlib", "json", "math", "re", "warnings")]
+        imports += ["from collections import Counter", "from datetime import date as day"]
+        imports += ["from datetime import datetime, timedelta, timezone"]
         imports += ["from pathlib import Path", "", "import torch", "from safetensors.torch import load_file"]
     if "nn." in code:
         imports.append("from torch import nn")
     body = f"\n\nmodel = {code}\n" if not extra else f"\n\n{extra}\nmodel = {code}\n"
-    more = "; `encoded(row)` makes rows of cells" if tabular else ""
-    return HEAD.format(needs=needs, more=more) + "\n".join(imports) + body + LOAD + (_encoding() if tabular else "")
+    more = "; `predict(rows)` takes rows of cells" if encoding else ""
+    return HEAD.format(needs=needs, more=more) + "\n".join(imports) + body + LOAD + encoding
 
 
-def _encoding() -> str:
-    """The functions that encode a row, with what the reader of tables goes by filled in."""
-    found = ENCODED.read_text(encoding="utf-8")
-    for name, value in {
-        "MISSING": sorted(MISSING),
-        "UNKNOWN": sorted(UNKNOWN),
-        "PLAIN": parse_numbers.PLAIN.pattern,
-        "CELL": parse_numbers.CELL.pattern,
-        "POINT": parse_numbers.POINT.pattern,
-        "COMMA": parse_numbers.COMMA.pattern,
-        "SPELLING": parse_numbers.SPELLING,
-        "UNITS": sorted(parse_numbers.UNITS),
-        "DATES": [shape.pattern for shape in parse_dates.SHAPES],
-        "HOUR": parse_dates.HOUR.pattern,
-        "MONTHS": parse_dates.MONTHS,
-        "LARGEST": LARGEST,
-    }.items():
-        found = found.replace(f"@{name}@", ascii(value))
-    return found
+def encoding_source(data: FederatedData, calibrated: bool) -> str:
+    """The functions that check and encode rows, with what the reader of tables goes by filled in.
+
+    Values of category columns that are too rare for a feature are written as digests: the file may be passed on.
+    """
+    words: dict[str, list[str]] = {}
+    rare: dict[str, list[str]] = {}
+    for feature in data.encoding:
+        if feature.kind in ("category", "other"):
+            named = [feature.category or ""] if feature.kind == "category" else list(feature.known)
+            words[feature.column] = sorted({*words.get(feature.column, ()), *named})
+            rare.setdefault(feature.column, [])
+    for column in words:
+        pooled = any(f.kind == "other" and f.column == column for f in data.encoding)
+        for value in sorted({*data.seen.values.get(column, ())} - {*words[column]}):
+            rare[column].append(_digest(column, value)) if pooled else words[column].append(value)
+    scores = "model(encoded(rows, strict))"
+    filled = {
+        "PREDICT": "The probability" if calibrated else "The scores",
+        "SCORES": f"probability({scores}).flatten()" if calibrated else scores,
+    }
+    filled |= {
+        name: ascii(value)
+        for name, value in {
+            "OTHERS": sorted(data.seen.others),
+            "WORDS": {column: sorted(values) for column, values in words.items()},
+            "RARE": {column: digests for column, digests in rare.items() if digests},
+            "MISSING_NUMBER": sorted(MISSING_NUMBER),
+            "MISSING": sorted(MISSING),
+            "NOTHING": sorted(NOTHING),
+            "PLAIN": parse_numbers.PLAIN.pattern,
+            "CELL": parse_numbers.CELL.pattern,
+            "POINT": parse_numbers.POINT.pattern,
+            "COMMA": parse_numbers.COMMA.pattern,
+            "SPELLING": parse_numbers.SPELLING,
+            "UNITS": sorted(parse_numbers.UNITS),
+            "DATES": [shape.pattern for shape in parse_dates.SHAPES],
+            "HOUR": parse_dates.HOUR.pattern,
+            "MONTHS": parse_dates.MONTHS,
+            "LARGEST": LARGEST,
+        }.items()
+    }
+    return re.sub("@([A-Z_]+)@", lambda found: filled[found[1]], ENCODED.read_text(encoding="utf-8"))
+
+
+def _digest(column: str, value: str) -> str:
+    return hashlib.sha256(f"{column}\0{value}".encode()).hexdigest()[:16]
 
 
 def as_code(module: nn.Module) -> str | None:

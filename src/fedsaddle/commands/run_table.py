@@ -26,6 +26,7 @@ from fedsaddle.config.build import build_algorithm
 from fedsaddle.data.cautions import cautions
 from fedsaddle.data.describe import describe
 from fedsaddle.data.federated import FederatedData
+from fedsaddle.data.files.column_names import summarised
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Dataset
 from fedsaddle.errors import BadCheckpoint, BadInput
@@ -34,6 +35,7 @@ from fedsaddle.metrics.evaluation import evaluate
 from fedsaddle.metrics.ranking import Ranking, difference, rank
 from fedsaddle.report import plots, roc
 from fedsaddle.report.predictions import CHOICE, parts_of, write_predictions
+from fedsaddle.report.sections.trials import cut_in_words
 from fedsaddle.report.tables import choice_table
 from fedsaddle.runs.fingerprint import measured_loss
 from fedsaddle.runs.folder import Record, RunFolder
@@ -93,7 +95,7 @@ def run_table(table: TableConfig, options: SearchOptions, out: Path | None, resu
     with only_writer(folder.path), Interruption() as interruption:
         notes = {"notes": list(dataset.notes), "cautions": cautions(data)}
         if not output.quiet:
-            _say(errors, [describe(data).headline(), *(f"note: {note}" for note in notes["notes"])])
+            _say(errors, [describe(data).headline(), *(f"note: {note}" for note in summarised(notes["notes"]))])
         _say(errors, [f"warning: {line}" for line in notes["cautions"]])
         write_json(folder.path / "search.json", settings)
         with SearchProgress(errors, options.budget, output.quiet) as progress:
@@ -181,7 +183,10 @@ class Finished:
         validation, model = self.data.validation, self.choice.chosen
         assert validation is not None
         self.labels = validation.y.numpy()
-        self.platt = {name: Platt.fit(m.scores, self.labels) for name, m in self._models().items()}
+        self.platt = {
+            name: Platt.fit(m.scores, self.labels, log_odds=m.trial.candidate.log_odds)
+            for name, m in self._models().items()
+        }
         p = self.platt[CHOICE].probability(model.scores)
         wanted = self.options.sensitivity
         self.threshold = (
@@ -263,6 +268,8 @@ class Finished:
             "clients": {"test": measured.listed(MAX_LISTED_CLIENTS)},
             "roc": roc_entry,
             "trials": len(self.choice.trials),
+            "cut": list(self.choice.cut),
+            "budget": self.options.budget,
             "seconds": round(self.choice.seconds, 3),
             "ledger": summary["ledger"],
             "engine": summary["engine"],
@@ -314,6 +321,8 @@ class Finished:
     def _print(self, summary: Record) -> None:
         screen = output.screen()
         screen.print(choice_table(summary))
+        if cut := cut_in_words(summary):
+            _say(output.errors(), [f"warning: {cut[:1].lower()}{cut[1:]}"])
         screen.print(roc.table(self._named(), "test"))
         if self.left_out is not None:
             screen.print(self.left_out.table())

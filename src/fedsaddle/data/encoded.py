@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -87,6 +87,14 @@ class Encoded:
 
 
 _DEFAULT = Encoded("")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What later rows are checked against: the values of category columns in training rows, and unused columns."""
+
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # column -> sorted
+    others: tuple[str, ...] = ()  # columns of the table that are no features
 
 
 def signed_log(v: Floats) -> Floats:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedsaddle.arguments import did_you_mean, flag, instance, number, whole
-from fedsaddle.data.encoded import Encoded
+from fedsaddle.data.encoded import Encoded, Seen
 from fedsaddle.data.hold_out import HeldOut, check_shares, hold_out
 from fedsaddle.data.splits.partition import Parts
 from fedsaddle.data.splits.protocols import PreparesData, Split
@@ -51,6 +51,7 @@ class FederatedData:
     test_units: Array | None = None
     validation_groups: Mapping[str, Array] = field(default_factory=dict)
     test_groups: Mapping[str, Array] = field(default_factory=dict)
+    seen: Seen = Seen()
 
     def __post_init__(self) -> None:
         if not self.test_names:
@@ -190,6 +191,7 @@ def federate(
         source=dataset.source,
         licence=dataset.licence,
         encoding=dataset.encoding if fitted is None else fitted.encoding,
+        seen=dataset.seen if fitted is None else fitted.seen,
         validation=validation.stacked if validation else None,
         test_names=names,
         train_rows=train.rows,

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsaddle.data.encoded import Encoded
+from fedsaddle.data.encoded import Encoded, Seen
 from fedsaddle.errors import BadInput
 
 Array = NDArray[Any]
@@ -113,6 +113,11 @@ class FittedFeatures(Protocol):
         """The features' names; may be empty."""
         ...
 
+    @property
+    def seen(self) -> Seen:
+        """The values and columns of the training rows."""
+        ...
+
     def apply(self, pending: Any, parts: Sequence[Array], names: Sequence[str]) -> Array:
         """The features of some rows: of the client `names[i]` the rows `parts[i]`, one client after the other."""
         ...
@@ -145,6 +150,7 @@ class Dataset:
     pending: PendingFeatures | None = None  # of the training table
     pending_test: PendingFeatures | None = None
     notes: tuple[str, ...] = ()  # what a user should know about the columns, a line each
+    seen: Seen = Seen()
 
     def settled(self) -> Dataset:
         """The data set with its features, whose statistics are then those of all training rows, not of one split."""
@@ -165,6 +171,7 @@ class Dataset:
             train=with_features(self.train, self.pending),
             test=test,
             encoding=fitted.encoding,
+            seen=fitted.seen,
             pending=None,
             pending_test=None,
         )

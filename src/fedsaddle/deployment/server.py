@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedsaddle.config.schema import Config
+from fedsaddle.data.files.column_names import summarised
 from fedsaddle.deployment.agreement import build_from, digests
 from fedsaddle.deployment.collect_facts import Agreement, agree_on_encoding
 from fedsaddle.deployment.collect_keys import collect_keys, require_secure
@@ -72,7 +73,7 @@ class DeployedRun:
             require_same_config(self.config, folder)
         courier = Courier(transport, self.names, self.patience)
         agreement = agree_on_encoding(courier, self.config, self.name, folder)
-        for note in agreement.notes if agreement.new else ():
+        for note in summarised(agreement.notes) if agreement.new else ():
             log.warning("%s", note)
         resumes = folder.holds_run
         loop = self._loop(courier, agreement, folder, watch)

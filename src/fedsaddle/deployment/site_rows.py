@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedsaddle.config.schema import Config
-from fedsaddle.data.files.column_names import MissingColumn, shown
+from fedsaddle.data.files.column_names import MissingColumn, shown, summarised
 from fedsaddle.data.files.identifiers import by_content, by_name
 from fedsaddle.data.files.site_file import HeldOutShares, SiteFile, SiteRows, Source
 from fedsaddle.data.files.site_pictures import SitePictures
@@ -41,7 +41,7 @@ def read_rows(config: Config, settings: SiteSettings, policy: SitePolicy) -> Sit
     except BadInput as reason:  # of the config alone
         raise Refused(str(reason)) from None
     rows = without_identifiers(_read(config, settings), policy)
-    for note in rows.notes:
+    for note in summarised(rows.notes):
         log.info("%s", visible(note))
     if rows.count("train") < policy.minimum_rows:
         raise policy.broken("minimum_rows", policy.minimum_rows, "the file here has fewer training rows")

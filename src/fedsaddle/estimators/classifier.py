@@ -185,7 +185,7 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         if y is None:
             raise BadValue("y", None, "requires y to be passed, but the target y is None; give the label of each row")
         labels = column_or_1d(y, warn=True)
-        gaps = [at for at, label in enumerate(labels) if label is None] if labels.dtype.kind == "O" else []
+        gaps = [at for at, label in enumerate(labels) if is_gap(label)] if labels.dtype.kind == "O" else []
         if gaps:
             raise BadInput(f"y[{gaps[0]}]", None, "the label is missing; drop the row")
         check_classification_targets(labels)
@@ -220,7 +220,8 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         if rows is found.data.train and self.privacy is not None:
             remedy = "would be fitted to training rows, which is no part of the budget; give validation_share = 0.2"
             raise BadInput("calibrate", self.calibrate, remedy)
-        return Platt.fit(_one_score(scores_of(self.module_, rows.x)), rows.y.numpy())
+        log_odds = not ranks_only(self.algorithm, self.problem)
+        return Platt.fit(_one_score(scores_of(self.module_, rows.x)), rows.y.numpy(), log_odds=log_odds)
 
     def _fitted(self) -> dict[str, Any]:
         platt = None if self.calibration_ is None else self.calibration_.to_dict()
@@ -236,6 +237,13 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = not ranks_only(self.algorithm, self.problem)
         return tags
+
+
+def is_gap(label: object) -> bool:
+    """None, NaN or pandas' NA and NaT."""
+    return (
+        label is None or type(label).__name__ in ("NAType", "NaTType") or (isinstance(label, float) and label != label)
+    )
 
 
 def _one_score(scores: Floats) -> Floats:

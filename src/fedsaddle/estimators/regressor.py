@@ -10,6 +10,7 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import column_or_1d
 
+from fedsaddle.data.files.encode import is_constant
 from fedsaddle.errors import BadInput
 from fedsaddle.estimators.federated import Federated
 from fedsaddle.estimators.rows import Rows
@@ -57,7 +58,8 @@ class FederatedRegressor(RegressorMixin, Federated):  # type: ignore[misc]
             rows = Rows.of(self, X, sites, self.site, training=True)
             targets = _targets(y, len(rows))
             self.target_mean_ = float(targets.mean())
-            self.target_scale_ = float(targets.std()) or 1.0
+            spread = float(targets.std())
+            self.target_scale_ = 1.0 if is_constant(self.target_mean_, spread) else spread
             self._train(rows, (targets - self.target_mean_) / self.target_scale_, (), patients)
         return self
 
@@ -93,8 +95,8 @@ def _targets(y: Any, rows: int) -> Floats:
     given = column_or_1d(y, warn=True)
     try:
         targets = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise BadInput("y", str(given[0]), "must be numbers; for classes use fs.FederatedClassifier") from None
+    except (TypeError, ValueError, OverflowError):
+        raise BadInput("y", str(given[0])[:60], "must be numbers; for classes use fs.FederatedClassifier") from None
     if len(targets) != rows:
         raise BadInput("len(y)", len(targets), f"X has {rows} rows; give one target for each row")
     if not np.isfinite(targets).all():

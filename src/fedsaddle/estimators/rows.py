@@ -37,8 +37,10 @@ class Rows:
             X = X.to_pandas()
         framed = hasattr(X, "iloc") and hasattr(X, "columns")
         if framed:
-            validate_data(estimator, X, skip_check_array=True, reset=training)
             names = tuple(tidy_names(X.columns)[0])
+            if len({isinstance(name, str) for name in X.columns}) > 1:
+                raise BadInput("X.columns", list(X.columns)[:5], "must all be text; use X.columns.astype(str)")
+            validate_data(estimator, X, skip_check_array=True, reset=training)
             cells = X
         else:
             cells = validate_data(estimator, X, dtype=None, ensure_all_finite="allow-nan", reset=training)

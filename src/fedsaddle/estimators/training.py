@@ -79,7 +79,7 @@ def train(
         secure_aggregation=config.privacy.secure_aggregation,
     )
     network = {"name": config.model.name, "arguments": model.arguments}
-    encoder = Encoder.of(data.encoding, pending)
+    encoder = Encoder.of(data.encoding, pending, parameters["numeric"])
     return Trained(network, scoring(result.module()), encoder, data, config, result, notes)
 
 

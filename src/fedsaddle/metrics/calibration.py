@@ -6,19 +6,21 @@ Sites can agree on them by sums: Platt's method needs gradients in two numbers, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedsaddle.arguments import number
 from fedsaddle.errors import BadInput
+from fedsaddle.numerics.roc import positives
 
 Floats = NDArray[np.float64]
 ITERATIONS = 100
 FEW_POSITIVES = 20  # on fewer, the threshold with the best F1 is luck
 SENSITIVITY = 0.8  # of the default threshold then
 FEW_ALARMS = 10  # fewer have no predictive value
+SPREAD = 0.5  # prior standard deviation of slope and shift, by benchmarks/calibration.py
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,14 @@ class Platt:
     intercept: float
 
     @classmethod
-    def fit(cls, scores: ArrayLike, labels: ArrayLike) -> Platt:
+    def fit(cls, scores: ArrayLike, labels: ArrayLike, *, log_odds: bool = False) -> Platt:
         """The two numbers with the least log loss on these rows; targets are Platt's, drawn in from 0 and 1.
 
+        Scores that are `log_odds` already, as those of a model that minimised a log loss, need a correction only: the
+        line is shrunk towards slope 1 and intercept 0 by a normal prior, which matters where positives are few.
         Without rows of both classes: the scores as log odds.
         """
-        s, positive = np.asarray(scores, dtype=np.float64), np.asarray(labels) > 0
+        s, positive = np.asarray(scores, dtype=np.float64), positives(labels)
         if s.shape != positive.shape or s.ndim != 1:
             raise BadInput("scores.shape", s.shape, f"give one score for each of the {positive.size} labels")
         if not np.isfinite(s).all():
@@ -50,7 +54,8 @@ class Platt:
         target = np.where(positive, (up + 1) / (up + 2), 1 / (down + 2))
         centre, scale = float(s.mean()), float(s.std())
         alike = scale <= 1e-12 * max(abs(centre), 1e-300)  # but for rounding
-        a, b = (0.0, 0.0) if alike else _newton((s - centre) / scale, target)
+        prior = _Prior(scale, centre, 1 / (SPREAD * scale) ** 2, 1 / SPREAD**2) if log_odds and not alike else None
+        a, b = (0.0, 0.0) if alike else _newton((s - centre) / scale, target, prior)
         if a <= 0:  # scores that say nothing, or the contrary: the base rate for all
             share = float(target.mean())
             return cls(0.0, float(np.log(share / (1 - share))))
@@ -66,19 +71,31 @@ class Platt:
         return {"slope": self.slope, "intercept": self.intercept}
 
 
-def _newton(z: Floats, target: Floats) -> tuple[float, float]:
+class _Prior(NamedTuple):
+    """Independent normal priors of `a` and `b`: their means and precisions."""
+
+    a: float
+    b: float
+    precision_a: float
+    precision_b: float
+
+
+def _newton(z: Floats, target: Floats, prior: _Prior | None = None) -> tuple[float, float]:
     """Minimise the log loss of `a z + b` against soft targets, with halved steps where a full one is too long."""
+    middle = np.zeros(2) if prior is None else np.array(prior[:2])
+    precision = np.zeros(2) if prior is None else np.array(prior[2:]) / len(z)
 
     def loss(at: Floats) -> float:
         odds = at[0] * z + at[1]
-        return float((np.logaddexp(0, odds) - target * odds).mean())
+        fit = float((np.logaddexp(0, odds) - target * odds).mean())
+        return fit if prior is None else fit + float(precision @ (at - middle) ** 2) / 2
 
     x = np.stack([z, np.ones_like(z)], axis=1)
     point, value = np.array([0.0, 0.0]), np.inf
     for _ in range(ITERATIONS):
         p = 1 / (1 + np.exp(-np.clip(x @ point, -500, 500)))
-        gradient = x.T @ (p - target) / len(z)
-        hessian = (x * (p * (1 - p))[:, None]).T @ x / len(z) + 1e-10 * np.eye(2)
+        gradient = x.T @ (p - target) / len(z) + precision * (point - middle)
+        hessian = (x * (p * (1 - p))[:, None]).T @ x / len(z) + 1e-10 * np.eye(2) + np.diag(precision)
         step, value, size = np.linalg.solve(hessian, gradient), loss(point), 1.0
         while loss(point - size * step) > value and size > 1e-8:
             size /= 2
@@ -147,7 +164,7 @@ class Threshold:
 
 def calibration_figures(probabilities: ArrayLike, labels: ArrayLike) -> dict[str, float]:
     """Brier score and log loss."""
-    p, y = np.asarray(probabilities, dtype=np.float64), (np.asarray(labels) > 0).astype(np.float64)
+    p, y = np.asarray(probabilities, dtype=np.float64), positives(labels).astype(np.float64)
     inside = np.clip(p, 1e-12, 1 - 1e-12)
     loss = -(y * np.log(inside) + (1 - y) * np.log1p(-inside))
     return {"brier_score": float(np.square(p - y).mean()), "log_loss": float(loss.mean())}

@@ -134,7 +134,7 @@ def rank(
             patients are taken as drawn independently. Without it, every row is its own.
 
     Raises:
-        BadInput: if a score is not finite, or lengths do not fit.
+        BadInput: if a score is not finite, a label or unit is missing, or lengths do not fit.
 
     Example:
         >>> found = rank([0.9, 0.2, 0.8, 0.6], [1, 0, 1, 0], [0, 2, 4], ("a", "b"))
@@ -250,6 +250,10 @@ def _numbers(units: ArrayLike | None, rows: int) -> Ints | None:
     given = np.asarray(units)
     if given.shape != (rows,):
         raise BadInput("units.shape", given.shape, f"name the unit of each of the {rows} rows")
+    gaps = given != given if given.dtype.kind in "fO" else np.zeros(rows, dtype=bool)
+    gaps = gaps | np.array([unit is None for unit in given]) if given.dtype == object and rows else gaps
+    if gaps.any():
+        raise BadInput(f"units[{int(np.argmax(gaps))}]", None, "is missing; name the unit of each row")
     return np.unique(given.astype(str) if given.dtype == object else given, return_inverse=True)[1].astype(np.int64)
 
 

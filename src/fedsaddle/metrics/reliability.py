@@ -11,6 +11,7 @@ from fedsaddle.errors import BadInput
 from fedsaddle.metrics.intervals import LEVEL, Interval, sample, wilson
 from fedsaddle.metrics.means import Drawn, shares
 from fedsaddle.numerics.quantiles import expit, logit, stdtrit
+from fedsaddle.numerics.roc import positives
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -56,7 +57,7 @@ def reliability(probabilities: ArrayLike, labels: ArrayLike, units: Ints | None 
     Raises:
         BadInput: for probabilities outside of 0 to 1, or lengths that do not fit.
     """
-    p, y = np.asarray(probabilities, dtype=np.float64), (np.asarray(labels) > 0).astype(np.float64)
+    p, y = np.asarray(probabilities, dtype=np.float64), positives(labels).astype(np.float64)
     if p.shape != y.shape or p.ndim != 1:
         raise BadInput("probabilities.shape", p.shape, f"give one for each of the {y.size} labels")
     if not ((p >= 0) & (p <= 1)).all():

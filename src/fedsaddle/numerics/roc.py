@@ -96,12 +96,31 @@ def average_precision(scores: ArrayLike, labels: ArrayLike) -> float | None:
 
 def checked_rows(scores: ArrayLike, labels: ArrayLike) -> tuple[Floats, Bools]:
     """Scores in double precision, and which rows are positive (labels above 0); refuses what has no order."""
-    s, positive = np.asarray(scores, dtype=np.float64).ravel(), np.asarray(labels).ravel() > 0
+    s, positive = np.asarray(scores, dtype=np.float64).ravel(), positives(labels).ravel()
     if s.shape != positive.shape:
         raise BadInput("labels.shape", positive.shape, f"give one label for each of the {len(s)} scores")
     if not np.isfinite(s).all():
         raise NotFinite("scores", "not finite", "a model that diverged has no ROC curve; try a smaller step")
     return s, positive
+
+
+def positives(labels: ArrayLike) -> Bools:
+    """Which rows are positive (labels above 0); a label that is missing or no number is refused.
+
+    >>> positives([1, 0, True]).tolist()
+    [True, False, True]
+    """
+    given = np.asarray(labels)
+    if given.dtype.kind in "iub":
+        return np.asarray(given > 0)
+    try:
+        numbers = given.astype(np.float64)
+    except (TypeError, ValueError):
+        raise BadInput("labels", str(given.dtype), "must be numbers, above 0 for a positive row") from None
+    if np.isnan(numbers).any():
+        at = int(np.argmax(np.isnan(numbers)))
+        raise BadInput(f"labels[{at}]", None, "the label is missing; leave the row out")
+    return np.asarray(numbers > 0)
 
 
 def under_line(fpr: Floats, tpr: Floats, max_fpr: float, min_tpr: float) -> float:

@@ -11,7 +11,7 @@ from fedsaddle.metrics.ranking import FEW
 from fedsaddle.report.page.parts import Figure, Text
 from fedsaddle.report.sections.decisions import chosen_figures, few_alarms
 from fedsaddle.report.sections.missing import read_missing
-from fedsaddle.report.sections.trials import reason_in_words, ways_tried
+from fedsaddle.report.sections.trials import cut_in_words, reason_in_words, ways_tried
 from fedsaddle.report.sections.two_classes import two_classes
 from fedsaddle.report.sections.worst import (
     gap_in_words,
@@ -22,6 +22,7 @@ from fedsaddle.report.sections.worst import (
     worst_site_in_words,
 )
 from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.report.tables import against_fedavg
 from fedsaddle.report.words import LEVEL, MINUS, of_100, percent, with_interval
 from fedsaddle.shown import visible
 
@@ -55,6 +56,7 @@ def front_of_search(run: StoredRun) -> Front:
         "Better than plain averaging?": _against_fedavg(run),
         "As a decision": _decisions(run),
         "For whom it is worst": for_whom_it_is_worst(run),
+        "At a site that was not trained on": at_new_sites(run.summary),
     }
     return Front(answered(answers), _figures(run), cautions_of_search(run))
 
@@ -120,19 +122,39 @@ def _how_good(run: StoredRun) -> str:
 def _against_fedavg(run: StoredRun) -> str:
     if run.summary.get("choice") == "FedAvg":
         return ""
-    gap = run.summary.get("pooled", {}).get("difference", {}).get("auroc")
-    text = interval_text(gap, sign=True)
-    if not text:
+    gaps = run.summary.get("pooled", {}).get("difference", {})
+    pooled, within = (interval_text(gaps.get(key), sign=True) for key in ("auroc", "within_site_auroc"))
+    if not pooled:
         return ""
-    low, high = gap.get("interval", (0, 0))
-    verdict = (
-        "it is better by more than chance explains"
-        if low > 0
-        else "it is worse by more than chance explains"
-        if high < 0
-        else "the test rows are too few to tell which of them is better"
+    inside = f", within sites {within}" if within else ""
+    return (
+        f"Against FedAvg, tuned alike, the difference of the AUROC is {pooled} on all sites' rows together{inside}: "
+        f"{against_fedavg(gaps)}."
     )
-    return f"Against FedAvg, tuned alike, the difference of the AUROC is {text}: {verdict}."
+
+
+def at_new_sites(summary: Mapping[str, Any]) -> str:
+    """What `--leave-one-site-out` found for the chosen model; empty where it was not asked for."""
+    found: Mapping[str, Any] = summary.get("leave_one_site_out") or {}
+    own = found.get(str(summary.get("choice")))
+    if not isinstance(own, dict) or not interval_text(own.get("auroc")):
+        return ""
+    within = interval_text(own.get("within_site_auroc"))
+    inside = f", among rows of the same site {within}" if within else ""
+    clients = [c for c in own.get("clients", ()) if isinstance(c, dict) and interval_of(c.get("auroc")) is not None]
+    worst = min(clients, key=lambda c: c["auroc"]["value"], default=None)
+    lowest = (
+        f" The lowest is {visible(worst['name'])} with {interval_text(worst['auroc'])}."
+        if worst and clients[1:]
+        else ""
+    )
+    gaps = found.get("difference", {})
+    gap = interval_text(gaps.get("auroc"), sign=True) if isinstance(gaps, dict) else ""
+    against = f" Against FedAvg the difference is {gap} on all rows together: {against_fedavg(gaps)}." if gap else ""
+    return (
+        "The same way to train was repeated without each site in turn, and tested on the site that was left out: AUROC "
+        f"{interval_text(own['auroc'])} on all rows together{inside}.{lowest}{against}"
+    )
 
 
 def _decisions(run: StoredRun) -> str:
@@ -210,7 +232,8 @@ def _figures(run: StoredRun) -> list[Figure]:
 
 def cautions_of_search(run: StoredRun) -> list[str]:
     """What to be careful about: few positives, wide intervals, missing cells, sites that differ."""
-    summary, found = run.summary, []
+    summary = run.summary
+    found = [words] if (words := cut_in_words(summary)) else []
     positives = summary.get("rows", {}).get("test", {}).get("positives")
     if isinstance(positives, int) and positives < FEW_POSITIVES:
         found.append(

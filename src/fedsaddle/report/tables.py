@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -131,12 +131,42 @@ FIGURES = {
 }
 
 
+def against_fedavg(gaps: Mapping[str, Any]) -> str:
+    """What the intervals of the differences from FedAvg decide, in the pool of all rows and within sites."""
+    words = {1: "better", -1: "worse", 0: "not decided"}
+    pooled, within = (_decided(gaps.get(key)) for key in ("auroc", "within_site_auroc"))
+    if pooled is None:
+        return "not decided"
+    if within is None or within == pooled:
+        where = "" if within is None else " and within sites" if pooled else " or within sites"
+        if pooled:
+            return f"{words[pooled]} by more than chance explains on the pooled rows{where}"
+        return f"the test rows are too few to tell which of them is better, pooled{where}"
+    if not within:
+        return (
+            f"{words[pooled]} by more than chance explains on the pooled rows only; within sites, where rows of one "
+            "site are compared, these rows do not decide"
+        )
+    if not pooled:
+        return f"{words[within]} by more than chance explains within sites; on the pooled rows it is not decided"
+    return f"{words[pooled]} on the pooled rows, but {words[within]} within sites, each by more than chance explains"
+
+
+def _decided(gap: Any) -> int | None:
+    """1 or -1 where an interval is above or below 0, else 0; None without an interval."""
+    ends = gap.get("interval") if isinstance(gap, Mapping) else None
+    if not isinstance(ends, Sequence) or len(ends) != 2:
+        return None
+    return 1 if ends[0] > 0 else -1 if ends[1] < 0 else 0
+
+
 def choice_table(summary: Summary) -> Table:
     """The result of a search on the test rows: the choice, FedAvg tuned alike, and their difference."""
-    threshold, rows = summary["threshold"], summary["rows"]
+    threshold, rows, pooled = summary["threshold"], summary["rows"], summary["pooled"]
     caption = [
         f"chosen for {summary['aim']}: {cell(summary['choice'])}",
         cell(summary["reason"]),
+        *([] if summary["choice"] == "FedAvg" else [f"AUROC against FedAvg: {against_fedavg(pooled['difference'])}"]),
         f"probability >= {threshold['probability']:.3f} ({threshold['reason']}): {_at_threshold(summary)}",
         f"{rows['train']['rows']:,} training, {rows['validation']['rows']:,} validation, {rows['test']['rows']:,} test "
         f"rows ({rows['test']['positives']:,} positive); {summary['trials']} trials in {summary['seconds']:.0f} s",
@@ -150,7 +180,6 @@ def choice_table(summary: Summary) -> Table:
     table.add_column("")
     for head in ("the choice", "FedAvg, tuned alike", "difference"):
         table.add_column(head, justify="right")
-    pooled = summary["pooled"]
     for key, name in FIGURES.items():
         cells = [_figure(pooled[side].get(key)) for side in ("choice", "FedAvg")]
         table.add_row(name, *cells, _figure(pooled["difference"].get(key), sign="+"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from fedsaddle.config.schema import Config, validate_config
 from fedsaddle.data.federated import FederatedData
 
 STEPS = (0.3, 0.1, 1.0, 0.03)  # the first is preferred: another has to beat it by more than chance
+LADDER = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # where a grid goes on if its end is the best
 ROUNDS = 100
 LOCAL_STEPS = 8
 MOST_BATCH = 256
@@ -85,6 +86,11 @@ class Candidate:
     evaluations: int = EVALUATIONS
     patience: int | None = None  # evaluations without a better one, after which a trial ends
 
+    @property
+    def log_odds(self) -> bool:
+        """Whether its scores are log odds: it minimises a log loss, not a loss of rankings."""
+        return self.problem.get("name") == "supervised"
+
     def config(self, step: float, seed: int) -> Config:
         """The config of a trial."""
         forms: dict[str, Any] = {
@@ -102,6 +108,19 @@ class Candidate:
                 "run": {"seed": seed, "rounds": self.rounds},
             }
         )
+
+
+def beyond(step: float, tried: Collection[float]) -> float | None:
+    """The step that extends a grid whose longest or shortest step is the best; None for a step between them.
+
+    >>> beyond(1.0, (0.3, 0.1, 1.0, 0.03)), beyond(0.03, (0.3, 0.03)), beyond(0.1, (0.3, 0.1, 0.03))
+    (3.0, 0.01, None)
+    """
+    if len(tried) > 1 and step == max(tried):
+        return next((further for further in LADDER if further > step), None)
+    if len(tried) > 1 and step == min(tried):
+        return next((further for further in reversed(LADDER) if further < step), None)
+    return None
 
 
 def candidates(facts: Facts, aim: str) -> list[Candidate]:

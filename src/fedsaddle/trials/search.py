@@ -37,6 +37,7 @@ from fedsaddle.trials.candidates import (
     HINGES,
     Candidate,
     Facts,
+    beyond,
     candidates,
 )
 from fedsaddle.trials.pool import LARGE, TrialPool
@@ -48,6 +49,7 @@ CHANCE = 2.0  # standard errors by which a candidate has to be ahead
 FIRST_RUNG = 4  # the first rung of the halving is this part of the rounds
 SHORT = 10.0  # seconds
 KEPT = 2  # steps that go on to the second rung
+EXTENSIONS = 2  # times that a grid is extended by a step beyond its end
 
 Tell = Callable[[Trial, int, float | None], None]
 
@@ -101,6 +103,7 @@ class Choice:
     trials: tuple[TrialRecord, ...]
     reason: str
     seconds: float
+    cut: tuple[str, ...] = ()  # candidates some of whose trials the budget left no time for
 
     @property
     def name(self) -> str:
@@ -180,6 +183,7 @@ class Search:
     pool: TrialPool
     stop: Callable[[], bool]
     records: list[TrialRecord] = field(default_factory=list)
+    cut: dict[str, None] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -200,13 +204,14 @@ class Search:
         chosen, reason = self._decide(models)
         default = models[BASE_PICTURES] if BASE_PICTURES in models else models[BASE]
         seconds = time.monotonic() - self.began
-        return Choice(self.aim.name, chosen, models[FEDAVG], default, tuple(self.records), reason, seconds)
+        cut = tuple(self.cut)
+        return Choice(self.aim.name, chosen, models[FEDAVG], default, tuple(self.records), reason, seconds, cut)
 
     def _tune(self, listed: Sequence[Candidate], known: dict[str, Model], always: bool = False) -> dict[str, Model]:
         """The best model of each candidate, by successive halving over its steps."""
 
         def over() -> bool:
-            return not always and self.budget is not None and time.monotonic() - self.began > self.budget
+            return not always and self._over()
 
         def trial(candidate: Candidate, step: float, rounds: int) -> Trial:
             start = None if candidate.start is None else known[candidate.start].trial
@@ -231,8 +236,32 @@ class Search:
         for candidate in listed:
             if not any(o.trial.candidate is candidate for o in outcomes):
                 self.records.append(TrialRecord(candidate.name, 0.0, 0, None, None, note="not run: budget"))
+        last += self._extend(listed, last, trial)
         best = [self._best_step([o for o in (*last, *going) if o.trial.candidate is c]) for c in listed]
         return {outcome.trial.candidate.name: self._model(outcome) for outcome in best if outcome is not None}
+
+    def _extend(
+        self, listed: Sequence[Candidate], last: Sequence[Outcome], trial: Callable[[Candidate, float, int], Trial]
+    ) -> list[Outcome]:
+        """Try longer or shorter steps where the best step of a candidate is an end of its grid, while there is time."""
+        found: list[Outcome] = []
+        tried = {candidate.name: set(candidate.steps) for candidate in listed}
+        for _ in range(EXTENSIONS):
+            wanted = []
+            for candidate in listed:
+                best = self._best_step([o for o in (*last, *found) if o.trial.candidate is candidate])
+                step = None if best is None else beyond(best.trial.step, tried[candidate.name])
+                if step is not None:
+                    tried[candidate.name].add(step)
+                    wanted.append(trial(candidate, step, candidate.rounds))
+            more = self._run(wanted, self._over) if wanted else []
+            for outcome in more:
+                self._note(outcome)
+            found += more
+        return found
+
+    def _over(self) -> bool:
+        return self.budget is not None and time.monotonic() - self.began > self.budget
 
     def _best_step(self, outcomes: Sequence[Outcome]) -> Outcome | None:
         """The preferred step, unless another is ahead by more than chance; of the last rung that was run."""
@@ -253,6 +282,8 @@ class Search:
         outcomes = self.pool.run(trials, over)
         if self.stop():
             raise Interrupted("interrupted; what is done is kept. Continue with --resume")
+        done = {(o.trial.name, o.trial.rounds) for o in outcomes}
+        self.cut |= dict.fromkeys(t.candidate.name for t in trials if (t.name, t.rounds) not in done)
         return outcomes
 
     def _value(self, outcome: Outcome) -> float:

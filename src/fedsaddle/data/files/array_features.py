@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsaddle.data.encoded import Encoded
+from fedsaddle.data.encoded import Encoded, Seen
 from fedsaddle.data.files.encode import Scale
 from fedsaddle.data.table import Array
 
@@ -47,6 +47,11 @@ class FittedArray:
     def names(self) -> tuple[str, ...]:
         """None."""
         return ()
+
+    @property
+    def seen(self) -> Seen:
+        """Nothing, as there are no columns."""
+        return Seen()
 
     def apply(self, pending: ArrayFeatures, parts: Sequence[Array], names: Sequence[str]) -> Array:
         """The rows of all parts, standardised."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -200,7 +200,13 @@ def site_names(key: str, values: Any, missing: str | None = None) -> Array:
     if column.dtype.kind in "iubU":
         names = column.astype(str)
     else:
-        codes, known = pd.factorize(column)  # -1: missing
+        try:
+            codes, known = pd.factorize(column)  # -1: missing
+        except TypeError:
+            at = next(i for i, one in enumerate(column) if not isinstance(one, Hashable))
+            raise BadInput(
+                f"{key}[{at}]", column[at], "must be text or a whole number; one entry for each row"
+            ) from None
         names = np.array([*map(cell_text, known), ""], dtype=str)[codes]
     empty = names == ""
     if empty.any() and missing is None:
@@ -225,7 +231,12 @@ def _entries(key: str, values: Any) -> Array:
     values = without_torch(key, values)
     if isinstance(values, str | bytes | dict) or not hasattr(values, "__len__"):
         raise BadInput(key, values, "must be a list or an array with one entry for each row")
-    column = np.asarray(values, dtype=object if _is_mixed(values) else None)
+    try:
+        column = np.asarray(values, dtype=object if _is_mixed(values) else None)
+    except (TypeError, ValueError) as reason:
+        raise BadInput(
+            key, type(values).__name__, f"cannot be an array ({reason}); give one entry for each row"
+        ) from None
     if column.ndim == 2 and column.shape[1] == 1:
         column = column[:, 0]
     if column.ndim != 1:

@@ -7,13 +7,13 @@ from typing import Literal
 
 import numpy as np
 
+from fedsaddle.data.files.cells_as_read import MISSING_NUMBER
 from fedsaddle.data.files.encode import ordinal
 from fedsaddle.data.table import Array
 from fedsaddle.errors import BadInput
 
 MAX_AUTO_CLASSES = 100
 LARGEST = float(np.finfo(np.float32).max)  # rows are stored in single precision
-_MISSING = ("na", "n/a", "nan", "null", "none", "?", "-")
 _FILL_IN = "fill it in, or drop the row or the column"
 
 Task = Literal["auto", "classes", "regression"]
@@ -106,7 +106,7 @@ def _is_real(values: Array) -> bool:
 
 def _refuse_missing_markers(column: Array, name: str) -> None:
     """Numbers with some 'NA' between them are numbers with gaps, not categories."""
-    marked = np.isin(np.char.lower(column.astype(str)), _MISSING)
+    marked = np.isin(np.char.lower(np.char.strip(column.astype(str))), sorted(MISSING_NUMBER))
     if not marked.any() or marked.all():
         return
     try:

@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 
 from fedsaddle.data.table import Array
 
-_MARKERS = "na n/a #n/a #na n.a. nan <na> nat null #null! none nil . ? - -- --- missing #value! #div/0! #ref! #num!"
-MISSING = frozenset(_MARKERS.split()) | {""}  # in lower case
-UNKNOWN = frozenset({"unknown", "unk", "not known"})  # missing among numbers, a value among words
-MISSING_ROLE = MISSING - {"none", "nil", "-", "--", "---", "missing"}  # those may be classes or sites
+# The markers of missing cells, in lower case; which ones count depends on the other cells of the column.
+_MARKERS = "na n/a #n/a #na n.a. nan <na> nat null #null! . ? - -- --- missing #value! #div/0! #ref! #num!"
+MISSING = frozenset(_MARKERS.split()) | {""}  # in any column
+NOTHING = frozenset({"none", "nil"})  # missing among numbers and truth values, a value among other words
+MISSING_NUMBER = MISSING | NOTHING | {"unknown", "unk", "not known"}  # among numbers; some are values among words
+MISSING_ROLE = MISSING - {"-", "--", "---", "missing"}  # those may be classes or sites
+TRUTH = frozenset({"true", "false"})
 
 # How to read a column: as it comes, as text to the letter, or not at all.
 How = Literal["infer", "text", "skip"]

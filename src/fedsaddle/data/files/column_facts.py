@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsaddle.data.encoded import signed_log
+from fedsaddle.data.files.encode import is_constant
 from fedsaddle.data.files.raw_table import RawColumn
 
 Floats = NDArray[np.float64]
@@ -61,10 +62,10 @@ class Moments:
         squares = float((self.squares + count * away**2).sum())
         cubes = float((self.cubes + 3 * away * self.squares + count * away**3).sum())
         std = np.sqrt(squares / n)
-        # Rounding can give a constant column a tiny deviation; dividing by it would amplify the error.
-        if std <= 1e-12 * max(abs(mean), 1.0):
+        if is_constant(mean, std):
             return Shape(mean, 1.0, 0.0, flat=True)
-        return Shape(mean, float(std), float(cubes / n / std**3))
+        cubed = std**3  # 0 by underflow in very small units
+        return Shape(mean, float(std), float(cubes / n / cubed) if cubed else 0.0)
 
 
 @dataclass(frozen=True, eq=False)

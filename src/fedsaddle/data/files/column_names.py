@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from fedsaddle.errors import BadInput
 
 LONGEST_SHOWN = 60  # characters of a name or a cell in a message
-MOST_SHOWN = 20  # names in a list of all columns
+MOST_SHOWN = 20  # names in a list of all columns, and notes about columns
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")  # as `repr` writes text
+_VARIES = re.compile(rf"{_QUOTED.pattern}|-?[0-9][0-9,.]*(?:e[+-]?[0-9]+)?")
 
 
 class MissingColumn(BadInput):
@@ -30,6 +33,28 @@ def listed(names: Sequence[str], most: int = MOST_SHOWN) -> str:
     """The first names, and how many more there are."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(map(shown, names[:most])) + more
+
+
+def summarised(notes: Sequence[str], most: int = MOST_SHOWN) -> list[str]:
+    """The notes about columns; where there are many, those that say the same of several columns are one line.
+
+    >>> summarised([f"column 'c{k}' is left out: it is {k} in all rows" for k in range(5000)])
+    ["column 'c0' is left out: it is 0 in all rows (the same for 4,999 more columns, such as 'c1', 'c2', 'c3')"]
+    """
+    if len(notes) <= most:
+        return list(notes)
+    alike: dict[str, list[str]] = {}
+    for note in notes:
+        alike.setdefault(_VARIES.sub("*", note), []).append(note)
+    lines = []
+    for first, *others in alike.values():
+        known = set(_QUOTED.findall(first))
+        names = [new for note in others if (new := next((n for n in _QUOTED.findall(note) if n not in known), ""))]
+        such = f", such as {', '.join(list(dict.fromkeys(names))[:3])}" if names else ""
+        more = f" (the same for {len(others):,} more columns{such})" if len(others) > 1 else ""
+        lines += [first + more] if more else [first, *others]
+    rest = len(lines) - most
+    return lines if rest <= 0 else [*lines[:most], f"and {rest:,} more notes like these"]
 
 
 def require(name: str, there: Sequence[str], key: str) -> str:

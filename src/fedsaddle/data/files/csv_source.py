@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, TextIO, cast
 
 import numpy as np
 
-from fedsaddle.data.files.cells_as_read import MISSING, UNKNOWN, Cells, Loaded, Plan
+from fedsaddle.data.files.cells_as_read import MISSING, MISSING_NUMBER, Cells, Loaded, Plan
 from fedsaddle.data.files.column_names import listed, shown, tidy_names
 from fedsaddle.data.table import Array
 from fedsaddle.errors import BadInput
@@ -28,7 +28,7 @@ _UNIT_SEPARATOR = "\x1f"  # stands for a delimiter that is not ASCII, which pand
 _SAMPLE = 1 << 20  # characters from which the delimiter and the kinds of columns are guessed
 _LONGEST = csv.field_size_limit()
 _NUMBER_GAPS = sorted(
-    {form(m) for m in MISSING | UNKNOWN for form in (str, str.upper, str.title, str.capitalize)}
+    {form(m) for m in MISSING_NUMBER for form in (str, str.upper, str.title, str.capitalize)}
     | {"NaN", "NaT", "N/a", "Null"}
 )
 _USUAL_GAPS = {"", "NA", "NaN", "nan", "NULL"}
@@ -112,6 +112,8 @@ def _read(path: Path, encoding: str, plan: Plan, delimiter: str | None) -> Loade
     if len(frame) == 0:
         raise BadInput("path", str(path), "needs a line of column names and at least one row")
     again = {i for i in numeric if how[names[i]] == "infer" and frame[i].dtype.kind not in "iuf"}
+    if any(gap.lower() not in MISSING for gap in guess.gaps):  # a column of nothing but "none" holds words
+        again |= {i for i in numeric if how[names[i]] == "infer" and frame[i].isna().all()}
     if again:  # text further down: read these columns to the letter
         del frame
         frame = _frame(path, layout, numeric - again, guess)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedsaddle.data.table import Array
 
 Floats = NDArray[np.float32]
+ROUNDING = 1e-12  # standard deviation of a constant column, relative to its mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,14 +32,23 @@ class Scale:
     @classmethod
     def from_moments(cls, mean: Array, std: Array) -> Scale:
         """Build a scale from a known mean and standard deviation."""
-        # Rounding can give a constant column a tiny deviation; dividing by it would amplify the error.
-        flat = std <= 1e-12 * np.maximum(np.abs(mean), 1.0)
-        return cls(mean, np.where(flat, 1.0, std))
+        return cls(mean, np.where(is_constant(mean, std), 1.0, std))
 
     def apply(self, x: Array) -> Floats:
         """Subtract the mean and divide by the standard deviation. Overflow gives NaN, which `Table.check` reports."""
         with np.errstate(over="ignore", invalid="ignore"):
             return np.asarray((x - self.mean) / self.std, dtype=np.float32)
+
+
+def is_constant(mean: Array | float, std: Array | float) -> NDArray[np.bool_]:
+    """Whether a standard deviation is no more than the rounding error of a constant column with that mean.
+
+    The bound is relative to the mean, so that the unit of a column does not matter.
+
+    >>> is_constant(np.array([0.1, 0.0, 1e-15]), np.array([3e-17, 0.0, 1e-15])).tolist()
+    [True, True, False]
+    """
+    return np.asarray(std <= ROUNDING * np.abs(mean))
 
 
 def ordinal(values: Array, categories: Array) -> NDArray[np.int64]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from datetime import date, datetime, time
 from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedsaddle.data.files.parse_dates import DAYS
 from fedsaddle.errors import BadInput
 
 DAYS_LONG = "days"
+NEITHER = (list, tuple, dict, set, frozenset, np.ndarray, bytes, complex, np.complexfloating)  # numbers nor text
 
 
 def read_frame(frame: Any, plan: Plan) -> Loaded:
@@ -66,12 +68,12 @@ def _from_objects(name: str, column: Any) -> Cells:
     import pandas as pd
 
     there = column[column.notna()]
-    if there.map(lambda cell: isinstance(cell, int | float | Decimal | np.number) and not isinstance(cell, bool)).all():
+    if all(isinstance(cell, Real | Decimal) and not isinstance(cell, bool) for cell in there):
         numbers = np.full(len(column), np.nan)
         numbers[column.notna().to_numpy()] = [_float(cell) for cell in there]
         return Cells(numbers=numbers)
-    if there.map(lambda cell: isinstance(cell, list | tuple | dict | set | np.ndarray | bytes)).any():
-        odd = next(c for c in there if isinstance(c, list | tuple | dict | set | np.ndarray | bytes))
+    odd = next((cell for cell in there if isinstance(cell, NEITHER)), None)
+    if odd is not None:
         return Cells(unreadable=type(odd).__name__, codes=np.full(len(column), -1, dtype=np.int32))
     if pd.api.types.is_object_dtype(column.dtype):  # 1, 1.0 and True are one key, so write before counting
         column = (
@@ -91,7 +93,7 @@ def _written(column: Any) -> Any:
 def _float(cell: Any) -> float:
     try:
         return float(cell)
-    except (OverflowError, ValueError):
+    except (ArithmeticError, ValueError):  # too large, or a signalling NaN
         return math.inf
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsaddle.data.files.cells_as_read import MISSING, UNKNOWN, Cells, Comma, text_cells
+from fedsaddle.data.files.cells_as_read import MISSING, MISSING_NUMBER, NOTHING, TRUTH, Cells, Comma, text_cells
 from fedsaddle.data.files.column_names import shown
 from fedsaddle.data.files.parse_dates import Dates, parse_dates
 from fedsaddle.data.files.parse_numbers import Numbers, keep_unit, parse_numbers
@@ -88,15 +88,16 @@ def _from_text(name: str, cells: Cells, wish: Wish) -> tuple[RawColumn, list[str
     if not texts:
         return empty_column(name, len(codes)), []
     if not (wish.categorical or cells.declared):
-        known = [t for t in texts if t.lower() not in UNKNOWN]
+        known = [t for t in texts if t.lower() not in MISSING_NUMBER]
         read = _read_values(name, known, wish)
         if read is not None:
             values, said, written = read
             table = dict(zip(known, values.tolist(), strict=True))
             spread = np.array([table.get(t, np.nan) for t in texts] + [np.nan])
             return RawColumn(name, _finite(name, spread[codes], wish), written=written), said
-    if {t.lower() for t in texts} <= {"true", "false"}:
-        codes, texts = text_cells(codes, [t.lower() for t in texts], frozenset())
+    folded = [t.lower() for t in texts]
+    if set(folded) - NOTHING and set(folded) - NOTHING <= TRUTH:
+        codes, texts = text_cells(codes, folded, NOTHING)
     return RawColumn(name, None, codes, tuple(texts)), []
 
 

@@ -66,6 +66,8 @@ def arrow_cells(column: Any, how: How) -> Cells:
             micros = column.cast(pa.duration("us"), safe=False).cast(pa.int64()).cast(pa.float64(), safe=False)
             return Cells(numbers=_numbers(micros) / 86400e6, meaning="days")
     if pa.types.is_null(kind):
+        if how == "text":
+            return Cells(codes=np.full(len(column), -1, dtype=np.int32))
         return Cells(numbers=np.full(len(column), np.nan))
     coded = pc.dictionary_encode(column).combine_chunks()
     if isinstance(coded, pa.ChunkedArray):

@@ -51,6 +51,7 @@ class RawTable:
     rows: int
     notes: tuple[str, ...]  # one line each
     left_out: tuple[str, ...] = ()  # columns that were not asked for and hold nothing to learn from
+    others: tuple[str, ...] = ()  # all columns of the table that are no features
     groups: dict[str, RawColumn] = field(default_factory=dict)  # columns for whose values figures are reported apart
 
 

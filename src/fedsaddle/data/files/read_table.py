@@ -67,7 +67,13 @@ def read_table(
         _names("categorical", categorical), _names("drop", drop), _names("optional", optional),
         _names("ignore", ignore), one_of_many, _names("groups", groups),
     )  # fmt: skip
-    loaded = _load(source, wanted.plan, delimiter)
+    there: list[str] = []
+
+    def plan(names: Sequence[str]) -> dict[str, How]:
+        there[:] = names
+        return wanted.plan(names)
+
+    loaded = _load(source, plan, delimiter)
     parted = {name: group_column(name, loaded.columns[name], wanted.wish(name, loaded.comma)) for name in wanted.groups}
     made = {role: role_cells(loaded.columns[column]) for role, column in roles.items()}
     columns: list[RawColumn] = []
@@ -87,7 +93,16 @@ def read_table(
     if not columns:
         why = f" ({notes[-1]})" if notes else ""
         raise BadInput("features", list(features or ()), f"no column is left to learn from{why}")
-    return RawTable(tuple(columns), made, loaded.rows, (*notes, *near_duplicates(columns)), tuple(left_out), parted)
+    used = {column.name for column in columns}
+    return RawTable(
+        tuple(columns),
+        made,
+        loaded.rows,
+        (*notes, *near_duplicates(columns)),
+        tuple(left_out),
+        tuple(name for name in there if name not in used),
+        parted,
+    )
 
 
 class _Header(Exception):

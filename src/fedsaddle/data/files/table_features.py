@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsaddle.data.encoded import Encoded, encode_column
+from fedsaddle.data.encoded import Encoded, Seen, encode_column
 from fedsaddle.data.files.column_facts import CategoryFacts, Ints, NumberFacts
 from fedsaddle.data.files.raw_table import RawColumn
 from fedsaddle.data.files.small_cells import tell_bins, tell_categories, tell_numbers
@@ -32,6 +32,7 @@ class TableFeatures:
     columns: tuple[RawColumn, ...]
     how: Treatment
     site: str = "site"  # the name of the site column
+    others: tuple[str, ...] = ()  # columns of the table that are no features
 
     def fit(self, train: Parts, names: Sequence[str]) -> FittedTable:
         """The encoding that the training rows of each site make; `names` are the sites."""
@@ -39,7 +40,12 @@ class TableFeatures:
         ends = np.concatenate([[0], np.cumsum([len(part) for part in train])]).astype(np.int64)
         found = [feature for column in self.columns for feature in self._fit_column(column, rows, ends)]
         sites = site_features(self.site, names, np.diff(ends)) if self.how.site_intercept else []
-        return FittedTable(in_order(found, sites))
+        values = {
+            column.name: tuple(column.categories[code] for code in np.unique(column.codes[rows]) if code >= 0)
+            for column in self.columns
+            if column.codes is not None
+        }
+        return FittedTable(in_order(found, sites), Seen(values, self.others))
 
     def _fit_column(self, column: RawColumn, rows: Ints, ends: Ints) -> list[Encoded]:
         least = self.how.minimum_cell
@@ -122,6 +128,7 @@ class FittedTable:
     """The encoding of a table's columns."""
 
     encoding: tuple[Encoded, ...]
+    seen: Seen = Seen()
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -239,7 +239,7 @@ def _dataset(
         by[ROW] = np.arange(raw.rows) if rows is None else rows
         by |= own
         tables.append(Table.of(np.empty((raw.rows, 0), dtype=np.float32), y, by, classes))
-    pending = [TableFeatures(raw.features, how, roles.client or "client") for raw in raws]
+    pending = [TableFeatures(raw.features, how, roles.client or "client", raw.others) for raw in raws]
     return Dataset(
         name,
         tables[0],

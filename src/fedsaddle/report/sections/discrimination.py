@@ -63,10 +63,10 @@ def _compared(found: TwoClasses) -> list[Block]:
         return []
     lines = [
         f"{other.name}, {found.compared}, has an AUROC of {with_interval(other.pooled.auroc, 3)}. "
-        + verdict(gap.auroc, found.choice.name, other.name, "AUROC")
+        + verdict(gap.auroc, found.choice.name, other.name, "the pooled AUROC")
     ]
     if gap.average_precision is not None:
-        lines.append(verdict(gap.average_precision, found.choice.name, other.name, "average precision"))
+        lines.append(verdict(gap.average_precision, found.choice.name, other.name, "the pooled average precision"))
     return [Text(" ".join(lines))]
 
 

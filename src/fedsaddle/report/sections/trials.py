@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from fedsaddle.report.page.charts import Axis, ForestRow, forest
 from fedsaddle.report.page.parts import Block, Chart, Section, Table, Text
 from fedsaddle.report.stored_run import StoredRun
@@ -19,6 +22,7 @@ HEADS = {
     "seconds": "seconds",
     "note": "",
 }
+BUDGETS = {"2m": 120, "5m": 300, "10m": 600, "30m": 1800, "1h": 3600, "3h": 10800}
 NOT_RUN = "not run"  # begins the note of a trial that the budget had no time for
 AIMS = {
     "auroc": "AUROC",
@@ -65,6 +69,20 @@ def trials(run: StoredRun) -> Section | None:
     return Section("trials", "What was tried", blocks)
 
 
+def cut_in_words(summary: Mapping[str, Any]) -> str:
+    """That the time budget ended a search, with the remedy; empty if it did not."""
+    cut, budget = summary.get("cut"), summary.get("budget")
+    if not cut or not isinstance(budget, int | float):
+        return ""
+    more = next((text for text, seconds in BUDGETS.items() if seconds >= 2.5 * budget), f"{3 * budget / 3600:.0f}h")
+    names = "; ".join(visible(name) for name in cut[:5]) + (f" and {len(cut) - 5} more" if len(cut) > 5 else "")
+    whom = f"{len(cut)} candidates had all their" if len(cut) > 1 else "a candidate had all its"
+    return (
+        f"The time budget of {budget:.3g} s ended the search before {whom} trials ({names}): a better model may have "
+        f"been missed. Search again with more time, such as --budget {more}, in another folder."
+    )
+
+
 def _words(run: StoredRun) -> str:
     tried = ways_tried(run)
     every = dict.fromkeys(trial.get("candidate", "") for trial in run.trials)
@@ -72,8 +90,8 @@ def _words(run: StoredRun) -> str:
     left = f" Not tried, for want of time: {'; '.join(rest)}." if rest else ""
     return (
         f"{_many(len(tried), 'way')} to train {'was' if len(tried) == 1 else 'were'} tried, with the same grid of "
-        f"steps for each. The choice is {visible(run.summary['choice'])}{reason_in_words(run)}. Test rows were not "
-        f"looked at until it was made.{left}"
+        "steps for each, extended where its longest or shortest step was the best. The choice is "
+        f"{visible(run.summary['choice'])}{reason_in_words(run)}. Test rows were not looked at until it was made.{left}"
     )
 
 
