@@ -385,7 +385,8 @@ def test_other_rows_in_the_same_file(tmp_path, monkeypatch, quick):
     outcome = run(Path("mine.toml"), "run.rounds=8", out=Path("out"), resume=True)
     assert outcome.code == 2
     assert outcome.err.count("\n") == 1
-    assert "belongs to another run (other data, model, algorithm or seed)" in outcome.err
+    assert "belongs to another run (different: " in outcome.err
+    assert "features" in outcome.err
     assert "no checkpoint in out/checkpoints is usable" in outcome.err
 
 

@@ -20,6 +20,7 @@ from fedsaddle.metrics.target import main_part_name
 from fedsaddle.runs.best_round import BestRound, require_same_selection
 from fedsaddle.runs.checkpoints import restore_record
 from fedsaddle.runs.evaluation import Evaluator, Solution
+from fedsaddle.runs.fingerprint import Identity
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.progress_file import ProgressFile
 from fedsaddle.runs.result import Result
@@ -44,7 +45,7 @@ class Loop:
     engine: Clients
     evaluator: Evaluator
     settings: Settings
-    fingerprint: str
+    identity: Identity
     name: str  # the algorithm's name in the summary
     folder: RunFolder | None = None
     watch: Watch | None = None
@@ -93,7 +94,7 @@ class Loop:
         try:
             with nullcontext() if self.clients.count == 1 else one_torch_thread():
                 stopped = self._rounds()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, OSError):  # such as a terminal that has been closed
             self._save_interrupted()
             raise
         except Diverged as reason:
@@ -242,12 +243,18 @@ class Loop:
             "engine": self.engine.settings(),
             "clients": kept.notes,
             "conditions": self._conditions(),
+            "evaluations": self._evaluations(),
         }
         selected = None
         if self.best is not None:
             notes["selected"], selected = self.best.notes(), self.best.tensors()
-        self.folder.checkpoints(self.fingerprint).save(self.done, self.server, kept.records, notes, selected)
+        self.folder.checkpoints(self.identity).save(self.done, self.server, kept.records, notes, selected)
         self.engine.checkpointed()
+
+    def _evaluations(self) -> Record:
+        """How many regular evaluations there are; one of the last round alone goes when the run continues."""
+        every = self.settings.evaluate_every
+        return {"every": every, "count": sum(record["round"] % every == 0 for record in self.history)}
 
     def _save_interrupted(self) -> None:
         """Save the finished rounds: discard an unfinished round, repeat an unfinished evaluation."""
@@ -266,7 +273,9 @@ class Loop:
         """Restore the newest checkpoint of the folder, if any; return warnings of what is damaged."""
         if self.folder is None:
             return []
-        checkpoint, refused = self.folder.resume(self.fingerprint, self.settings.due, self.clients_named)
+        checkpoint, refused = self.folder.resume(
+            self.identity, self.settings.evaluate_every, self.settings.due, self.clients_named
+        )
         if checkpoint is None:
             return refused
         before, now = checkpoint.notes["engine"], self.engine.settings()
@@ -326,7 +335,7 @@ class Loop:
             "seconds": round(self.seconds, 3),
             "ledger": self.clients.ledger.to_dict(),
             "engine": self.engine.settings(),
-            "fingerprint": self.fingerprint,
+            "fingerprint": self.identity.fingerprint,
             **self.engine.report(),
         }
 
