@@ -3,8 +3,8 @@
     python killing.py CONFIG.toml ...
 
 Of each config it leaves three folders: CONFIG-whole, a run in peace; CONFIG-killed, by SIGKILL at random moments; and
-CONFIG-stopped, once by SIGTERM or, for every other config, SIGHUP. The processes are forked from this one, after the slow imports. Prints, as JSON, how
-many records each killed process left behind, and how the stopped one ended.
+CONFIG-stopped, once by SIGTERM or, for every other config, by SIGHUP. The processes are forked from this one, after the
+slow imports. Prints, as JSON, how many records each killed process left behind, and how the stopped one ended.
 """
 
 from __future__ import annotations

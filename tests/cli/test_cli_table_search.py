@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import shutil
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -210,14 +212,39 @@ def test_each_site_is_scored_by_a_model_without_it(tmp_path):
     assert "AUROC at sites that were not trained on" in said.out
 
 
-def test_resuming_a_finished_search_says_the_same(finished):
+def test_a_finished_search_is_left_alone(finished):
+    """Also with more time: it would look at its test rows again."""
     out, first = finished
-    with short():
-        again = fedsaddle("run", PATIENTS, *ROLES, "--out", out, "--resume", "--budget", "9s")
+    before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
+    with short(12, (0.1, 0.3)):
+        again = fedsaddle("run", PATIENTS, *ROLES, "--out", out, "--resume", "--budget", "90s")
     assert again.code == 0, again.err
-    assert [line for line in again.out.splitlines() if "trials in" not in line] == [
-        line for line in first.out.splitlines() if "trials in" not in line
-    ]
+    assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file()} == before
+    assert "is finished, and nothing was trained or changed; choose another --out" in again.err
+    assert set(again.out.splitlines()) <= set(first.out.splitlines())
+    assert f"report: {out / 'report.html'}" in again.out
+
+
+def test_other_test_rows_are_noticed(finished, tmp_path):
+    out, _ = finished
+    half = tmp_path / "half"
+    shutil.copytree(out, half)
+    (half / "summary.json").unlink()  # as if it had been killed before its end
+    rows = lines(PATIENTS)
+    tested = {int(row["row"]) for row in lines(out / "predictions.csv") if row["part"] == "test"}
+    number = min(tested)
+    rows[number]["age"] = str(float(rows[number]["age"] or 50) + 3)
+    table = tmp_path / PATIENTS.name
+    with table.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+    asked = json.loads((half / "search.json").read_text())
+    (half / "search.json").write_text(json.dumps({**asked, "table": str(table)}))
+    with short():
+        said = fedsaddle("run", table, *ROLES, "--out", half, "--resume", "--budget", "9s")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "began with other test rows (different: test features); resume with the same table" in said.err
 
 
 def test_the_report_has_fedavgs_curve_and_trials_have_no_report(finished):
@@ -275,3 +302,18 @@ def test_progress_shows_names_as_they_are():
         progress.bar.refresh()
     assert "without [/red]\\x07[bold]" in screen.getvalue()
     assert "\x07" not in screen.getvalue()
+
+
+def test_the_time_left_follows_the_clock(monkeypatch):
+    """Also between two reports of a trial; and what began goes on when the budget is used up."""
+    now, screen = [1000.0], io.StringIO()
+    monkeypatch.setattr("fedsaddle.commands.search_progress.time.monotonic", lambda: now[0])
+    trial = SimpleNamespace(name="fedavg-0.1", rounds=40, step=0.1, candidate=SimpleNamespace(name="FedAvg"))
+    progress = SearchProgress(Console(file=screen, width=120), 30, used=10)
+    progress(trial, 1, None)
+    assert progress.left() == "20 s of the budget left"
+    now[0] += 15
+    assert progress.left() == "5 s of the budget left"
+    now[0] += 45
+    progress(trial, 11, 0.7)
+    assert progress.left() == "budget used up, last trials: this one takes about 3 min more"
