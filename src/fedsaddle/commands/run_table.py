@@ -36,6 +36,7 @@ from fedsaddle.report import plots, roc
 from fedsaddle.report.predictions import CHOICE, parts_of, write_predictions
 from fedsaddle.report.run_report import REPORT
 from fedsaddle.report.tables import choice_table
+from fedsaddle.runs.closing import exit_code
 from fedsaddle.runs.fingerprint import digest
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.interruption import Interruption
@@ -261,9 +262,10 @@ class Finished:
         self._draw(history)
         self.folder.write_summary(summary)
         self._print(summary)
+        _say(output.errors(), [f"warning: {warning['text']}" for warning in summary.get("warnings", ())])
         page = print_report(out, output.screen(), output.errors(), self.table.table)
         emit_run("search", out, page, summary)
-        return 0
+        return exit_code(summary)
 
     def _summary(self, scores: dict[str, Floats]) -> Record:
         chosen, test = self.choice.chosen, self.data.test
@@ -297,6 +299,7 @@ class Finished:
             },
             "positive": self.data.classes[1],
             **self.about,
+            **({"warnings": summary["warnings"]} if "warnings" in summary else {}),
             "test": evaluate(problem, chosen.vector, _rows(chosen, "test")).spread(),
             "roc": roc_entry,
             "trials": len(self.choice.trials),

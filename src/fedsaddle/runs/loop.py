@@ -17,8 +17,10 @@ from fedsaddle.federation.randomness import server_generator
 from fedsaddle.federation.wrappers import Ledger, Metered
 from fedsaddle.metrics.evaluation import Measured, to_json
 from fedsaddle.metrics.target import main_part_name
+from fedsaddle.problems.protocols import HasModel
 from fedsaddle.runs.best_round import BestRound, require_same_selection
 from fedsaddle.runs.checkpoints import restore_record
+from fedsaddle.runs.closing import BadEnd, bad_ends
 from fedsaddle.runs.evaluation import Evaluator, Solution
 from fedsaddle.runs.fingerprint import Identity
 from fedsaddle.runs.folder import Record, RunFolder
@@ -72,6 +74,7 @@ class Loop:
         self._ledger_before: Ledger | None = None  # at the start of an unfinished round
         self._progress: ProgressFile | None = None
         at = self._solution()
+        self._began = at._replace(model=at.model.clone(), dual=None if at.dual is None else at.dual.clone())
         self.best = None if self.settings.select is None else BestRound(self.settings.select)
         if self.best is not None and "validation" not in self.evaluator.parts:
             remedy = "needs validation rows; set data.validation_share = 0.16, or give data with validation_share"
@@ -327,7 +330,10 @@ class Loop:
             summary["selected"] = None if self.best.best is None else self.best.best.figure
         if isinstance(self.algorithm, KeepsLayers):  # of which the saved model has the initial ones
             summary["local_layers"] = list(self.algorithm.local_names)
+        start = self.evaluator.start_loss(self._began) if self.done and stopped != "interrupted" else None
         summary |= self._figures(at, stopped)
+        if self.done and stopped != "interrupted" and (warnings := self._bad_ends(at, start, summary)):
+            summary["warnings"] = warnings
         if isinstance(self.algorithm, Guarantees) and (guarantee := self.algorithm.guarantee(self.done)):
             summary["privacy"] = guarantee
         return {
@@ -338,6 +344,18 @@ class Loop:
             "fingerprint": self.identity.fingerprint,
             **self.engine.report(),
         }
+
+    def _bad_ends(self, at: Solution, start: dict[str, float] | None, figures: Record) -> list[BadEnd]:
+        """Warn if the model that is kept is of no use."""
+        end = figures["train" if "train" in figures else self.evaluator.parts[0]]["loss"]
+        problem, moved = self.algorithm.problem, None
+        if at.own is None and isinstance(problem, HasModel) and problem.model is not None:
+            network = sum(p.numel() for p in problem.model.parameters())  # the first part of the vector
+            moved = float((at.model - self._began.model)[:network].abs().max()) if network else None
+        found = bad_ends(problem, start, end, moved, self.done, self.evaluator.scores_vary(at))
+        for each in found:
+            self.warn(each["text"])
+        return found
 
     def _chosen(self) -> Solution:
         """The solution of the best round, or of the last."""
