@@ -400,7 +400,9 @@ def test_test_rows_of_one_class(tmp_path, monkeypatch):
     for resume in (False, True):
         outcome = run(Path("mine.toml"), out=Path("out"), resume=resume)
         assert outcome.code == 0, outcome.err
-        assert "warning: all test rows are '0': there is no AUROC or average precision without both classes" in outcome.err
+        assert (
+            "warning: all test rows are '0': there is no AUROC or average precision without both classes" in outcome.err
+        )
         assert "one class only" in outcome.out
         assert "All test rows are" in Path("out/report.html").read_text()
 

@@ -152,9 +152,11 @@ def test_cautions_of_any_run():
     data = fs.federate(made, Natural("site"), 0, 0.2, True)
     assert cautions_of_run(data) == []
     one = replace(data, test=replace(data.test, y=torch.zeros_like(data.test.y)))
-    assert cautions_of_run(one) == ["all test rows are 'well': there is no AUROC or average precision without both classes"]
+    assert cautions_of_run(one) == [
+        "all test rows are 'well': there is no AUROC or average precision without both classes"
+    ]
     assert cautions_of_run(fs.load("iris", split="iid", clients=3)) == []
     x, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 2
     x[:, 2] = y
     arrays = fs.federate(fs.from_arrays(x, y), Iid(3), 0, 0.2)
-    assert [line.split(" alone")[0] for line in cautions_of_run(arrays)] == ["column 'feature 2'"]
+    assert [line.split(" alone")[0] for line in cautions_of_run(arrays)] == ["column 'x2'"]

@@ -111,7 +111,7 @@ def test_other_sizes_are_another_run(tmp_path):
 
 def test_other_rows_are_another_run(tmp_path):
     def lazy(shift):
-        return Lazy(np.full(20, 3), lambda i: (torch.full((3, 4), i + shift), torch.tensor([0, 1, 2])))
+        return Lazy(np.full(20, 3), lambda i: (torch.full((3, 4), i / 20 + shift), torch.tensor([0, 1, 2])))
 
     run(fedavg(), lazy(0.0), 1, out=tmp_path)
     with pytest.raises(BadCheckpoint, match=r"different: training features\)"):

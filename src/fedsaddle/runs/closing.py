@@ -75,7 +75,7 @@ def bad_ends(
             remedy = f"{SMALLER_STEP}; if clients may be faulty or hostile, use robust aggregation"
             return [{"kind": "worse", "text": f"{loss}: the model is worse than the one it began with; {remedy}"}]
     has_model = isinstance(problem, HasModel) and problem.model is not None
-    same_loss = start is None or abs(end["mean"] - start["mean"]) <= STILL * abs(start["mean"])
+    same_loss = start is None or 0 < abs(start["mean"]) >= abs(end["mean"] - start["mean"]) / STILL
     same_loss |= isinstance(problem, MinimaxProblem)  # whose value follows the dual as well
     if has_model and same_loss and moved is not None and moved <= min(rounds, 100) * STILL:
         text = f"the steps did nothing: no parameter changed by more than {moved:.1g}; raise the step"

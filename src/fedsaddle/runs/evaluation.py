@@ -137,16 +137,19 @@ class LocalEvaluator:
     def start_loss(self, at: Solution) -> dict[str, float] | None:
         """Of the training rows."""
         found = _evaluated(self.problem, *self._moved("train", at))
-        loss = found.spread()["loss"] if found.sizes.any() else {}
-        return loss if loss and all(map(np.isfinite, loss.values())) else None
+        there = (found.sizes > 0) & np.isfinite(found.values["loss"])
+        if not there.any():
+            return None
+        return Measured(found.sizes[there], {"loss": found.values["loss"][there]}).spread()["loss"]
 
     def scores_vary(self, at: Solution) -> bool:
         """Whether some training rows have other outputs of the network than the others."""
         problem = self.problem
         if not isinstance(problem, HasModel) or problem.model is None or not isinstance(self.train, Stacked):
             return True
-        x = self.train.x[:: max(1, len(self.train.x) // ROWS_SCORED)]
-        if at.own is not None or bool((x == x[:1]).all()):
+        some = slice(None, None, max(1, len(self.train.x) // ROWS_SCORED))
+        x, y = self.train.x[some], self.train.y[some]
+        if at.own is not None or bool((x == x[:1]).all()) or bool((y == y[:1]).all()):
             return True
         with torch.no_grad():
             scores = problem.module(at.model).eval()(x)

@@ -349,7 +349,8 @@ class Loop:
         """Warn if the model that is kept is of no use."""
         end = figures["train" if "train" in figures else self.evaluator.parts[0]]["loss"]
         problem, moved = self.algorithm.problem, None
-        if at.own is None and isinstance(problem, HasModel) and problem.model is not None:
+        answered = at.own is None and not self.empty_rounds
+        if answered and isinstance(problem, HasModel) and problem.model is not None:
             network = sum(p.numel() for p in problem.model.parameters())  # the first part of the vector
             moved = float((at.model - self._began.model)[:network].abs().max()) if network else None
         found = bad_ends(problem, start, end, moved, self.done, self.evaluator.scores_vary(at))
