@@ -42,7 +42,7 @@ def bounds_of(problem: object) -> Bounds:
     if not isinstance(problem, HasModel) or problem.model is None:
         return Bounds(1.0, None, 1e6)
     if isinstance(problem, MinimaxProblem):
-        return Bounds(1.0, 10.0, 1e3)
+        return Bounds(1.0, 100.0, 1e3)
     return Bounds(0.1 if isinstance(problem, KnowsClasses) and not isinstance(problem, PairwiseProblem) else 1.0, 2, 30)
 
 
