@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from fedsaddle.errors import CannotWrite
 
 DISK_FAILS = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC), errno.EIO, errno.EFBIG)
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)  # Windows has the second one only
+_DRAFT = re.compile(r"\..+\.(\d+)\.tmp")  # with the number of the process that wrote it
 _LONGEST = 150  # characters of a file's name in the name of its draft, which must not be too long
 
 
@@ -40,6 +42,35 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
         with suppress(OSError):
             os.unlink(draft)
         raise
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes left half-written in a folder: drafts, and tensors of a checkpoint without its JSON.
+
+    Only the process that holds the folder's lock may do so. Drafts of processes that still run are kept: `fedsaddle
+    report` writes without the lock.
+    """
+    for place in (folder, folder / "checkpoints", folder / "trials"):
+        if place.is_symlink() or not place.is_dir():
+            continue
+        for path in place.iterdir():
+            draft = _DRAFT.fullmatch(path.name)
+            orphan = place.name == "checkpoints" and path.suffix == ".safetensors"
+            if (draft and not _runs(int(draft[1]))) or (orphan and not path.with_suffix(".json").exists()):
+                with suppress(OSError):
+                    path.unlink()
+
+
+def _runs(process: int) -> bool:
+    """Whether another process with that number runs on this machine."""
+    try:
+        if process != os.getpid():
+            os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return process != os.getpid()
 
 
 def write_json(path: Path, content: Any, mode: int = 0o666) -> None:

@@ -97,6 +97,9 @@ class NotFinite(BadInput):
     """Scores with NaN or infinity among them, which have no order."""
 
 
+SMALLER_STEP = "try a smaller step, scale the features, or bound the model with a projection"
+
+
 class Diverged(FedSaddleError):
     """A reply, or the scores of a model, with NaN or infinity in it."""
 
@@ -106,10 +109,7 @@ class Diverged(FedSaddleError):
         self.client, self.field, self.round = client, field, round
         where = "" if round is None else f"round {round}: "
         what = f"the model has a '{field}'" if client == NOBODY else f"client {client} sent a '{field}'"
-        super().__init__(
-            f"{where}{what} that is not finite; "
-            "try a smaller step, scale the features, or bound the model with a projection"
-        )
+        super().__init__(f"{where}{what} that is not finite; {SMALLER_STEP}")
 
 
 class NobodyAnswered(FedSaddleError):

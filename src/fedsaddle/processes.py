@@ -1,4 +1,4 @@
-"""Worker processes that end with their parent, and leave Ctrl-C to it."""
+"""Worker processes that end with their parent, and leave Ctrl-C and a closed terminal to it."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ def exit_with_parent() -> None:
 
 @contextmanager
 def interrupts_ignored() -> Iterator[None]:
-    """Processes that start in this context ignore Ctrl-C; the parent handles it and kills them."""
+    """Processes that start in this context ignore Ctrl-C and a closed terminal; the parent handles both."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    of_terminals = [s for s in signal.Signals if s.name in ("SIGINT", "SIGHUP")]  # Windows has no SIGHUP
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in of_terminals}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -3,8 +3,8 @@
     python killing.py CONFIG.toml ...
 
 Of each config it leaves three folders: CONFIG-whole, a run in peace; CONFIG-killed, by SIGKILL at random moments; and
-CONFIG-stopped, once by SIGTERM. The processes are forked from this one, after the slow imports. Prints, as JSON, how
-many records each killed process left behind, and how the stopped one ended.
+CONFIG-stopped, once by SIGTERM or, for every other config, by SIGHUP. The processes are forked from this one, after the
+slow imports. Prints, as JSON, how many records each killed process left behind, and how the stopped one ended.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ def killed(config: str, out: Path, whole: int, times: int = 5) -> list[int]:
     return left
 
 
-def stopped(config: str, out: Path, whole: int) -> int:
+def stopped(config: str, out: Path, whole: int, how: signal.Signals) -> int:
     """Tell it to stop on its way, then let it end; the exit code of the first process."""
     child = forked(config, out)
     wait_for(child, out, whole / 4)
-    os.kill(child, signal.SIGTERM)
+    os.kill(child, how)
     code = ended(child)
     assert ended(forked(config, out)) == 0, "the resumed run failed"
     return code
@@ -82,13 +82,15 @@ def stopped(config: str, out: Path, whole: int) -> int:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup
     said = {}
-    for config in sys.argv[1:]:
+    for number, config in enumerate(sys.argv[1:]):
         built = command.build(command.read_config(Path(config)))
         command.run_loop(built.algorithm, built.data, 1, workers=1)  # imports what the processes will need
         name = Path(config).stem
         assert ended(forked(config, Path(f"{name}-whole"))) == 0
         whole = records(Path(f"{name}-whole"))
         left = killed(config, Path(f"{name}-killed"), whole)
-        said[name] = {"left": left, "code": stopped(config, Path(f"{name}-stopped"), whole)}
+        code = stopped(config, Path(f"{name}-stopped"), whole, (signal.SIGTERM, signal.SIGHUP)[number % 2])
+        said[name] = {"left": left, "code": code}
     print(json.dumps(said))

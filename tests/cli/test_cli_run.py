@@ -372,6 +372,59 @@ def test_a_csv_of_hospitals(tmp_path, monkeypatch):
     }
 
 
+ROWS = """[data]
+name = "file"
+path = "rows.csv"
+{more}
+[split]
+name = "natural"
+[model]
+name = "logistic"
+[problem]
+name = "auc"
+[algorithm]
+name = "CODASCA"
+local_steps = 2
+[run]
+rounds = 3
+"""
+
+
+def test_test_rows_of_one_class(tmp_path, monkeypatch):
+    """The run ends with a report; figures that need both classes are left out, with a caution."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{i % 7},{i % 5},h{i % 3},{i % 2}" for i in range(60)]
+    Path("rows.csv").write_text("\n".join(["a,b,client,y", *rows]))
+    Path("later.csv").write_text("\n".join(["a,b,client,y", *(row for row in rows if row.endswith("0"))]))
+    Path("mine.toml").write_text(ROWS.format(more='test_path = "later.csv"'))
+    for resume in (False, True):
+        outcome = run(Path("mine.toml"), out=Path("out"), resume=resume)
+        assert outcome.code == 0, outcome.err
+        assert (
+            "warning: all test rows are '0': there is no AUROC or average precision without both classes" in outcome.err
+        )
+        assert "one class only" in outcome.out
+        assert "All test rows are" in Path("out/report.html").read_text()
+
+
+def test_a_run_that_explodes_but_stays_finite(tmp_path, monkeypatch, quick):
+    """Columns that are not scaled: exit code 3, and the same words on the terminal, in the summary and the report."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{300 * (i % 7)},{500 * (i % 5)},h{i % 3},{i * i % 2}" for i in range(60)]
+    Path("rows.csv").write_text("\n".join(["a,b,client,y", *rows]))
+    Path("mine.toml").write_text(
+        ROWS.format(more="standardise = false").replace("auc", "supervised").replace("CODASCA", "FedAvg")
+    )
+    for resume in (False, True):
+        outcome = run(Path("mine.toml"), out=Path("out"), resume=resume)
+        assert outcome.code == 3
+        assert "warning: the run diverged: the loss ended at " in outcome.err
+        assert "at the start, and the model is of no use; try a smaller step, scale the features" in outcome.err
+    (warning,) = summary(Path("out"))["warnings"]
+    assert warning["kind"] == "exploded"
+    assert "Do not use this model yet" in Path("out/report.html").read_text()
+
+
 def test_other_rows_in_the_same_file(tmp_path, monkeypatch, quick):
     """The config is the same, the data are not: the checkpoints belong to another run."""
     monkeypatch.chdir(tmp_path)
@@ -385,7 +438,8 @@ def test_other_rows_in_the_same_file(tmp_path, monkeypatch, quick):
     outcome = run(Path("mine.toml"), "run.rounds=8", out=Path("out"), resume=True)
     assert outcome.code == 2
     assert outcome.err.count("\n") == 1
-    assert "belongs to another run (other data, model, algorithm or seed)" in outcome.err
+    assert "belongs to another run (different: " in outcome.err
+    assert "features" in outcome.err
     assert "no checkpoint in out/checkpoints is usable" in outcome.err
 
 

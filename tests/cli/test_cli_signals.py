@@ -113,6 +113,12 @@ def test_killed_or_stopped_and_resumed(processes, name, how):
     assert {**a, "seconds": 0} == {**b, "seconds": 0}
     newest = sorted((whole / "checkpoints").glob("*.safetensors"))[-1]
     assert (broken / "checkpoints" / newest.name).read_bytes() == newest.read_bytes()
+    assert leftovers(broken) == []
+
+
+def leftovers(out):
+    """Drafts, and tensors of checkpoints without their JSON."""
+    return [*out.rglob(".*.tmp"), *(p for p in out.glob("checkpoints/*s") if not p.with_suffix(".json").exists())]
 
 
 @pytest.mark.usefixtures("quick")

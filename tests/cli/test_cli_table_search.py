@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import re
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -24,6 +26,7 @@ from fedsaddle.data.files import pictures
 from fedsaddle.report.stored_run import read_run
 from fedsaddle.trials.aims import aim_of
 from fedsaddle.trials.candidates import BASE, FEDAVG, HINGES, Facts, candidates
+from fedsaddle.trials.kept_outcomes import Clock
 from fedsaddle.trials.pool import TrialPool
 from fedsaddle.trials.search import Choice, Interrupted, Search
 
@@ -122,7 +125,7 @@ def test_every_trial_is_in_the_table_of_trials(finished):
     trials = lines(out / "trials.csv")
     assert len(trials) == summary(out)["trials"]
     names = {row["candidate"] for row in trials if row["rounds"] != "0" and not row["gain"]}
-    folders = [p.name for p in (out / "trials").iterdir()]
+    folders = [p.name for p in (out / "trials").iterdir() if p.is_dir()]
     assert len(folders) == len(names) >= 4
     assert {"FedAvg", "FedAvgM, site intercepts"} <= names
 
@@ -236,7 +239,7 @@ def test_what_is_left_out_is_what_is_delivered(tmp_path):
     data = table.federated(dataset)
     listed = [replace(c, rounds=5, steps=(0.3,)) for c in candidates(Facts.of(data), "auroc")]
     with TrialPool(data, 1) as pool:
-        made = Search(data, aim_of("auroc"), 0, None, tmp_path, pool, lambda: False)
+        made = Search(data, aim_of("auroc"), 0, Clock.at(tmp_path, None), tmp_path, pool, lambda: False)
         models = made._tune([c for c in listed if c.start is None], {}, always=True)
         models |= made._tune([c for c in listed if c.start is not None][:1], models, always=True)
     average = made._averaged(models[BASE], models[HINGES])
@@ -270,14 +273,39 @@ def test_a_search_that_the_clock_cut_says_so(tmp_path):
     assert "ended the search before" in (tmp_path / "out" / "MODEL_CARD.md").read_text()
 
 
-def test_resuming_a_finished_search_says_the_same(finished):
+def test_a_finished_search_is_left_alone(finished):
+    """Also with more time: it would look at its test rows again."""
     out, first = finished
-    with short():
-        again = fedsaddle("run", PATIENTS, *ROLES, "--out", out, "--resume", "--budget", "9s")
+    before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
+    with short(12, (0.1, 0.3)):
+        again = fedsaddle("run", PATIENTS, *ROLES, "--out", out, "--resume", "--budget", "90s")
     assert again.code == 0, again.err
-    assert [line for line in again.out.splitlines() if "trials in" not in line] == [
-        line for line in first.out.splitlines() if "trials in" not in line
-    ]
+    assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file()} == before
+    assert "is finished, and nothing was trained or changed; choose another --out" in again.err
+    assert set(again.out.splitlines()) <= set(first.out.splitlines())
+    assert f"report: {out / 'report.html'}" in again.out
+
+
+def test_other_test_rows_are_noticed(finished, tmp_path):
+    out, _ = finished
+    half = tmp_path / "half"
+    shutil.copytree(out, half)
+    (half / "summary.json").unlink()  # as if it had been killed before its end
+    rows = lines(PATIENTS)
+    tested = {int(row["row"]) for row in lines(out / "predictions.csv") if row["part"] == "test"}
+    number = min(tested)
+    rows[number]["age"] = str(float(rows[number]["age"] or 50) + 3)
+    table = tmp_path / PATIENTS.name
+    with table.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+    asked = json.loads((half / "search.json").read_text())
+    (half / "search.json").write_text(json.dumps({**asked, "table": str(table)}))
+    with short():
+        said = fedsaddle("run", table, *ROLES, "--out", half, "--resume", "--budget", "9s")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "began with other test rows (different: test features); resume with the same table" in said.err
 
 
 def test_the_report_has_fedavgs_curve_and_trials_have_no_report(finished):
@@ -342,3 +370,18 @@ def test_progress_shows_names_as_they_are():
         progress.bar.refresh()
     assert "without [/red]\\x07[bold]" in screen.getvalue()
     assert "\x07" not in screen.getvalue()
+
+
+def test_the_time_left_follows_the_clock(monkeypatch):
+    """Also between two reports of a trial; and what began goes on when the budget is used up."""
+    now, screen = [1000.0], io.StringIO()
+    monkeypatch.setattr("fedsaddle.commands.search_progress.time.monotonic", lambda: now[0])
+    trial = SimpleNamespace(name="fedavg-0.1", rounds=40, step=0.1, candidate=SimpleNamespace(name="FedAvg"))
+    progress = SearchProgress(Console(file=screen, width=120), 30, used=10)
+    progress(trial, 1, None)
+    assert progress.left() == "20 s of the budget left"
+    now[0] += 15
+    assert progress.left() == "5 s of the budget left"
+    now[0] += 45
+    progress(trial, 11, 0.7)
+    assert progress.left() == "budget used up, last trials: this one takes about 3 min more"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import fedsaddle as fs
-from fedsaddle.data.cautions import SitesSeen, cautions, cautions_of_sites
-from fedsaddle.data.splits import Natural
+from fedsaddle.data.cautions import SitesSeen, cautions, cautions_of_run, cautions_of_sites
+from fedsaddle.data.splits import Iid, Natural
 
 
 def table(sizes: dict[str, int], positives: dict[str, int] | None = None, seed: int = 0) -> pd.DataFrame:
@@ -118,3 +121,42 @@ def test_columns_of_zeros_and_ones_have_no_units():
     lines = [line for line in cautions(data) if "other units" in line]
     assert len(lines) == 1
     assert "column 'dose' at site 'h3'" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("cells", "caught"),
+    [
+        (lambda y: y.map({"ill": 1, "well": 0}), True),
+        (lambda y: y.map({"ill": -3.5, "well": 8.25}), True),
+        (lambda y: y.map({"ill": "in hospital", "well": "at home"}), True),
+        (lambda y: [f"{v} {i % 3}" for i, v in enumerate(y)], True),  # six words, each of one class
+        (lambda y: y.map({"ill": 1.0, "well": None}), True),  # known of the ill only
+        (lambda y: [float(v == "ill") if i else 2.0 for i, v in enumerate(y)], True),
+        (lambda y: [v if i % 9 else "other" for i, v in enumerate(y)], False),
+        (lambda y: [f"word {i % 4}" for i in range(len(y))], False),
+    ],
+)
+def test_a_column_that_is_the_label(cells, caught):
+    frame = table({"a": 100, "b": 90, "c": 60})
+    frame["leak"] = cells(frame["y"])
+    found = [line for line in said(frame) if "separates" in line]
+    assert len(found) == caught
+    if caught:
+        assert found[0].startswith(
+            "column 'leak' alone separates 'ill' from 'well' in all training rows: if it is the "
+        )
+
+
+def test_cautions_of_any_run():
+    made = fs.from_frame(table({"a": 100, "b": 90}), site="site", label="y", positive="ill")
+    data = fs.federate(made, Natural("site"), 0, 0.2, True)
+    assert cautions_of_run(data) == []
+    one = replace(data, test=replace(data.test, y=torch.zeros_like(data.test.y)))
+    assert cautions_of_run(one) == [
+        "all test rows are 'well': there is no AUROC or average precision without both classes"
+    ]
+    assert cautions_of_run(fs.load("iris", split="iid", clients=3)) == []
+    x, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 2
+    x[:, 2] = y
+    arrays = fs.federate(fs.from_arrays(x, y), Iid(3), 0, 0.2)
+    assert [line.split(" alone")[0] for line in cautions_of_run(arrays)] == ["column 'x2'"]

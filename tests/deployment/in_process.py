@@ -54,6 +54,6 @@ def deployed(config: Config, made: dict[int, SiteService], out: Path, transport:
 
 def simulated(config: Config, **options: Any) -> Any:
     built, settings = build(config), config.run
-    return run(built.algorithm, built.data, settings.rounds, seed=settings.seed, engine="serial",
+    return run(built.algorithm, built.data, settings.rounds, seed=settings.seed, engine="serial", warn=print,
                evaluate_every=settings.evaluate_every, select=settings.select, patience=settings.patience,
                target=settings.target, **options)  # fmt: skip

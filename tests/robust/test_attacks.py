@@ -30,7 +30,7 @@ def drfa(**options):
 
 def accuracy(algorithm, attack=None, robust=None, rounds=40):
     hostile = None if attack is None else fs.Attack(name=attack, clients=2)
-    result = fs.run(algorithm, digits(), rounds, evaluate_every=rounds, attack=hostile, robust=robust)
+    result = fs.run(algorithm, digits(), rounds, evaluate_every=rounds, attack=hostile, robust=robust, warn=print)
     return result.summary["test"]["accuracy"]["global"]
 
 

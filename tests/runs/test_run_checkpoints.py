@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 from dataclasses import dataclass
 
 import pytest
@@ -14,6 +16,7 @@ from torch import Tensor
 from fedsaddle.atomic import write_atomically
 from fedsaddle.errors import BadCheckpoint, CannotWrite
 from fedsaddle.runs.checkpoints import FORMAT, Checkpoints, restore_record
+from fedsaddle.runs.fingerprint import Identity
 from fedsaddle.runs.run import run
 
 
@@ -95,7 +98,7 @@ def test_a_foreign_one_is_passed_over(runs, tmp_path):
     said = []
     run(drfa(), iris(), 8, out=tmp_path / "out", resume=True, checkpoint_every=3, warn=said.append)
     (reason,) = said
-    assert "00000005.json belongs to another run (other data, model, algorithm or seed)" in reason
+    assert "00000005.json belongs to another run (different: seed = 1 there, 0 here)" in reason
     assert same_end(tmp_path / "out", runs / "whole")
 
 
@@ -113,15 +116,22 @@ def test_refused_ones_of_later_rounds_do_not_push_out_the_new(runs, tmp_path):
 
 
 def test_a_half_written_one_is_no_checkpoint(runs, tmp_path):
-    """Tensors without their JSON, and drafts: neither is used nor complained about."""
+    """Tensors without their JSON, and drafts: neither is used nor complained about, and both are removed."""
     shutil.copytree(runs / "half", tmp_path / "out")
     folder = tmp_path / "out" / "checkpoints"
-    (folder / "00000006.safetensors").write_bytes(b"half")
-    (folder / ".00000006.json.123.tmp").write_text("{")
+    (folder / "00000004.safetensors").write_bytes(b"half")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for draft in (folder / f".00000006.json.{ended.pid}.tmp", tmp_path / "out" / f".report.html.{ended.pid}.tmp"):
+        draft.write_text("{")
+    ours = tmp_path / "out" / f".mine.{os.getppid()}.tmp"  # of a process that still runs
+    ours.write_text("{")
     said = []
     run(drfa(), iris(), 8, out=tmp_path / "out", resume=True, checkpoint_every=3, warn=said.append)
     assert said == []
     assert same_end(tmp_path / "out", runs / "whole")
+    assert list((tmp_path / "out").rglob(".*.tmp")) == [ours]
+    assert sorted(p.stem for p in folder.glob("*.safetensors")) == sorted(p.stem for p in folder.glob("*.json"))
 
 
 @dataclass(frozen=True)
@@ -139,7 +149,7 @@ class Own:
 
 
 def test_what_is_saved_comes_back(tmp_path):
-    folder = Checkpoints(tmp_path, "mine")
+    folder = Checkpoints(tmp_path, Identity("mine"))
     state = State(torch.tensor([0.1, -0.0, 1e-40]), 3, None, 0.1 + 0.2)
     memory = {
         7: Own(torch.arange(3.0, dtype=torch.float64), torch.tensor(5)),
@@ -160,7 +170,7 @@ def test_what_is_saved_comes_back(tmp_path):
 
 
 def test_only_the_last_ones_are_kept(tmp_path):
-    folder = Checkpoints(tmp_path, "mine", keep=2)
+    folder = Checkpoints(tmp_path, Identity("mine"), keep=2)
     for rounds in (1, 2, 3, 10):
         folder.save(rounds, State(torch.full((2,), float(rounds))), {}, {})
     assert sorted(p.stem for p in tmp_path.glob("*.safetensors")) == ["00000003", "00000010"]
@@ -169,7 +179,7 @@ def test_only_the_last_ones_are_kept(tmp_path):
 
 
 def test_no_checkpoint_yet(tmp_path):
-    assert Checkpoints(tmp_path / "none", "mine").newest() == (None, [])
+    assert Checkpoints(tmp_path / "none", Identity("mine")).newest() == (None, [])
 
 
 def test_a_state_of_another_version():

@@ -13,7 +13,7 @@ from fedsaddle.algorithms.drfa import DrfaGa
 from fedsaddle.algorithms.qfedavg import QFedAvg
 from fedsaddle.data.store import Lazy
 from fedsaddle.engines.choose import make_engine
-from fedsaddle.errors import BadInput
+from fedsaddle.errors import BadCheckpoint, BadInput
 from fedsaddle.federation.randomness import server_generator
 from fedsaddle.runs.run import run
 
@@ -105,7 +105,14 @@ def test_rows_that_do_not_match_their_sizes():
 
 def test_other_sizes_are_another_run(tmp_path):
     run(fedavg(), counted(np.full(4, 2))[0], 1, out=tmp_path)
-    from fedsaddle.errors import BadCheckpoint
-
     with pytest.raises(BadCheckpoint, match="belongs to another run"):
         run(fedavg(), counted(np.full(4, 3))[0], 2, out=tmp_path, resume=True)
+
+
+def test_other_rows_are_another_run(tmp_path):
+    def lazy(shift):
+        return Lazy(np.full(20, 3), lambda i: (torch.full((3, 4), i / 20 + shift), torch.tensor([0, 1, 2])))
+
+    run(fedavg(), lazy(0.0), 1, out=tmp_path)
+    with pytest.raises(BadCheckpoint, match=r"different: training features\)"):
+        run(fedavg(), lazy(0.5), 2, out=tmp_path, resume=True)

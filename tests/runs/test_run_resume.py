@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -385,12 +385,27 @@ def test_which_engine_may_follow_which():
     assert rounding_of({"name": "serial"}) != rounding_of({"name": "vectorised", "chunk": 1})
 
 
+def changed(part, tensor, at):
+    """The data with one changed cell or label."""
+    data = iris()
+    rows = getattr(data, part)
+    values = getattr(rows, tensor).clone()
+    values[at] = values[at] + 0.001 if tensor == "x" else (values[at] + 1) % 3
+    return replace(data, **{part: replace(rows, **{tensor: values})})
+
+
 OTHERS = {
-    "seed": lambda out: run(drfa(), iris(), 6, out=out, resume=True, seed=1),
-    "lost replies": lambda out: run(drfa(), iris(), 6, out=out, resume=True, lost_replies=0.1),
-    "step": lambda out: run(drfa(primal_step=0.2), iris(), 6, out=out, resume=True),
-    "algorithm": lambda out: run(fedavg(), iris(), 6, out=out, resume=True),
-    "clients": lambda out: run(drfa(), iris(5), 6, out=out, resume=True),
+    "seed = 0 there, 1 here": lambda out: run(drfa(), iris(), 6, out=out, resume=True, seed=1),
+    "lost_replies = 0.0 there, 0.1 here": lambda out: run(drfa(), iris(), 6, out=out, resume=True, lost_replies=0.1),
+    "algorithm.primal_step = 0.1 there, 0.2 here": lambda out: run(
+        drfa(primal_step=0.2), iris(), 6, out=out, resume=True
+    ),
+    "algorithm = Drfa there, FedAvg here": lambda out: run(fedavg(), iris(), 6, out=out, resume=True),
+    "rows of each client, ": lambda out: run(drfa(), iris(5), 6, out=out, resume=True),
+    "different: training features": lambda out: run(drfa(), changed("train", "x", (5, 1)), 6, out=out, resume=True),
+    "different: training labels": lambda out: run(drfa(), changed("train", "y", 7), 6, out=out, resume=True),
+    "different: test features": lambda out: run(drfa(), changed("test", "x", (3, 2)), 6, out=out, resume=True),
+    "different: test labels": lambda out: run(drfa(), changed("test", "y", 1), 6, out=out, resume=True),
 }
 
 
@@ -400,7 +415,29 @@ def test_another_run_is_refused(tmp_path, what):
     before = files(tmp_path)
     with pytest.raises(BadCheckpoint, match="belongs to another run") as caught:
         OTHERS[what](tmp_path)
+    assert what in str(caught.value)
     assert "00000004.json" in str(caught.value)
     assert "00000002.json" in str(caught.value)
     assert caught.value.exit_code == 2
     assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize(("kept", "holds"), [(0, "0 of the 4"), (2, "2 of the 4")])
+def test_evaluations_that_are_gone_are_missed(tmp_path, kept, holds):
+    run(drfa(), iris(), 4, out=tmp_path, checkpoint_every=2)
+    metrics, said = tmp_path / "metrics.jsonl", []
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:kept]))
+    run(drfa(), iris(), 6, out=tmp_path, resume=True, warn=said.append)
+    assert len(said) == 1
+    assert said[0].startswith(f"metrics.jsonl holds {holds} evaluations up to round 4")
+
+
+def test_no_evaluation_is_missed_by_mistake(tmp_path):
+    """A run that is made longer drops the evaluation of its former last round, also where it is killed then."""
+    run(drfa(), iris(), 5, out=tmp_path, evaluate_every=3)
+    said, lines = [], (tmp_path / "metrics.jsonl").read_text().splitlines(keepends=True)
+    assert len(lines) == 2
+    (tmp_path / "metrics.jsonl").write_text(lines[0])  # as a process leaves it that is killed in round 6
+    run(drfa(), iris(), 7, out=tmp_path, evaluate_every=3, resume=True, warn=said.append)
+    run(drfa(), iris(), 9, out=tmp_path, evaluate_every=2, resume=True, warn=said.append)
+    assert said == []

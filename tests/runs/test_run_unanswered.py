@@ -60,7 +60,7 @@ def test_nineteen_are_not():
 
 
 def test_a_resumed_run_remembers_how_many_there_were(tmp_path):
-    run(drfa(), iris(), 16, lost_replies=0.999999, out=tmp_path, checkpoint_every=4)
+    run(drfa(), iris(), 16, lost_replies=0.999999, out=tmp_path, checkpoint_every=4, warn=print)
     with pytest.raises(NobodyAnswered, match="20 rounds in a row"):
         run(drfa(), iris(), 40, lost_replies=0.999999, out=tmp_path, checkpoint_every=4, resume=True)
     assert len(story(tmp_path)) == MAX_EMPTY_ROUNDS - 1

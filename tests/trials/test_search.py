@@ -101,6 +101,52 @@ def test_a_stopped_search_goes_on_to_the_same_choice(tmp_path, workers):
     assert plain(fs.search(data, out=tmp_path / "parts", workers=workers)) == plain(whole)
 
 
+def ways(choice: Choice) -> set[str]:
+    return {record.candidate for record in choice.trials if record.rounds}
+
+
+class Killed(BaseException):
+    """What a search does not handle."""
+
+
+@pytest.mark.usefixtures("short")
+def test_a_search_that_its_budget_ended_goes_on_to_the_same_choice(tmp_path, monkeypatch):
+    """The time is used up in the first trial beside FedAvg and the default; the process is killed in or after it."""
+    data, past = table(200, slope), [0.0]
+    monkeypatch.setattr(module.Clock, "seconds", property(lambda clock: clock.before + past[0]))
+
+    def searched(out, budget=100, killed_after=None):
+        def tell(trial, done, best):
+            if trial.candidate.name not in (FEDAVG, BASE) and past[0] < 100:
+                past[0] += 500
+            if killed_after is not None and trial.candidate.name not in (FEDAVG, BASE) and done >= killed_after:
+                raise Killed
+
+        return fs.search(data, out=tmp_path / out, workers=1, budget=budget, tell=tell)
+
+    whole = searched("whole")
+    assert ways(whole) == {FEDAVG, BASE, HINGES, AVERAGED}
+    assert whole.seconds == 500
+    past[0] = 0.0
+    assert plain(searched("whole")) == plain(whole)  # also where it is asked again
+    assert past[0] == 0.0, "no trial ran again"
+    for killed_after in (1, 2):
+        past[0] = 0.0
+        with pytest.raises(Killed):
+            searched(f"killed {killed_after}", killed_after=killed_after)
+        past[0] = 0.0
+        assert plain(searched(f"killed {killed_after}")) == plain(whole)
+    more = searched("whole", budget=10_000)
+    assert ways(more) > ways(whole)
+
+
+@pytest.mark.usefixtures("short")
+def test_a_damaged_clock(tmp_path):
+    (tmp_path / "clock.json").write_text('{"seconds": ')
+    with pytest.raises(BadCheckpoint, match=r"clock\.json cannot be read .*; remove it"):
+        fs.search(table(100, slope), out=tmp_path, basic=True)
+
+
 @pytest.mark.usefixtures("short")
 def test_the_folder_of_another_search_is_refused(tmp_path):
     data = table(100, slope)
@@ -139,7 +185,9 @@ def test_what_is_truly_better_is_chosen(law, monkeypatch):
 def test_the_averaged_model_scores_as_the_mean_of_both(tmp_path):
     data = table(600, lambda x: 2 * (x[:, 0] ** 2 - 1))
     with module.TrialPool(data, 1) as pool:
-        made = module.Search(data, module.aim_of("auroc"), 0, None, tmp_path, pool, lambda: False)
+        made = module.Search(
+            data, module.aim_of("auroc"), 0, module.Clock(tmp_path / "clock.json", None), tmp_path, pool, lambda: False
+        )
         both = made._tune(module.candidates(module.Facts.of(data), "auroc")[1:3], {}, always=True)
         mean = made._averaged(both[BASE], both[HINGES])
     assert mean.rank(mean.data.validation.x) == pytest.approx(mean.scores, abs=1e-5)

@@ -18,14 +18,16 @@ from fedsaddle.commands.table_config import TableConfig
 from fedsaddle.config.build import Experiment, build, build_algorithm, precision
 from fedsaddle.config.schema import Config, NamedSection, ProblemSection, config_with, read_config
 from fedsaddle.config.toml_files import parse_toml
+from fedsaddle.data.cautions import cautions_of_run
 from fedsaddle.data.describe import describe
 from fedsaddle.errors import BadInput, Diverged
 from fedsaddle.metrics.ranking import Ranking
+from fedsaddle.metrics.target import pooled_part
 from fedsaddle.report import plots, roc
 from fedsaddle.report.predictions import CHOICE, FEDAVG, TEST, VALIDATION, parts_of, platt_of, write_predictions
 from fedsaddle.report.progress import Progress
 from fedsaddle.report.tables import one_run, ranks_only
-from fedsaddle.runs.closing import figures_by_class
+from fedsaddle.runs.closing import exit_code, figures_by_class
 from fedsaddle.runs.engine_choice import engine_options
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.interruption import Interruption, terminate_as_interrupt
@@ -135,7 +137,7 @@ class Simulation:
             text = f"interrupted after round {result.summary['rounds']}; continue with --resume"
             self.errors.print(text, highlight=False)
             return INTERRUPTED
-        return 0
+        return exit_code(result.summary)
 
     def _not_tuned(self) -> str:
         """What to know beside the figures of one algorithm on your own table."""
@@ -150,6 +152,8 @@ class Simulation:
         def begun() -> None:
             if main:
                 progress.say(about.headline())
+                for line in cautions_of_run(built.data):
+                    progress.warn(line)
             folder.write_config(config.model_dump(mode="json"), about.to_dict())
 
         return run_loop(
@@ -185,7 +189,9 @@ class Simulation:
     def _extend(self, result: Result) -> Record:
         """What the summary says beside the figures of every run."""
         tuned = {} if self.table_config is None else {"tuned": False}
-        return tuned | figures_by_class(result, self.built.data) | self._rank(result)
+        lines = cautions_of_run(self.built.data)
+        found = tuned | figures_by_class(result, self.built.data) | self._rank(result)
+        return {**found, "cautions": lines} if lines else found
 
     def _rank(self, result: Result) -> Record:
         """Rank the rows by our model and, in a run for the AUROC, by the baseline; return the summary entry."""
@@ -263,7 +269,8 @@ class Simulation:
             histories = {name: result.history}
             if BASELINE in self.rankings and name != BASELINE:
                 histories[BASELINE] = self.folder.baseline.history()
-            plots.pooled(histories, "auroc", picture("auroc"), title="AUROC of all sites together")
+            if all("auroc" in pooled_part(record) for history in histories.values() for record in history):
+                plots.pooled(histories, "auroc", picture("auroc"), title="AUROC of all sites together")
 
     @property
     def _part(self) -> str:

@@ -21,6 +21,7 @@ from fedsaddle.report import plots
 from fedsaddle.report.progress import Progress
 from fedsaddle.report.run_report import REPORT
 from fedsaddle.report.tables import of_sites, one_run
+from fedsaddle.runs.closing import exit_code
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.lock import only_writer
 from fedsaddle.runs.progress_file import seconds_per_round, write_progress
@@ -61,8 +62,7 @@ def run_deployed(config: Config, path: Path, out: Path, resume: bool) -> int:
     folder.refuse_links()
     with only_writer(out):
         name = resumed_name(config, folder) if resume else new_name(config, folder)
-        _follow(config, project, folder, connect, name, Begun(resume, warning=warning))
-    return 0
+        return _follow(config, project, folder, connect, name, Begun(resume, warning=warning))
 
 
 def attach(run: str, path: Path, out: Path | None) -> int:
@@ -98,9 +98,9 @@ def attach(run: str, path: Path, out: Path | None) -> int:
             write_json(folder.deployment, {"run": name})
         elif resumed_name(config, folder) != name:
             raise BadInput("out", str(folder.path), "holds another run; choose another folder")
-        _follow(config, project, folder, connect, name, Begun(True, job, warning))
+        code = _follow(config, project, folder, connect, name, Begun(True, job, warning))
     emit_deployed(folder.path, "deploy attach")
-    return 0
+    return code
 
 
 def _config_of(session: NVFlareSession, job: str, path: Path) -> Config:
@@ -129,8 +129,8 @@ def _follow(
     connect: Callable[[], NVFlareSession],
     name: str,
     begun: Begun,
-) -> None:
-    """Run at the sites to the end, then print and plot."""
+) -> int:
+    """Run at the sites to the end, then print and plot; return the exit code."""
     from fedsaddle.deployment.nvflare.supervise import Supervisor
 
     latest: dict[str, Any] = {}  # what the server says of its rounds: waiting for sites is no part of its pace
@@ -161,6 +161,7 @@ def _follow(
     if outcome["code"]:
         raise RunEnded(outcome["message"], outcome["code"])
     finish(config, project, folder)
+    return exit_code(folder.read_summary())
 
 
 def new_name(config: Config, folder: RunFolder) -> str:
@@ -197,6 +198,8 @@ def finish(config: Config, project: Project, folder: RunFolder) -> None:
         screen.print(f"note: {visible(note)}", highlight=False, markup=False, soft_wrap=True)
     screen.print(one_run(summary))
     screen.print(of_sites(summary))
+    for warning in summary.get("warnings", ()):
+        output.errors().print(f"warning: {visible(warning['text'])}", highlight=False, markup=False, soft_wrap=True)
     screen.print(f"written to {visible(folder.path)}", highlight=False, markup=False, soft_wrap=True)
     print_report(folder.path, screen, output.errors())
 

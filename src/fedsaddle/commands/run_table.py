@@ -35,17 +35,20 @@ from fedsaddle.metrics.evaluation import evaluate
 from fedsaddle.metrics.ranking import Ranking, difference, rank
 from fedsaddle.report import plots, roc
 from fedsaddle.report.predictions import CHOICE, parts_of, write_predictions
+from fedsaddle.report.run_report import REPORT
 from fedsaddle.report.sections.trials import cut_in_words
 from fedsaddle.report.tables import choice_table
-from fedsaddle.runs.fingerprint import measured_loss
+from fedsaddle.runs.closing import exit_code
+from fedsaddle.runs.fingerprint import digest, measured_loss
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.interruption import Interruption
-from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.lock import only_writer, require_unused
 from fedsaddle.runs.loop import MAX_LISTED_CLIENTS
 from fedsaddle.shown import visible
 from fedsaddle.stored import read_object
 from fedsaddle.trials.aims import Rows, aim_of, worst_site
 from fedsaddle.trials.candidates import FEDAVG
+from fedsaddle.trials.kept_outcomes import Clock
 from fedsaddle.trials.search import Choice, Model, search, write_trials
 from fedsaddle.writable import make_folder, require_folder
 
@@ -87,18 +90,22 @@ def run_table(table: TableConfig, options: SearchOptions, out: Path | None, resu
         raise BadInput("--leave-one-site-out", True, "tests every site; leave out --test-site")
     settings = _settings(table, options)
     _check_folder(folder, settings, resume)
+    if resume and folder.summary.exists():
+        return _show_finished(folder, table.table)
     errors = output.errors()
     dataset = table.dataset()
     data = table.federated(dataset)
     _require_classes(data)
+    held_out = _held_out(folder, data)
     make_folder("out", folder.path)
     with only_writer(folder.path), Interruption() as interruption:
         notes = {"notes": list(dataset.notes), "cautions": cautions(data)}
         if not output.quiet:
             _say(errors, [describe(data).headline(), *(f"note: {note}" for note in summarised(notes["notes"]))])
         _say(errors, [f"warning: {line}" for line in notes["cautions"]])
-        write_json(folder.path / "search.json", settings)
-        with SearchProgress(errors, options.budget, output.quiet) as progress:
+        write_json(folder.path / "search.json", {**settings, "test_rows": held_out})
+        used = Clock.at(folder.path / "trials", options.budget).seconds
+        with SearchProgress(errors, options.budget, output.quiet, used) as progress:
             choice = search(
                 data,
                 options.aim,
@@ -143,6 +150,41 @@ def _check_folder(folder: RunFolder, settings: Record, resume: bool) -> None:
                 f"{option} = {value!r}: the search in {visible(folder.path)} has {stored.get(key)!r}; "
                 "resume with the same, or choose another --out"
             )
+
+
+def _held_out(folder: RunFolder, data: FederatedData) -> Record:
+    """Digests of the test rows; those of the other rows are kept with each trial.
+
+    Raises:
+        BadCheckpoint: if the search in the folder began with other test rows.
+    """
+    assert data.test is not None
+    found = {"features": digest(data.test.x), "labels": digest(data.test.y)}
+    path = folder.path / "search.json"
+    before = read_object(path).get("test_rows", found) if path.exists() else found
+    for name, value in found.items():
+        if before.get(name) != value:
+            raise BadCheckpoint(
+                f"the search in {visible(folder.path)} began with other test rows (different: test {name}); "
+                "resume with the same table, or choose another --out"
+            )
+    return found
+
+
+def _show_finished(folder: RunFolder, table: Path) -> int:
+    """Print what a finished search found: another look at its test rows after more training would be one too many."""
+    require_unused(folder.path)
+    summary, screen, errors = folder.read_summary(), output.screen(), output.errors()
+    screen.print(choice_table(summary))
+    told = f"the search in {visible(folder.path)} is finished, and nothing was trained or changed"
+    _say(errors, [f"{told}; choose another --out for a new one"])
+    page: Path | None = folder.path / REPORT
+    if page is not None and page.exists():
+        screen.print(f"report: {visible(page)}", highlight=False, markup=False, soft_wrap=True)
+    else:  # killed before it was written
+        page = print_report(folder.path, screen, errors, table)
+    emit_run("search", folder.path, page, summary)
+    return 0
 
 
 def _require_classes(data: FederatedData) -> None:
@@ -226,9 +268,10 @@ class Finished:
         self._draw(history)
         self.folder.write_summary(summary)
         self._print(summary)
+        _say(output.errors(), [f"warning: {warning['text']}" for warning in summary.get("warnings", ())])
         page = print_report(out, output.screen(), output.errors(), self.table.table)
         emit_run("search", out, page, summary)
-        return 0
+        return exit_code(summary)
 
     def _summary(self, scores: dict[str, Floats]) -> Record:
         chosen, test = self.choice.chosen, self.data.test
@@ -264,6 +307,7 @@ class Finished:
             },
             "positive": self.data.classes[1],
             **self.about,
+            **({"warnings": summary["warnings"]} if "warnings" in summary else {}),
             "test": measured.spread(),
             "clients": {"test": measured.listed(MAX_LISTED_CLIENTS)},
             "roc": roc_entry,

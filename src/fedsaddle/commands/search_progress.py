@@ -1,4 +1,4 @@
-"""The progress of a search: candidate, round, best figure so far and the time left; a bar on terminals, else lines."""
+"""The progress of a search: candidate, round, best figure so far and its budget; a bar on terminals, else lines."""
 
 from __future__ import annotations
 
@@ -6,32 +6,48 @@ import time
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
-from fedsaddle.report.progress import SECONDS_BETWEEN, has_bar
+from fedsaddle.report.progress import SECONDS_BETWEEN, duration, has_bar
 from fedsaddle.shown import visible
 from fedsaddle.trials.trial import Trial
+
+
+class _Left(ProgressColumn):
+    """The time left, by the clock and not only when a trial reports: a round may take minutes."""
+
+    def __init__(self, progress: SearchProgress) -> None:
+        super().__init__()
+        self.progress = progress
+
+    def render(self, task: Task) -> Text:
+        """The text of now."""
+        return Text(self.progress.left())
 
 
 class SearchProgress:
     """What a search calls while its trials run; use it as a context manager."""
 
-    def __init__(self, console: Console, budget: float | None, quiet: bool = False) -> None:
+    def __init__(self, console: Console, budget: float | None, quiet: bool = False, used: float = 0.0) -> None:
         self.console, self.silent = console, quiet or has_bar(console)
         self.said = time.monotonic()
-        self.budget, self.began, self.best = budget, time.monotonic(), float("-inf")
+        self.budget, self.began, self.best = budget, time.monotonic() - used, float("-inf")
+        self.paces: dict[str, tuple[float, int]] = {}  # of each trial: when it was first seen, and in which round
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
             TextColumn("{task.fields[best]}"),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}"),
+            _Left(self),
             console=console,
             transient=True,
             disable=quiet or not has_bar(console),
         )
-        self.task = self.bar.add_task("search", total=1, best="", left="")
+        self.trial: Trial | None = None  # that reported last, and its rounds
+        self.done = 0
+        self.task = self.bar.add_task("search", total=1, best="")
 
     def __enter__(self) -> SearchProgress:
         self.bar.start()
@@ -44,12 +60,25 @@ class SearchProgress:
         """Show a trial after `done` rounds."""
         if best is not None:
             self.best = max(self.best, best)
-        left = "" if self.budget is None else max(0.0, self.budget - (time.monotonic() - self.began))
+        self.trial, self.done = trial, done
+        self.paces.setdefault(f"{trial.name} {trial.rounds}", (time.monotonic(), done))
         title = f"{trial.candidate.name}, step {trial.step:g}"
         figure = "" if self.best == float("-inf") else f"best validation AUROC {self.best:.4f}"
-        remaining = "" if left == "" else f"at most {left:.0f} s left" if left else "last trials"
-        self.bar.update(self.task, description=title, completed=done, total=trial.rounds, best=figure, left=remaining)
-        self._line(f"{title}: round {done} of {trial.rounds}", figure, remaining)
+        self.bar.update(self.task, description=title, completed=done, total=trial.rounds, best=figure)
+        self._line(f"{title}: round {done} of {trial.rounds}", figure, self.left())
+
+    def left(self) -> str:
+        """What is left of the budget and, once it is used up, of the trial that runs: those that began go on."""
+        if self.budget is None or self.trial is None:
+            return ""
+        now = time.monotonic()
+        if (rest := self.budget - (now - self.began)) > 0:
+            return f"{duration(rest)} of the budget left"
+        first, at = self.paces[f"{self.trial.name} {self.trial.rounds}"]
+        if self.done == at or self.done == self.trial.rounds:
+            return "budget used up, last trials"
+        more = (now - first) / (self.done - at) * (self.trial.rounds - self.done)
+        return f"budget used up, last trials: this one takes about {duration(more)} more"
 
     def _line(self, *parts: str) -> None:
         """A line now and then, where there is no bar to see."""
@@ -59,5 +88,6 @@ class SearchProgress:
 
     def say_step(self, text: str, done: int, total: int) -> None:
         """Show another part of the work."""
-        self.bar.update(self.task, description=escape(visible(text)), completed=done, total=total, best="", left="")
+        self.bar.update(self.task, description=escape(visible(text)), completed=done, total=total, best="")
+        self.trial = None
         self._line(f"{visible(text)}: {done} of {total}")

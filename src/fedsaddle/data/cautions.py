@@ -1,8 +1,8 @@
-"""What to say before training: sites with few positives, other units at a site, tiny sites, few rows.
+"""What to say before training: columns that give the label away, few positives or rows at sites, other units.
 
 Of real sites also: categories that a site spells in its own way, codes such as -999 among numbers, labels that look
-swapped and the same rows at two sites. All of it follows from what sites tell of their columns anyway, but for the
-digest of their rows.
+swapped and the same rows at two sites. All of it follows from the statistics of columns that sites send anyway, and
+from a keyed digest of their rows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedsaddle.data.encoded import Encoded
 from fedsaddle.data.federated import FederatedData
@@ -75,7 +77,21 @@ def cautions(data: FederatedData) -> list[str]:
                 held.append(
                     f"only {n} of the {part} rows are {visible(data.classes[rare])!r}: figures on them say little"
                 )
-    return [*_positives(seen), *_swapped(seen), *held, *_tiny(seen), *_other_units(seen)]
+    return [*_leaks(data), *_positives(seen), *_swapped(seen), *held, *_tiny(seen), *_other_units(seen)]
+
+
+def cautions_of_run(data: FederatedData) -> list[str]:
+    """Lines about data of two classes that make the figures of any run on them misleading, or leave them out."""
+    found = _leaks(data)
+    for part, rows in (("validation", data.validation), ("test", data.test)):
+        if len(data.classes) == 2 and rows is not None and rows.y.ndim == 1:
+            there = np.unique(rows.y.numpy())
+            if len(there) == 1:
+                name = visible(data.classes[int(there[0])])
+                found.append(
+                    f"all {part} rows are {name!r}: there is no AUROC or average precision without both classes"
+                )
+    return found
 
 
 def cautions_of_sites(seen: SitesSeen) -> list[str]:
@@ -207,6 +223,50 @@ def _code(how: Encoded, facts: NumberFacts, site: int, counts: Ints) -> tuple[fl
         return None
     code = min(CODES, key=lambda c: abs(c - centre - away))
     return (code, share) if abs(code - centre - away) <= slack + 0.02 * abs(code) else None
+
+
+def _leaks(data: FederatedData) -> list[str]:
+    """Columns that alone separate the two classes of the training rows: the label itself, or what follows from it."""
+    x, y = data.train.x, data.train.y
+    if len(data.classes) != 2 or y.ndim > 1 or x.ndim != 2 or not x.is_floating_point():
+        return []
+    up = y == 1
+    if min(int(up.sum()), int((~up).sum())) < FEW:
+        return []
+    above, below = x[up], x[~up]
+    lowest, highest = (above.amin(0), below.amin(0)), (above.amax(0), below.amax(0))
+    apart = (lowest[0] > highest[1]) | (lowest[1] > highest[0])
+    names = [f.column for f in data.encoding] or [f"feature {k}" for k in range(x.shape[1])]
+    own = [not data.encoding or data.encoding[k].kind != "site" for k in range(x.shape[1])]
+    found = {names[k] for k in torch.nonzero(apart).flatten().tolist() if own[k]}
+    found |= {column for column, at in _categories(data).items() if column not in found and _decide(x[:, at], up)}
+    named = [name for name in dict.fromkeys(names) if name in found]
+    classes = f"{visible(data.classes[1])!r} from {visible(data.classes[0])!r}"
+    most = [
+        f"column {visible(name)!r} alone separates {classes} in all training rows: if it is the label, or known only "
+        "after it, leave the column out"
+        for name in named[:NAMED]
+    ]
+    return [*most, *([f"and so do {len(named) - NAMED} more columns"] if len(named) > NAMED else [])]
+
+
+def _categories(data: FederatedData) -> dict[str, list[int]]:
+    """The features of each column of categories."""
+    found: dict[str, list[int]] = {}
+    for k, feature in enumerate(data.encoding):
+        if feature.kind in ("category", "other", "missing"):
+            found.setdefault(feature.column, []).append(k)
+    return {column: at for column, at in found.items() if len(at) > 1}
+
+
+def _decide(features: Tensor, up: Tensor) -> bool:
+    """Whether every category, of ten rows on average, has rows of one class only."""
+    for some in (slice(0, 1000), slice(None)):  # most columns are settled by a few rows
+        _, which = np.unique(features[some].numpy(), axis=0, return_inverse=True)
+        rows, positive = np.bincount(which), np.bincount(which, weights=up[some].numpy())
+        if ((positive > 0) & (positive < rows)).any():
+            return False
+    return len(rows) * TINY <= len(up)
 
 
 def _positives(seen: SitesSeen) -> list[str]:

@@ -25,7 +25,7 @@ from fedsaddle.metrics.evaluation import Measured, evaluate
 from fedsaddle.metrics.histograms import ScoreHistogram, sigmoid_edges
 from fedsaddle.metrics.merged_histograms import MergedHistogram, PooledHistogram
 from fedsaddle.metrics.target import bounds_of
-from fedsaddle.problems.protocols import Problem, Ranks
+from fedsaddle.problems.protocols import KnowsClasses, Problem, Ranks
 from fedsaddle.runs.evaluation import Solution, parts_of, pooled_key
 
 BINS = 1000  # of score histograms
@@ -118,6 +118,21 @@ class RemoteEvaluator:
             for name in names:
                 values[name][i] = reply["means"][name]
         return Measured(sizes, values)
+
+    def start_loss(self, at: Solution) -> dict[str, float] | None:
+        """On a placeholder row, without a request: of classes, it is near that of any row where the run begins."""
+        rows = self.clients.expected.rows
+        classes = self.problem.known_classes(rows.x[:1]) if isinstance(self.problem, KnowsClasses) else None
+        if classes is None:
+            return None
+        with torch.no_grad():
+            loss = float(self.problem.row_measures(at.model, rows.x[:1], rows.y[:1], at.dual)["loss"].double().mean())
+        loss = max(loss, math.log(classes))  # a given model may be sure of this row
+        return {"mean": loss, "global": loss} if math.isfinite(loss) else None
+
+    def scores_vary(self, at: Solution) -> bool:
+        """Not known here: sites count scores in bins."""
+        return True
 
     def pool(self, part: str, at: Solution) -> dict[str, Any]:
         """Pooled figures from the sites' histograms, with error bounds, and their spread over the sites."""

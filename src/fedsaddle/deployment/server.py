@@ -28,7 +28,7 @@ from fedsaddle.errors import BadInput, BadMessage, FedSaddleError
 from fedsaddle.metrics.selection import Selection
 from fedsaddle.metrics.target import Target
 from fedsaddle.runs.code_files import note_code
-from fedsaddle.runs.fingerprint import remote_fingerprint, shared_fingerprint
+from fedsaddle.runs.fingerprint import Identity, remote_fingerprint, shared_fingerprint
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.lock import only_writer
 from fedsaddle.runs.loop import Loop, Watch
@@ -138,7 +138,7 @@ class DeployedRun:
             clients,
             evaluator,
             settings,
-            remote_fingerprint(algorithm, train, data.train.positives, given.seed, given.lost_replies),
+            Identity(remote_fingerprint(algorithm, train, data.train.positives, given.seed, given.lost_replies)),
             self.config.algorithm.name,
             folder,
             watch,

@@ -11,7 +11,7 @@ from fedsaddle.report.sections.clients import clients_of, worst_first
 from fedsaddle.report.sections.two_classes import two_classes
 from fedsaddle.report.sections.worst import headline
 from fedsaddle.report.stored_run import StoredRun
-from fedsaddle.report.words import bounds, plus_minus, with_interval
+from fedsaddle.report.words import bounds, plus_minus, titled, with_interval
 from fedsaddle.shown import visible
 
 PARTS = {"test": "test rows", "validation": "validation rows", "train": "training rows"}
@@ -190,4 +190,4 @@ def _cautions(run: StoredRun, ranks: bool) -> list[str]:
             "counts leave them open; they are no confidence intervals."
         )
     notes = run.summary.get("cautions", ())
-    return [*found, *(visible(line) for line in notes)]
+    return [*(f"{titled(visible(line))}." for line in notes), *found]

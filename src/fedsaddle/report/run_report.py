@@ -11,7 +11,7 @@ from fedsaddle.atomic import write_atomically
 from fedsaddle.report.front_of_clients import front_of_clients
 from fedsaddle.report.front_page import Front, front_of_search
 from fedsaddle.report.model_card import write_card
-from fedsaddle.report.page.parts import Page, Section
+from fedsaddle.report.page.parts import Page, Section, Text
 from fedsaddle.report.page.render import render
 from fedsaddle.report.sections.classes import classes
 from fedsaddle.report.sections.clients import clients
@@ -31,6 +31,7 @@ from fedsaddle.report.sections.sites import sites
 from fedsaddle.report.sections.split import split
 from fedsaddle.report.sections.trials import trials
 from fedsaddle.report.stored_run import StoredRun, read_run
+from fedsaddle.report.words import titled
 from fedsaddle.shown import shortened, visible
 
 REPORT = "report.html"
@@ -102,12 +103,19 @@ def page_of(run: StoredRun) -> Page:
     return Page(
         title=_title(run),
         subtitle=_subtitle(run),
-        answers=front.answers,
+        answers=[*_warnings(run), *front.answers],
         figures=front.figures,
         cautions=[*([left_out] if failed else []), *front.cautions],
         sections=tuple(section for section in sections if section is not None),
         footer=f"Made by FedSaddle{f' {visible(version)}' if version else ''} from the files of {visible(run.folder)}.",
     )
+
+
+def _warnings(run: StoredRun) -> list[Text]:
+    """What the run itself warned of, before everything else."""
+    found = run.summary.get("warnings", ())
+    texts = [w["text"] for w in found if isinstance(w, dict) and isinstance(w.get("text"), str)]
+    return [Text(f"{titled(visible(text))}.", kind="caution", head="Do not use this model yet") for text in texts]
 
 
 def _made(make: Callable[[], T], name: str, failed: list[str]) -> T | None:

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from fedsaddle.atomic import disk_failures, write_atomically, write_json
 from fedsaddle.errors import BadCheckpoint
+from fedsaddle.runs.fingerprint import Identity
 
-FORMAT = 2
+FORMAT = 3
 S = TypeVar("S")
 
 
@@ -49,7 +50,7 @@ class Checkpoints:
     """The checkpoints of one run; damaged ones and those of other runs are refused."""
 
     path: Path
-    fingerprint: str
+    identity: Identity
     keep: int = 2
 
     def save(
@@ -73,7 +74,8 @@ class Checkpoints:
         write_atomically(stem.with_suffix(".safetensors"), content)
         about = {
             "format": FORMAT,
-            "fingerprint": self.fingerprint,
+            "fingerprint": self.identity.fingerprint,
+            "parts": dict(self.identity.parts),
             "rounds": rounds,
             "server": numbers,
             "notes": notes,
@@ -104,8 +106,10 @@ class Checkpoints:
                 raise BadCheckpoint(f"{about.name} has format {header['format']}; this version reads {FORMAT}")
             if _checksum(header, content) != header["sha256"]:
                 raise BadCheckpoint(f"{about.name} or its .safetensors is damaged (the checksum differs)")
-            if header["fingerprint"] != self.fingerprint:
-                raise BadCheckpoint(f"{about.name} belongs to another run (other data, model, algorithm or seed)")
+            differences = self.identity.differences(header["parts"])
+            if differences or header["fingerprint"] != self.identity.fingerprint:
+                which = ", ".join(differences) or "data, model, algorithm or seed"
+                raise BadCheckpoint(f"{about.name} belongs to another run (different: {which})")
             tensors = load_tensors(content)
             rounds, server, notes = header["rounds"], dict(header["server"]), header["notes"]
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as reason:

@@ -1,19 +1,94 @@
-"""What a run adds for its reader: the split, figures by class, and report.html."""
+"""What a run adds for its reader: warnings of a bad end, the split, figures by class, and report.html."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypedDict
 
 from fedsaddle.algorithms.protocols import dual_of
 from fedsaddle.atomic import write_atomically
 from fedsaddle.data.describe import describe
 from fedsaddle.data.federated import FederatedData
+from fedsaddle.errors import SMALLER_STEP, Diverged
 from fedsaddle.metrics.by_class import class_counts
 from fedsaddle.metrics.own_models import personal_class_counts
+from fedsaddle.problems.protocols import HasModel, KnowsClasses, MinimaxProblem, PairwiseProblem
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.provenance import write_provenance
 from fedsaddle.runs.result import Result
+
+STILL = 1e-6  # change of every parameter in a round, and of the loss, below which the steps did nothing
+EXPLODED = "exploded"
+
+
+class BadEnd(TypedDict):
+    """An entry of a summary's "warnings"."""
+
+    kind: str  # "exploded", "worse", "constant" or "still"
+    text: str  # with the remedy
+
+
+class Bounds(NamedTuple):
+    """How far above its start the loss of a run may end."""
+
+    floor: float  # a start below counts as this: a min-max value may start at 0, a given model near 0
+    worse: float | None  # times the start: above, a warning; None: it may rise for good reasons
+    exploded: float  # times the start: above, the run has diverged
+
+
+def bounds_of(problem: object) -> Bounds:
+    """A min-max value rises with its dual, and that of a game may be anything; a log loss stays near chance."""
+    if not isinstance(problem, HasModel) or problem.model is None:
+        return Bounds(1.0, None, 1e6)
+    if isinstance(problem, MinimaxProblem):
+        return Bounds(1.0, 100.0, 1e3)
+    return Bounds(0.1 if isinstance(problem, KnowsClasses) and not isinstance(problem, PairwiseProblem) else 1.0, 2, 30)
+
+
+def bad_ends(
+    problem: object,
+    start: Mapping[str, float] | None,
+    end: Mapping[str, float],
+    moved: float | None,
+    rounds: int,
+    scores_vary: bool,
+) -> list[BadEnd]:
+    """What a user has to know before the model is used.
+
+    Args:
+        problem: of the run.
+        start: the training loss where the run began, as statistics over clients; None if not known.
+        end: that of the model that is kept.
+        moved: the largest change of a parameter of the network; None if not known.
+        rounds: that were run; each may move a parameter by rounding alone.
+        scores_vary: whether the model tells rows apart.
+    """
+    bounds = bounds_of(problem)
+    if start is not None:
+        # Both means: one may rise by a tiny client alone.
+        values = {m: (abs(start[m]), end[m]) for m in ("mean", "global")}
+        loss = f"the loss ended at {end['mean']:.4g}, from {start['mean']:.4g} at the start"
+        if all(abs(e) > bounds.exploded * max(s, bounds.floor) for s, e in values.values()):
+            return [{"kind": EXPLODED, "text": f"the run diverged: {loss}, and the model is of no use; {SMALLER_STEP}"}]
+        if bounds.worse is not None and all(e > bounds.worse * max(s, bounds.floor) for s, e in values.values()):
+            remedy = f"{SMALLER_STEP}; if clients may be faulty or hostile, use robust aggregation"
+            return [{"kind": "worse", "text": f"{loss}: the model is worse than the one it began with; {remedy}"}]
+    has_model = isinstance(problem, HasModel) and problem.model is not None
+    same_loss = start is None or 0 < abs(start["mean"]) >= abs(end["mean"] - start["mean"]) / STILL
+    same_loss |= isinstance(problem, MinimaxProblem)  # whose value follows the dual as well
+    if has_model and same_loss and moved is not None and moved <= min(rounds, 100) * STILL:
+        text = f"the steps did nothing: no parameter changed by more than {moved:.1g}; raise the step"
+        return [{"kind": "still", "text": text}]
+    if not scores_vary:
+        text = "the model gives every row the same score, so that it tells no rows apart"
+        return [{"kind": "constant", "text": f"{text}; try another step or another starting model"}]
+    return []
+
+
+def exit_code(summary: Mapping[str, Any]) -> int:
+    """The exit code of a finished run: 3 if it diverged though it stayed finite, else 0."""
+    return Diverged.exit_code if any(w.get("kind") == EXPLODED for w in summary.get("warnings", ())) else 0
 
 
 def figures_by_class(result: Result, data: object) -> Record:

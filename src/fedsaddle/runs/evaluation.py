@@ -19,7 +19,9 @@ from fedsaddle.errors import BadInput
 from fedsaddle.metrics.evaluation import Measured, evaluate
 from fedsaddle.metrics.measures import Measure, Position, Taken
 from fedsaddle.metrics.own_models import evaluate_each, personal_pooled
-from fedsaddle.problems.protocols import PoolsMeasures, Problem
+from fedsaddle.problems.protocols import HasModel, PoolsMeasures, Problem
+
+ROWS_SCORED = 1000  # about so many training rows tell whether a model's scores vary
 
 
 class Solution(NamedTuple):
@@ -53,6 +55,17 @@ class Evaluator(Protocol):
 
     def measure(self, part: str, at: Solution) -> Measured:
         """Each client's mean of every measure."""
+        ...
+
+    def start_loss(self, at: Solution) -> dict[str, float] | None:
+        """Statistics over clients of the training loss where the run began, in no more than one evaluation.
+
+        None if it is not finite, or not known.
+        """
+        ...
+
+    def scores_vary(self, at: Solution) -> bool:
+        """Whether the model tells rows apart; True where that is not known."""
         ...
 
     def pool(self, part: str, at: Solution) -> dict[str, Any]:
@@ -120,6 +133,29 @@ class LocalEvaluator:
                 self.warn(f"round {at.rounds}: client {i} is left out of the {part} figures: its loss is not finite")
         values = {name: np.where(wrong, np.nan, v) for name, v in found.values.items()}
         return Measured(np.where(wrong, 0, found.sizes), values)
+
+    def start_loss(self, at: Solution) -> dict[str, float] | None:
+        """Of the training rows."""
+        found = _evaluated(self.problem, *self._moved("train", at))
+        there = (found.sizes > 0) & np.isfinite(found.values["loss"])
+        if not there.any():
+            return None
+        return Measured(found.sizes[there], {"loss": found.values["loss"][there]}).spread()["loss"]
+
+    def scores_vary(self, at: Solution) -> bool:
+        """Whether some training rows have other outputs of the network than the others."""
+        problem = self.problem
+        if not isinstance(problem, HasModel) or problem.model is None or not isinstance(self.train, Stacked):
+            return True
+        some = slice(None, None, max(1, len(self.train.x) // ROWS_SCORED))
+        x, y = self.train.x[some], self.train.y[some]
+        if at.own is not None or bool((x == x[:1]).all()) or bool((y == y[:1]).all()):
+            return True
+        with torch.no_grad():
+            scores = problem.module(at.model).eval()(x)
+        if not isinstance(scores, Tensor) or not scores.is_floating_point() or len(scores) != len(x):
+            return True
+        return float((scores.amax(0) - scores.amin(0)).max()) > 1e-6 * float(scores.abs().max())
 
     def pool(self, part: str, at: Solution) -> dict[str, Any]:
         """The pooled measures of the problem, and the additional ones."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,66 @@ from torch import Tensor, nn
 
 from fedsaddle import __version__
 from fedsaddle.algorithms.protocols import Algorithm
-from fedsaddle.data.store import ClientRows, Ints, Stacked
+from fedsaddle.data.store import ClientRows, Ints, Lazy, Stacked
 from fedsaddle.problems.models.frozen import fixed_tensors
 from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
 
 DIGEST = 64  # hex digits of a tensor's
+LAZY_CLIENTS = 8  # of lazy rows, whose rows are compared: loading all of them may take hours
+_SHORT = 40  # characters of a value that a message can show
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The fingerprint of a run, and a digest of each part of it, so that a message can name the part that differs."""
+
+    fingerprint: str
+    parts: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        algorithm: Algorithm[Any],
+        train: ClientRows,
+        held_out: Mapping[str, Stacked | None],
+        seed: int,
+        lost_replies: float = 0.0,
+    ) -> Identity:
+        """Of a simulated run. Held-out rows do not affect the trajectory, but they affect its figures."""
+        rows = _row_digests(train)
+        mark = _fingerprint(algorithm, train.sizes, rows, train.positives, seed, lost_replies)
+        found = _named("algorithm", to_plain(algorithm)) | _named("problem", to_plain(algorithm.problem))
+        found.pop("algorithm.problem", None)
+        found["starting model"] = _value(to_plain(_start(algorithm)))
+        found["rows of each client"] = digest(torch.from_numpy(np.ascontiguousarray(train.sizes, dtype=np.int64)))
+        found |= dict(zip(("training labels", "training features"), rows, strict=True))
+        for part, held in held_out.items():
+            if held is not None:
+                found[f"{part} rows of each client"] = digest(torch.from_numpy(held.offsets))
+                found |= {f"{part} labels": digest(held.y), f"{part} features": digest(held.x)}
+        return cls(mark, found | {"seed": str(int(seed)), "lost_replies": str(float(lost_replies))})
+
+    def differences(self, stored: Mapping[str, str]) -> list[str]:
+        """In which parts a stored run differs, such as "test labels" or "seed = 1 there, 0 here"."""
+        found = []
+        for name in self.parts.keys() | stored.keys():
+            now, before = self.parts.get(name, "none"), stored.get(name, "none")
+            if now != before:
+                readable = max(len(now), len(before)) <= _SHORT
+                found.append(f"{name} = {before} there, {now} here" if readable else name)
+        return sorted(found)
+
+
+def _named(key: str, plain: Any) -> dict[str, str]:
+    if not isinstance(plain, dict):
+        return {key: _value(plain)}
+    return {f"{key}.{k}" if k else key: _value(v) for k, v in plain.items()}
+
+
+def _value(plain: Any) -> str:
+    """A short value as it is, any other as a digest."""
+    text = plain if isinstance(plain, str) else json.dumps(plain, sort_keys=True)
+    return text if len(text) <= _SHORT else hashlib.sha256(text.encode()).hexdigest()
 
 
 def fingerprint(algorithm: Algorithm[Any], rows: ClientRows, seed: int, lost_replies: float = 0.0) -> str:
@@ -54,15 +110,21 @@ def _start(algorithm: Algorithm[Any]) -> Tensor | tuple[Tensor, Tensor]:
 
 
 def _row_digests(rows: ClientRows) -> list[str]:
-    """Digests of all targets and of about 256 feature rows; none for lazy rows."""
-    if not isinstance(rows, Stacked):
-        return []
-    return [digest(rows.y), digest(rows.x[:: max(1, len(rows.x) // 256)])]
+    """Digests of all labels and all features; of lazy rows, those of a few clients."""
+    if isinstance(rows, Stacked):
+        return [digest(rows.y), digest(rows.x)]
+    if not isinstance(rows, Lazy):
+        return ["", ""]
+    some = np.unique(np.linspace(0, rows.count - 1, LAZY_CLIENTS).astype(np.int64))
+    both = [rows.client(int(i)) for i in some]
+    return [hashlib.sha256("".join(map(digest, each)).encode()).hexdigest() for each in zip(*both, strict=True)][::-1]
 
 
 def digest(v: Tensor) -> str:
-    """The SHA-256 of a tensor's type and bytes."""
-    return hashlib.sha256(str(v.dtype).encode() + v.detach().contiguous().numpy().tobytes()).hexdigest()
+    """The SHA-256 of a tensor's type, shape and bytes."""
+    found = hashlib.sha256(f"{v.dtype}{tuple(v.shape)}".encode())
+    found.update(v.detach().contiguous().numpy().reshape(-1).view(np.uint8).data)
+    return found.hexdigest()
 
 
 def to_plain(thing: Any) -> Any:

@@ -14,6 +14,7 @@ from fedsaddle.atomic import append_line, write_atomically, write_json
 from fedsaddle.errors import BadCheckpoint, BadInput, MissingData
 from fedsaddle.runs import progress_file
 from fedsaddle.runs.checkpoints import Checkpoint, Checkpoints, to_safetensors
+from fedsaddle.runs.fingerprint import Identity
 from fedsaddle.stored import Record as Record
 from fedsaddle.stored import read_object, read_records
 from fedsaddle.tracking import columns, track_file
@@ -26,9 +27,9 @@ class RunFolder:
 
     path: Path
 
-    def checkpoints(self, fingerprint: str) -> Checkpoints:
-        """The checkpoints of the run with that fingerprint."""
-        return Checkpoints(self.path / "checkpoints", fingerprint)
+    def checkpoints(self, identity: Identity) -> Checkpoints:
+        """The checkpoints of that run."""
+        return Checkpoints(self.path / "checkpoints", identity)
 
     @property
     def metrics(self) -> Path:
@@ -126,18 +127,21 @@ class RunFolder:
                 raise BadInput("out", str(self.path), remedy)
 
     def resume(
-        self, fingerprint: str, due: Callable[[int], bool], clients: Sequence[str] = ()
+        self, identity: Identity, every: int, due: Callable[[int], bool], clients: Sequence[str] = ()
     ) -> tuple[Checkpoint | None, list[str]]:
-        """The newest valid checkpoint, and warnings of newer ones and of records that are damaged.
+        """The newest valid checkpoint, and warnings of newer ones and of records that are damaged or missing.
 
-        Records after the checkpoint are removed.
+        Records after the checkpoint are removed. `every` is the number of rounds between evaluations.
         """
-        found, refused = self.checkpoints(fingerprint).newest()
+        found, refused = self.checkpoints(identity).newest()
         warnings = [f"{reason}; using the checkpoint before it" for reason in refused]
-        records, damage = read_records(self.metrics)
+        records, damaged = read_records(self.metrics)
+        damage = [f"{what}; it is left out" for what in damaged]
         done = found.rounds if found else 0
+        if found is not None and not damage:
+            damage = _missing_records(self.metrics.name, records, found, every)
         self.begin([r for r in records if r["round"] <= done and due(r["round"])], clients)
-        return found, [*warnings, *(f"{what}; it is left out" for what in damage)]
+        return found, [*warnings, *damage]
 
     def begin(self, records: list[Record], clients: Sequence[str] = ()) -> None:
         """Create the folder and write these records; `clients` are the names in the table."""
@@ -212,6 +216,18 @@ class RunFolder:
         if not records:
             raise MissingData(f"{str(self.path)!r}: holds no finished run (no summary.json or metrics.jsonl)")
         return summary, records
+
+
+def _missing_records(name: str, records: list[Record], checkpoint: Checkpoint, every: int) -> list[str]:
+    """A warning about evaluations that the checkpoint counted and the file no longer holds."""
+    counted = checkpoint.notes.get("evaluations")
+    if not counted or counted["every"] != every:  # with other rounds between evaluations, some are dropped on purpose
+        return []
+    there = sum(r["round"] <= checkpoint.rounds and r["round"] % every == 0 for r in records)
+    if there == counted["count"]:
+        return []
+    told = f"{name} holds {there} of the {counted['count']} evaluations up to round {checkpoint.rounds}"
+    return [f"{told}: it was changed after the run wrote it, and curves and tables lack the rest"]
 
 
 def read_history(path: Path, most_rounds: int | None = None) -> list[Record]:

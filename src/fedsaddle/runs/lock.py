@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fedsaddle.atomic import disk_failures
+from fedsaddle.atomic import disk_failures, remove_leftovers
 from fedsaddle.errors import BadInput
 from fedsaddle.shown import visible
 
@@ -30,7 +30,7 @@ class FolderInUse(BadInput):
 
 @contextmanager
 def only_writer(folder: Path, seconds: float = 0.0) -> Iterator[None]:
-    """Hold the lock of an existing folder.
+    """Hold the lock of an existing folder, and remove what killed processes left there.
 
     Args:
         folder: the folder of the run.
@@ -45,6 +45,7 @@ def only_writer(folder: Path, seconds: float = 0.0) -> Iterator[None]:
             raise in_use(folder)
         time.sleep(0.2)
     try:
+        remove_leftovers(folder)
         yield
     finally:
         try:

@@ -17,10 +17,12 @@ from fedsaddle.federation.randomness import server_generator
 from fedsaddle.federation.wrappers import Ledger, Metered
 from fedsaddle.metrics.evaluation import Measured, to_json
 from fedsaddle.metrics.target import main_part_name
+from fedsaddle.problems.protocols import HasModel
 from fedsaddle.runs.best_round import BestRound, require_same_selection
 from fedsaddle.runs.checkpoints import restore_record
+from fedsaddle.runs.closing import BadEnd, bad_ends
 from fedsaddle.runs.evaluation import Evaluator, Solution
-from fedsaddle.runs.fingerprint import measured_loss
+from fedsaddle.runs.fingerprint import Identity, measured_loss
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.progress_file import ProgressFile
 from fedsaddle.runs.result import Result
@@ -45,7 +47,7 @@ class Loop:
     engine: Clients
     evaluator: Evaluator
     settings: Settings
-    fingerprint: str
+    identity: Identity
     name: str  # the algorithm's name in the summary
     folder: RunFolder | None = None
     watch: Watch | None = None
@@ -72,6 +74,7 @@ class Loop:
         self._ledger_before: Ledger | None = None  # at the start of an unfinished round
         self._progress: ProgressFile | None = None
         at = self._solution()
+        self._began = at._replace(model=at.model.clone(), dual=None if at.dual is None else at.dual.clone())
         self.best = None if self.settings.select is None else BestRound(self.settings.select)
         if self.best is not None and "validation" not in self.evaluator.parts:
             remedy = "needs validation rows; set data.validation_share = 0.16, or give data with validation_share"
@@ -94,7 +97,7 @@ class Loop:
         try:
             with nullcontext() if self.clients.count == 1 else one_torch_thread():
                 stopped = self._rounds()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, OSError):  # such as a terminal that has been closed
             self._save_interrupted()
             raise
         except Diverged as reason:
@@ -243,12 +246,18 @@ class Loop:
             "engine": self.engine.settings(),
             "clients": kept.notes,
             "conditions": self._conditions(),
+            "evaluations": self._evaluations(),
         }
         selected = None
         if self.best is not None:
             notes["selected"], selected = self.best.notes(), self.best.tensors()
-        self.folder.checkpoints(self.fingerprint).save(self.done, self.server, kept.records, notes, selected)
+        self.folder.checkpoints(self.identity).save(self.done, self.server, kept.records, notes, selected)
         self.engine.checkpointed()
+
+    def _evaluations(self) -> Record:
+        """How many regular evaluations there are; one of the last round alone goes when the run continues."""
+        every = self.settings.evaluate_every
+        return {"every": every, "count": sum(record["round"] % every == 0 for record in self.history)}
 
     def _save_interrupted(self) -> None:
         """Save the finished rounds: discard an unfinished round, repeat an unfinished evaluation."""
@@ -267,7 +276,9 @@ class Loop:
         """Restore the newest checkpoint of the folder, if any; return warnings of what is damaged."""
         if self.folder is None:
             return []
-        checkpoint, refused = self.folder.resume(self.fingerprint, self.settings.due, self.clients_named)
+        checkpoint, refused = self.folder.resume(
+            self.identity, self.settings.evaluate_every, self.settings.due, self.clients_named
+        )
         if checkpoint is None:
             return refused
         before, now = checkpoint.notes["engine"], self.engine.settings()
@@ -320,7 +331,10 @@ class Loop:
             summary["selected"] = None if self.best.best is None else self.best.best.figure
         if isinstance(self.algorithm, KeepsLayers):  # of which the saved model has the initial ones
             summary["local_layers"] = list(self.algorithm.local_names)
+        start = self.evaluator.start_loss(self._began) if self.done and stopped != "interrupted" else None
         summary |= self._figures(at, stopped)
+        if self.done and stopped != "interrupted" and (warnings := self._bad_ends(at, start, summary)):
+            summary["warnings"] = warnings
         if isinstance(self.algorithm, Guarantees) and (guarantee := self.algorithm.guarantee(self.done)):
             summary["privacy"] = guarantee
         return {
@@ -328,9 +342,22 @@ class Loop:
             "seconds": round(self.seconds, 3),
             "ledger": self.clients.ledger.to_dict(),
             "engine": self.engine.settings(),
-            "fingerprint": self.fingerprint,
+            "fingerprint": self.identity.fingerprint,
             **self.engine.report(),
         }
+
+    def _bad_ends(self, at: Solution, start: dict[str, float] | None, figures: Record) -> list[BadEnd]:
+        """Warn if the model that is kept is of no use."""
+        end = figures["train" if "train" in figures else self.evaluator.parts[0]]["loss"]
+        problem, moved = self.algorithm.problem, None
+        answered = at.own is None and not self.empty_rounds
+        if answered and isinstance(problem, HasModel) and problem.model is not None:
+            network = sum(p.numel() for p in problem.model.parameters())  # the first part of the vector
+            moved = float((at.model - self._began.model)[:network].abs().max()) if network else None
+        found = bad_ends(problem, start, end, moved, self.done, self.evaluator.scores_vary(at))
+        for each in found:
+            self.warn(each["text"])
+        return found
 
     def _chosen(self) -> Solution:
         """The solution of the best round, or of the last."""

@@ -38,6 +38,11 @@ class Result:
         return mixture_of(self.algorithm, self.server)
 
     @property
+    def warnings(self) -> list[str]:
+        """What to know before the model is used: that it diverged, learnt nothing, or gives every row one score."""
+        return [warning["text"] for warning in self.summary.get("warnings", ())]
+
+    @property
     def has_module(self) -> bool:
         """Whether the solution is the parameter vector of a module."""
         problem = self.algorithm.problem

@@ -33,7 +33,7 @@ from fedsaddle.runs.code_files import note_code
 from fedsaddle.runs.compatibility import Rows, check_algorithm, check_rows
 from fedsaddle.runs.engine_choice import EngineChoice, Task, opened
 from fedsaddle.runs.evaluation import LocalEvaluator
-from fedsaddle.runs.fingerprint import fingerprint
+from fedsaddle.runs.fingerprint import Identity
 from fedsaddle.runs.folder import Record, RunFolder
 from fedsaddle.runs.lock import only_writer, require_unused
 from fedsaddle.runs.loop import Loop, Watch
@@ -183,8 +183,9 @@ def run(
         folder.prepare(resume)
         require_unused(folder.path)
     more = None if extend is None else _checked(extend)
-    mark = fingerprint(algorithm, train, settings.seed, settings.lost_replies)
-    work = Task(algorithm, train, attack, settings.seed, settings.lost_replies, mark)
+    held_out = {"validation": validation, "test": test}
+    identity = Identity.of(algorithm, train, held_out, settings.seed, settings.lost_replies)
+    work = Task(algorithm, train, attack, settings.seed, settings.lost_replies, identity.fingerprint)
     choice = EngineChoice(engine, chunk, workers, address, factory, device, precision, deterministic)
     with opened(choice, work, warn) as clients:
         loop = Loop(
@@ -192,7 +193,7 @@ def run(
             clients,
             LocalEvaluator(algorithm.problem, train, test, extra_measures, warn, validation, choice.here() or CPU),
             settings,
-            mark,
+            identity,
             type(algorithm).__name__ if name is None else name,
             folder,
             watch,

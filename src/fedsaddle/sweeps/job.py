@@ -16,6 +16,7 @@ from fedsaddle.atomic import write_json
 from fedsaddle.config.build import build
 from fedsaddle.config.schema import Config, validate_config
 from fedsaddle.errors import BadCheckpoint, Diverged, FedSaddleError
+from fedsaddle.runs.closing import exit_code
 from fedsaddle.runs.engine_choice import engine_options
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.run import run
@@ -63,7 +64,14 @@ def status_of(folder: Path) -> tuple[str, str]:
     stopped = str(summary.get("stopped", "missing"))
     if stopped == "diverged":
         return "diverged", f"in round {summary.get('round')}"
-    return (stopped, "") if stopped in ENDED and "ledger" in summary else ("missing", "")
+    return _ended(summary) if stopped in ENDED and "ledger" in summary else ("missing", "")
+
+
+def _ended(summary: Mapping[str, Any]) -> tuple[str, str]:
+    """How a run ended, and why it diverged: one that stayed finite may have done so too."""
+    if exit_code(summary):
+        return "diverged", str(summary["warnings"][0]["text"])
+    return str(summary["stopped"]), ""
 
 
 def summary_of(folder: Path) -> dict[str, Any]:
@@ -128,7 +136,7 @@ def _run(job: Job, tell: Callable[[int], None], stop: Callable[[], bool]) -> tup
         name=config.algorithm.name,
         warn=lambda text: None,
     )
-    return str(result.summary["stopped"]), ""
+    return _ended(result.summary)
 
 
 def _engine(config: Config) -> dict[str, Any]:

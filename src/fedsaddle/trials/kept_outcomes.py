@@ -1,4 +1,4 @@
-"""Outcomes of trials in their folders, so that a search that goes on sees what it saw before.
+"""Outcomes of trials in their folders, and the time used, so that a search that goes on decides as it did before.
 
 A trial runs to a few rounds first and later to all of them, in one folder: what came of the few rounds is kept beside
 the run, since the run itself has moved on.
@@ -6,7 +6,8 @@ the run, since the run itself has moved on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +88,72 @@ class Kept:
             tensors = {"model": outcome.model.contiguous(), "scores": torch.from_numpy(outcome.scores)}
             write_atomically(self.tensors, to_safetensors(tensors))
         write_json(self.about, {"of": self.of, **{field: getattr(outcome, field) for field in FIELDS}})
+
+
+@dataclass
+class Clock:
+    """The seconds that a search has used in all its processes, and the trials that have begun, kept in its folder.
+
+    Once the budget is used up no other trial begins, in this process or in one that resumes the search; those that had
+    begun run to their end. So a search that its budget ended chooses the same model, however often it was killed.
+    """
+
+    path: Path
+    budget: float | None
+    before: float = 0.0  # seconds of earlier processes
+    ended: float | None = None  # the budget that was used up
+    begun: set[str] = field(default_factory=set)  # names of trials, with their rounds
+    _began: float = field(default_factory=time.monotonic)
+    _kept: float = 0.0
+
+    @classmethod
+    def at(cls, folder: Path, budget: float | None) -> Clock:
+        """The clock of the search in a folder.
+
+        Raises:
+            BadCheckpoint: if its file is damaged.
+        """
+        path = folder / "clock.json"
+        if not path.exists():
+            return cls(path, budget)
+        try:
+            stored = read_object(path)
+            ended = None if stored["ended"] is None else float(stored["ended"])
+            return cls(path, budget, float(stored["seconds"]), ended, set(map(str, stored["begun"])))
+        except (ValueError, KeyError, TypeError) as reason:
+            remedy = "remove it, and the budget starts anew"
+            raise BadCheckpoint(f"{visible(path)} cannot be read ({reason}); {remedy}") from reason
+
+    @property
+    def seconds(self) -> float:
+        """Used so far."""
+        return self.before + time.monotonic() - self._began
+
+    def may_begin(self, name: str) -> bool:
+        """Whether a trial may begin, or go on if it had begun; it counts as begun from here on."""
+        if name in self.begun:
+            return True
+        if self._over():
+            return False
+        self.begun.add(name)
+        self.keep()
+        return True
+
+    def _over(self) -> bool:
+        if self.budget is None:
+            return False
+        if (self.ended is None or self.ended < self.budget) and self.seconds > self.budget:
+            self.ended = self.budget
+            self.keep()
+        return self.ended is not None and self.ended >= self.budget
+
+    def tick(self) -> None:
+        """Keep the seconds used now and then, so that a killed process loses few of them."""
+        if time.monotonic() - self._kept > 1.0:
+            self.keep()
+
+    def keep(self) -> None:
+        """Write the file."""
+        self._kept = time.monotonic()
+        make_folder("out", self.path.parent)
+        write_json(self.path, {"seconds": round(self.seconds, 3), "ended": self.ended, "begun": sorted(self.begun)})

@@ -62,23 +62,22 @@ class TrialPool:
             self._pool.shutdown(wait=False, cancel_futures=True)
         self._stack.close()
 
-    def run(self, trials: Sequence[Trial], enough: Callable[[], bool] = lambda: False) -> list[Outcome]:
-        """The outcomes of trials, in order; once `enough()` or `stop()`, those that have not begun are left out."""
+    def run(self, trials: Sequence[Trial], may_begin: Callable[[Trial], bool] = lambda trial: True) -> list[Outcome]:
+        """The outcomes of trials, in order, without those that may not begin; after `stop()`, no other begins."""
         if self._pool is None:
-            return self._run_here(trials, enough)
+            return self._run_here(trials, may_begin)
         waiting, found = list(enumerate(trials)), dict[int, Outcome]()
         running: dict[Future[Outcome | tuple[str, int]], int] = {}
         try:
             while waiting or running:
-                over = self.stop() or enough()
                 if self.stop():
                     self._stopping.set()
-                while waiting and len(running) < (self.workers or 1) and not over:
-                    at, trial = waiting.pop(0)
-                    with interrupts_ignored():
-                        running[self._pool.submit(_run, trial, at)] = at
-                if over:
                     waiting = []
+                while waiting and len(running) < (self.workers or 1):
+                    at, trial = waiting.pop(0)
+                    if may_begin(trial):
+                        with interrupts_ignored():
+                            running[self._pool.submit(_run, trial, at)] = at
                 done, _ = wait(running, timeout=POLL)
                 self._hear(trials)
                 for future in done:
@@ -88,12 +87,14 @@ class TrialPool:
             raise TrialsFailed("a process that ran a part of the search died; is there enough memory?") from reason
         return [found[at] for at in sorted(found)]
 
-    def _run_here(self, trials: Sequence[Trial], enough: Callable[[], bool]) -> list[Outcome]:
+    def _run_here(self, trials: Sequence[Trial], may_begin: Callable[[Trial], bool]) -> list[Outcome]:
         found, threads = [], torch.get_num_threads()
         try:
             for trial in trials:
-                if self.stop() or enough():
+                if self.stop():
                     break
+                if not may_begin(trial):
+                    continue
                 found.append(
                     run_trial(trial, self.data, lambda done, best, t=trial: self.tell(t, done, best), self.stop)  # type: ignore[misc]
                 )

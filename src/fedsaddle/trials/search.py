@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -40,6 +39,7 @@ from fedsaddle.trials.candidates import (
     beyond,
     candidates,
 )
+from fedsaddle.trials.kept_outcomes import Clock
 from fedsaddle.trials.pool import LARGE, TrialPool
 from fedsaddle.trials.trial import Outcome, Trial, features_of, ranked
 
@@ -129,7 +129,8 @@ def search(
         data: rows of two classes with validation rows, from `fs.federate(..., validation_share=0.16)`.
         aim: what counts: "auroc", "average-precision", "partial-auroc", "worst-site" or "accuracy".
         seed: keys every draw.
-        budget: seconds after which no other trial begins; FedAvg and the default are always run.
+        budget: seconds after which no other trial begins; FedAvg and the default are always run. Those of earlier
+            processes in `out` count.
         out: folder for the trials; a search that was stopped goes on from there. None: a temporary one.
         workers: processes; by default all cores, for searches that are not short.
         basic: FedAvg and the default only.
@@ -167,8 +168,18 @@ def search(
         stopped = (lambda: False) if stop is None else (lambda: flag("stop()", stop()))
         if workers is None and (basic or (budget is not None and budget < SHORT)):
             workers = 1  # starting processes would take longer
-        pool = stack.enter_context(TrialPool(data, workers, tell or (lambda trial, done, best: None), stopped))
-        return Search(data, goal, seed, budget, place, pool, stopped).go(basic)
+        clock = Clock.at(place, budget)
+
+        def told(trial: Trial, done: int, best: float | None) -> None:
+            clock.tick()
+            if tell is not None:
+                tell(trial, done, best)
+
+        pool = stack.enter_context(TrialPool(data, workers, told, stopped))
+        try:
+            return Search(data, goal, seed, clock, place, pool, stopped).go(basic)
+        finally:
+            clock.keep()
 
 
 @dataclass
@@ -178,13 +189,12 @@ class Search:
     data: FederatedData
     aim: Aim
     seed: int
-    budget: float | None
+    clock: Clock
     folder: Path
     pool: TrialPool
     stop: Callable[[], bool]
     records: list[TrialRecord] = field(default_factory=list)
     cut: dict[str, None] = field(default_factory=dict)
-    began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         assert self.data.validation is not None
@@ -203,15 +213,14 @@ class Search:
         models |= self._tune(others, models)
         chosen, reason = self._decide(models)
         default = models[BASE_PICTURES] if BASE_PICTURES in models else models[BASE]
-        seconds = time.monotonic() - self.began
-        cut = tuple(self.cut)
-        return Choice(self.aim.name, chosen, models[FEDAVG], default, tuple(self.records), reason, seconds, cut)
+        records, cut = tuple(self.records), tuple(self.cut)
+        return Choice(self.aim.name, chosen, models[FEDAVG], default, records, reason, self.clock.seconds, cut)
 
     def _tune(self, listed: Sequence[Candidate], known: dict[str, Model], always: bool = False) -> dict[str, Model]:
         """The best model of each candidate, by successive halving over its steps."""
 
-        def over() -> bool:
-            return not always and self._over()
+        def may_begin(trial: Trial) -> bool:
+            return always or self._may_begin(trial)
 
         def trial(candidate: Candidate, step: float, rounds: int) -> Trial:
             start = None if candidate.start is None else known[candidate.start].trial
@@ -220,13 +229,13 @@ class Search:
             return Trial(candidate, step, rounds, self.seed, self.aim.name, self.folder, path, threads)
 
         rung = [trial(c, step, max(1, c.rounds // FIRST_RUNG)) for c in listed for step in c.steps]
-        outcomes = self._run(rung, over)
+        outcomes = self._run(rung, may_begin)
         going = []
         for candidate in listed:
             own = [o for o in outcomes if o.trial.candidate is candidate and o.scores is not None]
             own.sort(key=lambda o: (o.trial.step != o.trial.candidate.steps[0], -self._value(o)))
             going += own[:KEPT]
-        last = self._run([replace(o.trial, rounds=o.trial.candidate.rounds) for o in going], over)
+        last = self._run([replace(o.trial, rounds=o.trial.candidate.rounds) for o in going], may_begin)
         finished = {(o.trial.name, o.trial.rounds) for o in last}
         for outcome in outcomes:
             if (outcome.trial.name, outcome.trial.candidate.rounds) not in finished:
@@ -254,14 +263,14 @@ class Search:
                 if step is not None:
                     tried[candidate.name].add(step)
                     wanted.append(trial(candidate, step, candidate.rounds))
-            more = self._run(wanted, self._over) if wanted else []
+            more = self._run(wanted, self._may_begin) if wanted else []
             for outcome in more:
                 self._note(outcome)
             found += more
         return found
 
-    def _over(self) -> bool:
-        return self.budget is not None and time.monotonic() - self.began > self.budget
+    def _may_begin(self, trial: Trial) -> bool:
+        return self.clock.may_begin(f"{trial.name}, {trial.rounds} rounds")
 
     def _best_step(self, outcomes: Sequence[Outcome]) -> Outcome | None:
         """The preferred step, unless another is ahead by more than chance; of the last rung that was run."""
@@ -278,8 +287,8 @@ class Search:
                     best, margin = other, gap
         return best
 
-    def _run(self, trials: Sequence[Trial], over: Callable[[], bool]) -> list[Outcome]:
-        outcomes = self.pool.run(trials, over)
+    def _run(self, trials: Sequence[Trial], may_begin: Callable[[Trial], bool]) -> list[Outcome]:
+        outcomes = self.pool.run(trials, may_begin)
         if self.stop():
             raise Interrupted("interrupted; what is done is kept. Continue with --resume")
         done = {(o.trial.name, o.trial.rounds) for o in outcomes}

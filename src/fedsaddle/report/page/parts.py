@@ -101,7 +101,7 @@ class Page:
 
     title: str
     subtitle: str
-    answers: Sequence[Text]  # what was asked, chosen, found: for readers who stop here
+    answers: Sequence[Text]  # what was asked, chosen, found: for readers who stop here; warnings first
     figures: Sequence[Figure] = ()
     cautions: Sequence[str] = ()
     sections: Sequence[Section] = field(default_factory=tuple)
