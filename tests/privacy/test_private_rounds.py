@@ -243,6 +243,8 @@ def bad():
     yield "dropout", lambda: fs.FedAvg(problem=fs.Supervised(drop.double())), "dropout"
     yield "weights", lambda: fs.FedAvg(problem=fs.Supervised(nn.Linear(4, 3).double(), weighted)), "class weights"
     yield "q-FedAvg", lambda: fs.QFedAvg(problem=fedavg().problem), "use FedAvg or DRFA"
+    step = fs.CompositionalAuc(model=nn.Linear(4, 1).double(), positive_share=0.4)
+    yield "compositional AUC", lambda: fs.CodaPlus(problem=step), "CompositionalAuc.*cannot be private.*use auc"
     if pairs is not None:
         yield "FedX", lambda: fs.FedX2(problem=pairs), "do not split by row"
 
