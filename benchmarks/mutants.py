@@ -37,6 +37,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
@@ -319,13 +320,7 @@ class Finder(ast.NodeVisitor):
         head = self.lines[first - 1].encode()[: old.col_offset].decode()  # type: ignore[attr-defined]
         rest = self.lines[last - 1].encode()[old.end_col_offset :].decode()  # type: ignore[attr-defined]
         before = "".join(self.lines[first - 1 : last])
-        after = head + text + rest
-        whole = "".join([*self.lines[: first - 1], after, *self.lines[last:]])
-        try:
-            ast.parse(whole)
-        except SyntaxError:
-            return
-        self.found.append(Mutant(self.path, first, ".".join(self.names), kind, before, after))
+        self.found.append(Mutant(self.path, first, ".".join(self.names), kind, before, head + text + rest))
 
 
 def left_out() -> set[str]:
@@ -344,14 +339,23 @@ def candidates(package: str) -> list[Mutant]:
     return found
 
 
+def compiles(mutant: Mutant) -> bool:
+    """Whether the edit is valid Python."""
+    try:
+        ast.parse(mutant.apply((PACKAGE / mutant.path).read_text()) or "")
+    except SyntaxError:
+        return False
+    return True
+
+
 def sample(package: str, count: int, seed: int) -> list[Mutant]:
     """Edits of a package in random order, at most one for each line."""
     every = candidates(package)
     random.Random(f"{package} {seed}").shuffle(every)
     chosen: dict[tuple[str, int], Mutant] = {}
     for mutant in every:
-        if len(chosen) < count:
-            chosen.setdefault((mutant.path, mutant.line), mutant)
+        if len(chosen) < count and (mutant.path, mutant.line) not in chosen and compiles(mutant):
+            chosen[mutant.path, mutant.line] = mutant
     return list(chosen.values())
 
 
@@ -443,6 +447,7 @@ def trace(store: Path, tests: list[str]) -> None:
 
 def read_trace(store: Path) -> None:
     """`trace.json` from the files of coverage and of pytest."""
+    sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != ROOT / "benchmarks"]  # which has a coverage.py
     from coverage import CoverageData
 
     found = Trace()
@@ -472,15 +477,19 @@ def read_trace(store: Path) -> None:
 
 
 class Referee:
-    """Runs inside pytest, and ends the process at the first failure."""
+    """Runs inside pytest: chooses the tests, and ends the process at the first failure."""
 
-    def __init__(self, verdict: Path) -> None:
-        self.verdict = verdict
+    def __init__(self, tests: list[str], verdict: Path) -> None:
+        self.rank, self.verdict = {test: k for k, test in enumerate(tests)}, verdict
 
-    def pytest_runtest_logreport(self, report: object) -> None:
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        """Those that were chosen, in that order; one that is gone since the trace is no error."""
+        items[:] = sorted((i for i in items if i.nodeid in self.rank), key=lambda i: self.rank[i.nodeid])
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
         """A test that fails has killed the mutant."""
-        if report.failed:  # type: ignore[attr-defined]
-            self.verdict.write_text(report.nodeid)  # type: ignore[attr-defined]
+        if report.failed:
+            self.verdict.write_text(report.nodeid)
             os._exit(1)
 
 
@@ -560,8 +569,9 @@ class Arena:
             import pytest
 
             options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov", "--no-header"]
-            options += [f"--basetemp={self.folder / 'tmp'}", *tests]
-            os._exit(int(pytest.main(options, plugins=[Referee(verdict)])))
+            files = dict.fromkeys(test.partition("::")[0] for test in tests)
+            options += [f"--basetemp={self.folder / 'tmp'}", *(f for f in files if Path(f).exists())]
+            os._exit(int(pytest.main(options, plugins=[Referee(tests, verdict)])))
         except BaseException as error:
             print(repr(error))
             os._exit(3)

@@ -21,6 +21,7 @@ from fedsaddle.secure.fixed_point import (
     decode,
     encode,
     layout_of,
+    share_word,
     shares_of,
     sum_of,
     to_bytes,
@@ -243,6 +244,17 @@ def test_the_fixed_point_is_the_mean_to_its_step(pairs, dtype):
     mean = float(np.average([v for v, _ in pairs], weights=weights))
     step = 2.0**-40 if dtype is torch.float64 else 2.0**-32
     assert abs(found - mean) <= len(pairs) * step + 1e-15 * LARGEST + (abs(mean) * 2**-23 if step > 1e-11 else 0)
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [(torch.float32, 32), (torch.float64, 40)])
+def test_each_number_is_rounded_to_the_nearest_step(dtype, bits):
+    """Not downwards: sums of many clients would drift by half a step for each."""
+    steps = [0.0, 0.25, 0.5, 0.75, 1.25, 1.75, 2.5, -0.25, -0.75, -1.25, -1.75, 3.0]
+    for share in (1.0, 0.5):
+        words = encode(reply([k * 2.0**-bits / share for k in steps], dtype=dtype), share).view(np.int64)
+        assert words[: len(steps)].tolist() == [0, 0, 0, 1, 1, 2, 2, 0, -1, -1, -2, 3]
+        assert words[-1] == share * 2**60
+    assert [share_word(k * 2.0**-60) for k in (0.25, 0.75, 1.75)] == [0, 1, 2]
 
 
 def test_signed_keys():
