@@ -8,8 +8,8 @@
 A mutant is one small edit: another operator, a constant off by one, a dropped term, swapped arguments, a removed
 statement, another default. It is made in a temporary copy of the package; the files of the repository stay as they are.
 Each runs in a fork of one process that has already imported torch, numpy, pandas and pytest, and is judged by the fast
-tests that execute its line, the cheapest first. It is killed by the first test that fails, by an import that fails, or
-by the time limit. Docstrings, annotations, error texts, logging and files that need NVFlare or Flower are left alone.
+tests that execute its line, the cheapest first. It is killed by the first test that fails, or by an import that fails;
+one that ends at the time limit counts as alive until `retry` gives it four times as long. Docstrings, annotations, error texts, logging and files that need NVFlare or Flower are left alone.
 
 Mutants that change nothing observable are listed with the reason in mutants_equivalent.toml and not counted.
 Needs pytest-cov, which the `dev` extra installs.
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import copy
 import difflib
 import hashlib
@@ -35,7 +36,7 @@ import tomllib
 import xml.etree.ElementTree as ElementTree
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,20 @@ TESTS = (
     *("oracles", "identities", "problems", "metrics", "secure", "privacy", "algorithms", "numerics", "federation"),
     *("robust", "contracts", "deployment"),
 )
-PRELOADED = ("torch", "numpy", "pandas", "scipy.optimize", "sklearn.metrics", "pydantic", "hypothesis", "pytest")
+PRELOADED = (
+    *("torch", "torch.func", "torch.utils.data", "numpy", "numpy.testing", "pandas", "scipy.optimize", "scipy.special"),
+    *("scipy.stats", "sklearn.metrics", "sklearn.linear_model", "pydantic", "typer.testing", "rich.console", "jinja2"),
+    *("matplotlib.pyplot", "safetensors.torch", "hypothesis.strategies", "PIL.Image", "pytest"),
+    *("cryptography.hazmat.primitives.ciphers", "dp_accounting.pld.privacy_loss_distribution"),
+)
+NEAR = {  # folders of tests that say most about a package
+    "algorithms": ("oracles", "identities", "algorithms"),
+    "problems": ("problems", "oracles", "metrics"),
+    "metrics": ("metrics",),
+    "privacy": ("privacy",),
+    "secure": ("secure",),
+    "deployment": ("deployment",),
+}
 MOST_TESTS = 300  # that are kept for a line
 
 
@@ -110,9 +124,11 @@ COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.In: (ast.NotIn,),
     ast.NotIn: (ast.In,),
 }
-_SWAPS = "min max|amin amax|argmin argmax|any all|floor ceil|rint floor|round floor|clamp_min clamp_max|exp expm1|log log1p"
-_SWAPS += "|sum mean|zeros_like ones_like|new_zeros new_ones|logsumexp amax|maximum minimum|searchsorted digitize"
-NAMES = {a: b for pair in _SWAPS.split("|") for a, b in (pair.split(), reversed(pair.split()))} | {"floor": "ceil"}
+SWAPS = (
+    *("min max", "amin amax", "argmin argmax", "any all", "maximum minimum", "clamp_min clamp_max", "sum mean"),
+    *("rint floor", "round floor", "ceil floor", "exp expm1", "log log1p", "zeros_like ones_like", "logsumexp amax"),
+)
+NAMES = {a: b for pair in SWAPS for a, b in (pair.split(), reversed(pair.split()))}
 LOGGING = {"warn", "debug", "info", "warning", "error", "exception", "log_event"}
 
 
@@ -288,9 +304,9 @@ class Finder(ast.NodeVisitor):
         if is_error(node) or called(node) in ("cast", "TypeVar", "getLogger", "isinstance"):
             return
         a = node.args
-        if len(a) >= 2 and not any(isinstance(v, ast.Starred) for v in a[:2]) and not (is_text(a[0]) or is_text(a[1])):
-            if ast.dump(a[0]) != ast.dump(a[1]):
-                self.add(node, self.changed(node, args=[a[1], a[0], *a[2:]]), "swapped arguments")
+        plain = len(a) >= 2 and not any(isinstance(v, ast.Starred) or is_text(v) for v in a[:2])
+        if plain and ast.dump(a[0]) != ast.dump(a[1]):
+            self.add(node, self.changed(node, args=[a[1], a[0], *a[2:]]), "swapped arguments")
         for k, keyword in enumerate(node.keywords):
             if keyword.arg is not None and not is_text(keyword.value):
                 rest = [*node.keywords[:k], *node.keywords[k + 1 :]]
@@ -374,8 +390,8 @@ class Trace:
         """As `trace` stored it."""
         return cls(**json.loads((store / "trace.json").read_text()))
 
-    def tests_of(self, mutant: Mutant, starts: dict[str, int], budget: float) -> list[str]:
-        """Fast tests of the mutant's line, else of its function, class or module, within so many seconds."""
+    def tests_of(self, mutant: Mutant, starts: dict[str, int], budget: float, files: int) -> list[str]:
+        """Fast tests of the mutant's line, else of its function, class or module, within so many seconds and files."""
         function = self.lines.get(f"{mutant.path}:{mutant.where}", {})
         at = mutant.line - starts.get(mutant.where, 0)
         size = len(mutant.before.splitlines())
@@ -389,25 +405,26 @@ class Trace:
             if not owner:
                 break
             owner = owner.rpartition(".")[0]
-        return self.within(found, budget)
-
-    def within(self, tests: Iterable[str], budget: float) -> list[str]:
-        """One case of each test function first, the cheapest first."""
-        chosen, total = [], 0.0
-        for test in self.ordered(tests):
-            total += self.seconds[test]
-            if chosen and total > budget:
-                break
-            chosen.append(test)
+        chosen: list[str] = []
+        opened: set[str] = set()
+        total = 0.0
+        for test in self.ordered(found, NEAR[mutant.path.partition("/")[0]]):
+            file = test.partition("::")[0]
+            if file in opened or len(opened) < files:
+                opened.add(file)
+                total += self.seconds[test]
+                if chosen and total > budget:
+                    break
+                chosen.append(test)
         return chosen
 
-    def ordered(self, tests: Iterable[str]) -> list[str]:
-        """By the number of cases of the same test that come before, then by time."""
+    def ordered(self, tests: Iterable[str], near: tuple[str, ...] = ()) -> list[str]:
+        """One case of each test function first, of them those in folders that are near, of them the cheapest."""
         seen: Counter[str] = Counter()
         ranked = []
         for test in sorted({t for t in tests if t in self.seconds}, key=lambda t: (self.seconds[t], t)):
-            name = test.partition("[")[0]
-            ranked.append((seen[name], self.seconds[test], test))
+            name, far = test.partition("[")[0], test.split("/")[1] not in near
+            ranked.append((seen[name], far, self.seconds[test], test))
             seen[name] += 1
         return [test for *_, test in sorted(ranked)]
 
@@ -501,7 +518,8 @@ class Arena:
         self.folder = Path(tempfile.mkdtemp(prefix="mutants-"))
         shutil.copytree(PACKAGE, self.folder / "src" / "fedsaddle")
         for name in PRELOADED:
-            __import__(name)
+            with contextlib.suppress(ImportError):
+                __import__(name)
 
     def close(self) -> None:
         """Remove the copy."""
@@ -537,13 +555,11 @@ class Arena:
             else:
                 time.sleep(0.05)
         seconds = time.monotonic() - began
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)  # whatever the tests started, too
-        except ProcessLookupError:
-            pass
         if status is None:
             os.waitpid(child, 0)
-            return "killed", "time limit", seconds
+            return "time limit", "", seconds
         if os.WIFSIGNALED(status):
             return "killed", f"signal {os.WTERMSIG(status)}", seconds
         code = os.WEXITSTATUS(status)
@@ -551,7 +567,9 @@ class Arena:
             return "survived", "", seconds
         if verdict.exists():
             return "killed", verdict.read_text(), seconds
-        return ("untested" if code in (4, 5) else "killed"), log.read_text()[-300:].strip(), seconds
+        if code not in (1, 2):  # 2: an import failed
+            return "untested", f"exit {code}: {log.read_text()[-300:].strip()}", seconds
+        return "killed", log.read_text()[-300:].strip(), seconds
 
     def _play(self, tests: list[str], verdict: Path, log: Path) -> None:
         """In the child: pytest on the mutated copy."""
@@ -568,13 +586,25 @@ class Arena:
             os.environ.update(temporary, HYPOTHESIS_STORAGE_DIRECTORY=str(self.folder / "hypothesis"))
             import pytest
 
-            options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov", "--no-header"]
+            options = [
+                "-x",
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                "-p",
+                "no:xdist",
+                "-p",
+                "no:cov",
+                "--no-header",
+                "--assert=plain",
+            ]
+            options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
             files = dict.fromkeys(test.partition("::")[0] for test in tests)
             options += [f"--basetemp={self.folder / 'tmp'}", *(f for f in files if Path(f).exists())]
             os._exit(int(pytest.main(options, plugins=[Referee(tests, verdict)])))
         except BaseException as error:
-            print(repr(error))
-            os._exit(3)
+            print(repr(error), flush=True)
+            os._exit(99)
 
 
 # --- results ----------------------------------------------------------------------------------------------------------
@@ -607,14 +637,19 @@ def equivalent() -> dict[str, str]:
         return {entry["key"]: entry["reason"] for entry in tomllib.load(f).get("mutant", [])}
 
 
-def judge_all(store: Path, mutants: Iterable[tuple[Mutant, int]], limit: float, budget: float) -> None:
+def judge_all(store: Path, mutants: Iterable[tuple[Mutant, int]], limit: float, budget: float, files: int) -> None:
     """One after the other, each verdict stored at once."""
     known, arena = Trace.load(store), Arena(limit)
     try:
-        for mutant, seed in mutants:
+        for k, (mutant, seed) in enumerate(mutants):
             starts = starts_of((PACKAGE / mutant.path).read_text())
             extra = [t for t in os.environ.get("MUTANTS_TESTS", "").split() if t]
-            outcome, by, seconds = arena.judge(mutant, [*extra, *known.tests_of(mutant, starts, budget)])
+            tests = [*extra, *known.tests_of(mutant, starts, budget, files)]
+            if k % 25 == 0 and tests:  # a control: without the edit these tests must pass
+                same, by, _ = arena.judge(replace(mutant, after=mutant.before), tests)
+                if same != "survived":
+                    raise SystemExit(f"the tests fail without any mutant: {same}, {by}")
+            outcome, by, seconds = arena.judge(mutant, tests)
             with (store / "results.jsonl").open("a") as f:
                 f.write(json.dumps(asdict(Result(mutant, outcome, by, seed))) + "\n")
             place = f"{mutant.path}:{mutant.line} {mutant.where} [{mutant.kind}] {mutant.key()}"
@@ -637,13 +672,13 @@ def table(store: Path, seeds: list[int]) -> None:
         if (not seeds or result.seed in seeds) and result.outcome != "gone":
             outcome = "equivalent" if key in same and result.outcome != "killed" else result.outcome
             counts[result.mutant.path.partition("/")[0]][outcome] += 1
-            if outcome in ("survived", "untested"):
+            if outcome not in ("killed", "equivalent"):
                 place = f"{result.mutant.path}:{result.mutant.line} {result.mutant.where} [{result.mutant.kind}]"
                 print(f"{outcome} {place} {key} (seed {result.seed})\n{result.mutant.shown()}  {result.by}")
     total = sum(counts.values(), Counter())
     print(f"\n{'package':12} {'killed':>7} {'survived':>9} {'equivalent':>11} {'killed of the rest':>19}")
     for name, of in [*sorted(counts.items()), ("all", total)]:
-        alive = of["survived"] + of["untested"]
+        alive = of["survived"] + of["untested"] + of["time limit"]
         share = of["killed"] / max(1, of["killed"] + alive)
         print(f"{name:12} {of['killed']:7} {alive:9} {of['equivalent']:11} {share:18.1%}")
 
@@ -659,6 +694,7 @@ def main() -> None:
     parser.add_argument("--tests", nargs="*", default=[f"tests/{name}" for name in TESTS], help="for trace")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for each mutant")
     parser.add_argument("--budget", type=float, default=25.0, help="seconds of tests for each mutant, as traced")
+    parser.add_argument("--files", type=int, default=6, help="test files for each mutant; retry takes all")
     given = parser.parse_args()
     if given.command == "trace":
         trace(given.store, given.tests)
@@ -669,11 +705,11 @@ def main() -> None:
         for seed in given.seed or [0]:
             chosen = {name: sample(name, given.per_package, seed) for name in given.packages}
             new = [(m, seed) for m in rounds(chosen) if m.key() not in done]
-            judge_all(given.store, new, given.limit, given.budget)
+            judge_all(given.store, new, given.limit, given.budget, given.files)
         table(given.store, given.seed)
     elif given.command == "retry":
         again = [r for k, r in read_results(given.store).items() if r.outcome != "killed" and k not in equivalent()]
-        judge_all(given.store, [(r.mutant, r.seed) for r in again], given.limit, given.budget)
+        judge_all(given.store, [(r.mutant, r.seed) for r in again], 4 * given.limit, 2 * given.budget, 1000)
         table(given.store, given.seed)
     else:
         table(given.store, given.seed)

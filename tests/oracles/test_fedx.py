@@ -1,5 +1,8 @@
-"""FedX1, FedX2, Local Pair and SOX against literal transcriptions: partial participation, buffers of several rounds, sub-sampled scores,
-unequal minibatches, clients without positives or without negatives."""
+"""FedX1, FedX2, Local Pair and SOX against literal transcriptions.
+
+Partial participation, buffers of several rounds, sub-sampled scores, unequal minibatches, clients without positives or
+without negatives.
+"""
 
 import math
 import re

@@ -22,7 +22,9 @@ from fedsaddle.problems.supervised import shares
 
 @dataclass(frozen=True, kw_only=True)
 class CompositionalAuc(MinimaxAuc):
-    """`min_{w,a,b} max_α AUC(u; a, b, α) + ρ CE(w) + (l2 / 2) |w|²`, `u = w - η₀ ∇CE(w)` (Yuan, Guo, Chawla, Yang 2022).
+    """`min_{w,a,b} max_α AUC(u; a, b, α) + ρ CE(w) + (l2 / 2) |w|²` with `u = w - η₀ ∇CE(w)`.
+
+    Yuan, Guo, Chawla, Yang, "Compositional training for end-to-end deep AUC maximization", 2022.
 
     For any min-max algorithm. Both gradients are of the same batch, and that of AUC, taken at u, goes to w as it is:
     the second derivatives of the chain rule are left out, as the authors' optimiser does. The trained model is w.
