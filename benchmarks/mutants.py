@@ -9,7 +9,8 @@ A mutant is one small edit: another operator, a constant off by one, a dropped t
 statement, another default. It is made in a temporary copy of the package; the files of the repository stay as they are.
 Each runs in a fork of one process that has already imported torch, numpy, pandas and pytest, and is judged by the fast
 tests that execute its line, the cheapest first. It is killed by the first test that fails, or by an import that fails;
-one that ends at the time limit counts as alive until `retry` gives it four times as long. Docstrings, annotations, error texts, logging and files that need NVFlare or Flower are left alone.
+one that ends at the time limit counts as alive until `retry` gives it four times as long. Docstrings, annotations,
+error texts, logging and files that need NVFlare or Flower are left alone.
 
 Mutants that change nothing observable are listed with the reason in mutants_equivalent.toml and not counted.
 Needs pytest-cov, which the `dev` extra installs.
@@ -129,6 +130,8 @@ SWAPS = (
     *("rint floor", "round floor", "ceil floor", "exp expm1", "log log1p", "zeros_like ones_like", "logsumexp amax"),
 )
 NAMES = {a: b for pair in SWAPS for a, b in (pair.split(), reversed(pair.split()))}
+COMMUTATIVE = {"min", "max", "maximum", "minimum", "logaddexp", "add", "equal", "allclose", "gcd", "is_"}
+SHOWN = {"repr", "compare"}  # of a dataclass field
 LOGGING = {"warn", "debug", "info", "warning", "error", "exception", "log_event"}
 
 
@@ -303,8 +306,11 @@ class Finder(ast.NodeVisitor):
         """Swapped arguments, a keyword less, or a similar function."""
         if is_error(node) or called(node) in ("cast", "TypeVar", "getLogger", "isinstance"):
             return
+        if called(node) == "field":
+            node.keywords = [keyword for keyword in node.keywords if keyword.arg not in SHOWN]
         a = node.args
         plain = len(a) >= 2 and not any(isinstance(v, ast.Starred) or is_text(v) for v in a[:2])
+        plain = plain and called(node) not in COMMUTATIVE
         if plain and ast.dump(a[0]) != ast.dump(a[1]):
             self.add(node, self.changed(node, args=[a[1], a[0], *a[2:]]), "swapped arguments")
         for k, keyword in enumerate(node.keywords):
