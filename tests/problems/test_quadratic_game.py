@@ -5,6 +5,7 @@ import torch
 import fedsaddle as fs
 from fedsaddle.data.sets.synthetic import nonconvex_pl
 from fedsaddle.federation.clients import Batch
+from fedsaddle.numerics.projections import Ball
 from small import rows_of
 
 
@@ -63,6 +64,13 @@ def test_the_saddle_of_clients_of_unequal_sizes_is_that_of_the_mean_of_their_mea
         torch.testing.assert_close(mean, torch.zeros_like(mean), rtol=0, atol=1e-10)
     pool = game.gradients(x[None], y[None], Batch(torch.cat(parts)[None], torch.zeros(1, 14)))
     assert float(pool.x.norm()) > 0.1
+
+
+def test_a_bounded_game_has_no_distance_to_the_saddle_of_the_whole_space():
+    rows = nonconvex_pl(clients=3, rows=5, dimension=4, seed=2)
+    for given in ({"project_x": Ball(0.1)}, {"project_y": Ball(0.1)}):
+        game = fs.QuadraticGame(4, mu=0.2, **given)
+        assert game.pooled_measures(*game.initial(), rows) == {}
 
 
 def test_exact_methods_find_it():
