@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
@@ -22,6 +24,8 @@ from fedsaddle.privacy.exchanges import exchange_of
 from fedsaddle.privacy.private import Private
 from fedsaddle.privacy.problems import Limits, PrivateMinimax, PrivateMinimisation, check_problem, mixes_rows
 from fedsaddle.privacy.site import PrivateSite
+from fedsaddle.problems.scored import ByScores, Slopes
+from fedsaddle.problems.supervised import shares
 from small import classes, play, seeded, serial
 
 ROWS, LIMITS = 6, Limits(primal=0.7, dual=0.4, loss=0.3)
@@ -43,6 +47,21 @@ class OwnAuc(fs.MinimaxAuc):
         return g._replace(x=3 * g.x, y=-g.y)
 
 
+@dataclass(frozen=True, kw_only=True)
+class SlopesAlone(ByScores):
+    """A problem that knows its slopes of batches, and not of rows: `mean(h² / 2 + y h) - y²`."""
+
+    def initial(self):
+        x = self.flat.initial()
+        return x, x.new_zeros(1)
+
+    def slopes(self, scores, x, y, batch):
+        share = shares(scores[..., 0], batch)
+        h = scores[..., 0]
+        slope = (h + y) * share
+        return Slopes(slope.unsqueeze(-1), (h * share).sum(1, keepdim=True) - 2 * y)
+
+
 class OwnLoss(fs.Supervised):
     def value(self, w, batch):
         return 2 * super().value(w, batch)
@@ -60,6 +79,7 @@ def problems():
         "module": fs.Supervised(deep),
         "auc": fs.MinimaxAuc(model=single, positive_share=0.3),
         "own auc": OwnAuc(model=single, positive_share=0.3),
+        "slopes alone": SlopesAlone(model=single),
         "own loss": OwnLoss(linear),
         "class-fair": fs.ClassFair(model=linear, classes=3),
         "robust": fs.RobustTraining(model=linear, shape=(4,)),
@@ -246,7 +266,7 @@ def test_what_has_no_private_form_is_refused() -> None:
         _ = private.slope_at
 
 
-@pytest.mark.parametrize("name", ["own auc", "own loss"])
+@pytest.mark.parametrize("name", ["own auc", "own loss", "slopes alone"])
 def test_a_subclass_with_its_own_gradient_is_private_with_that_one(name):
     """Limits that nothing reaches, and no noise: the private gradient is the problem's own."""
     wide, problem = Limits(1e9, 1e9, 1e9), problems()[name]
