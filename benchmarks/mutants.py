@@ -507,7 +507,8 @@ class Referee:
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         """Those that were chosen, in that order; one that is gone since the trace is no error."""
-        items[:] = sorted((i for i in items if i.nodeid in self.rank), key=lambda i: self.rank[i.nodeid])
+        rank = {i: self.rank.get(i.nodeid, self.rank.get(i.nodeid.partition("::")[0])) for i in items}
+        items[:] = sorted((i for i in items if rank[i] is not None), key=lambda i: rank[i])
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """A test that fails has killed the mutant."""
@@ -643,14 +644,20 @@ def equivalent() -> dict[str, str]:
         return {entry["key"]: entry["reason"] for entry in tomllib.load(f).get("mutant", [])}
 
 
-def judge_all(store: Path, mutants: Iterable[tuple[Mutant, int]], limit: float, budget: float, files: int) -> None:
+def judge_all(
+    store: Path,
+    mutants: Iterable[tuple[Mutant, int]],
+    limit: float,
+    budget: float,
+    files: int,
+    also: Iterable[str] = (),
+) -> None:
     """One after the other, each verdict stored at once."""
     known, arena = Trace.load(store), Arena(limit)
     try:
         for k, (mutant, seed) in enumerate(mutants):
             starts = starts_of((PACKAGE / mutant.path).read_text())
-            extra = [t for t in os.environ.get("MUTANTS_TESTS", "").split() if t]
-            tests = [*extra, *known.tests_of(mutant, starts, budget, files)]
+            tests = [*also, *known.tests_of(mutant, starts, budget, files)]
             if k % 25 == 0 and tests:  # a control: without the edit these tests must pass
                 same, by, _ = arena.judge(replace(mutant, after=mutant.before), tests)
                 if same != "survived":
@@ -701,6 +708,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for each mutant")
     parser.add_argument("--budget", type=float, default=25.0, help="seconds of tests for each mutant, as traced")
     parser.add_argument("--files", type=int, default=6, help="test files for each mutant; retry takes all")
+    parser.add_argument("--also", nargs="*", default=[], help="files of tests that retry runs first, such as new ones")
     given = parser.parse_args()
     if given.command == "trace":
         trace(given.store, given.tests)
@@ -715,7 +723,7 @@ def main() -> None:
         table(given.store, given.seed)
     elif given.command == "retry":
         again = [r for k, r in read_results(given.store).items() if r.outcome != "killed" and k not in equivalent()]
-        judge_all(given.store, [(r.mutant, r.seed) for r in again], 4 * given.limit, 2 * given.budget, 1000)
+        judge_all(given.store, [(r.mutant, r.seed) for r in again], 4 * given.limit, 2 * given.budget, 1000, given.also)
         table(given.store, given.seed)
     else:
         table(given.store, given.seed)

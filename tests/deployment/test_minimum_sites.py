@@ -55,3 +55,13 @@ def test_a_cohort_below_the_policies_is_not_asked(monkeypatch):
     with pytest.raises(NobodyAnswered, match="a cohort of 3 sites; policies of sites ask for averages of at least 4"):
         made.ask([0, 1, 2], local_sgd, None)
     assert needed == []
+
+
+def test_text_of_others_is_cut_before_it_is_made_visible():
+    """Twice what is shown is looked at: what lies behind is neither shown nor worth its time."""
+    from fedsaddle.deployment.messages import MAX_DETAIL, shown_text
+
+    half = MAX_DETAIL // 2
+    assert shown_text("a" * MAX_DETAIL) == "a" * MAX_DETAIL
+    found = shown_text("a" * MAX_DETAIL + "b" * MAX_DETAIL + "c" * MAX_DETAIL)
+    assert found == "a" * half + " ... " + "b" * half

@@ -21,6 +21,7 @@ from fedsaddle.secure.fixed_point import (
     decode,
     encode,
     layout_of,
+    read_layout,
     share_word,
     shares_of,
     sum_of,
@@ -255,6 +256,32 @@ def test_each_number_is_rounded_to_the_nearest_step(dtype, bits):
         assert words[: len(steps)].tolist() == [0, 0, 0, 1, 1, 2, 2, 0, -1, -1, -2, 3]
         assert words[-1] == share * 2**60
     assert [share_word(k * 2.0**-60) for k in (0.25, 0.75, 1.75)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("told", "fits"),
+    [
+        ([["w", "float32", [2**48 - 1, 0]]], True),
+        ([["w", "float64", [1] * 8]] * 64, True),
+        ([], True),
+        ([["w", "float32", [2**48]]], False),
+        ([["w", "float32", [-1]]], False),
+        ([["w", "float32", [True]]], False),
+        ([["w", "float32", [1] * 9]], False),
+        ([["w", "float32", [1]]] * 65, False),
+        ([["w", "int64", [1]]], False),
+        ([["w", "float32", (1,)]], False),
+        ([[3, "float32", [1]]], False),
+        ([["w", "float32"]], False),
+        ({}, False),
+    ],
+)
+def test_a_layout_that_is_told_is_checked(told, fits):
+    if fits:
+        assert [one.told() for one in read_layout(told)] == told
+    else:
+        with pytest.raises(BadMessage, match="without a list of its fields"):
+            read_layout(told)
 
 
 def test_signed_keys():
