@@ -369,3 +369,19 @@ def test_one_sum_is_opened_in_an_exchange_of_a_round(again, alive):
         more.total(alive)
     more = Exchange(values(4), made, when=(4, 1), cohort=[0, 1, 2, 3])
     assert same_sum(more.total(range(4)), more.expected(range(4)), more.layout)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_field_of_a_sum_is_read_where_it_stands(dtype):
+    """Two fields of several numbers: each mean is that of its own words, through the bytes that are sent."""
+    values, shares = ([[1.5, -2.0, 0.25], [0.5, 4.0, 1.0]], [3.0, -7.0]), [0.25, 0.75]
+    replies = [reply(w, h, dtype) for w, h in zip(*values, strict=True)]
+    layout = layout_of(replies[0])
+    sent = [to_bytes(encode(one, share), layout) for one, share in zip(replies, shares, strict=True)]
+    found = decode(sum_of(sent, layout), layout)
+    torch.testing.assert_close(found["w"], torch.tensor([0.75, 2.5, 0.8125], dtype=dtype), rtol=0, atol=1e-9)
+    assert float(found["h"]) == pytest.approx(-4.5, abs=1e-11)
+    assert {name: (v.dtype, tuple(v.shape)) for name, v in found.items()} == {
+        "w": (dtype, (3,)),
+        "h": (torch.float64, ()),
+    }
