@@ -60,7 +60,7 @@ NEAR = {  # folders of tests that say most about a package
     "problems": ("problems", "oracles", "metrics"),
     "metrics": ("metrics",),
     "privacy": ("privacy",),
-    "secure": ("secure",),
+    "secure": ("secure", "deployment"),
     "deployment": ("deployment",),
 }
 MOST_TESTS = 300  # that are kept for a line
@@ -657,7 +657,8 @@ def judge_all(
     try:
         for k, (mutant, seed) in enumerate(mutants):
             starts = starts_of((PACKAGE / mutant.path).read_text())
-            tests = [*also, *known.tests_of(mutant, starts, budget, files)]
+            near = NEAR[mutant.path.partition("/")[0]]
+            tests = [*(t for t in also if t.split("/")[1] in near), *known.tests_of(mutant, starts, budget, files)]
             if k % 25 == 0 and tests:  # a control: without the edit these tests must pass
                 same, by, _ = arena.judge(replace(mutant, after=mutant.before), tests)
                 if same != "survived":
