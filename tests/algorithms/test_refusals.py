@@ -92,3 +92,25 @@ def test_drfa_prox_needs_its_regulariser():
 def test_unknown_names_are_refused(name):
     with pytest.raises(TypeError, match="step_size"):
         EVERY[name](problem=problem(), step_size=0.1)
+
+
+LATER = {
+    fs.AaggFf: [("response", "gauss"), ("update", "adam"), ("server_step", 0.0), ("trimmed", 1.0), ("batch_size", 0)],
+    fs.Term: [("tilt", -1.0), ("normaliser", "none"), ("trimmed", -0.1), ("local_steps", 0)],
+    fs.DeltaFl: [("weighting", "both"), ("trimmed", 1.0), ("primal_step", 0.0), ("sampled_clients", 0)],
+    fs.FedMgda: [("primal_step", -1.0), ("batch_size", 0), ("sampled_clients", 0)],
+    fs.PropFair: [("ceiling", 0.0), ("near", 0.0), ("near", 6.0), ("weighting", "both"), ("local_steps", 0)],
+    fs.ExponentialDro: [
+        *[("temperature", 0.0), ("temperature", -1.0), ("inner_averaging", 0.0), ("inner_averaging", 1.1)],
+        *[("momentum_averaging", 0.0), ("momentum_averaging", 1.1), ("local_steps", 0), ("sampled_clients", 0)],
+    ],
+    fs.FedNova: [("epochs", 0.0), ("batch_size", 0), ("primal_step", 0.0)],
+    fs.Scaffold: [("local_steps", 0), ("batch_size", 0), ("primal_step", 0.0), ("sampled_clients", 0)],
+}
+
+
+@pytest.mark.parametrize(("make", "key", "value"), [(m, *bad) for m, every in LATER.items() for bad in every])
+def test_later_methods_refuse_by_name(make, key, value):
+    with pytest.raises(BadInput, match=key) as caught:
+        make(problem=Supervised(seeded(lambda: nn.Linear(4, 3))), **{key: value})
+    assert caught.value.key == key

@@ -64,6 +64,15 @@ def test_a_whole_chunk_at_once_is_one_client_after_the_other(case, world):
             near(a, b)
 
 
+@by_name
+def test_the_state_counts_its_rounds(case, world):
+    """By which schedules of steps, checkpoints and keyed draws go."""
+    states = play(algorithm(case, world), vectorised(world.rows()), 3)
+    names = {f.name for f in fields(states[0])}
+    if "rounds" in names and "stage" not in names:  # of stages it is the round within
+        assert [state.rounds for state in states] == [0, 1, 2, 3]
+
+
 @once
 def test_the_number_of_threads_does_not_matter(case, world):
     rows, alg = world.rows(), algorithm(case, world)

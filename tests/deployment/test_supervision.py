@@ -130,6 +130,20 @@ def test_a_job_that_is_said_to_run_but_answers_nobody(tmp_path):
     assert len(engine.jobs) == 2
 
 
+def test_a_short_silence_is_forgotten_once_the_job_answers_again(tmp_path):
+    def dies(engine):
+        engine.told = None
+
+    def lives(engine):
+        engine.told = {"records": []}
+
+    looks = ["RUNNING", *([dies, *["RUNNING"] * 2, lives, *["RUNNING"] * 20] * 3), DONE]
+    engine = Engine(tmp_path, looks)
+    supervisor(engine).go(tmp_path / "out")
+    assert engine.aborted == []
+    assert len(engine.jobs) == 1
+
+
 def silent(heard, with_the_job=False):
     """Site b has not answered since 100 and was heard of at `heard`; whether it has the job."""
 

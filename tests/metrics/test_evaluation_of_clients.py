@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import fedsaddle as fs
 from fedsaddle.data.store import Lazy, Stacked
 from fedsaddle.metrics.evaluation import Measured, client_means, evaluate
 from fedsaddle.metrics.spread import spread
@@ -148,3 +149,18 @@ def test_of_many_lazy_clients_a_thousand_are_measured():
     problem = Supervised(logistic_regression(2, 2))
     many = Lazy(np.full(1002, 1), lambda i: (torch.ones(1, 2), torch.zeros(1, dtype=torch.int64)))
     assert len(evaluate(problem, problem.initial(), many).sizes) == 1000
+
+
+def test_class_accuracies_of_clients_with_their_own_models_are_counted_under_each_ones_model():
+    """Two classes told apart by the sign of x; the second client's model has it the wrong way round for its ones."""
+    from fedsaddle.metrics.own_models import personal_pooled
+
+    problem = fs.ClassFair(model=torch.nn.Linear(1, 2, bias=False), classes=2)
+    x, y = torch.tensor([[-1.0], [1.0], [2.0], [-1.0], [1.0], [3.0]]), torch.tensor([0, 1, 1, 0, 1, 1])
+    rows = fs.Stacked(x, y, np.array([0, 3, 6]))
+    right, wrong = torch.tensor([-1.0, 1.0]), torch.tensor([1.0, -1.0])
+    found = personal_pooled(problem, lambda i: (right, wrong)[i], None, rows)
+    assert found == {"worst_class_accuracy": 0.5, "mean_class_accuracy": 0.5}
+    found = personal_pooled(problem, lambda i: (right, torch.tensor([0.5, 1.0]))[i], None, rows)
+    assert found == {"worst_class_accuracy": 1.0, "mean_class_accuracy": 1.0}
+    assert personal_pooled(fs.NonconvexPl(1), lambda i: right, None, rows) == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.optimize import brentq
-from scipy.special import expit, logit
+from scipy.special import expit, logit, stdtrit
 from sklearn.calibration import calibration_curve
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss
@@ -87,3 +87,17 @@ def test_intervals_cover(each):
             figure = getattr(found, name)
             inside[name] += figure is not None and figure.low <= value <= figure.high
     assert all(count / times > 0.9 for count in inside.values()), inside
+
+
+def test_the_scaled_score_is_as_wide_as_its_rows_move_it():
+    """Each row's influence by a small change of its weight; 60 rows, of which 12 are positive."""
+    p, y = np.linspace(0.02, 0.8, 60), (np.arange(60) % 5 == 0).astype(float)
+
+    def scaled(weight):
+        share = np.average(y, weights=weight)
+        return 1 - np.average((p - y) ** 2, weights=weight) / (share * (1 - share))
+
+    moves = [(scaled(1 + 1e-6 * (np.arange(60) == k)) - scaled(np.ones(60))) / 1e-6 for k in range(60)]
+    half = stdtrit(11, 0.975) * np.sqrt(np.square(moves).sum() * 60 / 59)
+    found = reliability(p, y).scaled
+    assert found.value - found.low == pytest.approx(half, rel=1e-4)

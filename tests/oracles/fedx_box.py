@@ -200,3 +200,50 @@ def fedx2(world, w, R, m, K, B, eta, tau, sharing, gamma, beta, temperature, cap
         w, G = np.mean(models, 0), np.mean(estimates, 0)  # line 27
         out.append((w, G))
     return out
+
+
+def local_pair(world, w, R, m, K, B, eta, gamma, beta, temperature=None, power=None):
+    """FedX2's step on the pairs of a client's own rows, both scores of which are active; with one client SOX.
+
+    f is linear without a temperature, else `temperature log`, or with a power p the log of a mean over S1 of `u^p`,
+    whose mean each client tracks. In plain numbers.
+    """
+    out, u, scale = [], [{} for _ in range(world.N)], {}
+    G = np.zeros_like(w)
+
+    def ell(a, b):
+        return hinge(a, b) if temperature is None else np.exp(hinge(a, b) / temperature)
+
+    for r in range(R):
+        P = world.server(r).choice(world.N, m, replace=False)
+        models, estimates = [], []
+        for i in P:
+            wi, Gi = w.copy(), G.copy()
+            for k in range(K):
+                z1 = world.sample(r, 0, i, k, 0, B[0], 0)
+                z2 = world.sample(r, 0, i, k, 1, B[1], 0)
+                g = np.zeros_like(w)
+                if len(z1) and len(z2):
+                    h1 = [score(wi, world.xs[i][z]) for z in z1]
+                    h2 = [score(wi, world.xs[i][z]) for z in z2]
+                    if temperature is not None:
+                        seen = {z: np.mean([ell(a, b) for b in h2]) for z, a in zip(z1, h1, strict=True)}
+                        for z, observed in seen.items():
+                            u[i][z] = (1 - gamma) * u[i][z] + gamma * observed if z in u[i] else observed
+                    if power is not None:
+                        mean = np.mean([u[i][z] ** power for z in z1])
+                        scale[i] = (1 - gamma) * scale[i] + gamma * mean if i in scale else mean
+                    for z, a in zip(z1, h1, strict=True):
+                        for y, b in zip(z2, h2, strict=True):
+                            factor = 1.0 if temperature is None else ell(a, b) / u[i][z]
+                            if power is not None:
+                                factor *= u[i][z] ** power / scale[i]
+                            apart = score_gradient(world.xs[i][z]) - score_gradient(world.xs[i][y])
+                            g += factor * hinge_slope(a, b) * apart / (B[0] * B[1])
+                Gi = (1 - beta) * Gi + beta * g
+                wi = wi - at(eta, r) * Gi
+            models.append(wi)
+            estimates.append(Gi)
+        w, G = np.mean(models, 0), np.mean(estimates, 0)
+        out.append((w, G))
+    return out

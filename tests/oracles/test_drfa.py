@@ -38,6 +38,25 @@ def test_drfa(engine, weighting, m, output):
 
 
 @engines
+@pytest.mark.parametrize(("m", "weighting"), [(None, "weight"), (6, "weight"), (4, "sample")])
+def test_drfa_as_it_is_by_default(engine, m, weighting):
+    """With all clients λ weighs them, with a cohort it draws them, as the page of DRFA says."""
+    algorithm = Drfa(problem=problem(), sampled_clients=m, **OURS)
+    compare(algorithm, engine, drfa(World(ROWS, 3, SEED), start(), ROUNDS, m or 6, weighting=weighting, **STEPS))
+    other = drfa(World(ROWS, 3, SEED), start(), ROUNDS, m or 6, weighting="sample", **STEPS)
+    assert (weighting == "sample") == (np.abs(other["w"][-1] - library(algorithm, engine)[-1].w.numpy()).max() < 1e-10)
+
+
+def test_the_defaults_of_drfa_are_those_of_its_page():
+    algorithm = Drfa(problem=problem())
+    given = (algorithm.local_steps, algorithm.batch_size, algorithm.primal_step, algorithm.dual_step)
+    assert given == (10, 50, 0.1, 8e-3)
+    rest = (algorithm.dual_decay, algorithm.output, algorithm.mixture_ceiling, algorithm.trimmed)
+    assert rest == (1.0, "last", None, 0.0)
+    assert (algorithm.sampled_clients, algorithm.weighting, algorithm.regulariser) == (None, None, None)
+
+
+@engines
 @weightings
 def test_drfa_with_a_mixture_that_lists_few(engine, weighting, monkeypatch):
     monkeypatch.setattr(mixtures, "LARGE", 0)

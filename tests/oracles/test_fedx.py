@@ -1,5 +1,8 @@
-"""FedX1 and FedX2 against literal transcriptions: partial participation, buffers of several rounds, sub-sampled scores,
-unequal minibatches, clients without positives or without negatives."""
+"""FedX1, FedX2, Local Pair and SOX against literal transcriptions.
+
+Partial participation, buffers of several rounds, sub-sampled scores, unequal minibatches, clients without positives or
+without negatives.
+"""
 
 import math
 import re
@@ -8,12 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 from agreement import ENGINES, agree
-from fedx_box import PairWorld, fedx1, fedx2
+from fedx_box import PairWorld, fedx1, fedx2, local_pair
 from torch import nn
 
 from fedsaddle.algorithms.fedx.fedx1 import FedX1
 from fedsaddle.algorithms.fedx.fedx2 import FedX2
-from fedsaddle.problems.risks import auc, partial_auc
+from fedsaddle.algorithms.fedx.local_pair import LocalPair
+from fedsaddle.problems.risks import auc, partial_auc, two_way_partial_auc
 from small import classes, play, rows_of, seeded
 
 SEED, ROUNDS = 5, 4
@@ -107,6 +111,52 @@ def test_fedx2_with_normalised_weights(case, engine):
     agree([s.G for s in states], [G for _, G in box])
     plain = fedx2(PairWorld(ROWS, 2, SEED), start, ROUNDS, *rest)
     assert abs(box[-1][0] - plain[-1][0]).max() > 1e-4
+
+
+OUTERS = {
+    "linear": (auc, {}, {}),
+    "log": (partial_auc, {"temperature": 2.0}, {"temperature": 2.0}),
+    "log of a mean": (
+        two_way_partial_auc,
+        {"temperature": 2.0, "positive_temperature": 3.0},
+        {"temperature": 2.0, "power": 2 / 3},
+    ),
+}
+outers = pytest.mark.parametrize("outer", OUTERS)
+
+
+@outers
+@engines
+@pytest.mark.parametrize(("m", "gamma", "beta"), [(7, 0.6, 0.3), (4, 0.3, 1.0), (7, 1.0, 0.2)])
+def test_local_pair(outer, engine, m, gamma, beta):
+    make, given, box_given = OUTERS[outer]
+    problem, rows = make(linear(), **given), ROWS
+    options = {"local_steps": K, "batch_size": B[0], "second_batch_size": B[1], "primal_step": STEP}
+    algorithm = LocalPair(
+        problem=problem, sampled_clients=m if m < 7 else None, tracking=gamma, averaging=beta, **options
+    )
+    states = play(algorithm, ENGINES[engine](rows, seed=SEED), ROUNDS, seed=SEED)[1:]
+    start = problem.initial().numpy().copy()
+    box = local_pair(PairWorld(rows, 2, SEED), start, ROUNDS, m, K, B, STEP, gamma, beta, **box_given)
+    agree([s.w for s in states], [w for w, _ in box])
+    agree([s.G for s in states], [G for _, G in box])
+
+
+@outers
+@engines
+@pytest.mark.parametrize(("gamma", "beta"), [(0.6, 0.3), (0.9, None), (1.0, 0.1)])
+def test_sox_and_centralised_sgd(outer, engine, gamma, beta):
+    """All rows in one place. Without an averaging given it is 1 where f is linear, and 0.1 else."""
+    make, given, box_given = OUTERS[outer]
+    problem, rows = make(linear(), **given), rows_of([ROWS.x], [ROWS.y])
+    options = {"local_steps": K, "batch_size": B[0], "second_batch_size": B[1], "primal_step": STEP}
+    algorithm = LocalPair(problem=problem, centralised=True, tracking=gamma, averaging=beta, **options)
+    states = play(algorithm, ENGINES[engine](rows, seed=SEED), ROUNDS, seed=SEED)[1:]
+    start = problem.initial().numpy().copy()
+    beta = beta or (1.0 if outer == "linear" else 0.1)
+    box = local_pair(PairWorld(rows, 2, SEED), start, ROUNDS, 1, K, B, STEP, gamma, beta, **box_given)
+    agree([s.w for s in states], [w for w, _ in box])
+    agree([s.G for s in states], [G for _, G in box])
 
 
 @pytest.mark.parametrize("name", ["fedx1", "fedx2"])

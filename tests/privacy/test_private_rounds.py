@@ -18,7 +18,7 @@ from fedsaddle.federation.randomness import ClientKeys, server_generator
 from fedsaddle.federation.wrappers import Lossy
 from fedsaddle.privacy.accountant import epsilon_of
 from fedsaddle.privacy.noise import NOISE_STREAM, SecretKeys, SeededNormals
-from fedsaddle.privacy.releases import events_of
+from fedsaddle.privacy.releases import events_of, from_plain, to_plain
 from fedsaddle.privacy.site import PrivateSite
 from privacy_quickly import coarse_accountant  # noqa: F401
 from small import classes as unequal
@@ -243,6 +243,8 @@ def bad():
     yield "dropout", lambda: fs.FedAvg(problem=fs.Supervised(drop.double())), "dropout"
     yield "weights", lambda: fs.FedAvg(problem=fs.Supervised(nn.Linear(4, 3).double(), weighted)), "class weights"
     yield "q-FedAvg", lambda: fs.QFedAvg(problem=fedavg().problem), "use FedAvg or DRFA"
+    step = fs.CompositionalAuc(model=nn.Linear(4, 1).double(), positive_share=0.4)
+    yield "compositional AUC", lambda: fs.CodaPlus(problem=step), "CompositionalAuc.*cannot be private.*use auc"
     if pairs is not None:
         yield "FedX", lambda: fs.FedX2(problem=pairs), "do not split by row"
 
@@ -324,3 +326,42 @@ def test_a_server_that_goes_back_counts_what_it_told(tmp_path):
     with pytest.raises(fs.BadInput, match="planned for 2 rounds"):
         play(alg, clients(), 1, state=first, first=1)
     assert clients().report()["privacy"]["epsilon_spent"] <= 4
+
+
+class Asked:
+    """Clients that note how they are asked, and restored."""
+
+    count = 3
+
+    def __init__(self):
+        self.seen = []
+
+    def begin(self, round):
+        self.seen.append(("begin", round))
+
+    def commit(self):
+        self.seen.append("commit")
+
+    def ask(self, cohort, task, sent, *, weights=None):
+        self.seen.append((list(cohort), weights))
+        return cohort, None
+
+    def restore(self, records, notes, algorithm):
+        self.seen.append(("restore", records, algorithm))
+
+
+def test_the_wrapper_that_counts_passes_everything_on():
+    from fedsaddle.privacy.accounted import Accounted
+
+    alg, inner = private(fedavg(), fs.Privacy(epsilon=4, rounds=3)), Asked()
+    clients = Accounted(inner, alg, None)
+    clients.begin(2)
+    clients.ask([0, 2], alg.local_sgd, None, weights=[3.0, 1.0])
+    clients.commit()
+    spent = {client: [list(entry) for entry in to_plain(released)] for client, released in clients.spent.items()}
+    assert set(spent) == {0, 2}
+    notes = {"privacy": {"spent": {"1": spent[0]}}}
+    clients.restore({7: "kept"}, notes, alg)
+    assert clients.spent == {1: from_plain(spent[0])}
+    want = [("begin", 2), ([0, 2], [3.0, 1.0]), "commit", ("restore", {7: "kept"}, alg)]
+    assert inner.seen == want

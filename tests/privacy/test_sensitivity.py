@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
@@ -16,12 +18,15 @@ from fedsaddle.engines.site import LocalSite
 from fedsaddle.federation.randomness import ClientKeys
 from fedsaddle.federation.wrappers import Lossy
 from fedsaddle.privacy import accountant
+from fedsaddle.privacy.accounted import units_of
 from fedsaddle.privacy.client_level import ClientPrivate
 from fedsaddle.privacy.exchanges import exchange_of
 from fedsaddle.privacy.private import Private
 from fedsaddle.privacy.problems import Limits, PrivateMinimax, PrivateMinimisation, check_problem, mixes_rows
 from fedsaddle.privacy.site import PrivateSite
-from small import play, seeded, serial
+from fedsaddle.problems.scored import ByScores, Slopes
+from fedsaddle.problems.supervised import shares
+from small import classes, play, seeded, serial
 
 ROWS, LIMITS = 6, Limits(primal=0.7, dual=0.4, loss=0.3)
 G = torch.Generator().manual_seed(3)
@@ -34,6 +39,37 @@ def game(x, y, batch):
     return 20 * (batch.x @ x).tanh() + 0.1 * (batch.x @ x) + 20 * (batch.x @ y) - y.square().sum()
 
 
+class OwnAuc(fs.MinimaxAuc):
+    """A subclass with a gradient of its own, and the row slopes of another."""
+
+    def gradients(self, x, y, batch):
+        g = super().gradients(x, y, batch)
+        return g._replace(x=3 * g.x, y=-g.y)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlopesAlone(ByScores):
+    """A problem that knows its slopes of batches, and not of rows: `mean(h² / 2 + y h) - y²`."""
+
+    def initial(self):
+        x = self.flat.initial()
+        return x, x.new_zeros(1)
+
+    def slopes(self, scores, x, y, batch):
+        share = shares(scores[..., 0], batch)
+        h = scores[..., 0]
+        slope = (h + y) * share
+        return Slopes(slope.unsqueeze(-1), (h * share).sum(1, keepdim=True) - 2 * y)
+
+
+class OwnLoss(fs.Supervised):
+    def value(self, w, batch):
+        return 2 * super().value(w, batch)
+
+    def gradient(self, w, batch):
+        return -super().gradient(w, batch)
+
+
 def problems():
     linear, single = seeded(lambda: nn.Linear(4, 3)), seeded(lambda: nn.Linear(4, 1))
     start = torch.ones(4, dtype=torch.float64)
@@ -42,7 +78,9 @@ def problems():
         "chain": fs.Supervised(linear),
         "module": fs.Supervised(deep),
         "auc": fs.MinimaxAuc(model=single, positive_share=0.3),
-        "auc after a step": fs.CompositionalAuc(model=single, positive_share=0.3),
+        "own auc": OwnAuc(model=single, positive_share=0.3),
+        "slopes alone": SlopesAlone(model=single),
+        "own loss": OwnLoss(linear),
         "class-fair": fs.ClassFair(model=linear, classes=3),
         "robust": fs.RobustTraining(model=linear, shape=(4,)),
         "game": fs.Minimax(game, start_x=start / 100, start_y=start, best_response=lambda x, rows: 10 * rows.x.mean(0)),
@@ -226,3 +264,37 @@ def test_what_has_no_private_form_is_refused() -> None:
     assert private.dimension == private.plain.dimension
     with pytest.raises(fs.BadInput, match=r"Later\.slope_at has no private form"):
         _ = private.slope_at
+
+
+@pytest.mark.parametrize("name", ["own auc", "own loss", "slopes alone"])
+def test_a_subclass_with_its_own_gradient_is_private_with_that_one(name):
+    """Limits that nothing reaches, and no noise: the private gradient is the problem's own."""
+    wide, problem = Limits(1e9, 1e9, 1e9), problems()[name]
+    rows = batch()
+    plain = fs.Batch(rows.x, rows.y)
+    if name == "own loss":
+        w, private = problem.initial()[None], PrivateMinimisation(problem, wide)
+        torch.testing.assert_close(private.gradient(w, rows), problem.gradient(w, plain))
+        torch.testing.assert_close(private.value(w, rows), problem.value(w, plain))
+        return
+    x, y = (v[None] + 0.1 for v in problem.initial())
+    found, wanted = PrivateMinimax(problem, wide).gradients(x, y, rows), problem.gradients(x, y, plain)
+    torch.testing.assert_close(found[:2], wanted[:2])
+
+
+def test_a_problem_whose_gradient_mixes_rows_is_refused():
+    """A user's function may look at the whole batch; row by row it would be another problem in silence."""
+    start = torch.ones(4, dtype=torch.float64)
+
+    def centred(x, y, batch):
+        return ((batch.x - batch.x.mean(0)) @ x).square() + batch.x @ y - y.square().sum()
+
+    rows = classes()
+    for function, refused in ((centred, True), (game, False)):
+        algorithm = fs.LocalSgda(problem=fs.Minimax(function, start_x=start, start_y=start), local_steps=1)
+        private = Private(algorithm=algorithm, privacy=fs.Privacy(epsilon=4, rounds=1))
+        if refused:
+            with pytest.raises(fs.BadInput, match="problem = 'Minimax': cannot be private: the gradient of a batch"):
+                units_of(private, rows, rows.sizes)
+        else:
+            assert units_of(private, rows, rows.sizes).tolist() == rows.sizes.tolist()

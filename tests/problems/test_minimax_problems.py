@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from fedsaddle import Minimax
 from fedsaddle.data.sets.synthetic import nonconvex_pl
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
-from fedsaddle.numerics.projections import Ball, Simplex
+from fedsaddle.numerics.projections import Ball, CappedSimplex, Simplex
 from fedsaddle.numerics.roc import auroc
 from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.fair import ClassFair
@@ -246,3 +248,24 @@ def test_sigmoid_is_a_last_layer_of_the_model():
     torch.testing.assert_close(squashed.best_dual(x, rows), plain.best_dual(x, rows))
     scores = squashed.ranking(x[0], rows.x[0])
     torch.testing.assert_close(scores.sigmoid(), plain.ranking(x[0], rows.x[0]))
+
+
+@pytest.mark.parametrize("inside", [Simplex(), CappedSimplex(0.4), CappedSimplex(0.5), CappedSimplex(1 / 3)])
+def test_the_best_mixture_without_a_penalty_is_the_best_corner_of_its_set(inside):
+    """A linear function is largest at a corner, of which all are tried; not at a class that the set does not allow."""
+    problem = ClassFair(model=deep(3), classes=3, penalty=0.0, project_y=inside)
+    g = torch.Generator().manual_seed(3)
+    rows = Batch(torch.randn(12, 4, generator=g, dtype=torch.float64), torch.arange(12) % 3)
+    x = problem.initial()[0] + 0.3
+    found = problem.best_response(x, rows)
+    high = getattr(inside, "high", 1.0)
+    corners = {
+        tuple(torch.tensor(c)[list(o)].tolist())
+        for c in [(high, min(high, 1 - high), max(0.0, 1 - 2 * high))]
+        for o in itertools.permutations(range(3))
+    }
+    batch = Batch(rows.x[None], rows.y[None])
+    values = {c: float(problem.value(x[None], torch.tensor([c]), batch)) for c in corners}
+    assert float(found.sum()) == pytest.approx(1)
+    assert float(found.max()) <= high + 1e-9
+    assert float(problem.value(x[None], found[None], batch)) == pytest.approx(max(values.values()), abs=1e-8)

@@ -5,6 +5,8 @@ import torch
 import fedsaddle as fs
 from fedsaddle.data.sets.synthetic import nonconvex_pl
 from fedsaddle.federation.clients import Batch
+from fedsaddle.numerics.projections import Ball
+from small import rows_of
 
 
 def literal(x, y, row, mu):
@@ -48,6 +50,27 @@ def test_the_saddle_is_where_both_gradients_vanish():
     assert game.pooled_measures(x, y, rows)["squared_distance_to_saddle"] == pytest.approx(0, abs=1e-20)
     assert game.pooled_measures(x + 1, y, rows)["squared_distance_to_saddle"] == pytest.approx(4)
     assert len(game.best_response(x, Batch(rows.x, rows.y))) == 4
+
+
+def test_the_saddle_of_clients_of_unequal_sizes_is_that_of_the_mean_of_their_means():
+    """A client of one row counts as much as one of nine; the pool of all rows has another saddle."""
+    g = torch.Generator().manual_seed(7)
+    parts = [k + torch.randn(n, 12, generator=g, dtype=torch.float64) for k, n in enumerate((1, 9, 4))]
+    rows, game = rows_of(parts, [torch.zeros(len(p), dtype=torch.int64) for p in parts]), fs.QuadraticGame(4, mu=0.7)
+    x, y = game.saddle(rows)
+    each = [game.gradients(x[None], y[None], Batch(p[None], torch.zeros(1, len(p)))) for p in parts]
+    for pick in ("x", "y"):
+        mean = torch.stack([getattr(one, pick)[0] for one in each]).mean(0)
+        torch.testing.assert_close(mean, torch.zeros_like(mean), rtol=0, atol=1e-10)
+    pool = game.gradients(x[None], y[None], Batch(torch.cat(parts)[None], torch.zeros(1, 14)))
+    assert float(pool.x.norm()) > 0.1
+
+
+def test_a_bounded_game_has_no_distance_to_the_saddle_of_the_whole_space():
+    rows = nonconvex_pl(clients=3, rows=5, dimension=4, seed=2)
+    for given in ({"project_x": Ball(0.1)}, {"project_y": Ball(0.1)}):
+        game = fs.QuadraticGame(4, mu=0.2, **given)
+        assert game.pooled_measures(*game.initial(), rows) == {}
 
 
 def test_exact_methods_find_it():

@@ -21,6 +21,8 @@ from fedsaddle.secure.fixed_point import (
     decode,
     encode,
     layout_of,
+    read_layout,
+    share_word,
     shares_of,
     sum_of,
     to_bytes,
@@ -245,6 +247,43 @@ def test_the_fixed_point_is_the_mean_to_its_step(pairs, dtype):
     assert abs(found - mean) <= len(pairs) * step + 1e-15 * LARGEST + (abs(mean) * 2**-23 if step > 1e-11 else 0)
 
 
+@pytest.mark.parametrize(("dtype", "bits"), [(torch.float32, 32), (torch.float64, 40)])
+def test_each_number_is_rounded_to_the_nearest_step(dtype, bits):
+    """Not downwards: sums of many clients would drift by half a step for each."""
+    steps = [0.0, 0.25, 0.5, 0.75, 1.25, 1.75, 2.5, -0.25, -0.75, -1.25, -1.75, 3.0]
+    for share in (1.0, 0.5):
+        words = encode(reply([k * 2.0**-bits / share for k in steps], dtype=dtype), share).view(np.int64)
+        assert words[: len(steps)].tolist() == [0, 0, 0, 1, 1, 2, 2, 0, -1, -1, -2, 3]
+        assert words[-1] == share * 2**60
+    assert [share_word(k * 2.0**-60) for k in (0.25, 0.75, 1.75)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("told", "fits"),
+    [
+        ([["w", "float32", [2**48 - 1, 0]]], True),
+        ([["w", "float64", [1] * 8]] * 64, True),
+        ([], True),
+        ([["w", "float32", [2**48]]], False),
+        ([["w", "float32", [-1]]], False),
+        ([["w", "float32", [True]]], False),
+        ([["w", "float32", [1] * 9]], False),
+        ([["w", "float32", [1]]] * 65, False),
+        ([["w", "int64", [1]]], False),
+        ([["w", "float32", (1,)]], False),
+        ([[3, "float32", [1]]], False),
+        ([["w", "float32"]], False),
+        ({}, False),
+    ],
+)
+def test_a_layout_that_is_told_is_checked(told, fits):
+    if fits:
+        assert [one.told() for one in read_layout(told)] == told
+    else:
+        with pytest.raises(BadMessage, match="without a list of its fields"):
+            read_layout(told)
+
+
 def test_signed_keys():
     private, names = new_signing_key(), ["a", "b", "c"]
     known, public = signing_public(private), RunKeys.new().public
@@ -330,3 +369,19 @@ def test_one_sum_is_opened_in_an_exchange_of_a_round(again, alive):
         more.total(alive)
     more = Exchange(values(4), made, when=(4, 1), cohort=[0, 1, 2, 3])
     assert same_sum(more.total(range(4)), more.expected(range(4)), more.layout)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_field_of_a_sum_is_read_where_it_stands(dtype):
+    """Two fields of several numbers: each mean is that of its own words, through the bytes that are sent."""
+    values, shares = ([[1.5, -2.0, 0.25], [0.5, 4.0, 1.0]], [3.0, -7.0]), [0.25, 0.75]
+    replies = [reply(w, h, dtype) for w, h in zip(*values, strict=True)]
+    layout = layout_of(replies[0])
+    sent = [to_bytes(encode(one, share), layout) for one, share in zip(replies, shares, strict=True)]
+    found = decode(sum_of(sent, layout), layout)
+    torch.testing.assert_close(found["w"], torch.tensor([0.75, 2.5, 0.8125], dtype=dtype), rtol=0, atol=1e-9)
+    assert float(found["h"]) == pytest.approx(-4.5, abs=1e-11)
+    assert {name: (v.dtype, tuple(v.shape)) for name, v in found.items()} == {
+        "w": (dtype, (3,)),
+        "h": (torch.float64, ()),
+    }

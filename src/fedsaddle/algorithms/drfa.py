@@ -249,10 +249,11 @@ class DrfaGa:
         >>> fs.DrfaGa(problem=problem, regulariser=fs.regularisers.KullbackLeibler(0.1)).output
         'last'
 
-    **Deviations from the paper**: D is drawn with replacement, as for DRFA; `output="average"` is the mean over the
+    **Deviations from the paper**: D is drawn by λ with replacement, which makes the mean over D unbiased, also with all
+    clients, where DRFA by default weighs them instead; `output="average"` is the mean over the
     iterates after `average_after` rounds (give half of the rounds for the paper's T/2; its sum starts one iterate
     earlier and so weighs slightly more than 1). Where only n of the N clients answer line 12, their losses count N/n
-    times and the others not at all, as in DRFA. `mixture_ceiling` is that of DRFA.
+    times and the others not at all. `mixture_ceiling` is that of DRFA.
     """
 
     problem: MinimisationProblem

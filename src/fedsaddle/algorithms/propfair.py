@@ -52,8 +52,9 @@ class PropFair:
         >>> fs.PropFair(problem=fs.Supervised(fs.models.logistic_regression(64, 10)), ceiling=3.0).near
         0.2
 
-    **Deviations from the paper**: written after a public re-implementation of the client's step, whose slope falls from
-    1/ε to 1/M where the loss comes near M. `extended=True` keeps 1/ε there, which continues the logarithm smoothly.
+    **Deviations from the paper**: by default this is a public implementation of the client's step, not the paper: the
+    slope falls from 1/ε to 1/M where the loss comes within ε of M or exceeds it, so that such clients count least.
+    `extended=True` is the paper's Huberised logarithm, whose slope stays 1/ε there.
     """
 
     local_optimiser: ClassVar[None] = None  # the length of a step is the method

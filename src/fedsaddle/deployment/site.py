@@ -291,7 +291,7 @@ class SiteService:
             if train.units is None:
                 raise Refused("privacy.unit = 'patient' needs the column of the patient: name it with `together`")
             units = len(train.unit_rows(0))
-        check_model(algorithm.problem, train.x[:2])
+        check_model(algorithm.problem, train.x[:2], train.y[:2])
         digest, most = digest_of(train.x, train.y, train.units), self.policy.epsilon_in_all
         return SiteBudget(self._folder(run), algorithm, units, digest, fingerprint, most)
 

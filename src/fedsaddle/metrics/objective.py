@@ -14,7 +14,7 @@ from fedsaddle.data.store import Stacked
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.solvers import Solved, ascend, tolerance_of
-from fedsaddle.problems.protocols import HasBestResponse, MinimaxProblem, Pair
+from fedsaddle.problems.protocols import HasBestDual, HasBestResponse, MinimaxProblem, Pair, splits_by_row
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class Objective:
-    """`f(x, y) = (1/N) Σ_i f_i(x, y)`, each client counting once, in blocks of rows."""
+    """`f(x, y) = (1/N) Σ_i f_i(x, y)`, each client counting once, in blocks of rows.
+
+    Where f_i is no mean over rows, the blocks are the clients.
+    """
 
     problem: MinimaxProblem
     rows: Stacked
@@ -59,14 +62,23 @@ class Objective:
 
     def best_response(self, x: Tensor, y: Tensor, limits: Limits) -> Solved:
         """`argmax_y f(x, y)`: the problem's closed form, or projected ascent from `y`."""
-        closed = self.problem.best_response if isinstance(self.problem, HasBestResponse) else None
-        if closed is None:
+        found = self._closed_response(x)
+        if found is None:
             return ascend(lambda v: self.gradients(x, v)[1], y, self.problem.project_y, *limits.of(y))
-        with torch.no_grad():
-            found: Tensor = closed(x, self._weighed(x))
         if found.shape != y.shape:
             raise BadInput("best_response", tuple(found.shape), f"must give y of shape {tuple(y.shape)}")
         return Solved(found, 0.0, 0, True)
+
+    @torch.no_grad()
+    def _closed_response(self, x: Tensor) -> Tensor | None:
+        """The problem's closed form over all rows; None: it has none."""
+        closed = self.problem.best_response if isinstance(self.problem, HasBestResponse) else None
+        if closed is None or splits_by_row(self.problem):
+            return None if closed is None else closed(x, self._weighed(x))
+        if not isinstance(self.problem, HasBestDual):
+            return None
+        each = [share * self.problem.best_dual(x[None], part)[0] for share, part in self._parts(x)]
+        return self.problem.project_y(torch.stack(each).sum(0))
 
     def best_reply(self, x: Tensor, y: Tensor, limits: Limits) -> Solved:
         """`argmin_x f(x, y)`, by projected descent from `x`."""
@@ -103,6 +115,12 @@ class Objective:
 
     def _parts(self, like: Tensor) -> Iterator[tuple[float, Batch]]:
         """Blocks of rows as one client, and what each block counts."""
+        if not splits_by_row(self.problem):
+            for i in range(self.rows.count):
+                x, y = self.rows.client(i)
+                if len(y):
+                    yield 1 / self.rows.count, Batch(x[None], y[None])
+            return
         rows = self.everyone
         assert rows.weight is not None
         for a in range(0, len(rows.x), self.block):

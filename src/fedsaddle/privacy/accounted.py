@@ -111,7 +111,7 @@ def units_of(private: Private, rows: Any, sizes: Ints) -> Ints | None:
     if getattr(rows, "positives", None) is not None:
         raise BadInput("positives_per_batch", rows.positives, "draws rows by their label; leave it out with privacy")
     if rows is not None:
-        check_model(private.problem, rows.client(0)[0][:2])
+        check_model(private.problem, *(v[:2] for v in rows.client(0)))
     if private.privacy.unit == "row":
         return np.asarray(sizes, dtype=np.int64)
     if rows is None:

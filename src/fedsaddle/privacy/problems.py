@@ -29,6 +29,7 @@ from fedsaddle.problems.protocols import (
     Pair,
     PairwiseProblem,
     PrimalGradient,
+    splits_by_row,
 )
 from fedsaddle.problems.scored import ByScores
 from fedsaddle.problems.supervised import Supervised
@@ -50,6 +51,9 @@ def check_problem(problem: Any) -> None:
     name = type(problem).__name__
     if isinstance(problem, PairwiseProblem | MeasuresClients):
         raise BadInput("problem", name, "compares rows with each other, so that its gradient does not split by row")
+    if not splits_by_row(problem):
+        remedy = "takes an inner step over all rows of a batch, so that its gradient does not split by row"
+        raise BadInput("problem", name, f"cannot be private: it {remedy}; use auc (fs.MinimaxAuc)")
     flat = getattr(problem, "flat", None)
     if isinstance(flat, FlatModel) and (flat.tail or _has_batch_norm(flat.module)):
         remedy = "normalises a row by the others of its batch, and keeps their statistics; use nn.GroupNorm"
@@ -69,8 +73,16 @@ def _has_batch_norm(module: nn.Module) -> bool:
     return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules())
 
 
-def check_model(problem: Any, rows: Tensor) -> None:
-    """Refuse dropout, and models that mix rows; `rows (n, ...)` have the shape and type to find out by."""
+def check_model(problem: Any, rows: Tensor, labels: Tensor) -> None:
+    """Refuse dropout, and models and problems that mix rows; `rows (n, ...)` have the shape and type to find out by."""
+    check_network(problem, rows)
+    if not _by_formula(problem) and mixes_gradients(bare(problem), rows, labels):
+        remedy = "the gradient of a batch is not the mean of its rows' own, so that it does not split by row"
+        raise BadInput("problem", type(problem).__name__, f"cannot be private: {remedy}")
+
+
+def check_network(problem: Any, rows: Tensor) -> None:
+    """Refuse dropout, and models that mix rows."""
     flat = getattr(problem, "flat", None)
     if not isinstance(flat, FlatModel):
         return
@@ -96,6 +108,37 @@ def mixes_rows(flat: FlatModel, rows: Tensor) -> bool:
         except (BadInput, ValueError, RuntimeError):  # it takes no row by itself
             return True
     return not torch.allclose(together, alone, rtol=1e-3, atol=1e-4, equal_nan=True)
+
+
+def mixes_gradients(problem: Any, rows: Tensor, labels: Tensor) -> bool:
+    """Whether the gradient of two rows together is not the mean of theirs, at a point near the start."""
+    g, start = torch.Generator().manual_seed(0), problem.initial()
+    start = start if isinstance(start, tuple) else (start,)
+    at = [v + 0.1 * torch.randn(v.shape, generator=g, dtype=torch.float64).to(v) for v in start]
+
+    def gradients(some: slice) -> tuple[Tensor, ...]:
+        batch, point = Batch(rows[None, some], labels[None, some]), [v[None] for v in at]
+        return problem.gradients(*point, batch)[:2] if len(at) > 1 else (problem.gradient(*point, batch),)
+
+    together, *alone = (gradients(some) for some in (slice(0, 2), slice(0, 1), slice(1, 2)) if some.start < len(rows))
+    if len(alone) < 2:
+        return False
+    for whole, one, two in zip(together, *alone, strict=True):
+        mean = (one + two) / 2
+        if not torch.allclose(whole, mean, rtol=1e-3, atol=1e-4 * float(mean.abs().max()), equal_nan=True):
+            return True
+    return False
+
+
+def _by_formula(problem: Any) -> bool:
+    """Whether the library knows the gradients of single rows by formula: not where a subclass has its own gradient."""
+    kind = type(problem)
+    if isinstance(problem, Supervised):
+        return all(getattr(kind, name) is getattr(Supervised, name) for name in ("value", "gradient", "_gradient"))
+    if not isinstance(problem, ByScores) or not hasattr(problem, "row_slopes"):
+        return False
+    owners = {next(part for part in kind.__mro__ if name in vars(part)) for name in ("slopes", "row_slopes")}
+    return kind.gradients is ByScores.gradients and len(owners) == 1
 
 
 def bare(problem: Any) -> Any:
@@ -129,7 +172,7 @@ class _Shared:
     def __init__(self, problem: Any, limits: Limits) -> None:
         check_problem(problem)
         self.plain, self.limits = problem, limits
-        self.bare, self.penalty = bare(problem), penalty_model(problem)
+        self.bare, self.penalty, self.by_formula = bare(problem), penalty_model(problem), _by_formula(problem)
 
     def __getattr__(self, name: str) -> Any:
         """Sizes and settings of the plain problem; what it computes would be without noise, and is refused."""
@@ -176,7 +219,7 @@ class PrivateMinimisation(_Shared, MinimisationProblem):
     def value(self, w: Tensor, batch: Batch) -> Tensor:
         """The mean of the rows' losses, each at most the bound, with noise; and the penalty."""
         drawn, bare = noise_of(batch), self.bare
-        if isinstance(bare, Supervised):
+        if self.by_formula:
             with torch.no_grad():
                 each = bare.loss.value(bare.flat.scores(w, batch.x), batch.y)
         else:
@@ -187,7 +230,7 @@ class PrivateMinimisation(_Shared, MinimisationProblem):
     def gradient(self, w: Tensor, batch: Batch) -> Tensor:
         """The mean of the rows' clipped gradients, with noise; and the gradient of the penalty."""
         drawn, bare, limit = noise_of(batch), self.bare, self.limits.primal
-        if isinstance(bare, Supervised):
+        if self.by_formula:
             outputs = row_scores(bare.flat, w, batch.x)
             slope = bare.loss.slope(outputs[-1], batch.y)
             total = row_sums(bare.flat, w, batch.x, outputs, slope, Bound(limit, drawn.weight)).total
@@ -263,7 +306,7 @@ class PrivateMinimax(_Shared, MinimaxProblem):
     def _sums(self, x: Tensor, y: Tensor, batch: Batch) -> Pair:
         """The sums over rows of what each contributes to either player's gradient."""
         bare, weight = self.bare, noise_of(batch).weight
-        if not isinstance(bare, ByScores) or not hasattr(bare, "row_slopes"):
+        if not self.by_formula:
             limits = (self.limits.primal, self.limits.dual)
             each = [_row_sums(bare, pair, batch, c, limits) for c, pair in enumerate(zip(x, y, strict=True))]
             return torch.stack([gx for gx, _ in each]), torch.stack([gy for _, gy in each])

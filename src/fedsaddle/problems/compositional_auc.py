@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from fedsaddle.arguments import number
 from fedsaddle.federation.clients import Batch
+from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.numerics.passes import shrink_
+from fedsaddle.numerics.shaped import ShapedModel
 from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.facts import DataFacts, ModelMaker
 from fedsaddle.problems.losses import Logistic
@@ -19,7 +22,9 @@ from fedsaddle.problems.supervised import shares
 
 @dataclass(frozen=True, kw_only=True)
 class CompositionalAuc(MinimaxAuc):
-    """`min_{w,a,b} max_α AUC(u; a, b, α) + ρ CE(w)` with `u = w - η₀ ∇CE(w)` (Yuan, Guo, Chawla, Yang 2022).
+    """`min_{w,a,b} max_α AUC(u; a, b, α) + ρ CE(w) + (l2 / 2) |w|²` with `u = w - η₀ ∇CE(w)`.
+
+    Yuan, Guo, Chawla, Yang, "Compositional training for end-to-end deep AUC maximization", 2022.
 
     For any min-max algorithm. Both gradients are of the same batch, and that of AUC, taken at u, goes to w as it is:
     the second derivatives of the chain rule are left out, as the authors' optimiser does. The trained model is w.
@@ -30,6 +35,12 @@ class CompositionalAuc(MinimaxAuc):
       at random hardly learn by it.
     - η₀ = 0 is plain min-max AUC, whatever ρ.
 
+    u is of all rows of a batch, so that the objective is no mean over rows: it cannot be private row by row, and
+    measures such as `squared_gradient_of_phi` go through the clients one by one, each at its own u; the gradient that
+    they measure leaves out the second derivatives, too. The `loss` of clients that evaluation shows is that of plain
+    min-max AUC at w, the model that is delivered, and can be compared with runs of `MinimaxAuc`. The penalty `l2` is on
+    w alone, and `clip` bounds the whole gradient in w.
+
     Example:
         >>> import fedsaddle as fs
         >>> fs.CompositionalAuc(model=fs.models.logistic_regression(30, 1), positive_share=0.1).inner_step
@@ -39,13 +50,19 @@ class CompositionalAuc(MinimaxAuc):
     (its β₀ = 1), so that clients need no memory, and CODA+, CODASCA and Local SGDA run it unchanged.
     """
 
+    row_by_row: ClassVar[bool] = False
+
     inner_step: float = 0.1  # η₀
     inner_weight: float = 1.0  # ρ
+    _bare: FlatModel = field(init=False, repr=False, compare=False)  # the model without penalty and bound
 
     def __post_init__(self) -> None:
         super().__post_init__()
         number("inner_step", self.inner_step, least=0)
         number("inner_weight", self.inner_weight, least=0)
+        shaped = isinstance(self.flat, ShapedModel)
+        bare = FlatModel(self.model, self.allows_statistics) if shaped else self.flat
+        object.__setattr__(self, "_bare", bare)
 
     @classmethod
     def from_data(
@@ -79,7 +96,7 @@ class CompositionalAuc(MinimaxAuc):
     def inner_gradient(self, x: Tensor, batch: Batch) -> Tensor:
         """∇CE(w) of each client's rows, with zeros for a and b."""
         w = self.weights(x).contiguous()
-        scores, pull, _ = self.flat.pullback(w, batch.x, batch.keys)
+        scores, pull, _ = self._bare.pullback(w, batch.x, batch.keys)
         slope = Logistic().slope(scores, batch.y)
         share = shares(slope, batch)
         gradient = pull(slope * (share.unsqueeze(-1) if isinstance(share, Tensor) else share))
@@ -90,20 +107,33 @@ class CompositionalAuc(MinimaxAuc):
         return x - self.inner_step * self.inner_gradient(x, batch) if self.inner_step else x
 
     def value(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
-        """AUC at the inner point, and cross-entropy at w."""
-        found = super().value(self.inner_point(x, batch), y, batch)
-        if not self.inner_step or not self.inner_weight:
-            return found
-        rows = Logistic().value(self.flat.scores(self.weights(x).contiguous(), batch.x), batch.y)
-        return found + self.inner_weight * self.penalised((rows * shares(rows, batch)).sum(1), x)
+        """AUC at the inner point, cross-entropy at w, and the penalty on w."""
+        u = self.inner_point(x, batch)
+        rows = self._rows(self._h(self.flat.scores(self.weights(u), batch.x)), u, y, batch.y)
+        if self.inner_step and self.inner_weight:
+            inner = Logistic().value(self.flat.scores(self.weights(x).contiguous(), batch.x), batch.y)
+            rows = rows + self.inner_weight * inner
+        return self.penalised((rows * shares(rows, batch)).sum(1), x)
 
     def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> Gradients:
-        """Those of plain AUC at the inner point, and ρ times that of cross-entropy at w."""
+        """Those of plain AUC at the inner point, and at w ρ times that of cross-entropy and that of the penalty."""
         if not self.inner_step:
             return super().gradients(x, y, batch)
         inner = self.inner_gradient(x, batch)
-        g = super().gradients(x - self.inner_step * inner, y, batch)
-        return g._replace(x=g.x.add_(inner, alpha=self.inner_weight))
+        u = x - self.inner_step * inner
+        scores, pull, statistics = self._bare.pullback(self.weights(u), batch.x, batch.keys, batch.sizes)
+        at = self.slopes(scores, u, y, batch)
+        assert at.rest is not None
+        gx = torch.cat([pull(at.scores), at.rest], 1).add_(inner, alpha=self.inner_weight)
+        if isinstance(self.flat, ShapedModel):
+            self.flat.shape_(self.weights(gx), self.weights(x))
+        return Gradients(gx, at.y, statistics)
+
+    def best_response(self, x: Tensor, batch: Batch) -> Tensor:
+        """`argmax_α` at the inner point of weighted rows `(n, ...)`, taken as one client's."""
+        weight = None if batch.weight is None else batch.weight[None]
+        α = self.best_dual(x[None], Batch(batch.x[None], batch.y[None], weight))[0]
+        return self.project_y(α)
 
     def descend_(self, x: Tensor, y: Tensor, batch: Batch, step: float, keep: float = 1.0) -> DualGradient:
         """`x ← keep x - step ∇_x`, with the gradient of the inner point."""

@@ -19,6 +19,7 @@ from fedsaddle.problems.scored import ByScores, Slopes
 from fedsaddle.problems.supervised import flat_shares, shares
 
 MOST_CLASSES = 10_000_000
+FAR = 1e6  # how far outside of a set a direction points at its edge
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,12 +116,18 @@ class ClassFair(ByScores):
         return Slopes(slope, torch.add(own * rarity, y.unsqueeze(1), alpha=-self.penalty))
 
     def best_response(self, x: Tensor, batch: Batch) -> Tensor:
-        """`argmax_y` over weighted rows `(n, ...)`: `Π(F / penalty)`, or without a penalty the worst class."""
+        """`argmax_y` over weighted rows `(n, ...)`: `Π(F / penalty)`, or without a penalty the worst class.
+
+        Without a penalty on a set other than the simplex it is `Π(F / ε)`, which has reached the face of a polytope
+        where F is largest.
+        """
         losses = CrossEntropy().value(self.scores(x, batch.x)[None], batch.y[None])[0]
         sums = losses.new_zeros(self.classes).scatter_add_(0, batch.y, losses * flat_shares(batch, losses))
         F = sums * self._rarity(losses)
         if self.penalty > 0:
             return self.project_y(F / self.penalty)
+        if not isinstance(self.project_y, Simplex):
+            return self.project_y(F.double() * (FAR / F.abs().max().clamp_min(1e-30))).to(F.dtype)
         return torch.nn.functional.one_hot(F.argmax(), self.classes).to(F.dtype)
 
     def known_classes(self, rows: Tensor) -> int:

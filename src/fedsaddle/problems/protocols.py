@@ -158,6 +158,11 @@ class MinimaxProblem(Problem, Protocol):
         return x
 
 
+def splits_by_row(problem: object) -> bool:
+    """Whether a client's f_i is the mean of its rows' own values; else its problem says `row_by_row = False`."""
+    return bool(getattr(problem, "row_by_row", True))
+
+
 @runtime_checkable
 class PairwiseProblem(MinimisationProblem, Protocol):
     """`mean over z in S1 of f(mean over z' in S2 of ℓ(h(z), h(z')))`: eq. (1) of FedX."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedsaddle.federation.clients import Batch
+from fedsaddle.numerics.projections import Everywhere
 from fedsaddle.problems.facts import DataFacts, ModelMaker
 from fedsaddle.problems.nonconvex_pl import NonconvexPl
 from fedsaddle.problems.protocols import AllRows, Gradients
@@ -51,7 +52,7 @@ class QuadraticGame(NonconvexPl):
         return Gradients((gx * weight).sum(1), (gy * weight).sum(1))
 
     def saddle(self, rows: AllRows) -> tuple[Tensor, Tensor]:
-        """(x*, y*) of the mean over clients of their means, in double precision."""
+        """(x*, y*) of the mean over clients of their means, in double precision; of the whole space."""
         each = torch.from_numpy(np.repeat(1 / (rows.sizes * rows.count), rows.sizes))
         a, b, c = (part.double() for part in rows.x.cpu().chunk(3, -1))
         coupling = b.T @ (b * each[:, None])
@@ -63,7 +64,9 @@ class QuadraticGame(NonconvexPl):
         return found[: self.dimension], found[self.dimension :]
 
     def pooled_measures(self, x: Tensor, dual: Tensor, rows: AllRows) -> dict[str, float]:
-        """`|x - x*|² + |y - y*|²`."""
+        """`|x - x*|² + |y - y*|²`; nothing where x or y is bounded, as the saddle is then another."""
+        if not isinstance(self.project_x, Everywhere) or not isinstance(self.project_y, Everywhere):
+            return {}
         to_x, to_y = self.saddle(rows)
         far = (x.cpu().double() - to_x).square().sum() + (dual.cpu().double() - to_y).square().sum()
         return {"squared_distance_to_saddle": float(far)}
