@@ -15,7 +15,7 @@ import pytest
 import stand_in_engine
 from real import DRFA, Federation
 
-from fedsaddle.commands.deploy import flower, renew, start
+from fedsaddle.commands.deploy import check_run, flower, renew, start
 from fedsaddle.commands.deploy import provision as provision_command
 from fedsaddle.commands.run_deployed import attach, run_deployed
 from fedsaddle.deployment import certificates
@@ -97,6 +97,15 @@ def test_provision_says_who_gets_what_and_what_to_guard(federation, capsys):
     assert f"hand {federation.kit('localhost')} to who runs the server" in said
     assert f"hand {federation.kit('lead@trial.local')} to who submits runs" in said
     assert f"guard {federation.folder / 'provision'}: whoever reads it can make kits" in said
+
+
+@pytest.mark.parametrize(("select", "warned"), [("auroc", True), ("worst loss", False), (None, False)])
+def test_provision_warns_of_a_choice_by_what_sites_give_bounds_of(federation, capsys, select, warned):
+    config = federation.folder / read_project(federation.folder).deployment.config
+    chosen = "" if select is None else f'[run]\nselect = "{select}"\n'
+    config.write_text(config.read_text().replace("[run]\n", chosen or "[run]\n"))
+    check_run(read_project(federation.folder), federation.folder)
+    assert ("sites with a minimum_cell above 1 send bounds of it" in capsys.readouterr().err) is warned
 
 
 def test_renewed_kits_keep_their_settings_and_runs(federation, capsys):

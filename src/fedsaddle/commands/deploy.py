@@ -22,6 +22,7 @@ from fedsaddle.deployment.project import EXAMPLE, FILE, Project, check_server, r
 from fedsaddle.deployment.site_policy import FILE as POLICY
 from fedsaddle.deployment.site_policy import SitePolicy, read_policy
 from fedsaddle.errors import BadInput, MissingData, NotGiven, install
+from fedsaddle.metrics.selection import Selection
 from fedsaddle.shown import visible
 from fedsaddle.writable import make_folder, require_folder
 
@@ -132,6 +133,9 @@ def check_run(project: Project, folder: Path) -> None:
     for module, digest in module_digests(config).items():
         told = f"the config names code of {module!r}: each site and the server install it"
         print(f'{told}, and list it in {POLICY} under [modules]: "{module}" = "{digest}"')
+    if config.run.select is not None and Selection.parse(config.run.select).statistic is None:
+        told = f"run.select = {config.run.select!r}: sites with a minimum_cell above 1 send bounds of it, by which no"
+        print(f'warning: {told} round can be chosen; "global loss" is exact', file=sys.stderr)
     if len(project.names) < SitePolicy().minimum_sites:
         told = f"{len(project.names)} sites: each must set minimum_sites in its {POLICY}, or it will refuse"
         print(f"warning: {told}", file=sys.stderr)
