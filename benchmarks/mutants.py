@@ -130,8 +130,8 @@ SWAPS = (
     *("rint floor", "round floor", "ceil floor", "exp expm1", "log log1p", "zeros_like ones_like", "logsumexp amax"),
 )
 NAMES = {a: b for pair in SWAPS for a, b in (pair.split(), reversed(pair.split()))}
-COMMUTATIVE = {"min", "max", "maximum", "minimum", "logaddexp", "add", "equal", "allclose", "gcd", "is_"}
-SHOWN = {"repr", "compare"}  # of a dataclass field
+COMMUTATIVE = {"min", "max", "addcmul_", "maximum", "minimum", "logaddexp", "add", "equal", "allclose", "gcd", "is_"}
+SHOWN = {"repr", "compare", "strict"}  # without effect on results
 LOGGING = {"warn", "debug", "info", "warning", "error", "exception", "log_event"}
 
 

@@ -10,6 +10,7 @@ import torch
 from games import P, Q, at, matrices, matrix_game, mean_of_clients, phi, point, quadratic, rows, saddle_point
 from torch import nn
 
+import fedsaddle as fs
 from fedsaddle.data.sets.synthetic import nonconvex_pl
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
@@ -313,3 +314,15 @@ def test_the_worst_class_of_more_rows_than_one_block():
     by_class = [float(right[data.y == k].mean()) for k in range(3)]
     found = WorstClassAccuracy()(Position(problem, problem.initial(), None, data))
     assert found == pytest.approx(min(by_class), abs=1e-12)
+
+
+def test_a_class_of_a_single_row_counts_in_the_worst_class():
+    from fedsaddle.metrics.measures import WorstClassAccuracy
+
+    problem = fs.Supervised(torch.nn.Linear(1, 3, bias=False))
+    rows = fs.Stacked(torch.tensor([[1.0], [1.0], [1.0]]), torch.tensor([1, 1, 2]), np.array([0, 3]))
+    w = torch.tensor([0.0, 1.0, 0.5])  # says class 1 of every row
+    assert WorstClassAccuracy()(Position(problem, w, None, rows, rows)) == 0.0
+    assert WorstClassAccuracy()(Position(problem, torch.tensor([0.0, 1.0, 2.0]), None, rows, rows)) == 0.0
+    alone = fs.Stacked(rows.x[2:], rows.y[2:], np.array([0, 1]))
+    assert WorstClassAccuracy()(Position(problem, torch.tensor([0.0, 1.0, 2.0]), None, alone, alone)) == 1.0

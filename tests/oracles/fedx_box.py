@@ -132,8 +132,11 @@ def fedx1(world, w, R, m, K, B, eta, tau, sharing):
     return out
 
 
-def fedx2(world, w, R, m, K, B, eta, tau, sharing, gamma, beta, temperature, cap, normalised=False):
-    """f = temperature log, l = exp(hinge / temperature), in plain numbers; a pair is at most `cap` times its u."""
+def fedx2(world, w, R, m, K, B, eta, tau, sharing, gamma, beta, temperature, cap, normalised=False, power=None):
+    """f = temperature log, l = exp(hinge / temperature), in plain numbers; a pair is at most `cap` times its u.
+
+    With a power p the risk is the log of the mean over S1 of u^p, and the server tracks that mean.
+    """
     N, out, partners = world.N, [], 1024
     world.K, world.capped = K, False
     mean = [world.counts(side).sum() / N for side in (0, 1)]
@@ -149,14 +152,16 @@ def fedx2(world, w, R, m, K, B, eta, tau, sharing, gamma, beta, temperature, cap
         """f'(v) times the slope of l in a."""
         ratio = ell(a, b) / v
         world.capped = world.capped or ratio > cap
-        return min(ratio, cap) * hinge_slope(a, b)
+        sample = 1.0 if power is None else min(v**power / mean_f, cap)
+        return min(ratio, cap) * sample * hinge_slope(a, b)
 
     for r in range(R):
-        rng, exchange = world.server(r), 0
+        rng, exchange, growths = world.server(r), 0, []
         if heaps is None:
             heaps, exchange = first_heaps(world, w, K, B, sharing, rng), 2 if normalised else 1
             some = heaps[1][:partners]
             heaps[0] = [(*row, np.mean([weight * ell(row[2], h) for _, weight, h in some])) for row in heaps[0]]
+            mean_f = None if power is None else np.mean([weight * v**power for _, weight, _, v in heaps[0]])
         P = rng.choice(N, m, replace=False)
         models, estimates, shared = [], [], ([], [])
         for i in P:
@@ -194,10 +199,15 @@ def fedx2(world, w, R, m, K, B, eta, tau, sharing, gamma, beta, temperature, cap
                         g -= weight * omega[1] * slope(v, h, score(wi, x)) * score_gradient(x) / (B[0] * B[1])
                 Gi = (1 - beta) * Gi + beta * g / s[i]  # line 17
                 wi = wi - at(eta, r) * Gi  # line 18
+                if power is not None:
+                    here = [omega[0] * min(u[i][z] ** power / mean_f, cap) for z in z1]
+                    growths.append(np.mean(here) if here else 0.0)
             models.append(w + s[i] * (wi - w))
             estimates.append(G + s[i] * (Gi - G))
         heaps = [aged(heap, shuffled(rng, new), tau) for heap, new in zip(heaps, shared, strict=True)]
         w, G = np.mean(models, 0), np.mean(estimates, 0)  # line 27
+        if power is not None:
+            mean_f *= 1 - gamma + gamma * np.mean(growths)
         out.append((w, G))
     return out
 

@@ -98,6 +98,22 @@ def test_fedx2(case, engine, gamma, beta, temperature, step, cap):
 
 
 @engines
+@pytest.mark.parametrize("case", [CASES[0], CASES[3], CASES[4]], ids=str)
+@pytest.mark.parametrize("gamma", [0.6, 1.0])
+def test_fedx2_on_the_log_of_a_mean(case, engine, gamma):
+    """Two-way partial AUC: the server tracks the mean over S1, which every factor is divided by."""
+    problem = two_way_partial_auc(linear(), temperature=20.0, positive_temperature=8.0)
+    given = {"tracking": gamma, "averaging": 0.3, "pair_cap": math.inf, "clip": math.inf}
+    algorithm = FedX2(problem=problem, **given, **options(case))
+    states = play(algorithm, ENGINES[engine](ROWS, seed=SEED), ROUNDS, seed=SEED)[1:]
+    rest = (case["m"], K, B, STEP, case["tau"], case["sharing"], gamma, 0.3, 20.0, math.inf)
+    start = problem.initial().numpy().copy()
+    box = fedx2(PairWorld(ROWS, 2, SEED), start, ROUNDS, *rest, power=20 / 8)
+    agree([s.w for s in states], [w for w, _ in box])
+    agree([s.G for s in states], [G for _, G in box])
+
+
+@engines
 @pytest.mark.parametrize("case", [CASES[0], CASES[4]], ids=str)
 def test_fedx2_with_normalised_weights(case, engine):
     problem = partial_auc(linear(), temperature=20.0)

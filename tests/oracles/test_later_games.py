@@ -19,6 +19,7 @@ def lost(round, exchange):
 def compare(states, box):
     for k, name in enumerate("xyz"[: len(box[0])]):
         agree([getattr(s, name) for s in states], [point[k] for point in box])
+    assert [s.rounds for s in states] == list(range(1, ROUNDS + 1))
 
 
 @engines

@@ -73,3 +73,15 @@ def test_the_noise_is_the_least_that_suffices(epsilon):
     noise = noise_for(STEPS, epsilon, 1e-5)
     assert epsilon_of(STEPS, noise, 1e-5) <= epsilon
     assert epsilon_of(STEPS, noise / 1.01, 1e-5) > epsilon
+
+
+def test_the_next_noise_that_is_tried():
+    """Where a line through the logarithms meets 1, slightly higher; the middle where the line is not known."""
+    from fedsaddle.privacy.accountant import _between
+
+    slightly = math.exp(0.0005)
+    assert _between(1.0, 2.0, math.inf, 0.5) == pytest.approx(math.sqrt(2) * slightly)
+    assert _between(1.0, 2.0, 3.0, 0.0) == pytest.approx(math.sqrt(2) * slightly)
+    assert _between(1.0, 4.0, 2.0, 0.5) == pytest.approx(2 * slightly)
+    assert _between(1.0, 4.0, 1.0, 0.5) == pytest.approx(slightly)
+    assert _between(1.0, 2.0, 4.0, 0.999999) == pytest.approx(2**0.95), "the bracket closes from above, too"

@@ -18,7 +18,8 @@ from fedsaddle.federation.randomness import ClientKeys, server_generator
 from fedsaddle.federation.wrappers import Lossy
 from fedsaddle.privacy.accountant import epsilon_of
 from fedsaddle.privacy.noise import NOISE_STREAM, SecretKeys, SeededNormals
-from fedsaddle.privacy.releases import events_of, from_plain, to_plain
+from fedsaddle.privacy.problems import check_problem
+from fedsaddle.privacy.releases import events_of, from_plain, planned_releases, to_plain
 from fedsaddle.privacy.site import PrivateSite
 from privacy_quickly import coarse_accountant  # noqa: F401
 from small import classes as unequal
@@ -365,3 +366,23 @@ def test_the_wrapper_that_counts_passes_everything_on():
     assert clients.spent == {1: from_plain(spent[0])}
     want = [("begin", 2), ([0, 2], [3.0, 1.0]), "commit", ("restore", {7: "kept"}, alg)]
     assert inner.seen == want
+
+
+def test_what_fedsgda_releases_in_all_rounds():
+    """All rows once a round, at two points where the estimator wants the one before; and K samples at two points."""
+    start = torch.zeros(2, dtype=torch.float64)
+    game = fs.Minimax(lambda x, y, batch: batch.x @ x * y.sum(), start_x=start, start_y=start)
+    given = {"problem": game, "local_steps": 3, "batch_size": 4}
+    assert planned_releases(fs.FedSgda(**given, estimator=fs.MiniBatch()), 5) == {(4, 4): 15, (None, 2): 5}
+    storm = planned_releases(fs.FedSgda(**given, estimator=fs.Storm()), 5)
+    assert storm == {(4, 4): 15, (None, 2): 1, (None, 4): 4}
+
+
+@pytest.mark.parametrize(("given", "key"), [({"trimmed": 0.2}, "trimmed"), ({"hardest": 0.5}, "hardest"), ({}, None)])
+def test_means_of_some_rows_cannot_be_private(given, key):
+    problem = fs.Supervised(nn.Linear(4, 3).double(), **given)
+    if key is None:
+        check_problem(problem)
+    else:
+        with pytest.raises(fs.BadInput, match=f"{key} = .*leaves rows out"):
+            check_problem(problem)

@@ -269,3 +269,10 @@ def test_the_best_mixture_without_a_penalty_is_the_best_corner_of_its_set(inside
     assert float(found.sum()) == pytest.approx(1)
     assert float(found.max()) <= high + 1e-9
     assert float(problem.value(x[None], found[None], batch)) == pytest.approx(max(values.values()), abs=1e-8)
+
+
+def test_the_dual_of_the_margin_form_is_not_negative():
+    problem = MinimaxAuc(model=deep(1), positive_share=0.3, margin=1.0)
+    given = torch.tensor([-2.0, 0.0, 0.5, 3.0], dtype=torch.float64)
+    assert problem.project_y(given).tolist() == [0.0, 0.0, 0.5, 3.0]
+    assert MinimaxAuc(model=deep(1), positive_share=0.3).project_y(given).tolist() == given.tolist()

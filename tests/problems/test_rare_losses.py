@@ -149,3 +149,9 @@ def test_with_weight_one_a_step_goes_on_from_the_inner_point_as_the_published_op
     mine.descend_(stepped, y, batch, 0.3)
     u = mine.inner_point(x, batch)
     torch.testing.assert_close(stepped, u - 0.3 * auc(None).gradients(u, y, batch).x, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("counts", [[], [5, 0], [0]])
+def test_class_balanced_needs_rows_of_every_class(counts):
+    with pytest.raises(fs.BadInput, match="needs rows of every class"):
+        ClassBalanced().with_counts(counts)

@@ -92,3 +92,14 @@ def test_names_at_the_top():
         assert getattr(fedsaddle, name) is not None
     with pytest.raises(AttributeError, match="module 'fedsaddle' has no attribute 'nothing'"):
         _ = fedsaddle.nothing
+
+
+@pytest.mark.parametrize("side", [18, 26, 32])
+def test_the_cnn_of_the_tutorial_takes_pictures_of_any_side(side):
+    """Its last picture has (((side - 2) / 2 - 2) / 2 - 2)² places of 64 channels."""
+    from fedsaddle.problems.models.papers import TutorialCnn
+
+    model = TutorialCnn(side=side)
+    assert model(torch.zeros(2, 3, side, side)).shape == (2, 10)
+    last = ((side - 2) // 2 - 2) // 2 - 2
+    assert any(p.shape == (64, 64 * last**2) for p in model.parameters())
