@@ -90,7 +90,7 @@ def test_drfa_prox_needs_its_regulariser():
 
 @pytest.mark.parametrize("name", EVERY)
 def test_unknown_names_are_refused(name):
-    with pytest.raises(TypeError, match="step_size"):
+    with pytest.raises(BadInput, match=r"step_size = 0.1: .* has no such parameter; did you mean 'primal_step'"):
         EVERY[name](problem=problem(), step_size=0.1)
 
 

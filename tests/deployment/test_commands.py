@@ -134,7 +134,7 @@ def test_what_nvflare_is_told_of_a_project(federation):
 def test_an_app_for_flower_holds_no_code(federation, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric", None)  # as where it is not installed
     flower(federation.folder)
-    assert "no certificates made: install Flower first" in capsys.readouterr().out
+    assert "no certificates made: for Flower's, run `pip install" in capsys.readouterr().out
     files = {str(p.relative_to(federation.folder / "flower")) for p in (federation.folder / "flower").rglob("*.*")}
     local = {f"site-{i}/local/fedsaddle.{end}" for i in (1, 2, 3) for end in ("json", "toml")}
     assert files == {"app/pyproject.toml", *local, *(f"site-{i}/site-policy.toml" for i in (1, 2, 3))}

@@ -24,7 +24,7 @@ from fedsaddle.deployment.nvflare.provision import provision
 from fedsaddle.deployment.nvflare.waiting import Waiting
 from fedsaddle.deployment.private_files import only_for_owner, take_from_others
 from fedsaddle.deployment.project import Project, read_project
-from fedsaddle.errors import BadInput, BadMessage, MissingData
+from fedsaddle.errors import BadInput, MissingData
 
 posix = pytest.mark.skipif(os.name != "posix", reason="Windows has other rights")
 
@@ -231,7 +231,7 @@ def test_another_attaches_to_a_run_and_fetches_its_results(federation, capsys):
     with pytest.raises(MissingData, match=f"'other': the server knows no such run; the last ones are: {name}"):
         attach("other", federation.folder, federation.folder / "third")
     assert not (federation.folder / "third").exists()
-    with pytest.raises(BadMessage, match="not a valid file name"):
+    with pytest.raises(BadInput, match="is no name of a run; give the one that `fedsaddle run` printed"):
         attach("../x", federation.folder, None)
 
 

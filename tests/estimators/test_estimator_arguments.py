@@ -31,7 +31,7 @@ SITES = ["a", "b"] * 4
         ({"primal_step": -1.0}, "primal_step = -1.0: must be a positive number"),
         ({"primal_step": "fast"}, "primal_step = 'fast': give a number"),
         ({"primal_step": {"name": "cosin"}}, "primal_step.name = 'cosin': did you mean 'cosine'"),
-        ({"options": {"q": 1}}, "algorithm.q .*unknown key"),
+        ({"options": {"q": 1}}, "algorithm.q .*is a parameter of q-FedAvg; FedAvgM has none"),
         ({"options": [1]}, r"options = \[1\]: give a dictionary"),
         ({"clients": 0}, "clients = 0: must be a whole number"),
         ({"clients": 9}, "clients = 9"),

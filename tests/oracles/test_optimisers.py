@@ -199,5 +199,5 @@ def test_configs_name_them():
     assert fs.algorithm("FedAdagrad", problem=problem()).server_optimiser == ServerAdagrad()
     with pytest.raises(fs.BadInput, match="local_optimiser = 'adan': did you mean 'adam'"):
         fs.algorithm("FedAvg", problem=problem(), local_optimiser="adan")
-    with pytest.raises(fs.BadInput, match="unknown key"):
+    with pytest.raises(fs.BadInput, match="q-FedAvg has none: remove it"):
         fs.algorithm("q-FedAvg", problem=problem(), local_optimiser="adam")

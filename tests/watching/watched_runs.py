@@ -40,7 +40,12 @@ def store(folder: Path, records: int = 5, names: tuple[str, ...] = ("A", "B", "C
     lines = [json.dumps(record(k + 1, len(names))) for k in range(records)]
     (folder / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
     split = {"data": "digits", "names": list(names)}
-    config = {"algorithm": {"name": "DRFA"}, "run": {"rounds": 10}, "data": {"name": "digits"}}
+    config = {
+        "algorithm": {"name": "DRFA"},
+        "run": {"rounds": 10},
+        "data": {"name": "digits"},
+        "problem": {"name": "supervised"},
+    }
     for name, content in {"split": split, "config": config, **files}.items():
         (folder / f"{name}.json").write_text(json.dumps(content))
     return folder

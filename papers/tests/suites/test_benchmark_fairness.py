@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import expit, logit
 from small_suite import DIGITS, METHODS, SMALL, TUMOURS
 
 from fedsaddle_papers.reproductions.curves import RunCurves
@@ -119,7 +120,8 @@ def test_ranks_by_hand():
     assert results.notes == ["digits, DRFA: diverged with 1 of 3 seeds; last figures stand, 1 had none and rank last"]
     assert results.processor == 6 * 30.0
     cell = ranking.cells["digits", "FedAvg"]
-    low, high = stats.t.interval(0.95, 2, 0.8, stats.sem([0.9, 0.8, 0.7]))
+    slope = 1 / (0.8 * 0.2)  # of the log odds: the interval of an accuracy stays within 0 and 1
+    low, high = expit(stats.t.interval(0.95, 2, logit(0.8), slope * stats.sem([0.9, 0.8, 0.7])))
     assert (cell.mean, cell.low, cell.high) == pytest.approx((0.8, low, high))
     assert np.isnan(ranking.cells["digits", "DRFA"].low)  # of two figures
     apart = np.array([0.5, 0.8, 0.2]) - np.array([0.9, 0.8, 0.7])

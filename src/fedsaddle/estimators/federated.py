@@ -107,7 +107,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]
                 network = content["fitted"]["network"]
                 found._set_fitted(content["fitted"])
                 _check_widths(found.encoder_, found.columns_, network["arguments"]["inputs"])
-            except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+            except (BadInput, KeyError, TypeError, ValueError, AttributeError, IndexError):
                 raise BadInput("path", str(path), saved.DAMAGED) from None
             found.module_ = scoring(saved.rebuilt(path, network, tensors))
             return found

@@ -38,11 +38,16 @@ class Bounds(NamedTuple):
 
 
 def bounds_of(problem: object) -> Bounds:
-    """A min-max value rises with its dual, and that of a game may be anything; a log loss stays near chance."""
+    """A min-max value rises with its dual, and that of a game may be anything; a log loss stays near chance.
+
+    With `trimmed` the rows of the largest losses are not trained on, and theirs may rise.
+    """
     if not isinstance(problem, HasModel) or problem.model is None:
         return Bounds(1.0, None, 1e6)
     if isinstance(problem, MinimaxProblem):
         return Bounds(1.0, 100.0, 1e3)
+    if getattr(problem, "trimmed", 0.0):
+        return Bounds(1.0, None, 1e3)
     return Bounds(0.1 if isinstance(problem, KnowsClasses) and not isinstance(problem, PairwiseProblem) else 1.0, 2, 30)
 
 
@@ -78,8 +83,9 @@ def bad_ends(
     same_loss = start is None or 0 < abs(start["mean"]) >= abs(end["mean"] - start["mean"]) / STILL
     same_loss |= isinstance(problem, MinimaxProblem)  # whose value follows the dual as well
     if has_model and same_loss and moved is not None and moved <= min(rounds, 100) * STILL:
-        text = f"the steps did nothing: no parameter changed by more than {moved:.1g}; raise the step"
-        return [{"kind": "still", "text": text}]
+        by = f" by more than {moved:.1g}" if moved else ""
+        remedy = "raise the step" if moved else "raise the step, or begin with a model whose gradient is not 0"
+        return [{"kind": "still", "text": f"the steps did nothing: no parameter changed{by}; {remedy}"}]
     if not scores_vary:
         text = "the model gives every row the same score, so that it tells no rows apart"
         return [{"kind": "constant", "text": f"{text}; try another step or another starting model"}]

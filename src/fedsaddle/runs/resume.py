@@ -41,7 +41,7 @@ def require_same_config(config: Config, folder: RunFolder) -> Config:
         config = _with_plan(config, before.privacy.rounds or before.run.rounds)
     for section in Config.model_fields:
         old, new = getattr(before, section).model_dump(), getattr(config, section).model_dump()
-        for key in sorted(old.keys() | new.keys()):
+        for key in sorted(old.keys() | new.keys(), key=lambda key: (key != "name", key)):  # another name explains more
             if old.get(key) != new.get(key) and not _may_change(f"{section}.{key}", old.get(key), new.get(key)):
                 raise BadCheckpoint(
                     f"{section}.{key} = {new.get(key)!r}: the run in {folder.path} has {old.get(key)!r}; "
