@@ -23,7 +23,14 @@ from fedsaddle.privacy.accounted import units_of
 from fedsaddle.privacy.client_level import ClientPrivate
 from fedsaddle.privacy.exchanges import exchange_of
 from fedsaddle.privacy.private import Private
-from fedsaddle.privacy.problems import Limits, PrivateMinimax, PrivateMinimisation, check_problem, mixes_gradients, mixes_rows
+from fedsaddle.privacy.problems import (
+    Limits,
+    PrivateMinimax,
+    PrivateMinimisation,
+    check_problem,
+    mixes_gradients,
+    mixes_rows,
+)
 from fedsaddle.privacy.site import PrivateSite
 from fedsaddle.problems.scored import ByScores, Slopes
 from fedsaddle.problems.supervised import shares
