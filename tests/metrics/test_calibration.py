@@ -173,3 +173,12 @@ def test_brier_score_and_log_loss():
     found = calibration_figures([0.25, 1.0], [1, 1])
     assert found == pytest.approx({"brier_score": 0.75**2 / 2, "log_loss": -np.log(0.25) / 2})
     assert np.isfinite(calibration_figures([0.0], [1])["log_loss"])
+
+
+@pytest.mark.parametrize(("apart", "alike"), [(0.7e-12, True), (1.5e-12, False)])
+def test_scores_that_differ_by_more_than_rounding_are_told_apart(apart, alike):
+    scores = 1 + apart * np.array([-1, -1, 1, 1, -1, 1])
+    found = Platt.fit(scores, [0, 0, 1, 1, 1, 0])
+    assert (found.slope == 0) == alike
+    low, high = found.probability([scores.min(), scores.max()])
+    assert low == pytest.approx(high) if alike else high - low > 0.1

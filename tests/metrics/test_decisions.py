@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import confusion_matrix
 
 from fedsaddle.metrics.calibration import Threshold
-from fedsaddle.metrics.decisions import at_threshold, decision_curve, thresholds_to_show
+from fedsaddle.metrics.decisions import ROUND, at_threshold, decision_curve, thresholds_to_show
 
 
 def made(rng, rows):
@@ -87,3 +87,9 @@ def test_thresholds_end_where_nobody_is_called():
     assert wide[-1] == pytest.approx(0.95)
     assert len(wide) <= 100
     assert thresholds_to_show(np.full(100, 0.02), np.arange(100) < 2, 0.4)[-1] >= 0.4
+
+
+def test_the_thresholds_of_the_table_ascend_and_none_comes_twice():
+    assert list(ROUND) == sorted(set(ROUND))
+    assert 0 < ROUND[0] < ROUND[-1] < 1
+    assert np.diff([0, *ROUND, 1]).max() == pytest.approx(0.1), "steps of ten per cent at most"

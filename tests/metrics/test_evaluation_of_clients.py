@@ -164,3 +164,13 @@ def test_class_accuracies_of_clients_with_their_own_models_are_counted_under_eac
     found = personal_pooled(problem, lambda i: (right, torch.tensor([0.5, 1.0]))[i], None, rows)
     assert found == {"worst_class_accuracy": 1.0, "mean_class_accuracy": 1.0}
     assert personal_pooled(fs.NonconvexPl(1), lambda i: right, None, rows) == {}
+
+
+@pytest.mark.parametrize("classes", [1, 2, 1000, 1001])
+def test_from_two_to_a_thousand_classes_are_counted(classes):
+    from fedsaddle.metrics.by_class import class_counts
+
+    problem, y = Supervised(nn.Linear(1, classes)), torch.tensor([0, 0])
+    found = class_counts(problem, problem.initial(), Stacked(torch.zeros(2, 1), y, offsets([2])), classes)
+    assert (found is not None) == (classes in (2, 1000))
+    assert found is None or found.rows.tolist() == [2] + [0] * (classes - 1)

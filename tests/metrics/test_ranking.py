@@ -7,9 +7,11 @@ from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
+from scipy.stats import t as student
 
 from fedsaddle.errors import BadInput
-from fedsaddle.metrics.curves import client_band, pooled_band
+from fedsaddle.metrics.curves import GRID, client_band, pooled_band
+from fedsaddle.metrics.intervals import wilson
 from fedsaddle.metrics.ranking import RankingFigures, difference, rank
 
 FIGURES = ("auroc", "average_precision", "partial_auroc")
@@ -213,3 +215,16 @@ def test_the_band_of_clients_leaves_out_those_without_figures():
     assert np.array_equal(band.low, alone.low)
     assert (band.low <= band.high).all()
     assert client_band(rank([1.0], [1], [0, 1], ["a"])) is None
+
+
+def test_the_band_without_draws_is_wilsons_with_one_degree_of_freedom_less_than_the_rarer_class():
+    found = rank([0.1, 0.4, 0.35, 0.8, 0.7, 0.2, 0.9, 0.3], [0, 0, 1, 1, 1, 0, 0, 0], [0, 8], ["a"])
+    band, height = pooled_band(found, draws=0), np.interp(GRID, *found.curve())
+    low, high = wilson(height, np.zeros(101), np.full(101, 3.0), np.full(101, student.ppf(0.975, 2)))
+    np.testing.assert_allclose(band.low, np.minimum(low, height), atol=1e-9)
+    np.testing.assert_allclose(band.high, np.maximum(high, height), atol=1e-9)
+
+
+def test_models_without_rows_have_no_difference():
+    nothing = rank([], [], [0, 0], ["a"])
+    assert difference(nothing, nothing).auroc is None

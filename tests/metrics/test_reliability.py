@@ -101,3 +101,12 @@ def test_the_scaled_score_is_as_wide_as_its_rows_move_it():
     half = stdtrit(11, 0.975) * np.sqrt(np.square(moves).sum() * 60 / 59)
     found = reliability(p, y).scaled
     assert found.value - found.low == pytest.approx(half, rel=1e-4)
+
+
+@pytest.mark.parametrize("narrow", [1e-3, 1e-7])
+def test_the_slope_of_log_odds_that_are_all_close_to_zero(narrow):
+    """Log odds of a part of the width have a slope of so many times as much."""
+    p, y, _ = made(np.random.default_rng(2), 400, narrow=1.0, shift=0.0)
+    wide, close = reliability(p, y).slope, reliability(expit(narrow * logit(p)), y).slope
+    for side in ("value", "low", "high"):
+        assert narrow * getattr(close, side) == pytest.approx(getattr(wide, side), rel=1e-5)

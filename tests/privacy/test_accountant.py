@@ -12,6 +12,7 @@ import dp_accounting as dp
 from dp_accounting import pld, rdp
 
 from fedsaddle.numerics.privacy import epsilon as zcdp
+from fedsaddle.privacy import accountant
 from fedsaddle.privacy.accountant import INTERVAL, Event, epsilon_of, noise_for
 
 STEPS = (Event(0.05, 1, 40),)
@@ -85,3 +86,27 @@ def test_the_next_noise_that_is_tried():
     assert _between(1.0, 4.0, 2.0, 0.5) == pytest.approx(2 * slightly)
     assert _between(1.0, 4.0, 1.0, 0.5) == pytest.approx(slightly)
     assert _between(1.0, 2.0, 4.0, 0.999999) == pytest.approx(2**0.95), "the bracket closes from above, too"
+
+
+@pytest.fixture
+def thrice(monkeypatch):
+    """An accountant whose ε is 3 / noise, and which answers a hundred times at most."""
+    left = iter(range(100))
+
+    def epsilon(events, noise, delta):
+        next(left)
+        return 3.0 / noise
+
+    monkeypatch.setattr(accountant, "epsilon_of", epsilon)
+
+
+@pytest.mark.parametrize("least", [7.3, 1.5, 0.1])
+def test_the_search_for_the_noise_ends_and_is_as_precise_as_stated(thrice, least):
+    found = accountant.noise_for.__wrapped__(STEPS, 3.0 / least, 1e-5)
+    assert least <= found <= accountant.PRECISE * least
+
+
+@pytest.mark.parametrize(("least", "low"), [(7.3, 4.0), (1.0, 0.5), (0.1, 0.0625), (1e-9, 1 / 64)])
+def test_the_search_starts_from_a_factor_of_two_around_the_least_noise(thrice, least, low):
+    """Below `LEAST` nothing is searched."""
+    assert accountant._bracket(STEPS, 3.0 / least, 1e-5) == (low, 2 * low)

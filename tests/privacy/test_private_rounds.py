@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -17,7 +20,8 @@ from fedsaddle.engines.site import LocalSite
 from fedsaddle.federation.randomness import ClientKeys, server_generator
 from fedsaddle.federation.tasks import task_of
 from fedsaddle.federation.wrappers import Lossy
-from fedsaddle.privacy.accountant import epsilon_of
+from fedsaddle.privacy.accountant import Event, epsilon_of
+from fedsaddle.privacy.exchanges import Exchange, events
 from fedsaddle.privacy.noise import NOISE_STREAM, SecretKeys, SeededNormals
 from fedsaddle.privacy.problems import check_problem
 from fedsaddle.privacy.releases import events_of, from_plain, planned_releases, to_plain
@@ -388,3 +392,34 @@ def test_means_of_some_rows_cannot_be_private(given, key):
     else:
         with pytest.raises(fs.BadInput, match=f"{key} = .*leaves rows out"):
             check_problem(problem)
+
+
+def test_a_sample_goes_on_with_the_same_numbers_where_the_first_do_not_reach_the_last_row(monkeypatch):
+    """Client 0 draws its first 34 rows one after the other, and then every 116th; client 1 all of its rows."""
+    asked, tries, cumsum = [], iter(range(5)), np.cumsum
+
+    def uniforms(step, size, stream):
+        asked.append(size)
+        return torch.cat([torch.zeros(2, 34), torch.full((2, size - 34), 0.5)], 1).double()
+
+    def counted(*given):
+        next(tries)  # it ends
+        return cumsum(*given)
+
+    site = PrivateSite(SimpleNamespace(sizes=torch.tensor([1000, 3]), uniforms=uniforms), lambda n: 1.0, False)
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "cumsum", counted)
+        found = site._poisson(0, 0, np.array([0.006, 1.0]))
+    assert asked == [34, 68]
+    assert [rows.tolist() for rows in found] == [[*range(34), *range(149, 1000, 116)], [0, 1, 2]]
+
+
+def test_each_exchange_with_whole_clients_releases_one_sum():
+    made = Counter({Exchange(): 3, Exchange(0.1, 50): 2, Exchange(0.5, 4): 0})
+    assert events(made) == (Event(0.1, 1, 2, 50), Event(1.0, 1, 3))
+
+
+def test_the_most_rounds_that_can_be_planned():
+    assert fs.Privacy(epsilon=1, rounds=10**9).rounds == 10**9
+    with pytest.raises(fs.BadInput, match="rounds = 1000000001"):
+        fs.Privacy(epsilon=1, rounds=10**9 + 1)

@@ -12,6 +12,7 @@ from torch import nn
 pytest.importorskip("dp_accounting")
 
 import fedsaddle as fs
+from fedsaddle.algorithms.drfa import Probe
 from fedsaddle.algorithms.drfa import Start as DrfaStart
 from fedsaddle.data.store import Stacked
 from fedsaddle.engines.site import LocalSite
@@ -22,7 +23,14 @@ from fedsaddle.privacy.accounted import units_of
 from fedsaddle.privacy.client_level import ClientPrivate
 from fedsaddle.privacy.exchanges import exchange_of
 from fedsaddle.privacy.private import Private
-from fedsaddle.privacy.problems import Limits, PrivateMinimax, PrivateMinimisation, check_problem, mixes_rows
+from fedsaddle.privacy.problems import (
+    Limits,
+    PrivateMinimax,
+    PrivateMinimisation,
+    check_problem,
+    mixes_gradients,
+    mixes_rows,
+)
 from fedsaddle.privacy.site import PrivateSite
 from fedsaddle.problems.scored import ByScores, Slopes
 from fedsaddle.problems.supervised import shares
@@ -298,3 +306,35 @@ def test_a_problem_whose_gradient_mixes_rows_is_refused():
                 units_of(private, rows, rows.sizes)
         else:
             assert units_of(private, rows, rows.sizes).tolist() == rows.sizes.tolist()
+
+
+def test_mixed_rows_are_seen_where_the_start_hides_them_and_not_in_a_single_row():
+    """At w = 0 the gradient of a centred square is 0 for rows together and alone; one row cannot tell."""
+
+    def centred(x, y, batch):
+        return ((batch.x - batch.x.mean(0)) @ x).square() + batch.x @ y - y.square().sum()
+
+    zero = torch.zeros(4, dtype=torch.float64)
+    problem = fs.Minimax(centred, start_x=zero, start_y=zero)
+    assert mixes_gradients(problem, X, LABELS)
+    assert not mixes_gradients(problem, X[:1], LABELS[:1])
+
+
+def test_rounding_in_a_deep_network_is_not_taken_for_rows_that_are_mixed():
+    """Far from the start such a network is chaotic: it would turn the last bit of a row's score into another score."""
+
+    def deep():
+        return nn.Sequential(*(part for _ in range(40) for part in (nn.Linear(32, 32), nn.Tanh())), nn.Linear(32, 3))
+
+    assert not mixes_rows(fs.Supervised(seeded(deep).float()).flat, torch.zeros(3, 32))
+
+
+def test_losses_of_clients_count_between_zero_and_their_bound(quick):
+    alg, count = drfa(), 12
+    made, plain = client_level(alg, count, 0.0, loss_bound=1.1), client_level(alg, count).inner
+    found = []
+    for clients in (made, plain):
+        clients.begin(0)
+        found.append(clients.ask(np.arange(count), alg.local_loss, Probe(alg.problem.initial()))[1].loss)
+    assert 0 < int((found[1] > 1.1).sum()) < count, "some are cut"
+    torch.testing.assert_close(found[0], found[1].clamp(max=1.1))
