@@ -8,6 +8,8 @@ import torch
 from torch import nn
 
 import fedsaddle as fs
+from fedsaddle.algorithms.exponential_dro import InnerLoss, Tilt
+from fedsaddle.engines.site import LocalSite
 from fedsaddle.metrics.evaluation import evaluate
 from small import play, seeded, vectorised
 
@@ -94,3 +96,15 @@ def test_a_client_whose_loss_rises_within_a_round_counts_at_most_e_times_all():
     states = play(algorithm, vectorised(constant([1.0, 1.0, 1.0])), 3)
     assert all(torch.isfinite(s.w).all() and s.mass <= math.e * (1 + 1e-6) for s in states)
     assert abs(float(states[1].w[0])) <= 0.1 * 5 * 3 * math.e
+
+
+def test_the_first_u_of_a_client_is_kept_while_the_first_offset_is_sought():
+    """A later exchange draws other rows; a weight that is of another u than before would shift the offset."""
+    algorithm = fs.ExponentialDro(problem=Constant(), batch_size=1)
+    site, zero = LocalSite.alone(constant([4.0]), 0), torch.zeros(1, dtype=torch.float64)
+    fresh, found = algorithm.first_weight(InnerLoss(zero, zero), Tilt(zero, 3.0, 2.0), site)
+    assert (fresh.u.item(), fresh.began.item()) == (4.0, 1.0)
+    assert found.weight.item() == pytest.approx(math.exp((4 - 3) / 2))
+    kept, found = algorithm.first_weight(InnerLoss(zero + 7, zero + 1), Tilt(zero, 3.0, 2.0), site)
+    assert (kept.u.item(), kept.began.item()) == (7.0, 1.0)
+    assert found.weight.item() == pytest.approx(math.exp((7 - 3) / 2))

@@ -1,11 +1,13 @@
 """The defaults of algorithms, problems and privacy: who changes one changes the results of all who do not give it."""
 
-from dataclasses import fields
+from dataclasses import MISSING, fields
+from inspect import signature
 
 import pytest
 
 import fedsaddle as fs
 from fedsaddle import losses, outers, pair_losses, regularisers
+from fedsaddle.config.registry import PROBLEMS
 
 PARTS = {"losses": losses, "outers": outers, "pair_losses": pair_losses, "regularisers": regularisers}
 DEFAULTS = {
@@ -196,3 +198,13 @@ def test_defaults_are_as_they_were(name):
     kind = getattr(PARTS[where] if where else fs, short)
     given = {f.name: f.default for f in fields(kind) if f.init and isinstance(f.default, int | float | str)}
     assert given == DEFAULTS[name]
+
+
+@pytest.mark.parametrize("name", sorted(set(PROBLEMS) - {"pairwise"}))  # its risks are functions of their own
+def test_a_config_has_the_defaults_of_the_class(name):
+    kind = PROBLEMS[name].load()
+    of_class = {f.name: f.default for f in fields(kind) if f.init and f.default is not MISSING}
+    of_config = {p.name: p.default for p in signature(kind.from_data).parameters.values() if p.default is not p.empty}
+    assert of_config, "a config can set something"
+    common = of_class.keys() & of_config.keys()
+    assert {key: of_config[key] for key in common} == {key: of_class[key] for key in common}

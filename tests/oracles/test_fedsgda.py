@@ -1,11 +1,12 @@
 import pytest
+import torch
 from agreement import ENGINES, ROUNDS, ROWS, SEED, agree, library
 from argmax import ball
 from fedsgda_box import fedsgda, minibatch, spider, storm
 from game import GameWorld, problem
 
 from fedsaddle import FedSgda
-from fedsaddle.algorithms.estimators import MiniBatch, Spider, Storm
+from fedsaddle.algorithms.estimators import Estimate, MiniBatch, Spider, Storm
 from fedsaddle.numerics.projections import Ball
 from fedsaddle.numerics.schedules import Power
 
@@ -38,3 +39,12 @@ def test_fedsgda(engine, name, S, lost):
     states = library(algorithm, engine, lost)
     for key in ("x", "y", "u", "v"):
         agree([getattr(s, key) for s in states], box[key])
+
+
+def test_storm_begins_again_with_the_mean_where_either_of_the_earlier_gradients_is_missing():
+    """As for a variant of it that does not want the gradients at the previous point in some rounds."""
+    now, before, last = torch.tensor([[3.0, 1.0], [2.0, 5.0], [7.0, -1.0]])
+    recursion = Storm(0.25)
+    assert torch.equal(recursion.estimate(4, Estimate(now, before, last)), 0.75 * (last - before) + now)
+    for given in (Estimate(now, None, last), Estimate(now, before, None), Estimate(now, None, None)):
+        assert torch.equal(recursion.estimate(4, given), now)

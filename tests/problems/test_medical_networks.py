@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import fedsaddle as fs
 from fedsaddle.errors import MissingData
@@ -24,6 +25,19 @@ def test_shapes(make, channels, side):
     pytest.importorskip("monai")
     net = make(channels, side, 2).eval()
     assert net(torch.zeros(2, channels, side, side)).shape == (2, 2)
+
+
+@pytest.mark.parametrize(("side", "zeros"), [(28, (2, 2)), (31, (0, 1)), (1, (15, 16))])
+def test_small_pictures_are_centred_in_32_pixels_a_side(side, zeros):
+    padded = medical._padded(nn.Identity(), side)(torch.ones(2, 3, side, side))
+    torch.testing.assert_close(padded, nn.functional.pad(torch.ones(2, 3, side, side), zeros * 2))
+    assert padded.shape[2:] == (32, 32)
+
+
+@pytest.mark.parametrize("side", [32, 33, 64])
+def test_larger_pictures_are_left_as_they_are(side):
+    net = nn.Identity()
+    assert medical._padded(net, side) is net
 
 
 @pytest.mark.data

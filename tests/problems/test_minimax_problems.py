@@ -39,12 +39,13 @@ PROBLEMS = {
     "auc, sigmoid": lambda: MinimaxAuc(model=deep(1), positive_share=0.3, sigmoid=True),
     "auc, margin, sigmoid": lambda: MinimaxAuc(model=deep(1), positive_share=0.3, margin=0.7, sigmoid=True),
     "nonconvex-PL": lambda: NonconvexPl(4, mu=0.7, nu=1.3),
+    "nonconvex-PL, one number": lambda: NonconvexPl(1, mu=0.7, nu=1.3),
 }
 
 
 def batch(name, clients=3, rows=6, padded=True):
     g = torch.Generator().manual_seed(5)
-    width = 12 if name == "nonconvex-PL" else 4
+    width = {"nonconvex-PL": 12, "nonconvex-PL, one number": 3}.get(name, 4)
     y = torch.randint(2 if name.startswith("auc") else 3, (clients, rows), generator=g)
     weight = torch.ones(clients, rows)
     weight[1, 4:] = 0
@@ -103,6 +104,18 @@ def test_a_step_of_both_is_a_step_along_the_gradients(name, clients):
     torch.testing.assert_close(ascent.y, both.y, rtol=0, atol=1e-12)
     after_y = problem.project_y(y + 0.2 * ascent.y)
     torch.testing.assert_close(after_y, problem.project_y(y + 0.2 * both.y), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in PROBLEMS if name.startswith(("fair", "auc"))])
+def test_the_slopes_of_a_batch_are_the_means_of_those_of_its_rows(name):
+    problem, rows = PROBLEMS[name](), batch(name, padded=False)
+    x, y = pair(problem)
+    scores = problem.flat.scores(problem.weights(x), rows.x)
+    whole, each = problem.slopes(scores.clone(), x, y, rows), problem.row_slopes(scores.clone(), x, y, rows)
+    torch.testing.assert_close(each.scores / rows.x.shape[1], whole.scores, rtol=0, atol=1e-12)
+    torch.testing.assert_close(each.y.mean(1), whole.y, rtol=0, atol=1e-12)
+    if whole.rest is not None:
+        torch.testing.assert_close(each.rest.mean(1), whole.rest, rtol=0, atol=1e-12)
 
 
 def test_fair_objective_by_hand():

@@ -13,8 +13,9 @@ from fedsaddle.data.store import Stacked
 from fedsaddle.engines.serial import Serial
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
-from fedsaddle.problems.losses import Square
+from fedsaddle.problems.losses import Loss, Square
 from fedsaddle.problems.supervised import Supervised
+from fedsaddle.problems.torch_losses import TorchLoss
 from small import classes, play, seeded
 
 C, B, T, K = 2, 6, 3, 3
@@ -206,3 +207,38 @@ def test_in_a_config():
         from_config({"name": "cross-entropy", "label_smoothing": 2.0})
     with pytest.raises(BadInput, match=r"problem.loss.weigth.*did you mean 'weight'"):
         from_config({"name": "cross-entropy", "weigth": [1, 2]})
+
+
+def test_the_accuracy_of_a_text_is_the_share_of_its_targets_that_count():
+    y = torch.tensor([[[1, 2, 2, 0], [1, 0, 0, 0], [0, 0, 0, 0]]])  # 0 is ignored
+    predicted = torch.tensor([[[1, 2, 1, 0], [1, 1, 1, 1], [0, 1, 2, 0]]])
+    scores = nn.functional.one_hot(predicted, K).double()
+    found = TorchLoss(nn.CrossEntropyLoss(ignore_index=0)).correct(scores, y)
+    torch.testing.assert_close(found, torch.tensor([[2 / 3, 1.0, 0.0]], dtype=torch.float64))
+
+
+def test_the_ranking_of_a_single_score_is_that_score():
+    one, several = (seeded(lambda k=k: nn.Linear(4, k)) for k in (1, K))
+    x = torch.randn(5, 4, dtype=torch.float64)
+    problem = Supervised(one, loss=nn.BCEWithLogitsLoss())
+    torch.testing.assert_close(problem.ranking(problem.initial(), x), one(x)[:, 0].detach())
+    problem = Supervised(several, loss=nn.BCEWithLogitsLoss())  # several labels a row
+    assert problem.ranking(problem.initial(), x) is None
+
+
+def test_a_module_that_is_a_loss_of_ours_is_taken_as_it_is():
+    class Own(nn.Module, Loss):
+        """Has no `reduction`, and needs none."""
+
+        def value(self, scores, y):
+            return scores.square().mean(-1)
+
+        def slope(self, scores, y):
+            return 2 * scores / scores.shape[-1]
+
+    loss = Own()
+    problem = Supervised(seeded(lambda: nn.Linear(4, K)), loss=loss)
+    assert problem.loss is loss
+    x = torch.randn(1, B, 4, dtype=torch.float64)
+    expected = problem.model(x).square().mean((1, 2)).detach()
+    torch.testing.assert_close(problem.value(problem.initial()[None], Batch(x, labels()[:1])), expected)
