@@ -16,8 +16,8 @@ from in_process import sites as services
 from test_deployed_runs import of_files, own_files, with_own_files
 
 from fedsaddle.data.files.site_facts import SiteFacts
-from fedsaddle.deployment.logs import log_to_folder, traceback_lines
 from fedsaddle.deployment.courier import Courier
+from fedsaddle.deployment.logs import log_to_folder, traceback_lines
 from fedsaddle.deployment.messages import PROTOCOL, Answer, Ask, Fault, FaultKind, Request
 from fedsaddle.deployment.payloads import AgreeAsked, AgreedEncoding, read_payload
 from fedsaddle.deployment.transport import Arrival, InProcess
