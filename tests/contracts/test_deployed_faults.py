@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 from remembering import Model, Remembering
 
 from deployment import RUN, deployed, sites
 from fedsaddle.algorithms.drfa import Drfa
+from fedsaddle.data.store import Stacked
+from fedsaddle.deployment.audit import AuditLog, read_audit
 from fedsaddle.deployment.messages import PROTOCOL, Answer, Ask, Failure, Fault, FaultKind
 from fedsaddle.deployment.site_memory import InMemory, OnDisk
+from fedsaddle.deployment.site_worker import OwnRows
 from fedsaddle.deployment.transport import Arrival, InProcess
 from fedsaddle.engines.serial import Serial
 from fedsaddle.errors import BadCheckpoint, BadMessage, Diverged, NobodyAnswered, Refused, TooFewAnswered
+from fedsaddle.federation.randomness import ClientKeys
 from fedsaddle.federation.records import same
 from fedsaddle.federation.tasks import records_of
 from fedsaddle.federation.wire import Message, pack, unpack
@@ -208,6 +215,7 @@ BAD_ASKS = {
     "a round before the first": ({"round": -1}, "a message whose 'round' is -1"),
     "a list for a table": ({"starts": []}, r"a message whose 'starts' is \[\]"),
     "a number for a version": ({"starts": {"0": 1}}, "a message whose 'starts.0' is 1"),
+    "a name of 101 characters": ({"run": "r" * 101}, "a message whose 'run' is 'r+\\.+r+'"),
     "text for a list of versions": ({"keep": {"0": "v"}}, "a message whose 'keep.0' is 'v'"),
 }
 
@@ -216,6 +224,17 @@ BAD_ASKS = {
 def test_a_message_is_refused_that_has(change, complaint):
     with pytest.raises(BadMessage, match=f"^{complaint}$"):
         Ask.read(ASK | change)
+
+
+def test_a_name_may_have_100_characters():
+    assert Ask.read(ASK | {"run": "r" * 100, "task": "t" * 100}).run == "r" * 100
+
+
+def test_a_message_that_was_checked_cannot_be_changed():
+    ask = Ask.read(ASK)
+    with pytest.raises(ValidationError, match="frozen"):
+        ask.round = -1
+    assert ask.round == 0
 
 
 def test_messages_read_what_they_wrote():
@@ -349,6 +368,85 @@ def test_a_site_runs_tasks_of_its_algorithm_and_nothing_else(task):
     assert answer.failure.detail.startswith("Drfa has no task")
 
 
+def work_of(site, round=0):
+    """A task for a site without memory, and its record."""
+    ask = Ask(
+        run=RUN, fingerprint=site.fingerprint, nonce="n", round=round, exchange=0, task="work", starts={}, keep={}
+    )
+    return ask, Model(toy().problem.initial())
+
+
+def test_draws_come_from_the_seed_without_a_budget_and_from_the_budget_with_one():
+    rows, given = classes(), []
+    number = int(rows.sizes.argmax())
+    site = sites(toy, rows)[number]
+
+    class Budget:
+        def draws(self, ask, sent, own):
+            given.append((ask, sent, own))
+            return ClientKeys.of(99, ask.round, ask.exchange, np.array([number]))
+
+    def reply():
+        ask, sent = work_of(site)
+        message = unpack(site.answer(pack(Message(ask.to_dict(), sent))), KINDS)
+        assert Answer.read(message.about).failure is None
+        return ask, sent, message.record
+
+    *_, plain = reply()
+    assert same(plain, reply()[-1])
+    site.budget = Budget()
+    ask, sent, drawn = reply()
+    assert not torch.equal(drawn.step, plain.step), "other rows"
+    ((found, record, own),) = given
+    assert found == ask
+    assert same(record, sent)
+    assert own.visits.tolist() == [0]
+
+
+def test_a_site_finds_the_rows_of_its_patients_whatever_its_number():
+    x, y = torch.zeros(5, 2), torch.zeros(5)
+    own = OwnRows(Stacked(x, y, np.array([0, 5]), units=np.array([7, 7, 3, 7, 3])), 2, 4)
+    assert [rows.tolist() for rows in own.unit_rows(2)] == [[2, 4], [0, 1, 3]]
+    assert own.sizes.tolist() == [0, 0, 5, 0]
+
+
+def test_a_site_without_a_log_answers_and_one_with_a_log_notes_each_field(tmp_path):
+    site = sites(toy, classes())[0]
+    ask, sent = work_of(site, round=4)
+    content = pack(Message(ask.to_dict(), sent))
+    site.audit = AuditLog(tmp_path)
+    noted = site.answer(content)
+    entries = read_audit(tmp_path)
+    assert {(e.round, e.request, e.field) for e in entries} == {(4, "work", f) for f in ("step", "scores", "visits")}
+    site.audit = None
+    assert site.answer(content) == noted
+    assert len(read_audit(tmp_path)) == len(entries)
+
+
+def test_answers_and_bytes_of_each_site_are_counted():
+    """Of replies that are left out as well: they have used the network."""
+    rows = classes()
+    arrived: Counter[int] = Counter()
+    sent: Counter[int] = Counter()
+
+    class Counts(Faulty):
+        def exchange(self, clients, content, least, timeout):
+            arrivals = super().exchange(clients, content, least, timeout)
+            sent.update(dict.fromkeys(clients, len(content)))
+            arrived.update({a.client: len(a.content) for a in arrivals})
+            return arrivals
+
+    clients = deployed(toy, rows, transport=Counts(sites(toy, rows), lambda reply: b"noise", {0}))
+    for r in range(2):
+        clients.begin(r)
+        clients.ask([0, 1, 2], toy().work, Model(toy().problem.initial()))
+        clients.commit()
+    told = clients.report()["sites"]
+    assert [told[f"site-{i}"]["answered"] for i in range(4)] == [2, 2, 1, 0]
+    assert {i: told[f"site-{i}"]["bytes_up"] for i in range(3)} == arrived
+    assert {i: told[f"site-{i}"]["bytes_down"] for i in range(3)} == sent
+
+
 def test_a_failure_names_no_data(caplog):
     rows = classes()
     site = sites(drfa, rows)[0]
@@ -373,6 +471,18 @@ def test_versions_that_no_checkpoint_needs_are_dropped(tmp_path):
             clients.versions.checkpointed()
     kept = sorted(p.name[:8] for p in (tmp_path / "0").glob("*.memory"))
     assert kept == ["00000002", "00000005", "00000006", "00000007"], "two checkpoints, the last start, and the newest"
+
+
+@pytest.mark.parametrize("where", ["in memory", "on disk"])
+def test_only_the_versions_that_are_named_are_kept(tmp_path, where):
+    versions = InMemory() if where == "in memory" else OnDisk(tmp_path)
+    for k, name in enumerate("abc"):
+        versions.write(name, Model(torch.full((3,), float(k))))
+    versions.keep_only({"a", "c"})
+    assert torch.equal(versions.read("c", records_of(toy())).w, torch.full((3,), 2.0))
+    assert torch.equal(versions.read("a", records_of(toy())).w, torch.zeros(3))
+    with pytest.raises(BadCheckpoint, match="memory b does not exist"):
+        versions.read("b", records_of(toy()))
 
 
 def test_memory_on_disk(tmp_path):

@@ -368,10 +368,12 @@ def test_other_sites_are_another_run(tmp_path):
         deployed(given, made, tmp_path / "out")
 
 
-def test_another_server_writes_there(tmp_path):
+def test_another_server_writes_there(tmp_path, monkeypatch):
+    """It is told at once, unless a time to wait is given."""
     given, out = CASES["DRFA"], tmp_path / "out"
     made = sites(given, tmp_path)
     out.mkdir()
+    monkeypatch.setattr("fedsaddle.runs.lock.time.sleep", lambda seconds: pytest.fail("it waits"))
     with only_writer(out), pytest.raises(FolderInUse, match=f"process {os.getpid()} on"):
         deployed(given, made, out)
     assert list(out.iterdir()) == []

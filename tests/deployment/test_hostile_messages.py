@@ -16,12 +16,14 @@ from in_process import sites as services
 from test_deployed_runs import of_files, own_files, with_own_files
 
 from fedsaddle.data.files.site_facts import SiteFacts
+from fedsaddle.deployment.courier import Courier
 from fedsaddle.deployment.logs import log_to_folder, traceback_lines
-from fedsaddle.deployment.messages import PROTOCOL, Answer, Ask, Request
-from fedsaddle.deployment.payloads import read_payload
+from fedsaddle.deployment.messages import PROTOCOL, Answer, Ask, Fault, FaultKind, Request
+from fedsaddle.deployment.payloads import AgreeAsked, AgreedEncoding, read_payload
 from fedsaddle.deployment.transport import Arrival, InProcess
 from fedsaddle.errors import BadMessage, FedSaddleError
 from fedsaddle.federation.wire import unpack
+from fedsaddle.federation.wire_checks import SMALL
 
 SECONDS = 5.0
 SPARE = 32 << 20  # bytes beside twice the message
@@ -174,6 +176,50 @@ def test_lines_of_a_log_are_the_logs_own(tmp_path):
     assert all(line.startswith("    | ") or line[10:11] == " " for line in lines)
     assert not [line for line in lines if line.startswith("2026-01-01")]
     assert "\x1b" not in "".join(lines)
+
+
+def encoding(classes: int, positive: int | None = None) -> dict[str, Any]:
+    """An agreed encoding of one feature and so many classes."""
+    values = list(range(classes))
+    return {
+        "values": values, "classes": [str(v) for v in values], "counts": [5] * classes, "positive": positive,
+        "features": [{"column": "age", "kind": "number"}],
+    }  # fmt: skip
+
+
+def test_an_encoding_may_have_many_classes():
+    """Each site may tell of 1000 labels, and not all sites have the same."""
+    assert len(read_payload(AgreedEncoding, encoding(2000)).values or ()) == 2000
+
+
+@pytest.mark.parametrize("positive", [None, 0, 1])
+def test_the_positive_class_is_one_of_the_classes_or_none(positive):
+    assert read_payload(AgreedEncoding, encoding(2, positive)).positive == positive
+
+
+def test_a_positive_class_that_is_not_there_is_refused():
+    with pytest.raises(BadMessage, match="the positive class is not among the values"):
+        read_payload(AgreedEncoding, encoding(2, 2))
+
+
+def test_a_site_that_stands_twice_among_the_names_is_refused():
+    """Two clients of one site would count its rows twice."""
+    told = {"config": {}, "agreed": encoding(2)}
+    assert read_payload(AgreeAsked, told | {"names": ["a", "b"]}).names == ["a", "b"]
+    with pytest.raises(BadMessage, match="a site stands twice"):
+        read_payload(AgreeAsked, told | {"names": ["a", "b", "a"]})
+
+
+def test_a_reply_of_more_than_a_gibibyte_is_not_read_by_default():
+    class Long(bytes):
+        """Says that it is longer than it is."""
+
+        def __len__(self) -> int:
+            return (1 << 30) + 1
+
+    courier = Courier(InProcess({}), ("a", "b"))
+    found = courier._read(Arrival(1, Long(b"x")), "n", {}, lambda client, answer, record: record, SMALL)
+    assert found == Fault(FaultKind.TOO_LARGE, 1, "1,073,741,825 bytes, more than the limit of 1,073,741,824")
 
 
 def test_messages_are_what_they_were():

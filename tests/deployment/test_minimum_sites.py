@@ -5,6 +5,7 @@ import pytest
 
 from fedsaddle.deployment.courier import Courier, Patience
 from fedsaddle.deployment.remote_clients import RemoteClients
+from fedsaddle.deployment.secure_clients import SecureClients
 from fedsaddle.errors import NobodyAnswered
 
 
@@ -55,6 +56,18 @@ def test_a_cohort_below_the_policies_is_not_asked(monkeypatch):
     with pytest.raises(NobodyAnswered, match="a cohort of 3 sites; policies of sites ask for averages of at least 4"):
         made.ask([0, 1, 2], local_sgd, None)
     assert needed == []
+
+
+def test_sums_of_replies_that_are_not_known_beforehand_are_of_three_sites():
+    """Where a task cannot run on placeholder rows, its reply may have averaged fields: two sites are too few."""
+
+    class Unknown:
+        def of(self, task, sent):
+            return None
+
+    made = SecureClients(Courier(None, tuple("abcdef")), np.ones(6, dtype=np.int64), "run", "print", Unknown())
+    with pytest.raises(NobodyAnswered, match="a sum of 2 sites; secure aggregation needs at least 3"):
+        made.ask([0, 1], local_sgd, None)
 
 
 def test_text_of_others_is_cut_before_it_is_made_visible():

@@ -11,10 +11,10 @@ from in_process import config, deployed, simulated, sites
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from fedsaddle.config.build import build
-from fedsaddle.deployment.evaluation import RemoteEvaluator, pooled_figures
+from fedsaddle.deployment.evaluation import BINS, RemoteEvaluator, check_measurements, pooled_figures
 from fedsaddle.deployment.score_counts import kept_scores
 from fedsaddle.deployment.site_policy import SitePolicy
-from fedsaddle.errors import BadInput
+from fedsaddle.errors import BadInput, BadMessage
 from fedsaddle.metrics.histograms import ScoreHistogram, sigmoid_edges
 from fedsaddle.metrics.merged_histograms import MergedHistogram
 from fedsaddle.metrics.ranking import rank
@@ -96,6 +96,51 @@ def test_a_site_of_one_class_has_counts_and_no_area():
     alone = kept_scores("test", {"a": one})["scores"]
     assert alone["pooled"].keys() == {"average_precision_bounds"}
     assert sum(alone["positives"]) == 2
+
+
+def test_figures_of_all_sites_come_with_intervals():
+    """Rows of one bin count as ties, so a figure from single bins is that of the bins' numbers."""
+    chance, edges = np.random.default_rng(0), sigmoid_edges(20)
+    y = np.repeat([1, 0], 60)
+    scores = chance.normal(size=120) + y
+    parts = [slice(0, 120, 2), slice(1, 120, 2)]
+    own = [MergedHistogram.of(ScoreHistogram.of(scores[at], y[at], edges), 1) for at in parts]
+    found = kept_scores("test", {"a": own[0], "b": own[1]})["scores"]["pooled"]
+    bins = np.searchsorted(edges, scores, side="right")
+    exact = {"auroc": roc_auc_score(y, bins), "average_precision": average_precision_score(y, bins)}
+    for name, value in exact.items():
+        low, high = found[name]["interval"]
+        assert low < value < high
+        assert found[name]["value"] == pytest.approx(value, abs=1e-12)
+        assert found[f"{name}_bounds"][0] <= value <= found[f"{name}_bounds"][1]
+    assert found["partial_auroc"] is not None
+
+
+def counted(**changes):
+    """A reply of 20 positives and 30 negatives, whose bins are merged in two groups."""
+    up, down = [0] * BINS, [0] * BINS
+    up[0], up[600], down[0], down[600] = 5, 15, 20, 10
+    return {"rows": 50, "means": {"loss": 0.5}, "scores": [up, down], "groups": [600, BINS]} | changes
+
+
+def test_counts_that_fit_the_rows_and_the_groups_are_taken():
+    for reply in (counted(), {k: v for k, v in counted().items() if k != "groups"}, {"rows": 0}):
+        assert check_measurements(0, reply, {"loss"}, 50) == reply
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"scores": [[50], [0]]}, "are not two lists of 1000 whole numbers"),
+        ({"scores": [[1] * BINS, [0] * BINS]}, "do not sum up to the 50 rows"),
+        ({"groups": [500, BINS]}, "groups of score bins do not fit"),
+        ({"groups": [600]}, "groups of score bins do not fit"),
+        ({"groups": [600, 600, BINS]}, "groups of score bins do not fit"),
+    ],
+)
+def test_counts_that_do_not_fit_are_refused(changes, reason):
+    with pytest.raises(BadMessage, match=reason):
+        check_measurements(0, counted(**changes), {"loss"}, 50)
 
 
 def merged_sites(chance: np.random.Generator, positives: int, least: int = 5):

@@ -16,7 +16,7 @@ from fedsaddle.deployment.messages import Ask
 from fedsaddle.deployment.payloads import KeyTold
 from fedsaddle.deployment.secure_clients import ATTEMPTS
 from fedsaddle.deployment.secure_notes import DiskBook
-from fedsaddle.deployment.secure_site import site_secure, tell_key
+from fedsaddle.deployment.secure_site import run_keys, site_secure, tell_key
 from fedsaddle.deployment.site import SiteService
 from fedsaddle.deployment.site_keys import SIGNING_KEY, read_identity, write_site_keys
 from fedsaddle.deployment.site_policy import SitePolicy, read_policy
@@ -87,6 +87,9 @@ def test_the_log_of_a_site_says_what_left_as_a_sum_only(tmp_path):
     assert seen["local_loss", "loss"] == ("per client", "float64")
     assert seen["unmask", "own"][0] == seen["keys", "public"][0] == "per client"
     assert not any(e.visibility == "averaged" for e in entries)
+    d = found.model.numel()
+    masked = [(e.shape, e.bytes) for e in entries if (e.request, e.field) == ("local_sgd", "final")]
+    assert masked == [([1, d], 8 * d)] * 2, "as a reply of one client has it"
     secrets = {path.read_bytes() for path in tmp_path.rglob("secure.key")}
     assert len(secrets) == 4
     assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.rglob("*.key"))
@@ -339,6 +342,15 @@ def test_notes_outlive_a_line_that_was_cut_and_refuse_to_be_shortened(tmp_path):
     (tmp_path / "notes").write_bytes(b"")
     with pytest.raises(Refused, match="were cut"), book.alone():
         pass
+
+
+def test_keys_of_a_run_are_made_only_where_they_are_asked_for(tmp_path):
+    """A site that has lost its keys must not go on with others: its old masks would not cancel."""
+    with pytest.raises(Refused, match="keys of the run are gone"):
+        run_keys(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    made = run_keys(tmp_path / "run", new=True)
+    assert run_keys(tmp_path / "run") == run_keys(tmp_path / "run", new=True) == made
 
 
 def test_two_sites_with_one_key_are_refused(tmp_path):
