@@ -218,7 +218,9 @@ def test_a_changed_config_is_refused(done, monkeypatch, change, said):
     before = {p: p.read_bytes() for p in Path("out").rglob("*") if p.is_file()}
     outcome = run(Path("small.toml"), change, out=Path("out"), resume=True)
     assert outcome.code == 2
-    assert outcome.err.endswith(f"error: {said}; resume with the same config, or choose another --out\n")
+    *notes, error = outcome.err.splitlines()
+    assert error == f"error: {said}; resume with the same config, or choose another --out"
+    assert all(note.startswith("note: algorithm.") and change.startswith("algorithm.name=") for note in notes)
     assert {p: p.read_bytes() for p in Path("out").rglob("*") if p.is_file()} == before
 
 

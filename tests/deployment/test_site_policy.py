@@ -150,9 +150,9 @@ def test_numbers_of_patients_are_left_out_of_a_sample_and_measurements_are_not(t
     assert found.categorical == {"ward": 12}
     assert found.left_out == {
         "patient": "its name says 'patient'",
-        "enrolled": "it has 595 categories in 686 rows, as an identifier has",
-        "token": "it has 595 different whole numbers in 686 rows of 6 digits, as an identifier has",
-        "listed": "it has 595 different whole numbers in 686 rows that count through, as an identifier has",
+        "enrolled": "it has 595 categories in 686 rows, like an identifier",
+        "token": "it has 595 different whole numbers in 686 rows of 6 digits, like an identifier",
+        "listed": "it has 595 different whole numbers in 686 rows that are consecutive, like an identifier",
     }
 
 

@@ -183,7 +183,7 @@ def run(
         folder.prepare(resume)
         require_unused(folder.path)
     more = None if extend is None else _checked(extend)
-    held_out = {"validation": validation, "test": test}
+    held_out = {} if folder is None else {"validation": validation, "test": test}  # compared on resume alone
     identity = Identity.of(algorithm, train, held_out, settings.seed, settings.lost_replies)
     work = Task(algorithm, train, attack, settings.seed, settings.lost_replies, identity.fingerprint)
     choice = EngineChoice(engine, chunk, workers, address, factory, device, precision, deterministic)

@@ -68,7 +68,7 @@ def by_content(column: RawColumn) -> str:
     """Why a column is left out by its cells; empty if it is not.
 
     Categories may be as many as a fifth of the cells, and 50. Numbers are measurements however many differ, unless
-    they are whole and count through, or have the same six digits or more.
+    they are whole and consecutive, or have the same six digits or more.
     """
     there = ~column.missing
     n = int(there.sum())
@@ -77,7 +77,7 @@ def by_content(column: RawColumn) -> str:
     if column.codes is not None:
         different = len(np.unique(column.codes[there]))
         if different > MOST_CATEGORIES or different > max(FEW_VALUES, n / SHARE):
-            return f"it has {different:,} categories in {n:,} rows, as an identifier has"
+            return f"it has {different:,} categories in {n:,} rows, like an identifier"
         return ""
     return "" if column.numbers is None or column.written else _numbers(column.numbers[there])
 
@@ -90,8 +90,8 @@ def _numbers(values: NDArray[np.float64]) -> str:
         return ""
     told = f"it has {len(found):,} different whole numbers in {len(values):,} rows"
     if len(found) > RUN and len(found) > 0.9 * (found[-1] - found[0] + 1):
-        return f"{told} that count through, as an identifier has"
+        return f"{told} that are consecutive, like an identifier"
     digits = np.floor(np.log10(np.maximum(np.abs(found), 1.0))) + 1
     if digits.min() == digits.max() >= DIGITS and (found % 100 != 0).any():
-        return f"{told} of {int(digits[0])} digits, as an identifier has"
+        return f"{told} of {int(digits[0])} digits, like an identifier"
     return ""
