@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 import fedsaddle as fs
+from fedsaddle.runs.callbacks import QUIET
 
 ATTACKS = ("scale", "sign-flip", "flipped-labels", "inflated-loss")
 HOSTILE, ALONE = 2, "alone"
@@ -90,9 +91,15 @@ def one(job: tuple[str, str, str, str | None, int, int]) -> float:
     algorithm = make(data, setting not in ("none", "bounds"))
     try:
         result = fs.run(
-            algorithm, data, rounds, seed=seed, evaluate_every=rounds, robust=SETTINGS[setting], attack=hostile,
-            warn=lambda text: None,
-        )  # fmt: skip
+            algorithm,
+            data,
+            rounds,
+            seed=seed,
+            evaluate_every=rounds,
+            robust=SETTINGS[setting],
+            attack=hostile,
+            callbacks=[QUIET],
+        )
     except fs.Diverged:
         return float("nan")
     return figure(result.summary)

@@ -29,8 +29,8 @@ import fedsaddle as fs
 from fedsaddle.config.build import build_algorithm
 from fedsaddle.metrics import calibration
 from fedsaddle.metrics.calibration import Platt, calibration_figures
-from fedsaddle.trials.candidates import BASE, Facts, candidates
-from fedsaddle.trials.trial import Trial, features_of, ranked, run_trial
+from fedsaddle.studies.candidates import BASE, Facts, candidates
+from fedsaddle.studies.trial import Trial, features_of, ranked, run_trial
 
 PATIENTS = ("eicu-demo-died", "randhie-admission")
 POSITIVES = (6, 12, 18, 30, 60, 120)

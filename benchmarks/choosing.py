@@ -61,7 +61,15 @@ def run(case: Case, method: str, step: float, seed: int) -> Any:
     options = case.options.get("*", {}) | case.options.get(method, {})
     try:
         how = case.methods[method](data, step)
-        return fs.run(how, data, rounds=case.rounds, seed=seed, evaluate_every=case.rounds, warn=quiet, **options)
+        return fs.run(
+            how,
+            data,
+            rounds=case.rounds,
+            seed=seed,
+            evaluate_every=case.rounds,
+            callbacks=[fs.LambdaCallback(on_warning=quiet)],
+            **options,
+        )
     except fs.Diverged:
         return None
 

@@ -27,9 +27,9 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from fedsaddle.metrics.influence import FIGURES, Linearised, area, gap_excess, order, within_site_area
-from fedsaddle.metrics.intervals import Bounds, Sample, bounds, differences, sample
+from fedsaddle.metrics.intervals import GroupedUnits, Intervals, bounds, differences, sample
 from fedsaddle.metrics.ranking import FEW
-from fedsaddle.metrics.subgroups import Rows, worst
+from fedsaddle.metrics.subgroups import ScoredRows, worst
 
 DESIGNS = ((16, 1, 2), (12, 2, 8), (8, 3, 20), (4, 20, 80), (4, 5, 20))  # sites, positives and negatives of each
 AUROCS = (0.6, 0.7, 0.8, 0.9, 0.95)
@@ -128,7 +128,7 @@ class Trials:
     def trial_of_site(self) -> np.ndarray:
         return np.arange(self.count * self.sites) // self.sites
 
-    def sample_of(self, name: str) -> Sample:
+    def sample_of(self, name: str) -> GroupedUnits:
         """Who was drawn in each trial, or at each site."""
         if name == "site_auroc":
             return sample(self.positive, self.site, self.count * self.sites, self.patient)
@@ -157,7 +157,7 @@ def measured(world: World, trials: int, seed: int = 0) -> dict[str, tuple[float,
     return found
 
 
-def _covered(found: Bounds, truth: float) -> tuple[float, float]:
+def _covered(found: Intervals, truth: float) -> tuple[float, float]:
     defined = ~np.isnan(found.values)
     inside = (found.low <= truth + 1e-12) & (truth - 1e-12 <= found.high)
     return float(inside[defined].mean()), float((found.high - found.low)[defined].mean())
@@ -209,7 +209,7 @@ class WorstWorld:
         drawn, shown = sample(positive, group, self.sites), {"reported": 0, "own": 0, "width": 0.0, "width of own": 0.0}
         for _ in range(trials):
             scores = rng.normal(size=len(group)) + distance[group] * positive
-            found = worst(Rows(scores, positive, group, [str(k) for k in range(self.sites)]), within=True)
+            found = worst(ScoredRows(scores, positive, group, [str(k) for k in range(self.sites)]), within=True)
             assert found is not None
             k = int(found.name)
             own = bounds(area(order(scores, positive, group, self.sites)), drawn).of(k)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsaddle.metrics.means import t_interval
+from fedsaddle.metrics.intervals import t_interval
 from fedsaddle.processes import cores
 from fedsaddle_papers.reproductions.curves import RunCurves
 from fedsaddle_papers.reproductions.pool import run_jobs

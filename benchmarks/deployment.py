@@ -25,10 +25,10 @@ from deployment_work import echo, seconds, vector
 
 from fedsaddle.commands.deploy import flower
 from fedsaddle.commands.deploy_try import CONFIG, free_ports
+from fedsaddle.deployment.courier import InProcess
 from fedsaddle.deployment.nvflare import processes
 from fedsaddle.deployment.nvflare.provision import KITS, provision
 from fedsaddle.deployment.project import EXAMPLE, FILE, Project, read_project
-from fedsaddle.deployment.transport import InProcess
 from fedsaddle.federation.wire import unpack
 
 HERE = Path(__file__).parent.resolve()

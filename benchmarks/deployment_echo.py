@@ -13,7 +13,7 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable, make_reply
 
-from fedsaddle.deployment.nvflare.transport import KEY, NVFlareTransport
+from fedsaddle.deployment.nvflare.app import KEY, NVFlareTransport
 from fedsaddle.federation.wire import unpack
 
 

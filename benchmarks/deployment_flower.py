@@ -10,7 +10,7 @@ from typing import Any
 from deployment_work import echo, seconds, vector
 from flwr.serverapp import ServerApp
 
-from fedsaddle.deployment.flower.transport import FlowerTransport, client_app, find_nodes
+from fedsaddle.deployment.flower.app import FlowerTransport, client_app, find_nodes
 from fedsaddle.federation.wire import unpack
 
 client = client_app(lambda context: echo, lambda context: Path(str(context.node_config["kit"])).name)

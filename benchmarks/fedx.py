@@ -20,8 +20,8 @@ import torch
 
 import fedsaddle as fs
 from fedsaddle.engines.choose import keep_freed_memory
-from fedsaddle.engines.serial import Serial
-from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.engines.simulated import SerialEngine
+from fedsaddle.engines.vectorised import VectorisedEngine
 from fedsaddle.federation.randomness import server_generator
 from fedsaddle.federation.wrappers import Metered
 
@@ -64,10 +64,10 @@ def speed(repeats: int, steps: int) -> dict[str, float]:
     data, model = rows(CLIENTS), fs.models.mlp(FEATURES, HIDDEN, 1)
     entropy = fs.FedAvg(problem=fs.Supervised(model, fs.losses.Logistic()), local_steps=steps, batch_size=2 * BATCH)
     sides = {
-        "cross-entropy": Side(entropy, Vectorised(data, chunk=CLIENTS)),
-        "FedX2": Side(fedx2(model, "all", steps), Vectorised(data, chunk=CLIENTS)),
-        "FedX2 sub-sampled": Side(fedx2(model, "sub-sampled", steps), Vectorised(data, chunk=CLIENTS)),
-        "FedX2 one client after the other": Side(fedx2(model, "all", steps), Serial(data)),
+        "cross-entropy": Side(entropy, VectorisedEngine(data, chunk=CLIENTS)),
+        "FedX2": Side(fedx2(model, "all", steps), VectorisedEngine(data, chunk=CLIENTS)),
+        "FedX2 sub-sampled": Side(fedx2(model, "sub-sampled", steps), VectorisedEngine(data, chunk=CLIENTS)),
+        "FedX2 one client after the other": Side(fedx2(model, "all", steps), SerialEngine(data)),
     }
     times: dict[str, list[float]] = {name: [] for name in sides}
     for k in range(repeats + 1):
@@ -87,7 +87,7 @@ def speed(repeats: int, steps: int) -> dict[str, float]:
 def traffic(clients: int, sharing: str) -> dict[str, float]:
     """Score bytes of a client in a round, up and down, without the models; and what it remembers."""
     model = fs.models.logistic_regression(FEATURES, 1)
-    metered = Metered(Vectorised(rows(clients), chunk=clients))
+    metered = Metered(VectorisedEngine(rows(clients), chunk=clients))
     algorithm = fedx2(model, sharing, STEPS)
     state = algorithm.start(metered)
     for r in range(2):

@@ -26,8 +26,8 @@ from fedsaddle.engines.choose import make_engine
 from fedsaddle.federation.randomness import ClientKeys, server_generator
 from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.fair import ClassFair
+from fedsaddle.problems.games import NonconvexPl
 from fedsaddle.problems.losses import Logistic
-from fedsaddle.problems.nonconvex_pl import NonconvexPl
 
 REPEATS = 15
 CLIENTS, SAMPLED, STEPS, BATCH, DIMENSION, ROWS = 500, 20, 20, 5, 100, 100

@@ -27,7 +27,7 @@ import numpy as np
 import pandas
 
 import fedsaddle as fs
-from fedsaddle.atomic import write_atomically
+from fedsaddle.files import write_atomically
 from fedsaddle.numerics.roc import auroc
 
 EPSILONS = (None, 8.0, 4.0, 2.0, 1.0)

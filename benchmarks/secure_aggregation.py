@@ -22,16 +22,12 @@ from torch import Tensor
 
 from fedsaddle.data.store import Stacked
 from fedsaddle.deployment.audit import AuditLog, Occasion
-from fedsaddle.deployment.courier import Courier, Patience
-from fedsaddle.deployment.expected_replies import ExpectedReplies, placeholder_rows
-from fedsaddle.deployment.messages import Answer, Request
-from fedsaddle.deployment.payloads import UnmaskAsked, read_payload
-from fedsaddle.deployment.remote_clients import RemoteClients
+from fedsaddle.deployment.courier import Arrival, Courier, Patience
+from fedsaddle.deployment.messages import Answer, Request, UnmaskAsked, read_payload
+from fedsaddle.deployment.remote_clients import ExpectedReplies, RemoteClients, placeholder_rows
 from fedsaddle.deployment.secure_clients import SecureClients
-from fedsaddle.deployment.secure_notes import DiskBook
-from fedsaddle.deployment.secure_site import SiteSecure
+from fedsaddle.deployment.secure_site import AnswerLogFile, SiteSecure
 from fedsaddle.deployment.site_worker import OwnRows, SiteWorker
-from fedsaddle.deployment.transport import Arrival
 from fedsaddle.federation.records import Averaged
 from fedsaddle.federation.wire import Message, about, pack, unpack
 from fedsaddle.secure.keys import RunKeys
@@ -103,7 +99,7 @@ def federation(sites: int, folder: Path, secure: bool, lost: set[int]) -> tuple[
         home.mkdir(parents=True)
         made[i] = SiteWorker(Echo(), OwnRows(rows, i, sites), i, 0, "run", "print", audit=AuditLog(home))
         if secure:
-            made[i].secure = SiteSecure(SiteMasks(i, keys[i], publics, b"run", DiskBook.new(home / "notes.jsonl")))
+            made[i].secure = SiteSecure(SiteMasks(i, keys[i], publics, b"run", AnswerLogFile.new(home / "notes.jsonl")))
     transport = Timed({i: (lambda content, s=site: opening(s, content)) for i, site in made.items()}, lost)
     courier = Courier(transport, tuple(f"site-{i}" for i in made), Patience(minimum=3))
     kind = SecureClients if secure else RemoteClients

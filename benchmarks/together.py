@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 import fedsaddle as fs
 from fedsaddle.engines.choose import chunk_and_workers, keep_freed_memory
-from fedsaddle.engines.serial import Serial
-from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.engines.simulated import SerialEngine
+from fedsaddle.engines.vectorised import VectorisedEngine
 
 ROWS, STEPS = 100, 4
 
@@ -80,7 +80,7 @@ def measure(name: str, clients: int, repeats: int) -> tuple[float, float, int]:
     if data.x.is_floating_point():
         data = fs.Stacked(data.x.to(dtype), data.y, data.offsets)
     algorithm = fs.FedAvg(problem=problem, local_steps=STEPS, batch_size=batch, primal_step=0.01)
-    engines = Vectorised(data, chunk=clients), Serial(data)
+    engines = VectorisedEngine(data, chunk=clients), SerialEngine(data)
     states = [algorithm.start(e) for e in engines]
     times: list[list[float]] = [[], []]
     for r in range(repeats + 1):  # the first warms up

@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 
 import fedsaddle as fs
-from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.engines.vectorised import VectorisedEngine
 from fedsaddle.federation.randomness import server_generator
 from fedsaddle.federation.records import Averaged
-from fedsaddle.problems.models.papers import McMahanCnn
-from fedsaddle.runs.engine_choice import EngineChoice, Task, opened
-from fedsaddle.runs.fingerprint import fingerprint
+from fedsaddle.problems.models.networks import McMahanCnn
+from fedsaddle.runs.checkpoints import fingerprint
+from fedsaddle.runs.engines import EngineJob, Processes, Ray, Vectorised
 
 WORKERS, FLOATS, REGISTERED = 2, 100_000, (100, 1_000_000)
 
@@ -117,10 +117,11 @@ def engine(name: str, factory: str, chunk: int | None) -> Iterator[tuple[Any, An
     with_workers = name in ("processes", "ray")
     made = f"{Path(__file__).stem}:{factory}" if with_workers else None
     workers = WORKERS if with_workers or name == "threads" else 1
-    kind = "vectorised" if name == "threads" else name
-    with opened(
-        EngineChoice(kind, chunk, workers, None, made), Task(algorithm, rows, None, 0, 0.0, mark), print
-    ) as found:
+    common = {"chunk": chunk, "workers": workers}
+    settings = (
+        {"processes": Processes, "ray": Ray}[name](**common, factory=made) if with_workers else Vectorised(**common)
+    )
+    with settings.open(EngineJob(algorithm, rows, None, 0, 0.0, mark), print) as found:
         yield algorithm, found
 
 
@@ -153,7 +154,7 @@ def by_hand(rounds: int) -> float:
     def half() -> None:
         torch.set_num_threads(1)
         algorithm, rows = half_cnn()
-        clients = Vectorised(rows, chunk=1)
+        clients = VectorisedEngine(rows, chunk=1)
         server = algorithm.start(clients)
         for r in range(rounds):
             clients.begin(r)

@@ -16,53 +16,19 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 from typing_extensions import is_typeddict
 
-from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
+from fedsaddle.algorithms.fedx.buffers import ScorePrivacy
 from fedsaddle.commands import documents
 from fedsaddle.commands.json_schema import all_documents, parts_of, texts
 from fedsaddle.config import schema
-from fedsaddle.config.entry import KINDS, Entry
 from fedsaddle.config.parts import NAMED_KINDS
-from fedsaddle.config.registry import ALGORITHMS, LISTED, MODELS, SCHEDULES
+from fedsaddle.config.registry import ALGORITHMS, KINDS, LISTED, MODELS, SCHEDULES, Entry
 from fedsaddle.federation.records import Visibility
-from fedsaddle.privacy import releases
-from fedsaddle.secure.visible import reply_fields
+from fedsaddle.privacy import accountant
+from fedsaddle.secure.secured import reply_fields
 
 PAGES = Path(__file__).parent / "algorithms"
 WORDS = {int: "whole number", float: "number", str: "string", bool: "boolean", Path: "string", dict: "table"}
 SHAPES = {"inputs", "outputs", "classes", "channels", "side", "characters"}  # of models: they come from the data
-MEANINGS = {  # of keys that algorithms share
-    "sampled_clients": "clients a round; none: all",
-    "local_steps": "steps of a client between two exchanges",
-    "batch_size": "rows a step",
-    "primal_step": "step of the minimiser",
-    "dual_step": "step of the maximiser",
-    "projection": "after each local step: `ball` or `box`",
-    "regulariser": "concave function of the mixture: `quadratic` or `kl`",
-    "weighting": "what a client weighs in the mean",
-    "output": "which iterate is the solution",
-    "q": "0: the sum of the losses; large: the worst client",
-    "sampling": "how clients are drawn",
-    "proximal": "weight of the proximal term",
-    "global_step": "the server's extrapolation",
-    "stage_rounds": "length of a stage in rounds",
-    "stage_steps": "length of a stage in local steps",
-    "dual_batch": "rows for the new dual",
-    "momentum_at_sync": '`"average"`, `"keep"` or `"reset"`: what becomes of the momentum when models are averaged',
-    "alpha": "step towards the momentum point",
-    "primal_beta": "momentum of the minimiser",
-    "dual_beta": "momentum of the maximiser",
-    "snapshot_every": "iterations between snapshots of x",
-    "estimator": "of the global gradient: `minibatch`, `storm` or `spider`",
-    "second_batch_size": "rows of the second set a step",
-    "buffer_rounds": "rounds whose scores are kept",
-    "sharing": "which scores a client shares",
-    "tracking": "moving average of u",
-    "averaging": "moving average of the gradient",
-    "pair_cap": "the most that a pair with an old u counts",
-    "clip": "the longest gradient of a step; longer ones are shortened",
-    "privacy": "noise on shared scores: `{ bound = 2.0, noise = 4.0 }`",
-    "centralised": "all rows in one place",
-}
 MISSING = (inspect.Parameter.empty, dataclasses.MISSING, PydanticUndefined)
 Row = tuple[str, ...]
 
@@ -156,7 +122,7 @@ def what_can_be_private() -> str:
     for name, entry in ALGORITHMS.items():
         if not entry.fixed.get("centralised", False):
             kind = entry.load()
-            reason = releases.reason_against(kind)
+            reason = accountant.reason_against(kind)
             rows = "yes" if not reason else f"no: {reason.partition('; state it with')[0]}"
             secret = getattr(kind, "secret_cohorts", None)
             clients = "no" if secret is None else "yes" if secret else "yes, without a discount for sampled cohorts"
@@ -197,11 +163,11 @@ def algorithm(names: list[str]) -> str:
     for key in keys:
         having = [name for name in names if key in made[name]]
         kind, (hint, default) = ALGORITHMS[having[0]].load(), made[having[0]][key]
-        meaning = MEANINGS.get(key, "")
+        meaning = prose(key, kind)
         if len(having) < len(names):
             meaning = f"{', '.join(having)} only" + (f": {meaning}" if meaning else "")
-        rows.append((f"`{key}`", type_words(hint), key_default(key, default, having), prose(key, kind), meaning))
-    return laid_out(("key", "type", "default", "in the paper", "meaning"), rows)
+        rows.append((f"`{key}`", type_words(hint), key_default(key, default, having), meaning))
+    return laid_out(("key", "type", "default", "meaning"), rows)
 
 
 def key_default(key: str, default: Any, names: list[str]) -> str:
@@ -257,9 +223,11 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def prose(key: str, make: Any) -> str:
-    """What the comment beside a field, or else the docstring, says."""
-    beside = field_comments(make).get(key, "") if isinstance(make, type) else ""
-    return beside or argument_docs(make).get(key, "")
+    """What the docstring's `Args:`, or else the comment beside the field, says."""
+    args = argument_docs(make)
+    if key in args:
+        return args[key].removesuffix(".")
+    return field_comments(make).get(key, "") if isinstance(make, type) else ""
 
 
 def type_words(hint: Any) -> str:

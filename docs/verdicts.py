@@ -7,7 +7,7 @@ from math import exp
 from pathlib import Path
 from typing import Any
 
-from fedsaddle.shown import visible
+from fedsaddle.text import visible
 from fedsaddle_papers.reproductions import stored, tuning
 from fedsaddle_papers.reproductions.hypotheses import Decline, Final, Hypothesis, Times
 from fedsaddle_papers.reproductions.hypotheses_of_papers import BEYOND, papers

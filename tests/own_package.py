@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedsaddle.config import code_names, entry_points
+from fedsaddle import own_code as code_module
 
 ALGORITHMS = '''
 from dataclasses import dataclass, replace
@@ -237,17 +237,17 @@ class Halving:
 @contextmanager
 def own_code(folder: Path, **modules: str) -> Iterator[Path]:
     """These modules in a folder of a config; Python forgets them afterwards."""
-    path, places, known = list(sys.path), list(code_names._FOLDERS), set(sys.modules)
+    path, places, known = list(sys.path), list(code_module._FOLDERS), set(sys.modules)
     for name, text in modules.items():
         (folder / f"{name}.py").write_text(text)
-    code_names.search_in(folder)
-    entry_points.forget()
+    code_module.search_in(folder)
+    code_module.forget()
     try:
         yield folder
     finally:
-        sys.path[:], code_names._FOLDERS[:] = path, places
+        sys.path[:], code_module._FOLDERS[:] = path, places
         for name in set(sys.modules) - known:
             if str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(folder)):
                 del sys.modules[name]
         importlib.invalidate_caches()
-        entry_points.forget()
+        code_module.forget()

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from fedsaddle.data.store import Stacked
 from fedsaddle.engines.distributed import Distributed, Loopback
-from fedsaddle.engines.serial import Serial
-from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.engines.simulated import SerialEngine
+from fedsaddle.engines.vectorised import VectorisedEngine
 from fedsaddle.engines.worker import Worker
 from fedsaddle.federation.randomness import server_generator
 
@@ -75,12 +75,12 @@ def near(a: Any, b: Any, atol: float = 1e-10) -> None:
             torch.testing.assert_close(u, v, rtol=0, atol=atol)
 
 
-def serial(rows: Any, seed: int = 0) -> Serial:
-    return Serial(rows, seed=seed)
+def serial(rows: Any, seed: int = 0) -> SerialEngine:
+    return SerialEngine(rows, seed=seed)
 
 
-def vectorised(rows: Any, seed: int = 0) -> Vectorised:
-    return Vectorised(rows, seed=seed, chunk=3)
+def vectorised(rows: Any, seed: int = 0) -> VectorisedEngine:
+    return VectorisedEngine(rows, seed=seed, chunk=3)
 
 
 def loopback(alg: Any, rows: Any, seed: int = 0, chunk: int = 2, change: Any = lambda task: task) -> Distributed:

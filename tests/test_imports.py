@@ -15,42 +15,42 @@ import fedsaddle
 ROOT = Path(fedsaddle.__file__).parent
 LEAVES = {
     "arguments",
-    "atomic",
-    "csv_cells",
+    "array_types",
     "errors",
-    "memory_room",
+    "files",
+    "own_code",
     "processes",
+    "text",
     "threads",
-    "shown",
-    "stored",
-    "writable",
     "__version__",
 }  # modules that anybody may import
 MAY_IMPORT = {
     "numerics": set(),
     "federation": set(),
     "data": set(),
+    "documents": set(),
     "problems": {"numerics", "federation"},
     "algorithms": {"federation", "numerics", "problems"},
     "metrics": {"data", "federation", "numerics", "problems"},
     "engines": {"data", "federation", "numerics", "problems"},
-    "report": {"data", "metrics", "problems"},
+    "report": {"documents", "data", "metrics", "problems"},
     "robust": {"data", "federation", "numerics"},
     "secure": {"federation"},
     "privacy": {"algorithms", "federation", "numerics", "problems"},
-    "config": {"algorithms", "data", "metrics", "numerics", "privacy", "problems", "robust"},
-    "tracking": set(),
+    "tracking": {"runs"},
     "runs": {
-        *("algorithms", "config", "data", "engines", "federation", "metrics", "problems", "report", "robust"),
-        *("privacy", "secure", "tracking"),
+        *("algorithms", "data", "documents", "engines", "federation", "metrics", "problems", "report", "robust"),
+        *("privacy", "secure"),
     },
-    "watching": {"metrics", "report", "runs"},
+    "config": {
+        *("algorithms", "data", "metrics", "numerics", "privacy", "problems", "robust", "runs", "tracking"),
+    },
+    "watching": {"documents", "metrics", "report", "runs"},
     "deployment": {
         *("algorithms", "config", "data", "engines", "federation", "metrics", "privacy", "problems", "runs", "secure"),
     },
-    "sweeps": {"config", "engines", "metrics", "problems", "report", "runs"},
-    "trials": {"algorithms", "config", "data", "metrics", "problems", "runs"},
-    "estimators": {"config", "data", "metrics", "privacy", "runs"},
+    "studies": {"algorithms", "config", "data", "documents", "engines", "metrics", "problems", "report", "runs"},
+    "estimators": {"config", "data", "metrics", "privacy", "runs", "studies"},
 }
 FILES = sorted(ROOT.rglob("*.py"))
 

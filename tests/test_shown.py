@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from fedsaddle.csv_cells import safe_cell
-from fedsaddle.data.splits.client_names import visible_name
+from fedsaddle.data.splits.partition import visible_name
 from fedsaddle.errors import BadInput, Diverged, FedSaddleError, MissingData
-from fedsaddle.memory_room import available_memory
+from fedsaddle.processes import available_memory
 from fedsaddle.report.plots import label
 from fedsaddle.report.tables import cell
-from fedsaddle.shown import shortened, visible
+from fedsaddle.text import safe_cell, shortened, visible
 
 
 @given(st.text(st.characters()))

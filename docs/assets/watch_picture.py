@@ -19,9 +19,8 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from fedsaddle.stored import read_object
-from fedsaddle.watching.server import WatchServer
-from fedsaddle.watching.watch import Watch
+from fedsaddle.files import read_object
+from fedsaddle.watching.server import Watch, WatchServer
 
 HERE = Path(__file__).parent
 NAME, WIDTH, HEIGHT, COLOURS = "watch.png", 1200, 1500, 64

@@ -2,7 +2,7 @@
 
 Names are loaded when first used, so that importing the package, and asking the command line for help, costs nothing.
 
-Example:
+Examples:
     >>> import fedsaddle as fs
     >>> data = fs.load("scanned-digits", split="natural", column="site")
     >>> problem = fs.Supervised(fs.models.logistic_regression(64, 10))
@@ -41,51 +41,52 @@ _use_installed_backend()
 # Every public name: the module that holds it -> its names. The imports below say the same to type checkers, and a test
 # compares them. An algorithm that names itself (`NAMED` in its file) is found without a line here.
 _NAMES = {
-    "algorithms.by_loss.aaggff": "AaggFf",
-    "algorithms.by_loss.delta_fl": "DeltaFl",
-    "algorithms.by_loss.term": "Term",
+    "algorithms.aaggff": "AaggFf",
+    "algorithms.anderson": "Anderson",
     "algorithms.coda.coda": "Coda CodaPlus",
     "algorithms.coda.codasca": "Codasca",
+    "algorithms.delta_fl": "DeltaFl",
     "algorithms.drfa": "Drfa DrfaGa",
-    "algorithms.estimators": "Estimate Estimator MiniBatch Spider Storm",
     "algorithms.exponential_dro": "ExponentialDro",
     "algorithms.fedavg": "FedAvg",
     "algorithms.fedgda_gt": "FedGdaGt",
     "algorithms.fedmgda": "FedMgda",
     "algorithms.fednova": "FedNova",
-    "algorithms.fedsgda": "FedSgda",
+    "algorithms.fedsgda": "Estimate Estimator FedSgda MiniBatch Spider Storm",
+    "algorithms.fedx.buffers": "ScorePrivacy",
     "algorithms.fedx.fedx1": "FedX1",
     "algorithms.fedx.fedx2": "FedX2",
     "algorithms.fedx.local_pair": "LocalPair",
-    "algorithms.fedx.privacy": "ScorePrivacy",
-    "algorithms.hyperparameters": "cohort_size draw_cohort",
+    "algorithms.local_steps": "cohort_size draw_cohort",
     "algorithms.personal": "Personal",
+    "algorithms.newton": "Newton",
     "algorithms.propfair": "PropFair",
     "algorithms.protocols": "Algorithm CountsIterations Guarantees HasDual HasLocalSteps HasMixture",
     "algorithms.proxskip": "ProxSkip",
     "algorithms.qfedavg": "QFedAvg",
     "algorithms.scaffold": "Scaffold",
+    "algorithms.sgda.extragradient": "Extragradient LocalExtragradient Optimistic",
     "algorithms.sgda.fedsgda_plus": "FedSgdaPlus",
     "algorithms.sgda.fess_gda": "FessGda",
     "algorithms.sgda.local_sgda": "LocalSgda",
     "algorithms.sgda.momentum": "MomentumLocalSgda",
+    "algorithms.term": "Term",
     "config.build": "algorithm",
     "config.data": "load",
+    "data.arrays": "from_arrays",
+    "data.datasets": "from_datasets from_hugging_face",
     "data.describe": "describe",
     "data.federated": "FederatedData federate",
-    "data.files.arrays": "from_arrays",
-    "data.files.hugging_face": "from_hugging_face",
-    "data.files.pictures": "pictures",
-    "data.files.tables": "from_file from_frame",
-    "data.files.torch_datasets": "from_datasets",
     "data.noise": "Noise",
+    "data.pictures": "pictures",
     "data.sets.synthetic": "nonconvex_pl",
     "data.store": "Lazy Stacked",
     "data.table": "Dataset Table",
+    "data.tables.own": "from_file from_frame",
     "engines.memory": "Memory",
-    "engines.serial": "Serial",
+    "engines.simulated": "SerialEngine",
     "engines.site": "LocalSite",
-    "engines.vectorised": "Vectorised",
+    "engines.vectorised": "VectorisedEngine",
     "errors": (
         "BadCheckpoint BadInput BadMessage CannotWrite Diverged FedSaddleError MissingData NobodyAnswered "
         "Refused TooFewAnswered"
@@ -94,35 +95,38 @@ _NAMES = {
     "estimators.regressor": "FederatedRegressor",
     "federation.clients": "Batch Clients ClientsState Remembers Site Task merge_repeats",
     "federation.randomness": "ClientKeys",
-    "federation.records": "Averaged From Kept PerClient PerSample Pooled",
+    "federation.records": "Averaged ExactBounds Holds Parameters PerClient PerSample Pooled UpdateOf",
     "federation.reduction": "Reduction",
     "federation.tasks": "PlannedExchange Release per_step task",
     "federation.wrappers": "Ledger Lossy Metered Wrapper",
-    "metrics.spread": "spread",
-    "problems.auc": "MinimaxAuc",
-    "problems.compositional_auc": "CompositionalAuc",
-    "problems.fair": "ClassFair",
-    "problems.minimax": "Minimax",
-    "problems.models.frozen": "freeze_",
-    "problems.models.warm_start": "warm_started",
-    "problems.nonconvex_pl": "NonconvexPl",
-    "problems.quadratic": "QuadraticGame",
-    "problems.pairwise": "PairwiseRisk",
-    "problems.protocols": (
-        "DualGradient Gradients HasBestDual HasBestResponse HasModel KnowsClasses MeasuresClients "
-        "MinimaxProblem MinimisationProblem PairwiseProblem PoolsMeasures PrimalGradient Problem Ranks"
-    ),
-    "problems.robust": "RobustTraining",
-    "problems.supervised": "Supervised shares",
+    "metrics.inference": "Inference inference likelihood_ratio",
+    "metrics.selection": "spread",
     "privacy.private": "Private",
     "privacy.settings": "Privacy",
+    "problems.auc": "CompositionalAuc MinimaxAuc",
+    "problems.fair": "ClassFair",
+    "problems.games": "NonconvexPl QuadraticGame",
+    "problems.minimax": "Minimax",
+    "problems.models.transfer": "freeze_ warm_started",
+    "problems.pairwise": "PairwiseRisk",
+    "problems.protocols": (
+        "DualGradient Gradients HasBestDual HasBestResponse HasHessian HasModel KnowsClasses "
+        "MeasuresClients "
+        "MinimaxProblem MinimisationProblem PairwiseProblem PoolsMeasures PrimalGradient Problem Ranks"
+    ),
+    "problems.regression": "Cox",
+    "problems.robust": "RobustTraining",
+    "problems.supervised": "Supervised shares",
     "robust.attacks": "Attack",
     "robust.settings": "Robust",
     "runs.result": "Result",
+    "runs.callbacks": "Beginning Callback LambdaCallback",
+    "runs.engines": "Processes Ray Serial Vectorised",
     "runs.run": "run",
-    "sweeps.sweep": "Sweep sweep",
-    "tracking.callbacks": "Beginning Begins Callback",
-    "trials.search": "Choice search",
+    "runs.settings": "RunOptions",
+    "studies.search": "Choice search",
+    "studies.study": "Study StudyWatch study",
+    "studies.sweep": "Sweep sweep",
 }
 # Modules that are public as a whole, by their last name: `fs.losses`.
 _MODULES = (
@@ -151,31 +155,32 @@ __all__ = sorted([*_WHERE, *_WHOLE])  # pyright: ignore[reportUnsupportedDunderA
 
 if TYPE_CHECKING:
     from fedsaddle import errors as errors
-    from fedsaddle.algorithms.by_loss.aaggff import AaggFf as AaggFf
-    from fedsaddle.algorithms.by_loss.delta_fl import DeltaFl as DeltaFl
-    from fedsaddle.algorithms.by_loss.term import Term as Term
+    from fedsaddle.algorithms.aaggff import AaggFf as AaggFf
+    from fedsaddle.algorithms.anderson import Anderson as Anderson
     from fedsaddle.algorithms.coda.coda import Coda as Coda
     from fedsaddle.algorithms.coda.coda import CodaPlus as CodaPlus
     from fedsaddle.algorithms.coda.codasca import Codasca as Codasca
+    from fedsaddle.algorithms.delta_fl import DeltaFl as DeltaFl
     from fedsaddle.algorithms.drfa import Drfa as Drfa
     from fedsaddle.algorithms.drfa import DrfaGa as DrfaGa
-    from fedsaddle.algorithms.estimators import Estimate as Estimate
-    from fedsaddle.algorithms.estimators import Estimator as Estimator
-    from fedsaddle.algorithms.estimators import MiniBatch as MiniBatch
-    from fedsaddle.algorithms.estimators import Spider as Spider
-    from fedsaddle.algorithms.estimators import Storm as Storm
     from fedsaddle.algorithms.exponential_dro import ExponentialDro as ExponentialDro
     from fedsaddle.algorithms.fedavg import FedAvg as FedAvg
     from fedsaddle.algorithms.fedgda_gt import FedGdaGt as FedGdaGt
     from fedsaddle.algorithms.fedmgda import FedMgda as FedMgda
     from fedsaddle.algorithms.fednova import FedNova as FedNova
+    from fedsaddle.algorithms.fedsgda import Estimate as Estimate
+    from fedsaddle.algorithms.fedsgda import Estimator as Estimator
     from fedsaddle.algorithms.fedsgda import FedSgda as FedSgda
+    from fedsaddle.algorithms.fedsgda import MiniBatch as MiniBatch
+    from fedsaddle.algorithms.fedsgda import Spider as Spider
+    from fedsaddle.algorithms.fedsgda import Storm as Storm
+    from fedsaddle.algorithms.fedx.buffers import ScorePrivacy as ScorePrivacy
     from fedsaddle.algorithms.fedx.fedx1 import FedX1 as FedX1
     from fedsaddle.algorithms.fedx.fedx2 import FedX2 as FedX2
     from fedsaddle.algorithms.fedx.local_pair import LocalPair as LocalPair
-    from fedsaddle.algorithms.fedx.privacy import ScorePrivacy as ScorePrivacy
-    from fedsaddle.algorithms.hyperparameters import cohort_size as cohort_size
-    from fedsaddle.algorithms.hyperparameters import draw_cohort as draw_cohort
+    from fedsaddle.algorithms.local_steps import cohort_size as cohort_size
+    from fedsaddle.algorithms.local_steps import draw_cohort as draw_cohort
+    from fedsaddle.algorithms.newton import Newton as Newton
     from fedsaddle.algorithms.personal import Personal as Personal
     from fedsaddle.algorithms.propfair import PropFair as PropFair
     from fedsaddle.algorithms.protocols import Algorithm as Algorithm
@@ -187,33 +192,37 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.proxskip import ProxSkip as ProxSkip
     from fedsaddle.algorithms.qfedavg import QFedAvg as QFedAvg
     from fedsaddle.algorithms.scaffold import Scaffold as Scaffold
+    from fedsaddle.algorithms.sgda.extragradient import Extragradient as Extragradient
+    from fedsaddle.algorithms.sgda.extragradient import LocalExtragradient as LocalExtragradient
+    from fedsaddle.algorithms.sgda.extragradient import Optimistic as Optimistic
     from fedsaddle.algorithms.sgda.fedsgda_plus import FedSgdaPlus as FedSgdaPlus
     from fedsaddle.algorithms.sgda.fess_gda import FessGda as FessGda
     from fedsaddle.algorithms.sgda.local_sgda import LocalSgda as LocalSgda
     from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda as MomentumLocalSgda
+    from fedsaddle.algorithms.term import Term as Term
     from fedsaddle.config.build import algorithm as algorithm
     from fedsaddle.config.data import load as load
     from fedsaddle.data import splits as splits
+    from fedsaddle.data.arrays import from_arrays as from_arrays
+    from fedsaddle.data.datasets import from_datasets as from_datasets
+    from fedsaddle.data.datasets import from_hugging_face as from_hugging_face
     from fedsaddle.data.describe import describe as describe
     from fedsaddle.data.federated import FederatedData as FederatedData
     from fedsaddle.data.federated import federate as federate
-    from fedsaddle.data.files.arrays import from_arrays as from_arrays
-    from fedsaddle.data.files.hugging_face import from_hugging_face as from_hugging_face
-    from fedsaddle.data.files.pictures import pictures as pictures
-    from fedsaddle.data.files.tables import from_file as from_file
-    from fedsaddle.data.files.tables import from_frame as from_frame
-    from fedsaddle.data.files.torch_datasets import from_datasets as from_datasets
     from fedsaddle.data.noise import Noise as Noise
+    from fedsaddle.data.pictures import pictures as pictures
     from fedsaddle.data.sets import sklearn_sets as sklearn_sets
     from fedsaddle.data.sets.synthetic import nonconvex_pl as nonconvex_pl
     from fedsaddle.data.store import Lazy as Lazy
     from fedsaddle.data.store import Stacked as Stacked
     from fedsaddle.data.table import Dataset as Dataset
     from fedsaddle.data.table import Table as Table
+    from fedsaddle.data.tables.own import from_file as from_file
+    from fedsaddle.data.tables.own import from_frame as from_frame
     from fedsaddle.engines.memory import Memory as Memory
-    from fedsaddle.engines.serial import Serial as Serial
+    from fedsaddle.engines.simulated import SerialEngine as SerialEngine
     from fedsaddle.engines.site import LocalSite as LocalSite
-    from fedsaddle.engines.vectorised import Vectorised as Vectorised
+    from fedsaddle.engines.vectorised import VectorisedEngine as VectorisedEngine
     from fedsaddle.errors import BadCheckpoint as BadCheckpoint
     from fedsaddle.errors import BadInput as BadInput
     from fedsaddle.errors import BadMessage as BadMessage
@@ -235,11 +244,13 @@ if TYPE_CHECKING:
     from fedsaddle.federation.clients import merge_repeats as merge_repeats
     from fedsaddle.federation.randomness import ClientKeys as ClientKeys
     from fedsaddle.federation.records import Averaged as Averaged
-    from fedsaddle.federation.records import From as From
-    from fedsaddle.federation.records import Kept as Kept
+    from fedsaddle.federation.records import ExactBounds as ExactBounds
+    from fedsaddle.federation.records import Holds as Holds
+    from fedsaddle.federation.records import Parameters as Parameters
     from fedsaddle.federation.records import PerClient as PerClient
     from fedsaddle.federation.records import PerSample as PerSample
     from fedsaddle.federation.records import Pooled as Pooled
+    from fedsaddle.federation.records import UpdateOf as UpdateOf
     from fedsaddle.federation.reduction import Reduction as Reduction
     from fedsaddle.federation.tasks import PlannedExchange as PlannedExchange
     from fedsaddle.federation.tasks import Release as Release
@@ -252,7 +263,10 @@ if TYPE_CHECKING:
     from fedsaddle.metrics import histograms as histograms
     from fedsaddle.metrics import measures as measures
     from fedsaddle.metrics import ranking as ranking
-    from fedsaddle.metrics.spread import spread as spread
+    from fedsaddle.metrics.inference import Inference as Inference
+    from fedsaddle.metrics.inference import inference as inference
+    from fedsaddle.metrics.inference import likelihood_ratio as likelihood_ratio
+    from fedsaddle.metrics.selection import spread as spread
     from fedsaddle.numerics import optimisers as optimisers
     from fedsaddle.numerics import projections as projections
     from fedsaddle.numerics import regularisers as regularisers
@@ -265,18 +279,20 @@ if TYPE_CHECKING:
     from fedsaddle.problems import pair_losses as pair_losses
     from fedsaddle.problems import rare_losses as rare_losses
     from fedsaddle.problems import risks as risks
+    from fedsaddle.problems.auc import CompositionalAuc as CompositionalAuc
     from fedsaddle.problems.auc import MinimaxAuc as MinimaxAuc
-    from fedsaddle.problems.compositional_auc import CompositionalAuc as CompositionalAuc
     from fedsaddle.problems.fair import ClassFair as ClassFair
+    from fedsaddle.problems.games import NonconvexPl as NonconvexPl
+    from fedsaddle.problems.games import QuadraticGame as QuadraticGame
     from fedsaddle.problems.minimax import Minimax as Minimax
-    from fedsaddle.problems.models.frozen import freeze_ as freeze_
-    from fedsaddle.problems.models.warm_start import warm_started as warm_started
-    from fedsaddle.problems.nonconvex_pl import NonconvexPl as NonconvexPl
+    from fedsaddle.problems.models.transfer import freeze_ as freeze_
+    from fedsaddle.problems.models.transfer import warm_started as warm_started
     from fedsaddle.problems.pairwise import PairwiseRisk as PairwiseRisk
     from fedsaddle.problems.protocols import DualGradient as DualGradient
     from fedsaddle.problems.protocols import Gradients as Gradients
     from fedsaddle.problems.protocols import HasBestDual as HasBestDual
     from fedsaddle.problems.protocols import HasBestResponse as HasBestResponse
+    from fedsaddle.problems.protocols import HasHessian as HasHessian
     from fedsaddle.problems.protocols import HasModel as HasModel
     from fedsaddle.problems.protocols import KnowsClasses as KnowsClasses
     from fedsaddle.problems.protocols import MeasuresClients as MeasuresClients
@@ -287,22 +303,30 @@ if TYPE_CHECKING:
     from fedsaddle.problems.protocols import PrimalGradient as PrimalGradient
     from fedsaddle.problems.protocols import Problem as Problem
     from fedsaddle.problems.protocols import Ranks as Ranks
-    from fedsaddle.problems.quadratic import QuadraticGame as QuadraticGame
+    from fedsaddle.problems.regression import Cox as Cox
     from fedsaddle.problems.robust import RobustTraining as RobustTraining
     from fedsaddle.problems.supervised import Supervised as Supervised
     from fedsaddle.problems.supervised import shares as shares
     from fedsaddle.robust.attacks import Attack as Attack
     from fedsaddle.robust.settings import Robust as Robust
+    from fedsaddle.runs.callbacks import Beginning as Beginning
+    from fedsaddle.runs.callbacks import Callback as Callback
+    from fedsaddle.runs.callbacks import LambdaCallback as LambdaCallback
+    from fedsaddle.runs.engines import Processes as Processes
+    from fedsaddle.runs.engines import Ray as Ray
+    from fedsaddle.runs.engines import Serial as Serial
+    from fedsaddle.runs.engines import Vectorised as Vectorised
     from fedsaddle.runs.result import Result as Result
     from fedsaddle.runs.run import run as run
-    from fedsaddle.sweeps.sweep import Sweep as Sweep
-    from fedsaddle.sweeps.sweep import sweep as sweep
+    from fedsaddle.runs.settings import RunOptions as RunOptions
+    from fedsaddle.studies.search import Choice as Choice
+    from fedsaddle.studies.search import search as search
+    from fedsaddle.studies.study import Study as Study
+    from fedsaddle.studies.study import StudyWatch as StudyWatch
+    from fedsaddle.studies.study import study as study
+    from fedsaddle.studies.sweep import Sweep as Sweep
+    from fedsaddle.studies.sweep import sweep as sweep
     from fedsaddle.tracking import trackers as trackers
-    from fedsaddle.tracking.callbacks import Beginning as Beginning
-    from fedsaddle.tracking.callbacks import Begins as Begins
-    from fedsaddle.tracking.callbacks import Callback as Callback
-    from fedsaddle.trials.search import Choice as Choice
-    from fedsaddle.trials.search import search as search
 
 
 def __getattr__(name: str) -> Any:

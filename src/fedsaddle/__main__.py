@@ -1,6 +1,6 @@
 """The command `fedsaddle`, also as `python -m fedsaddle`."""
 
-from fedsaddle.commands.loading import loading
+from fedsaddle.processes import loading
 
 with loading():
     from fedsaddle.cli import main

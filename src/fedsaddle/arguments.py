@@ -22,16 +22,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LARGEST = 2**63 - 1  # the largest whole number that numpy and torch can hold
+MAX_ROUNDS = 1_000_000_000  # of a run
 LARGEST_REAL = 3e38  # about the largest number of single precision
 Value = TypeVar("Value")
 P = ParamSpec("P")
 
 
 def whole(key: str, value: object, least: int = 1, most: int = LARGEST) -> int:
-    """A whole number from `least` to `most`; numpy's whole numbers will do, floats and bools will not.
+    """A whole number from `least` to `most`; numpy integers are accepted, floats and bools are not.
 
-    >>> whole("clients", 10)
-    10
+    Examples:
+        >>> whole("clients", 10)
+        10
     """
     if not isinstance(value, bool) and isinstance(value, Integral) and least <= int(value) <= most:
         return int(value)
@@ -49,26 +51,27 @@ def number(
     infinite: bool = False,
     largest: float = LARGEST_REAL,
 ) -> float:
-    """A number within the limits that are given: above < value < below, least <= value <= most.
+    """A number within the given limits: above < value < below, least <= value <= most.
 
-    It must be finite, unless it may be `infinite`, and of a size up to `largest`: small enough for single precision.
+    It must be finite, unless `infinite` is set, and at most `largest` in size, so that single precision can hold it.
 
-    >>> number("step", 0.1, above=0)
-    0.1
+    Examples:
+        >>> number("step", 0.1, above=0)
+        0.1
     """
-    found = _real(value)
-    if found is not None and isinf(found) and not infinite:
-        found = None
-    if found is not None and isfinite(found) and abs(found) > (LARGEST if isinstance(value, Integral) else largest):
-        raise BadInput(key, value, f"is too large: up to {largest:g}, or 2^63 for a whole number, will do")
+    real = _real(value)
+    if real is not None and isinf(real) and not infinite:
+        real = None
+    if real is not None and isfinite(real) and abs(real) > (LARGEST if isinstance(value, Integral) else largest):
+        raise BadInput(key, value, f"is too large; give at most {largest:g}, or 2^63 for a whole number")
     if (
-        found is not None
-        and (above is None or found > above)
-        and (least is None or found >= least)
-        and (most is None or found <= most)
-        and (below is None or found < below)
+        real is not None
+        and (above is None or real > above)
+        and (least is None or real >= least)
+        and (most is None or real <= most)
+        and (below is None or real < below)
     ):
-        return found
+        return real
     if above == 0 and least is most is below is None:
         raise BadInput(key, value, "must be a positive number")
     words = (("above", above), ("of at least", least), ("of at most", most), ("below", below))
@@ -79,17 +82,19 @@ def number(
 def share(key: str, value: object) -> float:
     """A number from 0 to 1.
 
-    >>> share("test_share", 0.2)
-    0.2
+    Examples:
+        >>> share("test_share", 0.2)
+        0.2
     """
     return number(key, value, least=0, most=1)
 
 
 def choice(key: str, value: object, choices: Sequence[str]) -> str:
-    """One of a few words.
+    """One of the choices.
 
-    >>> choice("labels", "fine", ("fine", "coarse"))
-    'fine'
+    Examples:
+        >>> choice("labels", "fine", ("fine", "coarse"))
+        'fine'
     """
     if isinstance(value, str) and value in choices:
         return str(value)
@@ -97,10 +102,11 @@ def choice(key: str, value: object, choices: Sequence[str]) -> str:
 
 
 def flag(key: str, value: object) -> bool:
-    """True or False; numpy's will do, numbers will not.
+    """True or False; numpy bools are accepted, numbers are not.
 
-    >>> flag("stratify", True)
-    True
+    Examples:
+        >>> flag("stratify", True)
+        True
     """
     if isinstance(value, bool) or (type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")):
         return bool(value)
@@ -110,8 +116,9 @@ def flag(key: str, value: object) -> bool:
 def text(key: str, value: object, empty: bool = False) -> str:
     """A string, of at least one character unless it may be `empty`.
 
-    >>> text("name", "adult")
-    'adult'
+    Examples:
+        >>> text("name", "adult")
+        'adult'
     """
     if isinstance(value, str) and (value or empty):
         return value
@@ -126,9 +133,10 @@ def path(key: str, value: object) -> Path:
 
 
 def optional(check: Callable[[str, object], Value], key: str, value: object) -> Value | None:
-    """None, or what the check gives: `optional(share, "positives", value)`.
+    """None, or the checked value: `optional(share, "positives", value)`.
 
-    >>> optional(share, "positives", None)
+    Examples:
+        >>> optional(share, "positives", None)
     """
     return None if value is None else check(key, value)
 
@@ -136,8 +144,9 @@ def optional(check: Callable[[str, object], Value], key: str, value: object) -> 
 def instance(key: str, value: object, kind: type[Value], remedy: str) -> Value:
     """An object of a class; `remedy` says how to get one.
 
-    >>> instance("name", "adult", str, "give the name of the data set")
-    'adult'
+    Examples:
+        >>> instance("name", "adult", str, "give the name of the data set")
+        'adult'
     """
     if isinstance(value, kind):
         return value
@@ -145,9 +154,10 @@ def instance(key: str, value: object, kind: type[Value], remedy: str) -> Value:
 
 
 def function(key: str, value: object, takes: int | None = None) -> None:
-    """Something that can be called, with so many arguments if `takes` says; a class will not do.
+    """A function, or another callable object, of `takes` arguments; classes are refused.
 
-    >>> function("stop", lambda: False, takes=0)
+    Examples:
+        >>> function("stop", lambda: False, takes=0)
     """
     if isinstance(value, type):
         raise BadInput(key, value.__name__, "is a class; must be a function, or an object that can be called")
@@ -158,9 +168,9 @@ def function(key: str, value: object, takes: int | None = None) -> None:
     try:
         signature(value).bind(*(None,) * takes)
     except TypeError:
-        said = {0: "no arguments", 1: "one argument"}.get(takes, f"{takes} arguments")
-        raise BadInput(key, value, f"must be a function of {said}") from None
-    except ValueError:  # of some built-in functions Python does not know the arguments
+        wanted = {0: "no arguments", 1: "one argument"}.get(takes, f"{takes} arguments")
+        raise BadInput(key, value, f"must be a function of {wanted}") from None
+    except ValueError:  # some built-in functions have no signature
         return
 
 
@@ -194,7 +204,7 @@ def vector(key: str, value: object) -> Tensor:
     return found
 
 
-# What a parameter, an engine or a device is called here -> what other libraries and papers call it.
+# Name of a parameter, an engine or a device here -> names in other libraries and papers.
 OTHER_NAMES = {
     "primal_step": "lr learning_rate step_size step eta client_lr local_lr",
     "dual_step": "lr_dual dual_lr lr_lambda gamma",
@@ -218,10 +228,11 @@ OURS = {other: ours for ours, others in OTHER_NAMES.items() for other in others.
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """The beginning of a remedy that suggests the known name that was meant; empty where none is near.
+    """The beginning of a remedy that suggests the most similar known name; empty if none is similar.
 
-    >>> did_you_mean("lr", ["batch_size", "primal_step"]), did_you_mean("elephant", ["primal_step"])
-    ("did you mean 'primal_step'? ", '')
+    Examples:
+        >>> did_you_mean("lr", ["batch_size", "primal_step"]), did_you_mean("elephant", ["primal_step"])
+        ("did you mean 'primal_step'? ", '')
     """
     names = {one.lower(): one for one in known}
     wrong = str(name).lower()
@@ -232,18 +243,23 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     return f"did you mean {names[near[0]]!r}{unit}? "
 
 
-def hint_keywords(call: Callable[P, Value]) -> Callable[P, Value]:
-    """The same function, which refuses a keyword that it does not have by name, with the one that was meant."""
+def hint_keywords(call: Callable[P, Value], moved: Mapping[str, str] | None = None) -> Callable[P, Value]:
+    """Wrap a function so that an unknown keyword raises `BadInput` with the most similar parameter.
+
+    `moved` has the remedies for keywords of earlier versions.
+    """
 
     @wraps(call)
-    def hinted(*given: P.args, **named: P.kwargs) -> Value:
+    def hinted(*args: P.args, **named: P.kwargs) -> Value:
         try:
-            return call(*given, **named)
+            return call(*args, **named)
         except TypeError:
             known = signature(call).parameters
             if any(one.kind is one.VAR_KEYWORD for one in known.values()):
                 raise
             for key, value in named.items():
+                if key in (moved or {}):
+                    raise BadInput(key, value, (moved or {})[key]) from None
                 if key not in known:
                     names = [one for one in known if one != "self"]
                     what = call.__qualname__.removesuffix(".__init__")
@@ -258,7 +274,7 @@ def hint_keywords(call: Callable[P, Value]) -> Callable[P, Value]:
 
 
 def hint_keywords_of(kind: type) -> None:
-    """Make a class of this library refuse unknown keywords as `hint_keywords` does; once."""
+    """Apply `hint_keywords` to the constructor of a class of this library, once."""
     own = vars(kind).get("__init__")
     if own is not None and not hasattr(own, "__wrapped__"):
         setattr(kind, "__init__", hint_keywords(own))  # noqa: B010
@@ -266,7 +282,7 @@ def hint_keywords_of(kind: type) -> None:
 
 @contextmanager
 def renamed(keys: Mapping[str, str]) -> Iterator[None]:
-    """Complaints about some keys have the names that the caller knows: `renamed({"client": "site"})`."""
+    """Rename keys in errors to the names that the caller uses: `renamed({"client": "site"})`."""
     try:
         yield
     except BadInput as error:
@@ -276,7 +292,7 @@ def renamed(keys: Mapping[str, str]) -> Iterator[None]:
 
 
 def _real(value: object) -> float | None:
-    """The number as a float, or None for what is no number, or NaN."""
+    """The number as a float; None for NaN and for other types."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     try:

@@ -1,20 +1,21 @@
-"""The errors a user can meet. Each says what is wrong, which value, and the remedy."""
+"""Errors for users. Each names what is wrong, the value and the remedy."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fedsaddle.shown import shortened, visible
+from fedsaddle.text import shortened, visible
 
 LONGEST_SHOWN = 400  # characters of a value in a message
 LONGEST_MESSAGE = 4000  # characters of a message
 
 
 class FedSaddleError(Exception):
-    """Anything the user can put right; the command line prints it in one line, without a traceback.
+    """Base class of the errors that a user can put right; the command line prints one line, without a traceback.
 
-    The message is one line: what cannot be printed in the names it quotes is escaped.
+    Args:
+        message: One line; characters that cannot be printed are escaped.
     """
 
     exit_code = 2
@@ -24,7 +25,13 @@ class FedSaddleError(Exception):
 
 
 class BadInput(FedSaddleError):
-    """A value that cannot be: names the key, the value and the remedy."""
+    """An invalid value.
+
+    Args:
+        key: Name of the parameter, the config key or the cell.
+        value: What it was.
+        remedy: What to do about it.
+    """
 
     def __init__(self, key: str, value: object, remedy: str) -> None:
         super().__init__(f"{shortened(key, LONGEST_SHOWN)} = {_shown(value)}: {remedy}")
@@ -32,7 +39,12 @@ class BadInput(FedSaddleError):
 
 
 class NotGiven(BadInput):
-    """A value that must be given and was not: names the key and the remedy."""
+    """A required value is missing.
+
+    Args:
+        key: Name of the parameter or of the config key.
+        remedy: What to do about it.
+    """
 
     def __init__(self, key: str, remedy: str) -> None:
         FedSaddleError.__init__(self, f"{key} is missing: {remedy}")
@@ -40,7 +52,7 @@ class NotGiven(BadInput):
 
 
 def _shown(value: object) -> str:
-    """The value in one line that is not too long, whatever its `repr` does."""
+    """The value in one line of limited length, even if its `repr` fails."""
     try:
         said = repr(value)
     except Exception:  # such as a whole number with too many digits
@@ -51,9 +63,12 @@ def _shown(value: object) -> str:
 
 @contextmanager
 def within(section: str) -> Iterator[None]:
-    """Name the section of the config in complaints about a key of it: `split.clients`.
+    """Prefix the keys of errors with a section of the config: `split.clients`.
 
-    What is no key stays as it is: a row and a column of a file, the label of a client, `x.shape`, an option `--set`.
+    Other names are unchanged: a row and a column of a file, the label of a client, `x.shape`, an option `--set`.
+
+    Args:
+        section: Name of the section, such as "split".
     """
     try:
         yield
@@ -64,24 +79,41 @@ def within(section: str) -> Iterator[None]:
 
 
 class MissingData(FedSaddleError):
-    """A data set or a file that is not there, with the way to get it."""
+    """A data set or a file is missing; the message says how to get it.
+
+    Args:
+        message: One line.
+    """
 
 
 def install(extra: str) -> str:
-    """How to install an optional part of this package, which is not on a package index.
+    """The command that installs an optional dependency of this package, which is not on a package index.
 
-    >>> print(install("excel"))
-    run `pip install ".[excel]"` in the folder with FedSaddle's sources
+    Args:
+        extra: Name of the extra, as in pyproject.toml.
+
+    Examples:
+        >>> print(install("excel"))
+        run `pip install ".[excel]"` in the folder with FedSaddle's sources
     """
     return f'run `pip install ".[{extra}]"` in the folder with FedSaddle\'s sources'
 
 
 class BadCheckpoint(FedSaddleError):
-    """A checkpoint that is corrupt, or that belongs to another run."""
+    """A checkpoint is corrupt, or belongs to another run.
+
+    Args:
+        message: One line.
+    """
 
 
 class CannotWrite(FedSaddleError):
-    """A file that cannot be written because the disk is full or fails; a run can be resumed when there is room."""
+    """The disk is full or fails; a run can be resumed when there is room.
+
+    Args:
+        path: Of the file.
+        reason: What the operating system reported.
+    """
 
     exit_code = 3
 
@@ -90,18 +122,30 @@ class CannotWrite(FedSaddleError):
         super().__init__(f"{path}: cannot be written ({reason.strerror}); make room there, then resume the run")
 
 
-NOBODY = -1  # in place of a client, where all of them have a part in it
+NOBODY = -1  # in place of a client, for a value that comes from all of them
 
 
 class NotFinite(BadInput):
-    """Scores with NaN or infinity among them, which have no order."""
+    """Scores that are NaN or infinite, and so cannot be ranked.
+
+    Args:
+        key: Name of the parameter.
+        value: The first such score.
+        remedy: What to do about it.
+    """
 
 
 SMALLER_STEP = "try a smaller step, scale the features, or bound the model with a projection"
 
 
 class Diverged(FedSaddleError):
-    """A reply, or the scores of a model, with NaN or infinity in it."""
+    """A reply, or the scores of a model, contain NaN or infinity.
+
+    Args:
+        client: Number of the client; -1: all of them.
+        field: Name of the field of the reply, or what the model computed.
+        round: Number of the round; None (default): unknown.
+    """
 
     exit_code = 3
 
@@ -113,24 +157,40 @@ class Diverged(FedSaddleError):
 
 
 class NobodyAnswered(FedSaddleError):
-    """No client of the cohort answered, so that there is nothing to average."""
+    """No client of the cohort replied, so there is nothing to average.
+
+    Args:
+        message: One line.
+    """
 
     exit_code = 3
 
 
 class BadMessage(FedSaddleError):
-    """Bytes from another site that are not what they should be."""
+    """A message from another site is malformed.
+
+    Args:
+        message: One line.
+    """
 
     exit_code = 3
 
 
 class TooFewAnswered(FedSaddleError):
-    """Fewer sites answered than the run needs, for longer than it waits."""
+    """Fewer sites than the run requires replied before its timeout.
+
+    Args:
+        message: One line.
+    """
 
     exit_code = 3
 
 
 class Refused(FedSaddleError):
-    """A site that will not take part: it is configured for something else."""
+    """A site declines to take part: its policy or its data do not allow the run.
+
+    Args:
+        message: One line.
+    """
 
     exit_code = 3

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import fedsaddle as fs
-from fedsaddle.engines.serial import Serial
-from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.engines.simulated import SerialEngine
+from fedsaddle.engines.vectorised import VectorisedEngine
 from fedsaddle.federation.randomness import server_generator
 from small import classes, play, seeded
 
@@ -19,8 +19,8 @@ def algorithm(step: fs.schedules.Schedule | float) -> fs.FedAvg:
     return fs.FedAvg(problem=fs.Supervised(model), local_steps=3, batch_size=4, primal_step=step)
 
 
-@pytest.mark.parametrize("engine", [Serial, Vectorised])
-def test_each_round_has_its_own_step(engine: type[Serial] | type[Vectorised]) -> None:
+@pytest.mark.parametrize("engine", [SerialEngine, VectorisedEngine])
+def test_each_round_has_its_own_step(engine: type[SerialEngine] | type[VectorisedEngine]) -> None:
     staged = algorithm(fs.schedules.Staged([(2, 0.5), (1, 0.01)]))
     states = play(staged, engine(classes()), 3)
     for r, step in enumerate((0.5, 0.5, 0.01)):

@@ -1,4 +1,4 @@
-"""Hyper-parameters of the min-max algorithms that cannot be."""
+"""Invalid hyperparameters of the min-max algorithms."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import torch
 import fedsaddle as fs
 from fedsaddle.algorithms.coda.coda import Coda, CodaPlus
 from fedsaddle.algorithms.coda.codasca import Codasca
-from fedsaddle.algorithms.estimators import MiniBatch, Spider, Storm
-from fedsaddle.algorithms.fedsgda import FedSgda
+from fedsaddle.algorithms.fedsgda import FedSgda, MiniBatch, Spider, Storm
 from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda
 from fedsaddle.errors import BadInput

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import fedsaddle as fs
-from fedsaddle.algorithms.outliers import without_outliers
+from fedsaddle.algorithms.local_steps import without_outliers
 from fedsaddle.errors import BadInput
 from small import classes, play, seeded, serial
 

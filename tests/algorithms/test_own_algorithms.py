@@ -13,7 +13,7 @@ import fedsaddle as fs
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.records import Averaged
 from fedsaddle.federation.tasks import records_of
-from fedsaddle.privacy.exchanges import check_client_level
+from fedsaddle.privacy.client_level import check_client_level
 from small import classes, loopback, play, serial
 
 
@@ -113,7 +113,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Trained:
-    w: Annotated_[Averaged, fs.From("w")]
+    w: Annotated_[Averaged, fs.UpdateOf("w")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +182,7 @@ def test_an_own_algorithm_has_privacy_of_clients():
 
 def test_an_own_algorithm_has_secure_aggregation():
     plain = fs.run(MySgd(problem=supervised()), classes(), 2)
-    hidden = fs.run(MySgd(problem=supervised()), classes(), 2, secure_aggregation=True)
+    hidden = fs.run(MySgd(problem=supervised()), classes(), 2, privacy=fs.Privacy(secure_aggregation=True))
     torch.testing.assert_close(hidden.model, plain.model, rtol=0, atol=1e-6)
 
 
@@ -195,11 +195,99 @@ def test_an_own_algorithm_over_the_wire(private):
     assert torch.equal(alg.model(here[-1]), alg.model(there[-1]))
 
 
+@dataclass(frozen=True)
+class Whole:
+    w: fs.Parameters
+    step: float
+
+
+@dataclass(frozen=True)
+class Walked:
+    steps: Annotated_[Tensor, fs.Holds.OTHER]
+
+
+@dataclass(frozen=True)
+class Ended:
+    w: Annotated_[Averaged, fs.UpdateOf("w")]
+    loss: Annotated_[fs.PerClient, fs.Holds.OTHER]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MyOwn(MySgd):
+    """Its records declare which tensors are models; its clients count their steps, and show a loss."""
+
+    def fresh(self, site):
+        return Walked(site.sizes.new_zeros(len(site.clients)))
+
+    def round(self, server, clients, rng):
+        return Model(clients.ask(range(clients.count), self.train, Whole(server.w, 0.1))[1].w)
+
+    def train(self, own: Walked, sent: Whole, site: fs.Site) -> tuple[Walked, Ended]:
+        w = site.broadcast(sent.w)
+        for t in range(self.local_steps):
+            w = w - sent.step * self.problem.gradient(w, site.minibatch(t, self.batch_size))
+        return Walked(own.steps + self.local_steps), Ended(w, self.problem.value(w, site.everything()))
+
+
+@dataclass(frozen=True)
+class Shows(Ended):
+    more: Averaged | None = None
+
+
+class Betrays(MyOwn):
+    def train(self, own: Walked, sent: Whole, site: fs.Site) -> tuple[Walked, Shows]:
+        own, reply = super().train(own, sent, site)
+        return own, Shows(reply.w, reply.loss, reply.w - sent.step)
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorised", "processes"])
+def test_an_own_algorithm_keeps_layers_at_the_clients(engine):
+    """As FedAvg with the same steps does, beside a memory of its own."""
+    mine, known = (
+        MyOwn(problem=supervised()),
+        fs.FedAvg(problem=supervised(), batch_size=8, local_steps=3, weighting="uniform"),
+    )
+    found, expected = (
+        fs.run(fs.Personal(algorithm=a, layers=["*bias"]), classes(), 3, engine=how)
+        for a, how in ((mine, engine), (known, "serial"))
+    )
+    torch.testing.assert_close(found.model, expected.model, rtol=0, atol=1e-12)
+    assert not torch.equal(found.client_model(0), found.client_model(1))
+    for i in range(classes().count):
+        torch.testing.assert_close(found.client_model(i), expected.client_model(i), rtol=0, atol=1e-12)
+
+
+def test_an_own_algorithm_with_layers_resumes(tmp_path):
+    def run(rounds, folder, **options):
+        data = fs.load("iris", split="iid", clients=3)
+        problem = fs.Supervised(fs.models.logistic_regression(4, 3).float())
+        personal = fs.Personal(algorithm=MyOwn(problem=problem), layers=["*bias"])
+        return fs.run(personal, data, rounds, out=tmp_path / folder, options=fs.RunOptions(report=False), **options)
+
+    whole = run(4, "whole")
+    run(2, "half")
+    resumed = run(4, "half", resume=True)
+    assert torch.equal(whole.model, resumed.model)
+    assert all(torch.equal(whole.client_model(i), resumed.client_model(i)) for i in range(3))
+
+
+def test_what_does_not_declare_its_models_cannot_keep_layers():
+    for made, said in (
+        (MySgd(problem=supervised()), r"'MySgd': cannot .*: Model\.w is not declared as a model, .*fs\.Parameters"),
+        (Annotated(problem=game()), r"'Annotated': cannot .*: its tasks' types do not name their records; annotate"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            fs.Personal(algorithm=made, layers=["*"])
+    personal = fs.Personal(algorithm=Betrays(problem=supervised()), layers=["*bias"])
+    with pytest.raises(BadInput, match=r"'more' would show them: it is as long as a model"):
+        fs.run(personal, classes(), 1)
+
+
 def test_what_has_no_private_form_is_refused_by_name():
     privacy = fs.Privacy(epsilon=8, rounds=2)
-    with pytest.raises(BadInput, match=r"'Again': cannot be private: what train releases .* @fs\.task\(releases="):
+    with pytest.raises(BadInput, match=r"'Again': has no private form: what train releases .* @fs\.task\(releases="):
         fs.Private(algorithm=Again(problem=supervised()), privacy=privacy)
-    with pytest.raises(BadInput, match=r"'Steps': cannot be private for whole clients: .* secret_cohorts"):
+    with pytest.raises(BadInput, match=r"'Steps': has no client-level privacy: .* secret_cohorts"):
         check_client_level(Steps())
     with pytest.raises(BadInput, match=r"is planned for 2 rounds, and client \d has spent it"):
         fs.run(Twice(problem=supervised()), classes(), 2, privacy=privacy)

@@ -1,4 +1,4 @@
-"""Hyper-parameters that cannot be: the key, the value and the remedy are named."""
+"""Invalid hyperparameters: the key, the value and the remedy are named."""
 
 from __future__ import annotations
 

@@ -12,13 +12,11 @@ from torch import nn
 
 import fedsaddle as fs
 from fedsaddle.algorithms.fedx.active import FIRST
-from fedsaddle.algorithms.fedx.buffers import Shared
-from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
-from fedsaddle.engines.serial import Serial
+from fedsaddle.algorithms.fedx.buffers import ScorePrivacy, Shared, epsilon
+from fedsaddle.engines.simulated import SerialEngine
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.randomness import ClientKeys
-from fedsaddle.numerics.privacy import epsilon
 from fedsaddle.problems import risks
 from fedsaddle.problems.pair_losses import Scores
 from small import classes, play, rows_of, seeded
@@ -125,6 +123,6 @@ def test_the_order_of_the_heap_does_not_follow_the_clients():
     model = nn.Linear(1, 1, bias=False).double()
     nn.init.ones_(model.weight)
     algorithm = fs.FedX1(problem=risks.auc(model), local_steps=1, batch_size=6, primal_step=1e-12)
-    heap = play(algorithm, Serial(rows_of(xs, ys)), 1)[-1].scores1[:, 1].round()
+    heap = play(algorithm, SerialEngine(rows_of(xs, ys)), 1)[-1].scores1[:, 1].round()
     assert int((heap[1:] != heap[:-1]).sum()) > 20  # 35 neighbours, of which a heap client by client has 5 changes
     assert heap.long().bincount().tolist() == [6] * 6

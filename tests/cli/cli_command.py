@@ -64,7 +64,7 @@ def run(config: Path, *changes: str, out: Path, resume: bool = False) -> Outcome
 def no_pictures() -> Iterator[None]:
     """Drawing takes longer than all the rest."""
     with (
-        mock.patch("fedsaddle.commands.run.Simulation._draw"),
+        mock.patch("fedsaddle.commands.simulation.Simulation._draw"),
         mock.patch("fedsaddle.data.describe.SplitReport.plot"),
     ):
         yield

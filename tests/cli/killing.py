@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from cli_command import no_pictures
 
-import fedsaddle.commands.run as command
+import fedsaddle.commands.simulation as command
 from fedsaddle.cli import main
 
 
@@ -85,8 +85,8 @@ if __name__ == "__main__":
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup
     said = {}
     for number, config in enumerate(sys.argv[1:]):
-        built = command.build(command.read_config(Path(config)))
-        command.run_loop(built.algorithm, built.data, 1, workers=1)  # imports what the processes will need
+        given = command.read_config(Path(config), ["run.rounds=1", "engine.workers=1"])
+        command.simulate_config(given)  # imports what the processes will need
         name = Path(config).stem
         assert ended(forked(config, Path(f"{name}-whole"))) == 0
         whole = records(Path(f"{name}-whole"))

@@ -15,7 +15,7 @@ from unittest import mock
 
 from cli_command import Outcome, fedsaddle
 
-from fedsaddle.trials import search
+from fedsaddle.studies import search
 
 PATIENTS = Path(__file__).parents[1] / "data" / "patients.csv"
 ROLES = ("--site", "hospital", "--label", "died", "--patient", "patient")
@@ -27,7 +27,7 @@ def short(rounds: int = 6, steps: tuple[float, ...] = (0.3,)) -> Iterator[None]:
     real = search.candidates
     with (
         mock.patch.object(search, "candidates", lambda *a: [replace(c, rounds=rounds, steps=steps) for c in real(*a)]),
-        mock.patch("fedsaddle.commands.run_table.Finished._draw"),
+        mock.patch("fedsaddle.studies.table_study.Finished._draw"),
     ):
         yield
 

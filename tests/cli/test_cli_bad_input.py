@@ -336,7 +336,7 @@ def test_wrong_use_of_the_command_line(config, arguments):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["run"], "CONFIG is missing: a TOML file (`fedsaddle init` writes one), or your own table; `fedsaddle run --"),
+        (["run"], "FILE is missing: a config (`fedsaddle init` writes one), or your table; `fedsaddle run --"),
         (["run", "a.toml", "--rounds", "3"], "--rounds: there is no such option; did you mean `--set run.rounds=...`?"),
         (["run", "a.toml", "--resum"], "--resum: there is no such option; did you mean --resume? `fedsaddle run --"),
         (["run", "a.toml", "--elephant"], "--elephant: there is no such option; `fedsaddle run --help` lists all"),

@@ -249,7 +249,7 @@ def test_doctor(tmp_path, monkeypatch):
 
 
 def test_doctor_says_when_the_engines_disagree(monkeypatch):
-    monkeypatch.setattr("fedsaddle.commands.doctor.TOLERANCE", -1.0)
+    monkeypatch.setattr("fedsaddle.commands.info.TOLERANCE", -1.0)
     outcome = fedsaddle("doctor")
     assert outcome.code == 1
     assert "NOT GOOD" in outcome.out

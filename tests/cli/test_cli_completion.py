@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 
 import pytest
 from rich.console import Console
 
-from fedsaddle.commands import completion
-from fedsaddle.commands.completion import after_equals, changes
+from fedsaddle.commands import options
+from fedsaddle.commands.options import after_equals, complete_changes
 from fedsaddle.report.progress import PlainLines, Progress, duration, has_bar
 from fedsaddle.report.tables import console
-from fedsaddle.runs.progress_file import seconds_per_round
+from fedsaddle.runs.folder import seconds_per_round
 
 BASH = {"_FEDSADDLE_COMPLETE": "complete_bash"}
 
@@ -32,19 +33,19 @@ def test_names_after_an_equals_sign_in_bash():
 
 
 def test_names_elsewhere():
-    assert changes("data.name=dig") == ["data.name=digits"]
-    assert changes("algorithm.name=FedAvg,DRFA-P") == ["algorithm.name=FedAvg,DRFA-Prox"]
-    assert changes("run.ro") == ["run.rounds="]
-    assert changes("run.rounds=") == []
-    assert [name for name, _ in completion.algorithms("q-")] == ["q-FedAvg"]
-    assert completion.kinds("d") == ["datasets"]
-    assert completion.aims("w") == ["worst-site"]
+    assert complete_changes("data.name=dig") == ["data.name=digits"]
+    assert complete_changes("algorithm.name=FedAvg,DRFA-P") == ["algorithm.name=FedAvg,DRFA-Prox"]
+    assert complete_changes("run.ro") == ["run.rounds="]
+    assert complete_changes("run.rounds=") == []
+    assert [name for name, _ in options.complete_algorithms("q-")] == ["q-FedAvg"]
+    assert options.complete_kinds("d") == ["datasets"]
+    assert options.complete_aims("w") == ["worst-site"]
 
 
 def test_keys_that_are_completed_are_there():
     from fedsaddle.config.schema import Config
 
-    for key in completion.KEYS:
+    for key in options.KEYS:
         section, _, name = key.partition(".")
         kind = Config.model_fields[section].annotation
         open_section = section in ("algorithm", "problem", "split")
@@ -69,6 +70,25 @@ def test_shells_are_answered_without_the_heavy_parts(shell, more, monkeypatch):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "datasets" in done.stdout
     assert done.stderr == "[]\n"
+
+
+def test_help_of_every_command_is_quick_and_in_the_words_of_the_field():
+    code = (
+        "import sys; from fedsaddle.cli import COMMANDS, main\n"
+        "for command in ('', *COMMANDS, 'deploy init', 'deploy try', 'deploy audit', 'deploy attach'):\n"
+        "    sys.argv = ['fedsaddle', *command.split(), '--help']\n"
+        "    try: main()\n"
+        "    except SystemExit as end: assert end.code == 0\n"
+        "print([m for m in ('torch', 'numpy', 'scipy', 'pandas') if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"COLUMNS": "80"}
+    )
+    assert done.stderr == "[]\n"
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert not any(word in done.stdout for word in ("<str>", "<int>", "<float>", "<path>", "list["))
+    panels = [done.stdout.index(f"─ {panel} ─") for panel in ("Your table", "What to train", "Config", "Output")]
+    assert all(panels)
 
 
 def test_force_color_makes_no_bar_in_a_file(monkeypatch):

@@ -11,9 +11,9 @@ from cli_command import fedsaddle
 
 from fedsaddle.commands.documents import DryRunDocument
 from fedsaddle.commands.json_schema import adapter
-from fedsaddle.commands.plans import leaving_by_type
+from fedsaddle.commands.plan import leaving_by_type
 from fedsaddle.config.registry import ALGORITHMS
-from fedsaddle.runs.rehearsal import TIMED
+from fedsaddle.runs.cost_probe import TIMED
 
 
 def plan(*arguments: object) -> dict:

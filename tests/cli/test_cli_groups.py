@@ -8,8 +8,8 @@ import pytest
 from cli_command import fedsaddle, no_pictures
 from table_runs import PATIENTS, ROLES, lines, searched
 
-from fedsaddle.commands.table_config import TableConfig
-from fedsaddle.report.sections.worst import worst_group
+from fedsaddle.commands.table_options import table_of
+from fedsaddle.report.sections.subgroups import worst_group
 from fedsaddle.report.stored_run import read_run
 
 
@@ -94,5 +94,5 @@ def test_one_algorithm_has_groups_too(tmp_path):
 
 
 def test_names_with_commas_stand_in_quotes():
-    made = TableConfig.from_options(PATIENTS, "hospital", "died", groups=['"weight, kg",sex', "sex"])
+    made = table_of(PATIENTS, "hospital", "died", groups=['"weight, kg",sex', "sex"])
     assert made.groups == ("weight, kg", "sex")

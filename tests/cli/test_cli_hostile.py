@@ -314,7 +314,7 @@ def test_unexpected_errors(config, monkeypatch, error, code, said, traced):
     def failing(_):
         raise error
 
-    monkeypatch.setattr("fedsaddle.commands.run.build", failing)
+    monkeypatch.setattr("fedsaddle.commands.simulation.build", failing)
     monkeypatch.setenv("FEDSADDLE_TRACEBACK", "1" if traced else "")
     outcome = run(config, out=Path("out"))
     assert outcome.code == code
@@ -327,7 +327,7 @@ def test_faults_of_the_program_are_not_hidden(config, monkeypatch):
     def failing(_):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("fedsaddle.commands.run.build", failing)
+    monkeypatch.setattr("fedsaddle.commands.simulation.build", failing)
     with pytest.raises(RuntimeError, match="a bug"):
         run(config, out=Path("out"))
 
@@ -394,17 +394,28 @@ def test_damaged_config_and_summary(config, finished, content):
 
 
 @pytest.mark.parametrize(
-    ("file", "content"),
+    ("file", "content", "said"),
     [
-        ("summary.json", b'{"ledger": 5}'),
-        ("summary.json", b'{"ledger": {}, "test": {"accuracy": null}}'),
-        ("metrics.jsonl", b'{"round": 1}\n'),
-        ("metrics.jsonl", b'{"round": 1, "test": {"accuracy": {"worst": "x"}}}\n'),
+        ("summary.json", b'{"schema_version": 1, "algorithm": 5}', "has a damaged summary.json (algorithm: "),
+        ("summary.json", b'{"schema_version": 1, "stopped": "diverged"}', "has a damaged summary.json (algorithm: "),
+        ("metrics.jsonl", b'{"round": 1}\n', "has a damaged metrics.jsonl (round 1 lacks figures that a run writes ("),
+        (
+            "metrics.jsonl",
+            b'{"round": 1, "test": {"accuracy": {"worst": "x"}}}\n',
+            "has a damaged metrics.jsonl (round 1 lacks figures that a run writes (",
+        ),
     ],
 )
-def test_files_that_lack_figures(config, finished, file, content):
+def test_files_that_lack_figures(config, finished, file, content, said):
     (finished / file).write_bytes(content)
-    one_line(fedsaddle("compare", "out"), 2, f"folders = 'out': lacks figures that a run writes; its {file}")
+    one_line(fedsaddle("compare", "out"), 2, f"folders = 'out': {said}")
+
+
+def test_a_folder_of_another_version(config, finished):
+    summary = json.loads((finished / "summary.json").read_text())
+    del summary["schema_version"]
+    (finished / "summary.json").write_text(json.dumps(summary))
+    one_line(fedsaddle("compare", "out"), 2, "out/summary.json: another version of fedsaddle wrote it")
 
 
 @pytest.mark.parametrize(
@@ -465,7 +476,7 @@ def test_formulas_in_site_names(config, quick):
 
 def test_another_process_writes_there(config, finished, monkeypatch):
     """The second one is refused before it loads its data."""
-    monkeypatch.setattr("fedsaddle.commands.run.build", lambda _: pytest.fail("too late"))
+    monkeypatch.setattr("fedsaddle.commands.simulation.build", lambda _: pytest.fail("too late"))
     with only_writer(finished):
         before = files()
         who = f"process {os.getpid()} on {socket.gethostname()}"

@@ -14,7 +14,7 @@ from fedsaddle.commands import documents
 from fedsaddle.commands.documents import RunDocument
 from fedsaddle.commands.json_schema import adapter, all_documents, json_schema, texts
 from fedsaddle.commands.output import json_text, json_wanted
-from fedsaddle.config.entry_points import Brought
+from fedsaddle.own_code import Brought
 from fedsaddle_papers.commands.reproduce import FiguresDocument
 
 
@@ -70,7 +70,7 @@ def test_small_documents(config):
     ("arguments", "said"),
     [
         (["run", "--bogus"], "there is no such option"),
-        (["run"], "CONFIG is missing"),
+        (["run"], "FILE is missing"),
         (["nothing"], "there is no such command"),
         (["run", "none.toml"], "does not exist"),
         (["list", "nothing"], "choose one of"),
@@ -84,7 +84,7 @@ def test_errors_are_documents(config, arguments, said):
 
 
 def test_commands_of_a_package_that_is_not_installed(monkeypatch):
-    monkeypatch.setattr("fedsaddle.config.entry_points._read", lambda path: {})
+    monkeypatch.setattr("fedsaddle.own_code._read", lambda path: {})
     for command in ("reproduce", "benchmark"):
         outcome = fedsaddle(command, "x")
         assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
@@ -94,7 +94,7 @@ def test_commands_of_a_package_that_is_not_installed(monkeypatch):
 
 def test_commands_of_a_damaged_package(monkeypatch):
     broken = (Brought("reproduce", "fedsaddle_papers.no_such:reproduce", "fedsaddle-papers 0.2.0"),)
-    monkeypatch.setattr("fedsaddle.config.entry_points._read", lambda path: {"commands": broken})
+    monkeypatch.setattr("fedsaddle.own_code._read", lambda path: {"commands": broken})
     assert "fedsaddle-papers 0.2.0 is damaged" in fedsaddle("reproduce").err
 
 

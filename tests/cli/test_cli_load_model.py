@@ -12,7 +12,7 @@ import torch
 from cli_command import no_pictures, run
 from torch import nn
 
-from fedsaddle.commands.model_loader import as_code
+from fedsaddle.studies.model_loader import as_code
 
 CONFIG = """
 [data]

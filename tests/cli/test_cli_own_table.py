@@ -232,26 +232,27 @@ def test_pictures_with_a_table(tmp_path):
 
 def test_an_interrupted_comparison_can_be_resumed(finished, tmp_path, monkeypatch):
     """Ctrl-C while the baseline runs: exit code 130, no comparison; with --resume it is made."""
-    from fedsaddle.commands import run as command
+    from fedsaddle.commands import simulation as command
 
-    whole = command.run_loop
+    whole = command.simulate_config
 
-    def interrupted(algorithm, data, rounds, **options):
+    def interrupted(config, built, **options):
         if options["out"].name != "fedavg":
-            return whole(algorithm, data, rounds, **options)
-        result = whole(algorithm, data, rounds // 2, **options)
-        result.summary["stopped"] = "interrupted"
+            return whole(config, built, **options)
+        short = config.run.model_copy(update={"rounds": config.run.rounds // 2})
+        result = whole(config.model_copy(update={"run": short}), built, **options)
+        result.document.stopped = "interrupted"  # as Ctrl-C leaves it
         return result
 
     table, reference, _ = finished
     words = ("run", table, "--site", "hospital", "--label", "outcome", "--out", tmp_path / "out", *SHORT)
     with no_pictures():
-        monkeypatch.setattr(command, "run_loop", interrupted)
+        monkeypatch.setattr(command, "simulate_config", interrupted)
         first = fedsaddle(*words)
         assert first.code == 130
         assert "continue with --resume" in first.err
         assert not (tmp_path / "out" / "roc.csv").exists()
-        monkeypatch.setattr(command, "run_loop", whole)
+        monkeypatch.setattr(command, "simulate_config", whole)
         second = fedsaddle(*words, "--resume")
     assert second.code == 0, second.err
     assert (tmp_path / "out" / "roc.csv").read_text() == (reference / "roc.csv").read_text()

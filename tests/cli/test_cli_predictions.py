@@ -65,7 +65,7 @@ def test_without_validation_rows_there_are_no_probabilities(config, tmp_path):
 
 
 def test_very_many_rows_and_training_rows_are_not_written(config, tmp_path):
-    with mock.patch("fedsaddle.commands.run.MOST_PREDICTIONS", 10):
+    with mock.patch("fedsaddle.commands.simulation.MOST_PREDICTIONS", 10):
         assert run(config(0.2), "run.compare=false", out=tmp_path / "many").code == 0
     assert run(config(0.0), "run.compare=false", "data.test_share=0.0", out=tmp_path / "none").code == 0
     for name in ("many", "none"):

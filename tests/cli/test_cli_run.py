@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fedsaddle.config.data import load
-from fedsaddle.runs.folder import read_history
+from fedsaddle.documents.files import RunFiles
 
 WILD = ("data.name=diabetes", "problem.loss=square", "algorithm.name=FedAvg", "run.rounds=60")
 
@@ -25,7 +25,7 @@ def summary(out: Path) -> dict:
 
 def story(out: Path) -> list[dict]:
     """The records of a run, but for the time they took."""
-    return [{**record, "seconds": None} for record in read_history(out / "metrics.jsonl")]
+    return [{**record, "seconds": None} for record in RunFiles(out).history()]
 
 
 def same_end(a: Path, b: Path) -> bool:
@@ -70,14 +70,14 @@ def test_the_model_is_plain_pytorch(digits):
     assert said["global"] == pytest.approx(float(right.mean()), abs=1e-12)
     assert said["worst"] == pytest.approx(min(each), abs=1e-12)
     assert said["mean"] == pytest.approx(np.mean(each), abs=1e-12)
-    last = read_history(out / "metrics.jsonl")[-1]
+    last = RunFiles(out).history()[-1]
     assert last["clients"]["test"]["accuracy"] == pytest.approx(each, abs=1e-12)
     assert last["test"] == summary(out)["test"]
 
 
 def test_the_records(digits):
     out, _ = digits
-    records = read_history(out / "metrics.jsonl")
+    records = RunFiles(out).history()
     assert [r["round"] for r in records] == [1, 2, 3, 4, 5]
     assert [r["local_steps"] for r in records] == [3, 6, 9, 12, 15]
     assert [r["exchanges"] for r in records] == [2, 4, 6, 8, 10]

@@ -200,7 +200,7 @@ def test_ctrl_c_while_loading(config, monkeypatch):
     def interrupted(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedsaddle.commands.run.build", interrupted)
+    monkeypatch.setattr("fedsaddle.commands.simulation.build", interrupted)
     outcome = run(config, out=Path("out"))
     assert outcome.code == 130
     assert "Traceback" not in outcome.err

@@ -19,16 +19,16 @@ from rich.console import Console
 from sklearn.metrics import average_precision_score, roc_auc_score
 from table_runs import PATIENTS, ROLES, lines, loaded, searched, short, summary
 
-from fedsaddle.commands.leave_one_out import _recipe, _without
 from fedsaddle.commands.search_progress import SearchProgress
-from fedsaddle.commands.table_config import TableConfig
-from fedsaddle.data.files import pictures
+from fedsaddle.data import pictures
 from fedsaddle.report.stored_run import read_run
-from fedsaddle.trials.aims import aim_of
-from fedsaddle.trials.candidates import BASE, FEDAVG, HINGES, Facts, candidates
-from fedsaddle.trials.kept_outcomes import Clock
-from fedsaddle.trials.pool import TrialPool
-from fedsaddle.trials.search import Choice, Interrupted, Search
+from fedsaddle.studies.aims import aim_of
+from fedsaddle.studies.candidates import BASE, FEDAVG, HINGES, Facts, candidates
+from fedsaddle.studies.leave_one_out import _recipe, _without
+from fedsaddle.studies.search import Choice, Interrupted, Search
+from fedsaddle.studies.store import Clock
+from fedsaddle.studies.table_config import TableConfig
+from fedsaddle.studies.trial_pool import TrialPool
 
 FIGURES = ("auroc", "within_site_auroc", "average_precision", "partial_auroc")
 

@@ -8,10 +8,11 @@ import pytest
 from cli_command import IRIS, fedsaddle
 
 from fedsaddle.errors import Diverged
-from fedsaddle.stored import read_object
+from fedsaddle.files import read_object
+from fedsaddle.runs.callbacks import Callback
 
 
-class Tracker:
+class Tracker(Callback):
     """Notes what there is at the end."""
 
     def __init__(self, fails=False):
@@ -20,8 +21,8 @@ class Tracker:
     def on_begin(self, beginning):
         self.folder = beginning.folder
 
-    def on_record(self, record):
-        self.rounds.append(record["round"])
+    def on_round(self, done, record):
+        self.rounds.append(done)
 
     def on_end(self, summary):
         if self.fails:
@@ -39,7 +40,7 @@ def config(tmp_path):
 
 def test_trackers_get_the_pictures(config, tmp_path, monkeypatch):
     good, bad = Tracker(), Tracker(fails=True)
-    monkeypatch.setattr("fedsaddle.commands.run.trackers_of", lambda config: [bad, good])
+    monkeypatch.setattr("fedsaddle.commands.simulation.trackers_of", lambda config: [bad, good])
     done = fedsaddle("run", config, "--out", tmp_path / "out")
     assert done.code == 0
     assert good.rounds == [1, 2]
@@ -50,7 +51,7 @@ def test_trackers_get_the_pictures(config, tmp_path, monkeypatch):
 
 def test_a_run_that_diverges_is_ended_at_its_trackers(config, tmp_path, monkeypatch):
     tracker = Tracker()
-    monkeypatch.setattr("fedsaddle.commands.run.trackers_of", lambda config: [tracker])
+    monkeypatch.setattr("fedsaddle.commands.simulation.trackers_of", lambda config: [tracker])
 
     def diverges(self, server, clients, rng):
         raise Diverged(0, "w")
@@ -62,7 +63,7 @@ def test_a_run_that_diverges_is_ended_at_its_trackers(config, tmp_path, monkeypa
 
 def test_the_option_is_a_change_of_the_config(config, tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr("fedsaddle.commands.run.trackers_of", lambda config: seen.append(config.track) or [])
+    monkeypatch.setattr("fedsaddle.commands.simulation.trackers_of", lambda config: seen.append(config.track) or [])
     track = ["--track", "tensorboard", "--track", "mlflow=http://127.0.0.1:5000", "--track", "wandb=my project"]
     assert fedsaddle("run", config, *track, "--out", tmp_path / "out").code == 0
     stored = read_object(tmp_path / "out" / "config.json")["track"]

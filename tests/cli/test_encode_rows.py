@@ -16,14 +16,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from table_runs import PATIENTS, lines, loaded, searched
 
-from fedsaddle.commands.model_loader import write_loader
-from fedsaddle.commands.table_config import TableConfig
 from fedsaddle.config.build import build_algorithm
-from fedsaddle.data.files.parse_dates import parse_dates
-from fedsaddle.data.files.parse_numbers import parse_numbers
+from fedsaddle.data.tables.parse import parse_dates, parse_numbers
 from fedsaddle.metrics.calibration import Platt, Threshold
-from fedsaddle.trials.candidates import BASE, Facts, candidates
-from fedsaddle.trials.trial import features_of
+from fedsaddle.studies.candidates import BASE, Facts, candidates
+from fedsaddle.studies.model_loader import write_loader
+from fedsaddle.studies.table_config import TableConfig
+from fedsaddle.studies.trial import features_of
 
 COLUMNS = ["site", "lab", "dose", "seen", "clock", "us", "said", "flag", "sign", "mixed", "code", "skew", "ill"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cli_command import fedsaddle
 
-from fedsaddle.config import entry_points
+from fedsaddle import own_code
 from fedsaddle.config.build import build
 from fedsaddle.config.lookup import entry
 from fedsaddle.config.registry import ALGORITHMS
@@ -35,11 +35,11 @@ def installed(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write_dist(tmp_path, project["name"], project["entry-points"])
     monkeypatch.syspath_prepend(str(written / "src"))
     monkeypatch.syspath_prepend(str(tmp_path))
-    entry_points.forget()
+    own_code.forget()
     yield tmp_path
     for name in [name for name in sys.modules if name.partition(".")[0] == "my_methods"]:
         del sys.modules[name]
-    entry_points.forget()
+    own_code.forget()
 
 
 def write_dist(folder: Path, name: str, groups: dict[str, dict[str, str]]) -> None:
@@ -86,7 +86,7 @@ def test_names_that_clash_and_names_that_are_broken(written, installed):
     write_dist(installed, "other-package", groups)
     write_dist(installed, "damaged", {})
     (installed / "damaged-0.1.0.dist-info" / "entry_points.txt").write_bytes(b"[fedsaddle.algorithms]\nno equals\n\xff")
-    entry_points.forget()
+    own_code.forget()
     assert entry(ALGORITHMS, "name", "FedAvg") is ALGORITHMS["FedAvg"]
     with pytest.raises(
         BadInput, match=r"two things: my-methods 0.1.0 \(my_methods.proximal:Proximal\) and other-package"

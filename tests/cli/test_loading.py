@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from fedsaddle.commands.loading import loading
+from fedsaddle.processes import loading
 
 
 @pytest.fixture(autouse=True)

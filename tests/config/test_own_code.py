@@ -9,11 +9,10 @@ import pytest
 import torch
 
 import fedsaddle as fs
-from fedsaddle.config import code_names, entry_points
-from fedsaddle.config.build import build
-from fedsaddle.config.check_keys import check_keys
+from fedsaddle import own_code as code_module
+from fedsaddle.config.build import build, check_keys
 from fedsaddle.config.lookup import entry
-from fedsaddle.config.own_shapes import ASKED
+from fedsaddle.config.problem import ASKED
 from fedsaddle.config.registry import GROUPS
 from fedsaddle.config.schema import read_config, validate_config
 from fedsaddle.errors import BadInput
@@ -238,7 +237,7 @@ def test_a_module_that_hides_the_one_beside_the_config_is_refused(mine, tmp_path
     other = tmp_path / "other"
     other.mkdir()
     (other / "own_algs.py").write_text("raise SystemExit")
-    code_names._FOLDERS.insert(0, other)
+    code_module._FOLDERS.insert(0, other)
     with pytest.raises(
         BadInput, match=r"other/own_algs.py is hidden by another module of that name, .*own_algs.py; ren"
     ):
@@ -277,7 +276,7 @@ def test_names_of_ours_read_no_entry_points(monkeypatch):
     def never(*_, **__):
         raise AssertionError
 
-    entry_points.forget()
+    code_module.forget()
     monkeypatch.setattr("importlib.metadata.distributions", never)
     for table in GROUPS.values():
         for name in table:

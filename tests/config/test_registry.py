@@ -9,12 +9,11 @@ import torch
 from torch import nn
 
 import fedsaddle as fs
-from fedsaddle.algorithms import estimators
-from fedsaddle.algorithms.by_loss.aaggff import AaggFf
-from fedsaddle.algorithms.by_loss.delta_fl import DeltaFl
-from fedsaddle.algorithms.by_loss.term import Term
+from fedsaddle.algorithms import fedsgda
+from fedsaddle.algorithms.aaggff import AaggFf
 from fedsaddle.algorithms.coda.coda import Coda, CodaPlus
 from fedsaddle.algorithms.coda.codasca import Codasca
+from fedsaddle.algorithms.delta_fl import DeltaFl
 from fedsaddle.algorithms.drfa import Drfa, DrfaGa
 from fedsaddle.algorithms.exponential_dro import ExponentialDro
 from fedsaddle.algorithms.fedavg import FedAvg
@@ -28,34 +27,35 @@ from fedsaddle.algorithms.fedx.local_pair import LocalPair
 from fedsaddle.algorithms.propfair import PropFair
 from fedsaddle.algorithms.proxskip import ProxSkip
 from fedsaddle.algorithms.qfedavg import QFedAvg
+from fedsaddle.algorithms.sgda.extragradient import Extragradient, LocalExtragradient, Optimistic
 from fedsaddle.algorithms.sgda.fedsgda_plus import FedSgdaPlus
 from fedsaddle.algorithms.sgda.fess_gda import FessGda
 from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda
+from fedsaddle.algorithms.term import Term
 from fedsaddle.config import registry
-from fedsaddle.config.entry import KINDS, Entry
-from fedsaddle.config.registry import LISTED, PROBLEMS, RISKS
+from fedsaddle.config.registry import KINDS, LISTED, PROBLEMS, RISKS, Entry
 from fedsaddle.data import splits
-from fedsaddle.data.files.pictures import pictures
-from fedsaddle.data.files.tables import from_file
-from fedsaddle.data.sets import adult, cifar, fashion_mnist, medmnist, shakespeare, sklearn_sets, synthetic
+from fedsaddle.data.pictures import pictures
+from fedsaddle.data.sets import adult, shakespeare, sklearn_sets, synthetic
+from fedsaddle.data.sets import pictures as cifar
+from fedsaddle.data.sets import pictures as fashion_mnist
+from fedsaddle.data.sets import pictures as medmnist
+from fedsaddle.data.tables.own import from_file
 from fedsaddle.deployment.remote_clients import RemoteClients
 from fedsaddle.engines.distributed import Distributed
-from fedsaddle.engines.serial import Serial
-from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.engines.simulated import SerialEngine
+from fedsaddle.engines.vectorised import VectorisedEngine
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics import measures
 from fedsaddle.numerics import optimisers, projections, regularisers, schedules
 from fedsaddle.problems import losses, pair_losses, rare_losses, risks, torch_losses
-from fedsaddle.problems.auc import MinimaxAuc
-from fedsaddle.problems.compositional_auc import CompositionalAuc
-from fedsaddle.problems.facts import DataFacts
+from fedsaddle.problems.auc import CompositionalAuc, MinimaxAuc
 from fedsaddle.problems.fair import ClassFair
-from fedsaddle.problems.models import medical, papers, shapes, vgg
-from fedsaddle.problems.nonconvex_pl import NonconvexPl
+from fedsaddle.problems.games import NonconvexPl, QuadraticGame
+from fedsaddle.problems.models import networks
 from fedsaddle.problems.pairwise import PairwiseRisk
-from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem, PairwiseProblem
-from fedsaddle.problems.quadratic import QuadraticGame
+from fedsaddle.problems.protocols import DataFacts, MinimaxProblem, MinimisationProblem, PairwiseProblem
 from fedsaddle.problems.robust import RobustTraining
 from fedsaddle.problems.supervised import Supervised
 
@@ -64,6 +64,9 @@ STANDS_FOR = {  # class, kind, fixed arguments, defaults, and values for what is
     "AAggFF-D": (AaggFf, "minimisation", {"update": "entropy"}, {}, {}),
     "AAggFF-S": (AaggFf, "minimisation", {"update": "newton"}, {}, {}),
     "Delta-FL": (DeltaFl, "minimisation", {}, {}, {}),
+    "Extragradient": (Extragradient, "minimax", {}, {}, {}),
+    "Optimistic": (Optimistic, "minimax", {}, {}, {}),
+    "Local Extragradient": (LocalExtragradient, "minimax", {}, {}, {}),
     "FedGDA-GT": (FedGdaGt, "minimax", {}, {}, {}),
     "FedMGDA+": (FedMgda, "minimisation", {}, {}, {}),
     "FedNova": (FedNova, "minimisation", {}, {}, {}),
@@ -107,6 +110,7 @@ TARGETS = {
         "class-balanced": rare_losses.ClassBalanced,
         "logit-adjusted": rare_losses.LogitAdjusted,
         "square": losses.Square,
+        "poisson": losses.Poisson,
         "absolute": torch_losses.absolute,
         "huber": torch_losses.huber,
     },
@@ -137,15 +141,15 @@ TARGETS = {
         "barrier-hinge": pair_losses.BarrierHinge,
     },
     "MODELS": {
-        "logistic": papers.logistic_regression,
-        "mlp": papers.mlp,
-        "gru": papers.CharacterGru,
-        "cnn": papers.McMahanCnn,
-        "cnn-3": papers.TutorialCnn,
-        "small-cnn": papers.SmallCnn,
-        "vgg11": vgg.Vgg11,
-        "densenet121": medical.densenet121,
-        "resnet18": medical.resnet18,
+        "logistic": networks.logistic_regression,
+        "mlp": networks.mlp,
+        "gru": networks.CharacterGru,
+        "cnn": networks.McMahanCnn,
+        "cnn-3": networks.TutorialCnn,
+        "small-cnn": networks.SmallCnn,
+        "vgg11": networks.Vgg11,
+        "densenet121": networks.densenet121,
+        "resnet18": networks.resnet18,
     },
     "REGULARISERS": {"quadratic": regularisers.Quadratic, "kl": regularisers.KullbackLeibler},
     "PROJECTIONS": {"ball": projections.Ball, "box": projections.Box},
@@ -163,9 +167,9 @@ TARGETS = {
         "adagrad": optimisers.ServerAdagrad,
     },
     "ESTIMATORS": {
-        "minibatch": estimators.MiniBatch,
-        "storm": estimators.Storm,
-        "spider": estimators.Spider,
+        "minibatch": fedsgda.MiniBatch,
+        "storm": fedsgda.Storm,
+        "spider": fedsgda.Spider,
     },
     "DATASETS": {
         "digits": sklearn_sets.digits,
@@ -203,23 +207,23 @@ TARGETS = {
         "robust_accuracy": measures.RobustAccuracy,
     },
     "ENGINES": {
-        "vectorised": Vectorised,
+        "vectorised": VectorisedEngine,
         "processes": Distributed,
         "ray": Distributed,
-        "serial": Serial,
+        "serial": SerialEngine,
         "nvflare": RemoteClients,
     },
 }
 SHAPES = {
-    "logistic": shapes.linear,
-    "mlp": shapes.layers,
-    "gru": shapes.text,
-    "cnn": shapes.square_picture,
-    "cnn-3": shapes.square_picture,
-    "small-cnn": shapes.square_picture,
-    "vgg11": shapes.picture,
-    "densenet121": shapes.sized_picture,
-    "resnet18": shapes.sized_picture,
+    "logistic": networks.linear,
+    "mlp": networks.layers,
+    "gru": networks.text,
+    "cnn": networks.square_picture,
+    "cnn-3": networks.square_picture,
+    "small-cnn": networks.square_picture,
+    "vgg11": networks.picture,
+    "densenet121": networks.sized_picture,
+    "resnet18": networks.sized_picture,
 }
 PROBLEM_KINDS = {
     "supervised": "minimisation",
@@ -398,12 +402,12 @@ def test_a_problem_of_another_kind_is_refused(name: str) -> None:
 
 
 def test_what_a_name_only_proposes_can_be_changed() -> None:
-    other = fs.algorithm("FedSGDA-STORM", problem=small("auc"), estimator=estimators.Storm(0.5))
-    assert other.estimator == estimators.Storm(0.5)
+    other = fs.algorithm("FedSGDA-STORM", problem=small("auc"), estimator=fedsgda.Storm(0.5))
+    assert other.estimator == fedsgda.Storm(0.5)
 
 
 def test_a_warm_up_in_a_config() -> None:
-    problem = Supervised(papers.logistic_regression(4, 3))
+    problem = Supervised(networks.logistic_regression(4, 3))
     cosine = {"name": "cosine", "first": 0.1, "rounds": 60, "warmup": 5}
     made = fs.algorithm(
         "DRFA", problem=problem, primal_step=cosine, dual_step={"name": "warmup", "rounds": 2, "of": 0.1}

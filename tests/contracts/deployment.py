@@ -8,13 +8,10 @@ from typing import Any
 import numpy as np
 
 from fedsaddle.data.store import Stacked
-from fedsaddle.deployment.courier import Courier, Patience
-from fedsaddle.deployment.expected_replies import ExpectedReplies, placeholder_rows
-from fedsaddle.deployment.remote_clients import RemoteClients
-from fedsaddle.deployment.site_memory import InMemory, Versions
-from fedsaddle.deployment.site_worker import OwnRows, SiteWorker
-from fedsaddle.deployment.transport import InProcess, Transport
-from fedsaddle.runs.fingerprint import shared_fingerprint
+from fedsaddle.deployment.courier import Courier, InProcess, Patience, Transport
+from fedsaddle.deployment.remote_clients import ExpectedReplies, RemoteClients, placeholder_rows
+from fedsaddle.deployment.site_worker import InMemory, OwnRows, SiteWorker, Versions
+from fedsaddle.runs.checkpoints import shared_fingerprint
 
 RUN = "trial"
 

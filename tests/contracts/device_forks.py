@@ -15,15 +15,13 @@ import torch.distributed.tensor  # noqa: F401 - torch imports it at the first op
 
 from fedsaddle import Codasca, Drfa, FedAvg, FedX2
 from fedsaddle.engines.distributed import Distributed
-from fedsaddle.engines.on_device import OnDevice
-from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.engines.processes import WorkerProcesses, forker
+from fedsaddle.engines.vectorised import DeviceEngine, VectorisedEngine
 from fedsaddle.engines.worker import Worker
-from fedsaddle.engines.worker_processes import WorkerProcesses
-from fedsaddle.engines.worker_starts import forker
 from fedsaddle.federation.records import same
 from fedsaddle.problems import risks
 from fedsaddle.problems.auc import MinimaxAuc
-from fedsaddle.problems.models.papers import mlp
+from fedsaddle.problems.models.networks import mlp
 from fedsaddle.problems.supervised import Supervised
 from pretend import PRETEND
 from small import classes, play, seeded
@@ -96,13 +94,13 @@ def alike(ours, theirs):
 
 def main():
     makes = (fedavg, drfa, codasca, fedx2)
-    cpu = [here(make, Vectorised(binary(), chunk=2)) for make in makes]  # what is imported here, forks need not
+    cpu = [here(make, VectorisedEngine(binary(), chunk=2)) for make in makes]  # what is imported here, forks need not
     with tempfile.TemporaryDirectory() as folder:
         there, mark = Path(folder), Path(folder) / "killed"
         one = [forked(make, 1, there) for make in makes]
         two = [forked(make, 2, mark if make is codasca else there) for make in makes]
     for n, make in enumerate(makes):
-        for ours in (one[n], two[n], here(make, OnDevice(binary(), device=PRETEND, chunk=2))):
+        for ours in (one[n], two[n], here(make, DeviceEngine(binary(), device=PRETEND, chunk=2))):
             alike(ours, cpu[n])
         assert (one[n][3], two[n][3]) == (0, int(make is codasca))
         print(type(make()).__name__)

@@ -20,6 +20,7 @@ from worlds import (
     AUC_DROPOUT,
     AUC_MARGIN,
     COMPOSITIONAL,
+    COX,
     DROPOUT,
     EVERY_MINIMAX,
     FAIR,
@@ -34,40 +35,42 @@ from worlds import (
     PAIRS_DROPOUT,
     PARTIAL,
     RANKING,
+    RIDGE,
     TWO_WAY,
     VMAP,
     World,
 )
 
-from fedsaddle.algorithms.by_loss.aaggff import AaggFf
-from fedsaddle.algorithms.by_loss.delta_fl import DeltaFl
-from fedsaddle.algorithms.by_loss.term import Term
+from fedsaddle.algorithms.aaggff import AaggFf
+from fedsaddle.algorithms.anderson import Anderson
 from fedsaddle.algorithms.coda.coda import Coda, CodaPlus
 from fedsaddle.algorithms.coda.codasca import Codasca
+from fedsaddle.algorithms.delta_fl import DeltaFl
 from fedsaddle.algorithms.drfa import Drfa, DrfaGa
-from fedsaddle.algorithms.estimators import Spider, Storm
 from fedsaddle.algorithms.exponential_dro import ExponentialDro
 from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.algorithms.fedgda_gt import FedGdaGt
 from fedsaddle.algorithms.fedmgda import FedMgda
 from fedsaddle.algorithms.fednova import FedNova
-from fedsaddle.algorithms.fedsgda import FedSgda
+from fedsaddle.algorithms.fedsgda import FedSgda, Spider, Storm
+from fedsaddle.algorithms.fedx.buffers import ScorePrivacy
 from fedsaddle.algorithms.fedx.fedx1 import FedX1
 from fedsaddle.algorithms.fedx.fedx2 import FedX2
 from fedsaddle.algorithms.fedx.local_pair import LocalPair
-from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
+from fedsaddle.algorithms.newton import Newton
 from fedsaddle.algorithms.personal import Personal
 from fedsaddle.algorithms.propfair import PropFair
 from fedsaddle.algorithms.proxskip import ProxSkip
 from fedsaddle.algorithms.qfedavg import QFedAvg
 from fedsaddle.algorithms.scaffold import Scaffold
+from fedsaddle.algorithms.sgda.extragradient import Extragradient, LocalExtragradient, Optimistic
 from fedsaddle.algorithms.sgda.fedsgda_plus import FedSgdaPlus
 from fedsaddle.algorithms.sgda.fess_gda import FessGda
 from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda
-from fedsaddle.config.entry import Entry
+from fedsaddle.algorithms.term import Term
 from fedsaddle.config.parts import arguments_of
-from fedsaddle.config.registry import ALGORITHMS
+from fedsaddle.config.registry import ALGORITHMS, Entry
 from fedsaddle.numerics.optimisers import Adam, Momentum, ServerAdagrad, ServerAdam, ServerYogi
 from fedsaddle.numerics.projections import Ball, Box
 from fedsaddle.numerics.regularisers import Concave, KullbackLeibler, Quadratic
@@ -112,6 +115,14 @@ def personal(make: Callable[..., Any], *layers: str) -> Callable[..., Personal]:
     return lambda problem, **options: Personal(algorithm=make(problem=problem, **options), layers=list(layers))
 
 
+def anderson(make: Callable[..., Any], **mixing: Any) -> Callable[..., Anderson]:
+    """The algorithm with Anderson mixing, also of random rounds."""
+    return lambda problem, **options: Anderson(make(problem=problem, **options), exact=False, **mixing)
+
+
+EXTRA = {"batch_size": 3, "primal_step": 0.1, "dual_step": 0.2, "sampled_clients": 4}
+ALL_ROWS = EXTRA | {"batch_size": None}
+
 # fmt: off
 TABLE = [
     Case("Personal, head of FedAvg", personal(FedAvg, "b"), LOCAL, (VMAP,), slow=True),
@@ -119,6 +130,8 @@ TABLE = [
     Case("Personal, head of FedAdam", personal(FedAvg, "b"), LOCAL | {"server_optimiser": ServerAdam(0.05)}, (VMAP,), slow=True),  # noqa: E501
     Case("Personal, head of DRFA", personal(Drfa, "b"), DUAL, (VMAP,), LOSS),
     Case("Personal, biases of DRFA-GA", personal(DrfaGa, "*.bias"), DUAL, (VMAP,), LOSS, slow=True),
+    Case("Personal, head of TERM", personal(Term, "b"), LOCAL, (VMAP,), LOSS, slow=True),
+    Case("Personal, head of PropFair", personal(PropFair, "b"), LOCAL, (VMAP,), slow=True),
     Case("Personal, head of Local SGDA", personal(LocalSgda, "b"), GAMES, (AUC,), slow=True),
     Case("Personal, head of Local SGDA+, snapshots inside rounds", personal(LocalSgda, "b"), GAMES | {"snapshot_every": 2}, (AUC,), slow=True),  # noqa: E501
     Case("FedAvg", FedAvg, LOCAL),
@@ -156,6 +169,8 @@ TABLE = [
     Case("FedMGDA+", FedMgda, LOCAL, (LOGISTIC,), ("Moved.update",)),
     Case("SCAFFOLD", Scaffold, LOCAL, (LOGISTIC, MLP)),
     Case("SCAFFOLD, all, by size, longer steps", Scaffold, LOCAL | {"sampled_clients": None, "weighting": "size", "global_step": 1.2}, (MLP,), slow=True),  # noqa: E501
+    Case("Newton", Newton, {"sampled_clients": 4, "missing": "go on"}, (RIDGE, COX), draws_rows=False),
+    Case("Newton, wait, sandwich", Newton, {"sampled_clients": 5, "sandwich": True, "damping": 0.9}, (RIDGE,), draws_rows=False),  # noqa: E501
     Case("AFL", Drfa, DUAL | {"local_steps": 1}, shows=LOSS),
     Case("DRFA", Drfa, DUAL, shows=LOSS),
     Case("DRFA, average, ball", Drfa, DUAL | {"output": "average", "projection": Ball(1.0)}, shows=LOSS),
@@ -181,6 +196,15 @@ TABLE = [
     Case("FESS-GDA, average", FessGda, GAMES | {"output": "average", "sampled_clients": None}, (FAIR,), slow=True),
     Case("FedSGDA+", FedSgdaPlus, GAMES | {"server_step": 1.5, "snapshot_rounds": 2}, (FAIR,)),
     Case("FedGDA-GT", FedGdaGt, {"local_steps": 3, "dual_step": 0.2, "sampled_clients": 4}, (FAIR,), draws_rows=False),
+    Case("Extragradient", Extragradient, EXTRA, MINIMAX),
+    Case("Extragradient, all rows, average", Extragradient, ALL_ROWS | {"output": "average"}, (GAME,), draws_rows=False),  # noqa: E501
+    Case("Optimistic", Optimistic, EXTRA, MINIMAX),
+    Case("Optimistic, average", Optimistic, EXTRA | {"output": "average"}, (GAME,), slow=True),
+    Case("Local Extragradient", LocalExtragradient, GAMES, EVERY_MINIMAX),
+    Case("Local Extragradient, control variates", LocalExtragradient, GAMES | {"control_variates": True}, (GAME,)),
+    Case("Anderson, of extragradient", anderson(Extragradient), ALL_ROWS, (GAME,), draws_rows=False),
+    Case("Anderson, of local extragradient with control variates", anderson(LocalExtragradient, memory=2), GAMES | {"control_variates": True}, (FAIR,)),  # noqa: E501
+    Case("Anderson, of FedAvg", anderson(FedAvg, memory=3), LOCAL, (LOGISTIC,)),
     Case("ProxSkip-VIP", ProxSkip, {"chance": 0.4, "batch_size": 3, "dual_step": 0.2}, (FAIR,)),
     Case("FedSGDA-MB", FedSgda, GAMES, MINIMAX),
     Case("FedSGDA-MB, all, average", FedSgda, GAMES | {"sampled_clients": None, "output": "average"}, MINIMAX),

@@ -10,7 +10,7 @@ from torch import nn
 from wrappers import Witness
 
 from fedsaddle.engines.site import LocalSite
-from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.engines.vectorised import VectorisedEngine
 from fedsaddle.errors import Diverged
 from fedsaddle.federation.records import same
 from fedsaddle.federation.wrappers import Lossy
@@ -19,7 +19,12 @@ from small import SIZES, classes, play, seeded, serial, vectorised
 
 engines = pytest.mark.parametrize(
     "engine",
-    [serial, vectorised, lambda rows: Vectorised(rows, chunk=2, workers=2), lambda rows: Vectorised(rows, chunk=99)],
+    [
+        serial,
+        vectorised,
+        lambda rows: VectorisedEngine(rows, chunk=2, workers=2),
+        lambda rows: VectorisedEngine(rows, chunk=99),
+    ],
     ids=["serial", "chunks", "threads", "whole"],
 )
 
@@ -221,7 +226,7 @@ def test_pooled_scores_are_one_heap_in_cohort_order(toy, engine):
 
 def test_a_run_is_the_same_with_memory_on_every_engine(toy):
     expected = play(toy, serial(classes()), 5)[-1]
-    for clients in (vectorised(classes()), Vectorised(classes(), chunk=2, workers=2)):
+    for clients in (vectorised(classes()), VectorisedEngine(classes(), chunk=2, workers=2)):
         found = play(toy, clients, 5)[-1]
         np.testing.assert_allclose(found.w, expected.w, rtol=0, atol=1e-10)
         assert found.marks == pytest.approx(expected.marks, abs=1e-10)

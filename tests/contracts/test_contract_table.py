@@ -12,13 +12,11 @@ from torch import Tensor
 from worlds import FAIR, LOGISTIC, RANKING
 
 from fedsaddle.algorithms.coda.codasca import Codasca
-from fedsaddle.algorithms.estimators import Storm
 from fedsaddle.algorithms.fedavg import FedAvg
-from fedsaddle.algorithms.fedsgda import FedSgda
+from fedsaddle.algorithms.fedsgda import FedSgda, Storm
 from fedsaddle.algorithms.fedx.fedx1 import FedX1
 from fedsaddle.config.build import algorithm as by_name
-from fedsaddle.config.entry import Entry
-from fedsaddle.config.registry import ALGORITHMS
+from fedsaddle.config.registry import ALGORITHMS, Entry
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.records import Averaged, PerClient
 from fedsaddle.problems.protocols import MinimisationProblem

@@ -8,7 +8,7 @@ import pytest
 from every_algorithm import BY_NAME, EVERYWHERE, algorithm
 
 from deployment import deployed
-from fedsaddle.engines.serial import Serial
+from fedsaddle.engines.simulated import SerialEngine
 from fedsaddle.federation.records import same
 from fedsaddle.federation.wrappers import Lossy
 from small import play
@@ -20,7 +20,7 @@ by_name = pytest.mark.parametrize(("case", "world"), BY_NAME)
 @everywhere
 def test_a_deployed_run_is_the_simulated_one_to_the_bit(case, world):
     rows = world.rows()
-    simulated = play(algorithm(case, world), Serial(rows), 4)
+    simulated = play(algorithm(case, world), SerialEngine(rows), 4)
     found = play(algorithm(case, world), deployed(lambda: algorithm(case, world), rows), 4)
     assert all(same(a, b) for a, b in zip(simulated, found, strict=True))
 
@@ -28,7 +28,7 @@ def test_a_deployed_run_is_the_simulated_one_to_the_bit(case, world):
 @by_name
 def test_the_same_with_another_seed_and_lost_replies(case, world):
     rows = world.rows()
-    simulated = play(algorithm(case, world), Lossy(Serial(rows, seed=7), 0.2, seed=7), 3, seed=7)
+    simulated = play(algorithm(case, world), Lossy(SerialEngine(rows, seed=7), 0.2, seed=7), 3, seed=7)
     clients = deployed(lambda: algorithm(case, world), rows, seed=7)
     found = play(algorithm(case, world), Lossy(clients, 0.2, seed=7), 3, seed=7)
     assert same(simulated[-1], found[-1])
@@ -39,7 +39,7 @@ def test_the_same_with_another_seed_and_lost_replies(case, world):
 def test_samples_and_dry_runs(case, world):
     """The server counts what sites worked on; and each task's dry run succeeds, so that wrong shapes are found."""
     rows = world.rows()
-    serial = Serial(rows)
+    serial = SerialEngine(rows)
     play(algorithm(case, world), serial, 2)
     clients = deployed(lambda: algorithm(case, world), rows)
     play(algorithm(case, world), clients, 2)
@@ -52,7 +52,7 @@ def test_samples_and_dry_runs(case, world):
 def test_a_server_that_starts_again_from_its_checkpoint(case, world):
     """Sites have gone three rounds further than the checkpoint when the server dies; nothing is applied twice."""
     rows = world.rows()
-    expected = play(algorithm(case, world), Serial(rows), 6)
+    expected = play(algorithm(case, world), SerialEngine(rows), 6)
     clients = deployed(lambda: algorithm(case, world), rows)
     alg = algorithm(case, world)
     states = play(alg, clients, 2)

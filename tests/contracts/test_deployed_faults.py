@@ -16,17 +16,16 @@ from deployment import RUN, deployed, sites
 from fedsaddle.algorithms.drfa import Drfa
 from fedsaddle.data.store import Stacked
 from fedsaddle.deployment.audit import AuditLog, read_audit
+from fedsaddle.deployment.courier import Arrival, InProcess
 from fedsaddle.deployment.messages import PROTOCOL, Answer, Ask, Failure, Fault, FaultKind
-from fedsaddle.deployment.site_memory import InMemory, OnDisk
-from fedsaddle.deployment.site_worker import OwnRows
-from fedsaddle.deployment.transport import Arrival, InProcess
-from fedsaddle.engines.serial import Serial
+from fedsaddle.deployment.site_worker import InMemory, OnDisk, OwnRows
+from fedsaddle.engines.simulated import SerialEngine
 from fedsaddle.errors import BadCheckpoint, BadMessage, Diverged, NobodyAnswered, Refused, TooFewAnswered
 from fedsaddle.federation.randomness import ClientKeys
 from fedsaddle.federation.records import same
 from fedsaddle.federation.tasks import records_of
 from fedsaddle.federation.wire import Message, pack, unpack
-from fedsaddle.problems.models.papers import logistic_regression
+from fedsaddle.problems.models.networks import logistic_regression
 from fedsaddle.problems.supervised import Supervised
 from small import classes, play, seeded
 
@@ -124,7 +123,7 @@ def test_a_site_that(spoil, reason, caplog):
     assert "round 1, exchange 1: site-2 left out" in caplog.text
     assert reason in caplog.text
     assert {r: 2 in who for r, e, who in transport.asked if e == 1} == {0: False, 1: True, 2: True}, "and asked again"
-    lost = play(drfa(), Without(Serial(rows), 2, {0}), 3)
+    lost = play(drfa(), Without(SerialEngine(rows), 2, {0}), 3)
     assert same(states[-1], lost[-1]), "as if it had not been drawn"
 
 
@@ -280,7 +279,7 @@ def test_a_site_that_comes_back_in_time_leaves_no_trace():
     clients = deployed(lambda: alg, rows, transport=transport, minimum=6, patience=10, pause=2.0)
     clients.courier.now, clients.courier.sleep = clock.now, clock.sleep
     found = play(alg, clients, 3)
-    assert same(found[-1], play(alg, Serial(rows), 3)[-1])
+    assert same(found[-1], play(alg, SerialEngine(rows), 3)[-1])
 
 
 def test_a_reply_that_arrives_twice_counts_once():
@@ -292,7 +291,7 @@ def test_a_reply_that_arrives_twice_counts_once():
     rows = classes()
     made = sites(toy, rows)
     clients = deployed(toy, rows, transport=Twice({i: s.answer for i, s in made.items()}))
-    assert same(play(toy(), clients, 4)[-1], play(toy(), Serial(rows), 4)[-1])
+    assert same(play(toy(), clients, 4)[-1], play(toy(), SerialEngine(rows), 4)[-1])
 
 
 def test_an_ask_that_arrives_twice_is_answered_alike():
@@ -304,7 +303,7 @@ def test_an_ask_that_arrives_twice_is_answered_alike():
     rows = classes()
     made = sites(toy, rows)
     clients = deployed(toy, rows, transport=Again({i: s.answer for i, s in made.items()}))
-    assert same(play(toy(), clients, 4)[-1], play(toy(), Serial(rows), 4)[-1])
+    assert same(play(toy(), clients, 4)[-1], play(toy(), SerialEngine(rows), 4)[-1])
 
 
 def test_a_reply_of_an_earlier_exchange_is_late():
@@ -324,7 +323,7 @@ def test_a_reply_of_an_earlier_exchange_is_late():
     rows = classes()
     clients = deployed(drfa, rows, transport=Late({i: s.answer for i, s in sites(drfa, rows).items()}))
     states = play(drfa(), clients, 1)
-    never = play(drfa(), Without(Serial(rows), 1, {0}), 1)
+    never = play(drfa(), Without(SerialEngine(rows), 1, {0}), 1)
     assert same(states[-1], never[-1])
 
 

@@ -15,13 +15,12 @@ from device_forks import FEW, binary, fedavg
 from fedsaddle import FedAvg
 from fedsaddle.data.store import Lazy
 from fedsaddle.engines.distributed import Distributed, Loopback
-from fedsaddle.engines.on_device import OnDevice
-from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.engines.vectorised import DeviceEngine, VectorisedEngine
 from fedsaddle.engines.worker import Worker
 from fedsaddle.federation.records import same
-from fedsaddle.problems.models.papers import mlp
+from fedsaddle.problems.models.networks import mlp
 from fedsaddle.problems.supervised import Supervised
-from fedsaddle.robust.guarded import Guarded
+from fedsaddle.robust.reduction import Guarded
 from fedsaddle.robust.settings import Robust
 from pretend import PRETEND, TRANSFERS
 from small import play, seeded
@@ -51,7 +50,7 @@ def test_processes_on_a_device_have_the_bits_of_one_process():
 def test_workers_send_rows_that_are_lazy_or_do_not_fit():
     rows = binary()
     lazy = Lazy(rows.sizes, rows.client)
-    expected = play(fedavg(), Vectorised(rows, chunk=2), 2)[-1]
+    expected = play(fedavg(), VectorisedEngine(rows, chunk=2), 2)[-1]
     assert same(play(fedavg(), here(fedavg(), lazy), 2)[-1], expected)
     streamed = here(fedavg(), rows)
     for worker in streamed.carrier.workers:
@@ -78,7 +77,7 @@ def test_replies_on_a_workers_device_that_are_not_finite_are_left_out():
     poisoned = replace(rows, x=rows.x.clone())
     poisoned.x[rows.offsets[2] : rows.offsets[3]] *= 1e200
     alg = fedavg()
-    engines = Vectorised(poisoned, chunk=2), OnDevice(poisoned, device=PRETEND, chunk=2), here(alg, poisoned)
+    engines = VectorisedEngine(poisoned, chunk=2), DeviceEngine(poisoned, device=PRETEND, chunk=2), here(alg, poisoned)
     ends = [play(alg, clients, 1)[-1] for clients in engines]
     assert same(ends[0], ends[1])
     assert same(ends[0], ends[2])
@@ -90,7 +89,7 @@ def test_replies_on_a_workers_device_that_are_not_finite_are_left_out():
 @pytest.mark.parametrize("robust", [Robust(bounds=True), Robust(aggregation="median")], ids=["bounds", "median"])
 def test_robust_aggregation_of_workers_on_a_device(robust):
     rows = binary()
-    ours, theirs = Guarded(here(fedavg(), rows), robust), Guarded(Vectorised(rows, chunk=2), robust)
+    ours, theirs = Guarded(here(fedavg(), rows), robust), Guarded(VectorisedEngine(rows, chunk=2), robust)
     assert same(play(fedavg(), ours, 2)[-1], play(fedavg(), theirs, 2)[-1])
 
 
@@ -98,10 +97,10 @@ def test_the_precision_of_workers_is_that_of_one_process():
     rows = binary()
     single = replace(rows, x=rows.x.float())
     alg = FedAvg(problem=Supervised(seeded(lambda: mlp(4, [5], 2)).float()), **FEW)
-    alone = OnDevice(single, device=torch.device("cpu"), chunk=2, precision="bf16")
+    alone = DeviceEngine(single, device=torch.device("cpu"), chunk=2, precision="bf16")
     workers = [Worker(alg, single, precision="bf16")]
     clients = Distributed(single, carrier=Loopback(workers), name="loopback", chunk=2, precision="bf16")
     end = play(alg, clients, 2)[-1]
     assert same(end, play(alg, alone, 2)[-1])
-    assert not same(end, play(alg, Vectorised(single, chunk=2), 2)[-1])
+    assert not same(end, play(alg, VectorisedEngine(single, chunk=2), 2)[-1])
     assert clients.settings() == {"name": "loopback", "chunk": 2, "precision": "bf16"}

@@ -12,16 +12,14 @@ from worlds import GRU
 
 from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.data.store import Lazy
-from fedsaddle.engines.on_device import OnDevice
-from fedsaddle.engines.vectorised import Vectorised
-from fedsaddle.federation.device_randomness import DeviceKeys
-from fedsaddle.federation.randomness import ClientKeys
+from fedsaddle.engines.vectorised import DeviceEngine, VectorisedEngine
+from fedsaddle.federation.randomness import ClientKeys, DeviceKeys
 from fedsaddle.federation.records import same
 from fedsaddle.federation.wrappers import Wrapper
 from fedsaddle.problems.losses import CrossEntropy
-from fedsaddle.problems.models.papers import mlp
+from fedsaddle.problems.models.networks import mlp
 from fedsaddle.problems.supervised import Supervised
-from fedsaddle.robust.guarded import Guarded
+from fedsaddle.robust.reduction import Guarded
 from fedsaddle.robust.settings import Robust
 from pretend import PRETEND, TRANSFERS
 from small import classes, play, seeded
@@ -57,7 +55,7 @@ def test_draws_on_a_device_are_those_of_the_cpu():
 def test_a_device_gives_the_bits_of_the_cpu(case, world):
     rows, alg = world.rows(), algorithm(case, world)
     chunk = 6 if world is GRU else 3  # torch has a GRU of its own for a single client on a device, not on this one
-    here, there = Vectorised(rows, chunk=chunk), OnDevice(rows, device=PRETEND, chunk=chunk)
+    here, there = VectorisedEngine(rows, chunk=chunk), DeviceEngine(rows, device=PRETEND, chunk=chunk)
     for a, b in zip(play(alg, here, 2), play(alg, there, 2), strict=True):
         assert same(a, b)
     assert here.samples == there.samples
@@ -69,9 +67,9 @@ def test_a_device_gives_the_bits_of_the_cpu(case, world):
 @one_a_kind
 def test_rows_that_do_not_fit_are_sent_batch_by_batch(case, world):
     rows, alg = world.rows(), algorithm(case, world)
-    streamed = OnDevice(rows, device=PRETEND, chunk=3)
+    streamed = DeviceEngine(rows, device=PRETEND, chunk=3)
     streamed._resident = None
-    expected = play(alg, Vectorised(rows, chunk=3), 2)
+    expected = play(alg, VectorisedEngine(rows, chunk=3), 2)
     for a, b in zip(expected, play(alg, streamed, 2), strict=True):
         assert same(a, b)
 
@@ -79,7 +77,7 @@ def test_rows_that_do_not_fit_are_sent_batch_by_batch(case, world):
 @one_a_kind
 def test_an_exchange_costs_few_transfers_whatever_its_steps(case, world):
     """To the device: the message, and a few numbers for each block. From it: the reply, and whether it is finite."""
-    engine = Exchanges(OnDevice(world.rows(), device=PRETEND, chunk=3))
+    engine = Exchanges(DeviceEngine(world.rows(), device=PRETEND, chunk=3))
     alg = algorithm(case, world)
     first = play(alg, engine, 1)  # rows are sent, labels are found
     engine.counts.clear()
@@ -118,7 +116,7 @@ def test_a_reply_that_is_not_finite_is_left_out_as_on_the_cpu():
     alg = FedAvg(
         problem=Supervised(seeded(lambda: mlp(4, [5], 3)), loss=CrossEntropy()), local_steps=2, primal_step=1e200
     )
-    here, there = Vectorised(poisoned, chunk=3), OnDevice(poisoned, device=PRETEND, chunk=3)
+    here, there = VectorisedEngine(poisoned, chunk=3), DeviceEngine(poisoned, device=PRETEND, chunk=3)
     ends = [play(alg, clients, 1)[-1] for clients in (here, there)]
     assert same(*ends)
     assert here.report() == there.report()
@@ -129,7 +127,7 @@ def test_a_reply_that_is_not_finite_is_left_out_as_on_the_cpu():
 @pytest.mark.parametrize("robust", [Robust(bounds=True), Robust(aggregation="median")], ids=["bounds", "median"])
 def test_robust_aggregation_on_a_device_is_that_of_the_cpu(robust):
     rows, alg = classes(), FedAvg(problem=Supervised(seeded(lambda: mlp(4, [5], 3))), local_steps=2)
-    engines = (Vectorised(rows, chunk=3), OnDevice(rows, device=PRETEND, chunk=3))
+    engines = (VectorisedEngine(rows, chunk=3), DeviceEngine(rows, device=PRETEND, chunk=3))
     assert same(*(play(alg, Guarded(engine, robust), 3)[-1] for engine in engines))
 
 
@@ -137,4 +135,6 @@ def test_lazy_rows_run_on_a_device():
     rows = classes()
     lazy = Lazy(rows.sizes, rows.client)
     alg = FedAvg(problem=Supervised(seeded(lambda: mlp(4, [5], 3))), local_steps=2)
-    assert same(*(play(alg, e, 2)[-1] for e in (Vectorised(lazy, chunk=3), OnDevice(lazy, device=PRETEND, chunk=3))))
+    assert same(
+        *(play(alg, e, 2)[-1] for e in (VectorisedEngine(lazy, chunk=3), DeviceEngine(lazy, device=PRETEND, chunk=3)))
+    )

@@ -11,15 +11,14 @@ from every_algorithm import BY_NAME, EVERYWHERE, ONCE, algorithm
 from torch import nn
 from wrappers import Hurried, Notebook, Only, Weighing, Witness, copied
 
-from fedsaddle.engines.serial import Serial
+from fedsaddle.engines.simulated import SerialEngine
 from fedsaddle.engines.site import LocalSite
-from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.engines.vectorised import VectorisedEngine
 from fedsaddle.errors import NobodyAnswered
 from fedsaddle.federation.randomness import ClientKeys, server_generator
 from fedsaddle.federation.records import same
 from fedsaddle.federation.wrappers import Lossy, Metered
-from fedsaddle.runs.checkpoints import Checkpoints, restore_record
-from fedsaddle.runs.fingerprint import Identity
+from fedsaddle.runs.checkpoints import Checkpoints, Identity, restore_record
 from small import alike, loopback, play, relabelled, serial, vectorised
 
 everywhere = pytest.mark.parametrize(("case", "world"), EVERYWHERE)
@@ -57,10 +56,10 @@ def lossy_run(alg, clients, rounds):
 @everywhere
 def test_a_whole_chunk_at_once_is_one_client_after_the_other(case, world):
     rows, alg = world.rows(), algorithm(case, world)
-    expected = play(alg, Serial(rows), 2)
+    expected = play(alg, SerialEngine(rows), 2)
     assert not torch.equal(alg.model(expected[-1]), alg.model(expected[0]))
     for chunk, workers in ((1, 1), (3, 1), (3, 2), (rows.count, 1)):
-        for a, b in zip(play(alg, Vectorised(rows, chunk=chunk, workers=workers), 2), expected, strict=True):
+        for a, b in zip(play(alg, VectorisedEngine(rows, chunk=chunk, workers=workers), 2), expected, strict=True):
             near(a, b)
 
 
@@ -76,14 +75,14 @@ def test_the_state_counts_its_rounds(case, world):
 @once
 def test_the_number_of_threads_does_not_matter(case, world):
     rows, alg = world.rows(), algorithm(case, world)
-    two, three = (play(alg, Vectorised(rows, chunk=2, workers=w), 2)[-1] for w in (2, 3))
+    two, three = (play(alg, VectorisedEngine(rows, chunk=2, workers=w), 2)[-1] for w in (2, 3))
     assert same(two, three)
 
 
 @once
 def test_workers_have_the_bits_of_threads(case, world):
     rows, alg = world.rows(), algorithm(case, world)
-    threads, workers = Vectorised(rows, chunk=2, workers=2), loopback(algorithm(case, world), world.rows())
+    threads, workers = VectorisedEngine(rows, chunk=2, workers=2), loopback(algorithm(case, world), world.rows())
     for a, b in zip(play(alg, workers, 3), play(alg, threads, 3), strict=True):
         assert same(a, b)
     assert workers.samples == threads.samples > 0
@@ -95,7 +94,7 @@ def test_workers_have_the_bits_of_threads(case, world):
 @once
 def test_the_order_in_which_threads_finish_does_not_matter(case, world):
     rows, alg = world.rows(), algorithm(case, world)
-    runs = [play(alg, Hurried(Vectorised(rows, chunk=2, workers=2), late), 2)[-1] for late in (0, 1)]
+    runs = [play(alg, Hurried(VectorisedEngine(rows, chunk=2, workers=2), late), 2)[-1] for late in (0, 1)]
     assert same(*runs)
 
 
@@ -221,8 +220,8 @@ def test_the_ledger_is_right(case, world, engine):
 @by_name
 def test_the_ledger_knows_who_did_not_answer(case, world):
     rows, alg = world.rows(), algorithm(case, world)
-    _, witness = lossy_run(alg, lambda: Serial(rows), 3)
-    metered = Metered(Lossy(Serial(rows), share=0.3, seed=witness.inner.seed))
+    _, witness = lossy_run(alg, lambda: SerialEngine(rows), 3)
+    metered = Metered(Lossy(SerialEngine(rows), share=0.3, seed=witness.inner.seed))
     play(alg, metered, 3)
     assert metered.ledger.asked == sum(len(np.unique(c)) for c in witness.asked)
     assert metered.ledger.answered == sum(len(c) for c in witness.answered)
@@ -239,7 +238,7 @@ def test_hyper_parameters_are_frozen(case, world):
 @once
 def test_the_solution_is_one_vector_of_the_problem(case, world):
     alg = algorithm(case, world)
-    state = play(alg, Serial(world.rows()), 3)[-1]
+    state = play(alg, SerialEngine(world.rows()), 3)[-1]
     start = alg.problem.initial()
     assert alg.model(state).shape == (start[0] if isinstance(start, tuple) else start).shape
     assert torch.isfinite(alg.model(state)).all()

@@ -11,8 +11,8 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from deployment import deployed, sites
-from fedsaddle.deployment.flower.transport import FlowerTransport, client_app, find_nodes
-from fedsaddle.engines.serial import Serial
+from fedsaddle.deployment.flower.app import FlowerTransport, client_app, find_nodes
+from fedsaddle.engines.simulated import SerialEngine
 from fedsaddle.federation.records import same
 from small import play
 
@@ -56,7 +56,7 @@ def test_a_run_over_flower_is_the_simulated_one_to_the_bit(case, world):
     made = sites(lambda: algorithm(case, world), rows)
     transport = FlowerTransport(Grid(made), NODES)
     found = play(algorithm(case, world), deployed(lambda: algorithm(case, world), rows, transport=transport), 3)
-    assert same(found[-1], play(algorithm(case, world), Serial(rows), 3)[-1])
+    assert same(found[-1], play(algorithm(case, world), SerialEngine(rows), 3)[-1])
 
 
 def test_sites_are_found_by_name():

@@ -10,13 +10,13 @@ from worlds import LOGISTIC
 from wrappers import Witness
 
 from fedsaddle import Drfa, DrfaGa, FedAvg, QFedAvg
-from fedsaddle.engines.serial import Serial
+from fedsaddle.engines.simulated import SerialEngine
 from fedsaddle.federation.wrappers import Ledger, Metered
 from small import SIZES, play, vectorised
 
 LOCAL = {"local_steps": 3, "batch_size": 5, "sampled_clients": 4}
 VECTOR = 15 * 8
-engines = pytest.mark.parametrize("engine", [Serial, vectorised])
+engines = pytest.mark.parametrize("engine", [SerialEngine, vectorised])
 
 
 def bill(algorithm, engine):

@@ -16,14 +16,12 @@ from test_secure import rounds_of
 from worlds import FAIR, GAME, GRU, LOGISTIC, MLP, VMAP
 
 import fedsaddle as fs
-from fedsaddle.engines.on_device import OnDevice
-from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.engines.vectorised import DeviceEngine, VectorisedEngine
 from fedsaddle.federation.records import same
 from fedsaddle.federation.wrappers import Lossy
-from fedsaddle.privacy.accounted import Accounted
+from fedsaddle.privacy.accountant import reason_against, within
 from fedsaddle.privacy.client_level import ClientPrivate
-from fedsaddle.privacy.private import Private
-from fedsaddle.privacy.releases import reason_against, within
+from fedsaddle.privacy.private import Accounted, Private
 from pretend import PRETEND
 from small import loopback, play, serial, vectorised
 
@@ -128,7 +126,7 @@ def test_a_device_gives_the_numbers_of_the_cpu(name, unit):
         privacy = fs.Privacy(epsilon=4, unit="client", rounds=ROUNDS)
         return play(alg, ClientPrivate(engine, privacy, alg, 0), 2)
 
-    here, there = states(Vectorised(rows, chunk=3)), states(OnDevice(rows, device=PRETEND, chunk=3))
+    here, there = states(VectorisedEngine(rows, chunk=3)), states(DeviceEngine(rows, device=PRETEND, chunk=3))
     for a, b in zip(there, here, strict=True):
         near(a, b)
 
@@ -136,9 +134,9 @@ def test_a_device_gives_the_numbers_of_the_cpu(name, unit):
 @pytest.mark.parametrize("case", [c for c in TABLE if reason_against(c.make)], ids=lambda c: c.name)
 def test_others_are_refused_with_a_reason(case):
     plain = algorithm(case, case.family[0])
-    with pytest.raises(fs.BadInput, match="cannot be private: "):
+    with pytest.raises(fs.BadInput, match="has no private form: "):
         fs.Private(algorithm=plain, privacy=fs.Privacy(epsilon=4, rounds=1))
-    with pytest.raises(fs.BadInput, match="cannot be private for whole clients: "):
+    with pytest.raises(fs.BadInput, match="has no client-level privacy: "):
         ClientPrivate(serial(case.family[0].rows()), fs.Privacy(epsilon=4, unit="client", rounds=1), plain, 0)
 
 

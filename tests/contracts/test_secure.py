@@ -12,13 +12,12 @@ import wrappers
 from every_algorithm import BY_NAME, algorithm
 
 from deployment import deployed, sites
-from fedsaddle.deployment.messages import Answer, Request
-from fedsaddle.deployment.payloads import UnmaskAsked, read_payload
+from fedsaddle.deployment.courier import InProcess
+from fedsaddle.deployment.messages import Answer, Request, UnmaskAsked, read_payload
 from fedsaddle.deployment.secure_clients import SecureClients
 from fedsaddle.deployment.secure_site import SiteSecure
-from fedsaddle.deployment.transport import InProcess
-from fedsaddle.engines.serial import Serial
-from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.engines.simulated import SerialEngine
+from fedsaddle.engines.vectorised import VectorisedEngine
 from fedsaddle.errors import NobodyAnswered
 from fedsaddle.federation.clients import merge_repeats
 from fedsaddle.federation.randomness import server_generator
@@ -53,7 +52,7 @@ def rounds_of(alg, clients, rounds, state=None, first=0):
 
 
 def secured(rows, masked=True, lost=LOST, seed=7):
-    return Secured(Lossy(Serial(rows), lost, seed) if lost else Serial(rows), masked=masked)
+    return Secured(Lossy(SerialEngine(rows), lost, seed) if lost else SerialEngine(rows), masked=masked)
 
 
 @once
@@ -78,7 +77,7 @@ def test_masks_leave_the_bits_of_the_fixed_point(case, world):
 def test_the_fixed_point_is_near_the_plain_run_and_chunks_do_not_matter(case, world):
     rows, alg = world.rows(), algorithm(case, world)
     try:
-        clients = Serial(rows)
+        clients = SerialEngine(rows)
         clients.begin(0)
         plain = alg.round(alg.start(clients), clients, server_generator(0, 0))
         clients = secured(rows, masked=False, lost=0)
@@ -87,7 +86,7 @@ def test_the_fixed_point_is_near_the_plain_run_and_chunks_do_not_matter(case, wo
     except NobodyAnswered as reason:
         pytest.skip(f"a cohort drawn with repeats: {reason}")
     torch.testing.assert_close(alg.model(found), alg.model(plain), rtol=0, atol=1e-9)
-    chunks = Secured(Vectorised(rows, chunk=3))
+    chunks = Secured(VectorisedEngine(rows, chunk=3))
     chunks.begin(0)
     torch.testing.assert_close(
         alg.model(alg.round(alg.start(chunks), chunks, server_generator(0, 0))), alg.model(found), rtol=0, atol=1e-9
@@ -166,7 +165,7 @@ def test_real_sites_have_the_bits_of_the_simulation_also_when_some_are_lost(case
     clients, _ = at_sites(case, world, Losing)
     witness = Witness(clients)
     found = rounds_of(alg, witness, 2)
-    followed = Followed(Serial(world.rows()))
+    followed = Followed(SerialEngine(world.rows()))
     followed.answered = iter(witness.answered)
     simulated = Secured(followed, masked=False)
     if witness.voided:

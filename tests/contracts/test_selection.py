@@ -8,6 +8,7 @@ import pytest
 import torch
 from every_algorithm import ONE_MODEL, algorithm
 
+import fedsaddle as fs
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.run import run
@@ -52,16 +53,30 @@ def without_time(history):
 @pytest.mark.parametrize("phase", [0.0, 2.0])
 def test_the_best_round_survives_a_crash_and_is_the_end_of_a_shorter_run(case, world, phase, tmp_path):
     data, measures = held_out(world), [Wave(phase)]
-    options = {"measures": measures, "select": "wave", "checkpoint_every": 2}
-    whole = run(algorithm(case, world), data, ROUNDS, out=tmp_path / "whole", report=False, **options)
+    options = {"measures": measures, "select": "wave", "options": fs.RunOptions(report=False, checkpoint_every=2)}
+    whole = run(algorithm(case, world), data, ROUNDS, out=tmp_path / "whole", **options)
 
     def crash(done, record):
         if done == 5:
             raise Crash
 
     with pytest.raises(Crash):
-        run(algorithm(case, world), data, ROUNDS, out=tmp_path / "parts", watch=crash, report=False, **options)
-    parts = run(algorithm(case, world), data, ROUNDS, out=tmp_path / "parts", resume=True, report=False, **options)
+        run(
+            algorithm(case, world),
+            data,
+            ROUNDS,
+            out=tmp_path / "parts",
+            callbacks=[fs.LambdaCallback(on_round=crash)],
+            **options,
+        )
+    parts = run(
+        algorithm(case, world),
+        data,
+        ROUNDS,
+        out=tmp_path / "parts",
+        resume=True,
+        **options,
+    )
     figures = [record["pooled_validation"]["wave"] for record in whole.history]
     best = 1 + figures.index(max(figures))
     for result, folder in ((whole, "whole"), (parts, "parts")):

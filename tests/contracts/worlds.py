@@ -13,11 +13,11 @@ from fedsaddle.data.store import Stacked
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Ball
 from fedsaddle.problems import risks
-from fedsaddle.problems.auc import MinimaxAuc
-from fedsaddle.problems.compositional_auc import CompositionalAuc
+from fedsaddle.problems.auc import CompositionalAuc, MinimaxAuc
 from fedsaddle.problems.fair import ClassFair
 from fedsaddle.problems.minimax import Minimax
-from fedsaddle.problems.models.papers import CharacterGru, logistic_regression, mlp
+from fedsaddle.problems.models.networks import CharacterGru, logistic_regression, mlp
+from fedsaddle.problems.regression import Cox
 from fedsaddle.problems.robust import RobustTraining
 from fedsaddle.problems.supervised import Supervised
 from small import classes, seeded, text
@@ -55,6 +55,14 @@ class Single(nn.Module):
         return self.b(torch.nn.functional.silu(self.a(x)))
 
 
+def times() -> Stacked:
+    """Times with ties, and whether there was an event."""
+    rows, g = classes(), torch.Generator().manual_seed(2)
+    n = len(rows.x)
+    time, event = torch.randint(1, 6, (n,), generator=g), torch.rand(n, generator=g) < 0.7
+    return Stacked(rows.x, torch.stack([time, event], 1).double(), rows.offsets)
+
+
 def with_dropout(scores: int) -> nn.Module:
     return seeded(lambda: nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Dropout(0.4), nn.Linear(5, scores)))
 
@@ -64,6 +72,9 @@ MLP = World("mlp", lambda: Supervised(seeded(lambda: mlp(4, [5], 3)), l2=0.01), 
 VMAP = World("vmap", lambda: Supervised(seeded(Smooth), l2=0.01), classes)
 GRU = World("gru", lambda: Supervised(seeded(lambda: CharacterGru(6, 3, 4))), lambda: text(length=3))
 DROPOUT = World("dropout", lambda: Supervised(with_dropout(3), l2=0.01), classes)
+
+RIDGE = World("ridge", lambda: Supervised(seeded(lambda: nn.Linear(4, 3)), l2=0.1, l2_biases=False), classes)
+COX = World("cox", lambda: Cox(seeded(lambda: nn.Linear(4, 1, bias=False)), l2=0.1), times)
 
 MINIMISATION = (LOGISTIC, MLP, VMAP, GRU)
 

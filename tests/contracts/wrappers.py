@@ -117,9 +117,9 @@ class CountingSite:
         self.drawn += sum(size for size, _, _ in draws)
         return self.site.minibatches(step, draws)
 
-    def uncount(self, rows):
+    def discount_samples(self, rows):
         self.drawn -= rows
-        self.site.uncount(rows)
+        self.site.discount_samples(rows)
 
     def everything(self):
         self.drawn += int(self.sizes.sum())

@@ -12,13 +12,13 @@ from pydantic import ValidationError
 
 from fedsaddle.data.cautions import cautions
 from fedsaddle.data.federated import federate
-from fedsaddle.data.files.agreed_encoding import AgreedColumns, encode, merge_arrays, merge_labels
-from fedsaddle.data.files.column_names import MissingColumn
-from fedsaddle.data.files.site_facts import SiteCounts, SiteFacts, site_counts, site_facts
-from fedsaddle.data.files.site_file import HeldOutShares, SiteFile
-from fedsaddle.data.files.small_cells import Telling
-from fedsaddle.data.files.tables import from_file
 from fedsaddle.data.splits import Natural
+from fedsaddle.data.tables.agreed_encoding import AgreedColumns, encode, merge_arrays, merge_labels
+from fedsaddle.data.tables.columns import MissingColumn
+from fedsaddle.data.tables.own import from_file
+from fedsaddle.data.tables.site_facts import SiteCounts, SiteFacts, site_counts, site_facts
+from fedsaddle.data.tables.site_file import HeldOutShares, SiteFile
+from fedsaddle.data.tables.small_cells import Disclosure
 from fedsaddle.errors import BadInput
 
 ALL = HeldOutShares(test=0.0)
@@ -54,7 +54,7 @@ def agree(files: dict[str, Path], shares: HeldOutShares = ALL, **options: Any) -
     """The rows of each site, and the encoding that the server makes from what they say, through JSON."""
     file, names = SiteFile.of_options({**OPTIONS, **options}), tuple(files)
     raws = [file.read(path, shares) for path in files.values()]
-    how = Telling(task=options.get("task", "auto"), positive=options.get("positive"))
+    how = Disclosure(task=options.get("task", "auto"), positive=options.get("positive"))
     told = [SiteFacts.model_validate(through_json(site_facts(raw, how).model_dump(mode="json"))) for raw in raws]
     agreed = merge_labels(told, names, how, "label")
     columns = AgreedColumns.of(told, names, file.how, file.columns)
@@ -275,7 +275,7 @@ def test_arrays_of_pictures(tmp_path):
         np.savez(tmp_path / f"{name}.npz", x=x, y=np.arange(len(x)) % 3, x_test=x[:2], y_test=np.array([0, 1]))
         raws.append(SiteFile().read(tmp_path / f"{name}.npz", HeldOutShares()))
     told = [site_facts(raw) for raw in raws]
-    agreed = through_json(merge_labels(told, "ab", Telling(), "y") | {"array": merge_arrays(told, "ab")})
+    agreed = through_json(merge_labels(told, "ab", Disclosure(), "y") | {"array": merge_arrays(told, "ab")})
     tables = [encode(raw, agreed, name) for raw, name in zip(raws, "ab", strict=True)]
     every = np.concatenate(list(parts.values()))
     np.testing.assert_allclose(
@@ -294,7 +294,7 @@ def test_regression_targets(tmp_path):
         np.savez(tmp_path / f"{name}.npz", x=np.ones((4, 2)) * np.arange(4)[:, None], y=np.array([0.5, 1.5, 2.0, 3.0]))
     raws = [SiteFile.encoded_already().read(tmp_path / f"{name}.npz", ALL) for name in "ab"]
     told = [site_facts(raw) for raw in raws]
-    agreed = merge_labels(told, "ab", Telling(), "y") | {"array": merge_arrays(told, "ab")}
+    agreed = merge_labels(told, "ab", Disclosure(), "y") | {"array": merge_arrays(told, "ab")}
     assert agreed["classes"] is None
     table = encode(raws[0], agreed, "a")[0]
     assert table.y.dtype == np.float32

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsaddle.data.sets import cifar
-from fedsaddle.data.sets.cifar import (
+from fedsaddle.data.sets import pictures as cifar
+from fedsaddle.data.sets.pictures import (
     CIFAR10_CLASSES,
     COARSE,
     FINE,
     HUNDRED,
     TEN,
-    Layout,
+    PictureFiles,
     cifar10,
     cifar100,
     parse_records,
@@ -36,7 +36,7 @@ def _bytes(labels: list[list[int]]) -> bytes:
 BATCHES = {"data_batch_1.bin": [[0], [3], [9]], "data_batch_2.bin": [[1], [0]], "test_batch.bin": [[2], [0]]}
 
 
-def _made(layout: Layout, contents: dict[str, bytes]) -> Layout:
+def _made(layout: PictureFiles, contents: dict[str, bytes]) -> PictureFiles:
     """The layout with the sums of made-up files."""
 
     def own(name: str, sha256: str) -> tuple[str, str]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedsaddle.data.files.encode import Scale, one_hot, ordinal
+from fedsaddle.data.table import Scale, one_hot, ordinal
 
 
 def test_scale_gives_mean_zero_and_deviation_one_with_the_fitted_statistics() -> None:

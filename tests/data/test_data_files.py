@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from settle import settled
+from fit_features import fit_transform
 
-from fedsaddle.data.encoded import Encoded
 from fedsaddle.data.federated import federate
-from fedsaddle.data.files.tables import from_file, from_frame
 from fedsaddle.data.splits import Iid, Natural
-from fedsaddle.data.table import Dataset
+from fedsaddle.data.table import Dataset, Encoded
+from fedsaddle.data.tables.own import from_file, from_frame
 from fedsaddle.errors import BadInput, MissingData
 
 HEADER = ["age", "colour", "client", "y"]
@@ -56,7 +55,7 @@ def write(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 def _check_five_rows(data: Dataset) -> None:
-    table = settled(data).train
+    table = fit_transform(data).train
     assert table.features == ("age", "colour=blue", "colour=red", "colour=other")
     assert table.x.tolist() == [[30, 0, 1, 0], [40, 1, 0, 0], [50, 0, 1, 0], [60, 0, 0, 1], [70, 1, 0, 0]]
     assert table.classes == ("sick", "well")
@@ -81,7 +80,7 @@ def test_a_frame_gives_the_same_table() -> None:
 
 
 def test_numbers_are_standardised_and_categories_are_not(write: Any) -> None:
-    x = settled(from_file(write())).train.x
+    x = fit_transform(from_file(write())).train.x
     np.testing.assert_allclose(x[:, 0], (np.arange(5) - 2) / np.sqrt(2), rtol=1e-6)
     assert set(x[:, 1:].ravel()) == {0, 1}
 
@@ -103,12 +102,12 @@ def test_only_training_rows_settle_the_features(tmp_path: Path) -> None:
 
 
 def test_features_can_be_chosen(write: Any) -> None:
-    assert settled(from_file(write(), features=["colour"])).train.features == (
+    assert fit_transform(from_file(write(), features=["colour"])).train.features == (
         "colour=blue",
         "colour=red",
         "colour=other",
     )
-    both = settled(from_file(write(), features=["client", "age"])).train
+    both = fit_transform(from_file(write(), features=["client", "age"])).train
     assert both.features == ("client=north", "age")
 
 
@@ -116,7 +115,7 @@ def test_a_test_file_is_encoded_like_the_training_file(tmp_path: Path) -> None:
     train = _csv(tmp_path / "train.csv")
     test = _csv(tmp_path / "test.csv", [["north", 80, "well", "pink"]], ["client", "age", "y", "colour"])
     data = from_file(train, test_path=test)
-    made = settled(data).test
+    made = fit_transform(data).test
     assert made is not None
     np.testing.assert_allclose(made.x, [[3 / np.sqrt(2), 0, 0, 1]], rtol=1e-6)
     assert made.y.tolist() == [1]
@@ -148,7 +147,7 @@ def test_a_missing_number_is_the_median(write: Any, cell: Any) -> None:
     rows = [[None if row[0] == 50 else float(row[0]), *row[1:]] if cell is None else row for row in ROWS]
     if cell is not None:
         rows = [[cell if row[0] == 50 else str(row[0]), *row[1:]] for row in ROWS]
-    x = settled(from_file(write(rows), standardise=False, features=["age"])).train.x
+    x = fit_transform(from_file(write(rows), standardise=False, features=["age"])).train.x
     assert x[[0, 1, 3, 4], 0].tolist() == [30, 40, 60, 70]
     assert 39.5 < x[2, 0] < 60.5, "to the width of a bin"
 
@@ -214,7 +213,7 @@ def test_missing_and_strange_files(tmp_path: Path) -> None:
 def test_a_byte_order_mark_blank_lines_and_another_delimiter_are_read(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_bytes("\ufeffage; client; y\n1; a; 0\n\n2.5; b; 1\n".encode())
-    table = settled(from_file(path, delimiter=";", standardise=False)).train
+    table = fit_transform(from_file(path, delimiter=";", standardise=False)).train
     assert table.x.ravel().tolist() == [1, 2.5]
     assert table.columns["client"].tolist() == ["a", "b"]
 
@@ -240,7 +239,7 @@ def test_cells_stay_text_where_pandas_would_judge_them(tmp_path: Path) -> None:
     lines = 'a, client, y, note\n1, 007, "yes, sir",\n\n2, 07, no, x\n10, north, "say ""no""", nan\n'
     path = tmp_path / "rows.csv"
     path.write_text(lines, encoding="utf-8")
-    table = settled(from_file(path, features=["a"], standardise=False)).train
+    table = fit_transform(from_file(path, features=["a"], standardise=False)).train
     assert table.columns["client"].tolist() == ["007", "07", "north"]
     assert table.classes == ("no", 'say "no"', "yes, sir")
     assert table.x.ravel().tolist() == [1, 2, 10]
@@ -250,16 +249,14 @@ def test_cells_stay_text_where_pandas_would_judge_them(tmp_path: Path) -> None:
 def test_delimiters(tmp_path: Path, delimiter: str) -> None:
     path = tmp_path / "rows.txt"
     path.write_text("a,client,y\n1,x,0\n2,z,1\n".replace(",", delimiter), encoding="utf-8")
-    assert settled(from_file(path, delimiter=delimiter, standardise=False)).train.x.ravel().tolist() == [1, 2]
+    assert fit_transform(from_file(path, delimiter=delimiter, standardise=False)).train.x.ravel().tolist() == [1, 2]
     path.write_text("a,client,y\n1,x,0\n2,z\n".replace(",", delimiter), encoding="utf-8")
     with pytest.raises(BadInput, match="cells in row 2 = 2"):
         from_file(path, delimiter=delimiter)
 
 
 def test_importing_the_readers_does_not_import_pandas() -> None:
-    code = (
-        "import sys; import fedsaddle.data.files.tables, fedsaddle.data.files.pictures; print('pandas' in sys.modules)"
-    )
+    code = "import sys; import fedsaddle.data.tables.own, fedsaddle.data.pictures; print('pandas' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "False"
 
@@ -290,7 +287,7 @@ def test_parquet_types(tmp_path: Path) -> None:
         "y": pa.array([0.5, 1.5, 2.5]),
     }
     pq.write_table(pa.table(columns), path)
-    table = settled(from_file(path, standardise=False)).train
+    table = fit_transform(from_file(path, standardise=False)).train
     assert table.features == ("flag=false", "small", "kind=b", "price")
     assert table.x.tolist() == [[0, 1, 0, 1.5], [1, 2, 1, 2.5], [0, 3, 0, 0.5]]
     assert (table.classes, table.y.tolist()) == ((), [0.5, 1.5, 2.5])
@@ -345,7 +342,7 @@ def test_one_odd_cell_among_numbers_is_named(tmp_path: Path) -> None:
     path = _csv(tmp_path / "rows.csv", rows)
     with pytest.raises(BadInput, match=r"column 'age' = \['oops'\]: are not numbers as the other cells are"):
         from_file(path)
-    assert np.isfinite(settled(from_file(path, numeric=["age"])).train.x).all()
+    assert np.isfinite(fit_transform(from_file(path, numeric=["age"])).train.x).all()
 
 
 def test_huge_numbers_are_named_not_turned_into_infinity(tmp_path: Path) -> None:
@@ -385,7 +382,7 @@ def test_truth_values_name_the_positive(tmp_path: Path) -> None:
 def test_the_encoding_makes_the_features_again(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("client,age,sex,y\n" + "".join(f"{i % 2},{i * i},{'fm'[i % 2]},{i % 3}\n" for i in range(9)))
-    data = settled(from_file(path, hinges=2))
+    data = fit_transform(from_file(path, hinges=2))
     assert [(e.column, e.kind) for e in data.encoding] == [
         ("age", "number"),
         ("sex", "category"),
@@ -397,7 +394,7 @@ def test_the_encoding_makes_the_features_again(tmp_path: Path) -> None:
     assert data.train.x[:, 0] == pytest.approx(z, abs=1e-6)
     assert data.train.x[:, 2] == pytest.approx(np.maximum(z - first.knot, 0), abs=1e-6)
     assert [Encoded.from_dict(e.to_dict()) for e in data.encoding] == list(data.encoding)
-    plain = settled(from_file(path, standardise=False)).encoding[0]
+    plain = fit_transform(from_file(path, standardise=False)).encoding[0]
     assert (plain.mean, plain.std) == (0.0, 1.0)
 
 

@@ -5,8 +5,7 @@ import inspect
 import subprocess
 import sys
 
-from fedsaddle.config.entry import Entry
-from fedsaddle.config.registry import DATASETS, SPLITS
+from fedsaddle.config.registry import DATASETS, SPLITS, Entry
 
 
 def _load(entry: Entry) -> object:

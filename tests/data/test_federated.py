@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from fedsaddle.data.federated import federate
-from fedsaddle.data.files.tables import from_file
 from fedsaddle.data.sets.sklearn_sets import diabetes, digits
 from fedsaddle.data.splits import ByClass, ByColumn, Dirichlet, Iid, Natural
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Dataset, Table
+from fedsaddle.data.tables.own import from_file
 from fedsaddle.errors import BadInput
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fedsaddle as fs
-from fedsaddle.data.files.later_rows import Encoder
+from fedsaddle.data.tables.later_rows import Encoder
 
 
 def frame(rows: int = 60) -> pd.DataFrame:

@@ -113,7 +113,7 @@ def test_a_test_client_is_not_trained_on(stratify):
     assert "test only" in report.text()
     assert f"{len(data.validation.x)} validation and {len(data.test.x)} test rows" in report.headline()
     assert len(report.test_sizes) == len(report.validation_sizes) == 2
-    one = data.in_one_place()
+    one = data.pooled()
     assert one.test_names == one.names == ("all rows",)
     assert len(one.validation.x) == len(data.validation.x)
 

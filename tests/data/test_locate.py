@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsaddle.data.sets import adult, cifar, fashion_mnist, shakespeare
+from fedsaddle.data.sets import adult, pictures, shakespeare
 from fedsaddle.data.sets.locate import PublicFile, cache_folder, search_folders
 from fedsaddle.errors import BadInput, MissingData
 
@@ -92,9 +92,9 @@ def test_a_damaged_gzip_file_is_refused(places: tuple[Path, Path], damage: bytes
 @pytest.mark.parametrize(
     ("load", "source"),
     [
-        (fashion_mnist.fashion_mnist, "zalandoresearch/fashion-mnist"),
-        (cifar.cifar10, "kriz/cifar.html"),
-        (cifar.cifar100, "kriz/cifar.html"),
+        (pictures.fashion_mnist, "zalandoresearch/fashion-mnist"),
+        (pictures.cifar10, "kriz/cifar.html"),
+        (pictures.cifar100, "kriz/cifar.html"),
         (adult.adult, "UCI dataset 2 'Adult'"),
         (shakespeare.shakespeare, "TheMITTech/shakespeare"),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedsaddle.data.sets import medmnist
+from fedsaddle.data.sets import pictures as medmnist
 from fedsaddle.errors import MissingData
 
 

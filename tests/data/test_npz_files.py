@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from settle import settled
+from fit_features import fit_transform
 
 from fedsaddle.data.federated import federate
-from fedsaddle.data.files.tables import from_file
 from fedsaddle.data.splits import Natural
+from fedsaddle.data.tables.own import from_file
 from fedsaddle.errors import BadInput
 
 ARRAYS = {
@@ -30,7 +30,7 @@ def _npz(tmp_path: Path, **changes: Any) -> Path:
 
 def test_npz_round_trip(tmp_path: Path) -> None:
     raw = from_file(_npz(tmp_path, **TEST_ARRAYS), standardise=False)
-    data = settled(raw)
+    data = fit_transform(raw)
     assert data.test is not None
     assert data.train.x.tolist() == ARRAYS["x"].tolist()
     assert (data.train.classes, data.train.y.tolist()) == (("2", "5"), [0, 1, 0, 1, 0, 1])
@@ -39,7 +39,7 @@ def test_npz_round_trip(tmp_path: Path) -> None:
     assert federated.test is not None
     assert federated.train.sizes.tolist() == [4, 2]
     assert federated.test.sizes.tolist() == [0, 2]
-    scaled = settled(from_file(_npz(tmp_path, **TEST_ARRAYS)))
+    scaled = fit_transform(from_file(_npz(tmp_path, **TEST_ARRAYS)))
     assert scaled.test is not None
     np.testing.assert_allclose(scaled.train.x.mean(0), 0, atol=1e-6)
     np.testing.assert_allclose(scaled.test.x[0], (1 - np.array([5, 6])) / ARRAYS["x"].std(0), rtol=1e-5)
@@ -47,7 +47,7 @@ def test_npz_round_trip(tmp_path: Path) -> None:
 
 def test_npz_images_and_regression(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(6, 1, 4, 4))
-    data = settled(from_file(_npz(tmp_path, x=x, y=np.linspace(0, 1, 6))))
+    data = fit_transform(from_file(_npz(tmp_path, x=x, y=np.linspace(0, 1, 6))))
     assert data.train.x.shape == (6, 1, 4, 4)
     assert from_file(_npz(tmp_path, y=ARRAYS["y"][:, None])).train.y.shape == (6,)
     big = np.array([2**63 + 1, 2**63] * 3, dtype=np.uint64)

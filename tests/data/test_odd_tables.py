@@ -16,10 +16,9 @@ from odd_cells import CELLS, COLUMNS
 from odd_files import BINARY, FORMATS, FRAMES
 from odd_tables import Odd, text_of, write
 
-from fedsaddle.data.files.column_names import summarised
-from fedsaddle.data.files.raw_table import RawColumn, RawTable
-from fedsaddle.data.files.read_table import read_table
-from fedsaddle.data.files.tables import from_file
+from fedsaddle.data.tables.columns import RawColumn, RawTable, summarised
+from fedsaddle.data.tables.own import from_file
+from fedsaddle.data.tables.read import read_table
 from fedsaddle.errors import BadInput, FedSaddleError
 
 ODD = [*FORMATS, *BINARY, *FRAMES, *CELLS, *COLUMNS]

@@ -8,7 +8,7 @@ import make_patients
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsaddle.data.files.read_table import read_table
+from fedsaddle.data.tables.read import read_table
 
 PATIENTS = Path(__file__).with_name("patients.csv")
 ROLES = {"label": "died", "site": "hospital", "patient": "patient"}

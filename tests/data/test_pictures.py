@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fit_features import fit_transform
 from PIL import Image
-from settle import settled
 
 from fedsaddle.data.federated import federate
-from fedsaddle.data.files.pictures import pictures
+from fedsaddle.data.pictures import pictures
 from fedsaddle.data.splits import Natural
 from fedsaddle.errors import BadInput, MissingData
 
@@ -29,7 +29,7 @@ def table(tmp_path):
 
 def test_grey_rows_of_the_given_size(table):
     raw = pictures(table, size=8, standardise=False, positive="ill")
-    data = settled(raw)
+    data = fit_transform(raw)
     assert data.train.x.shape == (6, 1, 8, 8)
     assert data.train.x[:2, 0, 0, 0] == pytest.approx([0, 1], abs=0.01)
     assert data.train.x[2].std() < 1e-6
@@ -39,7 +39,7 @@ def test_grey_rows_of_the_given_size(table):
 
 
 def test_colour_and_two_sides(table):
-    data = settled(pictures(table, size=[4, 6], colour=True))
+    data = fit_transform(pictures(table, size=[4, 6], colour=True))
     assert data.train.x.shape == (6, 3, 4, 6)
     assert abs(data.train.x.mean()) < 1e-5
     assert data.train.x.std() == pytest.approx(1, abs=1e-3)
@@ -99,6 +99,6 @@ def test_resizing_keeps_left_and_right(tmp_path):
     for name in "ab":
         Image.fromarray(pixels).save(tmp_path / f"{name}.png")
     (tmp_path / "t.csv").write_text("file,label,site\na.png,0,x\nb.png,1,y\n")
-    x = settled(pictures(tmp_path / "t.csv", size=[2, 6], standardise=False)).train.x
+    x = fit_transform(pictures(tmp_path / "t.csv", size=[2, 6], standardise=False)).train.x
     assert (x[0, 0, :, :2] < 0.1).all()
     assert (x[0, 0, :, 4:] > 0.9).all()

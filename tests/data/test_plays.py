@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import fedsaddle as fs
-from fedsaddle.data.sets.plays import speeches_by_speaker
+from fedsaddle.data.sets.shakespeare import speeches_by_speaker
 from fedsaddle.errors import BadInput
 
 NEWER = """\ufeffHeader of nobody

@@ -12,7 +12,7 @@ import pytest
 from fedsaddle.data.federated import federate
 from fedsaddle.data.sets import shakespeare as shakespeare_module
 from fedsaddle.data.sets.adult import FEATURES, NUMERIC, adult, parse_adult
-from fedsaddle.data.sets.fashion_mnist import fashion_mnist, parse_idx
+from fedsaddle.data.sets.pictures import fashion_mnist, parse_idx
 from fedsaddle.data.sets.shakespeare import UNKNOWN, VOCABULARY, cut_windows, decode, encode, shakespeare
 from fedsaddle.data.splits import ByColumn
 from fedsaddle.errors import BadInput, MissingData
@@ -173,7 +173,7 @@ def test_bad_plays_are_refused(own_plays: Path) -> None:
 @pytest.mark.data
 @pytest.mark.usefixtures("real_data")
 def test_shakespeare() -> None:
-    speeches = shakespeare_module._speeches(None)
+    speeches = shakespeare_module._stored_speeches(None)
     assert len(speeches) == 1370
     text = "\n".join("\n".join(said) for said in speeches.values())
     codes = encode(text)

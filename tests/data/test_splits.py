@@ -5,10 +5,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from fedsaddle.array_types import Ints
 from fedsaddle.data.sets.sklearn_sets import diabetes, digits
 from fedsaddle.data.splits import ByClass, ByColumn, Dirichlet, Iid, Natural, Sorted, Split
 from fedsaddle.data.splits.partition import allocate
-from fedsaddle.data.store import Ints
 from fedsaddle.data.table import Table
 from fedsaddle.errors import BadInput
 

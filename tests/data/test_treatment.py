@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 
 import fedsaddle as fs
-from fedsaddle.data.encoded import Encoded
-from fedsaddle.data.files.raw_table import RawColumn
-from fedsaddle.data.files.table_features import TableFeatures
-from fedsaddle.data.files.treatment import CLIP, Treatment
 from fedsaddle.data.splits import Natural
+from fedsaddle.data.table import Encoded
+from fedsaddle.data.tables.columns import RawColumn
+from fedsaddle.data.tables.features import TableFeatures
+from fedsaddle.data.tables.treatment import CLIP, Treatment
 
 STEP = 10 / 400  # the width of a bin, in standard deviations: medians are agreed by counts
 

@@ -11,8 +11,8 @@ import torch
 from in_process import config
 
 from fedsaddle.config.build import build
+from fedsaddle.deployment.courier import Arrival, InProcess
 from fedsaddle.deployment.messages import PROTOCOL
-from fedsaddle.deployment.transport import Arrival, InProcess
 from fedsaddle.federation.tasks import records_of
 from fedsaddle.federation.wire import Message, about, pack, unpack
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import fedsaddle as fs
+from fedsaddle.commands.deploy_try import write_site_files
 from fedsaddle.config.build import build
 from fedsaddle.config.schema import Config, validate_config
-from fedsaddle.deployment.courier import Patience
+from fedsaddle.deployment.courier import InProcess, Patience
 from fedsaddle.deployment.server import DeployedRun
 from fedsaddle.deployment.site import SiteService, SiteSettings
-from fedsaddle.deployment.site_files import write_site_files
 from fedsaddle.deployment.site_policy import SitePolicy
-from fedsaddle.deployment.transport import InProcess
 from fedsaddle.runs.run import run
 
 
@@ -54,6 +54,16 @@ def deployed(config: Config, made: dict[int, SiteService], out: Path, transport:
 
 def simulated(config: Config, **options: Any) -> Any:
     built, settings = build(config), config.run
-    return run(built.algorithm, built.data, settings.rounds, seed=settings.seed, engine="serial", warn=print,
-               evaluate_every=settings.evaluate_every, select=settings.select, patience=settings.patience,
-               target=settings.target, **options)  # fmt: skip
+    return run(
+        built.algorithm,
+        built.data,
+        settings.rounds,
+        seed=settings.seed,
+        engine="serial",
+        evaluate_every=settings.evaluate_every,
+        select=settings.select,
+        patience=settings.patience,
+        target=settings.target,
+        callbacks=[fs.LambdaCallback(on_warning=print)],
+        **options,
+    )

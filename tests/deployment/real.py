@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from fedsaddle.commands.deploy_try import OPEN_POLICY
+import fedsaddle as fs
+from fedsaddle.commands.deploy_try import OPEN_POLICY, write_site_files
 from fedsaddle.config.build import build
 from fedsaddle.config.schema import Config, read_config
 from fedsaddle.deployment.nvflare import processes
 from fedsaddle.deployment.project import EXAMPLE, FILE, Project, read_project
-from fedsaddle.deployment.site_files import write_site_files
 from fedsaddle.runs.run import run
 
 CONFIG = """
@@ -156,11 +156,15 @@ class Federation:
         built, settings, before = build(self.config), self.config.run, torch.get_num_threads()
         torch.set_num_threads(threads or before)
         try:
-            secure = self.config.privacy.secure_aggregation
+            privacy = fs.Privacy(secure_aggregation=True) if self.config.privacy.secure_aggregation else None
             return run(
-                built.algorithm, built.data, settings.rounds, seed=settings.seed, engine="serial",
-                secure_aggregation=secure,
-            )  # fmt: skip
+                built.algorithm,
+                built.data,
+                settings.rounds,
+                seed=settings.seed,
+                engine="serial",
+                privacy=privacy,
+            )
         finally:
             torch.set_num_threads(before)
 

@@ -13,10 +13,10 @@ import pytest
 from in_process import OPEN
 
 from fedsaddle.config.schema import validate_config
+from fedsaddle.deployment.courier import InProcess
 from fedsaddle.deployment.project import Project, read_project
 from fedsaddle.deployment.server import DeployedRun
 from fedsaddle.deployment.site import SiteService
-from fedsaddle.deployment.transport import InProcess
 from fedsaddle.errors import FedSaddleError
 
 RESOURCES = {
@@ -113,5 +113,5 @@ def use(monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("fedsaddle.deployment.nvflare.session")
     module.NVFlareSession = Session  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "fedsaddle.deployment.nvflare.session", module)
-    monkeypatch.setattr("fedsaddle.deployment.preflight.find_spec", lambda name: object())
+    monkeypatch.setattr("fedsaddle.deployment.project.find_spec", lambda name: object())
     monkeypatch.setattr("fedsaddle.deployment.nvflare.provision._run_provisioning", made)

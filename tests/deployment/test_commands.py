@@ -13,12 +13,11 @@ import pytest
 import stand_in_engine
 from real import DRFA, Federation
 
-from fedsaddle.commands.deploy import flower, kit_of, start
+from fedsaddle.commands.deploy import audit, flower, kit_of, start
 from fedsaddle.commands.deploy import provision as provision_command
-from fedsaddle.commands.deploy_audit import audit
-from fedsaddle.commands.deploy_try import deploy_try
-from fedsaddle.commands.run import run
+from fedsaddle.commands.deploy_try import try_deployment
 from fedsaddle.commands.run_deployed import RunEnded, run_deployed
+from fedsaddle.commands.simulation import run_config
 from fedsaddle.config.schema import read_config
 from fedsaddle.deployment.nvflare import processes
 from fedsaddle.deployment.nvflare.provision import ALLOWED, nvflare_project, provision
@@ -81,7 +80,7 @@ def test_a_kit_is_known_where_nvflare_and_psutil_are_not_installed(federation, m
     provision(read_project(federation.folder), federation.folder)
     monkeypatch.delitem(sys.modules, "fedsaddle.deployment.nvflare.processes")
     monkeypatch.setitem(sys.modules, "psutil", None)
-    monkeypatch.setattr("fedsaddle.deployment.preflight.find_spec", lambda name: None)
+    monkeypatch.setattr("fedsaddle.deployment.project.find_spec", lambda name: None)
     kit = kit_of(federation.kit("site-2"), "site-2")
     with pytest.raises(MissingData, match="NVFlare is not installed"):
         start(kit)
@@ -197,7 +196,7 @@ def test_a_run_that_is_interrupted_ends_its_job(number, federation, monkeypatch,
     usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
     before = signal.signal(number, usual)  # whoever started the tests may have it ignored, as nohup does
     try:
-        assert run(path, ['engine.name="nvflare"'], federation.folder / "out", resume=False) == 130
+        assert run_config(path, ['engine.name="nvflare"'], federation.folder / "out", resume=False) == 130
         assert "interrupted; the job was aborted. Continue with --resume" in capsys.readouterr().err
         assert ended == ["1"]
         assert signal.getsignal(number) == usual
@@ -281,7 +280,7 @@ def trial(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[str], list[s
 
 def test_the_trial_ends_with_the_models_compared_and_stops_what_it_started(tmp_path, monkeypatch, capsys):
     started, stopped, ended = trial(monkeypatch)
-    assert deploy_try(3, None, tmp_path / "out") == 0
+    assert try_deployment(3, None, tmp_path / "out") == 0
     said = capsys.readouterr().out
     assert "largest difference of the models: 0.0e+00" in said
     assert started == ["localhost", "site-1", "site-2", "site-3"]
@@ -296,7 +295,7 @@ def test_a_trial_that_is_private_keeps_the_ledgers_and_no_secret(tmp_path, monke
     made = Federation(tmp_path / "trial", sites=3)
     made.prepare('name = "FedAvg"\nlocal_steps = 1\nbatch_size = 8', 1)
     monkeypatch.setattr("fedsaddle.privacy.private.Private.noise", lambda self, units: 20.0)
-    assert deploy_try(3, made.folder / "fedsaddle.toml", tmp_path / "out", secure=True, epsilon=8.0) == 0
+    assert try_deployment(3, made.folder / "fedsaddle.toml", tmp_path / "out", secure=True, epsilon=8.0) == 0
     assert "the server saw sums over sites only: LocalModel.final" in capsys.readouterr().out
     kept = tmp_path / "out" / "sites" / "site-3"
     assert {path.name for path in kept.rglob("*") if path.is_file()} == {"audit.jsonl", "privacy.json"}
@@ -312,9 +311,9 @@ def test_the_trial_stops_what_it_started_when_it_is_interrupted(tmp_path, monkey
     def interrupted(*_: object, **__: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedsaddle.commands.deploy_try.run_deployed", interrupted)
+    monkeypatch.setattr("fedsaddle.commands.run_deployed.run_deployed", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        deploy_try(2, None, tmp_path / "out")
+        try_deployment(2, None, tmp_path / "out")
     assert sorted(stopped) == sorted(ended) == started == ["localhost", "site-1", "site-2"]
 
 
@@ -330,17 +329,17 @@ def test_bad_trials(sites, config, complaint, tmp_path, monkeypatch):
         made.prepare(DRFA, 4)
         config = made.folder / "fedsaddle.toml"
     with pytest.raises(BadInput, match=complaint):
-        deploy_try(sites, config, tmp_path / "out")
+        try_deployment(sites, config, tmp_path / "out")
 
 
 def test_a_secure_trial_of_two_sites_starts_nothing(tmp_path, monkeypatch):
     started, _, _ = trial(monkeypatch)
     with pytest.raises(BadInput, match="needs at least 3"):
-        deploy_try(2, None, tmp_path / "out", secure=True)
+        try_deployment(2, None, tmp_path / "out", secure=True)
     assert not started
 
 
 def test_a_trial_into_a_folder_that_is_not_empty(tmp_path, monkeypatch):
     trial(monkeypatch)
     with pytest.raises(BadInput, match="is not empty"):
-        deploy_try(2, None, Path(__file__).parent)
+        try_deployment(2, None, Path(__file__).parent)

@@ -15,15 +15,16 @@ from in_process import OPEN, config, deployed, simulated, sites
 from fedsaddle.config.build import build
 from fedsaddle.config.schema import Config, validate_config
 from fedsaddle.deployment.agreement import digests
+from fedsaddle.deployment.courier import Arrival, InProcess
 from fedsaddle.deployment.messages import Answer, Request
 from fedsaddle.deployment.site import SiteService, SiteSettings
-from fedsaddle.deployment.transport import Arrival, InProcess
 from fedsaddle.errors import BadCheckpoint, BadInput, Diverged, TooFewAnswered
 from fedsaddle.federation.wire import Message, about, pack, unpack
 from fedsaddle.numerics.roc import ranking_measures
 from fedsaddle.robust.settings import Robust
-from fedsaddle.runs.fingerprint import shared_fingerprint, versions
+from fedsaddle.runs.checkpoints import shared_fingerprint, versions
 from fedsaddle.runs.lock import FolderInUse, only_writer
+from fedsaddle.runs.settings import RunOptions
 
 AUC = {"data": "breast-cancer", "problem": {"name": "auc"}}
 CASES = {
@@ -138,7 +139,7 @@ def test_a_model_that_no_site_can_measure_has_diverged(tmp_path):
     [
         ("run", {"measures": ["duality-gap"]}, r"run.measures = \['duality-gap'\]: work in simulations only"),
         ("noise", {"variance": 0.04}, r"noise = \{'variance': 0.04\}: works in simulations only"),
-        ("attack", {"name": "scale"}, r"attack.name = 'scale': is for simulations only"),
+        ("attack", {"name": "scale"}, r"attack.name = 'scale': works in simulations only"),
     ],
     ids=["measures", "noise", "attack"],
 )
@@ -166,7 +167,7 @@ def test_noise_of_a_named_data_set_is_in_the_rows_that_are_dealt_out(tmp_path):
 def test_the_folder_is_that_of_a_simulation(tmp_path):
     given = CASES["DRFA"]
     deployed(given, sites(given, tmp_path), tmp_path / "out")
-    simulated(given, out=tmp_path / "simulated", report=False)
+    simulated(given, out=tmp_path / "simulated", options=RunOptions(report=False))
     names = {p.name for p in (tmp_path / "simulated").iterdir()}
     assert names <= {p.name for p in (tmp_path / "out").iterdir()}
     model = [(tmp_path / folder / "model.safetensors").read_bytes() for folder in ("out", "simulated")]
@@ -275,7 +276,7 @@ def test_other_versions_at_a_site_are_named(tmp_path, monkeypatch):
     assert "\n" not in said
 
 
-@pytest.mark.parametrize("module", ["fedsaddle.runs.fingerprint", "torch", "numpy"])
+@pytest.mark.parametrize("module", ["fedsaddle.runs.checkpoints", "torch", "numpy"])
 def test_the_fingerprint_of_a_deployed_run_has_the_versions(module, monkeypatch):
     algorithm = build(CASES["DRFA"]).algorithm
     before = shared_fingerprint(algorithm, 4, 0)
@@ -299,9 +300,9 @@ def test_a_full_disk_of_a_site_is_named_with_its_remedy(tmp_path, monkeypatch, w
     def mkdir(path, *arguments, **options):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr("fedsaddle.atomic.os.open", open_)
+    monkeypatch.setattr("fedsaddle.files.os.open", open_)
     if where == "its log, too":
-        monkeypatch.setattr("fedsaddle.deployment.logs.logging.FileHandler._open", lambda handler: mkdir("log.txt"))
+        monkeypatch.setattr("fedsaddle.deployment.audit.logging.FileHandler._open", lambda handler: mkdir("log.txt"))
     with pytest.raises(TooFewAnswered) as reason:
         deployed(given, made, tmp_path / "out", patience=0.0, minimum=4)
     said = str(reason.value)

@@ -8,9 +8,9 @@ import torch
 from in_process import OPEN, config, deployed, simulated, sites
 
 from fedsaddle.config.schema import validate_config
-from fedsaddle.deployment.preflight import require_deployable
+from fedsaddle.deployment.courier import InProcess
+from fedsaddle.deployment.project import require_deployable
 from fedsaddle.deployment.site import SiteService, SiteSettings
-from fedsaddle.deployment.transport import InProcess
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.wire import about, unpack
 

@@ -7,21 +7,21 @@ import json
 
 from in_process import config, deployed, sites
 
-from fedsaddle.deployment.transport import Arrival
-from fedsaddle.tracking.told import Told
+from fedsaddle.deployment.courier import Arrival
+from fedsaddle.runs.callbacks import Callback
 
 FEDAVG = {"name": "FedAvg", "local_steps": 2}
 
 
-class Listener:
+class Listener(Callback):
     def __init__(self):
         self.begun, self.rounds, self.ends = [], [], []
 
     def on_begin(self, beginning):
         self.begun.append(beginning)
 
-    def on_record(self, record):
-        self.rounds.append(record["round"])
+    def on_round(self, done, record):
+        self.rounds.append(done)
 
     def on_end(self, summary):
         self.ends.append(summary["stopped"])
@@ -41,8 +41,8 @@ class Losing:
 
 def test_a_deployed_run_is_tracked_and_continues(tmp_path, monkeypatch):
     listener = Listener()
-    monkeypatch.setattr("fedsaddle.deployment.server.told_of", lambda config, warn: Told([listener], warn))
-    monkeypatch.setattr("fedsaddle.runs.progress_file.SECONDS", 0.0)
+    monkeypatch.setattr("fedsaddle.deployment.server.trackers_of", lambda config: [listener])
+    monkeypatch.setattr("fedsaddle.runs.folder.SECONDS", 0.0)
     short, long = config(FEDAVG, rounds=3), config(FEDAVG, rounds=5)
     made, out = sites(long, tmp_path), tmp_path / "out"
     deployed(short, made, out)
@@ -61,7 +61,7 @@ def test_a_deployed_run_is_tracked_and_continues(tmp_path, monkeypatch):
 
 
 def test_a_lost_site_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedsaddle.runs.progress_file.SECONDS", 0.0)
+    monkeypatch.setattr("fedsaddle.runs.folder.SECONDS", 0.0)
     given = config(FEDAVG, rounds=4)
     made = sites(given, tmp_path)
     deployed(given, made, tmp_path / "out", Losing(made), timeout=0.1)

@@ -15,15 +15,22 @@ from in_process import deployed, simulated
 from in_process import sites as services
 from test_deployed_runs import of_files, own_files, with_own_files
 
-from fedsaddle.data.files.site_facts import SiteFacts
-from fedsaddle.deployment.courier import Courier
-from fedsaddle.deployment.logs import log_to_folder, traceback_lines
-from fedsaddle.deployment.messages import PROTOCOL, Answer, Ask, Fault, FaultKind, Request
-from fedsaddle.deployment.payloads import AgreeAsked, AgreedEncoding, read_payload
-from fedsaddle.deployment.transport import Arrival, InProcess
+from fedsaddle.data.tables.site_facts import SiteFacts
+from fedsaddle.deployment.audit import log_to_folder, traceback_lines
+from fedsaddle.deployment.courier import Arrival, Courier, InProcess
+from fedsaddle.deployment.messages import (
+    PROTOCOL,
+    AgreeAsked,
+    AgreedEncoding,
+    Answer,
+    Ask,
+    Fault,
+    FaultKind,
+    Request,
+    read_payload,
+)
 from fedsaddle.errors import BadMessage, FedSaddleError
-from fedsaddle.federation.wire import unpack
-from fedsaddle.federation.wire_checks import SMALL
+from fedsaddle.federation.wire import SMALL, unpack
 
 SECONDS = 5.0
 SPARE = 32 << 20  # bytes beside twice the message

@@ -17,13 +17,12 @@ from real import DRFA, Federation
 
 from fedsaddle.commands.deploy import check_run, flower, renew, start
 from fedsaddle.commands.deploy import provision as provision_command
-from fedsaddle.commands.run_deployed import attach, run_deployed
-from fedsaddle.deployment import certificates
+from fedsaddle.commands.run_deployed import attach_to, run_deployed
+from fedsaddle.deployment import project as certificates
 from fedsaddle.deployment.nvflare import processes
 from fedsaddle.deployment.nvflare.provision import provision
-from fedsaddle.deployment.nvflare.waiting import Waiting
-from fedsaddle.deployment.private_files import only_for_owner, take_from_others
-from fedsaddle.deployment.project import Project, read_project
+from fedsaddle.deployment.nvflare.supervise import Waiting
+from fedsaddle.deployment.project import Project, only_for_owner, read_project, take_from_others
 from fedsaddle.errors import BadInput, MissingData
 
 posix = pytest.mark.skipif(os.name != "posix", reason="Windows has other rights")
@@ -222,17 +221,17 @@ def test_another_attaches_to_a_run_and_fetches_its_results(federation, capsys):
     run_deployed(federation.config, federation.folder / "fedsaddle.toml", first, resume=False)
     name = json.loads((first / "deployment.json").read_text())["run"]
     capsys.readouterr()
-    assert attach(name, federation.folder, federation.folder / "second") == 0
+    assert attach_to(name, federation.folder, federation.folder / "second") == 0
     assert "DRFA: 4 rounds, finished" in capsys.readouterr().out
     for file in ("model.safetensors", "metrics.jsonl", "config.json", "deployment.json"):
         assert (federation.folder / "second" / file).read_bytes() == (first / file).read_bytes(), file
-    assert attach(name, federation.folder, None) == 0
+    assert attach_to(name, federation.folder, None) == 0
     assert (federation.folder / "runs" / name / "model.safetensors").exists()
     with pytest.raises(MissingData, match=f"'other': the server knows no such run; the last ones are: {name}"):
-        attach("other", federation.folder, federation.folder / "third")
+        attach_to("other", federation.folder, federation.folder / "third")
     assert not (federation.folder / "third").exists()
     with pytest.raises(BadInput, match="is no name of a run; give the one that `fedsaddle run` printed"):
-        attach("../x", federation.folder, None)
+        attach_to("../x", federation.folder, None)
 
 
 def test_who_attaches_and_leaves_ends_nothing(federation, monkeypatch):
@@ -249,7 +248,7 @@ def test_who_attaches_and_leaves_ends_nothing(federation, monkeypatch):
 
     monkeypatch.setattr(sys.modules["fedsaddle.deployment.nvflare.session"], "NVFlareSession", Leaves)
     with pytest.raises(KeyboardInterrupt):
-        attach(name, federation.folder, federation.folder / "second")
+        attach_to(name, federation.folder, federation.folder / "second")
 
 
 def test_what_is_waited_for_is_said_seldom():

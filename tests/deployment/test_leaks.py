@@ -13,12 +13,12 @@ import torch
 from in_process import OPEN, config, deployed, simulated, sites
 
 from fedsaddle.config.schema import Config, validate_config
-from fedsaddle.deployment.audit import FILE, read_audit
+from fedsaddle.deployment.audit import AUDIT_FILE, read_audit
+from fedsaddle.deployment.courier import InProcess
 from fedsaddle.deployment.messages import Answer, Ask, Request
-from fedsaddle.deployment.preflight import require_deployable, require_named_columns
+from fedsaddle.deployment.project import require_deployable, require_named_columns
 from fedsaddle.deployment.site import SiteService, SiteSettings
 from fedsaddle.deployment.site_policy import SitePolicy
-from fedsaddle.deployment.transport import InProcess
 from fedsaddle.errors import BadInput, TooFewAnswered
 from fedsaddle.federation.wire import Message, about, pack, unpack
 
@@ -436,7 +436,7 @@ def test_the_log_has_all_that_left_and_survives_restarts(tmp_path):
     assert {("facts", "column ward"), ("facts", "target.counts"), ("measure", "scores"), ("agree", "rows")} <= fields
     left = sum(kind == "measure" for kind, _ in tapped.crossed) / 4
     assert sum(e.request == "measure" and e.field == "rows" for e in entries) == left
-    path = tmp_path / "disk-1" / FILE
+    path = tmp_path / "disk-1" / AUDIT_FILE
     if os.name == "posix":
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     deployed(given, services(given, tmp_path), tmp_path / "second")
@@ -448,7 +448,7 @@ def test_nothing_leaves_without_a_log(tmp_path):
     files(tmp_path)
     given = of_files(tmp_path)
     site = services(given, tmp_path)[0]
-    (tmp_path / "disk-0" / FILE).mkdir(parents=True)
+    (tmp_path / "disk-0" / AUDIT_FILE).mkdir(parents=True)
     assert ask_facts(site, given).failure.detail == (
         "it cannot write to its disk (Is a directory); make room there, then resume the run"
     )

@@ -20,13 +20,11 @@ from hostile_cases import GIVEN, framed
 from in_process import deployed, sites
 from test_deployed_runs import of_files, own_files, with_own_files
 
-from fedsaddle.deployment.collect_facts import SiteFacts
-from fedsaddle.deployment.courier import Courier
+from fedsaddle.deployment.agreement import SiteFacts
+from fedsaddle.deployment.courier import Arrival, Courier, InProcess
 from fedsaddle.deployment.evaluation import check_measurements
-from fedsaddle.deployment.expected_replies import reply_fault
-from fedsaddle.deployment.messages import Answer, Fault
-from fedsaddle.deployment.payloads import AgreeTold, read_counts, read_payload, reply_limits
-from fedsaddle.deployment.transport import Arrival, InProcess
+from fedsaddle.deployment.messages import AgreeTold, Answer, Fault, read_counts, read_payload, reply_limits
+from fedsaddle.deployment.remote_clients import reply_fault
 from fedsaddle.federation.tasks import records_of
 from fedsaddle.federation.wire import Message, about, unpack
 

@@ -10,20 +10,17 @@ from zipfile import ZipFile
 import pytest
 from in_process import OPEN, config, deployed, simulated, sites
 
-from fedsaddle.commands.deploy_digest import digest
-from fedsaddle.config import code_names, entry_points
-from fedsaddle.config.entry_points import Brought
+from fedsaddle import own_code
+from fedsaddle.commands.deploy import digest
 from fedsaddle.config.lookup import entry
-from fedsaddle.config.module_digest import digest_of
-from fedsaddle.config.named_code import named_code
-from fedsaddle.config.own_code import only_modules
 from fedsaddle.config.registry import ALGORITHMS, MODELS
 from fedsaddle.deployment.agreement import digests
 from fedsaddle.deployment.messages import Answer, Request
 from fedsaddle.deployment.site import SiteService, SiteSettings
-from fedsaddle.deployment.site_policy import SitePolicy
+from fedsaddle.deployment.site_policy import SitePolicy, named_code
 from fedsaddle.errors import BadInput, FedSaddleError, Refused
 from fedsaddle.federation.wire import Message, pack, unpack
+from fedsaddle.own_code import Brought, digest_of, only_modules
 
 ALGORITHM = '''
 import sys
@@ -53,7 +50,7 @@ def package(tmp_path, monkeypatch):
     (home / "inside.py").write_text("FACTOR = 0.5\n")
     (home / "mine.py").write_text(ALGORITHM)
     monkeypatch.syspath_prepend(str(home.parent))
-    monkeypatch.setattr(code_names, "_FOLDERS", [])
+    monkeypatch.setattr(own_code, "_FOLDERS", [])
     yield home
     forget()
 
@@ -62,7 +59,7 @@ def forget() -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "site_pkg"]:
         del sys.modules[name]
     importlib.invalidate_caches()
-    entry_points.forget()
+    own_code.forget()
 
 
 MINE = {"name": "site_pkg.mine:Mine", "local_steps": 2}
@@ -175,7 +172,7 @@ def test_nothing_in_a_message_names_code(package, tmp_path, config_of_run):
 
 def test_names_of_entry_points_are_gated_too(package, tmp_path, monkeypatch):
     point = Brought("Mine", "site_pkg.mine:Mine", "site-pkg 1.0")
-    for place in ("fedsaddle.config.entry_points.brought", "fedsaddle.config.lookup.brought"):
+    for place in ("fedsaddle.own_code.brought", "fedsaddle.config.lookup.brought"):
         monkeypatch.setattr(place, lambda group: (point,) if group == "algorithms" else ())
     given = config({"name": "Mine"})
     assert [code.module for code in named_code(given)] == ["site_pkg.mine"]

@@ -12,12 +12,11 @@ pytest.importorskip("dp_accounting")
 import torch
 from in_process import OPEN, config, deployed, simulated, sites
 
-from fedsaddle.config.privacy_schema import Privacy
-from fedsaddle.config.schema import validate_config
-from fedsaddle.deployment.budget import LEDGER, SECRET, read_ledger
+from fedsaddle.config.schema import Privacy, validate_config
+from fedsaddle.deployment.ledger import LEDGER, SECRET, read_ledger
 from fedsaddle.deployment.site import SiteService, SiteSettings
 from fedsaddle.errors import BadCheckpoint, BadInput, Refused, TooFewAnswered
-from fedsaddle.privacy.server_ledger import FILE as SERVER_LEDGER
+from fedsaddle.privacy.client_level import FILE as SERVER_LEDGER
 from privacy_quickly import coarse_accountant  # noqa: F401
 
 
@@ -115,10 +114,9 @@ def test_a_spent_budget_is_not_spent_again(tmp_path):
 
 
 def test_the_audit_shows_what_is_left_and_another_name_is_no_new_budget(tmp_path, capsys):
-    from fedsaddle.commands.deploy_audit import audit
-    from fedsaddle.deployment.courier import Patience
+    from fedsaddle.commands.deploy import audit
+    from fedsaddle.deployment.courier import InProcess, Patience
     from fedsaddle.deployment.server import DeployedRun
-    from fedsaddle.deployment.transport import InProcess
 
     given = conf(epsilon=4.0)
     made = sites(given, tmp_path)

@@ -11,20 +11,19 @@ from in_process import config, deployed, simulated, sites
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from fedsaddle.config.build import build
-from fedsaddle.deployment.evaluation import BINS, RemoteEvaluator, check_measurements, pooled_figures
-from fedsaddle.deployment.score_counts import kept_scores
+from fedsaddle.deployment.evaluation import BINS, RemoteEvaluator, check_measurements, kept_scores, pooled_figures
 from fedsaddle.deployment.site_policy import SitePolicy
 from fedsaddle.errors import BadInput, BadMessage
-from fedsaddle.metrics.histograms import ScoreHistogram, sigmoid_edges
-from fedsaddle.metrics.merged_histograms import MergedHistogram
+from fedsaddle.metrics.histograms import MergedHistogram, ScoreHistogram, sigmoid_edges
 from fedsaddle.metrics.ranking import rank
-from fedsaddle.metrics.target import Target
-from fedsaddle.report.front_of_clients import _ranked
-from fedsaddle.report.page.parts import Table
+from fedsaddle.metrics.selection import STATISTICS, Target
+from fedsaddle.report.front import _ranked
+from fedsaddle.report.page.parts import PageTable
 from fedsaddle.report.run_report import page_of, write_report
 from fedsaddle.report.sections.score_counts import score_counts
 from fedsaddle.report.stored_run import StoredRun, read_run
 from fedsaddle.report.tables import one_run
+from summaries import run_summary
 
 GIVEN = config(
     {"name": "FedAvg", "local_steps": 3},
@@ -174,7 +173,8 @@ def test_printed_bounds_hold_the_exact_figures(positives, tmp_path):
         scores, y = (np.concatenate([drawn[name][k] for name in counted]) for k in (0, 1))
         summary = {"pooled": pooled_figures(list(counted.values())), **kept_scores("test", counted, without)}
         summary |= {"sites": {}, "ledger": {"exchanges": 1, "bytes_down": 1, "bytes_up": 1, "samples": 1}}
-        summary |= {"algorithm": "FedAvg", "rounds": 1, "stopped": "finished", "seconds": 1.0, "test": {"loss": {}}}
+        summary |= {"algorithm": "FedAvg", "rounds": 1, "stopped": "finished", "seconds": 1.0}
+        summary["test"] = {"loss": dict.fromkeys(STATISTICS, 0.5)}
         run = StoredRun(tmp_path, summary, [])
         section = score_counts(run)
         about, words, *blocks = section.blocks
@@ -182,11 +182,11 @@ def test_printed_bounds_hold_the_exact_figures(positives, tmp_path):
         for value, (low, high) in zip(exact, printed(words.words), strict=True):
             assert low <= value <= high
         assert printed(_ranked(run)) == printed(words.words)[:1], "one pair of bounds on a page"
-        table = one_run(summary)
+        table = one_run(run_summary(**summary))
         said = "\n".join(str(cell) for column in table.columns for cell in column.cells)
         assert printed(said)[0] == printed(words.words)[0]
         tables = {block.heads[0]: block for block in blocks}
-        assert all(isinstance(block, Table) for block in blocks), "no curve, no slider, no calibration"
+        assert all(isinstance(block, PageTable) for block in blocks), "no curve, no slider, no calibration"
         for at, *both in tables["score, 0 to 1"].rows if "score, 0 to 1" in tables else ():
             called = 1 / (1 + np.exp(-scores)) >= float(at)
             exact = 100 * called[y == 1].mean(), 100 * (~called[y == 0]).mean()

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from real import Federation, ends, same_model, wait
 
-from fedsaddle.commands.deploy_audit import audit
-from fedsaddle.deployment.budget import LEDGER, SECRET
+from fedsaddle.commands.deploy import audit
+from fedsaddle.deployment.ledger import LEDGER, SECRET
 from fedsaddle.deployment.project import RUNS
 
 pytestmark = pytest.mark.slow

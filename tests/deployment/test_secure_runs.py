@@ -10,24 +10,30 @@ import torch
 from in_process import OPEN, config, deployed, sites
 from in_process import simulated as simulated_run
 
+import fedsaddle as fs
 from fedsaddle.config.schema import Config, validate_config
 from fedsaddle.deployment.audit import read_audit
-from fedsaddle.deployment.messages import Ask
-from fedsaddle.deployment.payloads import KeyTold
+from fedsaddle.deployment.courier import Arrival, InProcess
+from fedsaddle.deployment.messages import Ask, KeyTold
 from fedsaddle.deployment.secure_clients import ATTEMPTS
-from fedsaddle.deployment.secure_notes import DiskBook
-from fedsaddle.deployment.secure_site import run_keys, site_secure, tell_key
+from fedsaddle.deployment.secure_site import (
+    SIGNING_KEY,
+    AnswerLogFile,
+    read_identity,
+    run_keys,
+    site_secure,
+    tell_key,
+    write_site_keys,
+)
 from fedsaddle.deployment.site import SiteService
-from fedsaddle.deployment.site_keys import SIGNING_KEY, read_identity, write_site_keys
 from fedsaddle.deployment.site_policy import SitePolicy, read_policy
-from fedsaddle.deployment.transport import Arrival, InProcess
 from fedsaddle.errors import BadInput, Refused, TooFewAnswered
 from fedsaddle.federation.tasks import records_of
 from fedsaddle.federation.wire import Message, about, pack, unpack
 from fedsaddle.runs.run import run
 from fedsaddle.secure.fixed_point import layout_of, read_layout, sum_of
 from fedsaddle.secure.keys import sign
-from fedsaddle.secure.masking import Noted, Question
+from fedsaddle.secure.masking import LoggedAnswer, Question
 
 
 def secure(algorithm, on: bool = True, **more) -> Config:
@@ -48,7 +54,7 @@ CASES = {
 
 
 def simulated(given: Config, **options):
-    return simulated_run(given, secure_aggregation=True, **options)
+    return simulated_run(given, privacy=fs.Privacy(secure_aggregation=True), **options)
 
 
 def secure_sites(given: Config, folder, policy: SitePolicy = OPEN) -> dict[int, SiteService]:
@@ -327,20 +333,20 @@ def test_a_site_without_its_notes_opens_and_masks_nothing(tmp_path):
 
 
 def test_notes_outlive_a_line_that_was_cut_and_refuse_to_be_shortened(tmp_path):
-    book = DiskBook.new(tmp_path / "notes")
-    noted = Noted(Question(bytes(32), (0, 1, 2), (0.5, 0.25, 0.25), (4, 1)), "reply", (0, 1, 2))
-    with book.alone():
+    book = AnswerLogFile.new(tmp_path / "notes")
+    noted = LoggedAnswer(Question(bytes(32), (0, 1, 2), (0.5, 0.25, 0.25), (4, 1)), "reply", (0, 1, 2))
+    with book.locked():
         book.put("a", noted)
     (tmp_path / "notes").write_bytes((tmp_path / "notes").read_bytes() + b'{"nonce":"b","dig')
-    again = DiskBook(tmp_path / "notes")
-    with again.alone():
+    again = AnswerLogFile(tmp_path / "notes")
+    with again.locked():
         assert again.get("a") == again.opened_at((4, 1)) == noted
         assert again.get("b") is None
         again.put("c", noted)
-    with book.alone():  # sees what the other one noted
+    with book.locked():  # sees what the other one noted
         assert book.get("c") == noted
     (tmp_path / "notes").write_bytes(b"")
-    with pytest.raises(Refused, match="were cut"), book.alone():
+    with pytest.raises(Refused, match="were cut"), book.locked():
         pass
 
 
@@ -411,7 +417,7 @@ def test_a_site_with_nan_says_so_and_masks_nothing(tmp_path):
     def break_site(content):
         if is_task(content, 1) and not asked:
             asked.append(made[1]._agreed_run("trial").worker)
-            asked[0].rows.alone.x.fill_(float("nan"))
+            asked[0].rows.own.x.fill_(float("nan"))
         return content
 
     result = quick(FEDAVG, made, tmp_path / "out", Tampering(made, break_site))
@@ -474,5 +480,5 @@ def test_python_runs_refuse_robust_settings(tmp_path):
     data = fs.load("iris", split="iid", clients=4)
     algorithm = fs.FedAvg(problem=fs.Supervised(fs.models.logistic_regression(4, 3)))
     with pytest.raises(BadInput, match="which secure aggregation hides"):
-        run(algorithm, data, 1, secure_aggregation=True, robust=fs.Robust(bounds=True))
+        run(algorithm, data, 1, privacy=fs.Privacy(secure_aggregation=True), robust=fs.Robust(bounds=True))
     assert issubclass(Refused, Exception)

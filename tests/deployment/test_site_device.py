@@ -12,7 +12,7 @@ from fedsaddle.deployment.evaluation import measure_site
 from fedsaddle.deployment.site import AgreedRun
 from fedsaddle.problems import risks
 from fedsaddle.problems.auc import MinimaxAuc
-from fedsaddle.problems.models.papers import mlp
+from fedsaddle.problems.models.networks import mlp
 from fedsaddle.problems.supervised import Supervised
 from pretend import PRETEND, TRANSFERS
 from small import classes, seeded

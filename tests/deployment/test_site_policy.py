@@ -12,15 +12,12 @@ import pandas as pd
 import pytest
 from in_process import config, deployed, sites
 
-from fedsaddle.commands.deploy import Sample, init
-from fedsaddle.commands.deploy_audit import audit
+from fedsaddle.commands.deploy import audit, init, sample_columns
 from fedsaddle.commands.output import output
-from fedsaddle.commands.sample_columns import sample_columns
 from fedsaddle.config.schema import read_config, validate_config
-from fedsaddle.data.files.identifiers import by_name
+from fedsaddle.data.tables.judge import by_name
 from fedsaddle.deployment.messages import Answer, Request
-from fedsaddle.deployment.preflight import require_deployable, require_named_columns
-from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS
+from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS, require_deployable, require_named_columns
 from fedsaddle.deployment.site import SiteService, SiteSettings
 from fedsaddle.deployment.site_policy import EXAMPLE, FILE, SitePolicy, read_policy, write_default_policy
 from fedsaddle.errors import BadInput, MissingData, TooFewAnswered
@@ -208,7 +205,7 @@ def test_a_site_with_nothing_but_identifiers_refuses(tmp_path):
 
 
 def test_init_writes_the_columns_of_a_sample(sample, tmp_path, capsys):
-    init(tmp_path / "study", 3, "localhost", Sample(sample, "died", "hospital", "patient_id"))
+    init(tmp_path / "study", 3, "localhost", sample, "died", "hospital", "patient_id")
     text = (tmp_path / "study" / "fedsaddle.toml").read_text()
     given = read_config(tmp_path / "study" / "fedsaddle.toml")
     require_deployable(given)
@@ -221,7 +218,7 @@ def test_init_writes_the_columns_of_a_sample(sample, tmp_path, capsys):
     assert "Name 1" not in text
     assert "long story" not in text
     with pytest.raises(BadInput, match="--label is missing: name the column to predict"):
-        init(tmp_path / "other", 3, "localhost", Sample(sample))
+        init(tmp_path / "other", 3, "localhost", sample)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from fedsaddle.config.schema import validate_config
 from fedsaddle.data.cautions import SitesSeen, cautions_of_sites
 from fedsaddle.deployment.site import SiteService, SiteSettings
 from fedsaddle.deployment.site_policy import SitePolicy
-from fedsaddle.report.front_of_clients import front_of_clients
+from fedsaddle.report.front import front_of_clients
 from fedsaddle.report.stored_run import read_run
 
 FEATURES = ["sex", "ward", "sodium", "crp", "weight"]

@@ -9,7 +9,7 @@ import pytest
 from in_process import config
 
 from fedsaddle.deployment.nvflare.supervise import JobFailed, JobGone, ServerLost, Supervisor
-from fedsaddle.deployment.project import Deployment, Project, Site
+from fedsaddle.deployment.project import Deployment, Project, ProjectSite
 from fedsaddle.errors import TooFewAnswered
 
 NAMES = ("a", "b", "c")
@@ -71,7 +71,7 @@ class Engine:
 
 def supervisor(engine, said=None, heard=None, resubmit=2, **more):
     deployment = Deployment(name="t", minimum=2, patience=10.0, resubmit=resubmit)
-    project = Project(deployment=deployment, sites={name: Site(data="x") for name in NAMES})
+    project = Project(deployment=deployment, sites={name: ProjectSite(data="x") for name in NAMES})
     return Supervisor(
         project, engine.session, config({"name": "DRFA"}), "run-1", (said if said is not None else []).append,
         (heard if heard is not None else []).append, now=lambda: engine.clock, sleep=engine.sleep,
@@ -145,7 +145,7 @@ def test_a_short_silence_is_forgotten_once_the_job_answers_again(tmp_path):
 
 
 def silent(heard, with_the_job=False):
-    """Site b has not answered since 100 and was heard of at `heard`; whether it has the job."""
+    """ProjectSite b has not answered since 100 and was heard of at `heard`; whether it has the job."""
 
     def look(engine):
         engine.told["silent"] = {"b": 100.0}

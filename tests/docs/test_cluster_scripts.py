@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedsaddle.cli import app
+from fedsaddle.commands.run import run
 
 PAGE = (Path(__file__).parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")
 JOB = {"entrypoint", "shutdownAfterJobFinishes", "rayClusterSpec", "ttlSecondsAfterFinished", "runtimeEnvYAML"}
@@ -30,9 +30,8 @@ def options_of(command):
     """The options of `fedsaddle run` in a line of a script, after checking that there are such."""
     words = shlex.split(command)
     assert words[:2] == ["fedsaddle", "run"]
-    run = next(found for found in app.registered_commands if found.callback.__name__ == "run")
-    known = set(re.findall(r"--[a-z-]+", str(run.callback.__annotations__)))
-    known |= {f"--{name.replace('_', '-')}" for name in run.callback.__annotations__}
+    known = set(re.findall(r"--[a-z-]+", str(run.__annotations__)))
+    known |= {f"--{name.replace('_', '-')}" for name in run.__annotations__}
     given = [word for word in words if word.startswith("--")]
     assert set(given) <= known
     return words

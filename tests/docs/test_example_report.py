@@ -12,12 +12,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedsaddle.report import comparison_page
+from fedsaddle.report import comparison
 
 ROOT = Path(__file__).parents[2]
 ASSETS = ROOT / "docs" / "assets"
 EXAMPLE, SCRIPT = ASSETS / "example-report.html", ASSETS / "example_report.py"
-SECTIONS = Path(comparison_page.__file__).with_name("sections")
+SECTIONS = Path(comparison.__file__).with_name("sections")
 MOST_BYTES, MOST_BYTES_OF_PICTURE = 300_000, 200_000
 TABLE = Path(os.environ.get("FEDSADDLE_DATA", "none"), "tables", "uci-heart-disease.csv")
 

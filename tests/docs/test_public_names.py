@@ -9,7 +9,7 @@ import pytest
 
 import fedsaddle as fs
 from fedsaddle.config import registry
-from fedsaddle.config.entry import Entry
+from fedsaddle.config.registry import Entry
 
 
 def imports_for_type_checkers() -> dict[str, str]:
@@ -53,7 +53,7 @@ def test_an_algorithm_that_names_itself_needs_no_line(monkeypatch):
     monkeypatch.setitem(registry.ALGORITHMS, "New", entry)
     with pytest.raises(AttributeError, match="supervised"):
         fs.OverNothing  # noqa: B018
-    real = Entry("fedsaddle.problems.facts:DataFacts", "a class that no table of ours holds")
+    real = Entry("fedsaddle.problems.protocols:DataFacts", "a class that no table of ours holds")
     monkeypatch.setitem(registry.ALGORITHMS, "New", real)
     assert fs.DataFacts is real.load()
     assert "DataFacts" in dir(fs)

@@ -11,9 +11,9 @@ from torch import nn
 
 import fedsaddle as fs
 from fedsaddle.engines.choose import chunk_and_workers
-from fedsaddle.engines.serial import Serial
+from fedsaddle.engines.simulated import SerialEngine
 from fedsaddle.engines.site import LocalSite
-from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.engines.vectorised import VectorisedEngine
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.keyed_draws import KeyedDraws
 from small import classes, near, play, seeded
@@ -48,8 +48,8 @@ def algorithms(name):
 
 
 def both_engines_agree(make, rows, chunk, workers=1):
-    expected = play(make(), Serial(rows), 2)
-    for a, b in zip(play(make(), Vectorised(rows, chunk=chunk, workers=workers), 2), expected, strict=True):
+    expected = play(make(), SerialEngine(rows), 2)
+    for a, b in zip(play(make(), VectorisedEngine(rows, chunk=chunk, workers=workers), 2), expected, strict=True):
         near(a, b)
     return expected
 
@@ -90,8 +90,8 @@ def test_one_step_of_one_client_is_a_plain_step_of_torch(name):
     start, (x, y) = model(name, 3), small.rows(3).client(2)
     rows = fs.Stacked(x, y, np.array([0, len(x)], dtype=np.int64))
     algorithm = fs.FedAvg(problem=fs.Supervised(start), local_steps=1, batch_size=6, primal_step=0.1)
-    ours = play(algorithm, Serial(rows), 1)[-1].w
-    engine = Serial(rows)
+    ours = play(algorithm, SerialEngine(rows), 1)[-1].w
+    engine = SerialEngine(rows)
     engine.begin(0)
     batch = engine._site(np.array([0]), 0).minibatch(0, 6)
     plain = deepcopy(start).train()
@@ -124,7 +124,7 @@ def test_the_engine_knows_what_vmap_takes(name):
 @pytest.mark.parametrize("name", FEW)
 def test_torchs_generator_is_left_alone(name):
     small, before = MODULES[name], torch.random.get_rng_state()
-    play(algorithms(name)["FedAvg"](), Serial(small.rows(3)), 1)
+    play(algorithms(name)["FedAvg"](), SerialEngine(small.rows(3)), 1)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
@@ -135,8 +135,10 @@ def test_resuming_a_run_with_dropout(tmp_path):
         return algorithms("dropout mlp")["FedAvg"]()
 
     whole = fs.run(make(), rows, 4)
-    fs.run(make(), rows, 2, out=tmp_path, report=False)
-    assert torch.equal(fs.run(make(), rows, 4, out=tmp_path, resume=True, report=False).model, whole.model)
+    fs.run(make(), rows, 2, out=tmp_path, options=fs.RunOptions(report=False))
+    assert torch.equal(
+        fs.run(make(), rows, 4, out=tmp_path, resume=True, options=fs.RunOptions(report=False)).model, whole.model
+    )
 
 
 @pytest.mark.parametrize("name", ["dropout mlp", "random functions in forward"])
@@ -211,7 +213,7 @@ class Draws(nn.Module):
 def test_draws_that_cannot_be_keyed_are_refused(draw, name):
     problem = fs.Supervised(seeded(lambda: Draws(draw)))
     with pytest.raises(BadInput, match=f"model = '{name}': draws random numbers that the seed does not key"):
-        play(fs.FedAvg(problem=problem, local_steps=1), Serial(classes()), 1)
+        play(fs.FedAvg(problem=problem, local_steps=1), SerialEngine(classes()), 1)
 
 
 def test_draws_in_evaluation_are_refused():

@@ -15,10 +15,9 @@ from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda
 from fedsaddle.data.store import Stacked
 from fedsaddle.engines.choose import device_engine, make_engine
-from fedsaddle.engines.on_device import OnDevice
-from fedsaddle.engines.serial import Serial
+from fedsaddle.engines.simulated import SerialEngine
 from fedsaddle.engines.site import LocalSite
-from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.engines.vectorised import DeviceEngine, VectorisedEngine
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.records import same
 from fedsaddle.numerics.flat import FlatModel
@@ -79,15 +78,15 @@ def statistics(algorithm, w):
 
 @every
 def test_threads_do_what_one_client_after_the_other_does(name):
-    expected = play(ALGORITHMS[name](), Serial(rows()), 3)[-1]
+    expected = play(ALGORITHMS[name](), SerialEngine(rows()), 3)[-1]
     for workers in (1, 2):
-        assert same(play(ALGORITHMS[name](), Vectorised(rows(), chunk=1, workers=workers), 3)[-1], expected)
+        assert same(play(ALGORITHMS[name](), VectorisedEngine(rows(), chunk=1, workers=workers), 3)[-1], expected)
 
 
 @every
 def test_statistics_move_and_stay_sound(name):
     algorithm = ALGORITHMS[name]()
-    states = play(algorithm, Serial(rows()), 4)
+    states = play(algorithm, SerialEngine(rows()), 4)
     first, last = (statistics(algorithm, algorithm.model(s)) for s in (states[0], states[-1]))
     assert torch.equal(first, torch.tensor([0.0] * 5 + [1.0] * 5, dtype=torch.float64))
     assert (last[:5].abs() > 1e-4).all()
@@ -101,10 +100,10 @@ def test_one_client_of_fedavg_is_plain_pytorch(momentum):
     model[1].momentum = momentum
     data = classes(sizes=(9,), classes=2)
     algorithm = fs.FedAvg(problem=fs.Supervised(model), local_steps=4, batch_size=4, primal_step=0.1)
-    result = algorithm.problem.module(play(algorithm, Serial(data), 2)[-1].w)
+    result = algorithm.problem.module(play(algorithm, SerialEngine(data), 2)[-1].w)
     by_hand = deepcopy(model).train()
     optimiser = torch.optim.SGD(by_hand.parameters(), lr=0.1)
-    clients = Serial(data)
+    clients = SerialEngine(data)
     for r in range(2):
         for t in range(4):
             keys = clients.draw(0, r, 0, np.array([0]))
@@ -119,10 +118,10 @@ def test_one_client_of_fedavg_is_plain_pytorch(momentum):
 
 def test_statistics_are_averaged_with_the_weights():
     algorithm = fs.FedAvg(problem=cross_entropy(), local_steps=1, batch_size=4)
-    state = play(algorithm, Serial(rows()), 1)[-1]
+    state = play(algorithm, SerialEngine(rows()), 1)[-1]
     alone = []
     for i in range(6):
-        clients = Serial(rows())
+        clients = SerialEngine(rows())
         clients.begin(0)
         _, reply = clients.ask([i], algorithm.local_sgd, Start(algorithm.start(clients).w), weights=None)
         alone.append(reply.final)
@@ -132,7 +131,7 @@ def test_statistics_are_averaged_with_the_weights():
 
 def test_evaluation_uses_the_running_statistics_and_changes_nothing():
     algorithm = ALGORITHMS["CODASCA"]()
-    x = algorithm.model(play(algorithm, Serial(rows()), 3)[-1])
+    x = algorithm.model(play(algorithm, SerialEngine(rows()), 3)[-1])
     data = rows()
     found = algorithm.problem.scores(x, data.x)
     expected = algorithm.problem.module(x).eval()(data.x)
@@ -144,7 +143,7 @@ def test_evaluation_uses_the_running_statistics_and_changes_nothing():
 def test_the_users_model_is_left_alone(name):
     algorithm = ALGORITHMS[name]()
     before = deepcopy(algorithm.problem.model.state_dict())
-    play(algorithm, Vectorised(rows(), chunk=1), 2)
+    play(algorithm, VectorisedEngine(rows(), chunk=1), 2)
     after = algorithm.problem.model.state_dict()
     assert all(torch.equal(after[k], v) for k, v in before.items())
     assert algorithm.problem.model.training
@@ -152,7 +151,7 @@ def test_the_users_model_is_left_alone(name):
 
 def test_fedadam_averages_statistics_and_steps_the_rest():
     plain, adam = ALGORITHMS["FedAvg"](), ALGORITHMS["FedAdam"]()
-    averaged, stepped = (play(a, Serial(rows()), 1)[-1].w for a in (plain, adam))
+    averaged, stepped = (play(a, SerialEngine(rows()), 1)[-1].w for a in (plain, adam))
     assert torch.equal(statistics(plain, averaged), statistics(adam, stepped))
     assert not torch.isclose(averaged[:-10], stepped[:-10]).all()
 
@@ -170,8 +169,8 @@ def test_clients_together_do_what_one_after_the_other_does(name):
 
     The bias before BatchNorm has a gradient of 0 up to rounding, which Adam divides by its own size.
     """
-    expected = play(ALGORITHMS[name](), Serial(rows()), 3)
-    for a, b in zip(play(ALGORITHMS[name](), Vectorised(rows(), chunk=3), 3), expected, strict=True):
+    expected = play(ALGORITHMS[name](), SerialEngine(rows()), 3)
+    for a, b in zip(play(ALGORITHMS[name](), VectorisedEngine(rows(), chunk=3), 3), expected, strict=True):
         near(a, b, 1e-7 if "Adam" in name else 1e-10)
 
 
@@ -189,7 +188,7 @@ def test_a_client_whose_reply_is_lost_leaves_the_others_statistics_alone():
     poisoned = Stacked(data.x.clone(), data.y, data.offsets)
     poisoned.x[data.offsets[2] : data.offsets[3]] = torch.inf
     algorithm = fs.FedAvg(problem=cross_entropy(), local_steps=3, batch_size=4, primal_step=0.1)
-    serial, together = Serial(poisoned), Vectorised(poisoned, chunk=6)
+    serial, together = SerialEngine(poisoned), VectorisedEngine(poisoned, chunk=6)
     near(play(algorithm, together, 2)[-1], play(algorithm, serial, 2)[-1])
     assert together.report() == serial.report()
     assert "2" in together.report()["left_out"]
@@ -216,8 +215,8 @@ def test_padding_is_not_normalised(shape):
 @pytest.mark.parametrize("name", ["FedAvg", "FedSGDA"])
 def test_a_device_and_other_workers_give_the_same_bits(name):
     algorithm = ALGORITHMS[name]()
-    expected = play(algorithm, Vectorised(rows(), chunk=3), 2)[-1]
-    assert same(play(algorithm, OnDevice(rows(), device=PRETEND, chunk=3), 2)[-1], expected)
+    expected = play(algorithm, VectorisedEngine(rows(), chunk=3), 2)[-1]
+    assert same(play(algorithm, DeviceEngine(rows(), device=PRETEND, chunk=3), 2)[-1], expected)
     assert same(play(algorithm, loopback(algorithm, rows(), chunk=3), 2)[-1], expected)
 
 
@@ -248,7 +247,7 @@ def test_a_momentum_is_needed():
 
 def test_a_batch_of_one_row_cannot_be_normalised():
     algorithm = fs.FedAvg(problem=cross_entropy(), batch_size=1)
-    for engine in (Serial(rows()), Vectorised(rows(), chunk=3)):
+    for engine in (SerialEngine(rows()), VectorisedEngine(rows(), chunk=3)):
         with pytest.raises(BadInput, match="batch of 1 row"):
             play(algorithm, engine, 1)
 

@@ -26,10 +26,10 @@ from fedsaddle.engines.choose import (
     keep_freed_memory,
     make_engine,
 )
-from fedsaddle.engines.serial import Serial
-from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.engines.simulated import SerialEngine
+from fedsaddle.engines.vectorised import VectorisedEngine
 from fedsaddle.errors import BadInput
-from fedsaddle.problems.models.papers import CharacterGru, McMahanCnn
+from fedsaddle.problems.models.networks import CharacterGru, McMahanCnn
 from fedsaddle.problems.supervised import Supervised
 from small import classes, play, seeded, text
 from small_modules import Pick, tokens
@@ -55,9 +55,9 @@ def torch_threads(number):
 
 def test_by_name():
     rows = classes()
-    assert isinstance(make_engine("serial", problem(), rows, 3), Serial)
+    assert isinstance(make_engine("serial", problem(), rows, 3), SerialEngine)
     fast = make_engine("vectorised", problem(), rows, 3)
-    assert isinstance(fast, Vectorised)
+    assert isinstance(fast, VectorisedEngine)
     assert (fast.chunk, fast.workers, fast.seed) == (*chunk_and_workers(problem(), rows), 3)
     given = make_engine("vectorised", problem(), rows, 3, chunk=2, workers=2)
     assert (given.chunk, given.workers) == (2, 2)

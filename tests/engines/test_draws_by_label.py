@@ -10,11 +10,11 @@ import torch
 
 from fedsaddle import FedAvg, Supervised
 from fedsaddle.data.store import Lazy, Stacked
-from fedsaddle.engines.serial import Serial
+from fedsaddle.engines.simulated import SerialEngine
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.randomness import ClientKeys
-from fedsaddle.problems.models.papers import logistic_regression
+from fedsaddle.problems.models.networks import logistic_regression
 from small import play, rows_of, seeded
 
 LABELS = ([1, 0, 1, 0, 0], [0, 0, 0], [1, 1], [0, 1, 0, 0])  # the second has no positive, the third no negative
@@ -83,8 +83,8 @@ def test_a_balanced_batch_has_the_share_and_keeps_the_mean():
 def test_every_algorithm_sees_them():
     model = seeded(lambda: logistic_regression(3, 2))
     algorithm = FedAvg(problem=Supervised(model), batch_size=4, local_steps=2)
-    plain = play(algorithm, Serial(rows()), 2)[-1]
-    balanced = play(algorithm, Serial(replace(rows(), positives=0.5)), 2)[-1]
+    plain = play(algorithm, SerialEngine(rows()), 2)[-1]
+    balanced = play(algorithm, SerialEngine(replace(rows(), positives=0.5)), 2)[-1]
     assert torch.isfinite(balanced.w).all()
     assert not torch.equal(plain.w, balanced.w)
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from fedsaddle import Drfa, FedAvg, QFedAvg
 from fedsaddle.data.store import Lazy
-from fedsaddle.engines.serial import Serial
+from fedsaddle.engines.simulated import SerialEngine
 from fedsaddle.engines.site import LocalSite
-from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.engines.vectorised import VectorisedEngine
 from fedsaddle.errors import BadInput, Diverged
 from fedsaddle.federation.randomness import ClientKeys
 from fedsaddle.federation.records import PerClient, same
@@ -46,7 +46,7 @@ def problem():
 @pytest.mark.parametrize(("key", "options"), [("chunk", {"chunk": 0}), ("workers", {"workers": 0})])
 def test_refusals(key, options):
     with pytest.raises(BadInput, match=f"{key} = 0") as caught:
-        Vectorised(classes(), **options)
+        VectorisedEngine(classes(), **options)
     assert caught.value.key == key
 
 
@@ -143,7 +143,7 @@ class FirstRows(ClientKeys):
         return np.arange(size)[None, :] % sizes[:, None]
 
 
-@pytest.mark.parametrize("engine", [Serial, Vectorised])
+@pytest.mark.parametrize("engine", [SerialEngine, VectorisedEngine])
 def test_draws_can_be_handed_in(engine):
     """With batches of whole clients in order, one local step is a step along the full gradient."""
     rows, asked = classes([4, 4, 4]), []
@@ -212,7 +212,7 @@ def test_an_error_in_a_thread_reaches_the_caller():
         return None, Sum(torch.zeros(len(site.clients)))
 
     with pytest.raises(RuntimeError, match="client five"):
-        Vectorised(classes(), chunk=2, workers=2).ask(range(6), fails, Nothing(torch.zeros(1)))
+        VectorisedEngine(classes(), chunk=2, workers=2).ask(range(6), fails, Nothing(torch.zeros(1)))
 
 
 def test_blocks_follow_the_chunk_alone():
@@ -223,7 +223,7 @@ def test_blocks_follow_the_chunk_alone():
         return None, Sum(torch.zeros(len(site.clients)))
 
     for workers in (1, 2, 5):
-        engine = Vectorised(classes(), chunk=3, workers=workers)
+        engine = VectorisedEngine(classes(), chunk=3, workers=workers)
         engine.ask([5, 0, 2, 1], where, Nothing(torch.zeros(1)))
         assert sorted(seen) == [([1], workers == 1), ([5, 0, 2], workers == 1)]
         seen.clear()
@@ -242,7 +242,7 @@ def test_a_block_has_one_thread_of_torch_but_a_client_that_is_alone(workers, siz
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        Vectorised(classes(sizes), chunk=6, workers=workers).ask([0], threads, Nothing(torch.zeros(1)))
+        VectorisedEngine(classes(sizes), chunk=6, workers=workers).ask([0], threads, Nothing(torch.zeros(1)))
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
@@ -258,11 +258,11 @@ def test_single_precision_runs(engine):
     state = play(algorithm, engine(single), 2)[-1]
     assert state.w.dtype == torch.float32
     assert state.lam.dtype == torch.float64
-    exact = play(Drfa(problem=problem(), sampled_clients=3, local_steps=2, batch_size=3), Serial(rows), 2)[-1]
+    exact = play(Drfa(problem=problem(), sampled_clients=3, local_steps=2, batch_size=3), SerialEngine(rows), 2)[-1]
     torch.testing.assert_close(state.w.double(), exact.w, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", [Serial, Vectorised])
+@pytest.mark.parametrize("kind", [SerialEngine, VectorisedEngine])
 def test_a_new_engine_stands_before_its_first_draw(kind):
     engine = kind(classes())
     assert (engine.seed, engine.round, engine.exchange, engine.samples) == (0, 0, 0, 0)

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 import torch
 
+import fedsaddle as fs
 from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.config.build import build
 from fedsaddle.config.schema import validate_config
 from fedsaddle.engines import ray_workers
-from fedsaddle.engines.block_messages import WorkersFailed
 from fedsaddle.engines.distributed import Distributed
 from fedsaddle.engines.ray_workers import RayWorkers, connect
-from fedsaddle.engines.vectorised import Vectorised
-from fedsaddle.engines.worker import Worker
+from fedsaddle.engines.vectorised import VectorisedEngine
+from fedsaddle.engines.worker import Worker, WorkersFailed
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.records import same
 from fedsaddle.runs.run import run
@@ -106,18 +106,24 @@ def workers(build=f"{__name__}:plain", recipe="", count=2, told=None):
 
 
 def expected(rounds):
-    return play(fedavg(), Vectorised(classes(), chunk=2, workers=2), rounds)
+    return play(fedavg(), VectorisedEngine(classes(), chunk=2, workers=2), rounds)
 
 
 def test_a_run_on_two_nodes_is_a_run_on_one_machine(cluster, tmp_path):
     import ray
 
     built = build(validate_config(CONFIG))
-    options = {"chunk": 2, "report": False}
-    here = run(built.algorithm, built.data, 4, workers=2, **options)
-    run(built.algorithm, built.data, 2, workers=2, out=tmp_path, **options)
+    options = {"options": fs.RunOptions(report=False)}
+    here = run(built.algorithm, built.data, 4, engine=fs.Vectorised(chunk=2, workers=2), **options)
+    run(built.algorithm, built.data, 2, out=tmp_path, engine=fs.Vectorised(chunk=2, workers=2), **options)
     there = run(
-        built.algorithm, built.data, 4, engine="ray", workers=2, factory=CONFIG, out=tmp_path, resume=True, **options
+        built.algorithm,
+        built.data,
+        4,
+        out=tmp_path,
+        resume=True,
+        engine=fs.Ray(chunk=2, workers=2, factory=CONFIG),
+        **options,
     )
     assert torch.equal(here.model, there.model)
     assert there.summary["engine"] == {"name": "ray", "chunk": 2}
@@ -136,9 +142,9 @@ def test_a_worker_that_cannot_begin_ends_the_run(cluster):
     built = build(validate_config(CONFIG))
     other = {**CONFIG, "split": {"name": "iid", "clients": 5}}
     with pytest.raises(WorkersFailed, match=r"a worker on .* cannot begin: its algorithm or rows differ"):
-        run(built.algorithm, built.data, 2, engine="ray", workers=1, factory=other)
+        run(built.algorithm, built.data, 2, engine=fs.Ray(workers=1, factory=other))
     with pytest.raises(BadInput, match="factory = None: the engine 'ray' needs one"):
-        run(built.algorithm, built.data, 2, engine="ray", workers=1)
+        run(built.algorithm, built.data, 2, engine=fs.Ray(workers=1))
 
 
 def test_what_a_terminate_signal_does_is_kept(monkeypatch):
@@ -222,6 +228,6 @@ def test_workers_ask_for_a_gpu_each(cluster):
             built = build(validate_config(CONFIG))
             told = r"a worker on .* cannot begin: device = 'cuda:0': cannot be used here"
             with pytest.raises(WorkersFailed, match=told):
-                run(built.algorithm, built.data, 1, engine="ray", device="cuda", factory=CONFIG)
+                run(built.algorithm, built.data, 1, engine=fs.Ray(device="cuda", factory=CONFIG))
     finally:
         cluster.remove_node(node)

@@ -14,14 +14,13 @@ import pytest
 import torch
 from torch import nn
 
+import fedsaddle as fs
 from fedsaddle import Codasca, FedAvg, FedX2
-from fedsaddle.engines import worker_processes
-from fedsaddle.engines.block_messages import WorkersFailed
+from fedsaddle.engines import processes
 from fedsaddle.engines.distributed import Distributed
-from fedsaddle.engines.vectorised import Vectorised
-from fedsaddle.engines.worker import Worker
-from fedsaddle.engines.worker_processes import WorkerProcesses
-from fedsaddle.engines.worker_starts import forker
+from fedsaddle.engines.processes import WorkerProcesses, forker
+from fedsaddle.engines.vectorised import VectorisedEngine
+from fedsaddle.engines.worker import Worker, WorkersFailed
 from fedsaddle.federation.records import same
 from fedsaddle.numerics.schedules import Geometric
 from fedsaddle.problems import risks
@@ -75,7 +74,7 @@ def gone(pid):
 @pytest.mark.parametrize("make", [fedavg, codasca, fedx2])
 def test_processes_have_the_bits_of_threads(make):
     rows = classes(classes=2)
-    expected = Vectorised(rows, chunk=2, workers=2)
+    expected = VectorisedEngine(rows, chunk=2, workers=2)
     states = play(make(), expected, 3)
     with closing(workers(make(), rows)) as clients:
         for a, b in zip(play(make(), clients, 3), states, strict=True):
@@ -104,7 +103,7 @@ class Dying(FedAvg):
 
 def test_a_worker_killed_in_the_middle_of_an_ask_changes_nothing(tmp_path):
     rows, told = classes(), []
-    expected = play(fedavg(), Vectorised(rows, chunk=2, workers=2), 2)[-1]
+    expected = play(fedavg(), VectorisedEngine(rows, chunk=2, workers=2), 2)[-1]
     dying = Dying(problem=problem(), local_steps=2, batch_size=3, folder=str(tmp_path), times=2)
     with closing(workers(dying, rows, told=told)) as clients:
         assert same(play(dying, clients, 2)[-1], expected)
@@ -115,7 +114,7 @@ def test_a_worker_killed_in_the_middle_of_an_ask_changes_nothing(tmp_path):
 
 def test_a_worker_killed_between_asks_changes_nothing():
     rows = classes()
-    expected = play(fedavg(), Vectorised(rows, chunk=2, workers=2), 2)
+    expected = play(fedavg(), VectorisedEngine(rows, chunk=2, workers=2), 2)
     with closing(workers(fedavg(), rows)) as clients:
         play(fedavg(), clients, 1)
         for pid in clients.carrier.pids:
@@ -134,7 +133,7 @@ def test_clients_that_take_every_worker_with_them_end_the_run(tmp_path):
 
 
 def test_too_many_lost_workers_end_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(worker_processes, "MOST_LOST", 1)
+    monkeypatch.setattr(processes, "MOST_LOST", 1)
     dying = Dying(problem=problem(), folder=str(tmp_path), times=2)
     with (
         closing(workers(dying, classes())) as clients,
@@ -151,12 +150,20 @@ def test_a_run_goes_on_with_other_workers(tmp_path):
         if done == 4:
             raise KeyboardInterrupt
 
-    options = {"chunk": 2, "out": tmp_path, "report": False}
-    run(fedavg(), rows, 2, workers=2, **options)
+    options = {"out": tmp_path, "options": fs.RunOptions(report=False)}
+    run(fedavg(), rows, 2, engine=fs.Vectorised(chunk=2, workers=2), **options)
     with pytest.raises(KeyboardInterrupt):
-        run(fedavg(), rows, 6, engine="processes", workers=2, resume=True, watch=interrupt, **options)
-    ended = run(fedavg(), rows, 6, workers=3, resume=True, **options)
-    whole = run(fedavg(), rows, 6, engine="processes", workers=1, chunk=2)
+        run(
+            fedavg(),
+            rows,
+            6,
+            resume=True,
+            engine=fs.Processes(workers=2, chunk=2),
+            callbacks=[fs.LambdaCallback(on_round=interrupt)],
+            **options,
+        )
+    ended = run(fedavg(), rows, 6, resume=True, engine=fs.Vectorised(chunk=2, workers=3), **options)
+    whole = run(fedavg(), rows, 6, engine=fs.Processes(workers=1, chunk=2))
     assert torch.equal(ended.model, whole.model)
     assert whole.summary["engine"] == {"name": "processes", "chunk": 2}
     assert whole.summary["workers"] == {"count": 1, "lost": 0}

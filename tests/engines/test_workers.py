@@ -11,16 +11,16 @@ import torch
 from torch import nn
 
 from fedsaddle import FedAvg
-from fedsaddle.engines.block_messages import WorkersFailed
-from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.engines.vectorised import VectorisedEngine
+from fedsaddle.engines.worker import WorkersFailed
 from fedsaddle.errors import BadInput, Diverged
 from fedsaddle.federation.records import same
 from fedsaddle.problems.supervised import Supervised
 from fedsaddle.robust.attacks import Attack, Attacked, hostile_task
-from fedsaddle.robust.guarded import Guarded
+from fedsaddle.robust.reduction import Guarded
 from fedsaddle.robust.settings import Robust
-from fedsaddle.runs.fingerprint import fingerprint
-from fedsaddle.runs.worker_recipe import Recipe, build_worker
+from fedsaddle.runs.checkpoints import fingerprint
+from fedsaddle.runs.worker import Recipe, build_worker
 from small import classes, loopback, play, seeded
 
 
@@ -48,7 +48,10 @@ class Broken(FedAvg):
 def test_replies_that_are_not_finite_are_left_out_alike(chunk):
     rows = classes()
     rows.x[rows.offsets[3] : rows.offsets[4]] *= 1e200
-    threads, workers = Vectorised(rows, chunk=chunk, workers=2), loopback(fedavg(local_steps=3), rows, chunk=chunk)
+    threads, workers = (
+        VectorisedEngine(rows, chunk=chunk, workers=2),
+        loopback(fedavg(local_steps=3), rows, chunk=chunk),
+    )
     ours, theirs = (play(fedavg(local_steps=3), clients, 3)[-1] for clients in (workers, threads))
     assert same(ours, theirs)
     assert workers.left_out.to_dict() == threads.left_out.to_dict() != {}
@@ -86,7 +89,7 @@ def test_hostile_clients_and_robust_means_are_the_same(aggregation, attack):
         return play(fedavg(), Attacked(Guarded(engine, robust), hostile), 3)[-1]
 
     workers = loopback(fedavg(), rows, change=lambda task: hostile_task(hostile, np.array([1]), task))
-    assert same(played(workers), played(Vectorised(rows, chunk=2, workers=2)))
+    assert same(played(workers), played(VectorisedEngine(rows, chunk=2, workers=2)))
 
 
 def test_a_failure_says_what_and_where(capsys):

@@ -61,7 +61,7 @@ class TestItIsFsRun:
 
         rows = fs.from_arrays(X, y, sites, site_intercept=True)
         data = fs.federate(rows, fs.splits.Natural("site"), 0, 0.0, True, 0.2)
-        data = data.in_one_place() if algorithm == "SOX" else data
+        data = data.pooled() if algorithm == "SOX" else data
         config = validate_config({"data": {"name": "file"}, "split": {"name": "natural"}, **model.config_})
         select = {"DRFA": "worst loss", "Local SGDA": "worst_class_accuracy"}.get(algorithm, "auroc")
         result = fs.run(build_algorithm(config, data)[0], data, rounds=3, select=select)

@@ -7,9 +7,10 @@ import tomllib
 import pytest
 from patients import patients
 
-from fedsaddle.commands.table_config import TableConfig
 from fedsaddle.config.registry import ALGORITHMS
-from fedsaddle.estimators.recipe import RANKERS, Wanted, problem_for
+from fedsaddle.estimators.recipe import Wanted
+from fedsaddle.studies.recipes import RANKERS, problem_for
+from fedsaddle.studies.table_config import TableConfig
 
 DEFAULTS = {"model": "linear", "problem": None, "rounds": 100, "local_steps": 8, "batch_size": 64}
 

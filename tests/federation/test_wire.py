@@ -21,8 +21,7 @@ from fedsaddle.config.registry import ALGORITHMS
 from fedsaddle.errors import BadMessage
 from fedsaddle.federation.clients import Site
 from fedsaddle.federation.tasks import records_of, tasks_of
-from fedsaddle.federation.wire import Message, name_of, pack, unpack
-from fedsaddle.federation.wire_checks import LIMITS, read_tensors, tensor_parts
+from fedsaddle.federation.wire import LIMITS, Message, name_of, pack, read_tensors, tensor_parts, unpack
 from fedsaddle.problems.minimax import Minimax
 from fedsaddle.problems.supervised import Supervised
 

@@ -16,14 +16,17 @@ from wrong_values import BAD, Outcome, Wrong, every_wrong_call, judge
 
 import fedsaddle as fs
 from fedsaddle.errors import FedSaddleError
-from fedsaddle.trials import search
+from fedsaddle.studies import search
 
 EVERY = every_wrong_call(CALLS)
 NOT_FUZZED = {  # parts that extensions are made from, what runs and loaders give, and readers of files (tests/data)
-    "Choice", "ClientKeys", "ClientsState", "Dataset", "FederatedData", "From", "Kept", "Ledger", "LocalSite", "Lossy",
-    "Memory", "Metered", "Reduction", "Result", "Serial", "Sweep", "Table", "Vectorised", "Wrapper", "cohort_size",
-    "describe", "draw_cohort", "from_file", "from_hugging_face", "merge_repeats", "nonconvex_pl", "pictures", "shares",
-    "spread", "freeze_", "warm_started", "Beginning", "PlannedExchange", "per_step", "task",
+    "Choice", "ClientKeys", "ClientsState", "Dataset", "FederatedData", "Holds", "Ledger", "LocalSite",
+    "Lossy", "Memory", "Metered", "Reduction", "Result", "SerialEngine", "Sweep", "Table", "VectorisedEngine",
+    "Wrapper", "Callback", "LambdaCallback",
+    "cohort_size", "describe", "draw_cohort", "from_file", "from_hugging_face", "merge_repeats", "nonconvex_pl",
+    "pictures", "shares", "spread", "freeze_", "warm_started", "Beginning", "PlannedExchange", "per_step", "task",
+    "ExactBounds", "UpdateOf", "Inference", "Study", "StudyWatch", "likelihood_ratio",
+    "study",  # takes minutes: tests/studies
 }  # fmt: skip
 MOST_BAD = 0.01  # share of the calls that may end in another exception
 

@@ -25,7 +25,7 @@ def run(**options: Any) -> Any:
     ("call", "said"),
     [
         (
-            lambda: run(device="gpu"),
+            lambda: run(engine=fs.Vectorised(device="gpu")),
             "device = 'gpu': did you mean 'cuda'? choose one of auto, cpu, cuda, cuda:1 or mps",
         ),
         (lambda: run(engine="vectorized"), "engine = 'vectorized': did you mean 'vectorised'? choose one of"),

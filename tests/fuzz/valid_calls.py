@@ -19,8 +19,9 @@ from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Dataset, Table
 from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.fair import ClassFair
-from fedsaddle.problems.nonconvex_pl import NonconvexPl
+from fedsaddle.problems.games import NonconvexPl
 from fedsaddle.problems.robust import RobustTraining
+from fedsaddle.runs.callbacks import QUIET
 
 SIZES = (3, 5, 4)
 OFFSETS = np.cumsum([0, *SIZES])
@@ -32,8 +33,8 @@ MODULES: tuple[ModuleType, ...] = (
 NOT_FOR_USERS = {  # protocols, bases to inherit from, and what the library says to itself
     "at", "check_map", "check_number", "check_projection", "check_step", "classified", "inner_parts",
     "is_everywhere", "log_mean", "Differentiated", "Exponential", "MarginLoss", "Plain", "Position", "RatioCaps",
-    "Scores", "Taken", "WeightedScores", "Moments", "check_local_optimiser", "check_server_optimiser", "divisor",
-    "if_scheduled", "own_optimiser", "staged_at",
+    "MeasureResult", "Scores", "WeightedScores", "Moments", "check_local_optimiser", "check_server_optimiser",
+    "divisor", "if_scheduled", "measures_of", "own_optimiser", "staged_at",
 }  # fmt: skip
 
 
@@ -133,6 +134,12 @@ def train(problem: Any, data: Callable[[], Stacked] = three) -> Any:
     return run(fs.FedAvg(problem=problem, **LOCAL), data())
 
 
+def survive(problem: Any) -> Any:
+    """Times, and whether there was an event."""
+    times = torch.arange(1.0, N + 1)
+    return run(fs.FedAvg(problem=problem, **LOCAL), rows(drawn(N, D), torch.stack([times, times % 2], 1)))
+
+
 def play(problem: Any, data: Callable[[], Stacked] = three) -> Any:
     return run(fs.LocalSgda(problem=problem, **LOCAL), data())
 
@@ -188,7 +195,7 @@ def with_estimator(estimator: Any) -> Any:
 
 
 def with_measure(measure: Any, problem: Callable[[], Any] = game) -> Any:
-    run(fs.LocalSgda(problem=problem(), **LOCAL), three(), measures=[measure], evaluate_every=2, warn=lambda said: None)
+    run(fs.LocalSgda(problem=problem(), **LOCAL), three(), measures=[measure], evaluate_every=2, callbacks=[QUIET])
 
 
 def with_ranking_measure(measure: Any) -> Any:
@@ -254,6 +261,7 @@ def algorithms() -> dict[str, Call]:
         **dict.fromkeys((fs.DeltaFl, fs.Term, fs.AaggFf, fs.PropFair, fs.FedMgda), (supervised, three)),
         **dict.fromkeys((fs.FedNova, fs.ExponentialDro), (supervised, three)),
         **dict.fromkeys((fs.FessGda, fs.FedSgdaPlus, fs.FedGdaGt, fs.ProxSkip), (game, three)),
+        **dict.fromkeys((fs.Extragradient, fs.Optimistic, fs.LocalExtragradient), (game, three)),
         **dict.fromkeys((fs.LocalSgda, fs.MomentumLocalSgda, fs.FedSgda), (game, three)),
         **dict.fromkeys((fs.Coda, fs.CodaPlus, fs.Codasca), (auc, two)),
         **dict.fromkeys((fs.FedX1, fs.FedX2, fs.LocalPair), (ranking, two)),
@@ -262,7 +270,10 @@ def algorithms() -> dict[str, Call]:
         algorithm=lambda: fs.FedAvg(problem=supervised(), **LOCAL), privacy=lambda: fs.Privacy(epsilon=8.0, rounds=2)
     )
     layered = given(algorithm=lambda: fs.FedAvg(problem=supervised(), **LOCAL), layers=["*"])
+    mixed = given(algorithm=lambda: fs.FedGdaGt(problem=game()), memory=3)
     return {
+        "Newton": Call(fs.Newton, given(problem=supervised), lambda made: run(made, three(), rounds=20)),
+        "Anderson": Call(fs.Anderson, mixed, lambda made: run(made, three())),
         "Personal": Call(fs.Personal, layered, lambda made: run(made, three())),
         "Private": Call(fs.Private, private, lambda made: run(made, three())),
         "Privacy": Call(
@@ -281,6 +292,7 @@ def problems() -> dict[str, Call]:
     pairs = partial(play, data=lambda: rows(drawn(N, 6), torch.zeros(N)))
     return {
         "Supervised": Call(fs.Supervised, given(model=linear), train),
+        "Cox": Call(fs.Cox, given(model=lambda: nn.Linear(D, 1, bias=False)), survive),
         "Minimax": Call(fs.Minimax, vectors, play),
         "ClassFair": Call(ClassFair, given(model=linear, classes=3), play),
         "RobustTraining": Call(RobustTraining, given(model=linear, shape=(D,)), play),
@@ -425,6 +437,15 @@ def data() -> dict[str, Call]:
     } | {f"splits.{name}": Call(kind, needs.get(name, given(clients=3)), with_split) for name, kind in each.items()}
 
 
+def trained() -> dict[str, Any]:
+    return {"algorithm": fs.FedAvg(problem=supervised(), **LOCAL), "data": three()}
+
+
+@cache
+def regression() -> Any:
+    return run(fs.Newton(problem=fs.Supervised(linear(), l2=0.1)), three(), rounds=20)
+
+
 def runs() -> dict[str, Call]:
     fedavg = {"algorithm": lambda: fs.FedAvg(problem=supervised(), **LOCAL), "data": three, "rounds": lambda: 2}
     drfa = given(name="DRFA", problem=supervised, dual_step=0.01, regulariser=None, projection=None, **LOCAL)
@@ -443,6 +464,12 @@ def runs() -> dict[str, Call]:
         "sweep": Call(fs.sweep, swept),
         "algorithm, DRFA": Call(fs.algorithm, drfa, lambda made: run(made, three())),
         "algorithm, CODA+": Call(fs.algorithm, coda, lambda made: run(made, two())),
+        "RunOptions": Call(fs.RunOptions, {}, lambda made: run(options=made, **trained())),
+        "Serial": Call(fs.Serial, {}, lambda made: run(engine=made, **trained())),
+        "Vectorised": Call(fs.Vectorised, given(chunk=2, workers=1), lambda made: run(engine=made, **trained())),
+        "Processes": Call(fs.Processes, given(workers=1, chunk=2)),  # begins no processes
+        "Ray": Call(fs.Ray, given(workers=1)),
+        "inference": Call(fs.inference, given(fit=regression)),
         "Result.final": Call(lambda measure=None, statistic="worst": finished().final(measure, statistic), {}),
         "Result.plot": Call(
             lambda path, measure=None, x="round": finished().plot(path, measure, x), given(path="plot.svg")

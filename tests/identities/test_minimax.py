@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedsaddle import FedGdaGt, FedSgda, FedSgdaPlus, FessGda, LocalSgda, Minimax, MomentumLocalSgda, ProxSkip
-from fedsaddle.algorithms.estimators import MiniBatch, Spider, Storm
+from fedsaddle.algorithms.fedsgda import MiniBatch, Spider, Storm
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.projections import Ball
 from fedsaddle.numerics.schedules import Power

@@ -8,7 +8,7 @@ import torch
 from fedsaddle.algorithms.drfa import Drfa, DrfaGa
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.regularisers import KullbackLeibler
-from fedsaddle.problems.models.papers import logistic_regression
+from fedsaddle.problems.models.networks import logistic_regression
 from fedsaddle.problems.supervised import Supervised
 from small import classes, play, seeded, serial
 
@@ -33,5 +33,5 @@ def test_a_ceiling_of_n_is_none_and_of_one_is_uniform(kind):
 def test_what_is_refused():
     with pytest.raises(BadInput, match=r"mixture_ceiling = 0.5"):
         Drfa(problem=problem(), mixture_ceiling=0.5)
-    with pytest.raises(BadInput, match=r"mixture_ceiling = 1.5: does not go with a regulariser"):
+    with pytest.raises(BadInput, match=r"mixture_ceiling = 1.5: cannot be combined with a regulariser"):
         Drfa(problem=problem(), mixture_ceiling=1.5, regulariser=KullbackLeibler(0.1))

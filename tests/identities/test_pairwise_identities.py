@@ -13,8 +13,8 @@ from fedsaddle import pair_losses
 from fedsaddle.algorithms.fedx.fedx1 import FedX1
 from fedsaddle.algorithms.fedx.fedx2 import FedX2
 from fedsaddle.algorithms.fedx.local_pair import LocalPair
-from fedsaddle.engines.serial import Serial
-from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.engines.simulated import SerialEngine
+from fedsaddle.engines.vectorised import VectorisedEngine
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.problems import risks
@@ -72,7 +72,7 @@ def whole(rows):
     return Batch(rows.x[None], rows.y[None])
 
 
-ENGINES = pytest.mark.parametrize("engine", [Serial, Vectorised])
+ENGINES = pytest.mark.parametrize("engine", [SerialEngine, VectorisedEngine])
 DRAWS = {"local_steps": 1, "batch_size": B1, "second_batch_size": B2, "primal_step": STEP}
 
 
@@ -122,9 +122,9 @@ def test_one_client_with_a_full_buffer_is_the_centralised_method(kind):
     make = FedX1 if kind == "linear" else FedX2
     options = {} if kind == "linear" else {"averaging": 0.3, "tracking": 0.6}
     caps = {"clip": math.inf} if kind == "linear" else {"pair_cap": math.inf, "clip": math.inf}
-    ours = first_round(make(problem=problem, **draws, **options, **caps), Serial(one, draw=Full))
+    ours = first_round(make(problem=problem, **draws, **options, **caps), SerialEngine(one, draw=Full))
     reference = LocalPair(problem=problem, centralised=True, **draws, **options)
-    theirs = first_round(reference, Serial(one, draw=Full))
+    theirs = first_round(reference, SerialEngine(one, draw=Full))
     torch.testing.assert_close(ours.w, theirs.w, rtol=0, atol=1e-12)
     gradient = problem.gradient(problem.initial()[None], whole(rows))[0]
     β = options.get("averaging", 1.0)
@@ -137,7 +137,7 @@ def test_sgd_on_pairs_goes_on_round_after_round():
     one = rows_of([rows.x], [rows.y])
     draws = DRAWS | {"batch_size": int((rows.y == 1).sum()), "second_batch_size": int((rows.y == 0).sum())}
     sgd = LocalPair(problem=problem, centralised=True, averaging=1.0, **draws)
-    states = play(sgd, Serial(one, draw=Full), 5)
+    states = play(sgd, SerialEngine(one, draw=Full), 5)
     w = problem.initial()
     for state in states[1:]:
         w = w - STEP * problem.gradient(w[None], whole(rows))[0]
@@ -146,7 +146,7 @@ def test_sgd_on_pairs_goes_on_round_after_round():
 
 def test_references_want_all_rows_in_one_place():
     with pytest.raises(BadInput, match="clients = 7: a centralised method has all rows in one place"):
-        LocalPair(problem=risks.auc(linear()), centralised=True).start(Serial(federation()))
+        LocalPair(problem=risks.auc(linear()), centralised=True).start(SerialEngine(federation()))
 
 
 def test_centralised_sgd_is_for_linear_f():
@@ -158,7 +158,7 @@ def test_centralised_sgd_is_for_linear_f():
 def test_a_client_without_pairs_only_follows():
     rows = federation()
     alone = rows_of([rows.client(6)[0]], [rows.client(6)[1]])  # positives only
-    states = play(LocalPair(problem=risks.partial_auc(linear()), local_steps=2, batch_size=3), Serial(alone), 3)
+    states = play(LocalPair(problem=risks.partial_auc(linear()), local_steps=2, batch_size=3), SerialEngine(alone), 3)
     assert torch.equal(states[-1].w, states[0].w)
 
 
@@ -166,7 +166,7 @@ def test_data_without_positives_are_refused():
     rows = federation()
     alone = rows_of([rows.client(6)[0]], [torch.zeros(4, dtype=torch.int64)])
     with pytest.raises(BadInput, match="label = 1: no client has rows of this label"):
-        play(FedX1(problem=risks.auc(linear()), local_steps=2, batch_size=3), Serial(alone), 1)
+        play(FedX1(problem=risks.auc(linear()), local_steps=2, batch_size=3), SerialEngine(alone), 1)
 
 
 def test_normalised_weights_change_nothing_where_all_weights_are_equal():
@@ -177,7 +177,7 @@ def test_normalised_weights_change_nothing_where_all_weights_are_equal():
     problem = EXACT["KL-OPAUC"]()
     draws = DRAWS | {"batch_size": 2, "second_batch_size": 3, "local_steps": 3}
     plain, normalised = (
-        first_round(FedX2(problem=problem, normalised_weights=n, **draws), Serial(rows, draw=Full))
+        first_round(FedX2(problem=problem, normalised_weights=n, **draws), SerialEngine(rows, draw=Full))
         for n in (False, True)
     )
     torch.testing.assert_close(normalised.w, plain.w, rtol=0, atol=1e-14)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import fedsaddle as fs
-from fedsaddle.config.check_keys import check_keys
+from fedsaddle.config.build import check_keys
 from fedsaddle.config.schema import validate_config
-from fedsaddle.engines.serial import Serial
+from fedsaddle.engines.simulated import SerialEngine
 from fedsaddle.federation.records import same, tensors
 from fedsaddle.federation.wrappers import Wrapper
 from fedsaddle.numerics.roc import ranking_measures
@@ -39,6 +39,9 @@ PLAIN = {
     "FedAvgM": lambda: fs.FedAvg(problem=supervised(), sampled_clients=4, server_momentum=0.9, **LOCAL),
     "DRFA": lambda: fs.Drfa(problem=supervised(), sampled_clients=4, output="average", **LOCAL),
     "DRFA-GA": lambda: fs.DrfaGa(problem=supervised(), sampled_clients=4, **LOCAL),
+    "TERM": lambda: fs.Term(problem=supervised(), sampled_clients=4, **LOCAL),
+    "AAggFF-S": lambda: fs.AaggFf(problem=supervised(), server_step=1.5, **LOCAL),
+    "PropFair": lambda: fs.PropFair(problem=supervised(), sampled_clients=4, **LOCAL),
     "Local SGDA": lambda: fs.LocalSgda(problem=game(), sampled_clients=4, **LOCAL),
     "Local SGDA+": lambda: fs.LocalSgda(problem=game(), snapshot_every=2, **LOCAL),
 }
@@ -80,7 +83,7 @@ def test_no_message_carries_a_local_layer(name):
     """Nothing as long as a whole model, or as the local part, goes down or up; values of layers are nowhere in it."""
     rows, pattern = (classes(classes=2), "3.*") if "SGDA" in name else (ROWS, "bias")
     personal = fs.Personal(algorithm=PLAIN[name](), layers=[pattern])
-    inner = Serial(rows)
+    inner = SerialEngine(rows)
     witness = Witness(inner)
     play(personal, witness, 3)
     whole = len(personal.local) + len(personal.shared)
@@ -98,7 +101,7 @@ def test_fedbn_keeps_scales_and_statistics():
     average = fs.FedAvg(problem=fs.Supervised(network()), local_steps=3, batch_size=4)
     bn = fs.Personal(algorithm=average, layers=["batch-norm"])
     assert bn.local_names == ("1.weight", "1.bias", "1.running_mean", "1.running_var")
-    clients = Serial(rows)
+    clients = SerialEngine(rows)
     states = play(bn, clients, 2)
     assert torch.equal(states[0].w[bn.local], states[-1].w[bn.local])
     layers = [r.layers for r in clients.memory.kept.values()]
@@ -136,7 +139,9 @@ def test_resuming_and_choosing_a_round_keep_the_layers(tmp_path, select):
     def run(rounds, folder, **options):
         problem = fs.Supervised(fs.models.logistic_regression(4, 3).float())
         personal = fs.Personal(algorithm=fs.FedAvg(problem=problem, **LOCAL), layers=["*bias"])
-        return fs.run(personal, data, rounds, out=tmp_path / folder, select=select, report=False, **options)
+        return fs.run(
+            personal, data, rounds, out=tmp_path / folder, select=select, options=fs.RunOptions(report=False), **options
+        )
 
     whole = run(6, "whole")
     run(3, "half")
@@ -156,10 +161,32 @@ def test_a_new_client_starts_from_the_initial_layers():
 
 
 REFUSED = {
-    "FedSGDA": (lambda: fs.FedSgda(problem=game()), "algorithm = 'FedSgda': cannot keep layers at the clients"),
-    "CODASCA": (lambda: fs.Codasca(problem=game()), "algorithm = 'Codasca'"),
-    "q-FedAvg": (lambda: fs.QFedAvg(problem=supervised()), "algorithm = 'QFedAvg'"),
-    "momentum": (lambda: fs.MomentumLocalSgda(problem=game()), "algorithm = 'MomentumLocalSgda'"),
+    "FedSGDA": (
+        lambda: fs.FedSgda(problem=game()),
+        "algorithm = 'FedSgda': cannot keep layers at the clients: Slopes.x",
+    ),
+    "CODASCA": (
+        lambda: fs.Codasca(problem=game()),
+        "algorithm = 'Codasca': .*: Variates.cx is not declared as a model",
+    ),
+    "CODA+": (lambda: fs.CodaPlus(problem=game()), "algorithm = 'CodaPlus': .*: Start.centre is not"),
+    "q-FedAvg": (lambda: fs.QFedAvg(problem=supervised()), "algorithm = 'QFedAvg': .*: Update.delta is not"),
+    "FedMGDA+": (lambda: fs.FedMgda(problem=supervised()), "algorithm = 'FedMgda': .*: Moved.update is not"),
+    "SCAFFOLD": (lambda: fs.Scaffold(problem=supervised()), "algorithm = 'Scaffold': .*: Variate.c is not"),
+    "FedX2": (
+        lambda: fs.FedX2(problem=fs.risks.auc(network_of_one())),
+        "algorithm = 'FedX2': .*: InnerMeans.u is not",
+    ),
+    "momentum": (
+        lambda: fs.MomentumLocalSgda(problem=game()),
+        "algorithm = 'MomentumLocalSgda': .*: Momentum.dx is not",
+    ),
+    "server": (lambda: fs.FessGda(problem=game()), "algorithm = 'FessGda': .* its server projects whole models"),
+    "projection": (
+        lambda: fs.FedAvg(problem=supervised(), server_momentum=0.9, projection=fs.projections.Ball(1.0)),
+        "projection = ",
+    ),
+    "wrapper": (lambda: fs.Personal(algorithm=PLAIN["FedAvg"](), layers=[]), "algorithm = 'Personal': wraps another"),
     "class": (lambda: fs.FedAvg, "algorithm = "),
     "output": (lambda: fs.LocalSgda(problem=game(), output="average"), "output = 'average'"),
     "pairs": (lambda: fs.FedAvg(problem=fs.risks.auc(network_of_one())), "problem = 'PairwiseRisk'"),

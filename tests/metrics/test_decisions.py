@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import confusion_matrix
 
-from fedsaddle.metrics.calibration import Threshold
-from fedsaddle.metrics.decisions import ROUND, at_threshold, decision_curve, thresholds_to_show
+from fedsaddle.metrics.calibration import ROUND, Threshold, at_threshold, decision_curve, thresholds_to_show
 
 
 def made(rng, rows):

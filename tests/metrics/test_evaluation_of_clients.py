@@ -10,9 +10,9 @@ from torch import nn
 import fedsaddle as fs
 from fedsaddle.data.store import Lazy, Stacked
 from fedsaddle.metrics.evaluation import Measured, client_means, evaluate
-from fedsaddle.metrics.spread import spread
+from fedsaddle.metrics.selection import spread
 from fedsaddle.problems.losses import CrossEntropy, Custom, Logistic, Square
-from fedsaddle.problems.models.papers import CharacterGru, McMahanCnn, logistic_regression, mlp
+from fedsaddle.problems.models.networks import CharacterGru, McMahanCnn, logistic_regression, mlp
 from fedsaddle.problems.supervised import Supervised
 
 SIZES = (5, 1, 17, 0, 8, 0)
@@ -153,7 +153,7 @@ def test_of_many_lazy_clients_a_thousand_are_measured():
 
 def test_class_accuracies_of_clients_with_their_own_models_are_counted_under_each_ones_model():
     """Two classes told apart by the sign of x; the second client's model has it the wrong way round for its ones."""
-    from fedsaddle.metrics.own_models import personal_pooled
+    from fedsaddle.metrics.evaluation import personal_pooled
 
     problem = fs.ClassFair(model=torch.nn.Linear(1, 2, bias=False), classes=2)
     x, y = torch.tensor([[-1.0], [1.0], [2.0], [-1.0], [1.0], [3.0]]), torch.tensor([0, 1, 1, 0, 1, 1])
@@ -168,7 +168,7 @@ def test_class_accuracies_of_clients_with_their_own_models_are_counted_under_eac
 
 @pytest.mark.parametrize("classes", [1, 2, 1000, 1001])
 def test_from_two_to_a_thousand_classes_are_counted(classes):
-    from fedsaddle.metrics.by_class import class_counts
+    from fedsaddle.metrics.evaluation import class_counts
 
     problem, y = Supervised(nn.Linear(1, classes)), torch.tensor([0, 0])
     found = class_counts(problem, problem.initial(), Stacked(torch.zeros(2, 1), y, offsets([2])), classes)

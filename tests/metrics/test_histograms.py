@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from fedsaddle.errors import BadInput
-from fedsaddle.metrics.histograms import Estimate, ScoreHistogram, merge_histograms, sigmoid_edges, uniform_edges
+from fedsaddle.metrics.histograms import BoundedFigure, ScoreHistogram, merge_histograms, sigmoid_edges, uniform_edges
 from fedsaddle.numerics.roc import two_way_partial_auroc
 
 ROWS = st.lists(
@@ -111,7 +111,7 @@ def test_a_missing_class_has_no_figure():
     assert alone.average_precision() is None
     positives = ScoreHistogram.of([1.0, 2.0], [1, 1], [0.0])
     assert positives.auroc() is None
-    assert positives.average_precision() == Estimate(1.0, 0.0)
+    assert positives.average_precision() == BoundedFigure(1.0, 0.0)
     assert (alone + positives).auroc() is not None
 
 
@@ -162,6 +162,6 @@ def test_labels_of_minus_one_are_negative():
 
 def test_figures_are_values():
     with pytest.raises(FrozenInstanceError):
-        Estimate(0.5, 0.1).value = 1.0
+        BoundedFigure(0.5, 0.1).value = 1.0
     with pytest.raises(FrozenInstanceError):
         ScoreHistogram.of([0.2], [1], [0.5]).edges = np.array([0.7])

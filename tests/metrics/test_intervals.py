@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-from fedsaddle import csv_cells
+from fedsaddle import text as csv_cells
 from fedsaddle.metrics import histograms, influence, intervals, ranking
 from fedsaddle.metrics.influence import FIGURES, area, gap_excess, order, within_site_area
 from fedsaddle.metrics.intervals import bounds, differences, sample, variance

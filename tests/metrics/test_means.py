@@ -6,8 +6,17 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from fedsaddle.metrics.intervals import Bounds, Interval
-from fedsaddle.metrics.means import Drawn, apart, at_once, gap_of_extremes, means, share, shares
+from fedsaddle.metrics.intervals import (
+    GroupedRows,
+    Interval,
+    Intervals,
+    bonferroni_level,
+    difference_of_independent,
+    gap_of_extremes,
+    means,
+    share,
+    shares,
+)
 
 
 def covered(draw, true, times=600):
@@ -41,7 +50,7 @@ def test_a_share_of_one_has_an_interval_and_one_row_says_nothing():
 def test_the_shares_of_groups_are_those_of_their_rows_alone():
     rng = np.random.default_rng(0)
     hits, group, units = rng.random(90) < 0.3, rng.integers(0, 3, 90), rng.integers(0, 40, 90)
-    found = shares(hits, np.ones(90, bool), Drawn(group, 3, units))
+    found = shares(hits, np.ones(90, bool), GroupedRows(group, 3, units))
     for k in range(3):
         own = group == k
         alone = share(hits[own], np.ones(own.sum(), bool), units[own])
@@ -70,9 +79,9 @@ def test_shares_cover(p, rows, each):
 
 def test_means_cover_and_are_those_of_groups():
     rng = np.random.default_rng(2)
-    found = means(np.array([1.0, 3.0, 10.0, 14.0]), Drawn(np.array([0, 0, 1, 1]), 2))
+    found = means(np.array([1.0, 3.0, 10.0, 14.0]), GroupedRows(np.array([0, 0, 1, 1]), 2))
     assert found.values.tolist() == [2.0, 12.0]
-    assert covered(lambda _: means(rng.exponential(size=60), Drawn.together(60)).of(0), 1.0) > 0.9
+    assert covered(lambda _: means(rng.exponential(size=60), GroupedRows.one_group(60)).of(0), 1.0) > 0.9
 
 
 def test_the_gap_of_extremes_covers_though_they_are_picked_after_looking():
@@ -81,25 +90,25 @@ def test_the_gap_of_extremes_covers_though_they_are_picked_after_looking():
     true, plain, picked = np.full(k, 0.3), 0, 0
     for _ in range(300):
         hits = rng.random(k * rows) < true[group]
-        found = shares(hits, every, Drawn(group, k), at_once(0.95, k))
+        found = shares(hits, every, GroupedRows(group, k), bonferroni_level(0.95, k))
         gap = gap_of_extremes(found)
         assert gap.value == pytest.approx(np.ptp(found.values))
         picked += gap.low > 0
         own = [
             share(hits[group == j], every[:rows]) for j in (int(np.argmax(found.values)), int(np.argmin(found.values)))
         ]
-        plain += apart(own[0], own[1]).low > 0
+        plain += difference_of_independent(own[0], own[1]).low > 0
     assert picked / 300 < 0.05
     assert plain / 300 > 0.15  # the interval of two groups given beforehand would pretend
 
 
 def test_the_gap_of_a_single_group_is_none():
     nan = float("nan")
-    assert gap_of_extremes(Bounds(np.array([0.5, nan]), np.array([0.4, nan]), np.array([0.6, nan]))) is None
+    assert gap_of_extremes(Intervals(np.array([0.5, nan]), np.array([0.4, nan]), np.array([0.6, nan]))) is None
 
 
 def test_a_difference_of_two_figures_is_wider_than_each():
-    gap = apart(Interval(0.6, 0.5, 0.7), Interval(0.8, 0.75, 0.84))
+    gap = difference_of_independent(Interval(0.6, 0.5, 0.7), Interval(0.8, 0.75, 0.84))
     assert gap.value == pytest.approx(-0.2)
     assert gap.low == pytest.approx(-0.2 - np.hypot(0.1, 0.04))
     assert gap.high == pytest.approx(-0.2 + np.hypot(0.1, 0.05))

@@ -7,8 +7,13 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from fedsaddle.metrics.histograms import ScoreHistogram, merge_histograms, sigmoid_edges
-from fedsaddle.metrics.merged_histograms import MergedHistogram, PooledHistogram
+from fedsaddle.metrics.histograms import (
+    MergedHistogram,
+    PooledHistogram,
+    ScoreHistogram,
+    merge_histograms,
+    sigmoid_edges,
+)
 from fedsaddle.numerics.roc import ranking_measures
 
 EDGES = sigmoid_edges(1000)

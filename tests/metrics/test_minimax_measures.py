@@ -23,11 +23,11 @@ from fedsaddle.metrics.measures import (
     RobustAccuracy,
     WorstClassAccuracy,
 )
-from fedsaddle.metrics.objective import Limits, Objective
+from fedsaddle.metrics.objective import Objective, SolverLimits
 from fedsaddle.numerics.projections import Ball, Box
 from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.fair import ClassFair
-from fedsaddle.problems.nonconvex_pl import NonconvexPl
+from fedsaddle.problems.games import NonconvexPl
 from fedsaddle.problems.robust import RobustTraining
 from fedsaddle.problems.supervised import Supervised
 from small import classes, rows_of, seeded
@@ -65,7 +65,7 @@ def test_gradient_of_phi_of_a_quadratic_game():
 def test_gradient_of_phi_is_the_numeric_derivative_of_the_maximum():
     """With y in a ball the maximum has no closed form."""
     problem, (x, y) = quadratic(project_y=Ball(0.4)), point()
-    y, limits = problem.project_y(y), Limits(1e-11, 10_000)
+    y, limits = problem.project_y(y), SolverLimits(1e-11, 10_000)
     f = Objective(problem, rows())
 
     def at_best(v):
@@ -178,7 +178,7 @@ def test_closed_forms_are_what_inner_ascent_finds(name):
     data = replace(data, x=data.x.double())
     x, y = (v.double() for v in problem.initial())
     x = x + 0.3 * torch.randn(len(x), generator=torch.Generator().manual_seed(3))
-    f, limits = Objective(problem, data), Limits(1e-10, 20_000)
+    f, limits = Objective(problem, data), SolverLimits(1e-10, 20_000)
     closed = f.best_response(x, y, limits)
     assert closed.steps == 0, "no closed form was used"
 
@@ -206,7 +206,7 @@ def test_single_precision_reaches_its_default_tolerance():
     data = rows_of([data.client(i)[0].float() for i in range(20)], [data.client(i)[1] for i in range(20)])
     single = torch.zeros(20, dtype=torch.float32)
     f = Objective(problem, data)
-    found = f.best_response(single + 0.1, single, Limits())
+    found = f.best_response(single + 0.1, single, SolverLimits())
     assert found.point.dtype == torch.float32
     exact = problem.best_response(single.double() + 0.1, Batch(data.x.double(), data.y))
     assert found.reached
@@ -287,7 +287,7 @@ def test_options_that_cannot_be(key, make):
         DistanceToSaddle(torch.zeros(1)),
         WorstClassAccuracy(),
         RobustAccuracy(radius=1.0),
-        Limits(),
+        SolverLimits(),
     ],
     ids=lambda v: type(v).__name__,
 )
@@ -297,9 +297,9 @@ def test_a_measure_is_a_value(value):
 
 
 def test_how_long_an_inner_solve_may_take():
-    assert Limits().of(torch.zeros(1).double()) == (2.0**-26, 1000)
-    assert GradientOfPhi().limits == Limits()
-    assert DualityGap(tolerance=0.1, most_steps=1).limits == Limits(0.1, 1)
+    assert SolverLimits().of(torch.zeros(1).double()) == (2.0**-26, 1000)
+    assert GradientOfPhi().limits == SolverLimits()
+    assert DualityGap(tolerance=0.1, most_steps=1).limits == SolverLimits(0.1, 1)
 
 
 @pytest.mark.parametrize("wrong", [2, 4])

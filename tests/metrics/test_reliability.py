@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss
 
 from fedsaddle.errors import BadInput
-from fedsaddle.metrics.reliability import FEWEST, reliability
+from fedsaddle.metrics.calibration import FEWEST, reliability
 
 
 def made(rng, rows, each=1, narrow=0.7, shift=-0.3):

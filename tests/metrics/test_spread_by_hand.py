@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsaddle.metrics.spread import STATISTICS, spread
+from fedsaddle.metrics.selection import STATISTICS, spread
 
 
 def test_by_hand():

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fedsaddle.numerics.averages import Running
+from fedsaddle.numerics.tensors import Running
 
 
 def test_the_mean_of_what_was_added():

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from fedsaddle.numerics import cohort_recurrent
-from fedsaddle.numerics.bare_module import in_precision
-from fedsaddle.numerics.cohort_recurrent import Unrolled, is_batched
+from fedsaddle.numerics import recurrent
 from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.numerics.keyed_draws import KeyedDraws
+from fedsaddle.numerics.modules import in_precision
+from fedsaddle.numerics.recurrent import Unrolled, is_batched
 from small import seeded
 
 KINDS = {
@@ -146,7 +146,7 @@ def test_one_client_runs_torchs_own_layer(monkeypatch):
     def refuse(*args):
         raise AssertionError("by hand")
 
-    monkeypatch.setattr(cohort_recurrent, "_layers", refuse)
+    monkeypatch.setattr(recurrent, "_layers", refuse)
     model._takes_cohorts = True
     model.pullback(w[:1], x[:1])
     with pytest.raises(AssertionError, match="by hand"):

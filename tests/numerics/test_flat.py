@@ -11,7 +11,7 @@ from torch import nn
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.numerics.passes import shrink_
-from fedsaddle.problems.models.papers import CharacterGru, McMahanCnn, mlp
+from fedsaddle.problems.models.networks import CharacterGru, McMahanCnn, mlp
 from small import seeded
 
 
@@ -222,7 +222,7 @@ def test_a_step_writes_into_the_vector(name, keep):
 
 
 def test_statistics_are_a_result_and_not_a_side_effect():
-    """BatchNorm's new running statistics come beside the gradient; `settle_` alone writes them, into the tail."""
+    """BatchNorm's new running statistics come beside the gradient; only `write_statistics_` writes them to the tail."""
     flat = FlatModel(seeded(lambda: nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 2))), True)
     x, start = torch.randn(1, 6, 4), flat.initial()
     w = start[None].clone()
@@ -241,9 +241,9 @@ def test_statistics_are_a_result_and_not_a_side_effect():
     torch.testing.assert_close(found, new, rtol=0, atol=1e-13)
     torch.testing.assert_close(w, start - 0.1 * gradient, rtol=0, atol=1e-13)
     before = w.clone()
-    assert flat.settle_(w, None) is w
+    assert flat.write_statistics_(w, None) is w
     assert torch.equal(w, before)
-    assert flat.settle_(w, statistics) is w
+    assert flat.write_statistics_(w, statistics) is w
     assert torch.equal(w, torch.cat([before[:, : -flat.tail], statistics], 1))
 
 

@@ -10,15 +10,13 @@ from test_chain import by_autograd
 from torch import nn
 
 from fedsaddle.algorithms.fedavg import FedAvg
-from fedsaddle.engines.on_device import OnDevice
-from fedsaddle.engines.serial import Serial
-from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.engines.simulated import SerialEngine
+from fedsaddle.engines.vectorised import DeviceEngine, VectorisedEngine
 from fedsaddle.federation.clients import Batch
-from fedsaddle.numerics.bare_module import in_precision, laid
-from fedsaddle.numerics.flat import FlatModel
+from fedsaddle.numerics.flat import FlatModel, ShapedModel
 from fedsaddle.numerics.image_chain import ImageChain
-from fedsaddle.numerics.shaped import ShapedModel
-from fedsaddle.problems.models.papers import McMahanCnn
+from fedsaddle.numerics.modules import in_precision, laid
+from fedsaddle.problems.models.networks import McMahanCnn
 from fedsaddle.problems.supervised import Supervised
 from pretend import PRETEND
 from small import play, rows_of, seeded
@@ -268,10 +266,10 @@ def test_engines_and_devices_agree():
         problem=Supervised(seeded(lambda: McMahanCnn(1, 2, side=4))), local_steps=2, batch_size=3, primal_step=0.1
     )
     engines = (
-        Serial(rows),
-        Vectorised(rows, chunk=1),
-        Vectorised(rows, chunk=3),
-        OnDevice(rows, device=PRETEND, chunk=1),
+        SerialEngine(rows),
+        VectorisedEngine(rows, chunk=1),
+        VectorisedEngine(rows, chunk=3),
+        DeviceEngine(rows, device=PRETEND, chunk=1),
     )
     serial, alone, together, device = (play(algorithm, engine, 2)[-1].w for engine in engines)
     close(alone, serial)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedsaddle.numerics.clipping import norms
+from fedsaddle.numerics.tensors import norms
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

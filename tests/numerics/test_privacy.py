@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
+from fedsaddle.algorithms.fedx.buffers import epsilon
 from fedsaddle.errors import BadInput
-from fedsaddle.numerics.privacy import epsilon
 
 
 @pytest.mark.parametrize(("releases", "noise", "delta"), [(1, 1.0, 1e-5), (10, 4.0, 1e-6), (100, 2.0, 1e-3)])

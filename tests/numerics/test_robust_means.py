@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedsaddle.numerics import robust_means
-from fedsaddle.numerics.robust_means import centred_clipping, geometric_median, trimmed_mean, weighted_median
+from fedsaddle.robust import reduction
+from fedsaddle.robust.reduction import centred_clipping, geometric_median, trimmed_mean, weighted_median
 
 CASES = [(1, 3), (2, 1), (5, 4), (6, 7), (11, 2)]
 
@@ -159,6 +159,6 @@ def test_a_few_points_far_away_do_not_matter_much():
 def test_many_coordinates_go_block_by_block(monkeypatch):
     x, w = draw(5, 23)
     whole = trimmed_mean(*both(x, w), 0.2), weighted_median(*both(x, w))
-    monkeypatch.setattr(robust_means, "BLOCK", 4)
+    monkeypatch.setattr(reduction, "BLOCK", 4)
     torch.testing.assert_close(trimmed_mean(*both(x, w), 0.2), whole[0], rtol=0, atol=1e-15)
     assert torch.equal(weighted_median(*both(x, w)), whole[1])

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fedsaddle.numerics.clipping import clip_factors, clipped_sum
 from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.numerics.row_gradients import Bound, row_scores, row_sums
-from fedsaddle.problems.models.papers import CharacterGru
+from fedsaddle.numerics.tensors import clip_factors, clipped_sum
+from fedsaddle.problems.models.networks import CharacterGru
 from small import seeded
 
 

@@ -49,8 +49,8 @@ def fedsgda_plus(world, rounds, Q, batch, eta, eta_y, gamma, S, project=free):
     return out
 
 
-def fedgda_gt(world, rounds, K, eta_x, eta_y, project=free):
-    x, y, out = X0, Y0, []
+def fedgda_gt(world, rounds, K, eta_x, eta_y, project=free, start=(X0, Y0)):
+    (x, y), out = start, []
     for s in range(rounds):
         there = world.answered(range(world.N), s, 0)
         at = {i: gradients(x, y, world.xs[i]) for i in there}

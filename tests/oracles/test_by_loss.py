@@ -9,8 +9,8 @@ from by_loss_box import RESPONSES, aaggff, delta_fl, exponential_dro, fedmgda, f
 from draws import World
 
 import fedsaddle as fs
-from fedsaddle.algorithms.by_loss.aaggff import RESPONSES as THEIRS
-from fedsaddle.algorithms.by_loss.tail import Bins, tail_weights
+from fedsaddle.algorithms.aaggff import RESPONSES as THEIRS
+from fedsaddle.algorithms.delta_fl import Bins, tail_weights
 from fedsaddle.algorithms.fedmgda import mixture_of_least_norm
 from fedsaddle.numerics.projections import Ball
 

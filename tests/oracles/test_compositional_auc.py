@@ -10,7 +10,7 @@ from torch import nn
 import fedsaddle as fs
 from fedsaddle.federation.clients import Batch
 from fedsaddle.metrics.measures import GradientOfPhi, Position
-from fedsaddle.metrics.objective import Limits, Objective
+from fedsaddle.metrics.objective import Objective, SolverLimits
 from small import SIZES, classes, play, seeded
 
 ROWS = classes(SIZES, features=4, classes=2)
@@ -121,7 +121,7 @@ def test_the_best_dual_is_that_of_the_inner_point(inner_step, margin):
         assert float(own.best_dual(v[None], Batch(x[None], y[None]))) == pytest.approx(wanted, abs=1e-10)
         clipped = wanted if margin is None else max(0.0, wanted)
         assert float(own.best_response(v, Batch(x, y))) == pytest.approx(clipped, abs=1e-10)
-    everyone = Objective(own, ROWS).best_response(v, torch.zeros(1), Limits())
+    everyone = Objective(own, ROWS).best_response(v, torch.zeros(1), SolverLimits())
     assert float(everyone.point) == pytest.approx(max(0.0, np.mean(exact)) if margin else np.mean(exact), abs=1e-10)
 
 

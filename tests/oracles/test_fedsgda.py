@@ -6,7 +6,7 @@ from fedsgda_box import fedsgda, minibatch, spider, storm
 from game import GameWorld, problem
 
 from fedsaddle import FedSgda
-from fedsaddle.algorithms.estimators import Estimate, MiniBatch, Spider, Storm
+from fedsaddle.algorithms.fedsgda import Estimate, MiniBatch, Spider, Storm
 from fedsaddle.numerics.projections import Ball
 from fedsaddle.numerics.schedules import Power
 

@@ -163,7 +163,7 @@ def test_momentum_0_is_sgd_to_the_bit(engine):
         ({"local_optimiser": "adam"}, "local_optimiser = 'adam'"),
         ({"local_optimiser": Adam}, "local_optimiser = 'Adam'"),
         ({"server_optimiser": Adam()}, "server_optimiser = "),
-        ({"server_optimiser": ServerAdam(), "server_momentum": 0.9}, "server_momentum = 0.9: does not go with"),
+        ({"server_optimiser": ServerAdam(), "server_momentum": 0.9}, "server_momentum = 0.9: cannot be combined with"),
     ],
 )
 def test_what_cannot_be(options, named):

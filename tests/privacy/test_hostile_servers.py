@@ -16,7 +16,7 @@ from fedsaddle.algorithms.coda.stages import Start as Stage
 from fedsaddle.algorithms.fedavg import Start
 from fedsaddle.algorithms.sgda.rounds import Start as Piece
 from fedsaddle.data.store import Stacked
-from fedsaddle.deployment.budget import SiteBudget, read_ledger
+from fedsaddle.deployment.ledger import SiteBudget, read_ledger
 from fedsaddle.deployment.messages import Ask
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.errors import Refused

@@ -20,11 +20,10 @@ from fedsaddle.engines.site import LocalSite
 from fedsaddle.federation.randomness import ClientKeys, server_generator
 from fedsaddle.federation.tasks import task_of
 from fedsaddle.federation.wrappers import Lossy
-from fedsaddle.privacy.accountant import Event, epsilon_of
-from fedsaddle.privacy.exchanges import Exchange, events
+from fedsaddle.privacy.accountant import Event, epsilon_of, events_of, from_plain, planned_releases, to_plain
+from fedsaddle.privacy.client_level import Exchange, events
 from fedsaddle.privacy.noise import NOISE_STREAM, SecretKeys, SeededNormals
 from fedsaddle.privacy.problems import check_problem
-from fedsaddle.privacy.releases import events_of, from_plain, planned_releases, to_plain
 from fedsaddle.privacy.site import PrivateSite
 from privacy_quickly import coarse_accountant  # noqa: F401
 from small import classes as unequal
@@ -188,24 +187,34 @@ def test_the_budget_is_what_the_accountant_says_and_lost_replies_count():
     assert 0 < early["epsilon_spent"] < budget["epsilon_spent"]
 
 
+@pytest.mark.filterwarnings("ignore:the loss ended")  # noise is large
+@pytest.mark.filterwarnings("ignore:privacy.unit = 'client' with 3 clients a round")
 @pytest.mark.parametrize("unit", ["row", "client"])
 def test_resuming_spends_nothing_twice_and_gives_the_same_run(tmp_path, unit):
     rows, privacy, seen = classes(), fs.Privacy(epsilon=4, unit=unit), []
     alg = fedavg(weighting="uniform", sampled_clients=3)
-    given = {"privacy": privacy, "lost_replies": 0.2, "evaluate_every": 4, "warn": lambda text: None}
+    given = {"privacy": privacy, "lost_replies": 0.2, "evaluate_every": 4}
     whole = fs.run(alg, rows, 4, **given)
-    fs.run(alg, rows, 4, **given, out=tmp_path, report=False, stop=lambda: seen.append(1) or len(seen) == 3)
-    part = fs.run(alg, rows, 3, **given, out=tmp_path, report=False, resume=True)
+    fs.run(
+        alg,
+        rows,
+        4,
+        out=tmp_path,
+        callbacks=[fs.LambdaCallback(on_round=lambda *_: seen.append(1) or len(seen) == 3)],
+        options=fs.RunOptions(report=False),
+        **given,
+    )
+    part = fs.run(alg, rows, 3, out=tmp_path, resume=True, options=fs.RunOptions(report=False), **given)
     assert part.summary["privacy"]["epsilon_spent"] <= whole.summary["privacy"]["epsilon_spent"]
-    again = fs.run(alg, rows, 4, **given, out=tmp_path, report=False, resume=True)
+    again = fs.run(alg, rows, 4, out=tmp_path, resume=True, options=fs.RunOptions(report=False), **given)
     assert torch.equal(again.model, whole.model)
     assert again.summary["privacy"] == whole.summary["privacy"]
     with pytest.raises(fs.BadInput, match="planned for 4 rounds"):
-        fs.run(alg, rows, 5, **given, out=tmp_path, report=False, resume=True)
+        fs.run(alg, rows, 5, out=tmp_path, resume=True, options=fs.RunOptions(report=False), **given)
 
 
 def test_more_than_planned_is_not_asked_for():
-    from fedsaddle.privacy.accounted import Accounted, units_of
+    from fedsaddle.privacy.private import Accounted, units_of
 
     rows, alg = classes(), private(fedavg(), fs.Privacy(epsilon=4, rounds=1))
     clients = Accounted(serial(rows), alg, units_of(alg, rows, rows.sizes))
@@ -218,7 +227,13 @@ def test_more_than_planned_is_not_asked_for():
 def test_few_clients_are_warned_of():
     told = []
     alg = fedavg(weighting="uniform")
-    fs.run(alg, classes(), 1, privacy=fs.Privacy(epsilon=4, unit="client"), warn=told.append)
+    fs.run(
+        alg,
+        classes(),
+        1,
+        privacy=fs.Privacy(epsilon=4, unit="client"),
+        callbacks=[fs.LambdaCallback(on_warning=told.append)],
+    )
     assert any("it is for 100 clients and more" in text for text in told)
 
 
@@ -227,7 +242,7 @@ def test_privacy_of_clients_bounds_each_of_them():
     alg = fedavg(weighting="uniform")
     with pytest.raises(fs.BadInput, match="weighting"):
         fs.run(fedavg(), rows, 2, privacy=fs.Privacy(epsilon=4, unit="client"))
-    with pytest.raises(fs.BadInput, match="cannot be private for whole clients"):
+    with pytest.raises(fs.BadInput, match="has no client-level privacy"):
         fs.run(fs.QFedAvg(problem=alg.problem), rows, 2, privacy=fs.Privacy(epsilon=4, unit="client"))
     with pytest.raises(fs.BadInput, match="leave out robust"):
         fs.run(alg, rows, 2, privacy=fs.Privacy(epsilon=4, unit="client"), robust=fs.Robust(aggregation="median"))
@@ -250,7 +265,7 @@ def bad():
     yield "weights", lambda: fs.FedAvg(problem=fs.Supervised(nn.Linear(4, 3).double(), weighted)), "class weights"
     yield "q-FedAvg", lambda: fs.QFedAvg(problem=fedavg().problem), "use FedAvg or DRFA"
     step = fs.CompositionalAuc(model=nn.Linear(4, 1).double(), positive_share=0.4)
-    yield "compositional AUC", lambda: fs.CodaPlus(problem=step), "CompositionalAuc.*cannot be private.*use auc"
+    yield "compositional AUC", lambda: fs.CodaPlus(problem=step), "CompositionalAuc.*has no private form.*use auc"
     if pairs is not None:
         yield "FedX", lambda: fs.FedX2(problem=pairs), "do not split by row"
 
@@ -265,7 +280,7 @@ def test_values_that_cannot_be():
     for wrong in ({"epsilon": 0}, {"epsilon": 1e9}, {"epsilon": 1, "delta": 1}, {"epsilon": 1, "unit": "site"}):
         with pytest.raises(fs.BadInput):
             fs.Privacy(**wrong)
-    with pytest.raises(fs.BadInput, match="how many rounds"):
+    with pytest.raises(fs.BadInput, match="give the number of rounds to plan the noise for"):
         private(fedavg(), fs.Privacy(epsilon=1))
 
 
@@ -313,8 +328,7 @@ def test_losses_of_clients_have_noise_of_their_bound():
 
 def test_a_server_that_goes_back_counts_what_it_told(tmp_path):
     """A checkpoint may be older than the last model that was sent: the ledger on the disk is what counts."""
-    from fedsaddle.privacy.client_level import ClientPrivate
-    from fedsaddle.privacy.server_ledger import ServerLedger
+    from fedsaddle.privacy.client_level import ClientPrivate, ServerLedger
 
     rows, privacy = classes(), fs.Privacy(epsilon=4, unit="client", rounds=2)
     alg = fedavg(weighting="uniform")
@@ -358,7 +372,7 @@ class Asked:
 
 
 def test_the_wrapper_that_counts_passes_everything_on():
-    from fedsaddle.privacy.accounted import Accounted
+    from fedsaddle.privacy.private import Accounted
 
     alg, inner = private(fedavg(), fs.Privacy(epsilon=4, rounds=3)), Asked()
     clients = Accounted(inner, alg, None)
@@ -390,7 +404,7 @@ def test_means_of_some_rows_cannot_be_private(given, key):
     if key is None:
         check_problem(problem)
     else:
-        with pytest.raises(fs.BadInput, match=f"{key} = .*leaves rows out"):
+        with pytest.raises(fs.BadInput, match=f"{key} = .*selects rows by the losses of the others"):
             check_problem(problem)
 
 

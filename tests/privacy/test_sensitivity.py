@@ -19,14 +19,12 @@ from fedsaddle.engines.site import LocalSite
 from fedsaddle.federation.randomness import ClientKeys
 from fedsaddle.federation.wrappers import Lossy
 from fedsaddle.privacy import accountant
-from fedsaddle.privacy.accounted import units_of
-from fedsaddle.privacy.client_level import ClientPrivate
-from fedsaddle.privacy.exchanges import exchange_of
-from fedsaddle.privacy.private import Private
+from fedsaddle.privacy.client_level import ClientPrivate, exchange_of
+from fedsaddle.privacy.private import Private, units_of
 from fedsaddle.privacy.problems import (
-    Limits,
     PrivateMinimax,
     PrivateMinimisation,
+    Sensitivities,
     check_problem,
     mixes_gradients,
     mixes_rows,
@@ -36,7 +34,7 @@ from fedsaddle.problems.scored import ByScores, Slopes
 from fedsaddle.problems.supervised import shares
 from small import classes, play, seeded, serial
 
-ROWS, LIMITS = 6, Limits(primal=0.7, dual=0.4, loss=0.3)
+ROWS, LIMITS = 6, Sensitivities(primal=0.7, dual=0.4, loss=0.3)
 G = torch.Generator().manual_seed(3)
 X = 30 * torch.randn(ROWS, 4, generator=G, dtype=torch.float64)  # large: every limit is reached
 LABELS = torch.tensor([0, 1, 0, 1, 1, 0])
@@ -230,7 +228,7 @@ def test_who_was_asked_earns_a_discount_only_where_it_stays_a_secret():
 
 def test_a_budget_that_no_noise_can_keep_is_refused(monkeypatch):
     monkeypatch.setattr(accountant, "MOST", 4.0)
-    with pytest.raises(fs.BadInput, match=r"epsilon = 0.01: cannot be kept with delta = 1e-05: noise of 4 times"):
+    with pytest.raises(fs.BadInput, match=r"epsilon = 0.01: is out of reach with delta = 1e-05, even with noise of 4"):
         accountant.noise_for((accountant.Event(1.0, 1, 10),), 0.01, 1e-5)
 
 
@@ -255,10 +253,12 @@ def test_a_large_delta_is_warned_of(monkeypatch):
     monkeypatch.setattr(Private, "noise", lambda self, units: 2.0)
     told, rows = [], Stacked(X, LABELS, np.array([0, 3, 6]))
     alg = fs.FedAvg(problem=fs.Supervised(seeded(lambda: nn.Linear(4, 3))), local_steps=1, batch_size=1)
-    fs.run(alg, rows, 1, privacy=fs.Privacy(epsilon=4, delta=0.5), warn=told.append)
+    fs.run(
+        alg, rows, 1, privacy=fs.Privacy(epsilon=4, delta=0.5), callbacks=[fs.LambdaCallback(on_warning=told.append)]
+    )
     assert any("privacy.delta = 0.5 with 3 of unit 'row' at a client" in text for text in told)
     told.clear()
-    fs.run(alg, rows, 1, privacy=fs.Privacy(epsilon=4), warn=told.append)
+    fs.run(alg, rows, 1, privacy=fs.Privacy(epsilon=4), callbacks=[fs.LambdaCallback(on_warning=told.append)])
     assert not any("delta" in text for text in told)
 
 
@@ -276,8 +276,8 @@ def test_what_has_no_private_form_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["own auc", "own loss", "slopes alone"])
 def test_a_subclass_with_its_own_gradient_is_private_with_that_one(name):
-    """Limits that nothing reaches, and no noise: the private gradient is the problem's own."""
-    wide, problem = Limits(1e9, 1e9, 1e9), problems()[name]
+    """Sensitivities that nothing reaches, and no noise: the private gradient is the problem's own."""
+    wide, problem = Sensitivities(1e9, 1e9, 1e9), problems()[name]
     rows = batch()
     plain = fs.Batch(rows.x, rows.y)
     if name == "own loss":
@@ -302,7 +302,7 @@ def test_a_problem_whose_gradient_mixes_rows_is_refused():
         algorithm = fs.LocalSgda(problem=fs.Minimax(function, start_x=start, start_y=start), local_steps=1)
         private = Private(algorithm=algorithm, privacy=fs.Privacy(epsilon=4, rounds=1))
         if refused:
-            with pytest.raises(fs.BadInput, match="problem = 'Minimax': cannot be private: the gradient of a batch"):
+            with pytest.raises(fs.BadInput, match="problem = 'Minimax': has no private form: the gradient of a batch"):
                 units_of(private, rows, rows.sizes)
         else:
             assert units_of(private, rows, rows.sizes).tolist() == rows.sizes.tolist()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import fedsaddle as fs
 from fedsaddle.federation.clients import Batch
 from fedsaddle.metrics.measures import Position
-from fedsaddle.numerics.shaped import without_penalty
+from fedsaddle.numerics.flat import without_penalty
 from small import classes, play, seeded, serial, vectorised
 
 

@@ -10,10 +10,10 @@ from torch import nn
 import fedsaddle as fs
 from fedsaddle.config.build import build
 from fedsaddle.config.schema import validate_config
-from fedsaddle.engines.serial import Serial
-from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.engines.simulated import SerialEngine
+from fedsaddle.engines.vectorised import VectorisedEngine
 from fedsaddle.errors import BadInput
-from fedsaddle.runs.fingerprint import shared_fingerprint
+from fedsaddle.runs.checkpoints import shared_fingerprint
 from small import classes, play, seeded
 
 
@@ -43,8 +43,10 @@ def test_only_the_rest_is_trained(pattern):
     algorithm = fedavg(network(pattern), l2=0.1)
     assert len(algorithm.problem.initial()) == 18
     before = {k: v.clone() for k, v in algorithm.problem.model.state_dict().items()}
-    expected = play(algorithm, Serial(classes()), 2)[-1].w
-    torch.testing.assert_close(play(algorithm, Vectorised(classes(), chunk=3), 2)[-1].w, expected, rtol=0, atol=1e-12)
+    expected = play(algorithm, SerialEngine(classes()), 2)[-1].w
+    torch.testing.assert_close(
+        play(algorithm, VectorisedEngine(classes(), chunk=3), 2)[-1].w, expected, rtol=0, atol=1e-12
+    )
     stored = algorithm.problem.module(expected).state_dict()
     assert stored.keys() == before.keys()
     assert all(torch.equal(stored[k], v) == k.startswith("features") for k, v in before.items())
@@ -76,7 +78,9 @@ def test_a_chain_with_a_frozen_layer():
     model = fs.freeze_(seeded(lambda: nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))), "0.weight")
     algorithm = fedavg(model)
     assert len(algorithm.problem.initial()) == 23
-    a, b = (play(algorithm, engine, 2)[-1].w for engine in (Serial(classes()), Vectorised(classes(), chunk=3)))
+    a, b = (
+        play(algorithm, engine, 2)[-1].w for engine in (SerialEngine(classes()), VectorisedEngine(classes(), chunk=3))
+    )
     torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
 
 
@@ -127,7 +131,7 @@ def from_config(**model):
 
 def test_in_a_config(tmp_path):
     built = from_config(frozen=["1.*"])
-    result = fs.run(built.algorithm, built.data, 1, out=tmp_path, report=False)
+    result = fs.run(built.algorithm, built.data, 1, out=tmp_path, options=fs.RunOptions(report=False))
     assert len(result.model) == 15
     stored = load_file(tmp_path / "model.safetensors")
     assert torch.equal(stored["1.weight"], dict(from_config().algorithm.problem.model.named_parameters())["1.weight"])
@@ -158,7 +162,9 @@ class Lora(nn.Module):
 def test_adapters_by_hand():
     algorithm = fedavg(seeded(lambda: nn.Sequential(Lora(nn.Linear(4, 5)), nn.Tanh(), Lora(nn.Linear(5, 3)))))
     assert len(algorithm.problem.initial()) == 2 * (4 + 5) + 2 * (5 + 3)
-    a, b = (play(algorithm, engine, 2)[-1].w for engine in (Serial(classes()), Vectorised(classes(), chunk=3)))
+    a, b = (
+        play(algorithm, engine, 2)[-1].w for engine in (SerialEngine(classes()), VectorisedEngine(classes(), chunk=3))
+    )
     torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
 
 
@@ -174,7 +180,7 @@ def test_adapters_of_peft():
         return fedavg(peft.get_peft_model(base, settings).double())
 
     assert len(make().problem.initial()) == 2 * (4 + 5) + 18
-    a, b = (play(make(), engine, 2)[-1].w for engine in (Serial(classes()), Vectorised(classes(), chunk=3)))
+    a, b = (play(make(), engine, 2)[-1].w for engine in (SerialEngine(classes()), VectorisedEngine(classes(), chunk=3)))
     torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
     assert not torch.equal(a, make().problem.initial())
     merged = make().problem.module(a).merge_and_unload()

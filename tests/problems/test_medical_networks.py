@@ -10,16 +10,16 @@ from torch import nn
 import fedsaddle as fs
 from fedsaddle.errors import MissingData
 from fedsaddle.problems.auc import MinimaxAuc
-from fedsaddle.problems.models import medical
+from fedsaddle.problems.models import networks
 
 
 def test_without_monai_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "monai.networks.nets", None)
     with pytest.raises(MissingData, match=r"pip install .\.\[medical\]"):
-        medical.resnet18(1, 28, 2)
+        networks.resnet18(1, 28, 2)
 
 
-@pytest.mark.parametrize("make", [medical.densenet121, medical.resnet18])
+@pytest.mark.parametrize("make", [networks.densenet121, networks.resnet18])
 @pytest.mark.parametrize(("channels", "side"), [(1, 28), (3, 32)])
 def test_shapes(make, channels, side):
     pytest.importorskip("monai")
@@ -29,7 +29,7 @@ def test_shapes(make, channels, side):
 
 @pytest.mark.parametrize(("side", "zeros"), [(28, (2, 2)), (31, (0, 1)), (1, (15, 16))])
 def test_small_pictures_are_centred_in_32_pixels_a_side(side, zeros):
-    padded = medical._padded(nn.Identity(), side)(torch.ones(2, 3, side, side))
+    padded = networks._padded(nn.Identity(), side)(torch.ones(2, 3, side, side))
     torch.testing.assert_close(padded, nn.functional.pad(torch.ones(2, 3, side, side), zeros * 2))
     assert padded.shape[2:] == (32, 32)
 
@@ -37,11 +37,11 @@ def test_small_pictures_are_centred_in_32_pixels_a_side(side, zeros):
 @pytest.mark.parametrize("side", [32, 33, 64])
 def test_larger_pictures_are_left_as_they_are(side):
     net = nn.Identity()
-    assert medical._padded(net, side) is net
+    assert networks._padded(net, side) is net
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("make", [medical.densenet121, pytest.param(medical.resnet18, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("make", [networks.densenet121, pytest.param(networks.resnet18, marks=pytest.mark.slow)])
 def test_codasca_trains_them_on_pneumonia(make):
     """A few rounds, to show that it works: the weights and the running statistics of three hospitals move."""
     pytest.importorskip("monai")

@@ -18,7 +18,7 @@ from fedsaddle.numerics.projections import Ball, CappedSimplex, Simplex
 from fedsaddle.numerics.roc import auroc
 from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.fair import ClassFair
-from fedsaddle.problems.nonconvex_pl import NonconvexPl
+from fedsaddle.problems.games import NonconvexPl
 from fedsaddle.problems.robust import RobustTraining
 from small import classes, seeded
 

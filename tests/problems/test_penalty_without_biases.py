@@ -12,8 +12,8 @@ from torch import nn
 import fedsaddle as fs
 from fedsaddle.data.store import Stacked
 from fedsaddle.federation.clients import Batch
-from fedsaddle.problems.facts import DataFacts
 from fedsaddle.problems.losses import Logistic
+from fedsaddle.problems.protocols import DataFacts
 from fedsaddle.problems.supervised import Supervised
 from small import seeded
 

@@ -14,7 +14,7 @@ import fedsaddle as fs
 from fedsaddle.errors import BadInput
 from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.fair import ClassFair
-from fedsaddle.problems.nonconvex_pl import NonconvexPl
+from fedsaddle.problems.games import NonconvexPl
 from fedsaddle.problems.robust import RobustTraining
 from small import classes
 
@@ -44,7 +44,9 @@ def model(scores: int = 3) -> nn.Module:
 )
 def test_numbers_of_numpy_work_in_min_max_problems(problem: Any):
     algorithm = fs.LocalSgda(problem=problem(), local_steps=np.int64(2), primal_step=np.float64(0.1))
-    result = fs.run(algorithm, classes(), rounds=np.int64(1), seed=np.uint8(3), evaluate_train=np.True_)
+    result = fs.run(
+        algorithm, classes(), rounds=np.int64(1), seed=np.uint8(3), options=fs.RunOptions(evaluate_train=np.True_)
+    )
     assert result.summary["rounds"] == 1
 
 

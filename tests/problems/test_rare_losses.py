@@ -11,8 +11,8 @@ import fedsaddle as fs
 from fedsaddle.config.registry import LOSSES as LOSSES_BY_NAME
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
-from fedsaddle.problems.facts import DataFacts
 from fedsaddle.problems.losses import CrossEntropy
+from fedsaddle.problems.protocols import DataFacts
 from fedsaddle.problems.rare_losses import ClassBalanced, Focal, LogitAdjusted
 from small import seeded
 

@@ -7,7 +7,7 @@ from torch import nn
 import fedsaddle
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.flat import FlatModel
-from fedsaddle.problems.models.papers import CharacterGru, McMahanCnn, SmallCnn, logistic_regression, mlp
+from fedsaddle.problems.models.networks import CharacterGru, McMahanCnn, SmallCnn, logistic_regression, mlp
 from small import seeded
 
 
@@ -97,7 +97,7 @@ def test_names_at_the_top():
 @pytest.mark.parametrize("side", [18, 26, 32])
 def test_the_cnn_of_the_tutorial_takes_pictures_of_any_side(side):
     """Its last picture has (((side - 2) / 2 - 2) / 2 - 2)² places of 64 channels."""
-    from fedsaddle.problems.models.papers import TutorialCnn
+    from fedsaddle.problems.models.networks import TutorialCnn
 
     model = TutorialCnn(side=side)
     assert model(torch.zeros(2, 3, side, side)).shape == (2, 10)

@@ -10,7 +10,7 @@ from torch import nn
 import fedsaddle as fs
 from fedsaddle.config.parts import arguments_of
 from fedsaddle.data.store import Stacked
-from fedsaddle.engines.serial import Serial
+from fedsaddle.engines.simulated import SerialEngine
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.problems.losses import Loss, Square
@@ -172,7 +172,7 @@ def test_measures_and_engines():
     make = lambda: fs.Drfa(  # noqa: E731
         problem=Supervised(seeded(lambda: nn.Linear(4, 2)), loss=nn.CrossEntropyLoss(weight=torch.tensor([1.0, 4.0])))
     )
-    slow, fast = play(make(), Serial(rows), 2)[-1], play(make(), fs.Vectorised(rows, chunk=3), 2)[-1]
+    slow, fast = play(make(), SerialEngine(rows), 2)[-1], play(make(), fs.VectorisedEngine(rows, chunk=3), 2)[-1]
     torch.testing.assert_close(slow.w, fast.w, rtol=0, atol=1e-12)
     result = fs.run(make(), rows, 1)
     assert 0 <= result.final("accuracy") <= 1

@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from fedsaddle import FedAvg, FedSgda, models, run
+from fedsaddle import FedAvg, FedSgda, Vectorised, models, run
 from fedsaddle.data.store import Stacked
 from fedsaddle.engines.choose import chunk_and_workers
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.problems.auc import MinimaxAuc
-from fedsaddle.problems.models.vgg import Vgg11
+from fedsaddle.problems.models.networks import Vgg11
 from fedsaddle.problems.supervised import Supervised
 
 KINDS = ("group", "none", "batch")
@@ -72,8 +72,8 @@ def test_both_engines_walk_the_same_way(kind):
     start = Vgg11(3, 2, kind, width=4)
     algorithm = FedAvg(problem=Supervised(start), local_steps=2, batch_size=3, primal_step=0.05)
     slow = run(algorithm, rows, 3, engine="serial")
-    for options in ({}, {"chunk": 3, "workers": 1}):
-        fast = run(algorithm, rows, 3, engine="vectorised", **options)
+    for engine in ("vectorised", Vectorised(chunk=3, workers=1)):
+        fast = run(algorithm, rows, 3, engine=engine)
         torch.testing.assert_close(fast.model, slow.model, rtol=0, atol=1e-8)
     assert (slow.model - FlatModel(start).initial()).abs().max() > 1e-4
 

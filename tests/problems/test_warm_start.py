@@ -10,8 +10,8 @@ from torch import nn
 from fedsaddle.config.build import build
 from fedsaddle.config.schema import validate_config
 from fedsaddle.errors import BadInput, MissingData
-from fedsaddle.problems.models.papers import mlp
-from fedsaddle.problems.models.warm_start import trained_tensors, warm_started
+from fedsaddle.problems.models.networks import mlp
+from fedsaddle.problems.models.transfer import trained_tensors, warm_started
 
 
 def made(outputs: int, hidden: int = 5) -> nn.Module:

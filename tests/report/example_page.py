@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedsaddle.report.page.charts import Axis, Bar, ForestRow, Line, bars, forest, heat_map, line_chart
+from fedsaddle.report.page.charts import Bar, ChartAxis, ForestRow, Line, bars, forest, heat_map, line_chart
 from fedsaddle.report.page.parts import (
     Bullets,
     Chart,
     Code,
     Figure,
     Page,
+    PageTable,
     Section,
-    Table,
     Text,
     ThresholdSlider,
 )
@@ -44,9 +44,9 @@ def progress_chart(sites: int) -> Chart:
         Line("the chosen model", ROUNDS, main, "first", main - 0.02, main + 0.02),
         Line("FedAvg", ROUNDS, other, "second", other - 0.02, other + 0.02),
     ]
-    svg = line_chart(lines, Axis("rounds of training", 0, 59), Axis("AUROC", 0.45, 0.95), key="progress")
+    svg = line_chart(lines, ChartAxis("rounds of training", 0, 59), ChartAxis("AUROC", 0.45, 0.95), key="progress")
     rows = [[f"{int(r)}", f"{a:.3f}", f"{b:.3f}"] for r, a, b in zip(ROUNDS, main, other, strict=True)]
-    table = Table(["round", "the chosen model", "FedAvg"], rows[::6])
+    table = PageTable(["round", "the chosen model", "FedAvg"], rows[::6])
     words = "The AUROC of the chosen model rises from 0.50 to 0.83 in 59 rounds, that of FedAvg to 0.80."
     return Chart("AUROC on validation rows, round by round", svg, words, table, "Bands are 95 % intervals.")
 
@@ -74,7 +74,7 @@ def forest_chart(sites: int) -> Chart:
     rows = forest_rows(sites)
     svg = forest(
         rows,
-        Axis("AUROC", 0.5, 1.0),
+        ChartAxis("AUROC", 0.5, 1.0),
         heads=["site", "rows", "deaths"],
         reference=0.823,
         models=("the chosen model", "FedAvg"),
@@ -83,7 +83,7 @@ def forest_chart(sites: int) -> Chart:
     cells = [
         [r.name, *r.counts, "–" if r.value is None else f"{r.value:.2f} ({r.low:.2f} to {r.high:.2f})"] for r in rows
     ]
-    table = Table(["site", "rows", "deaths", "AUROC (95 % interval)"], cells, totals=2)
+    table = PageTable(["site", "rows", "deaths", "AUROC (95 % interval)"], cells, totals=2)
     words = f"AUROC at each of {sites} sites with 95 % intervals; of all sites together it is 0.82 (0.80 to 0.85)."
     return Chart(
         f"AUROC at each of {sites} sites", svg, words, table, "A square is a site, its line the interval.", sites > 40
@@ -101,9 +101,9 @@ def calibration_chart() -> Chart:
     ]
     both = {"low": 0.0, "high": 1.0, "percent": True}
     svg = line_chart(
-        lines, Axis("predicted risk", **both), Axis("observed share", **both), square=True, key="calibration"
+        lines, ChartAxis("predicted risk", **both), ChartAxis("observed share", **both), square=True, key="calibration"
     )
-    table = Table(
+    table = PageTable(
         ["predicted", "observed"], [[f"{100 * a:.0f} %", f"{100 * b:.0f} %"] for a, b in zip(x, y, strict=True)]
     )
     return Chart(
@@ -126,7 +126,7 @@ def odd_chart() -> Chart:
         Line("seventh", [1, 30, 1000], [7, 7.2, 6.6], "seventh", markers=True),
         Line("eighth", [1, 30, 1000], [8, 8.2, 7.6], "eighth", markers=True),
     ]
-    svg = line_chart(lines, Axis("step size", 1, 1000, log=True), Axis("loss", 0, 9), key="odd")
+    svg = line_chart(lines, ChartAxis("step size", 1, 1000, log=True), ChartAxis("loss", 0, 9), key="odd")
     return Chart("Eight styles over a log axis", svg, "Lines with gaps, of one point, and beyond the axes.", None)
 
 
@@ -135,7 +135,7 @@ def heat_chart() -> Chart:
     shares = [[((3 * i + 5 * j) % 11) / 10 if (i, j) != (2, 3) else math.nan for j in range(6)] for i in range(8)]
     columns = ["age", "lactate", "creatinine", "heart rate", "bilirubin", "GCS"]
     svg = heat_map(names, columns, shares, key="missing")
-    table = Table(
+    table = PageTable(
         ["site", *columns], [[n, *(f"{100 * s:.0f} %" for s in row)] for n, row in zip(names, shares, strict=True)]
     )
     return Chart(
@@ -152,10 +152,10 @@ def bars_chart() -> Chart:
     ]
     svg = bars(
         [Bar(n, v, f"{v:+.2f}", "first" if v > 0 else "second") for n, v in values],
-        Axis("weight", -0.4, 0.5),
+        ChartAxis("weight", -0.4, 0.5),
         key="weights",
     )
-    table = Table(["column", "weight"], [[n, f"{v:+.2f}"] for n, v in values])
+    table = PageTable(["column", "weight"], [[n, f"{v:+.2f}"] for n, v in values])
     return Chart("Columns with the largest weights", svg, "Lactate has the largest weight, 0.42.", table)
 
 
@@ -164,16 +164,16 @@ def slider() -> ThresholdSlider:
     tp = np.round(400 * np.exp(-3 * at)).astype(int)
     fp = np.round(4400 * np.exp(-12 * at)).astype(int)
     rows = [[f"{100 * at[i]:.1f} %", f"{tp[i] / 4:.1f} %", f"{tp[i] + fp[i]}"] for i in range(0, 120, 12)]
-    table = Table(["threshold", "sensitivity", "alarms"], rows, "Of 4,812 rows, 402 with the outcome")
+    table = PageTable(["threshold", "sensitivity", "alarms"], rows, "Of 4,812 rows, 402 with the outcome")
     return ThresholdSlider(list(at), list(tp), list(fp), 402, 4410, 0.105, table)
 
 
-def site_table(sites: int) -> Table:
+def site_table(sites: int) -> PageTable:
     rows = [
         [r.name, *r.counts, r.why_not or f"{r.value:.3f}", "yes" if i % 4 else "no"]
         for i, r in enumerate(forest_rows(sites))
     ]
-    return Table(["site", "rows", "deaths", "AUROC", "agreed"], rows, f"The {sites} sites", 2)
+    return PageTable(["site", "rows", "deaths", "AUROC", "agreed"], rows, f"The {sites} sites", 2)
 
 
 def sections(sites: int) -> Sequence[Section]:

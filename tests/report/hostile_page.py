@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fedsaddle.report.page.charts import Axis, Bar, ForestRow, Line, bars, forest, heat_map, line_chart
-from fedsaddle.report.page.parts import Bullets, Chart, Code, Figure, Page, Section, Table, Text, ThresholdSlider
+from fedsaddle.report.page.charts import Bar, ChartAxis, ForestRow, Line, bars, forest, heat_map, line_chart
+from fedsaddle.report.page.parts import Bullets, Chart, Code, Figure, Page, PageTable, Section, Text, ThresholdSlider
 
 HOSTILE = (
     "</script><script>alert(1)</script>",
@@ -26,8 +26,8 @@ HOSTILE = (
 
 def hostile_page(t: str) -> Page:
     """A page with this text wherever text goes."""
-    table = Table((t, t), ((t, t), (t, t)), t, 1)
-    unit = Axis(t, 0, 1)
+    table = PageTable((t, t), ((t, t), (t, t)), t, 1)
+    unit = ChartAxis(t, 0, 1)
     drawings = (
         line_chart([Line(t, [0, 1], [0, 1]), Line(t, [0, 1], [0, 1], "faint")], unit, unit, key=t),
         forest(

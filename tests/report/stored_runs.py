@@ -8,7 +8,7 @@ import numpy as np
 
 from fedsaddle.metrics.calibration import Platt
 from fedsaddle.metrics.ranking import rank
-from fedsaddle.report import roc
+from fedsaddle.report import plots
 from fedsaddle.report.stored_run import HeldOut, StoredRun
 
 SUMMARY = {
@@ -44,9 +44,9 @@ def run_of(test, **others):
 
 def roc_of(test, folder):
     """roc.json of the rows."""
-    from fedsaddle.stored import read_object
+    from fedsaddle.files import read_object
 
     names = {"choice": "FedAvgM", "FedAvg": "FedAvg"}
     found = {names[m]: rank(s, test.labels, test.offsets, test.names) for m, s in test.scores.items()}
-    roc.write(found, "test", folder)
+    plots.write(found, "test", folder)
     return read_object(folder / "roc.json")

@@ -11,7 +11,7 @@ import pytest
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
 
 from fedsaddle.metrics.ranking import difference, rank
-from fedsaddle.report.comparison_page import comparison_page, write_comparison
+from fedsaddle.report.comparison import comparison_page, write_comparison
 from fedsaddle.report.page.render import render
 from fedsaddle.report.paired import (
     client_figures,

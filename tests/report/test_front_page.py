@@ -11,11 +11,12 @@ import pytest
 from rich.console import Console
 from stored_by_hand import digits, search
 
-from fedsaddle.report.front_of_clients import front_of_clients, worst_client
-from fedsaddle.report.front_page import front_of_search, interval_text
-from fedsaddle.report.sections.groups import groups
+from fedsaddle.documents.summary import Figures
+from fedsaddle.report.front import front_of_clients, front_of_search, interval_text, worst_client
+from fedsaddle.report.sections.subgroups import groups
 from fedsaddle.report.stored_run import HeldOut
 from fedsaddle.report.tables import against_fedavg, choice_table
+from summaries import search_summary
 
 
 def words(front):
@@ -115,10 +116,9 @@ def test_the_verdict_against_fedavg_says_where_it_holds(ends, within, verdict):
     found = {key: None if own is None else {"value": sum(own) / 2, "interval": own} for key, own in gaps.items()}
     summary["pooled"]["difference"] |= found
     assert verdict in words(front_of_search(search(summary=summary)))
-    assert verdict in against_fedavg(summary["pooled"]["difference"])
+    assert verdict in against_fedavg(Figures.model_validate(summary["pooled"]["difference"]))
     console = Console(file=io.StringIO(), width=200)
-    pooled = {"FedAvg": summary["pooled"]["choice"], **summary["pooled"]}
-    console.print(choice_table({"trials": 9, "seconds": 1.0, **summary, "pooled": pooled}))
+    console.print(choice_table(search_summary(**summary)))
     assert " ".join(verdict.split()) in " ".join(console.file.getvalue().split())
 
 

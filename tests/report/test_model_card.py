@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 from stored_by_hand import search
 
-from fedsaddle.report.front_page import front_of_search
-from fedsaddle.report.model_card import card, escaped, markdown
-from fedsaddle.report.page.parts import Page, Section, Table
+from fedsaddle.report.front import front_of_search
+from fedsaddle.report.page.parts import Page, PageTable, Section
+from fedsaddle.report.run_report import card, escaped, markdown
 
 
 def page(run):
@@ -47,7 +47,7 @@ def test_damaged_files_leave_a_line_in_the_card(damaged):
 
 
 def test_groups_of_the_page_are_in_the_card():
-    table = Table(("group", "AUROC"), [("female", "0.81"), ("male", "0.79")])
+    table = PageTable(("group", "AUROC"), [("female", "0.81"), ("male", "0.79")])
     run = search()
     said = card(run, dataclasses.replace(page(run), sections=[Section("groups", "Groups", [table])]))
     assert "| female | 0.81 |" in said
@@ -55,4 +55,4 @@ def test_groups_of_the_page_are_in_the_card():
 
 def test_names_stay_text():
     assert escaped("<b>*x*</b>\n# y|z") == r"\<b\>\*x\*\</b\>\\n\# y\|z"
-    assert markdown(Table(("a|b",), [("`c`",)])) == "| a\\|b |\n| --- |\n| \\`c\\` |"
+    assert markdown(PageTable(("a|b",), [("`c`",)])) == "| a\\|b |\n| --- |\n| \\`c\\` |"

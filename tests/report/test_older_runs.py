@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 from stored_by_hand import digits
 
-from fedsaddle.report.front_of_clients import front_of_clients
-from fedsaddle.report.older_runs import current_feature, current_roc
+from fedsaddle.report.front import front_of_clients
 from fedsaddle.report.sections.effects import SCORE, unit_of
-from fedsaddle.report.sections.sites import sites
+from fedsaddle.report.sections.subgroups import sites
+from fedsaddle.report.stored_run import current_feature, current_roc
 
 
 def older():

@@ -9,23 +9,25 @@ import math
 import re
 from collections import Counter
 from html.parser import HTMLParser
-from typing import Any
+from importlib.resources import files
+from typing import Any, get_args
 
 import pytest
 from example_page import example_page
 from hostile_page import HOSTILE, hostile_page
 from markupsafe import Markup
 
-from fedsaddle.report.page.charts import Axis, Bar, ForestRow, Line, bars, forest, heat_map, line_chart
+from fedsaddle.report.page.charts import Bar, ChartAxis, ForestRow, Line, bars, forest, heat_map, line_chart
 from fedsaddle.report.page.markup import clean, compact, tag
 from fedsaddle.report.page.parts import (
+    Block,
     Chart,
     Page,
+    PageTable,
     Section,
-    Table,
     ThresholdSlider,
 )
-from fedsaddle.report.page.render import column_kinds, render
+from fedsaddle.report.page.render import KINDS, column_kinds, render
 
 
 class Elements(HTMLParser):
@@ -157,28 +159,30 @@ def test_sections_of_the_same_key_have_anchors_of_their_own():
     ],
 )
 def test_columns_of_numbers(cells, is_numeric):
-    assert column_kinds(Table(("a", "b"), [("1", cell) for cell in cells])) == ["", "n" if is_numeric else ""]
+    assert column_kinds(PageTable(("a", "b"), [("1", cell) for cell in cells])) == ["", "n" if is_numeric else ""]
 
 
 def test_ragged_tables_and_empty_pages_render():
     render(Page("", "", ()))
-    render(Page("t", "", (), sections=(Section("a", "A", (Table(("a",), (("1", "2", "3"), ())), Table((), ()))),)))
-    empty = ThresholdSlider((), (), (), 0, 0, 0.5, Table((), ()))
+    render(
+        Page("t", "", (), sections=(Section("a", "A", (PageTable(("a",), (("1", "2", "3"), ())), PageTable((), ()))),))
+    )
+    empty = ThresholdSlider((), (), (), 0, 0, 0.5, PageTable((), ()))
     render(Page("t", "", (), sections=(Section("a", "A", (empty,)),)))
 
 
 AXES = [
-    Axis("flat", 0.5, 0.5),
-    Axis("zero", 0, 0),
-    Axis("turned", 1, 0),
-    Axis("odd", math.nan, math.inf),
-    Axis("log", 0, 100, log=True),
-    Axis("log below", -5, -1, log=True),
-    Axis("log flat", 10, 10, log=True),
-    Axis("tiny", 1e-9, 3e-9),
-    Axis("huge", -1e12, 1e15, percent=True),
-    Axis("wide log", 1e-12, 1e12, log=True),
-    Axis("narrow", 1e6, 1e6 + 1e-6),
+    ChartAxis("flat", 0.5, 0.5),
+    ChartAxis("zero", 0, 0),
+    ChartAxis("turned", 1, 0),
+    ChartAxis("odd", math.nan, math.inf),
+    ChartAxis("log", 0, 100, log=True),
+    ChartAxis("log below", -5, -1, log=True),
+    ChartAxis("log flat", 10, 10, log=True),
+    ChartAxis("tiny", 1e-9, 3e-9),
+    ChartAxis("huge", -1e12, 1e15, percent=True),
+    ChartAxis("wide log", 1e-12, 1e12, log=True),
+    ChartAxis("narrow", 1e6, 1e6 + 1e-6),
 ]
 
 
@@ -210,13 +214,13 @@ def test_odd_axes_and_values_draw(axis):
 
 
 def test_lines_are_at_their_places():
-    drawing = line_chart([Line("a", [0, 5, 10], [1, math.nan, 2])], Axis("x", 0, 10), Axis("y", 1, 2))
+    drawing = line_chart([Line("a", [0, 5, 10], [1, math.nan, 2])], ChartAxis("x", 0, 10), ChartAxis("y", 1, 2))
     (path,) = Elements(drawing).having("data-name")
     assert path["d"] == "M0 1000M1000 0"
     marks = [(a["x"], a["y"]) for name, a in Elements(drawing).found if name == "use"]
     assert marks == [("0%", "100%"), ("100%", "0%")]
     band = line_chart(
-        [Line("a", [1, 100], [1, 1], "first", [0, 1], [1, 2])], Axis("x", 1, 100, log=True), Axis("y", 0, 2)
+        [Line("a", [1, 100], [1, 1], "first", [0, 1], [1, 2])], ChartAxis("x", 1, 100, log=True), ChartAxis("y", 0, 2)
     )
     assert 'd="M0 500L1000 0L1000 500L0 1000"' in band
 
@@ -224,12 +228,12 @@ def test_lines_are_at_their_places():
 @pytest.mark.parametrize(
     ("axis", "texts"),
     [
-        (Axis("", 0, 1), ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]),
-        (Axis("", 0, 1, percent=True), ["0 %", "20 %", "40 %", "60 %", "80 %", "100 %"]),
-        (Axis("", 1, 1000, log=True), ["1", "10", "100", "1,000"]),
-        (Axis("", -0.1, 0.1), ["−0.10", "−0.05", "0.00", "0.05", "0.10"]),
-        (Axis("", 0, 12000), ["0", "2,000", "4,000", "6,000", "8,000", "10,000", "12,000"]),
-        (Axis("", 0.2, 7, log=True), ["0.3", "1", "3"]),
+        (ChartAxis("", 0, 1), ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]),
+        (ChartAxis("", 0, 1, percent=True), ["0 %", "20 %", "40 %", "60 %", "80 %", "100 %"]),
+        (ChartAxis("", 1, 1000, log=True), ["1", "10", "100", "1,000"]),
+        (ChartAxis("", -0.1, 0.1), ["−0.10", "−0.05", "0.00", "0.05", "0.10"]),
+        (ChartAxis("", 0, 12000), ["0", "2,000", "4,000", "6,000", "8,000", "10,000", "12,000"]),
+        (ChartAxis("", 0.2, 7, log=True), ["0.3", "1", "3"]),
     ],
 )
 def test_ticks_are_round(axis, texts):
@@ -238,7 +242,7 @@ def test_ticks_are_round(axis, texts):
 
 def test_a_forest_says_its_values():
     rows = [ForestRow("a", ("10",), 0.823, 0.641, 0.92), ForestRow("b", ("3",), None, why_not="too few")]
-    said = " ".join(Elements(forest(rows, Axis("AUROC", 0.5, 1.0), heads=("site", "rows"))).text)
+    said = " ".join(Elements(forest(rows, ChartAxis("AUROC", 0.5, 1.0), heads=("site", "rows"))).text)
     assert "0.82 (0.64 to 0.92)" in said
     assert "too few" in said
 
@@ -271,3 +275,12 @@ def test_every_field_of_a_page_is_in_the_hostile_one():
 
     walk(page)
     assert {(name, field) for name, field, _ in missing} <= {("Text", "kind")}
+
+
+def test_every_kind_of_block_has_its_template():
+    """A class that is renamed without its template would leave its blocks out of every page."""
+    names = {kind.__name__ for kind in get_args(Block)}
+    template = (files("fedsaddle.report.page") / "templates" / "blocks.html").read_text(encoding="utf-8")
+    assert set(re.findall(r'kind == "(\w+)"', template)) == set(KINDS) == names
+    table = PageTable(["name", "rows"], [["A", "12"]], "Rows")
+    assert "<td" in render(Page("A page", "of a table", (), sections=[Section("rows", "Rows", [table])]))

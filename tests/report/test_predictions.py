@@ -8,7 +8,7 @@ import torch
 
 from fedsaddle.data.store import Stacked
 from fedsaddle.metrics.calibration import Platt
-from fedsaddle.report.predictions import PREDICTIONS, Part, platt_of, read_predictions, write_predictions
+from fedsaddle.report.predictions import PREDICTIONS, ScoredPart, platt_of, read_predictions, write_predictions
 from fedsaddle.report.stored_run import read_run
 
 SITES = ("=cmd", "Berlin", "a,b")
@@ -18,7 +18,7 @@ def part(name, rng, units, groups=()):
     y = torch.tensor(rng.integers(0, 2, 9))
     rows = Stacked(torch.zeros(9, 1), y, np.array([0, 4, 4, 9]), allow_empty=True)
     scores = {"choice": rng.normal(size=9), "FedAvg": rng.normal(size=9)}
-    return Part(name, rows, SITES, scores, np.arange(9), units, dict(groups))
+    return ScoredPart(name, rows, SITES, scores, np.arange(9), units, dict(groups))
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from fedsaddle.metrics.ranking import rank
-from fedsaddle.report import roc
+from fedsaddle.report import plots
 from fedsaddle.report.plots import label
-from fedsaddle.shown import visible
+from fedsaddle.text import visible
 
 ODD = "North\n\x1b[31m[red] $1"
 
@@ -30,7 +30,7 @@ def ranked(sites=4, rows=60, names=None, seed=0, noise=0.0):
 
 def text_of(rankings):
     console = Console(width=140, record=True, file=io.StringIO())
-    console.print(roc.table(rankings, "test"))
+    console.print(plots.table(rankings, "test"))
     return console.export_text()
 
 
@@ -66,7 +66,7 @@ def test_names_are_shown_and_not_obeyed():
 def test_the_files(tmp_path):
     names = ["=2+2", "+b", "c", "@d"]
     ours, theirs = ranked(names=names), ranked(names=names, noise=1.0)
-    brief = roc.write({"A": ours, "-B": theirs}, "test", tmp_path)
+    brief = plots.write({"A": ours, "-B": theirs}, "test", tmp_path)
     rows = list(csv.DictReader((tmp_path / "roc.csv").read_text().splitlines()))
     assert [row["site"] for row in rows] == ["'=2+2", "'+b", "c", "'@d", "pooled", "within sites"]
     assert rows[0]["note"] == "fewer than 5 positives"
@@ -79,15 +79,15 @@ def test_the_files(tmp_path):
     assert said["difference"]["within_site_auroc"] == brief["difference"]["within_site_auroc"]
     assert len(said["difference"]["clients"]) == 4
     assert (brief["few_clients"], brief["single_class_clients"]) == (1, 0)
-    assert roc.write({"A": ours}, "test", tmp_path)["difference"] is None
+    assert plots.write({"A": ours}, "test", tmp_path)["difference"] is None
 
 
 @pytest.mark.parametrize("sites", [1, 4, 8, 9, 51])
 def test_the_picture(sites, tmp_path, monkeypatch):
     figures = []
-    monkeypatch.setattr(roc, "Figure", lambda **options: figures.append(Figure(**options)) or figures[-1])
+    monkeypatch.setattr(plots, "Figure", lambda **options: figures.append(Figure(**options)) or figures[-1])
     found = ranked(sites)
-    path = roc.draw({"A": found, "B $": ranked(sites, noise=1.0)}, "test", tmp_path / "roc.png")
+    path = plots.draw({"A": found, "B $": ranked(sites, noise=1.0)}, "test", tmp_path / "roc.png")
     assert matplotlib.image.imread(path)[..., :3].std() > 0.02
     axes, lines = figures[0].axes, [line.get_label() for line in figures[0].axes[0].get_lines()]
     assert any(str(text).startswith("pooled") for text in lines)
@@ -107,6 +107,6 @@ def test_rows_of_one_class_have_a_picture_too(tmp_path):
         found = rank(
             np.arange(9.0), np.ones(9), np.linspace(0, 9, sites + 1).astype(int), [str(i) for i in range(sites)]
         )
-        assert roc.draw({"A": found}, "test", tmp_path / f"{sites}.png").exists()
+        assert plots.draw({"A": found}, "test", tmp_path / f"{sites}.png").exists()
         assert "one class only" in text_of({"A": found})
         assert "no pairs" in text_of({"A": found})

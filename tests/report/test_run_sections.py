@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsaddle.report.page.parts import Bullets, Chart, Page, Section, Table, Text
+from fedsaddle.report.page.parts import Bullets, Chart, Page, PageTable, Section, Text
 from fedsaddle.report.page.render import render
 from fedsaddle.report.run_report import page_of
-from fedsaddle.report.sections.classes import classes
-from fedsaddle.report.sections.clients import clients
+from fedsaddle.report.sections.clients import classes, clients, mixture
+from fedsaddle.report.sections.disclosure import left_sites
+from fedsaddle.report.sections.inputs import split
 from fedsaddle.report.sections.learning_curves import learning_curves
-from fedsaddle.report.sections.left_sites import left_sites
-from fedsaddle.report.sections.mixture import mixture
 from fedsaddle.report.sections.numbers import axis, picked, wilson
-from fedsaddle.report.sections.split import split
 from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.report.words import short
 
@@ -85,7 +83,7 @@ def words(section: Section | None) -> str:
             said += block.lines
         elif isinstance(block, Chart):
             said += [block.title, block.description, block.note]
-        tables = [block] if isinstance(block, Table) else [block.table] if isinstance(block, Chart) else []
+        tables = [block] if isinstance(block, PageTable) else [block.table] if isinstance(block, Chart) else []
         said += [" | ".join(row) for table in tables if table is not None for row in (table.heads, *table.rows)]
     return "\n".join(said)
 

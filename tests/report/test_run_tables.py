@@ -12,6 +12,7 @@ from fedsaddle.report.paired import side_by_side
 from fedsaddle.report.progress import Progress
 from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.report.tables import console, megabytes, of_sites, one_run, several_runs
+from summaries import run_summary
 
 FIGURES = {"global": 0.5, "mean": 0.4, "worst": 0.125, "best": 0.9, "std": 0.2, "bottom10": 0.25}
 LEDGER = {"exchanges": 1234, "bytes_down": 5_600_000, "bytes_up": 123_456_789, "samples": 99_999}
@@ -41,7 +42,7 @@ def cells(text, start):
 
 def test_pooled_figures_stand_with_their_bounds():
     pooled = {"auroc": 0.98765, "auroc_error": 0.00123, "worst_site_auroc": 0.9, "model_error": 0.5}
-    text = shown(one_run({**SUMMARY, "pooled": pooled}))
+    text = shown(one_run(run_summary(**SUMMARY, pooled=pooled)))
     assert "auroc 0.9877 ± 0.0013, worst_site_auroc 0.9, model_error 0.5" in " ".join(text.split())
 
 
@@ -51,7 +52,7 @@ def test_a_run_site_by_site():
         "south": {"answered": 5, "left_out": {"sent noise": 2, "is [red]": 1}, "bytes_down": 0, "bytes_up": 0},
     }
     fields = {"LocalLoss.loss": "each", "LocalModels.final": "averaged"}
-    text = shown(of_sites({**SUMMARY, "ledger": {**LEDGER, "fields": fields}, "sites": sites}))
+    text = shown(of_sites(run_summary(**{**SUMMARY, "ledger": {**LEDGER, "fields": fields}, "sites": sites})))
     assert cells(text, "north") == ["north", "8", "0", "1.50 MB", "0.02 MB", ""]
     assert cells(text, "south")[:3] == ["south", "5", "3"]
     assert cells(text, "south")[-1] == "sent noise (2); is [red] (1)"
@@ -59,7 +60,7 @@ def test_a_run_site_by_site():
 
 
 def test_one_run():
-    text = shown(one_run(SUMMARY))
+    text = shown(one_run(run_summary(**SUMMARY)))
     assert text.splitlines()[0].strip() == "DRFA: 7 rounds, finished"
     assert cells(text, "test accuracy") == ["test accuracy", "0.5000", "0.4000", "0.7500", "0.9000", "0.2000", "0.2500"]
     assert cells(text, "train loss")[3] == "0.1250"
@@ -68,7 +69,7 @@ def test_one_run():
 
 def test_the_round_of_the_target():
     reached = {**SUMMARY, "stopped": "target", "target": "worst accuracy >= 0.5", "target_round": 7}
-    assert "DRFA: 7 rounds, target (worst accuracy >= 0.5 in round 7)" in shown(one_run(reached))
+    assert "DRFA: 7 rounds, target (worst accuracy >= 0.5 in round 7)" in shown(one_run(run_summary(**reached)))
 
 
 def compared(**summaries):
@@ -76,7 +77,7 @@ def compared(**summaries):
 
 
 def together(**summaries):
-    return several_runs(summaries, compared(**summaries))
+    return several_runs({name: run_summary(**own) for name, own in summaries.items()}, compared(**summaries))
 
 
 def test_several_runs():

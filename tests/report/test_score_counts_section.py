@@ -10,7 +10,7 @@ import pytest
 
 from fedsaddle.metrics.histograms import ScoreHistogram, sigmoid_edges
 from fedsaddle.numerics.roc import roc_curve
-from fedsaddle.report.page.parts import Table, ThresholdSlider
+from fedsaddle.report.page.parts import PageTable, ThresholdSlider
 from fedsaddle.report.run_report import page_of
 from fedsaddle.report.sections import score_counts as section
 from fedsaddle.report.stored_run import StoredRun
@@ -69,7 +69,7 @@ def test_counts_at_the_chosen_threshold_are_exact(rows):
 def test_without_a_threshold_there_is_a_table(rows):
     blocks = section.score_counts(stored(rows)).blocks
     assert not any(isinstance(b, ThresholdSlider) for b in blocks)
-    assert any(isinstance(b, Table) and b.heads[0] == "threshold" for b in blocks)
+    assert any(isinstance(b, PageTable) and b.heads[0] == "threshold" for b in blocks)
 
 
 @pytest.mark.parametrize(

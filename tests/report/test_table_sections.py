@@ -11,9 +11,8 @@ from safetensors.numpy import save_file
 from stored_by_hand import digits, search
 
 from fedsaddle.report.sections.effects import effects, linear_effects
-from fedsaddle.report.sections.missing import missing_cells
-from fedsaddle.report.sections.settings import commands, flat, settings
-from fedsaddle.report.sections.trials import trials
+from fedsaddle.report.sections.inputs import missing_cells
+from fedsaddle.report.sections.settings import commands, flat, settings, trials
 
 FEATURES = [
     {"column": "age", "kind": "number", "mean": 60.0, "std": 10.0},

@@ -11,16 +11,12 @@ from sklearn.metrics import roc_auc_score
 from stored_runs import SEARCH, SUMMARY, held_out, roc_of, run_of
 
 from fedsaddle.metrics.calibration import Threshold
-from fedsaddle.report.page.parts import Bullets, Chart, Table, Text, ThresholdSlider
+from fedsaddle.report.page.parts import Bullets, Chart, PageTable, Text, ThresholdSlider
 from fedsaddle.report.page.render import render
 from fedsaddle.report.run_report import page_of
-from fedsaddle.report.sections.decisions import decision, slider_thresholds, thresholds
-from fedsaddle.report.sections.discrimination import discrimination
-from fedsaddle.report.sections.groups import groups
-from fedsaddle.report.sections.probabilities import calibration
-from fedsaddle.report.sections.sites import sites
-from fedsaddle.report.sections.two_classes import two_classes
-from fedsaddle.report.sections.worst import headline, worst_group, worst_site
+from fedsaddle.report.sections.decisions import calibration, decision, slider_thresholds, thresholds
+from fedsaddle.report.sections.ranking import discrimination, two_classes
+from fedsaddle.report.sections.subgroups import groups, headline, sites, worst_group, worst_site
 
 EVERY = (discrimination, sites, calibration, thresholds, decision)
 
@@ -78,7 +74,7 @@ def test_two_models_that_are_alike_are_not_decided():
 @pytest.mark.parametrize(("count", "lines", "band"), [(12, 12, False), (45, 0, True)])
 def test_many_sites_are_a_band(count, lines, band, monkeypatch):
     drawn = []
-    name = "fedsaddle.report.sections.discrimination.line_chart"
+    name = "fedsaddle.report.sections.ranking.line_chart"
     monkeypatch.setattr(name, lambda given, *_, **__: drawn.append(given) or "")
     discrimination(run_of(held_out((60,) * count)))
     for given in drawn:  # ROC and precision-recall
@@ -102,7 +98,7 @@ def test_sites_tell_pooled_from_within_and_count_those_without_a_figure():
 
 def test_the_drawing_of_many_sites_has_those_with_a_figure_only(monkeypatch):
     drawn = []
-    monkeypatch.setattr("fedsaddle.report.sections.sites.forest", lambda rows, *_, **__: drawn.extend(rows) or "")
+    monkeypatch.setattr("fedsaddle.report.sections.subgroups.forest", lambda rows, *_, **__: drawn.extend(rows) or "")
     found = sites(run_of(held_out((60, 4) * 30)))
     assert len(drawn) == 30 + 2
     values = [row.value for row in drawn[:-2]]
@@ -141,7 +137,7 @@ def test_groups_name_the_worst_and_those_that_are_not_ranked():
     aurocs = {g: roc_auc_score(test.labels[sex == g], test.scores["choice"][sex == g]) for g in "fm"}
     assert worst.found.name == min(aurocs, key=aurocs.get)
     assert worst.found.auroc.value == pytest.approx(min(aurocs.values()))
-    tables = [block for block in found.blocks if isinstance(block, Table)]
+    tables = [block for block in found.blocks if isinstance(block, PageTable)]
     p, y = test.probabilities["choice"][sex == "f"], test.labels[sex == "f"]
     share = Threshold(0.3, "").figures(p, y)["sensitivity"]
     assert tables[0].rows[0][4].startswith(f"{100 * share:.0f} (")
@@ -150,7 +146,7 @@ def test_groups_name_the_worst_and_those_that_are_not_ranked():
 def test_groups_stand_in_the_order_of_their_numbers():
     names = ["(missing)", "9 to 20", "up to 8", "101 or more", "21 to 100"]
     run = run_of(held_out(groups={"age": np.array(names)[np.arange(240) % 5]}))
-    table = next(block for block in groups(run).blocks if isinstance(block, Table))
+    table = next(block for block in groups(run).blocks if isinstance(block, PageTable))
     assert [row[0] for row in table.rows] == ["up to 8", "9 to 20", "21 to 100", "101 or more", "(missing)"]
 
 

@@ -10,7 +10,7 @@ import fedsaddle as fs
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.records import same
 from fedsaddle.robust.attacks import ATTACKS, Attacked, with_flipped_labels
-from fedsaddle.robust.guarded import Guarded
+from fedsaddle.robust.reduction import Guarded
 from small import classes, play
 
 GEOMETRIC = fs.Robust(aggregation="geometric-median", bounds=True)
@@ -30,7 +30,15 @@ def drfa(**options):
 
 def accuracy(algorithm, attack=None, robust=None, rounds=40):
     hostile = None if attack is None else fs.Attack(name=attack, clients=2)
-    result = fs.run(algorithm, digits(), rounds, evaluate_every=rounds, attack=hostile, robust=robust, warn=print)
+    result = fs.run(
+        algorithm,
+        digits(),
+        rounds,
+        evaluate_every=rounds,
+        attack=hostile,
+        robust=robust,
+        callbacks=[fs.LambdaCallback(on_warning=print)],
+    )
     return result.summary["test"]["accuracy"]["global"]
 
 
@@ -72,17 +80,17 @@ def test_hostile_clients_do_the_same_on_both_engines(attack):
     rows = with_flipped_labels(rows, np.array([1, 4])) if hostile.flips_labels else rows
     ways = [
         play(algorithm, Attacked(Guarded(engine, fs.Robust(bounds=True)), hostile), 3)[-1]
-        for engine in (fs.Serial(rows), fs.Vectorised(rows, chunk=3))
+        for engine in (fs.SerialEngine(rows), fs.VectorisedEngine(rows, chunk=3))
     ]
     torch.testing.assert_close(ways[0].w, ways[1].w, rtol=0, atol=1e-9)
-    assert not same(ways[0], play(algorithm, fs.Serial(classes()), 3)[-1])
+    assert not same(ways[0], play(algorithm, fs.SerialEngine(classes()), 3)[-1])
 
 
 def test_a_factor_of_one_is_honest():
     torch.manual_seed(0)
     algorithm, idle = small(), fs.Attack(name="sign-flip", clients=2, factor=1.0)
-    found = play(algorithm, Attacked(fs.Serial(classes()), idle), 3)[-1]
-    torch.testing.assert_close(found.w, play(algorithm, fs.Serial(classes()), 3)[-1].w, rtol=0, atol=1e-12)
+    found = play(algorithm, Attacked(fs.SerialEngine(classes()), idle), 3)[-1]
+    torch.testing.assert_close(found.w, play(algorithm, fs.SerialEngine(classes()), 3)[-1].w, rtol=0, atol=1e-12)
 
 
 def test_flipped_labels_are_those_of_the_hostile():

@@ -12,11 +12,10 @@ from torch import Tensor, nn
 
 import fedsaddle as fs
 from fedsaddle.errors import BadInput, Diverged, NobodyAnswered
-from fedsaddle.federation.records import Averaged, From, Kept, PerClient, Pooled, same
+from fedsaddle.federation.records import Averaged, ExactBounds, PerClient, Pooled, UpdateOf, same
 from fedsaddle.federation.reduction import Reduction
-from fedsaddle.robust.guarded import Guarded
-from fedsaddle.robust.reduction import Guard
-from fedsaddle.robust.running_scales import RunningScales
+from fedsaddle.robust.bounds import RunningScales
+from fedsaddle.robust.reduction import Guard, Guarded
 
 SIZES = np.array([7, 3, 11, 5, 2, 8])
 EVERYONE = np.arange(6)
@@ -29,11 +28,11 @@ class Sent:
 
 @dataclass(frozen=True)
 class Reply:
-    final: Annotated[Averaged, From("w")]
+    final: Annotated[Averaged, UpdateOf("w")]
     slope: Averaged
     loss: PerClient
-    scores: Annotated[Pooled, Kept.WEIGHTS_FIRST]
-    count: Annotated[Averaged, Kept.COUNT]
+    scores: Annotated[Pooled, ExactBounds.WEIGHTS_FIRST]
+    count: Annotated[Averaged, ExactBounds.COUNT]
 
 
 def task(own, sent, site): ...
@@ -202,7 +201,7 @@ class Own(fs.Wrapper):
 def test_an_engine_of_ones_own_without_a_reduction():
     data = fs.load("iris", split="iid", clients=3)
     with pytest.raises(BadInput, match="engine = 'Own': reduces replies by itself"):
-        Guarded(Own(fs.Serial(data.train)), fs.Robust(bounds=True))
+        Guarded(Own(fs.SerialEngine(data.train)), fs.Robust(bounds=True))
 
 
 def test_resuming_with_another_setting_is_refused(tmp_path):

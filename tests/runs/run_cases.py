@@ -14,10 +14,10 @@ from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.config.data import load
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Stacked
+from fedsaddle.documents.files import RunFiles
 from fedsaddle.errors import NobodyAnswered
-from fedsaddle.problems.models.papers import logistic_regression
+from fedsaddle.problems.models.networks import logistic_regression
 from fedsaddle.problems.supervised import Supervised
-from fedsaddle.runs.folder import read_history
 from fedsaddle.runs.result import Result
 
 
@@ -40,7 +40,7 @@ def fedavg(**options: Any) -> FedAvg:
 
 def story(out: Path) -> list[dict[str, Any]]:
     """The records of a run, but for the time they took."""
-    return timeless(read_history(out / "metrics.jsonl"))
+    return timeless(RunFiles(out).history())
 
 
 def timeless(history: list[dict[str, Any]]) -> list[dict[str, Any]]:

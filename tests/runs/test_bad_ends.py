@@ -44,7 +44,7 @@ def test_a_bad_end_is_said_everywhere(kind, tmp_path):
     (warning,) = result.summary["warnings"]
     assert warning["kind"] == kind
     assert result.warnings == [warning["text"]]
-    assert exit_code(result.summary) == (3 if kind == "exploded" else 0)
+    assert exit_code(result.document) == (3 if kind == "exploded" else 0)
     page, card = (tmp_path / "report.html").read_text(), (tmp_path / "MODEL_CARD.md").read_text()
     assert page.index("Do not use this model yet") < page.index("What was run")
     assert "Do not use this model yet" in card
@@ -52,8 +52,23 @@ def test_a_bad_end_is_said_everywhere(kind, tmp_path):
 
 def test_a_resumed_run_remembers_its_start(tmp_path):
     said = []
-    run(fedavg(primal_step=0.5), scaled(300.0), 1, out=tmp_path, report=False, warn=said.append)
-    run(fedavg(primal_step=0.5), scaled(300.0), 2, out=tmp_path, report=False, resume=True, warn=said.append)
+    run(
+        fedavg(primal_step=0.5),
+        scaled(300.0),
+        1,
+        out=tmp_path,
+        callbacks=[fs.LambdaCallback(on_warning=said.append)],
+        options=fs.RunOptions(report=False),
+    )
+    run(
+        fedavg(primal_step=0.5),
+        scaled(300.0),
+        2,
+        out=tmp_path,
+        resume=True,
+        callbacks=[fs.LambdaCallback(on_warning=said.append)],
+        options=fs.RunOptions(report=False),
+    )
     assert len(said) == 2
     assert all(", from 1.099 at the start, and the model is of no use" in text for text in said)
 
@@ -63,10 +78,15 @@ def test_min_max_auc_on_raw_columns():
     raw = replace(data, train=replace(data.train, x=data.train.x * 30), test=None)
     auc = fs.MinimaxAuc(model=nn.Sequential(nn.Flatten(), nn.Linear(30, 1)), positive_share=0.37)
     said = []
-    result = run(fs.Codasca(problem=auc, local_steps=4, primal_step=0.01), raw, 2, warn=said.append)
+    result = run(
+        fs.Codasca(problem=auc, local_steps=4, primal_step=0.01),
+        raw,
+        2,
+        callbacks=[fs.LambdaCallback(on_warning=said.append)],
+    )
     assert len(said) == 1
     assert said[0].startswith("the run diverged: the loss ended at ")
-    assert exit_code(result.summary) == 3
+    assert exit_code(result.document) == 3
 
 
 def test_a_game_may_rise():
@@ -76,7 +96,7 @@ def test_a_game_may_rise():
     start, end = {"mean": 0.0, "global": 0.0}, {"mean": 5e4, "global": 5e4}
     assert bad_ends(game, start, end, None, 9, True) == []
     far = {"mean": -5e7, "global": -5e7}
-    assert [bad["kind"] for bad in bad_ends(game, start, far, None, 9, True)] == ["exploded"]
+    assert [bad.kind for bad in bad_ends(game, start, far, None, 9, True)] == ["exploded"]
 
 
 def test_one_odd_client_is_no_bad_end():
@@ -88,7 +108,7 @@ def test_one_odd_client_is_no_bad_end():
 
 def test_an_ordinary_run_says_nothing():
     said = []
-    result = run(drfa(), iris(), 3, warn=said.append)
+    result = run(drfa(), iris(), 3, callbacks=[fs.LambdaCallback(on_warning=said.append)])
     assert said == result.warnings == []
     assert "warnings" not in result.summary
     assert torch.isfinite(result.model).all()

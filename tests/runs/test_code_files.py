@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import fedsaddle as fs
-from fedsaddle.config.module_digest import file_digest
-from fedsaddle.runs.code_files import own_packages
+from fedsaddle.own_code import file_digest
+from fedsaddle.runs.resume import own_packages
 
 NET = """
 import torch
@@ -50,7 +50,7 @@ def test_a_changed_file_is_warned_of_when_a_run_is_resumed(net, tmp_path):
 
     def go(rounds: int, factor: int, **options: bool) -> None:
         algorithm = fs.FedAvg(problem=fs.Supervised(net(factor)))
-        fs.run(algorithm, data, rounds, out=out, report=False, **options)
+        fs.run(algorithm, data, rounds, out=out, options=fs.RunOptions(report=False), **options)
 
     go(1, 2)
     first = json.loads((out / "code.json").read_text())
@@ -69,5 +69,7 @@ def test_a_changed_file_is_warned_of_when_a_run_is_resumed(net, tmp_path):
 def test_without_own_code_nothing_is_written(tmp_path):
     algorithm = fs.FedAvg(problem=fs.Supervised(torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Identity())))
     assert own_packages(algorithm) == set()
-    fs.run(algorithm, fs.load("iris", split="iid", clients=3), 1, out=tmp_path / "run", report=False)
+    fs.run(
+        algorithm, fs.load("iris", split="iid", clients=3), 1, out=tmp_path / "run", options=fs.RunOptions(report=False)
+    )
     assert not (tmp_path / "run" / "code.json").exists()

@@ -8,7 +8,7 @@ from fedsaddle.algorithms.protocols import mixture_of
 from fedsaddle.config.build import build
 from fedsaddle.config.registry import ALGORITHMS
 from fedsaddle.config.schema import validate_config
-from fedsaddle.runs.rehearsal import Length, rehearse
+from fedsaddle.runs.cost_probe import Length, rehearse
 from fedsaddle.runs.run import run
 
 PROBLEM = {"minimisation": {"name": "supervised", "loss": "logistic"}, "minimax": {"name": "auc"}}
@@ -75,7 +75,7 @@ def test_lost_replies_are_lost_in_a_rehearsal_too():
 
 
 def test_long_runs_are_not_counted_to_the_end(monkeypatch):
-    monkeypatch.setattr("fedsaddle.runs.rehearsal.COUNTING", 0.0)
+    monkeypatch.setattr("fedsaddle.runs.cost_probe.COUNTING", 0.0)
     built = build(experiment("FedAvg", sampled_clients=2))
     estimate = rehearse(built.algorithm, built.data, Length(1000))
     assert not estimate.exact
@@ -84,7 +84,7 @@ def test_long_runs_are_not_counted_to_the_end(monkeypatch):
 
 
 def test_a_large_cohort_is_asked_in_part(monkeypatch):
-    monkeypatch.setattr("fedsaddle.runs.rehearsal.EXCHANGE", 0.0)
+    monkeypatch.setattr("fedsaddle.runs.cost_probe.EXCHANGE", 0.0)
     built = build(experiment("q-FedAvg"))
     estimate = rehearse(built.algorithm, built.data, Length(3))
     ledger = run(built.algorithm, built.data, 3).summary["ledger"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from fedsaddle.engines.choose import chunk_and_workers, make_engine
 from fedsaddle.errors import BadInput, Diverged
 from fedsaddle.federation.randomness import server_generator
 from fedsaddle.problems.losses import Square
-from fedsaddle.problems.models.papers import logistic_regression
+from fedsaddle.problems.models.networks import logistic_regression
 from fedsaddle.problems.supervised import Supervised
 from fedsaddle.runs.run import run
 from small import seeded
@@ -80,13 +81,14 @@ def test_a_folder_changes_nothing(tmp_path):
         ({"rounds": 2.5}, "rounds"),
         ({"rounds": "5"}, "rounds"),
         ({"evaluate_every": 0}, "evaluate_every"),
-        ({"checkpoint_every": 0}, "checkpoint_every"),
         ({"seed": -1}, "seed"),
         ({"seed": 2**64}, "seed"),
         ({"seed": 0.5}, "seed"),
         ({"engine": "gpu"}, "engine"),
-        ({"chunk": 0}, "chunk"),
-        ({"workers": 0}, "workers"),
+        ({"options": {"report": False}}, "options"),
+        ({"chunk": 10}, "chunk"),
+        ({"watch": print}, "watch"),
+        ({"secure_aggregation": True}, "secure_aggregation"),
         ({"lost_replies": 1.0}, "lost_replies"),
         ({"lost_replies": -0.1}, "lost_replies"),
         ({"lost_replies": float("nan")}, "lost_replies"),
@@ -98,6 +100,39 @@ def test_refused(tmp_path, options, key):
         run(drfa(), iris(), **{"rounds": 2, "out": tmp_path / "out", **options})
     assert caught.value.key == key
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "remedy"),
+    [
+        ("chunk", 10, "engine=fs.Vectorised(chunk=...)"),
+        ("address", "auto", "engine=fs.Ray(address=...)"),
+        ("factory", "a:b", "engine=fs.Processes(factory=...)"),
+        ("report", False, "options=fs.RunOptions(report=...)"),
+        ("secure_aggregation", True, "privacy=fs.Privacy(secure_aggregation=True)"),
+        ("watch", print, "callbacks=[fs.LambdaCallback(on_round=...)]"),
+        ("warn", print, "callbacks=[fs.LambdaCallback(on_warning=...)]"),
+    ],
+)
+def test_the_new_way_of_an_earlier_keyword(key, value, remedy):
+    with pytest.raises(BadInput, match=re.escape(remedy)):
+        run(drfa(), iris(), 2, **{key: value})
+
+
+@pytest.mark.parametrize(
+    ("make", "key"),
+    [
+        (lambda: fs.Vectorised(chunk=0), "chunk"),
+        (lambda: fs.Processes(workers=0), "workers"),
+        (lambda: fs.RunOptions(checkpoint_every=0), "checkpoint_every"),
+        (lambda: fs.RunOptions(report=3), "report"),
+        (lambda: fs.Serial(deterministic=1), "deterministic"),
+    ],
+)
+def test_settings_are_checked_where_they_are_made(make, key):
+    with pytest.raises(BadInput) as caught:
+        make()
+    assert caught.value.key == key
 
 
 def test_more_clients_than_there_are(tmp_path):
@@ -141,7 +176,7 @@ def test_rows_of_ones_own_are_judged_on_themselves():
 
 
 def test_evaluation_on_the_training_rows_when_asked():
-    with_train = run(fedavg(), iris(), 4, evaluate_every=3, evaluate_train=True)
+    with_train = run(fedavg(), iris(), 4, evaluate_every=3, options=fs.RunOptions(evaluate_train=True))
     assert [r["round"] for r in with_train.history] == [3, 4]
     assert all({"test", "train"} <= set(r) for r in with_train.history)
     assert with_train.history[-1]["train"] == with_train.summary["train"]
@@ -173,14 +208,26 @@ def test_training_leaves_the_users_module_alone():
 
 def test_watch_sees_every_round():
     seen = []
-    result = run(fedavg(), iris(), 5, evaluate_every=2, watch=lambda done, record: seen.append((done, record)))
+    result = run(
+        fedavg(),
+        iris(),
+        5,
+        evaluate_every=2,
+        callbacks=[fs.LambdaCallback(on_round=lambda done, record: seen.append((done, record)))],
+    )
     assert [done for done, _ in seen] == [1, 2, 3, 4, 5]
     assert [r for _, r in seen] == [None, result.history[0], None, result.history[1], result.history[2]]
 
 
 def test_begun_is_called_once_the_folder_is_there(tmp_path):
     seen = []
-    run(fedavg(), iris(), 1, out=tmp_path / "a", begun=lambda: seen.append((tmp_path / "a").exists()))
+    run(
+        fedavg(),
+        iris(),
+        1,
+        out=tmp_path / "a",
+        callbacks=[fs.LambdaCallback(on_begin=lambda _: seen.append((tmp_path / "a").exists()))],
+    )
     assert seen == [True]
 
 
@@ -217,7 +264,7 @@ def test_a_client_that_is_not_finite_is_left_out_and_named_once():
     data.x[data.offsets[1]] = 1e25
     square = FedAvg(problem=Supervised(nn.Linear(4, 1), Square()), primal_step=0.01)
     rows, told = Stacked(data.x, data.y.float(), data.offsets), []
-    result = run(square, rows, 5, warn=told.append)
+    result = run(square, rows, 5, callbacks=[fs.LambdaCallback(on_warning=told.append)])
     assert told == [
         "round 1: client 1 sent a 'final' that is not finite; such replies are left out, and the run goes on",
         "round 1: client 1 is left out of the train figures: its loss is not finite",
@@ -236,7 +283,7 @@ def test_counts_of_clients_left_out_survive_a_resume(tmp_path):
 
     def go(rounds, **more):
         square = FedAvg(problem=Supervised(seeded(lambda: nn.Linear(4, 1)).float(), Square()), primal_step=0.01)
-        return run(square, rows, rounds, warn=lambda text: None, **more)
+        return run(square, rows, rounds, callbacks=[fs.LambdaCallback(on_warning=lambda text: None)], **more)
 
     go(2, out=tmp_path / "a")
     again = go(5, out=tmp_path / "a", resume=True)
@@ -264,7 +311,7 @@ def test_a_model_that_is_finite_and_its_loss_not():
     nn.init.constant_(start[1].weight[0], 30.0)
     data = FederatedData("mine", train, test, ("a", "b", "c", "d"), ("0", "1", "2"), ())
     told = []
-    result = run(FedAvg(problem=Supervised(start)), data, 1, warn=told.append)
+    result = run(FedAvg(problem=Supervised(start)), data, 1, callbacks=[fs.LambdaCallback(on_warning=told.append)])
     assert told == ["round 1: client 2 is left out of the test figures: its loss is not finite"]
     assert [v is None for v in result.history[0]["clients"]["test"]["loss"]] == [False, False, True, False]
     test.x.fill_(3e38)
@@ -281,7 +328,7 @@ def test_a_run_in_a_thread_leaves_the_signals_alone():
 
 
 def test_threads_and_chunks_are_a_matter_of_speed():
-    plain, threaded, again = (run(drfa(), iris(), 3, chunk=2, workers=w) for w in (1, 2, 3))
+    plain, threaded, again = (run(drfa(), iris(), 3, engine=fs.Vectorised(chunk=2, workers=w)) for w in (1, 2, 3))
     torch.testing.assert_close(plain.model, threaded.model)
     assert torch.equal(again.model, threaded.model)
     assert timeless(again.history) == timeless(threaded.history)

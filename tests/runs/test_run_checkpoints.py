@@ -13,10 +13,10 @@ import torch
 from run_cases import drfa, iris, same_end
 from torch import Tensor
 
-from fedsaddle.atomic import write_atomically
+import fedsaddle as fs
 from fedsaddle.errors import BadCheckpoint, CannotWrite
-from fedsaddle.runs.checkpoints import FORMAT, Checkpoints, restore_record
-from fedsaddle.runs.fingerprint import Identity
+from fedsaddle.files import write_atomically
+from fedsaddle.runs.checkpoints import FORMAT, Checkpoints, Identity, restore_record
 from fedsaddle.runs.run import run
 
 
@@ -56,9 +56,9 @@ DAMAGE = {
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     home = tmp_path_factory.mktemp("runs")
-    run(drfa(), iris(), 5, out=home / "half", checkpoint_every=3)
-    run(drfa(), iris(), 8, out=home / "whole", checkpoint_every=3)
-    run(drfa(), iris(), 5, seed=1, out=home / "foreign", checkpoint_every=3)
+    run(drfa(), iris(), 5, out=home / "half", options=fs.RunOptions(checkpoint_every=3))
+    run(drfa(), iris(), 8, out=home / "whole", options=fs.RunOptions(checkpoint_every=3))
+    run(drfa(), iris(), 5, seed=1, out=home / "foreign", options=fs.RunOptions(checkpoint_every=3))
     return home
 
 
@@ -67,7 +67,15 @@ def test_a_damaged_one_is_passed_over(runs, tmp_path, damage):
     shutil.copytree(runs / "half", tmp_path / "out")
     DAMAGE[damage](tmp_path / "out" / "checkpoints" / "00000005")
     said = []
-    run(drfa(), iris(), 8, out=tmp_path / "out", resume=True, checkpoint_every=3, warn=said.append)
+    run(
+        drfa(),
+        iris(),
+        8,
+        out=tmp_path / "out",
+        resume=True,
+        callbacks=[fs.LambdaCallback(on_warning=said.append)],
+        options=fs.RunOptions(checkpoint_every=3),
+    )
     assert len(said) == 1
     assert said[0].startswith("00000005.json ")
     assert said[0].endswith("; using the checkpoint before it")
@@ -96,7 +104,15 @@ def test_a_foreign_one_is_passed_over(runs, tmp_path):
     for end in ("json", "safetensors"):
         shutil.copy(runs / "foreign" / "checkpoints" / f"00000005.{end}", tmp_path / "out" / "checkpoints")
     said = []
-    run(drfa(), iris(), 8, out=tmp_path / "out", resume=True, checkpoint_every=3, warn=said.append)
+    run(
+        drfa(),
+        iris(),
+        8,
+        out=tmp_path / "out",
+        resume=True,
+        callbacks=[fs.LambdaCallback(on_warning=said.append)],
+        options=fs.RunOptions(checkpoint_every=3),
+    )
     (reason,) = said
     assert "00000005.json belongs to another run (different: seed = 1 there, 0 here)" in reason
     assert same_end(tmp_path / "out", runs / "whole")
@@ -109,7 +125,15 @@ def test_refused_ones_of_later_rounds_do_not_push_out_the_new(runs, tmp_path):
         for end in ("json", "safetensors"):
             shutil.copy(runs / "foreign" / "checkpoints" / f"00000005.{end}", folder / f"{rounds}.{end}")
     said = []
-    run(drfa(), iris(), 8, out=tmp_path / "out", resume=True, checkpoint_every=3, warn=said.append)
+    run(
+        drfa(),
+        iris(),
+        8,
+        out=tmp_path / "out",
+        resume=True,
+        callbacks=[fs.LambdaCallback(on_warning=said.append)],
+        options=fs.RunOptions(checkpoint_every=3),
+    )
     assert len(said) == 2
     assert sorted(p.stem for p in folder.glob("*.json")) == ["00000006", "00000008", "00000050", "00000060"]
     assert same_end(tmp_path / "out", runs / "whole")
@@ -127,7 +151,15 @@ def test_a_half_written_one_is_no_checkpoint(runs, tmp_path):
     ours = tmp_path / "out" / f".mine.{os.getppid()}.tmp"  # of a process that still runs
     ours.write_text("{")
     said = []
-    run(drfa(), iris(), 8, out=tmp_path / "out", resume=True, checkpoint_every=3, warn=said.append)
+    run(
+        drfa(),
+        iris(),
+        8,
+        out=tmp_path / "out",
+        resume=True,
+        callbacks=[fs.LambdaCallback(on_warning=said.append)],
+        options=fs.RunOptions(checkpoint_every=3),
+    )
     assert said == []
     assert same_end(tmp_path / "out", runs / "whole")
     assert list((tmp_path / "out").rglob(".*.tmp")) == [ours]

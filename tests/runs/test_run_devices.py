@@ -16,16 +16,16 @@ from fedsaddle.algorithms.coda.codasca import Codasca
 from fedsaddle.algorithms.drfa import Drfa
 from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.engines import device as devices
-from fedsaddle.engines.block_messages import WorkersFailed
 from fedsaddle.engines.choose import device_chunk
 from fedsaddle.engines.device import available_devices, shared_out
+from fedsaddle.engines.worker import WorkersFailed
 from fedsaddle.errors import BadInput
 from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.fair import ClassFair
-from fedsaddle.problems.models.papers import logistic_regression, mlp
+from fedsaddle.problems.models.networks import logistic_regression, mlp
 from fedsaddle.problems.supervised import Supervised
-from fedsaddle.runs.engine_choice import EngineChoice, Task, opened
-from fedsaddle.runs.rehearsal import Length, rehearse
+from fedsaddle.runs.cost_probe import Length, rehearse
+from fedsaddle.runs.engines import EngineJob
 from fedsaddle.runs.run import run
 from pretend import PRETEND, TRANSFERS
 from small import classes, seeded
@@ -54,7 +54,10 @@ def shares():
 @pytest.mark.parametrize(("make", "labels"), [(fair, 3), (variates, 2), (shares, 3)], ids=["DRFA", "CODASCA", "SGDA"])
 def test_a_run_on_a_device_has_the_figures_of_the_cpu(make, labels):
     rows = classes(classes=labels)
-    here, there = (run(make(), rows, 3, chunk=3, device=device, evaluate_train=True) for device in ("cpu", THERE))
+    here, there = (
+        run(make(), rows, 3, engine=fs.Vectorised(chunk=3, device=device), options=fs.RunOptions(evaluate_train=True))
+        for device in ("cpu", THERE)
+    )
     assert torch.equal(here.model, there.model)
     for a, b in zip(here.history, there.history, strict=True):
         assert {**a, "seconds": 0} == {**b, "seconds": 0}
@@ -64,23 +67,39 @@ def test_a_run_on_a_device_has_the_figures_of_the_cpu(make, labels):
 @pytest.mark.parametrize(("first", "second"), [("cpu", THERE), (THERE, "cpu")], ids=["there", "back"])
 def test_a_checkpoint_goes_on_on_another_device_with_a_warning(first, second, tmp_path):
     rows = classes(classes=2)
-    whole = run(variates(), rows, 5, chunk=3)
-    run(variates(), rows, 3, chunk=3, device=first, out=tmp_path, report=False)
+    whole = run(variates(), rows, 5, engine=fs.Vectorised(chunk=3))
+    run(
+        variates(),
+        rows,
+        3,
+        out=tmp_path,
+        engine=fs.Vectorised(chunk=3, device=first),
+        options=fs.RunOptions(report=False),
+    )
     told: list[str] = []
-    end = run(variates(), rows, 5, chunk=3, device=second, out=tmp_path, resume=True, report=False, warn=told.append)
+    end = run(
+        variates(),
+        rows,
+        5,
+        out=tmp_path,
+        resume=True,
+        engine=fs.Vectorised(chunk=3, device=second),
+        callbacks=[fs.LambdaCallback(on_warning=told.append)],
+        options=fs.RunOptions(report=False),
+    )
     assert torch.equal(end.model, whole.model)
     assert [text for text in told if "rounded differently" in text]
 
 
 def test_a_chunk_by_the_device_takes_all_clients_at_once():
-    assert run(fair(), classes(), 1, device=THERE).summary["engine"]["chunk"] == 64
+    assert run(fair(), classes(), 1, engine=fs.Vectorised(device=THERE)).summary["engine"]["chunk"] == 64
 
 
 def test_bfloat16_rounds_layers_and_nothing_else():
     """Of float32; torch's autocast leaves float64 alone."""
     rows = replace(classes(), x=classes().x.float())
     alg = FedAvg(problem=Supervised(seeded(lambda: mlp(4, [8], 3)).float()), local_steps=3, primal_step=0.05)
-    full, half = (run(alg, rows, 3, chunk=3, precision=name) for name in ("full", "bf16"))
+    full, half = (run(alg, rows, 3, engine=fs.Vectorised(chunk=3, precision=name)) for name in ("full", "bf16"))
     assert half.model.dtype == full.model.dtype == torch.float32
     difference = (half.model - full.model).abs().max()
     assert 1e-6 < difference < 1e-2
@@ -93,50 +112,50 @@ def test_deterministic_algorithms_are_on_during_the_run_only():
         fair(),
         classes(),
         1,
-        deterministic=True,
-        watch=lambda *_: seen.append(torch.are_deterministic_algorithms_enabled()),
+        engine=fs.Vectorised(deterministic=True),
+        callbacks=[fs.LambdaCallback(on_round=lambda *_: seen.append(torch.are_deterministic_algorithms_enabled()))],
     )
     assert seen == [True]
     assert not torch.are_deterministic_algorithms_enabled()
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("kind", "options", "told"),
     [
-        ({"device": "gpu"}, "device = 'gpu'"),
-        ({"device": "cuda:7"}, "this machine has"),
-        ({"device": 3}, 'such as "auto"'),
-        ({"device": THERE, "engine": "serial"}, "the engines 'vectorised', 'processes' and 'ray' run on devices"),
-        ({"precision": "bf16", "engine": "serial"}, "is for the engines 'vectorised', 'processes' and 'ray'"),
-        ({"device": THERE, "engine": "processes"}, "factory = None: workers on a device are new processes"),
-        ({"device": "cuda:7", "engine": "processes"}, "this machine has"),
+        (fs.Vectorised, {"device": "gpu"}, "device = 'gpu'"),
+        (fs.Vectorised, {"device": "cuda:7"}, "this machine has"),
+        (fs.Vectorised, {"device": 3}, 'such as "auto"'),
+        (fs.Serial, {"device": THERE}, "device = 'pretend:0': Serial has no such parameter"),
+        (fs.Serial, {"precision": "bf16"}, "precision = 'bf16': Serial has no such parameter"),
+        (fs.Processes, {"device": THERE}, "factory = None: workers on a device are new processes"),
+        (fs.Processes, {"device": "cuda:7"}, "this machine has"),
         *(
-            ({"device": name, "engine": "ray", "factory": "a:b"}, "Ray hands out whole GPUs; use 'cuda' or 'cpu'")
+            (fs.Ray, {"device": name, "factory": "a:b"}, "Ray hands out whole GPUs; use 'cuda' or 'cpu'")
             for name in ("auto", "mps", "cuda:1")
         ),
-        ({"device": 3, "engine": "ray", "factory": "a:b"}, 'such as "auto"'),
-        ({"device": THERE, "workers": 2}, "threads of the CPU"),
-        ({"precision": "fp8"}, "precision = 'fp8'"),
-        ({"deterministic": 1}, "deterministic = 1"),
+        (fs.Ray, {"device": 3, "factory": "a:b"}, 'such as "auto"'),
+        (fs.Vectorised, {"device": THERE, "workers": 2}, "threads of the CPU"),
+        (fs.Vectorised, {"precision": "fp8"}, "precision = 'fp8'"),
+        (fs.Vectorised, {"deterministic": 1}, "deterministic = 1"),
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused(options, told):
+def test_invalid_engines_are_refused(kind, options, told):
     with pytest.raises(BadInput, match=re.escape(told)):
-        run(FedAvg(problem=Supervised(logistic_regression(4, 3).double())), classes(), 1, **options)
+        run(FedAvg(problem=Supervised(logistic_regression(4, 3).double())), classes(), 1, engine=kind(**options))
 
 
 def test_auto_is_what_there_is():
     assert available_devices()[-1] == "cpu"
-    found = run(fair(), classes(), 1, device="auto").summary["engine"].get("device", "cpu")
+    found = run(fair(), classes(), 1, engine=fs.Vectorised(device="auto")).summary["engine"].get("device", "cpu")
     assert found == torch.device(available_devices()[0]).type
 
 
 def test_a_run_with_worker_processes_on_a_device():
     """New processes, which import this file, and with it the device."""
     rows, made = classes(), f"{__name__}:fair_on_classes"
-    here = run(fair(), rows, 2, chunk=3, device=THERE)
-    there = run(fair(), rows, 2, chunk=3, device=THERE, engine="processes", factory=made, deterministic=True)
+    here = run(fair(), rows, 2, engine=fs.Vectorised(chunk=3, device=THERE))
+    there = run(fair(), rows, 2, engine=fs.Processes(chunk=3, device=THERE, factory=made, deterministic=True))
     assert torch.equal(here.model, there.model)
     assert there.summary["engine"] == {"name": "processes", "chunk": 3, "device": "pretend"}
     assert there.summary["workers"] == {"count": 1, "lost": 0}  # one for each device
@@ -149,18 +168,18 @@ def fair_on_classes():
 def test_every_gpu_has_a_worker_process(monkeypatch):
     """Of three GPUs: what the recipes of workers say, and how many there are."""
     monkeypatch.setattr(devices, "find_device", lambda name: torch.device("cuda:0" if name == "auto" else name))
-    monkeypatch.setattr("fedsaddle.runs.engine_choice.find_device", torch.device)
+    monkeypatch.setattr("fedsaddle.runs.engines.find_device", torch.device)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     assert shared_out("cuda") == shared_out("auto") == ["cuda:0", "cuda:1", "cuda:2"]
     assert shared_out("cuda:1") == ["cuda:1"]
     assert shared_out("mps") == ["mps"]
     recipes = []
-    monkeypatch.setattr("fedsaddle.engines.worker_starts.spawner", lambda module, given: recipes.extend(given))
-    work = Task(fair(), classes(), None, 0, 0.0, "")
-    options = {"engine": "processes", "chunk": 2, "factory": "a:b", "precision": "bf16", "deterministic": True}
+    monkeypatch.setattr("fedsaddle.engines.processes.spawner", lambda module, given: recipes.extend(given))
+    job = EngineJob(fair(), classes(), None, 0, 0.0, "")
+    options = {"chunk": 2, "factory": "a:b", "precision": "bf16", "deterministic": True}
     for device, workers, count in (("cuda", None, 3), ("cuda", 5, 5), ("cuda:1", None, 1), ("mps", None, 1)):
         recipes.clear()
-        with opened(EngineChoice(**options, device=device, workers=workers), work) as engine:
+        with fs.Processes(**options, device=device, workers=workers).open(job, print) as engine:
             assert engine.carrier.count == count
             assert engine.settings()["device"] == device.partition(":")[0]
         told = [json.loads(recipe) for recipe in recipes]
@@ -170,11 +189,11 @@ def test_every_gpu_has_a_worker_process(monkeypatch):
 
 def test_the_chunk_of_a_cluster_follows_the_model_where_the_driver_has_no_gpu(monkeypatch):
     """Ray: the driver says it, whichever machine a worker is on."""
-    choice = EngineChoice("ray", factory="a:b", device="cuda")
+    choice = fs.Ray(factory="a:b", device="cuda")
     if choice.here() is not None:
         pytest.skip("this machine has a GPU")
     monkeypatch.setattr("fedsaddle.engines.ray_workers.require_ray", lambda: None)
-    with opened(choice, Task(fair(), classes(), None, 0, 0.0, "")) as engine:
+    with choice.open(EngineJob(fair(), classes(), None, 0, 0.0, ""), print) as engine:
         assert engine.settings() == {"name": "ray", "chunk": 64, "device": "cuda"}
         assert engine.carrier.gpus
         assert json.loads(engine.carrier.recipe)["device"] == "cuda:0"  # the one that Ray shows the actor
@@ -194,26 +213,28 @@ class Asks(FedAvg):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks share rows on Linux only")
 def test_deterministic_algorithms_are_on_in_forks_too(capfd):
     alg = Asks(problem=Supervised(seeded(lambda: mlp(4, [5], 3))))
-    run(alg, classes(), 1, engine="processes", workers=1, deterministic=True)
+    run(alg, classes(), 1, engine=fs.Processes(workers=1, deterministic=True))
     with pytest.raises(WorkersFailed, match="AssertionError"):
-        run(alg, classes(), 1, engine="processes", workers=1)
+        run(alg, classes(), 1, engine=fs.Processes(workers=1))
 
 
 def test_a_rehearsal_is_on_the_runs_device():
     data = fs.load("iris", split="iid", clients=5)
     alg = FedAvg(problem=Supervised(logistic_regression(4, 3)))
     TRANSFERS.reset()
-    found = rehearse(alg, data, Length(4, device=THERE, chunk=2))
+    found = rehearse(alg, data, Length(4, engine=fs.Vectorised(device=THERE, chunk=2)))
     assert TRANSFERS.down > 0
     assert "one evaluation on pretend:0" in found.note
-    assert found.ledger.bytes_up == rehearse(alg, data, Length(4, chunk=2)).ledger.bytes_up
-    for engine in ("processes", "ray"):
-        note = rehearse(alg, data, Length(4, engine=engine, workers=2)).note
+    assert found.ledger.bytes_up == rehearse(alg, data, Length(4, engine=fs.Vectorised(chunk=2))).ledger.bytes_up
+    for kind in (fs.Processes, fs.Ray):
+        note = rehearse(alg, data, Length(4, engine=kind(workers=2))).note
         assert "in one process; workers share the rounds" in note
 
 
 def test_evaluation_of_layers_of_ones_own_is_on_the_device():
     average = FedAvg(problem=Supervised(seeded(lambda: mlp(4, [5], 3))), local_steps=2)
     alg = fs.Personal(algorithm=average, layers=["*bias"])
-    here, there = (run(alg, classes(), 2, chunk=2, device=name).history for name in ("cpu", THERE))
+    here, there = (
+        run(alg, classes(), 2, engine=fs.Vectorised(chunk=2, device=name)).history for name in ("cpu", THERE)
+    )
     assert [{**a, "seconds": 0} for a in here] == [{**b, "seconds": 0} for b in there]

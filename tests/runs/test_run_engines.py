@@ -13,15 +13,15 @@ from run_cases import drfa, iris
 import fedsaddle as fs
 from fedsaddle.config.build import build
 from fedsaddle.config.schema import validate_config
-from fedsaddle.engines.block_messages import WorkersFailed
-from fedsaddle.engines.serial import Serial
+from fedsaddle.engines.simulated import SerialEngine
 from fedsaddle.engines.site import LocalSite
+from fedsaddle.engines.worker import WorkersFailed
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, ClientsState, Remembers, merge_repeats
 from fedsaddle.federation.randomness import ClientKeys
 from fedsaddle.federation.reduction import Reduction
 from fedsaddle.problems.auc import MinimaxAuc
-from fedsaddle.problems.models.papers import mlp
+from fedsaddle.problems.models.networks import mlp
 from fedsaddle.robust.settings import Robust
 from fedsaddle.runs.run import run
 
@@ -91,7 +91,7 @@ def tumours():
 
 
 def test_an_engine_from_outside_is_asked():
-    ours, serial = (run(drfa(), iris(), 5, engine=engine(iris().train)) for engine in (Backwards, Serial))
+    ours, serial = (run(drfa(), iris(), 5, engine=engine(iris().train)) for engine in (Backwards, SerialEngine))
     assert torch.equal(ours.model, serial.model)
     assert torch.equal(ours.mixture, serial.mixture)
     assert [r["test"] for r in ours.history] == [r["test"] for r in serial.history]
@@ -113,7 +113,7 @@ def test_what_its_clients_remember_is_saved_and_restored(tmp_path):
     [
         ("fast", "engine = 'fast': choose one of vectorised, processes, ray, serial"),
         (3, "engine = 'int': give"),
-        (Serial, "engine = 'Serial': give"),
+        (SerialEngine, "engine = 'SerialEngine': give"),
         (None, "engine = 'NoneType': give"),
     ],
 )
@@ -126,27 +126,26 @@ def test_what_is_no_engine(engine, said):
 def test_an_engine_with_other_clients_is_refused():
     with pytest.raises(BadInput, match="engine = '5 clients': the data have 4 clients"):
         run(drfa(), iris(), 2, engine=Backwards(iris(5).train))
-    with pytest.raises(BadInput, match=r"engine\.chunk = 3: is an option of the engines that have a name"):
-        run(drfa(), iris(), 2, engine=Backwards(iris().train), chunk=3)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("kind", "options", "said"),
     [
-        ({"address": "auto"}, "engine.address = 'auto': is an option of the engine 'ray'"),
-        ({"factory": "a:b"}, "factory = 'a:b': is for the engines 'processes' and 'ray'"),
-        ({"engine": "ray"}, "factory = None: the engine 'ray' needs one"),
-        ({"engine": "ray", "factory": "make"}, "factory = 'make': give \"module:function\""),
-        ({"engine": "processes", "factory": {3: 4}}, "factory = {3: 4}: give"),
-        ({"engine": "processes", "factory": {"run": {}}}, "factory.data = None: is required"),
-        ({"engine": "processes", "workers": 0}, "workers = 0"),
-        ({"engine": "processes", "chunk": 0}, "chunk = 0"),
+        (fs.Processes, {"address": "auto"}, "address = 'auto': Processes has no such parameter"),
+        (fs.Vectorised, {"factory": "a:b"}, "factory = 'a:b': Vectorised has no such parameter"),
+        (fs.Ray, {}, "factory = None: the engine 'ray' needs one"),
+        (fs.Ray, {"factory": "make"}, "factory = 'make': give \"module:function\""),
+        (fs.Ray, {"factory": "a:b", "address": ""}, "address = ''"),
+        (fs.Processes, {"factory": {3: 4}}, "factory = {3: 4}: give"),
+        (fs.Processes, {"factory": {"run": {}}}, "factory.data = None: is required"),
+        (fs.Processes, {"workers": 0}, "workers = 0"),
+        (fs.Processes, {"chunk": 0}, "chunk = 0"),
     ],
     ids=str,
 )
-def test_options_of_workers_that_cannot_be(options, said):
+def test_invalid_options_of_workers(kind, options, said):
     with pytest.raises(BadInput) as caught:
-        run(drfa(), iris(), 2, **options)
+        run(drfa(), iris(), 2, engine=kind(**options))
     assert said in str(caught.value)
 
 
@@ -162,22 +161,23 @@ CONFIG = {
 def test_ray_that_is_not_installed(monkeypatch):
     monkeypatch.setattr("fedsaddle.engines.ray_workers.find_spec", lambda name: None)
     with pytest.raises(BadInput, match=r'engine = \'ray\': needs Ray; run `pip install "\.\[ray\]"`'):
-        run(drfa(), iris(), 2, engine="ray", factory=CONFIG)
+        run(drfa(), iris(), 2, engine=fs.Ray(factory=CONFIG))
 
 
 def test_an_algorithm_of_a_script_is_not_for_workers(monkeypatch):
     monkeypatch.setattr(type(drfa()), "__module__", "__main__")
     with pytest.raises(BadInput, match="algorithm = 'Drfa': is defined in the script that runs"):
-        run(drfa(), iris(), 2, engine="processes", factory=CONFIG)
+        run(drfa(), iris(), 2, engine=fs.Processes(factory=CONFIG))
 
 
 def test_a_worker_that_makes_everything_for_itself():
     """A new process that knows the config only; one client is hostile there too."""
     config = validate_config(CONFIG)
     built = build(config)
-    options = {"chunk": 2, "attack": config.attack.settings(), "robust": Robust(aggregation="median")}
-    there = run(built.algorithm, built.data, 3, engine="processes", workers=1, factory=CONFIG, **options)
-    assert torch.equal(there.model, run(built.algorithm, built.data, 3, workers=2, **options).model)
+    options = {"attack": config.attack.settings(), "robust": Robust(aggregation="median")}
+    there = run(built.algorithm, built.data, 3, engine=fs.Processes(workers=1, chunk=2, factory=CONFIG), **options)
+    here = run(built.algorithm, built.data, 3, engine=fs.Vectorised(workers=2, chunk=2), **options)
+    assert torch.equal(there.model, here.model)
     assert there.summary["workers"] == {"count": 1, "lost": 0}
 
 
@@ -186,4 +186,4 @@ def test_a_worker_without_its_rows_ends_the_run():
     built = build(validate_config(CONFIG))
     other = {**CONFIG, "data": {"name": "file", "path": "gone.csv", "target": "y", "client": "c"}}
     with pytest.raises(WorkersFailed, match=r"a worker on .* cannot begin: .*gone.csv"):
-        run(built.algorithm, built.data, 2, engine="processes", workers=2, factory=other)
+        run(built.algorithm, built.data, 2, engine=fs.Processes(workers=2, factory=other))

@@ -13,9 +13,9 @@ from fedsaddle.data.store import Stacked
 from fedsaddle.numerics.projections import Ball, Box
 from fedsaddle.numerics.regularisers import KullbackLeibler, Quadratic
 from fedsaddle.problems.losses import Custom, Logistic
-from fedsaddle.problems.models.papers import mlp
+from fedsaddle.problems.models.networks import mlp
 from fedsaddle.problems.supervised import Supervised
-from fedsaddle.runs.fingerprint import digest, fingerprint, to_plain
+from fedsaddle.runs.checkpoints import digest, fingerprint, to_plain
 
 
 def test_equal_for_equal_runs():

@@ -12,7 +12,7 @@ from fedsaddle.data.sets.synthetic import nonconvex_pl
 from fedsaddle.errors import BadInput
 from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.fair import ClassFair
-from fedsaddle.problems.nonconvex_pl import NonconvexPl
+from fedsaddle.problems.games import NonconvexPl
 from fedsaddle.problems.robust import RobustTraining
 
 X = torch.randn(9, 4, generator=torch.Generator().manual_seed(0))

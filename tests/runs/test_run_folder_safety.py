@@ -11,18 +11,23 @@ import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from run_cases import drfa, files, iris, same_end
 
-from fedsaddle import atomic
-from fedsaddle.atomic import append_line, write_atomically
+import fedsaddle as fs
+from fedsaddle import files as atomic
 from fedsaddle.errors import BadInput, CannotWrite
+from fedsaddle.files import append_line, write_atomically
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.lock import LOCK, FolderInUse, only_writer, require_unused
 from fedsaddle.runs.run import run
 
-OPTIONS = {"checkpoint_every": 2, "workers": 1, "report": False}
+OPTIONS: dict[str, Any] = {
+    "engine": fs.Vectorised(workers=1),
+    "options": fs.RunOptions(checkpoint_every=2, report=False),
+}
 HOLDS = """
 import sys, time
 from pathlib import Path
@@ -70,7 +75,7 @@ def test_a_second_run_in_the_same_process_is_refused(tmp_path):
             run(drfa(), iris(), 2, out=tmp_path, resume=True)
         said.append(str(refused.value))
 
-    run(drfa(), iris(), 2, out=tmp_path, begun=begun)
+    run(drfa(), iris(), 2, out=tmp_path, callbacks=[fs.LambdaCallback(on_begin=lambda _: begun())])
     assert len(said) == 1
 
 
@@ -79,7 +84,7 @@ def test_the_lock_is_released_after_a_failure(tmp_path):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        run(drfa(), iris(), 2, out=tmp_path, watch=failing)
+        run(drfa(), iris(), 2, out=tmp_path, callbacks=[fs.LambdaCallback(on_round=failing)])
     assert not (tmp_path / LOCK).exists()
     run(drfa(), iris(), 2, out=tmp_path, resume=True)
 
@@ -234,7 +239,7 @@ def test_a_link_made_during_the_run(tmp_path):
         metrics.symlink_to(kept)
 
     with pytest.raises(BadInput, match="symbolic link"):
-        run(drfa(), iris(), 3, out=tmp_path / "out", watch=replaced)
+        run(drfa(), iris(), 3, out=tmp_path / "out", callbacks=[fs.LambdaCallback(on_round=replaced)])
     assert kept.read_text() == "mine\n"
 
 
@@ -246,7 +251,7 @@ def test_a_disk_that_is_full_at_the_report_costs_a_warning(tmp_path, monkeypatch
 
     monkeypatch.setattr(run_report, "write_atomically", full)
     said = []
-    result = run(drfa(), iris(), 3, out=tmp_path / "a", warn=said.append)
+    result = run(drfa(), iris(), 3, out=tmp_path / "a", callbacks=[fs.LambdaCallback(on_warning=said.append)])
     assert result.summary["stopped"] == "finished"
     assert (tmp_path / "a" / "summary.json").exists()
     assert not (tmp_path / "a" / "report.html").exists()

@@ -11,8 +11,8 @@ import torch
 from run_cases import drfa, fedavg, iris
 
 import fedsaddle as fs
+from fedsaddle.documents.files import RunFiles
 from fedsaddle.errors import BadInput
-from fedsaddle.runs.folder import read_history
 from fedsaddle.runs.run import run
 
 ROWS = fs.Stacked(torch.tensor([[1.0, 2.0], [3.0, 4.0], [-1.0, 0.0]]), torch.zeros(3), np.array([0, 1, 3]))
@@ -42,7 +42,7 @@ def test_in_the_history_and_the_summary(tmp_path):
         evaluate_every=2,
         out=tmp_path / "run",
         measures=["squared_gradient_of_phi", fs.measures.DualityGap(), fs.measures.DistanceToSaddle(torch.zeros(2))],
-        watch=lambda done, record: seen.update({done: record}),
+        callbacks=[fs.LambdaCallback(on_round=lambda done, record: seen.update({done: record}))],
     )
     assert [r["round"] for r in result.history] == [2, 4, 6]
     names = {"squared_gradient_of_phi", "duality_gap", "distance_to_saddle"}
@@ -50,7 +50,7 @@ def test_in_the_history_and_the_summary(tmp_path):
     assert result.summary["pooled"] == result.history[-1]["pooled"]
     assert result.history[-1]["pooled"]["squared_gradient_of_phi"] == pytest.approx(squared(result.model), rel=1e-3)
     assert result.history[-1]["pooled"]["distance_to_saddle"] == pytest.approx(float(result.model.norm()))
-    assert read_history(tmp_path / "run" / "metrics.jsonl") == result.history
+    assert RunFiles(tmp_path / "run").history() == result.history
 
 
 def test_plotted_over_exchanges(tmp_path):
@@ -91,7 +91,7 @@ def test_a_target():
 def test_it_says_what_is_rough():
     said = []
     rough = fs.measures.GradientOfPhi(tolerance=1e-30, most_steps=1)
-    result = run(game(), ROWS, 3, measures=[rough], warn=said.append)
+    result = run(game(), ROWS, 3, measures=[rough], callbacks=[fs.LambdaCallback(on_warning=said.append)])
     assert all(r["not_reached"] == ["squared_gradient_of_phi"] for r in [*result.history, result.summary])
     assert len(said) == 1
     assert said[0].startswith("round 1: the inner solve of squared_gradient_of_phi did not reach its tolerance")
@@ -106,8 +106,8 @@ def test_resumed_runs_have_the_same_figures(tmp_path):
             rounds,
             measures=["squared_gradient_of_phi"],
             out=tmp_path / "run",
-            checkpoint_every=2,
             resume=resume,
+            options=fs.RunOptions(checkpoint_every=2),
         )
     assert [r["pooled"] for r in parts.history] == [r["pooled"] for r in whole.history]
     assert parts.summary["pooled"] == whole.summary["pooled"]

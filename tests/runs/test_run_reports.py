@@ -11,7 +11,7 @@ from run_cases import drfa, iris
 
 import fedsaddle as fs
 from fedsaddle.errors import BadInput
-from fedsaddle.metrics.by_class import class_counts
+from fedsaddle.metrics.evaluation import class_counts
 from fedsaddle.report.stored_run import read_run
 from fedsaddle.runs.run import run
 
@@ -62,15 +62,24 @@ def test_a_folder_has_a_report_unless_it_is_not_wanted(tmp_path):
     assert "Each client" in page
     assert "Each class" in page
     assert read_run(tmp_path / "a").split["classes"] == list(iris().classes)
-    run(drfa(), iris(), 2, out=tmp_path / "b", report=False)
+    run(drfa(), iris(), 2, out=tmp_path / "b", options=fs.RunOptions(report=False))
     assert not {"report.html", "split.json"} & {p.name for p in (tmp_path / "b").iterdir()}
     with pytest.raises(BadInput, match="report"):
-        run(drfa(), iris(), 2, out=tmp_path / "c", report=3)
+        run(drfa(), iris(), 2, out=tmp_path / "c", options=fs.RunOptions(report=3))
 
 
 def test_an_interrupted_run_has_a_report_that_says_so(tmp_path):
     done = []
-    run(drfa(), iris(), 9, out=tmp_path / "a", watch=lambda k, record: done.append(k), stop=lambda: len(done) > 2)
+    run(
+        drfa(),
+        iris(),
+        9,
+        out=tmp_path / "a",
+        callbacks=[
+            fs.LambdaCallback(on_round=lambda k, record: done.append(k)),
+            fs.LambdaCallback(on_round=lambda *_: len(done) > 2),
+        ],
+    )
     assert "was interrupted" in (tmp_path / "a" / "report.html").read_text()
 
 

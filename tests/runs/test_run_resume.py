@@ -12,16 +12,18 @@ import torch
 from run_cases import drfa, fedavg, files, iris, problem, same_end, same_result, story
 from torch import Tensor
 
+import fedsaddle as fs
 from fedsaddle.algorithms.drfa import Drfa, DrfaGa
 from fedsaddle.algorithms.qfedavg import QFedAvg
-from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.config.run_config import _may_change
+from fedsaddle.engines.vectorised import VectorisedEngine
 from fedsaddle.errors import BadCheckpoint, BadInput
 from fedsaddle.federation.records import Averaged, PerSample
 from fedsaddle.numerics.regularisers import KullbackLeibler
 from fedsaddle.runs.evaluation import LocalEvaluator
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.interruption import Interruption
-from fedsaddle.runs.resume import _may_change, rounding_of
+from fedsaddle.runs.resume import rounding_of
 from fedsaddle.runs.run import run
 
 
@@ -96,7 +98,7 @@ ALGORITHMS = {
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_in_two_parts(tmp_path, name, engine):
     make = ALGORITHMS[name]
-    options = {"engine": engine, "lost_replies": 0.2, "seed": 5, "checkpoint_every": 3}
+    options = {"engine": engine, "lost_replies": 0.2, "seed": 5, "options": fs.RunOptions(checkpoint_every=3)}
     whole = run(make(), iris(), 7, out=tmp_path / "whole", **options)
     run(make(), iris(), 4, out=tmp_path / "parts", **options)
     parts = run(make(), iris(), 7, out=tmp_path / "parts", resume=True, **options)
@@ -174,7 +176,7 @@ CRASHES = {
 
 @pytest.mark.parametrize("where", CRASHES)
 def test_a_crash_at_every_write(tmp_path, monkeypatch, where):
-    options = {"checkpoint_every": 2, "lost_replies": 0.3, "workers": 1}
+    options = {"options": fs.RunOptions(checkpoint_every=2), "lost_replies": 0.3, "engine": fs.Vectorised(workers=1)}
     run(drfa(), iris(), 7, out=tmp_path / "whole", **options)
     for at in range(1, 100):
         out = tmp_path / str(at)
@@ -186,7 +188,7 @@ def test_a_crash_at_every_write(tmp_path, monkeypatch, where):
             except Crash:
                 pass
         said = []
-        run(drfa(), iris(), 7, out=out, resume=True, warn=said.append, **options)
+        run(drfa(), iris(), 7, out=out, resume=True, callbacks=[fs.LambdaCallback(on_warning=said.append)], **options)
         cut = where == "while a record is written"
         assert [f"line {at} of {out / 'metrics.jsonl'} is incomplete" in text for text in said] == [True] * cut
         assert same_end(out, tmp_path / "whole"), at
@@ -196,7 +198,7 @@ def test_a_crash_at_every_write(tmp_path, monkeypatch, where):
 
 def test_crash_after_crash(tmp_path, monkeypatch):
     """Each resumed run gets three files further than the one before it."""
-    options = {"checkpoint_every": 1, "workers": 1}
+    options = {"options": fs.RunOptions(checkpoint_every=1), "engine": fs.Vectorised(workers=1)}
     run(drfa(), iris(), 6, out=tmp_path / "whole", **options)
     crashes = 0
     for _ in range(50):
@@ -233,7 +235,7 @@ def test_ctrl_c_saves_and_goes_on_to_the_caller(tmp_path):
     whole = run(drfa(), iris(), 8, evaluate_every=4)
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt):
-        run(drfa(), iris(), 8, evaluate_every=4, out=tmp_path, watch=interrupting(3))
+        run(drfa(), iris(), 8, evaluate_every=4, out=tmp_path, callbacks=[fs.LambdaCallback(on_round=interrupting(3))])
     assert (tmp_path / "checkpoints" / "00000003.json").exists()
     assert before == (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM))
     assert same_result(run(drfa(), iris(), 8, evaluate_every=4, out=tmp_path, resume=True), whole)
@@ -242,7 +244,7 @@ def test_ctrl_c_saves_and_goes_on_to_the_caller(tmp_path):
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_without_a_folder():
     with pytest.raises(KeyboardInterrupt):
-        run(drfa(), iris(), 8, watch=interrupting(3))
+        run(drfa(), iris(), 8, callbacks=[fs.LambdaCallback(on_round=interrupting(3))])
 
 
 @pytest.mark.usefixtures("ctrl_c")
@@ -291,7 +293,9 @@ def test_told_to_stop(tmp_path):
         seen.append(0)
         return len(seen) == 3
 
-    first = run(drfa(), iris(), 8, evaluate_every=4, out=tmp_path, stop=stop)
+    first = run(
+        drfa(), iris(), 8, evaluate_every=4, out=tmp_path, callbacks=[fs.LambdaCallback(on_round=lambda *_: stop())]
+    )
     assert (first.summary["stopped"], first.summary["rounds"], first.history) == ("interrupted", 3, [])
     assert same_result(run(drfa(), iris(), 8, evaluate_every=4, out=tmp_path, resume=True), whole)
 
@@ -352,14 +356,14 @@ def test_another_engine_is_refused(tmp_path):
     with pytest.raises(BadInput, match=r"the run started with .*'vectorised'.*; resume with the same"):
         run(drfa(), iris(), 6, out=tmp_path, resume=True, engine="serial")
     with pytest.raises(BadInput, match="resume with the same"):
-        run(drfa(), iris(), 6, out=tmp_path, resume=True, chunk=3)
+        run(drfa(), iris(), 6, out=tmp_path, resume=True, engine=fs.Vectorised(chunk=3))
 
 
 def test_another_number_of_threads_is_the_same_run(tmp_path):
-    first = run(drfa(), iris(), 3, out=tmp_path, workers=2, chunk=2)
+    first = run(drfa(), iris(), 3, out=tmp_path, engine=fs.Vectorised(workers=2, chunk=2))
     assert first.summary["engine"] == {"name": "vectorised", "chunk": 2}
-    resumed = run(drfa(), iris(), 6, out=tmp_path, resume=True, workers=3, chunk=2)
-    assert same_result(resumed, run(drfa(), iris(), 6, workers=4, chunk=2))
+    resumed = run(drfa(), iris(), 6, out=tmp_path, resume=True, engine=fs.Vectorised(workers=3, chunk=2))
+    assert same_result(resumed, run(drfa(), iris(), 6, engine=fs.Vectorised(workers=4, chunk=2)))
 
 
 @pytest.mark.parametrize(("workers", "warnings"), [(1, 0), (2, 1)])
@@ -367,9 +371,19 @@ def test_a_checkpoint_that_holds_the_workers_is_resumed(tmp_path, monkeypatch, w
     """Earlier versions cut cohorts by the number of workers as well."""
     told = []
     with monkeypatch.context() as earlier:
-        earlier.setattr(Vectorised, "settings", lambda e: {"name": "vectorised", "chunk": e.chunk, "workers": workers})
-        run(drfa(), iris(), 3, out=tmp_path, report=False)
-    resumed = run(drfa(), iris(), 6, out=tmp_path, resume=True, report=False, warn=told.append)
+        earlier.setattr(
+            VectorisedEngine, "settings", lambda e: {"name": "vectorised", "chunk": e.chunk, "workers": workers}
+        )
+        run(drfa(), iris(), 3, out=tmp_path, options=fs.RunOptions(report=False))
+    resumed = run(
+        drfa(),
+        iris(),
+        6,
+        out=tmp_path,
+        resume=True,
+        callbacks=[fs.LambdaCallback(on_warning=told.append)],
+        options=fs.RunOptions(report=False),
+    )
     assert resumed.summary["rounds"] == 6
     assert len(told) == warnings
     assert all(f"its {workers} workers" in text for text in told)
@@ -411,7 +425,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("what", OTHERS)
 def test_another_run_is_refused(tmp_path, what):
-    run(drfa(), iris(), 4, out=tmp_path, checkpoint_every=2)
+    run(drfa(), iris(), 4, out=tmp_path, options=fs.RunOptions(checkpoint_every=2))
     before = files(tmp_path)
     with pytest.raises(BadCheckpoint, match="belongs to another run") as caught:
         OTHERS[what](tmp_path)
@@ -424,10 +438,10 @@ def test_another_run_is_refused(tmp_path, what):
 
 @pytest.mark.parametrize(("kept", "holds"), [(0, "0 of the 4"), (2, "2 of the 4")])
 def test_evaluations_that_are_gone_are_missed(tmp_path, kept, holds):
-    run(drfa(), iris(), 4, out=tmp_path, checkpoint_every=2)
+    run(drfa(), iris(), 4, out=tmp_path, options=fs.RunOptions(checkpoint_every=2))
     metrics, said = tmp_path / "metrics.jsonl", []
     metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:kept]))
-    run(drfa(), iris(), 6, out=tmp_path, resume=True, warn=said.append)
+    run(drfa(), iris(), 6, out=tmp_path, resume=True, callbacks=[fs.LambdaCallback(on_warning=said.append)])
     assert len(said) == 1
     assert said[0].startswith(f"metrics.jsonl holds {holds} evaluations up to round 4")
 
@@ -438,6 +452,22 @@ def test_no_evaluation_is_missed_by_mistake(tmp_path):
     said, lines = [], (tmp_path / "metrics.jsonl").read_text().splitlines(keepends=True)
     assert len(lines) == 2
     (tmp_path / "metrics.jsonl").write_text(lines[0])  # as a process leaves it that is killed in round 6
-    run(drfa(), iris(), 7, out=tmp_path, evaluate_every=3, resume=True, warn=said.append)
-    run(drfa(), iris(), 9, out=tmp_path, evaluate_every=2, resume=True, warn=said.append)
+    run(
+        drfa(),
+        iris(),
+        7,
+        out=tmp_path,
+        evaluate_every=3,
+        resume=True,
+        callbacks=[fs.LambdaCallback(on_warning=said.append)],
+    )
+    run(
+        drfa(),
+        iris(),
+        9,
+        out=tmp_path,
+        evaluate_every=2,
+        resume=True,
+        callbacks=[fs.LambdaCallback(on_warning=said.append)],
+    )
     assert said == []

@@ -48,7 +48,14 @@ def test_test_rows_are_measured_at_the_end_only(options):
     problem = Counted(data.test)
     algorithm = fs.FedAvg(problem=problem, local_steps=2, batch_size=8)
     seen = []
-    run(algorithm, data, 5, watch=lambda done, record: seen.append(len(problem.seen)), evaluate_train=True, **options)
+    run(
+        algorithm,
+        data,
+        5,
+        callbacks=[fs.LambdaCallback(on_round=lambda done, record: seen.append(len(problem.seen)))],
+        options=fs.RunOptions(evaluate_train=True),
+        **options,
+    )
     assert set(seen) == {0}
     assert len(problem.seen) == 2  # client by client, and pooled
     problem.seen.clear()
@@ -57,7 +64,7 @@ def test_test_rows_are_measured_at_the_end_only(options):
 
 
 def test_records_have_validation_figures_and_the_summary_all():
-    result = run(fedavg(), iris(), 4, evaluate_train=True)
+    result = run(fedavg(), iris(), 4, options=fs.RunOptions(evaluate_train=True))
     for record in result.history:
         assert {"validation", "train"} <= record.keys()
         assert "test" not in record
@@ -134,7 +141,9 @@ def test_choosing_needs_validation_rows_and_patience_a_measure():
 
 
 def test_of_equal_rounds_the_earliest_is_kept():
-    result = run(fedavg(primal_step=1e-7), iris(), 8, select="mean accuracy", warn=print)  # of steps that do nothing
+    result = run(
+        fedavg(primal_step=1e-7), iris(), 8, select="mean accuracy", callbacks=[fs.LambdaCallback(on_warning=print)]
+    )  # of steps that do nothing
     figures = [r["validation"]["accuracy"]["mean"] for r in result.history]
     assert figures.count(max(figures)) > 1, "otherwise nothing is shown"
     assert result.summary["selected_round"] == 1 + figures.index(max(figures))
@@ -167,7 +176,7 @@ def test_patience_ends_the_run(tmp_path):
 @pytest.mark.parametrize("first", [5, 7, 9])
 def test_a_run_that_is_made_longer_chooses_as_if_it_had_been_long(first, tmp_path):
     """Its former last round was evaluated only because it was the last, and may not be chosen."""
-    options = {"select": "worst loss", "evaluate_every": 4, "checkpoint_every": 3}
+    options = {"select": "worst loss", "evaluate_every": 4, "options": fs.RunOptions(checkpoint_every=3)}
     whole = run(drfa(primal_step=3.0), iris(), 12, out=tmp_path / "whole", **options)
     run(drfa(primal_step=3.0), iris(), first, out=tmp_path / "parts", **options)
     parts = run(drfa(primal_step=3.0), iris(), 12, out=tmp_path / "parts", resume=True, **options)
@@ -196,13 +205,22 @@ def test_another_measure_cannot_take_over(tmp_path):
 def test_an_interrupted_run_does_not_look_at_its_test_rows(tmp_path):
     done = []
     options = {"select": "worst loss", "out": tmp_path}
-    stopped = run(fedavg(), iris(), 6, watch=lambda n, r: done.append(n), stop=lambda: len(done) == 3, **options)
+    stopped = run(
+        fedavg(),
+        iris(),
+        6,
+        callbacks=[
+            fs.LambdaCallback(on_round=lambda n, r: done.append(n)),
+            fs.LambdaCallback(on_round=lambda *_: len(done) == 3),
+        ],
+        **options,
+    )
     assert stopped.summary["stopped"] == "interrupted"
     assert "test" not in stopped.summary
     assert stopped.final("loss") == stopped.summary["validation"]["loss"]["worst"]
     result = run(fedavg(), iris(), 6, resume=True, **options)
     assert same_result(result, run(fedavg(), iris(), 6, select="worst loss"))
-    assert "test" in RunFolder(tmp_path).read_summary()
+    assert RunFolder(tmp_path).read_summary().test is not None
 
 
 def test_a_target_watches_the_validation_rows():

@@ -8,8 +8,8 @@ import pytest
 from run_cases import drfa, iris
 
 from fedsaddle.errors import BadInput
-from fedsaddle.metrics.target import Target
-from fedsaddle.problems.models.papers import logistic_regression
+from fedsaddle.metrics.selection import Target
+from fedsaddle.problems.models.networks import logistic_regression
 from fedsaddle.problems.supervised import Supervised
 from fedsaddle.runs.run import run
 

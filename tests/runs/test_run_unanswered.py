@@ -6,6 +6,7 @@ import pytest
 import torch
 from run_cases import Silent, drfa, fedavg, iris, same_result, story
 
+import fedsaddle as fs
 from fedsaddle.errors import NobodyAnswered
 from fedsaddle.runs.loop import MAX_EMPTY_ROUNDS
 from fedsaddle.runs.run import run
@@ -17,7 +18,7 @@ def test_the_state_stays_and_the_round_counts():
     def watch(done, record):
         models.append(record["test"]["loss"]["mean"])
 
-    result = run(Silent(drfa(), lambda n: n in (2, 3, 5)), iris(), 6, watch=watch)
+    result = run(Silent(drfa(), lambda n: n in (2, 3, 5)), iris(), 6, callbacks=[fs.LambdaCallback(on_round=watch)])
     assert [r["round"] for r in result.history] == [1, 2, 3, 4, 5, 6]
     assert models[0] == models[1] == models[2] != models[3]
     assert models[3] == models[4] != models[5]
@@ -47,7 +48,7 @@ def test_the_round_after_draws_as_if_nothing_had_happened():
 def test_twenty_in_a_row_are_too_many(tmp_path):
     late = Silent(fedavg(), lambda n: n > 3)
     with pytest.raises(NobodyAnswered, match="20 rounds in a row; the last one: nobody is at home") as caught:
-        run(late, iris(), 60, out=tmp_path, checkpoint_every=5)
+        run(late, iris(), 60, out=tmp_path, options=fs.RunOptions(checkpoint_every=5))
     assert caught.value.exit_code == 3
     assert [r["round"] for r in story(tmp_path)] == list(range(1, 3 + MAX_EMPTY_ROUNDS))
     assert sorted(p.stem for p in (tmp_path / "checkpoints").glob("*.json")) == ["00000015", "00000020"]
@@ -60,9 +61,25 @@ def test_nineteen_are_not():
 
 
 def test_a_resumed_run_remembers_how_many_there_were(tmp_path):
-    run(drfa(), iris(), 16, lost_replies=0.999999, out=tmp_path, checkpoint_every=4, warn=print)
+    run(
+        drfa(),
+        iris(),
+        16,
+        lost_replies=0.999999,
+        out=tmp_path,
+        callbacks=[fs.LambdaCallback(on_warning=print)],
+        options=fs.RunOptions(checkpoint_every=4),
+    )
     with pytest.raises(NobodyAnswered, match="20 rounds in a row"):
-        run(drfa(), iris(), 40, lost_replies=0.999999, out=tmp_path, checkpoint_every=4, resume=True)
+        run(
+            drfa(),
+            iris(),
+            40,
+            lost_replies=0.999999,
+            out=tmp_path,
+            resume=True,
+            options=fs.RunOptions(checkpoint_every=4),
+        )
     assert len(story(tmp_path)) == MAX_EMPTY_ROUNDS - 1
 
 

@@ -12,7 +12,7 @@ from fedsaddle.config.build import build
 from fedsaddle.config.schema import validate_config
 from fedsaddle.data.sets.synthetic import nonconvex_pl
 from fedsaddle.errors import BadInput
-from fedsaddle.problems.nonconvex_pl import NonconvexPl
+from fedsaddle.problems.games import NonconvexPl
 from fedsaddle.runs.run import run
 
 CONFIG: dict[str, Any] = {

@@ -16,7 +16,7 @@ from fedsaddle.errors import BadMessage, Refused
 from fedsaddle.federation.records import Averaged, PerClient
 from fedsaddle.secure.fixed_point import (
     LARGEST,
-    NotFinite,
+    NotFiniteField,
     OutOfRange,
     decode,
     encode,
@@ -67,7 +67,7 @@ class Exchange:
         for i in self.cohort:
             words = self.plain[i].copy()
             self.made[i].hide_(words, self.question)
-            self.made[i].note(self.nonce, self.question, "")
+            self.made[i].log(self.nonce, self.question, "")
             self.sent[i] = sum_of([to_bytes(words, self.layout)], self.layout)
 
     def total(self, alive):
@@ -167,11 +167,11 @@ def test_a_repeated_question_gets_the_same_bytes_and_never_others():
     first = Exchange(values(3), made)
     again = Exchange(values(3), made, digest=first.question.digest)
     assert all(np.array_equal(first.sent[i], again.sent[i]) for i in range(3))
-    made[0].note(first.nonce, first.question, "")
+    made[0].log(first.nonce, first.question, "")
     with pytest.raises(Refused, match="used once only"):
-        made[0].note(first.nonce, first.question, "another reply")
+        made[0].log(first.nonce, first.question, "another reply")
     with pytest.raises(Refused, match="used once only"):
-        made[0].note(first.nonce, replace(first.question, digest=secrets.token_bytes(32)), "")
+        made[0].log(first.nonce, replace(first.question, digest=secrets.token_bytes(32)), "")
     other = Exchange(values(3), made)
     assert not np.array_equal(first.sent[0], other.sent[0])  # another question, another mask
 
@@ -189,7 +189,7 @@ def test_what_a_site_never_opens():
             made[0].open(exchange.nonce, alive)
     with pytest.raises(Refused, match="has not answered"):
         made[0].open("another", [0, 1, 2])
-    assert made[0].book.get(exchange.nonce).opened is None
+    assert made[0].answers.get(exchange.nonce).opened is None
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_all_weights_zero_is_a_sum_of_nothing():
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_what_is_not_finite_is_refused_before_it_is_masked(bad):
-    with pytest.raises(NotFinite, match="'w' that is not finite"):
+    with pytest.raises(NotFiniteField, match="'w' that is not finite"):
         encode(reply([1.0, bad]), 0.5)
 
 
@@ -298,7 +298,7 @@ def test_signed_keys():
         assert not verify(known, signature, *changed)
     assert not verify(signing_public(new_signing_key()), signature, "run", "a", names, public)
     assert not verify(b"short", b"", "run", "a", names, public)
-    with pytest.raises(Refused, match="that is none"):
+    with pytest.raises(Refused, match="an invalid public key"):
         RunKeys.new().pair(bytes(32), b"run", b"0,1")
 
 

@@ -9,9 +9,8 @@ import fedsaddle as fs
 from fedsaddle.deployment.secure_site import read_opening
 from fedsaddle.errors import BadMessage, Diverged
 from fedsaddle.federation.records import Visibility
-from fedsaddle.secure.masks import SEED
-from fedsaddle.secure.secured import SecureReduction
-from fedsaddle.secure.visible import reply_fields
+from fedsaddle.secure.keys import SEED
+from fedsaddle.secure.secured import SecureReduction, reply_fields
 
 
 def test_the_fields_of_all_tasks_by_what_the_server_sees():

@@ -9,9 +9,9 @@ import re
 import pytest
 from tracked_runs import NAMES, Crash, small_run
 
+import fedsaddle as fs
+from fedsaddle.runs.figures import append_columns, flat_figures, key_names, write_columns
 from fedsaddle.runs.folder import RunFolder
-from fedsaddle.tracking.columns import append_columns, write_columns
-from fedsaddle.tracking.figures import flat_figures, key_names
 
 RECORD = {
     "round": 2,
@@ -94,15 +94,15 @@ def test_links_are_not_followed(tmp_path):
 
 
 def test_progress_is_written_between_evaluations(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedsaddle.runs.progress_file.SECONDS", 0.0)
+    monkeypatch.setattr("fedsaddle.runs.folder.SECONDS", 0.0)
     seen = []
 
     def stop():
         seen.append(json.loads((tmp_path / "progress.json").read_text()))
         return False
 
-    small_run(out=tmp_path, evaluate_every=8, stop=stop)
-    assert [(p["round"], p["rounds"], p["resumed"]) for p in seen] == [(k, 8, False) for k in range(1, 8)]
+    small_run(out=tmp_path, evaluate_every=8, callbacks=[fs.LambdaCallback(on_round=lambda *_: stop())])
+    assert [(p["round"], p["rounds"], p["resumed"]) for p in seen] == [(k, 8, False) for k in range(1, 9)]
     small_run(out=tmp_path, evaluate_every=8, resume=True)
     last = json.loads((tmp_path / "progress.json").read_text())
     assert (last["round"], last["after"], last["resumed"]) == (8, 8, True)
@@ -110,7 +110,7 @@ def test_progress_is_written_between_evaluations(tmp_path, monkeypatch):
 
 def test_progress_is_written_once_a_second_at_most(tmp_path, monkeypatch):
     written = []
-    monkeypatch.setattr("fedsaddle.runs.progress_file.write_progress", lambda path, content: written.append(content))
-    monkeypatch.setattr("fedsaddle.runs.progress_file.SECONDS", 1e9)
+    monkeypatch.setattr("fedsaddle.runs.folder.write_progress", lambda path, content: written.append(content))
+    monkeypatch.setattr("fedsaddle.runs.folder.SECONDS", 1e9)
     small_run(out=tmp_path)
     assert [content["round"] for content in written] == [0, 8]

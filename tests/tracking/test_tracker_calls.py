@@ -11,10 +11,10 @@ import pytest
 from tracked_runs import crashed_and_resumed, small_run
 
 import fedsaddle as fs
+from fedsaddle.config.run_config import trackers_of
 from fedsaddle.config.schema import validate_config
 from fedsaddle.errors import BadInput, MissingData
-from fedsaddle.runs.trackers import trackers_of
-from fedsaddle.stored import read_object
+from fedsaddle.files import read_object
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_tensorboard_replaces_the_points_after_the_checkpoint(tmp_path, stand_in
     first, second = Writer.made
     assert first.folder == second.folder == str(tmp_path / "tensorboard")
     assert (first.purge_step, second.purge_step) == (None, 7)
-    assert [step for step, key, _ in first.scalars if key == "cost/seconds"] == [1, 2, 3, 4, 5, 6]
+    assert [step for step, key, _ in first.scalars if key == "cost/seconds"] == [1, 2, 3, 4, 5, 6, 7]
     assert [step for step, key, _ in second.scalars if key == "cost/seconds"] == [7, 8]
     assert "| run.rounds | 8 |" in first.texts[0][1]
     assert not second.texts
@@ -163,7 +163,7 @@ def test_trackers_of_a_config(stand_in):
 
 
 def test_a_missing_package_is_named(monkeypatch):
-    monkeypatch.setattr("fedsaddle.tracking.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("fedsaddle.tracking.trackers.find_spec", lambda name: None)
     for make, extra in (
         (fs.trackers.TensorBoard, "tensorboard"),
         (lambda: fs.trackers.MLflow("http://store"), "mlflow"),
@@ -205,5 +205,5 @@ def test_without_a_folder_tensorboard_needs_one(stand_in):
     stand_in("torch.utils.tensorboard")
     stand_in("torch.utils.tensorboard.writer", SummaryWriter=Writer)
     said = []
-    small_run(callbacks=[fs.trackers.TensorBoard()], warn=said.append)
+    small_run(callbacks=[fs.trackers.TensorBoard(), fs.LambdaCallback(on_warning=said.append)])
     assert "name a folder for the events" in said[0]

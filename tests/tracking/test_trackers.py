@@ -8,7 +8,7 @@ import pytest
 from tracked_runs import crashed_and_resumed, small_run
 
 import fedsaddle as fs
-from fedsaddle.tracking.figures import flat_figures
+from fedsaddle.runs.figures import flat_figures
 
 IGNORED = ("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::PendingDeprecationWarning",
            "ignore::UserWarning", "ignore::ResourceWarning")  # fmt: skip
@@ -76,7 +76,7 @@ def test_a_server_that_is_down_does_not_end_the_run(tmp_path, monkeypatch):
     pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     said = []
-    result = small_run(callbacks=[fs.trackers.MLflow("http://127.0.0.1:9")], warn=said.append)
+    result = small_run(callbacks=[fs.trackers.MLflow("http://127.0.0.1:9"), fs.LambdaCallback(on_warning=said.append)])
     assert result.summary["rounds"] == 8
     assert [text.split(" failed")[0] for text in said] == ["MLflow.on_begin"]
 

@@ -9,10 +9,12 @@ from typing import Any
 
 from fedsaddle.algorithms.drfa import Drfa
 from fedsaddle.config.data import load
-from fedsaddle.problems.models.papers import logistic_regression
+from fedsaddle.problems.models.networks import logistic_regression
 from fedsaddle.problems.supervised import Supervised
+from fedsaddle.runs.callbacks import LambdaCallback
 from fedsaddle.runs.result import Result
 from fedsaddle.runs.run import run
+from fedsaddle.runs.settings import RunOptions
 
 NAMES = ("A/B", "A B", "<script>alert(1)</script>\x1b[2J", "Zürich: 1, =2")
 
@@ -28,12 +30,12 @@ def small_run(crash_at: int | None = None, **options: Any) -> Result:
     problem = Supervised(logistic_regression(4, 3))
     algorithm = Drfa(problem=problem, sampled_clients=2, local_steps=2, batch_size=8)
 
-    def watch(done: int, record: object) -> None:
+    def crash(done: int, record: object) -> None:
         if done == crash_at:
             raise Crash
 
-    options = {"report": False, "checkpoint_every": 3, "watch": watch, **options}
-    return run(algorithm, data, 8, **options)
+    callbacks = [*options.pop("callbacks", ()), LambdaCallback(on_round=crash)]
+    return run(algorithm, data, 8, callbacks=callbacks, options=RunOptions(report=False, checkpoint_every=3), **options)
 
 
 def crashed_and_resumed(out: Path, tracker: Any) -> Result:

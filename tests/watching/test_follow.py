@@ -12,10 +12,8 @@ import pytest
 from watched_runs import progress, record, store
 
 from fedsaddle.runs.lock import is_held, only_writer
-from fedsaddle.watching import follow
-from fedsaddle.watching.find_runs import Found
-from fedsaddle.watching.follow import Records, last_record, read_small, tail
-from fedsaddle.watching.state import Watched
+from fedsaddle.watching import state
+from fedsaddle.watching.state import Found, Records, Watched, last_record, read_small, tail
 
 
 def rounds(records):
@@ -74,9 +72,9 @@ def test_a_file_that_is_replaced_is_read_again(tmp_path):
 
 
 def test_huge_files_are_read_in_bounded_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(follow, "PIECE", 1000)
-    monkeypatch.setattr(follow, "LONGEST", 3000)
-    monkeypatch.setattr(follow, "KEPT", 16)
+    monkeypatch.setattr(state, "PIECE", 1000)
+    monkeypatch.setattr(state, "LONGEST", 3000)
+    monkeypatch.setattr(state, "KEPT", 16)
     path = tmp_path / "metrics.jsonl"
     lines = [json.dumps({"round": k}) for k in range(1, 200)]
     lines.insert(100, json.dumps({"round": 100, "x": "y" * 10_000}))
@@ -106,7 +104,7 @@ def test_small_files_and_logs(tmp_path, monkeypatch):
     assert tail(log) == []
     log.write_bytes(b"\n".join(b"line %d \x1b[2J\xff" % k for k in range(10_000)))
     lines = tail(log)
-    assert len(lines) == follow.TAIL_LINES
+    assert len(lines) == state.TAIL_LINES
     assert lines[-1].startswith("line 9999 ")
     assert all(line.isprintable() for line in lines)
 
@@ -186,6 +184,6 @@ def test_runs_below_a_folder_are_found(tmp_path, monkeypatch):
     found.look()
     assert [run.name for run in found.runs.values()][-1] == "later/x"
     assert all(found.runs[key] is run for key, run in kept.items() if key in found.runs)
-    monkeypatch.setattr("fedsaddle.watching.find_runs.MOST", 2)
+    monkeypatch.setattr("fedsaddle.watching.state.MOST", 2)
     found.look()
     assert (len(found.runs), found.more) == (2, True)

@@ -16,8 +16,7 @@ from fedsaddle import __version__
 from fedsaddle.errors import BadInput
 from fedsaddle.runs.lock import only_writer
 from fedsaddle.watching import server as server_module
-from fedsaddle.watching.server import WatchServer
-from fedsaddle.watching.watch import Watch
+from fedsaddle.watching.server import Watch, WatchServer
 
 HOSTILE = (
     "</script><script>alert(1)</script>",

@@ -27,7 +27,7 @@ def test_it_serves_until_ctrl_c_and_ends_well(tmp_path, capsys, monkeypatch):
 
     try:
         with mock.patch("fedsaddle.watching.server.WatchServer.serve_forever", serve):
-            assert command.watch([str(store(tmp_path / "a")), str(tmp_path / "later")], 0, True) == 0
+            assert command.follow([str(store(tmp_path / "a")), str(tmp_path / "later")], 0, True) == 0
     finally:
         signal.signal(signal.SIGINT, before)
     said = capsys.readouterr()
@@ -40,23 +40,23 @@ def test_addresses_are_checked(tmp_path, capsys, monkeypatch):
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     with served(store(tmp_path)) as server:
-        assert command.watch([server.address], 0, True) == 0
+        assert command.follow([server.address], 0, True) == 0
         assert opened == [server.address]
         with pytest.raises(MissingData, match="404"):
-            command.watch([f"http://127.0.0.1:{server.port}/wrong/"], 0, False)
+            command.follow([f"http://127.0.0.1:{server.port}/wrong/"], 0, False)
         closed = server.address
     with pytest.raises(MissingData, match="no page of runs answers"):
-        command.watch([closed], 0, False)
+        command.follow([closed], 0, False)
     with pytest.raises(BadInput, match="one page"):
-        command.watch([closed, str(tmp_path)], 0, False)
+        command.follow([closed, str(tmp_path)], 0, False)
 
 
 def test_what_is_no_folder_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="is a file"):
-        command.watch([str(tmp_path / "file")], 0, False)
+        command.follow([str(tmp_path / "file")], 0, False)
     with pytest.raises(BadInput, match=r"'.*file' is a file"):
-        command.watch([str(tmp_path / "file" / "such")], 0, False)
+        command.follow([str(tmp_path / "file" / "such")], 0, False)
 
 
 def test_a_folder_whose_parents_are_not_there_yet_is_waited_for(tmp_path, capsys, monkeypatch):
@@ -69,7 +69,7 @@ def test_a_folder_whose_parents_are_not_there_yet_is_waited_for(tmp_path, capsys
         states.append(self.watch.states())
 
     with mock.patch("fedsaddle.watching.server.WatchServer.serve_forever", serve):
-        assert command.watch([str(folder)], 0, False) == 0
+        assert command.follow([str(folder)], 0, False) == 0
     assert "such: not there yet; the page waits for it" in capsys.readouterr().err
     assert [list(one) for one in states] == [["such"], ["such"]]
     assert states[0] != states[1]

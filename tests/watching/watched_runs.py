@@ -11,8 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedsaddle.watching.server import WatchServer
-from fedsaddle.watching.watch import Watch
+from fedsaddle.watching.server import Watch, WatchServer
 
 
 def record(done: int, clients: int = 3, **more: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 from some_slow import some_slow
 
 import fedsaddle as fs
-from fedsaddle.data.sets.cifar import FINE
+from fedsaddle.data.sets.pictures import FINE
 from fedsaddle_papers.reproductions.codasca import (
     CIFAR,
     CIFAR_10,

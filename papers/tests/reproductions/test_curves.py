@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedsaddle.metrics.means import t_interval
+from fedsaddle.metrics.intervals import t_interval
 from fedsaddle_papers.reproductions.curves import RunCurves, Runs, first_crossing, running_mean
 
 

@@ -46,7 +46,7 @@ TABLES = {"table 1": TABLE_1, "table 2": TABLE_2, "skew": SKEW}
 FIGURES = {**TABLES, "1": ABLATION, "2": BUFFERS}
 SMALL = {"name": "digits", "split": "imbalanced", "imratio": 0.2, "clients": 5}
 COSTS = ("round", "exchanges", "local_steps", "seconds", "bytes_down", "bytes_up")
-ENDED = SimpleNamespace(summary={"stopped": "finished", "pooled": {}}, history=[dict.fromkeys(COSTS, 1.0)])
+ENDED = SimpleNamespace(document=SimpleNamespace(stopped="finished", pooled={}), history=[dict.fromkeys(COSTS, 1.0)])
 COLUMNS = ("partial_auroc_30", "partial_auroc_50", "auroc")
 
 

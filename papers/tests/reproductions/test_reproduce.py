@@ -11,8 +11,8 @@ import pytest
 from small_figure import SENTENCES, SMALL
 
 from fedsaddle.commands.output import output
-from fedsaddle.config.entry import Entry
 from fedsaddle.config.lookup import find
+from fedsaddle.config.registry import Entry
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle_papers.commands import benchmark as benchmark_command
 from fedsaddle_papers.commands import reproduce as reproduce_command

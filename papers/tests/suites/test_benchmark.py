@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from small_suite import DIGITS, METHODS, SMALL, TUMOURS
 
-from fedsaddle.config.entry import Entry
 from fedsaddle.config.lookup import find
+from fedsaddle.config.registry import Entry
 from fedsaddle.config.schema import validate_config
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle_papers.commands.benchmark import run_benchmark as benchmark

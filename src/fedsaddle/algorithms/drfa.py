@@ -11,20 +11,18 @@ from torch import Tensor
 
 from fedsaddle.algorithms.fedavg import LocalModel
 from fedsaddle.algorithms.fedavg import Start as WholeRound
-from fedsaddle.algorithms.hyperparameters import cohort_size, draw_cohort
-from fedsaddle.algorithms.local_sgd import check, iterates
-from fedsaddle.algorithms.outliers import without_outliers
+from fedsaddle.algorithms.local_steps import check, cohort_size, draw_cohort, iterates, without_outliers
 from fedsaddle.arguments import choice, number, whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
-from fedsaddle.federation.records import Averaged, From, PerClient
+from fedsaddle.federation.records import Averaged, Holds, Parameters, PerClient, UpdateOf
 from fedsaddle.federation.tasks import of_all_rows, per_minibatch, per_step, task
-from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.mixtures import Mixture
 from fedsaddle.numerics.optimisers import LocalOptimiser
 from fedsaddle.numerics.projections import Projection
 from fedsaddle.numerics.regularisers import Regulariser
 from fedsaddle.numerics.schedules import Step, at, check_step, if_scheduled
+from fedsaddle.numerics.tensors import Running
 from fedsaddle.problems.protocols import MinimisationProblem
 
 NAMED = {
@@ -61,7 +59,7 @@ NAMED = {
 class Start:
     """Server to client: the model, after how many steps to take the snapshot, and η where it has a schedule."""
 
-    w: Tensor  # w̄(s)
+    w: Parameters  # w̄(s)
     snapshot: int  # t' - sτ, in 1 .. τ
     step: float | None = None
 
@@ -70,28 +68,28 @@ class Start:
 class LocalModels:
     """Client to server: models after τ and after t' steps, and the mean of the iterates if it is wanted."""
 
-    final: Annotated[Averaged, From("w")]  # w_i^((s+1)τ)
-    snapshot: Annotated[Averaged, From("w")]  # w_i^(t')
-    path: Annotated[Averaged, From("w")] | None = None
+    final: Annotated[Averaged, UpdateOf("w")]  # w_i^((s+1)τ)
+    snapshot: Annotated[Averaged, UpdateOf("w")]  # w_i^(t')
+    path: Annotated[Averaged, UpdateOf("w")] | None = None
 
 
 @dataclass(frozen=True)
 class Probe:
     """Server to client: a model whose loss is wanted."""
 
-    w: Tensor
+    w: Parameters
 
 
 @dataclass(frozen=True)
 class LocalLoss:
     """Client to server: its loss, visible per client, because λ needs to know whose it is."""
 
-    loss: PerClient  # f_i(w; ξ_i)
+    loss: Annotated[PerClient, Holds.OTHER]  # f_i(w; ξ_i)
 
 
 @dataclass(frozen=True)
 class DrfaState:
-    """The server's memory."""
+    """The server's state."""
 
     w: Tensor  # w̄(s)
     lam: Tensor  # λ(s), float64; of very many clients, the table of a `Mixture`
@@ -113,7 +111,7 @@ def check_ceiling(ceiling: float | None, regulariser: Regulariser | None) -> Non
         return
     number("mixture_ceiling", ceiling, least=1)
     if regulariser is not None:
-        remedy = "does not go with a regulariser, whose proximal map knows the whole simplex alone; leave one out"
+        remedy = "cannot be combined with a regulariser: its prox is over the full simplex; leave one out"
         raise BadInput("mixture_ceiling", ceiling, remedy)
 
 
@@ -123,10 +121,29 @@ class Drfa:
 
     With a `regulariser` g it is DRFA-Prox (Algorithm 2) for `... + g(λ)`; with `local_steps=1` it is AFL.
 
-    Raises:
-        BadInput: for a hyper-parameter that cannot be, with its name.
+    Args:
+        problem: the problem to solve.
+        sampled_clients: m, clients sampled in each round; None samples all.
+        local_steps: τ, local steps of a client in each round; 1 is AFL.
+        batch_size: rows of a minibatch.
+        primal_step: η, learning rate of the local steps, a number or a schedule.
+        local_optimiser: optimiser of the local steps, of `fs.optimisers`; None is SGD, as in the box.
+        dual_step: γ, learning rate of the mixture λ, a number or a schedule.
+        dual_decay: factor of γ after every round; the published figures used 0.9.
+        regulariser: g, of `fs.regularisers`, which makes it DRFA-Prox; None is 0.
+        weighting: "sample" draws D by λ; "weight" draws D uniformly and weights the models by λ; None is "weight" if
+            all clients take part, else "sample".
+        projection: Π_W, projection onto the set of w after each local step, of `fs.projections`; None leaves w
+            unconstrained.
+        output: "last" returns w̄ of the last round, (2) of the box; "average" the mean of the iterates, (1).
+        mixture_ceiling: largest weight of a client, as a multiple of 1 / N; None is the box.
+        trimmed: ε of DORO, share of the largest losses that is ignored, such as those of wrong labels; 0 is the
+            box.
 
-    Example:
+    Raises:
+        BadInput: if a hyperparameter is invalid; names it.
+
+    Examples:
         >>> import fedsaddle as fs
         >>> problem = fs.Supervised(fs.models.logistic_regression(64, 10))
         >>> fs.Drfa(problem=problem, sampled_clients=5, local_steps=10).dual_step
@@ -142,19 +159,19 @@ class Drfa:
     """
 
     problem: MinimisationProblem
-    sampled_clients: int | None = None  # m; None: all
+    sampled_clients: int | None = None  # m
     local_steps: int = 10  # τ
     batch_size: int = 50
     primal_step: Step = 0.1  # η
-    local_optimiser: LocalOptimiser | None = None  # of the local steps; None: SGD, as in the box
+    local_optimiser: LocalOptimiser | None = None
     dual_step: Step = 8e-3  # γ
-    dual_decay: float = 1.0  # γ is multiplied by this after every round
-    regulariser: Regulariser | None = None  # g; None is 0
-    weighting: str | None = None  # "sample": D follows λ; "weight": D uniform, λ weighs; None: the latter with all
+    dual_decay: float = 1.0
+    regulariser: Regulariser | None = None  # g
+    weighting: str | None = None
     projection: Projection | None = None  # Π_W
-    output: str = "last"  # (2) of the box; "average" is (1)
-    mixture_ceiling: float | None = None  # every λ_i is at most this / N; None is the box
-    trimmed: float = 0.0  # ε of DORO: the share of the largest losses that λ does not see; 0 is the box
+    output: str = "last"
+    mixture_ceiling: float | None = None
+    trimmed: float = 0.0  # ε
 
     secret_cohorts = False  # λ shows whose losses were asked for
 
@@ -240,10 +257,25 @@ def _scaled(w: Tensor, mean: Tensor, scale: float) -> Tensor:
 class DrfaGa:
     """DRFA-GA (Deng, Kamani, Mahdavi 2020, Algorithm 3): `λ ← Π_Λ(λ + γ (f(w̄) + ∇g(λ)))`, all clients, all rows.
 
-    Raises:
-        BadInput: for a hyper-parameter that cannot be, with its name.
+    Args:
+        problem: the problem to solve.
+        sampled_clients: m, clients sampled in each round; None samples all.
+        local_steps: τ, local steps of a client in each round.
+        batch_size: rows of a minibatch.
+        primal_step: η, learning rate of the local steps, a number or a schedule.
+        local_optimiser: optimiser of the local steps, of `fs.optimisers`; None is SGD, as in the box.
+        dual_step: γ, learning rate of the mixture λ, a number or a schedule.
+        regulariser: g, concave regulariser of the mixture, of `fs.regularisers`; None is 0.
+        projection: Π_W, projection onto the set of w after each local step, of `fs.projections`; None leaves w
+            unconstrained.
+        output: "last" returns w̄ of the last round, (2) of the box; "average" the mean of the iterates, (1).
+        average_after: rounds left out of the average.
+        mixture_ceiling: largest weight of a client, as a multiple of 1 / N; None is the box.
 
-    Example:
+    Raises:
+        BadInput: if a hyperparameter is invalid; names it.
+
+    Examples:
         >>> import fedsaddle as fs
         >>> problem = fs.Supervised(fs.models.logistic_regression(64, 10))
         >>> fs.DrfaGa(problem=problem, regulariser=fs.regularisers.KullbackLeibler(0.1)).output
@@ -257,17 +289,17 @@ class DrfaGa:
     """
 
     problem: MinimisationProblem
-    sampled_clients: int | None = None  # m; None: all
+    sampled_clients: int | None = None  # m
     local_steps: int = 10  # τ
     batch_size: int = 50
     primal_step: Step = 0.1  # η
-    local_optimiser: LocalOptimiser | None = None  # of the local steps; None: SGD, as in the box
+    local_optimiser: LocalOptimiser | None = None
     dual_step: Step = 8e-3  # γ
-    regulariser: Regulariser | None = None  # g; None is 0
+    regulariser: Regulariser | None = None  # g
     projection: Projection | None = None  # Π_W
-    output: str = "last"  # (2) of the box; "average" is (1)
-    average_after: int = 0  # rounds left out of the average
-    mixture_ceiling: float | None = None  # every λ_i is at most this / N; None is the box
+    output: str = "last"
+    average_after: int = 0
+    mixture_ceiling: float | None = None
 
     secret_cohorts = False  # λ shows whose losses were asked for
 

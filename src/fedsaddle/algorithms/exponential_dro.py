@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from fedsaddle.algorithms.drfa import Probe
-from fedsaddle.algorithms.hyperparameters import cohort_size, draw_cohort
-from fedsaddle.algorithms.local_sgd import check
+from fedsaddle.algorithms.local_steps import check, cohort_size, draw_cohort
 from fedsaddle.arguments import number
-from fedsaddle.federation.clients import Batch, Clients, Ints, Site
-from fedsaddle.federation.records import Averaged, From
+from fedsaddle.array_types import Ints
+from fedsaddle.federation.clients import Batch, Clients, Site
+from fedsaddle.federation.records import Averaged, UpdateOf
 from fedsaddle.numerics.projections import Projection
 from fedsaddle.numerics.schedules import Step, at
 from fedsaddle.problems.protocols import MinimisationProblem
@@ -76,7 +76,7 @@ class Sent:
 class Reply:
     """Client to server."""
 
-    w: Annotated[Averaged, From("w")]
+    w: Annotated[Averaged, UpdateOf("w")]
     momentum: Averaged
     inner: Averaged  # u_k, seen as a mean
     weight: Averaged  # exp((u_k - c) / λ), seen as a mean
@@ -93,7 +93,7 @@ class InnerLoss:
 
 @dataclass(frozen=True)
 class ExponentialDroState:
-    """The server's memory."""
+    """The server's state."""
 
     w: Tensor
     momentum: Tensor  # M, in units of exp(c / λ)
@@ -110,10 +110,22 @@ class ExponentialDro:
     `exp((u_k - c) / λ) ∇F_k`; models, M, u and the weights are averaged. The common c is the mean of u, or more where
     the mean weight would exceed e, and changes the length of all steps alike. λ → ∞ is local SGD with momentum.
 
-    Raises:
-        BadInput: for a hyper-parameter that cannot be, with its name.
+    Args:
+        problem: the problem to solve.
+        temperature: λ, temperature of the KL regulariser; a small λ weights the worst clients.
+        inner_averaging: α, weight of the new loss in the moving average u.
+        momentum_averaging: β, weight of the new gradient in the moving average M.
+        sampled_clients: clients sampled in each round; None samples all.
+        local_steps: τ, local steps of a client in each round.
+        batch_size: rows of a minibatch.
+        primal_step: η, learning rate of the local steps, a number or a schedule.
+        projection: Π_W, projection onto the set of w after each local step, of `fs.projections`; None leaves w
+            unconstrained.
 
-    Example:
+    Raises:
+        BadInput: if a hyperparameter is invalid; names it.
+
+    Examples:
         >>> import fedsaddle as fs
         >>> problem = fs.Supervised(fs.models.logistic_regression(64, 10))
         >>> fs.ExponentialDro(problem=problem, temperature=0.5).inner_averaging
@@ -129,9 +141,9 @@ class ExponentialDro:
 
     problem: MinimisationProblem
     temperature: float = 1.0  # λ
-    inner_averaging: float = 0.2  # α, of u
-    momentum_averaging: float = 0.1  # β, of M
-    sampled_clients: int | None = None  # None: all
+    inner_averaging: float = 0.2  # α
+    momentum_averaging: float = 0.1  # β
+    sampled_clients: int | None = None
     local_steps: int = 5  # τ
     batch_size: int = 20
     primal_step: Step = 0.1  # η
@@ -214,7 +226,7 @@ class ExponentialDro:
             Z, statistics = self._weighted(w, u, ξ, sent)  # line 7
             M = β * Z + (1 - β) * M  # line 8
             mass = β * self._weight(u, sent) + (1 - β) * mass
-            w = self.problem.settle_(w, statistics)
+            w = self.problem.write_statistics_(w, statistics)
         return InnerLoss(u, torch.ones_like(u)), Reply(w, M, u, self._weight(u, sent), mass)  # line 10
 
     def _weighted(self, w: Tensor, u: Tensor, ξ: Batch, sent: Sent) -> tuple[Tensor, Tensor | None]:

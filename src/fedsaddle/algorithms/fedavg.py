@@ -8,17 +8,16 @@ from typing import Annotated
 import numpy as np
 from torch import Tensor
 
-from fedsaddle.algorithms.hyperparameters import cohort_size, draw_cohort
-from fedsaddle.algorithms.local_sgd import check, iterates
+from fedsaddle.algorithms.local_steps import check, cohort_size, draw_cohort, iterates
 from fedsaddle.arguments import choice, flag, number
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
-from fedsaddle.federation.records import Averaged, From
+from fedsaddle.federation.records import Averaged, Parameters, UpdateOf
 from fedsaddle.federation.tasks import per_step, task
-from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.optimisers import LocalOptimiser, Moments, ServerOptimiser, check_server_optimiser
 from fedsaddle.numerics.projections import Projection
 from fedsaddle.numerics.schedules import Step, if_scheduled
+from fedsaddle.numerics.tensors import Running
 from fedsaddle.problems.protocols import MinimisationProblem
 
 NAMED = {
@@ -70,7 +69,7 @@ NAMED = {
 class Start:
     """Server to client: the model to start from, and η where it has a schedule."""
 
-    w: Tensor
+    w: Parameters
     step: float | None = None
 
 
@@ -78,13 +77,13 @@ class Start:
 class LocalModel:
     """Client to server: the model after τ steps, and the mean of the τ iterates if it is wanted."""
 
-    final: Annotated[Averaged, From("w")]
-    path: Annotated[Averaged, From("w")] | None = None
+    final: Annotated[Averaged, UpdateOf("w")]
+    path: Annotated[Averaged, UpdateOf("w")] | None = None
 
 
 @dataclass(frozen=True)
 class FedAvgState:
-    """The server's memory."""
+    """The server's state."""
 
     w: Tensor  # w̄
     rounds: int = 0  # s
@@ -105,7 +104,24 @@ class FedAvg:
     `server_optimiser` it is FedAdam, FedYogi or FedAdagrad (Reddi et al. 2021, Algorithm 2). With `proximal` μ it is
     FedProx (T. Li et al. 2020): `(μ/2) |w_i - w̄|²` beside each client's loss, by steps of SGD.
 
-    Example:
+    Args:
+        problem: the problem to solve.
+        sampled_clients: m, clients sampled in each round; None samples all.
+        local_steps: τ, local steps of a client in each round.
+        batch_size: rows of a minibatch.
+        primal_step: η, learning rate of the local steps, a number or a schedule.
+        local_optimiser: optimiser of the local steps, of `fs.optimisers`; None is SGD, as in the box.
+        weighting: "size" weights clients by their rows, n_i / n; "uniform" weights them equally.
+        projection: Π_W, projection onto the set of w after each local step, of `fs.projections`; None leaves w
+            unconstrained.
+        output: "last" returns the last average, "average" the mean of all local iterates.
+        server_momentum: β, momentum of the server (FedAvgM); 0.9 is usual.
+        nesterov: whether the momentum of the server is Nesterov's.
+        server_optimiser: optimiser of the server, of `fs.optimisers`: FedAdam's, FedYogi's or FedAdagrad's; None takes
+            the mean.
+        proximal: μ of FedProx: adds `(μ/2) |w_i - w̄|²` to each client's loss.
+
+    Examples:
         >>> from fedsaddle import FedAvg, Supervised, models
         >>> FedAvg(problem=Supervised(models.logistic_regression(64, 10)), local_steps=10).primal_step
         0.1
@@ -116,18 +132,18 @@ class FedAvg:
     """
 
     problem: MinimisationProblem
-    sampled_clients: int | None = None  # m; None: all
+    sampled_clients: int | None = None  # m
     local_steps: int = 10  # τ
     batch_size: int = 50
     primal_step: Step = 0.1  # η
-    local_optimiser: LocalOptimiser | None = None  # of the local steps; None: SGD, as in the box
-    weighting: str = "size"  # n_i / n, or "uniform"
+    local_optimiser: LocalOptimiser | None = None
+    weighting: str = "size"  # n_i / n
     projection: Projection | None = None  # Π_W
-    output: str = "last"  # or "average" of all local iterates
-    server_momentum: float = 0.0  # β; 0.9 is usual
-    nesterov: bool = False  # look ahead
-    server_optimiser: ServerOptimiser | None = None  # FedAdam's, FedYogi's or FedAdagrad's
-    proximal: float = 0.0  # μ of FedProx: (μ/2) |w_i - w̄|² beside each client's loss
+    output: str = "last"
+    server_momentum: float = 0.0  # β
+    nesterov: bool = False
+    server_optimiser: ServerOptimiser | None = None
+    proximal: float = 0.0  # μ
 
     secret_cohorts = True  # drawn afresh every round, and no message shows who is in one
 
@@ -140,7 +156,7 @@ class FedAvg:
         check_server_optimiser(self.server_optimiser)
         number("proximal", self.proximal, least=0)
         if self.server_optimiser is not None and self.server_momentum:
-            remedy = "does not go with a server_optimiser, which has a momentum of its own, beta1; leave one out"
+            remedy = "cannot be combined with a server_optimiser, whose momentum is beta1; leave one out"
             raise BadInput("server_momentum", self.server_momentum, remedy)
 
     def start(self, clients: Clients) -> FedAvgState:
@@ -192,6 +208,11 @@ class FedAvg:
         if tail:
             w[-tail:] = average[-tail:]
         return w if self.projection is None else self.projection(w[None])[0]
+
+    def check_local_layers(self) -> None:
+        """The server cannot project layers that stay at the clients."""
+        if self.projection is not None and (self.server_momentum or self.server_optimiser is not None):
+            raise BadInput("projection", self.projection, "the server cannot project layers that it does not have")
 
     def model(self, server: FedAvgState) -> Tensor:
         """The solution so far."""

@@ -8,9 +8,9 @@ from typing import Annotated
 import numpy as np
 from torch import Tensor
 
-from fedsaddle.algorithms.hyperparameters import check_local, check_problem, cohort_size, draw_cohort
+from fedsaddle.algorithms.local_steps import check_local, check_problem, cohort_size, draw_cohort
 from fedsaddle.federation.clients import Clients, Site
-from fedsaddle.federation.records import Averaged, From
+from fedsaddle.federation.records import Averaged, UpdateOf
 from fedsaddle.numerics.schedules import Step, at, check_step
 from fedsaddle.problems.protocols import MinimaxProblem
 
@@ -56,13 +56,13 @@ class Tracked:
 class LocalPair:
     """Client to server: its pair after K steps."""
 
-    x: Annotated[Averaged, From("x")]
-    y: Annotated[Averaged, From("y")]
+    x: Annotated[Averaged, UpdateOf("x")]
+    y: Annotated[Averaged, UpdateOf("y")]
 
 
 @dataclass(frozen=True)
 class PairState:
-    """The server's memory."""
+    """The server's state."""
 
     x: Tensor
     y: Tensor
@@ -76,10 +76,17 @@ class FedGdaGt:
     The correction vanishes at the saddle point, so that a constant step converges to it, where Local SGDA stops beside
     it. K = 1 is centralised descent-ascent.
 
-    Raises:
-        BadInput: for a hyper-parameter that cannot be, with its name.
+    Args:
+        problem: the problem to solve.
+        sampled_clients: clients sampled in each round; None samples all.
+        local_steps: K, local steps of a client in each round.
+        primal_step: η, learning rate of the minimiser, a number or a schedule.
+        dual_step: η, learning rate of the maximiser, a number or a schedule.
 
-    Example:
+    Raises:
+        BadInput: if a hyperparameter is invalid; names it.
+
+    Examples:
         >>> import torch, fedsaddle as fs
         >>> game = fs.Minimax(
         ...     lambda x, y, batch: x @ x / 2 + batch.x @ x * y - y @ y / 2,
@@ -93,7 +100,7 @@ class FedGdaGt:
     """
 
     problem: MinimaxProblem
-    sampled_clients: int | None = None  # None: all
+    sampled_clients: int | None = None
     local_steps: int = 10  # K
     primal_step: Step = 0.1  # η
     dual_step: Step = 0.1  # η
@@ -131,7 +138,7 @@ class FedGdaGt:
         off_x, off_y = sent.mean_x - g.x, sent.mean_y - g.y  # line 4: G - F_i(z)
         for k in range(self.local_steps):
             g = f.gradients(x, y, ξ) if k else g
-            x = f.settle_(f.project_x(x - η_x * (g.x + off_x)), g.statistics)  # line 5
+            x = f.write_statistics_(f.project_x(x - η_x * (g.x + off_x)), g.statistics)  # line 5
             y = f.project_y(y + η_y * (g.y + off_y))  # line 5
         return None, LocalPair(x, y)
 

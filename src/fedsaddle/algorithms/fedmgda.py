@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from fedsaddle.algorithms.fedavg import Start
-from fedsaddle.algorithms.hyperparameters import cohort_size, draw_cohort
-from fedsaddle.algorithms.local_sgd import check, last_iterate
+from fedsaddle.algorithms.local_steps import check, cohort_size, draw_cohort, last_iterate
 from fedsaddle.arguments import number
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import PerClient
@@ -40,7 +39,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class FedMgdaState:
-    """The server's memory."""
+    """The server's state."""
 
     w: Tensor
     rounds: int = 0
@@ -53,26 +52,38 @@ class FedMgda:
     λ minimises `|Σ λ_i g_i|²` over the simplex with `|λ_i - 1/m| ≤ ε`. ε = 0 is the mean of the normalised updates, ε =
     1 the multiple-gradient descent direction, along which every client's loss falls where there is one.
 
-    Raises:
-        BadInput: for a hyper-parameter that cannot be, with its name.
+    Args:
+        problem: the problem to solve.
+        freedom: ε, largest distance of a weight λ_i from 1/m; 0 is the mean of the normalised updates.
+        server_step: η_s, learning rate of the server, a number or a schedule.
+        sampled_clients: m, clients sampled in each round; None samples all.
+        local_steps: τ, local steps of a client in each round.
+        batch_size: rows of a minibatch.
+        primal_step: η, learning rate of the local steps, a number or a schedule.
+        local_optimiser: optimiser of the local steps, of `fs.optimisers`; None is SGD, as in the box.
+        projection: Π_W, projection onto the set of w after each local step, of `fs.projections`; None leaves w
+            unconstrained.
 
-    Example:
+    Raises:
+        BadInput: if a hyperparameter is invalid; names it.
+
+    Examples:
         >>> import fedsaddle as fs
         >>> fs.FedMgda(problem=fs.Supervised(fs.models.logistic_regression(64, 10)), freedom=0.5).server_step
         1.0
 
     **Deviations from the paper**: written after a public re-implementation of the server. A client that did not move
-    has g_i = 0. The server sees every update: it does not go with secure aggregation.
+    has g_i = 0. The server sees every update: it cannot be combined with secure aggregation.
     """
 
     problem: MinimisationProblem
     freedom: float = 0.1  # ε
     server_step: Step = 1.0  # η_s
-    sampled_clients: int | None = None  # m; None: all
+    sampled_clients: int | None = None  # m
     local_steps: int = 10  # τ
     batch_size: int = 50
     primal_step: Step = 0.1  # η
-    local_optimiser: LocalOptimiser | None = None  # of the local steps; None: SGD
+    local_optimiser: LocalOptimiser | None = None
     projection: Projection | None = None  # Π_W
 
     def __post_init__(self) -> None:
@@ -109,8 +120,9 @@ class FedMgda:
 def mixture_of_least_norm(g: Tensor, freedom: float) -> Tensor:
     """`argmin |Σ λ_i g_i|²` over the simplex with `|λ_i - 1/m| ≤ freedom`.
 
-    >>> mixture_of_least_norm(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], dtype=torch.float64), 1.0)
-    tensor([0.5000, 0.2500, 0.2500], dtype=torch.float64)
+    Examples:
+        >>> mixture_of_least_norm(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], dtype=torch.float64), 1.0)
+        tensor([0.5000, 0.2500, 0.2500], dtype=torch.float64)
     """
     m, products = len(g), g @ g.T
     uniform, low = torch.full((m,), 1 / m, dtype=g.dtype), max(0.0, 1 / m - freedom)

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from fedsaddle.algorithms.fedavg import Start
-from fedsaddle.algorithms.hyperparameters import cohort_size, draw_cohort
-from fedsaddle.algorithms.local_sgd import check
+from fedsaddle.algorithms.local_steps import check, cohort_size, draw_cohort
 from fedsaddle.arguments import flag, number
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged
@@ -39,7 +38,7 @@ class Normalised:
 
 @dataclass(frozen=True)
 class FedNovaState:
-    """The server's memory."""
+    """The server's state."""
 
     w: Tensor
     rounds: int = 0
@@ -53,10 +52,20 @@ class FedNova:
     clients move further and would bias a plain mean; the directions of one step each do not. `τ_eff = Σ p_i τ_i`, `p_i
     = n_i / n`. Where all clients have as many rows, it is FedAvg; with `normalised=False` it is FedAvg with epochs.
 
-    Raises:
-        BadInput: for a hyper-parameter that cannot be, with its name.
+    Args:
+        problem: the problem to solve.
+        epochs: E, passes of a client over its rows in each round.
+        normalised: whether updates are divided by their number of steps; False is FedAvg with epochs.
+        sampled_clients: m, clients sampled in each round; None samples all.
+        batch_size: rows of a minibatch.
+        primal_step: η, learning rate of the local steps, a number or a schedule.
+        projection: Π_W, projection onto the set of w after each local step, of `fs.projections`; None leaves w
+            unconstrained.
 
-    Example:
+    Raises:
+        BadInput: if a hyperparameter is invalid; names it.
+
+    Examples:
         >>> import fedsaddle as fs
         >>> fs.FedNova(problem=fs.Supervised(fs.models.logistic_regression(64, 10)), epochs=2.0).normalised
         True
@@ -70,8 +79,8 @@ class FedNova:
 
     problem: MinimisationProblem
     epochs: float = 1.0  # E
-    normalised: bool = True  # False: FedAvg with epochs
-    sampled_clients: int | None = None  # m; None: all
+    normalised: bool = True
+    sampled_clients: int | None = None  # m
     batch_size: int = 50
     primal_step: Step = 0.1  # η
     projection: Projection | None = None  # Π_W
@@ -103,10 +112,10 @@ class FedNova:
         w = start.clone(memory_format=torch.contiguous_format)
         for t in range(int(τ.max())):
             g = self.problem.primal_gradient(w, site.minibatch(t, self.batch_size))
-            moved = self.problem.settle_(w - η * g.x, g.statistics)  # line 4
+            moved = self.problem.write_statistics_(w - η * g.x, g.statistics)  # line 4
             moved = moved if self.projection is None else self.projection(moved)
             w = torch.where((t < τ)[:, None].to(w.device), moved, w)
-        site.uncount(self.batch_size * int((τ.max() - τ).sum()))
+        site.discount_samples(self.batch_size * int((τ.max() - τ).sum()))
         steps = τ.to(w)
         by = steps[:, None] if self.normalised else torch.ones_like(steps)[:, None]
         counted = steps if self.normalised else torch.ones_like(steps)

@@ -1,24 +1,137 @@
-"""FedSGDA: two exchanges a round, any gradient estimator (Frameworks 1-3)."""
+"""FedSGDA: two exchanges a round, any gradient estimator (Frameworks 1-3): MB, STORM, SPIDER."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor
 
-from fedsaddle.algorithms.estimators import Estimate, Estimator, MiniBatch
-from fedsaddle.algorithms.hyperparameters import check_local, check_problem, cohort_size, draw_cohort
-from fedsaddle.arguments import choice
+from fedsaddle.algorithms.local_steps import check_local, check_problem, cohort_size, draw_cohort
+from fedsaddle.arguments import choice, number, whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
-from fedsaddle.federation.records import Averaged, From
+from fedsaddle.federation.records import Averaged, UpdateOf
 from fedsaddle.federation.tasks import PlannedExchange, Release, Releases, per_step, task
-from fedsaddle.numerics.averages import Running
-from fedsaddle.numerics.schedules import Step, at, check_step
+from fedsaddle.numerics.schedules import Power, Schedule, Step, at, check_step
+from fedsaddle.numerics.tensors import Running
 from fedsaddle.problems.protocols import MinimaxProblem
+
+
+class Estimate(NamedTuple):
+    """What an estimator works with.
+
+    Args:
+        now: mean gradient at the current point.
+        before: mean gradient at the previous point, None if not wanted.
+        last: last estimate, None in the first round.
+    """
+
+    now: Tensor  # mean of ∇f_i(z̄_t) over S'_t
+    before: Tensor | None  # mean of ∇f_i(z̄_{t-1}) over the same clients
+    last: Tensor | None  # u_{t-1}
+
+
+@runtime_checkable
+class Estimator(Protocol):
+    """A user's own estimator needs these three methods."""
+
+    def wants_before(self, t: int) -> bool:
+        """Whether round t needs the gradients at the previous point."""
+        ...
+
+    def cohort(self, t: int, sampled: int) -> int:
+        """How many clients to ask in round t, where S = `sampled`."""
+        ...
+
+    def estimate(self, t: int, given: Estimate) -> Tensor:
+        """The estimate of round t."""
+        ...
+
+
+@dataclass(frozen=True)
+class MiniBatch:
+    """MB: the mean of the sampled clients' gradients."""
+
+    def wants_before(self, t: int) -> bool:
+        """Never."""
+        return False
+
+    def cohort(self, t: int, sampled: int) -> int:
+        """S."""
+        return sampled
+
+    def estimate(self, t: int, given: Estimate) -> Tensor:
+        """`u_t = mean ∇f_i(z̄_t)`."""
+        return given.now
+
+
+@dataclass(frozen=True)
+class Storm:
+    """STORM: `u_t = (1 - α_t)(u_{t-1} - mean ∇f_i(z̄_{t-1})) + mean ∇f_i(z̄_t)`.
+
+    α = 1 is MB, α = 0 is SPIDER's inner step.
+
+    Args:
+        alpha: α_t, weight of the new gradient; by default min(1, c_α / (t + 1)^{2ρ}).
+    """
+
+    alpha: Step = Power(1.0, 2 / 3, at_most=1.0)  # α_t
+
+    def __post_init__(self) -> None:
+        if isinstance(self.alpha, type) or not isinstance(self.alpha, Schedule):
+            number("alpha", self.alpha, least=0, most=1)
+
+    def wants_before(self, t: int) -> bool:
+        """After the first round."""
+        return t > 0
+
+    def cohort(self, t: int, sampled: int) -> int:
+        """S."""
+        return sampled
+
+    def estimate(self, t: int, given: Estimate) -> Tensor:
+        """The recursion; u_0 is the mean."""
+        if given.last is None or given.before is None:
+            return given.now
+        return (1 - at(self.alpha, t)) * (given.last - given.before) + given.now
+
+
+@dataclass(frozen=True)
+class Spider:
+    """SPIDER: every `period` rounds the mean over a large cohort, otherwise the last estimate plus the difference.
+
+    Args:
+        period: m, rounds between two means over a large cohort.
+        large_cohort: Ŝ, clients of the large cohort; None is S², as in the paper's Remark 5.
+    """
+
+    period: int = 10  # m
+    large_cohort: int | None = None  # Ŝ
+
+    def __post_init__(self) -> None:
+        whole("period", self.period)
+        if self.large_cohort is not None:
+            whole("large_cohort", self.large_cohort)
+
+    def wants_before(self, t: int) -> bool:
+        """Except where the estimate restarts."""
+        return t % self.period != 0
+
+    def cohort(self, t: int, sampled: int) -> int:
+        """Ŝ where the estimate restarts, else S."""
+        if t % self.period != 0:
+            return sampled
+        return sampled**2 if self.large_cohort is None else self.large_cohort
+
+    def estimate(self, t: int, given: Estimate) -> Tensor:
+        """`u_{t-1} + mean (∇f_i(z̄_t) - ∇f_i(z̄_{t-1}))`, or the mean again."""
+        if t % self.period == 0 or given.last is None or given.before is None:
+            return given.now
+        return given.last + given.now - given.before
+
 
 NAMED = {
     "FedSGDA-MB": {
@@ -80,14 +193,14 @@ class Start:
 class Models:
     """Client to server: the last local iterates, and the mean of them if it is wanted."""
 
-    x: Annotated[Averaged, From("x")]
-    y: Annotated[Averaged, From("y")]
-    path: Annotated[Averaged, From("x")] | None = None
+    x: Annotated[Averaged, UpdateOf("x")]
+    y: Annotated[Averaged, UpdateOf("y")]
+    path: Annotated[Averaged, UpdateOf("x")] | None = None
 
 
 @dataclass(frozen=True)
 class FedSgdaState:
-    """The server's memory."""
+    """The server's state."""
 
     x: Tensor  # x̄_t
     y: Tensor
@@ -99,7 +212,7 @@ class FedSgdaState:
     kept: Tensor | None = None  # the average or the random iterate so far
 
 
-def _gradients_released(how: FedSgda, sent: Points) -> Releases:
+def _gradients_released(algorithm: FedSgda, sent: Points) -> Releases:
     """Gradients of all rows of both players, at one point or at two."""
     return Counter({Release(None, 2 if sent.x_before is None else 4): 1})
 
@@ -110,10 +223,21 @@ class FedSgda:
 
     The local directions are `∇F_i(x_k, y_k; B) - ∇F_i(x̄, ȳ; B) + u`, and likewise with v in y.
 
-    Raises:
-        BadInput: for a hyper-parameter that cannot be, with its name.
+    Args:
+        problem: the problem to solve.
+        sampled_clients: S, clients sampled in each round; None samples all.
+        local_steps: K, local steps of a client in each round.
+        batch_size: rows of a minibatch.
+        primal_step: η_t, learning rate of the minimiser, a number or a schedule.
+        dual_step: γ_t, learning rate of the maximiser, a number or a schedule.
+        estimator: estimator of the global gradient: `fs.MiniBatch()`, `fs.Storm()` or `fs.Spider()`.
+        output: "last" returns the last iterate, "random" that of a random round, "average" the mean of the local
+            iterates.
 
-    Example:
+    Raises:
+        BadInput: if a hyperparameter is invalid; names it.
+
+    Examples:
         >>> import fedsaddle as fs, torch
         >>> game = fs.Minimax(
         ...     lambda x, y, batch: x @ x / 2 + batch.x @ x * y - y @ y / 2,
@@ -129,13 +253,13 @@ class FedSgda:
     """
 
     problem: MinimaxProblem
-    sampled_clients: int | None = None  # S; None: all
+    sampled_clients: int | None = None  # S
     local_steps: int = 10  # K
     batch_size: int = 5
     primal_step: Step = 1e-3  # η_t
     dual_step: Step = 1e-3  # γ_t
     estimator: Estimator = field(default_factory=MiniBatch)
-    output: str = "last"  # or "random", or "average" over local iterates
+    output: str = "last"
 
     secret_cohorts = True  # drawn afresh for every exchange, and no message shows who is in one
 
@@ -204,7 +328,7 @@ class FedSgda:
             g_0, g = self.problem.gradients(x̄, ȳ, B), self.problem.gradients(x, y, B)
             x = self.problem.project_x(x - sent.primal_step * (g.x - g_0.x + sent.u))  # line 4
             y = self.problem.project_y(y + sent.dual_step * (g.y - g_0.y + sent.v))  # line 5
-            x = self.problem.settle_(x, g.statistics)
+            x = self.problem.write_statistics_(x, g.statistics)
             if path is not None:
                 path.add(x)
         return None, Models(x, y, path.mean if path is not None else None)  # line 7

@@ -1,14 +1,16 @@
 """Layers that stay at each client: FedBN, personal heads. A wrapper around algorithms that average models.
 
 The flat vector falls into two parts. The shared coordinates travel and are averaged; the local ones are a client's
-memory, and no message carries them in either direction.
+memory, and no message carries them in either direction. An algorithm's records declare which tensors are models:
+`Parameters` in what is sent, `From` in a reply.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -16,50 +18,24 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from fedsaddle.algorithms import drfa, fedavg
-from fedsaddle.algorithms.drfa import Drfa, DrfaGa, Probe
-from fedsaddle.algorithms.fedavg import FedAvg
-from fedsaddle.algorithms.protocols import Algorithm, OwnLayers, dual_of, mixture_of
-from fedsaddle.algorithms.sgda import rounds as sgda
-from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
-from fedsaddle.algorithms.sgda.rounds import MidRound
+from fedsaddle.algorithms.protocols import Algorithm, ChecksLocalLayers, OwnLayers, dual_of, mixture_of
+from fedsaddle.array_types import Ints
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Clients, Ints, R, Site, Task
-from fedsaddle.federation.records import From, bounds_marks, tensors
-from fedsaddle.federation.tasks import WrappedTask
+from fedsaddle.federation.clients import Clients, R, Remembers, Site, Task
+from fedsaddle.federation.records import UpdateOf, bounds_marks, parameters_in, tensors, undeclared
+from fedsaddle.federation.tasks import RunsTasks, WrappedTask, tasks_of
 from fedsaddle.federation.wrappers import Wrapper
 from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.problems.protocols import HasModel, MeasuresClients, Problem
 
-FedAvgStart, DrfaStart, SgdaStart = fedavg.Start, drfa.Start, sgda.Start
 BATCH_NORM = "batch-norm"  # stands for every layer with running statistics
-KINDS = (FedAvg, Drfa, DrfaGa, LocalSgda)
-# What is sent to a task -> the fields that are models; replies mark their models by `From`.
-MODELS: dict[type, tuple[str, ...]] = {
-    FedAvgStart: ("w",),
-    DrfaStart: ("w",),
-    Probe: ("w",),
-    SgdaStart: ("x", "anchor"),
-}
 
 
 @dataclass(frozen=True)
 class Layers:
-    """A client's memory: its own coordinates of the flat vector."""
+    """A client's state: its own coordinates of the flat vector."""
 
     layers: Tensor  # (C, l)
-
-
-@dataclass(frozen=True)
-class LayersMidRound:
-    """The same, beside where a client stands in the middle of a round of Local SGDA+."""
-
-    layers: Tensor
-    x: Tensor
-    y: Tensor
-    dx: Tensor
-    dy: Tensor
-    started: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,14 +47,16 @@ class Personal:
     model has the shared layers beside the initial ones.
 
     Args:
-        algorithm: FedAvg (FedAvgM, FedAdam, ...), DRFA, DRFA-Prox, AFL, DRFA-GA, Local SGDA or Local SGDA+.
-        layers: Names of parameters or layers, with `*` and `?`: `["head.*"]`; "batch-norm" is every BatchNorm layer
+        algorithm: one whose records declare their models (`fs.Parameters`, `fs.UpdateOf`) and whose replies hold
+            models and numbers only: FedAvg and its kin, the DRFA family, TERM, AAggFF, PropFair, Local SGDA and Local
+            SGDA+, or your own. Of several models in a reply, the client continues with the first.
+        layers: names of parameters or layers, with `*` and `?`: `["head.*"]`; "batch-norm" is every BatchNorm layer
             with its running statistics.
 
     Raises:
         BadInput: for another algorithm, with the reason, and for a name that no layer has.
 
-    Example:
+    Examples:
         >>> import fedsaddle as fs
         >>> average = fs.FedAvg(problem=fs.Supervised(fs.models.mlp(30, [16], 2)))
         >>> fs.Personal(algorithm=average, layers=["3"]).local_names
@@ -131,26 +109,26 @@ class Personal:
         """A round of the algorithm over the shared coordinates."""
         return self.algorithm.round(server, _SharedAlone(clients, self), rng)
 
-    def fresh(self, site: Site) -> Layers | LayersMidRound:
+    @property
+    def memory_records(self) -> tuple[type, ...]:
+        """The record of a client's memory, where the algorithm's clients remember something too."""
+        return tuple(_memory(kind) for kind in _remembered(type(self.algorithm)))
+
+    def fresh(self, site: Site) -> Layers:
         """The initial layers, and what the algorithm's own clients begin with."""
         start = self.problem.initial()  # type: ignore[attr-defined]
         first = start[0] if isinstance(start, tuple) else start
         mine = first[self.local].to(site.device)
-        return self._join(self._inner_fresh(site), mine.repeat(len(site.clients), 1), site)
+        return self._join(None, mine.repeat(len(site.clients), 1), site)
 
-    def run_task(self, name: str, own: Layers | LayersMidRound, sent: Any, site: Site) -> tuple[Any, Any]:
+    def run_task(self, name: str, own: Layers, sent: Any, site: Site) -> tuple[Any, Any]:
         """A task of the algorithm, on models with the client's own layers; what leaves is without them."""
-        inner = None if isinstance(own, Layers) else MidRound(own.x, own.y, own.dx, own.dy, own.started)
         seen = _WithOwn(site, self, sent, own.layers)
-        inner, reply = getattr(self.algorithm, name)(inner, sent, cast(Site, seen))
-        models = self._models_of(reply, sent)
+        inner, reply = getattr(self.algorithm, name)(self._inner(own), sent, cast(Site, seen))
+        models = _models(reply, sent)
+        self._check_hidden(reply, models, 1)
         local, shared = self.local.to(site.device), self.shared.to(site.device)
         layers = models[next(iter(models))][:, local] if models else own.layers
-        for field_name, value in tensors(reply):
-            if field_name not in models and value.shape[1:] == (len(self.local) + len(self.shared),):
-                raise BadInput(
-                    "layers", list(self.layers), f"{field_name!r} of the reply would show them to the server"
-                )
         return self._join(inner, layers, site), replace(reply, **{k: v[:, shared] for k, v in models.items()})
 
     def model(self, server: Any) -> Tensor:
@@ -170,21 +148,53 @@ class Personal:
         """The layers of each client that has some, from the clients' memory."""
         return OwnLayers(self.local, {i: record.layers for i, record in records.items()})
 
-    def _models_of(self, reply: Any, sent: Any) -> dict[str, Tensor]:
-        """The fields of a reply that began as a model that was sent; the first is where the client stands."""
-        marks, known = bounds_marks(type(reply)), MODELS[type(sent)]
-        began = [n for n, mark in marks.items() if isinstance(mark, From) and mark.field in known]
-        return {name: value for name, value in tensors(reply) if name in began}
+    def _check_hidden(self, record: Any, models: Mapping[str, Tensor], first: int) -> None:
+        """Refuse a record with another tensor as long as a model, after its `first` axes."""
+        for name, value in tensors(record):
+            if name not in models and value.shape[first:] == (len(self.local) + len(self.shared),):
+                remedy = f"{name!r} would show them: it is as long as a model, and not declared as one"
+                raise BadInput("layers", list(self.layers), remedy)
 
-    def _inner_fresh(self, site: Site) -> MidRound | None:
-        return self.algorithm.fresh(site) if isinstance(self.algorithm, LocalSgda) else None
+    def _inner(self, own: Layers) -> Any:
+        """What the algorithm's own client remembers."""
+        if type(own) is Layers:
+            return None
+        (kind,) = _remembered(type(self.algorithm))
+        return kind(**{f.name: getattr(own, f"own_{f.name}") for f in fields(kind)})
 
-    def _join(self, inner: MidRound | None, layers: Tensor, site: Site) -> Layers | LayersMidRound:
+    def _join(self, inner: Any, layers: Tensor, site: Site) -> Layers:
         """One record; a task that forgets its memory begins again from that of a new client."""
-        inner = self._inner_fresh(site) if inner is None else inner
+        if inner is None and isinstance(self.algorithm, Remembers):
+            inner = self.algorithm.fresh(site)
         if inner is None:
             return Layers(layers)
-        return LayersMidRound(layers, **{f.name: getattr(inner, f.name) for f in fields(inner)})
+        kind: Any = _memory(cast(Any, type(inner)))
+        joined: Layers = kind(layers, **{f"own_{f.name}": getattr(inner, f.name) for f in fields(inner)})
+        return joined
+
+
+@cache
+def _memory(kind: Any) -> type[Layers]:
+    """The record of a client's layers beside what the algorithm's clients remember."""
+    own = [(f"own_{f.name}", Tensor) for f in fields(kind)]
+    return make_dataclass(f"LayersAnd{kind.__name__}", own, bases=(Layers,), frozen=True)
+
+
+def _remembered(kind: type) -> tuple[Any, ...]:
+    """The records of an algorithm's clients' memory."""
+    return tuple(dict.fromkeys(record for task in tasks_of(kind).values() for record in task.own))
+
+
+def _sent_models(sent: Any) -> dict[str, Tensor]:
+    """The models of what is sent."""
+    return {name: value for name in parameters_in(type(sent)) if (value := getattr(sent, name)) is not None}
+
+
+def _models(reply: Any, sent: Any) -> dict[str, Tensor]:
+    """The fields of a reply that began as a model that was sent; the first is where the client stands."""
+    marks, known = bounds_marks(type(reply)), parameters_in(type(sent))
+    began = [name for name, mark in marks.items() if isinstance(mark, UpdateOf) and mark.field in known]
+    return {name: value for name, value in tensors(reply) if name in began}
 
 
 @dataclass
@@ -195,18 +205,15 @@ class _SharedAlone(Wrapper):
 
     def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
         """Ask for the task of the same name that knows the layers; the server's own coordinates stay."""
-        one, shared = self.personal, self.personal.shared
-        whole = {name: v for name in MODELS[type(sent)] if (v := getattr(sent, name)) is not None}
+        one, shared, whole = self.personal, self.personal.shared, _sent_models(sent)
+        one._check_hidden(sent, whole, 0)
         mine: Task[R] = WrappedTask(one, task.__name__)
         short = replace(sent, **{name: v[shared] for name, v in whole.items()})
         answered, reply = self.inner.ask(cohort, mine, short, weights=weights)
-        marks = bounds_marks(type(reply))
-        filled = {}
-        for name, value in tensors(reply):
-            mark = marks.get(name)
-            if isinstance(mark, From) and mark.field in whole:
-                filled[name] = whole[mark.field].clone()
-                filled[name][shared] = value
+        marks, filled = bounds_marks(type(reply)), {}
+        for name, value in _models(reply, sent).items():
+            filled[name] = whole[cast(UpdateOf, marks[name]).field].clone()
+            filled[name][shared] = value
         return answered, cast(R, replace(cast(Any, reply), **filled))
 
 
@@ -215,7 +222,7 @@ class _WithOwn:
 
     def __init__(self, site: Site, personal: Personal, sent: Any, layers: Tensor) -> None:
         self._site, self._personal, self._layers = site, personal, layers
-        self._models = [getattr(sent, name) for name in MODELS[type(sent)]]
+        self._models = list(_sent_models(sent).values())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._site, name)
@@ -235,14 +242,12 @@ def _check(algorithm: object) -> None:
     name = type(algorithm).__name__
     if isinstance(algorithm, type) or not isinstance(algorithm, Algorithm):
         raise BadInput("algorithm", name, "give an algorithm, such as fs.FedAvg(problem=...)")
-    if type(algorithm) not in KINDS:
-        known = ", ".join(kind.__name__ for kind in KINDS)
-        reason = "its replies are not models alone: gradients, momentum, variates or scores would show the layers"
-        raise BadInput("algorithm", name, f"cannot keep layers at the clients: {reason}; choose one of {known}")
-    if isinstance(algorithm, LocalSgda) and algorithm.output != "last":
-        raise BadInput("output", algorithm.output, 'would show sums of the layers; with local layers it is "last"')
-    if isinstance(algorithm, FedAvg) and algorithm.projection is not None and _steps(algorithm):
-        raise BadInput("projection", algorithm.projection, "the server cannot project layers that it does not have")
+    if isinstance(algorithm, RunsTasks):
+        raise BadInput("algorithm", name, "wraps another algorithm; give the one that it wraps")
+    if reason := _reason_against(type(algorithm)):
+        raise BadInput("algorithm", name, f"cannot keep layers at the clients: {reason}")
+    if isinstance(algorithm, ChecksLocalLayers):
+        algorithm.check_local_layers()
     if isinstance(algorithm.problem, MeasuresClients):
         kind = type(algorithm.problem).__name__
         raise BadInput("problem", kind, "compares rows of different clients, who have no model in common")
@@ -250,9 +255,18 @@ def _check(algorithm: object) -> None:
         raise BadInput("problem", type(algorithm.problem).__name__, "has no network, and so no layers")
 
 
-def _steps(algorithm: FedAvg) -> bool:
-    """Whether the server takes a step of its own, and so a projection."""
-    return bool(algorithm.server_momentum) or algorithm.server_optimiser is not None
+def _reason_against(kind: type) -> str:
+    """Why an algorithm's records do not allow for local layers; empty: they do."""
+    tasks = tasks_of(kind).values()
+    named = all(task.sent and task.replies for task in tasks)
+    if not tasks or not named or len(_remembered(kind)) != issubclass(kind, Remembers):
+        return "its tasks' types do not name their records; annotate own (one record), sent and what is returned"
+    for record in (record for task in tasks for record in (*task.replies, *task.own, *task.sent)):
+        if wrong := undeclared(record):
+            shows = "gradients, momentum, variates and scores would show the layers or mix them"
+            remedy = "declare models (fs.Parameters, fs.UpdateOf) and what has nothing of them (fs.Holds.OTHER)"
+            return f"{record.__name__}.{wrong[0]} is not declared as a model, and {shows}; {remedy}"
+    return ""
 
 
 def _places(problem: Any, patterns: Sequence[str]) -> tuple[tuple[str, ...], Tensor]:

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from fedsaddle.algorithms.fedavg import LocalModel, Start
-from fedsaddle.algorithms.hyperparameters import cohort_size, draw_cohort
-from fedsaddle.algorithms.local_sgd import check
+from fedsaddle.algorithms.local_steps import check, cohort_size, draw_cohort
 from fedsaddle.arguments import choice, number
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.numerics.projections import Projection
@@ -30,7 +29,7 @@ NAMED = {
 
 @dataclass(frozen=True)
 class PropFairState:
-    """The server's memory."""
+    """The server's state."""
 
     w: Tensor
     rounds: int = 0
@@ -44,10 +43,23 @@ class PropFair:
     where `M - l < ε` along `∇l / M`. The server averages as FedAvg does, and sees no loss. M → ∞ with steps
     η M is FedAvg.
 
-    Raises:
-        BadInput: for a hyper-parameter that cannot be, with its name.
+    Args:
+        problem: the problem to solve.
+        ceiling: M, which should exceed the losses.
+        near: ε, distance from M below which the logarithm is extended.
+        extended: whether the slope nearer than ε is 1/ε, as in the paper; else 1/M, as in public code.
+        sampled_clients: m, clients sampled in each round; None samples all.
+        local_steps: τ, local steps of a client in each round.
+        batch_size: rows of a minibatch.
+        primal_step: η, learning rate of the local steps, a number or a schedule.
+        weighting: "size" weights clients by their rows, n_i / n; "uniform" weights them equally.
+        projection: Π_W, projection onto the set of w after each local step, of `fs.projections`; None leaves w
+            unconstrained.
 
-    Example:
+    Raises:
+        BadInput: if a hyperparameter is invalid; names it.
+
+    Examples:
         >>> import fedsaddle as fs
         >>> fs.PropFair(problem=fs.Supervised(fs.models.logistic_regression(64, 10)), ceiling=3.0).near
         0.2
@@ -60,14 +72,14 @@ class PropFair:
     local_optimiser: ClassVar[None] = None  # the length of a step is the method
 
     problem: MinimisationProblem
-    ceiling: float = 5.0  # M, above the losses
+    ceiling: float = 5.0  # M
     near: float = 0.2  # ε
-    extended: bool = False  # nearer than ε: the slope 1/ε, not 1/M
-    sampled_clients: int | None = None  # m; None: all
+    extended: bool = False
+    sampled_clients: int | None = None  # m
     local_steps: int = 10  # τ
     batch_size: int = 50
     primal_step: Step = 0.1  # η
-    weighting: str = "size"  # n_i / n, or "uniform"
+    weighting: str = "size"  # n_i / n
     projection: Projection | None = None  # Π_W
 
     def __post_init__(self) -> None:
@@ -99,7 +111,7 @@ class PropFair:
             beyond = self.near if self.extended else self.ceiling  # line 5
             slope = 1 / torch.where(room < self.near, beyond, room)  # line 5
             g = self.problem.primal_gradient(w, ξ)
-            w = self.problem.settle_(w.addcmul_(g.x, slope[:, None], value=-η), g.statistics)  # line 6
+            w = self.problem.write_statistics_(w.addcmul_(g.x, slope[:, None], value=-η), g.statistics)  # line 6
             w = w if self.projection is None else self.projection(w)
         return None, LocalModel(w)
 

@@ -19,7 +19,7 @@ Seen = TypeVar("Seen", contravariant=True)
 
 @runtime_checkable
 class Algorithm(Protocol[State]):
-    """An algorithm: frozen hyper-parameters, and functions of the server's state, a frozen dataclass.
+    """An algorithm: frozen hyperparameters, and functions of the server's state, a frozen dataclass.
 
     Its clients' parts are methods `(own, sent, site) -> (own, reply)`, which it hands to `clients.ask`.
     """
@@ -88,6 +88,15 @@ class Guarantees(Protocol):
         ...
 
 
+@runtime_checkable
+class HasCautions(Protocol[Seen]):
+    """An algorithm that knows whether its solution may be used."""
+
+    def cautions(self, server: Seen) -> Sequence[str]:
+        """What a reader of the result must know, a line each, with the remedy."""
+        ...
+
+
 @dataclass(frozen=True)
 class OwnLayers:
     """Layers that clients keep to themselves."""
@@ -116,6 +125,15 @@ class KeepsLayers(Protocol):
 
     def own_layers(self, records: Mapping[int, Any]) -> OwnLayers:
         """The layers of each client that has some, from the clients' memory."""
+        ...
+
+
+@runtime_checkable
+class ChecksLocalLayers(Protocol):
+    """An algorithm with settings under which layers cannot stay at the clients, whatever its records say."""
+
+    def check_local_layers(self) -> None:
+        """Raise `BadInput` under such settings, such as a projection at the server."""
         ...
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.hyperparameters import check_problem, cohort_size
+from fedsaddle.algorithms.local_steps import check_problem, cohort_size
 from fedsaddle.arguments import number, whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch, Clients, Site
-from fedsaddle.federation.records import Averaged, From
+from fedsaddle.federation.records import Averaged, UpdateOf
 from fedsaddle.numerics.schedules import Step, at, check_step
 from fedsaddle.problems.protocols import MinimaxProblem
 
@@ -43,13 +43,13 @@ class Sent:
 class Reply:
     """Client to server."""
 
-    x: Annotated[Averaged, From("x")]  # ẑ_i - (γ/p) h_i
-    y: Annotated[Averaged, From("y")]
+    x: Annotated[Averaged, UpdateOf("x")]  # ẑ_i - (γ/p) h_i
+    y: Annotated[Averaged, UpdateOf("y")]
 
 
 @dataclass(frozen=True)
 class Variates:
-    """A client's memory: h_i, and where it stood when it last communicated."""
+    """A client's state: h_i, and where it stood when it last communicated."""
 
     hx: Tensor
     hy: Tensor
@@ -60,7 +60,7 @@ class Variates:
 
 @dataclass(frozen=True)
 class ProxSkipState:
-    """The server's memory."""
+    """The server's state."""
 
     x: Tensor
     y: Tensor
@@ -76,10 +76,17 @@ class ProxSkip:
     round is a communication with the local steps before it, whose number is drawn at the server. The control variates
     h_i make a constant step exact with full gradients. p = 1 is descent-ascent on the mean.
 
-    Raises:
-        BadInput: for a hyper-parameter that cannot be, with its name.
+    Args:
+        problem: the problem to solve.
+        chance: p, probability of a communication after a local step.
+        batch_size: rows of a minibatch; None is all rows, as in the theory.
+        primal_step: γ, learning rate of the minimiser, a number or a schedule.
+        dual_step: γ, learning rate of the maximiser, a number or a schedule.
 
-    Example:
+    Raises:
+        BadInput: if a hyperparameter is invalid; names it.
+
+    Examples:
         >>> import torch, fedsaddle as fs
         >>> game = fs.Minimax(
         ...     lambda x, y, batch: x @ x / 2 + batch.x @ x * y - y @ y / 2,
@@ -95,7 +102,7 @@ class ProxSkip:
 
     problem: MinimaxProblem
     chance: float = 0.1  # p
-    batch_size: int | None = None  # None: all rows, as in the theory
+    batch_size: int | None = None
     primal_step: Step = 0.1  # γ
     dual_step: Step = 0.1  # γ
 
@@ -140,7 +147,7 @@ class ProxSkip:
         hx, hy = own.hx + rate[:, :1] * (x - own.x), own.hy + rate[:, 1:] * (y - own.y)  # line 7
         for t in range(sent.steps):
             g = f.gradients(x, y, self._rows(site, t))
-            x = f.settle_(f.project_x(x - γ_x * (g.x - hx)), g.statistics)  # line 3
+            x = f.write_statistics_(f.project_x(x - γ_x * (g.x - hx)), g.statistics)  # line 3
             y = f.project_y(y + γ_y * (g.y + hy))  # line 4
         steps = torch.tensor([γ_x, γ_y], dtype=x.dtype, device=x.device).expand(len(x), 2)
         return Variates(hx, hy, x, y, steps), Reply(x - γ_x / p * hx, y - γ_y / p * hy)  # line 5
@@ -164,7 +171,8 @@ class ProxSkip:
 def steps_until_heads(p: float, u: float) -> int:
     """How many tosses until a coin shows heads, from one number u, uniform in [0, 1): geometric.
 
-    >>> steps_until_heads(0.5, 0.0), steps_until_heads(0.5, 0.6), steps_until_heads(1.0, 0.9)
-    (1, 2, 1)
+    Examples:
+        >>> steps_until_heads(0.5, 0.0), steps_until_heads(0.5, 0.6), steps_until_heads(1.0, 0.9)
+        (1, 2, 1)
     """
     return 1 if p == 1 else 1 + int(math.log1p(-u) / math.log1p(-p))

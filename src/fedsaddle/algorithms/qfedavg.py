@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from fedsaddle.algorithms.fedavg import Start
-from fedsaddle.algorithms.hyperparameters import cohort_size, draw_cohort
-from fedsaddle.algorithms.local_sgd import check, last_iterate
+from fedsaddle.algorithms.local_steps import check, cohort_size, draw_cohort, last_iterate
 from fedsaddle.arguments import choice, number
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.federation.records import Averaged
@@ -40,7 +39,7 @@ class Update:
 
 @dataclass(frozen=True)
 class QFedAvgState:
-    """The server's memory."""
+    """The server's state."""
 
     w: Tensor
     rounds: int = 0
@@ -54,10 +53,22 @@ class QFedAvg:
     `Δ_k = F_k^q Δw_k`, `h_k = q F_k^{q-1} |Δw_k|² + F_k^q / η`, and `w ← w - Σ Δ_k / Σ h_k`. q = 0 is FedAvg with
     uniform weights.
 
-    Raises:
-        BadInput: for a hyper-parameter that cannot be, with its name.
+    Args:
+        problem: the problem to solve.
+        q: exponent of the losses; 0 is FedAvg with uniform weights, a large q weights the worst client.
+        sampled_clients: m, clients sampled in each round; None samples all.
+        local_steps: τ, local steps of a client in each round.
+        batch_size: rows of a minibatch.
+        primal_step: η = 1/L, learning rate of the local steps, a number or a schedule.
+        sampling: "uniform" samples clients without replacement, "size" in proportion to their rows with replacement, as
+            in the paper.
+        projection: Π_W, projection onto the set of w after each local step, of `fs.projections`; None leaves w
+            unconstrained.
 
-    Example:
+    Raises:
+        BadInput: if a hyperparameter is invalid; names it.
+
+    Examples:
         >>> import fedsaddle as fs
         >>> fs.QFedAvg(problem=fs.Supervised(fs.models.logistic_regression(64, 10)), q=1.0).q
         1.0
@@ -72,11 +83,11 @@ class QFedAvg:
 
     problem: MinimisationProblem
     q: float = 0.2
-    sampled_clients: int | None = None  # m; None: all
+    sampled_clients: int | None = None  # m
     local_steps: int = 10  # τ
     batch_size: int = 50
     primal_step: Step = 0.1  # η = 1/L
-    sampling: str = "uniform"  # or "size"
+    sampling: str = "uniform"
     projection: Projection | None = None  # Π_W
 
     def __post_init__(self) -> None:

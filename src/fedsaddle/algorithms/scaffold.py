@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.hyperparameters import cohort_size, draw_cohort
-from fedsaddle.algorithms.local_sgd import check
+from fedsaddle.algorithms.local_steps import check, cohort_size, draw_cohort
 from fedsaddle.arguments import choice, number
-from fedsaddle.federation.clients import Clients, Ints, Site
-from fedsaddle.federation.records import Averaged, From
+from fedsaddle.array_types import Ints
+from fedsaddle.federation.clients import Clients, Site
+from fedsaddle.federation.records import Averaged, UpdateOf
 from fedsaddle.numerics.schedules import Step, divisor
 from fedsaddle.problems.protocols import MinimisationProblem
 
@@ -29,7 +29,7 @@ NAMED = {
 
 @dataclass(frozen=True)
 class Variate:
-    """A client's memory: c_i."""
+    """A client's state: c_i."""
 
     c: Tensor
 
@@ -47,12 +47,12 @@ class Start:
 class Local:
     """Client to server: the model after K steps. The change of c_i follows from it."""
 
-    y: Annotated[Averaged, From("x")]
+    y: Annotated[Averaged, UpdateOf("x")]
 
 
 @dataclass(frozen=True)
 class ScaffoldState:
-    """The server's memory."""
+    """The server's state."""
 
     x: Tensor
     c: Tensor
@@ -67,10 +67,19 @@ class Scaffold:
     c_i: `y_i ← y_i - η_l (∇f_i(y_i; ξ) - c_i + c)`. Clients keep c_i between rounds. The mean change of the c_i follows
     from that of the y_i, so that the server computes c itself: nothing is sent up but what FedAvg sends.
 
-    Raises:
-        BadInput: for a hyper-parameter that cannot be, with its name.
+    Args:
+        problem: the problem to solve.
+        sampled_clients: |S|, clients sampled in each round; None samples all.
+        local_steps: K, local steps of a client in each round.
+        batch_size: rows of a minibatch.
+        primal_step: η_l, learning rate of the local steps, a number or a schedule.
+        global_step: η_g, learning rate of the server; 1 takes the mean.
+        weighting: "uniform" weights clients by 1 / |S|, as in the box; "size" by n_i / n.
 
-    Example:
+    Raises:
+        BadInput: if a hyperparameter is invalid; names it.
+
+    Examples:
         >>> import fedsaddle as fs
         >>> fs.Scaffold(problem=fs.Supervised(fs.models.logistic_regression(64, 10)), local_steps=20).global_step
         1.0
@@ -83,12 +92,12 @@ class Scaffold:
     projection: ClassVar[None] = None
 
     problem: MinimisationProblem
-    sampled_clients: int | None = None  # |S|; None: all
+    sampled_clients: int | None = None  # |S|
     local_steps: int = 10  # K
     batch_size: int = 50
     primal_step: Step = 0.1  # η_l
     global_step: float = 1.0  # η_g
-    weighting: str = "uniform"  # 1 / |S| as in the box, or "size": n_i / n
+    weighting: str = "uniform"  # 1 / |S|
 
     def __post_init__(self) -> None:
         check(self, self.sampled_clients)

@@ -5,73 +5,70 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-from rich.table import Table
+import typer
 
-from fedsaddle.algorithms.drfa import Drfa
-from fedsaddle.algorithms.fedavg import FedAvg
-from fedsaddle.algorithms.qfedavg import QFedAvg
-from fedsaddle.atomic import write_json
 from fedsaddle.commands.documents import SCHEMA, DemoDocument
-from fedsaddle.commands.output import output
-from fedsaddle.config.data import load
+from fedsaddle.commands.options import OUTPUT, usable
+from fedsaddle.commands.output import JsonOption, QuietOption, output
 from fedsaddle.errors import BadInput
-from fedsaddle.metrics.spread import STATISTICS
-from fedsaddle.problems.models.papers import logistic_regression
-from fedsaddle.problems.supervised import Supervised
-from fedsaddle.report.progress import Progress
-from fedsaddle.runs.run import run
-from fedsaddle.shown import visible
-from fedsaddle.writable import make_folder, require_folder
+from fedsaddle.files import make_folder, require_folder, write_json
+from fedsaddle.processes import loading
+from fedsaddle.text import visible
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fedsaddle.algorithms.drfa import Drfa
+    from fedsaddle.algorithms.fedavg import FedAvg
+    from fedsaddle.algorithms.qfedavg import QFedAvg
+    from fedsaddle.report.progress import Progress
 
 SEEDS = 3
 SITES = 10
-ALGORITHMS: dict[str, Callable[[Supervised], FedAvg | QFedAvg | Drfa]] = {
-    "FedAvg": lambda problem: FedAvg(problem=problem),
-    "q-FedAvg": lambda problem: QFedAvg(problem=problem, q=1.0),
-    "AFL": lambda problem: Drfa(problem=problem, local_steps=1),
-    "DRFA": lambda problem: Drfa(problem=problem),
-}
 
 
-def demo(out: Path, rounds: int) -> None:
-    """Compare FedAvg, q-FedAvg, AFL and DRFA on ten sites, one of which scans upside down.
+def demo(
+    rounds: Annotated[int, typer.Option(metavar="NUMBER", help="Rounds of each algorithm.")] = 100,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder for the results.", callback=usable, rich_help_panel=OUTPUT)
+    ] = Path("fedsaddle-demo"),
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Compare FedAvg, q-FedAvg, AFL and DRFA on real data at simulated sites: a table and plots."""
+    with loading():
+        from fedsaddle.config.data import load
+        from fedsaddle.report import plots
+        from fedsaddle.report.demo_page import write_demo_page
+        from fedsaddle.report.progress import Progress
+        from fedsaddle.runs.callbacks import LambdaCallback
+        from fedsaddle.runs.run import run
 
-    Args:
-        out: folder for report.html, comparison.png, sites.png and results.json.
-        rounds: rounds of each run, at least 2.
-
-    Raises:
-        BadInput: if `rounds` is below 2, or `out` cannot be written to.
-    """
     if rounds < 2:
         raise BadInput("rounds", rounds, "must be at least 2")
     require_folder("out", out)
+    algorithms = demo_algorithms()
     screen, began = output.screen(), time.perf_counter()
     screen.print(
         f"1,797 handwritten digits (scikit-learn) at {SITES} sites, one of which scans them upside down.\n"
-        f"Logistic regression, {rounds} rounds of {ALGORITHMS['DRFA'](_problem()).local_steps} local steps "
+        f"Logistic regression, {rounds} rounds of {algorithms['DRFA'].local_steps} local steps "
         f"(AFL: 1), mean over {SEEDS} seeds.",
         highlight=False,
     )
     histories: dict[str, list[dict[str, Any]]] = {}
     every: dict[str, list[list[dict[str, Any]]]] = {}
-    with Progress(output.errors(), rounds * SEEDS * len(ALGORITHMS), "demo", output.quiet) as progress:
-        for k, (name, make) in enumerate(ALGORITHMS.items()):
+    with Progress(output.errors(), rounds * SEEDS * len(algorithms), "demo", output.quiet) as progress:
+        for k, (name, algorithm) in enumerate(algorithms.items()):
             seeds = []
             for seed in range(SEEDS):
                 done_before = (k * SEEDS + seed) * rounds
                 data = load("scanned-digits", split="natural", column="site", seed=seed)
-                algorithm = make(_problem())
-                watch = _watch_after(progress, done_before)
-                seeds.append(run(algorithm, data, rounds, seed=seed, watch=watch).history)
+                after = LambdaCallback(on_round=_watch_after(progress, done_before))
+                seeds.append(run(algorithm, data, rounds, seed=seed, callbacks=[after]).history)
             histories[name], every[name] = mean_history(seeds), seeds
     screen.print(_table(histories))
-    from fedsaddle.commands.demo_page import write_demo_page  # now that they are needed: matplotlib takes a while
-    from fedsaddle.report import plots
-
     make_folder("out", out)
     plots.comparison(histories, out / "comparison.png", f"{SITES} sites, one of which scans upside down")
     plots.clients(histories, data.names, out / "sites.png")
@@ -93,8 +90,21 @@ def demo(out: Path, rounds: int) -> None:
     output.emit(document)
 
 
-def _problem() -> Supervised:
-    return Supervised(logistic_regression(64, 10))
+def demo_algorithms() -> dict[str, FedAvg | QFedAvg | Drfa]:
+    """The algorithms of the demo, for logistic regression on the digits."""
+    from fedsaddle.algorithms.drfa import Drfa
+    from fedsaddle.algorithms.fedavg import FedAvg
+    from fedsaddle.algorithms.qfedavg import QFedAvg
+    from fedsaddle.problems.models.networks import logistic_regression
+    from fedsaddle.problems.supervised import Supervised
+
+    problem = Supervised(logistic_regression(64, 10))
+    return {
+        "FedAvg": FedAvg(problem=problem),
+        "q-FedAvg": QFedAvg(problem=problem, q=1.0),
+        "AFL": Drfa(problem=problem, local_steps=1),
+        "DRFA": Drfa(problem=problem),
+    }
 
 
 def _watch_after(progress: Progress, done_before: int) -> Callable[[int, dict[str, Any] | None], None]:
@@ -104,6 +114,10 @@ def _watch_after(progress: Progress, done_before: int) -> Callable[[int, dict[st
 
 def mean_history(histories: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """Average every statistic and every site's accuracy over the seeds, record by record."""
+    import numpy as np
+
+    from fedsaddle.metrics.selection import STATISTICS
+
     means = []
     for records in zip(*histories, strict=True):
         statistics = {s: float(np.mean([r["test"]["accuracy"][s] for r in records])) for s in STATISTICS}
@@ -119,6 +133,8 @@ def mean_history(histories: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 
 def _table(histories: Mapping[str, list[dict[str, Any]]]) -> Table:
+    from rich.table import Table
+
     table = Table(title="test accuracy", title_justify="left")
     table.add_column("")
     for head in ("worst site", "against FedAvg", "mean of sites", "std of sites"):

@@ -1,31 +1,36 @@
-"""`fedsaddle deploy ...`: set up and start a deployment."""
+"""`fedsaddle deploy ...`: set up, start, follow and audit a deployment."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from fedsaddle.atomic import write_atomically
+import typer
+
+from fedsaddle.commands.deploy_try import deploy_try
+from fedsaddle.commands.documents import SCHEMA, AuditDocument
 from fedsaddle.commands.init import EXAMPLE as CONFIG
-from fedsaddle.commands.output import output
-from fedsaddle.commands.sample_columns import sample_columns
-from fedsaddle.config.named_code import module_digests
-from fedsaddle.config.schema import read_config
+from fedsaddle.commands.options import OUTPUT, usable
+from fedsaddle.commands.output import JsonOption, QuietOption, output
 from fedsaddle.config.toml_files import toml_string
-from fedsaddle.data.files.identifiers import by_name
-from fedsaddle.deployment.certificates import check_kit, first_to_end
-from fedsaddle.deployment.preflight import require_deployable, require_named_columns, require_nvflare
-from fedsaddle.deployment.private_files import only_for_owner, take_from_others
-from fedsaddle.deployment.project import EXAMPLE, FILE, Project, check_server, read_project
-from fedsaddle.deployment.site_policy import FILE as POLICY
-from fedsaddle.deployment.site_policy import SitePolicy, read_policy
 from fedsaddle.errors import BadInput, MissingData, NotGiven, install
-from fedsaddle.metrics.selection import Selection
-from fedsaddle.shown import visible
-from fedsaddle.writable import make_folder, require_folder
+from fedsaddle.files import make_folder, require_folder, write_atomically
+from fedsaddle.own_code import OURS, digest_of, is_module, places_of
+from fedsaddle.text import shortened, visible
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fedsaddle.data.tables.columns import RawColumn
+    from fedsaddle.deployment.audit import AuditEntry
+    from fedsaddle.deployment.project import Project
+
+LEAST = 5  # rows of a category, for it to leave a site
 SITE_DATA = """[data]
 name = "file"                    # each site reads its own file: `data` under [sites.NAME] of deployment.toml
 {roles}test_share = 0.2                 # held out at each site without a test file
@@ -35,43 +40,50 @@ minimum_cell = 5                 # no site tells a smaller count; rarer values a
 [split]
 name = "natural"                 # for a simulation of the same sites; not used when deployed
 {split}"""
-
-
 NO_COLUMNS = '# features = ["age", "sex"]      # the only columns that sites read: name them, or use --sample TABLE'
 
 
-@dataclass(frozen=True)
-class Sample:
-    """A table like those of the sites, and the columns of it that are no features."""
-
-    table: Path
-    label: str | None = None
-    site: str | None = None
-    patient: str | None = None
-
-    def section(self) -> str:
-        """The [data] section with the columns that sites may read."""
-        if self.label is None:
-            raise NotGiven("--label", "name the column to predict, so that it is no feature")
-        found = sample_columns(self.table, self.label, self.site, self.patient)
-        return data_section(self.label, self.patient, self.site, found.to_toml())
+deploy = typer.Typer(
+    name="deploy",
+    no_args_is_help=True,
+    add_completion=False,
+    help="Run at real sites: set up, start and try a deployment.",
+)
+FolderArgument = Annotated[
+    Path, typer.Argument(metavar="DIR", help="The project's folder.", show_default="current folder", callback=usable)
+]
 
 
-def data_section(label: str, patient: str | None, site: str | None, columns: str) -> str:
-    """The sections [data] and [split]."""
-    given = {"target": (label, "the column to predict"), "client": (site, "the column of sites, in a simulation")}
-    given["together"] = (patient, "rows of one stay in one part")
-    roles = "".join(f"{f'{k} = {toml_string(v)}':<32} # {why}\n" for k, (v, why) in given.items() if v)
-    split = f"column = {toml_string(site)}\n" if site else ""
-    return SITE_DATA.format(roles=roles, columns=columns, split=split)
+@deploy.command("init")
+def init(
+    folder: FolderArgument = Path("."),
+    sites: Annotated[int, typer.Option(metavar="NUMBER", help="Number of sites.")] = 3,
+    server: Annotated[
+        str, typer.Option(metavar="HOST", help="Host name of the server, as seen from the sites.")
+    ] = "server.example.org",
+    sample: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A table like those of the sites, to list its columns.", callback=usable),
+    ] = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="Label in the sample.")] = None,
+    site_column: Annotated[str | None, typer.Option(metavar="COLUMN", help="Site in the sample.")] = None,
+    patient: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Patient in the sample, not split between parts.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write deployment.toml with the sites, and fedsaddle.toml with the run and the columns that sites read."""
+    from fedsaddle.deployment.project import EXAMPLE, FILE, check_server
 
-
-def init(folder: Path, sites: int, server: str, sample: Sample | None = None) -> None:
-    """Write deployment.toml and, if there is none, fedsaddle.toml, with the columns of a sample."""
     if sites < 2:
         raise BadInput("--sites", sites, "a federation needs at least two sites")
     check_server("--server", server)
-    data = data_section("label", None, None, NO_COLUMNS) if sample is None else sample.section()
+    if sample is None:
+        data = data_section("label", None, None, NO_COLUMNS)
+    elif label is None:
+        raise NotGiven("--label", "name the column to predict, so that it is no feature")
+    else:
+        data = data_section(label, patient, site_column, sample_columns(sample, label, site_column, patient).to_toml())
     require_folder("folder", folder)
     if os.path.lexists(folder / FILE):
         raise BadInput("folder", str(folder), f"already has a {FILE}; choose another folder")
@@ -99,8 +111,11 @@ def init(folder: Path, sites: int, server: str, sample: Sample | None = None) ->
     output.emit_lines("deploy init", folder)
 
 
-def provision(folder: Path) -> None:
-    """Make the start-up kits that do not exist yet."""
+@deploy.command("provision")
+def provision(folder: FolderArgument = Path("."), as_json: JsonOption = False) -> None:
+    """Make the start-up kits that do not exist yet: certificates, allowed classes, permissions."""
+    from fedsaddle.deployment.project import read_project, require_nvflare
+
     require_nvflare()
     from fedsaddle.deployment.nvflare.provision import KITS
     from fedsaddle.deployment.nvflare.provision import provision as make
@@ -118,31 +133,11 @@ def provision(folder: Path) -> None:
     output.emit_lines("deploy provision", folder)
 
 
-def check_run(project: Project, folder: Path) -> None:
-    """Refuse a config that sites would refuse; warn of columns that they will leave out."""
-    config = read_config(folder / project.deployment.config)
-    require_deployable(config)
-    require_named_columns(config, project.files)
-    options = config.data.options() if config.data.name == "file" else {}
-    named = {column: key for key in ("categorical", "numeric", "features") for column in options.get(key) or ()}
-    for column, key in named.items():
-        if reason := by_name(column):
-            remedy = f"sites leave it out, unless `columns` of their {POLICY} lists it"
-            told = f"data.{key} has {column!r}, and {reason}: {remedy}"
-            print(f"warning: {visible(told)}", file=sys.stderr)
-    for module, digest in module_digests(config).items():
-        told = f"the config names code of {module!r}: each site and the server install it"
-        print(f'{told}, and list it in {POLICY} under [modules]: "{module}" = "{digest}"')
-    if config.run.select is not None and Selection.parse(config.run.select).statistic is None:
-        told = f"run.select = {config.run.select!r}: sites with a minimum_cell above 1 send bounds of it, by which no"
-        print(f'warning: {told} round can be chosen; "global loss" is exact', file=sys.stderr)
-    if len(project.names) < SitePolicy().minimum_sites:
-        told = f"{len(project.names)} sites: each must set minimum_sites in its {POLICY}, or it will refuse"
-        print(f"warning: {told}", file=sys.stderr)
+@deploy.command("renew")
+def renew(folder: FolderArgument = Path("."), as_json: JsonOption = False) -> None:
+    """Make new certificates for all kits, before or after the old ones have expired."""
+    from fedsaddle.deployment.project import read_project, require_nvflare
 
-
-def renew(folder: Path) -> None:
-    """Make new certificates for all kits."""
     require_nvflare()
     from fedsaddle.deployment.nvflare.provision import renew as make
 
@@ -159,28 +154,109 @@ def renew(folder: Path) -> None:
     output.emit_lines("deploy renew", folder)
 
 
-def what_to_guard(project: Project, folder: Path, kits: list[Path]) -> list[str]:
-    """Lines that say who gets what, what stays secret, and how long it lasts."""
-    from fedsaddle.deployment.nvflare.provision import WORK
+@deploy.command("attach")
+def attach(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's name, as `fedsaddle run` printed it.")],
+    folder: FolderArgument = Path("."),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder for the results; by default runs/RUN.", callback=usable, rich_help_panel=OUTPUT
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Follow a run that somebody else has submitted, and fetch its results."""
+    from fedsaddle.commands.run_deployed import attach_to
 
-    whose = {project.deployment.server: "who runs the server", project.admin: "who submits runs"}
-    lines = [f"hand {visible(kit)} to {whose.get(kit.name, 'site ' + kit.name)} and to nobody else" for kit in kits]
-    if any(kit.name in project.sites for kit in kits):
-        lines.append(f"each site decides in {POLICY} of its kit what it allows; nobody else writes to that file")
-    lines.append(
-        f"guard {visible(folder / WORK)}: whoever reads it can make kits and act as any site; keep it off the server, "
-        "on a disk that is encrypted and backed up"
-    )
-    ends = first_to_end([kit / "startup" for kit in kits])
-    if ends is not None:
-        lines.append(f"the certificates end on {ends.day}; before that: fedsaddle deploy renew {visible(folder)}")
-    return lines
+    try:
+        raise typer.Exit(attach_to(run, folder, out))
+    except KeyboardInterrupt:
+        raise typer.Exit(output.interrupted("detached; the run goes on")) from None
 
 
-def flower(folder: Path) -> None:
-    """Write Flower's app, the sites' folders and the missing keys."""
-    from fedsaddle.deployment.flower.files import write_flower
-    from fedsaddle.deployment.flower.keys import KEYS, write_keys
+@deploy.command("start-server")
+def start_server(folder: FolderArgument = Path(".")) -> None:
+    """Run the server in the foreground."""
+    raise typer.Exit(start(kit_of(folder, None)))
+
+
+@deploy.command("start-site")
+def start_site(
+    name: Annotated[str, typer.Argument(metavar="SITE", help="The site's name in deployment.toml.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            help="The project's folder, or the site's kit.",
+            show_default="current folder",
+            callback=usable,
+        ),
+    ] = Path("."),
+) -> None:
+    """Run a site in the foreground."""
+    raise typer.Exit(start(kit_of(folder, name)))
+
+
+@deploy.command("audit")
+def audit(
+    kit: Annotated[Path, typer.Argument(metavar="DIR", help="The site's kit.", callback=usable)],
+    run: Annotated[str | None, typer.Option(metavar="RUN", help="Only this run.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what left a site: the fields, shapes and bytes of every message, and who sees them."""
+    from fedsaddle.deployment.audit import AUDIT_FILE, read_audit
+    from fedsaddle.deployment.ledger import budget_lines, site_budgets
+    from fedsaddle.deployment.project import RUNS
+
+    folder = kit / RUNS if (kit / RUNS / AUDIT_FILE).exists() else kit
+    found = read_audit(folder, run)
+    if run is not None and not found:
+        known = ", ".join(dict.fromkeys(entry.run for entry in read_audit(folder) if entry.run))
+        raise MissingData(f"run {run!r}: nothing of it left this site; the log has: {known or 'no run'}")
+    document: AuditDocument = {
+        "schema": SCHEMA,
+        "command": "deploy audit",
+        "kit": str(kit),
+        "entries": [asdict(entry) for entry in found],
+        "privacy": (spent := site_budgets(folder, run)),
+    }
+    output.emit(document)
+    screen = output.screen()
+    for name in dict.fromkeys(entry.run for entry in found):
+        own = [entry for entry in found if entry.run == name]
+        screen.print(_audit_table(name, own))
+        screen.print(_audit_totals(own), highlight=False, markup=False, soft_wrap=True)
+    for line in budget_lines(spent):
+        screen.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+@deploy.command("digest")
+def digest(
+    modules: Annotated[
+        list[str], typer.Argument(metavar="MODULE", help="Installed modules or packages, such as my_package.")
+    ],
+) -> None:
+    """Print the lines of site-policy.toml that allow a run to name code of these modules."""
+    lines = []
+    for given in modules:
+        module = given.partition(":")[0]
+        if not is_module(module):
+            raise BadInput("module", given, "write the name of a module or package, such as my_package")
+        if module.partition(".")[0] == OURS:
+            raise BadInput("module", given, "is the library itself, which needs no line in a policy")
+        lines.append(f'"{module}" = "{digest_of(module)}"')
+        for place in places_of(module):
+            print(f"{module}: {visible(place)}", file=sys.stderr)
+    print("\n".join(["[modules]", *dict.fromkeys(lines)]))
+
+
+@deploy.command("flower")
+def flower(folder: FolderArgument = Path("."), as_json: JsonOption = False) -> None:
+    """Write the files for Flower: an app, and a folder and keys for each site."""
+    from fedsaddle.deployment.flower.kits import KEYS, write_flower, write_keys
+    from fedsaddle.deployment.project import first_to_end, only_for_owner, read_project, take_from_others
 
     project = read_project(folder)
     check_run(project, folder)
@@ -208,8 +284,143 @@ def flower(folder: Path) -> None:
     output.emit_lines("deploy flower", folder)
 
 
+deploy.command("try")(deploy_try)
+
+
+@dataclass(frozen=True)
+class SampleColumns:
+    """The columns of a sample that may be read, by kind, and why the others may not."""
+
+    numeric: tuple[str, ...]
+    categorical: dict[str, int]  # column -> number of categories
+    left_out: dict[str, str]  # column -> why
+
+    def to_toml(self) -> str:
+        """Lines of [data]; columns that are left out are comments."""
+        kinds = dict.fromkeys(self.numeric, "numbers") | {
+            name: f"{count} categories" for name, count in self.categorical.items()
+        }
+        listed = "".join(f"    {toml_string(name) + ',':<30} # {kind}\n" for name, kind in kinds.items())
+        lines = f"features = [                     # the only columns that sites read\n{listed}]\n"
+        for key, names in (("numeric", self.numeric), ("categorical", tuple(self.categorical))):
+            lines += f"{key} = [{', '.join(map(toml_string, names))}]\n" if names else ""
+        if self.left_out:
+            lines += "# left out, so that sites do not read them; to keep one, add it to `features` and, if it looks\n"
+            lines += "# like an identifier, to `columns` of each site's policy:\n"
+            lines += "".join(f"#   {toml_string(name):<28} {why}\n" for name, why in self.left_out.items())
+        return lines
+
+
+def sample_columns(path: Path, label: str, site: str | None, patient: str | None) -> SampleColumns:
+    """Judge the columns of a sample: names, identifiers, free text, dates and rare values are left out."""
+    from fedsaddle.data.tables.columns import shown
+    from fedsaddle.data.tables.judge import by_content, by_name
+    from fedsaddle.data.tables.read import read_table
+
+    roles = {"label": label} | ({"site": site} if site else {}) | ({"patient": patient} if patient else {})
+    table = read_table(path, roles=roles)
+    out = {name: _why(name, table.notes) for name in table.left_out}
+    dates = [c.name for c in table.features if any(f"column {shown(c.name)}: dates" in n for n in table.notes)]
+    numeric: list[str] = []
+    categorical: dict[str, int] = {}
+    for column in table.features:
+        reason = by_name(column.name) or ("it holds dates" if column.name in dates else "")
+        reason = reason or _rare(column) or by_content(column)
+        if reason:
+            out[column.name] = reason
+        elif column.numbers is not None:
+            numeric.append(column.name)
+        else:
+            categorical[column.name] = len(column.categories)
+    if not (numeric or categorical):
+        raise BadInput(
+            "--sample", str(path), "has no column that may be read: all look like names, identifiers or text"
+        )
+    return SampleColumns(tuple(numeric), categorical, out)
+
+
+def _why(name: str, notes: tuple[str, ...]) -> str:
+    from fedsaddle.data.tables.columns import shown
+
+    start = f"column {shown(name)} is left out: "
+    said = next((note.removeprefix(start) for note in notes if note.startswith(start)), "nothing to learn from it")
+    said = re.sub(r" in all rows.*| is .* in all", " in all rows", said.partition(";")[0])
+    return "it has one value in all rows" if "in all rows" in said else visible(said)
+
+
+def _rare(column: RawColumn) -> str:
+    import numpy as np
+
+    if column.codes is None:
+        return ""
+    counts = np.bincount(column.codes[column.codes >= 0], minlength=1)
+    return "" if counts.max() >= LEAST else f"no value of it occurs {LEAST} times"
+
+
+def data_section(label: str, patient: str | None, site: str | None, columns: str) -> str:
+    """The sections [data] and [split]."""
+    given = {"target": (label, "the column to predict"), "client": (site, "the column of sites, in a simulation")}
+    given["together"] = (patient, "rows of one stay in one part")
+    roles = "".join(f"{f'{k} = {toml_string(v)}':<32} # {why}\n" for k, (v, why) in given.items() if v)
+    split = f"column = {toml_string(site)}\n" if site else ""
+    return SITE_DATA.format(roles=roles, columns=columns, split=split)
+
+
+def check_run(project: Project, folder: Path) -> None:
+    """Refuse a config that sites would refuse; warn of columns that they will leave out."""
+    from fedsaddle.config.schema import read_config
+    from fedsaddle.data.tables.judge import by_name
+    from fedsaddle.deployment.project import require_deployable, require_named_columns
+    from fedsaddle.deployment.site_policy import FILE as POLICY
+    from fedsaddle.deployment.site_policy import SitePolicy, module_digests
+    from fedsaddle.metrics.selection import Selection
+
+    config = read_config(folder / project.deployment.config)
+    require_deployable(config)
+    require_named_columns(config, project.files)
+    options = config.data.options() if config.data.name == "file" else {}
+    named = {column: key for key in ("categorical", "numeric", "features") for column in options.get(key) or ()}
+    for column, key in named.items():
+        if reason := by_name(column):
+            remedy = f"sites leave it out, unless `columns` of their {POLICY} lists it"
+            told = f"data.{key} has {column!r}, and {reason}: {remedy}"
+            print(f"warning: {visible(told)}", file=sys.stderr)
+    for module, digest in module_digests(config).items():
+        told = f"the config names code of {module!r}: each site and the server install it"
+        print(f'{told}, and list it in {POLICY} under [modules]: "{module}" = "{digest}"')
+    if config.run.select is not None and Selection.parse(config.run.select).statistic is None:
+        told = f"run.select = {config.run.select!r}: sites with a minimum_cell above 1 send bounds of it, by which no"
+        print(f'warning: {told} round can be chosen; "global loss" is exact', file=sys.stderr)
+    if len(project.names) < SitePolicy().minimum_sites:
+        told = f"{len(project.names)} sites: each must set minimum_sites in its {POLICY}, or it will refuse"
+        print(f"warning: {told}", file=sys.stderr)
+
+
+def what_to_guard(project: Project, folder: Path, kits: list[Path]) -> list[str]:
+    """Lines that say who gets what, what stays secret, and how long it lasts."""
+    from fedsaddle.deployment.nvflare.provision import WORK
+    from fedsaddle.deployment.project import first_to_end
+    from fedsaddle.deployment.site_policy import FILE as POLICY
+
+    whose = {project.deployment.server: "who runs the server", project.admin: "who submits runs"}
+    lines = [f"hand {visible(kit)} to {whose.get(kit.name, 'site ' + kit.name)} and to nobody else" for kit in kits]
+    if any(kit.name in project.sites for kit in kits):
+        lines.append(f"each site decides in {POLICY} of its kit what it allows; nobody else writes to that file")
+    lines.append(
+        f"guard {visible(folder / WORK)}: whoever reads it can make kits and act as any site; keep it off the server, "
+        "on a disk that is encrypted and backed up"
+    )
+    ends = first_to_end([kit / "startup" for kit in kits])
+    if ends is not None:
+        lines.append(f"the certificates end on {ends.day}; before that: fedsaddle deploy renew {visible(folder)}")
+    return lines
+
+
 def start(kit: Path) -> int:
     """Run a server or a site in the foreground."""
+    from fedsaddle.deployment.project import check_kit, require_nvflare
+    from fedsaddle.deployment.site_policy import read_policy
+
     require_nvflare()
     from fedsaddle.deployment.nvflare.processes import serve
 
@@ -230,6 +441,8 @@ def kit_of(folder: Path, name: str | None) -> Path:
             whose = "the server" if owner is None else f"site {owner!r}"
             raise BadInput("kit", str(folder), f"belongs to {whose}; use the matching kit")
         return folder
+    from fedsaddle.deployment.project import read_project
+
     project = read_project(folder)
     if name is not None and name not in project.sites:
         raise BadInput("site", name, f"choose one of {', '.join(project.names)}")
@@ -242,3 +455,35 @@ def kit_of(folder: Path, name: str | None) -> Path:
 def _slug(name: str) -> str:
     kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in name.lower()).strip("-")
     return kept[:40] or "trial"
+
+
+def _audit_table(run: str, entries: Sequence[AuditEntry]) -> Table:
+    """A line for each field of each kind of message."""
+    from rich.table import Table
+
+    table = Table(title=f"run {visible(run) or '(none)'}", title_justify="left")
+    for heading in ("request", "field", "shape", "type", "visible to the server", "when", "times", "bytes"):
+        table.add_column(heading, justify="right" if heading in ("times", "bytes") else "left")
+    groups: dict[tuple[str, ...], list[AuditEntry]] = {}
+    for entry in entries:
+        told = f"{entry.field}: {entry.text}" if entry.text else entry.field
+        groups.setdefault((entry.request, told, entry.dtype, entry.visibility), []).append(entry)
+    for (request, field, dtype, seen), own in groups.items():
+        shapes = dict.fromkeys("x".join(map(str, entry.shape)) or "1" for entry in own)
+        shape = next(iter(shapes)) if len(shapes) == 1 else f"{len(shapes)} shapes"
+        rounds = [entry.round for entry in own if entry.round is not None]
+        when = f"round {min(rounds) + 1} to {max(rounds) + 1}" if rounds else own[0].time[:19].replace("T", " ")
+        size = f"{sum(entry.bytes for entry in own):,}"
+        table.add_row(visible(request), shortened(visible(field), 80), shape, dtype, seen, when, f"{len(own):,}", size)
+    return table
+
+
+def _audit_totals(entries: Sequence[AuditEntry]) -> str:
+    messages = len({(e.time, e.request, e.round, e.exchange) for e in entries})
+    measured = sum(e.request == "measure" and e.field == "rows" for e in entries)
+    size = sum(entry.bytes for entry in entries)
+    first, last = (entries[k].time[:19].replace("T", " ") for k in (0, -1))
+    return (
+        f"{messages:,} messages with {len(entries):,} fields and {size:,} bytes left this site from {first} to {last} "
+        f"(UTC); models were measured {measured:,} times"
+    )

@@ -8,31 +8,37 @@ import time
 import tomllib
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from safetensors.torch import load_file
+import typer
 
-from fedsaddle.atomic import write_atomically
-from fedsaddle.commands.deploy_audit import budget_lines, site_budgets
 from fedsaddle.commands.documents import SCHEMA, TryDocument
-from fedsaddle.commands.output import output
-from fedsaddle.commands.run_deployed import run_deployed
-from fedsaddle.config.build import build
-from fedsaddle.config.named_code import module_digests
-from fedsaddle.config.schema import read_config
-from fedsaddle.config.toml_files import toml_string
-from fedsaddle.deployment.audit import FILE as LOG
-from fedsaddle.deployment.budget import LEDGER
-from fedsaddle.deployment.collect_keys import require_secure
-from fedsaddle.deployment.preflight import require_deployable, require_nvflare
-from fedsaddle.deployment.project import EXAMPLE, FILE, RUNS, read_project
-from fedsaddle.deployment.site_files import write_site_files
-from fedsaddle.deployment.site_policy import FILE as POLICY
+from fedsaddle.commands.options import OUTPUT, usable
+from fedsaddle.commands.output import JsonOption, QuietOption, output
 from fedsaddle.errors import BadInput
-from fedsaddle.report.tables import one_run
-from fedsaddle.runs.folder import RunFolder
-from fedsaddle.runs.interruption import terminate_as_interrupt
-from fedsaddle.runs.run import run
-from fedsaddle.writable import require_folder
+from fedsaddle.files import require_folder, write_atomically
+
+if TYPE_CHECKING:
+    from fedsaddle.data.federated import FederatedData
+
+
+def write_site_files(data: FederatedData, folder: Path) -> list[Path]:
+    """Write the encoded rows of each client to a .npz file."""
+    import numpy as np
+
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for i in range(data.count):
+        x, y = data.train.client(i)
+        arrays = {"x": x.numpy(), "y": y.numpy()}
+        for part, rows in (("test", data.test), ("validation", data.validation)):
+            if rows is not None:
+                x, y = rows.client(i)
+                arrays |= {f"x_{part}": x.numpy(), f"y_{part}": y.numpy()}
+        paths.append(folder / f"site-{i + 1}.npz")
+        np.savez(paths[-1], **arrays)  # type: ignore[arg-type]
+    return paths
+
 
 OPEN_POLICY = "minimum_cell = 1\nminimum_rows = 1\nminimum_sites = 1\n"
 CONFIG = """\
@@ -56,12 +62,55 @@ evaluate_every = 5
 """
 
 
-def deploy_try(sites: int, config: Path | None, out: Path, secure: bool = False, epsilon: float | None = None) -> int:
+def deploy_try(
+    sites: Annotated[int, typer.Option(metavar="NUMBER", help="Number of sites.")] = 4,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A config; by default DRFA on digits.", show_default=False, callback=usable),
+    ] = None,
+    secure: Annotated[bool, typer.Option("--secure", metavar="", help="Use secure aggregation.")] = False,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(metavar="NUMBER", help="Privacy budget of each row; the sites add the noise."),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder for the results.", callback=usable, rich_help_panel=OUTPUT)
+    ] = Path("fedsaddle-try"),
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Run a whole deployment on this machine, with processes and TLS, and compare it with the simulation."""
+    try:
+        raise typer.Exit(try_deployment(sites, config, out, secure, epsilon))
+    except KeyboardInterrupt:
+        raise typer.Exit(output.interrupted("interrupted; all processes stopped")) from None
+
+
+def try_deployment(
+    sites: int, config: Path | None, out: Path, secure: bool = False, epsilon: float | None = None
+) -> int:
     """Split the data, provision, start, run and stop; the exit code is 0 if the models agree to 1e-12, else 1.
 
     With `secure` both runs have secure aggregation, and what the server saw is printed. With privacy the sites' noise
     is their secret: the models differ, and the exit code is 0 if the budget was kept.
     """
+    from safetensors.torch import load_file
+
+    from fedsaddle.commands.run_deployed import run_deployed
+    from fedsaddle.config.build import build
+    from fedsaddle.config.schema import read_config
+    from fedsaddle.config.toml_files import toml_string
+    from fedsaddle.deployment.agreement import require_secure
+    from fedsaddle.deployment.ledger import budget_lines, site_budgets
+    from fedsaddle.deployment.project import EXAMPLE, FILE, RUNS, read_project, require_deployable, require_nvflare
+    from fedsaddle.deployment.site_policy import FILE as POLICY
+    from fedsaddle.deployment.site_policy import module_digests
+    from fedsaddle.privacy.settings import Privacy
+    from fedsaddle.report.tables import one_run
+    from fedsaddle.runs.folder import RunFolder
+    from fedsaddle.runs.interruption import terminate_as_interrupt
+    from fedsaddle.runs.run import run
+
     require_nvflare()
     if sites < 2:
         raise BadInput("--sites", sites, "a federation needs at least two sites")
@@ -132,19 +181,20 @@ def deploy_try(sites: int, config: Path | None, out: Path, secure: bool = False,
         seed=s.seed,
         engine="serial",
         evaluate_every=s.evaluate_every,
-        secure_aggregation=settings.privacy.secure_aggregation,
+        privacy=Privacy(secure_aggregation=True) if settings.privacy.secure_aggregation else None,
     )
-    simulated.summary["algorithm"] = f"{settings.algorithm.name}, simulated"
-    screen.print(one_run(simulated.summary))
-    deployed = load_file(out / "model.safetensors")
+    alone = simulated.document.model_copy(update={"algorithm": f"{settings.algorithm.name}, simulated"})
+    screen.print(one_run(alone))
+    done = RunFolder(out)
+    deployed, summary = load_file(done.model), done.read_run()
     difference = max(float((v - deployed[k]).abs().max()) for k, v in simulated.state_dict().items())
     screen.print(f"largest difference of the models: {difference:.1e}", highlight=False)
-    if seen := RunFolder(out).read_summary().get("secure_aggregation"):
-        for how, names in (("sums over sites only", seen["sums"]), ("of each site", seen["single"])):
+    if seen := summary.secure_aggregation:
+        for how, names in (("sums over sites only", seen.sums), ("of each site", seen.single)):
             screen.print(f"the server saw {how}: {', '.join(names) or 'nothing'}", highlight=False, soft_wrap=True)
-    budget = RunFolder(out).read_summary().get("privacy") or {}
-    private = settings.privacy.epsilon is not None and "epsilon_spent" in budget
-    if private:
+    budget = summary.privacy
+    spent = None if settings.privacy.epsilon is None or budget is None else budget.epsilon_spent
+    if spent is not None:
         screen.print("the sites' noise is their secret, and differs from the simulation's", highlight=False)
         for site, own in ledgers.items():
             for line in budget_lines(own):
@@ -152,13 +202,13 @@ def deploy_try(sites: int, config: Path | None, out: Path, secure: bool = False,
     first = logs[next(iter(logs))]
     screen.print(f"what left the first site: fedsaddle deploy audit {first}", highlight=False, soft_wrap=True)
     kept = all(own["epsilon_spent"] <= own["epsilon"] for owns in ledgers.values() for own in owns)
-    agree = difference <= 1e-12 or (private and kept and budget["epsilon_spent"] <= budget["epsilon"])
+    agree = difference <= 1e-12 or (spent is not None and budget is not None and kept and spent <= budget.epsilon)
     document: TryDocument = {
         "schema": SCHEMA,
         "command": "deploy try",
         "folder": str(out),
-        "deployed": RunFolder(out).read_summary(),
-        "simulated": simulated.summary,
+        "deployed": summary.to_dict(),
+        "simulated": alone.to_dict(),
         "difference": difference,
         "agree": agree,
     }
@@ -168,7 +218,10 @@ def deploy_try(sites: int, config: Path | None, out: Path, secure: bool = False,
 
 def keep_logs(runs: Path, to: Path) -> Path:
     """Copy a site's log of what left, and its ledgers, but neither rows nor secrets, to where `deploy audit` reads."""
-    for path in (*runs.glob(LOG), *runs.glob(f"*/{LEDGER}")):
+    from fedsaddle.deployment.audit import AUDIT_FILE
+    from fedsaddle.deployment.ledger import LEDGER
+
+    for path in (*runs.glob(AUDIT_FILE), *runs.glob(f"*/{LEDGER}")):
         (to / path.relative_to(runs)).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(to / path.relative_to(runs), path.read_bytes(), 0o600)
     return to
@@ -177,6 +230,8 @@ def keep_logs(runs: Path, to: Path) -> Path:
 def _config_text(sites: int, config: Path | None, secure: bool, epsilon: float | None) -> bytes:
     """The config of the trial, with what the options ask for in its [privacy]."""
     content = CONFIG.format(sites=sites).encode() if config is None else config.read_bytes()
+    from fedsaddle.config.schema import read_config
+
     asked = secure and not (config is not None and read_config(config).privacy.secure_aggregation)
     if not asked and epsilon is None:
         return content

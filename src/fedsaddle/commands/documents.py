@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from typing_extensions import TypedDict
 
-from fedsaddle.sweeps.bodies import SweepBody
+from fedsaddle.studies.bodies import SweepBody
 
 SCHEMA: Literal[1] = 1  # a larger number means that keys have changed their meaning or are gone
 Summary = Annotated[dict[str, Any], "the content of summary.json"]

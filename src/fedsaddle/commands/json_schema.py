@@ -9,20 +9,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, with_config
 from typing_extensions import is_typeddict
 
-from fedsaddle.commands.documents import DOCUMENTS, SCHEMA, SchemaDocument
-from fedsaddle.commands.output import output
-from fedsaddle.config.entry_points import brought
-
-
-def schema() -> None:
-    """Print it as one document, by the names of the documents."""
-    document: SchemaDocument = {
-        "schema": SCHEMA,
-        "command": "schema",
-        "documents": {kind.__name__: json_schema(kind) for kind in all_documents()},
-    }
-    output.json = True
-    output.emit(document)
+from fedsaddle.commands.documents import DOCUMENTS
+from fedsaddle.own_code import brought
 
 
 def all_documents() -> list[Any]:

@@ -1,16 +1,54 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the names that the shell completes; nothing heavy is imported."""
 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fedsaddle.commands.completion import algorithms
+from fedsaddle.config.registry import ALGORITHMS, DATASETS, ENGINES, LISTED, MODELS, PROBLEMS, SPLITS
 from fedsaddle.errors import BadInput
-from fedsaddle.writable import require_path
+from fedsaddle.files import require_path
+
+YOUR_TABLE, TRAINING, CONFIG, OUTPUT = "Your table", "What to train", "Config", "Output"  # panels of `run --help`
+NAMED = {  # keys of a config that take a name
+    "algorithm.name": ALGORITHMS,
+    "problem.name": PROBLEMS,
+    "data.name": DATASETS,
+    "split.name": SPLITS,
+    "model.name": MODELS,
+    "engine.name": ENGINES,
+}
+KEYS = (
+    "algorithm.sampled_clients",
+    "algorithm.local_steps",
+    "algorithm.batch_size",
+    "algorithm.primal_step",
+    "algorithm.dual_step",
+    "data.test_share",
+    "data.validation_share",
+    "problem.loss",
+    "problem.l2",
+    "run.rounds",
+    "run.seed",
+    "run.evaluate_every",
+    "run.checkpoint_every",
+    "run.target",
+    "run.select",
+    "run.patience",
+    "run.lost_replies",
+    "run.dtype",
+    "robust.aggregation",
+    "attack.name",
+    "split.clients",
+    "split.alpha",
+)  # what is changed most
+BASH = "complete_bash"
+VARIABLE = "_FEDSADDLE_COMPLETE"
 
 
 def usable(parameter: typer.CallbackParam, path: Any) -> Any:
@@ -29,71 +67,177 @@ def usable_each(key: str, paths: list[str]) -> None:
 
 def tracked(track: list[str] | None) -> list[str]:
     """`--track tensorboard --track mlflow=URI --track wandb=PROJECT` as changes of a config."""
-    found = []
-    for wish in track or []:
-        name, equals, value = wish.partition("=")
+    changes = []
+    for tracker in track or []:
+        name, equals, value = tracker.partition("=")
         if name == "tensorboard" and not equals:
-            found.append("track.tensorboard=true")
+            changes.append("track.tensorboard=true")
         elif name in ("mlflow", "wandb") and value:
-            found.append(f"track.{name}={json.dumps(value)}")
+            changes.append(f"track.{name}={json.dumps(value)}")
         else:
-            raise BadInput("--track", wish, "must be tensorboard, mlflow=URI or wandb=PROJECT")
-    return found
+            raise BadInput("--track", tracker, "must be tensorboard, mlflow=URI or wandb=PROJECT")
+    return changes
 
 
-OutOption = Annotated[Path | None, typer.Option(help="Folder for the results.", show_default=False, callback=usable)]
-SiteOption = Annotated[str | None, typer.Option(help="Column with the site.", show_default=False)]
-LabelOption = Annotated[str | None, typer.Option(help="Column with the label (two values).", show_default=False)]
+def refuse_options(options: dict[str, Any], what: str) -> None:
+    """Refuse options that have no effect."""
+    for key, value in options.items():
+        if value is not None and value is not False:
+            raise BadInput(f"--{key.replace('_', '-')}", value, f"is for {what}; leave it out")
+
+
+def complete_algorithms(incomplete: str) -> list[tuple[str, str]]:
+    """Names of algorithms, and what they are."""
+    return [(name, entry.about) for name, entry in ALGORITHMS.items() if name.startswith(incomplete)]
+
+
+def complete_engines(incomplete: str) -> list[str]:
+    """Names of engines."""
+    return _beginning(incomplete, ENGINES)
+
+
+def complete_kinds(incomplete: str) -> list[str]:
+    """What `fedsaddle list` lists."""
+    return _beginning(incomplete, LISTED)
+
+
+def complete_aims(incomplete: str) -> list[str]:
+    """What a search can be for."""
+    return _beginning(incomplete, ("auroc", "average-precision", "partial-auroc", "worst-site", "accuracy"))
+
+
+def complete_changes(incomplete: str) -> list[str]:
+    """Keys of a config with `=`, and names after it.
+
+    Examples:
+        >>> complete_changes("algorithm.name=DRFA-")
+        ['algorithm.name=DRFA-GA', 'algorithm.name=DRFA-Prox']
+    """
+    key, equals, begun = incomplete.partition("=")
+    if equals:
+        done, comma, last = begun.rpartition(",")  # of a sweep: name=FedAvg,DR
+        return [f"{key}={done}{comma}{name}" for name in _beginning(last, NAMED.get(key, ()))]
+    return [f"{known}=" for known in (*NAMED, *KEYS) if known.startswith(incomplete)]
+
+
+def after_equals(environment: dict[str, str] | None = None) -> list[str] | None:
+    """Names after `--set KEY=` in bash, which takes `=` for a word of its own; None where it is something else."""
+    given = dict(os.environ) if environment is None else environment
+    words, at = given.get("COMP_WORDS", "").split("\n"), given.get("COMP_CWORD", "")
+    if given.get(VARIABLE) != BASH or not at.isdecimal() or not 3 <= int(at) <= len(words):
+        return None
+    here = words[int(at)] if int(at) < len(words) else ""
+    before = words[: int(at)] if here != "=" else words[: int(at) + 1]
+    if len(before) < 3 or before[-1] != "=" or before[-3] != "--set":
+        return None
+    begun = "" if here == "=" else here
+    completed = complete_changes(f"{before[-2]}={begun}")
+    return [one.partition("=")[2].replace(" ", "\\ ") for one in completed]
+
+
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]
+
+
+OutOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Folder for the results.", show_default=False, callback=usable, rich_help_panel=OUTPUT
+    ),
+]
+SiteOption = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="Site of each row.", show_default=False, rich_help_panel=YOUR_TABLE),
+]
+LabelOption = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="Label, with two values.", show_default=False, rich_help_panel=YOUR_TABLE),
+]
 PositiveOption = Annotated[
     str | None,
-    typer.Option(help="The positive value of the label; by default 1, yes or the rarer one.", show_default=False),
+    typer.Option(
+        metavar="VALUE",
+        help="Positive label; by default 1, yes or the rarer value.",
+        show_default=False,
+        rich_help_panel=YOUR_TABLE,
+    ),
 ]
 ImageOption = Annotated[
-    str | None, typer.Option(help="Column with the path of an image, relative to the table.", show_default=False)
+    str | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Path of an image, relative to the table.",
+        show_default=False,
+        rich_help_panel=YOUR_TABLE,
+    ),
 ]
 PatientOption = Annotated[
     str | None,
     typer.Option(
         "--patient",
         "--together",
-        help="Column (e.g. patient ID) whose rows stay in one part of the split.",
+        metavar="COLUMN",
+        help="Groups such as patients, which are not split.",
         show_default=False,
+        rich_help_panel=YOUR_TABLE,
     ),
 ]
 NumericOption = Annotated[
-    list[str] | None, typer.Option(help="Column of numbers; cells that are none become missing.", show_default=False)
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Treat as numeric; cells that cannot be parsed become missing.",
+        show_default=False,
+        rich_help_panel=YOUR_TABLE,
+    ),
 ]
 CategoricalOption = Annotated[
     list[str] | None,
-    typer.Option(help="Column of categories, also where it looks like numbers.", show_default=False),
+    typer.Option(
+        metavar="COLUMN",
+        help="Treat as categorical, even if it looks numeric.",
+        show_default=False,
+        rich_help_panel=YOUR_TABLE,
+    ),
 ]
-DropOption = Annotated[list[str] | None, typer.Option(help="Column to leave out.", show_default=False)]
+DropOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COLUMN", help="Do not use as a feature.", show_default=False, rich_help_panel=YOUR_TABLE),
+]
 GroupsOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="Columns to report figures for apart, such as sex,ethnicity; also dropped ones.", show_default=False
+        metavar="COLUMNS",
+        help="Report metrics by subgroup, such as sex,ethnicity.",
+        show_default=False,
+        rich_help_panel=YOUR_TABLE,
     ),
 ]
 TestSiteOption = Annotated[
-    list[str] | None, typer.Option(help="Site to test on, and not to train on.", show_default=False)
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Test on this site and do not train on it.",
+        show_default=False,
+        rich_help_panel=YOUR_TABLE,
+    ),
 ]
 TrackOption = Annotated[
     list[str] | None,
-    typer.Option(help="Follow the run with tensorboard, mlflow=URI or wandb=PROJECT.", show_default=False),
+    typer.Option(
+        metavar="TRACKER",
+        help="Log to tensorboard, mlflow=URI or wandb=PROJECT.",
+        show_default=False,
+        rich_help_panel=OUTPUT,
+    ),
 ]
 AlgorithmOption = Annotated[
     str | None,
     typer.Option(
-        help="One algorithm instead of a choice, such as CODASCA.", show_default=False, autocompletion=algorithms
+        metavar="NAME",
+        help="Train this algorithm only, without a search.",
+        show_default=False,
+        autocompletion=complete_algorithms,
+        rich_help_panel=TRAINING,
     ),
-]
-ComparisonOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="Write the comparison plot here, or a page if the name ends in .html.", show_default=False, callback=usable
-    ),
-]
-HtmlOption = Annotated[
-    Path | None,
-    typer.Option(help="Write a page that compares every run with the first.", show_default=False, callback=usable),
 ]

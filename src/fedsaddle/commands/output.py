@@ -17,11 +17,12 @@ import typer
 
 from fedsaddle.commands.documents import SCHEMA, Document, ErrorDocument, LinesDocument
 from fedsaddle.errors import BadInput
-from fedsaddle.shown import shortened, visible
+from fedsaddle.text import shortened, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+INTERRUPTED = 130  # exit code
 LONGEST_VALUE = 400  # characters of a refused value
 
 
@@ -96,6 +97,13 @@ class Output:
         print(json_text(document))
         self.printed = True
 
+    def interrupted(self, message: str) -> int:
+        """Say that Ctrl-C ended the command; return the exit code."""
+        typer.echo(message, err=True)
+        if self.json:
+            self.emit_error("interrupted", message, INTERRUPTED)
+        return INTERRUPTED
+
 
 output = Output()
 
@@ -103,7 +111,7 @@ output = Output()
 def json_text(document: Mapping[str, Any]) -> str:
     """The document as text; what is not finite is null.
 
-    Example:
+    Examples:
         >>> json_text({"loss": float("nan"), "rounds": 3})
         '{\\n  "loss": null,\\n  "rounds": 3\\n}'
     """
@@ -145,12 +153,26 @@ def _want_quiet(wanted: bool) -> bool:
 
 
 JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document instead of text.", callback=_want_json, is_eager=True)
+    bool,
+    typer.Option(
+        "--json",
+        metavar="",
+        help="Print one JSON document instead of text.",
+        callback=_want_json,
+        is_eager=True,
+        rich_help_panel="Output",
+    ),
 ]
 QuietOption = Annotated[
     bool,
     typer.Option(
-        "--quiet", "-q", help="No progress and no notes; only results and errors.", callback=_want_quiet, is_eager=True
+        "--quiet",
+        "-q",
+        metavar="",
+        help="Print results and errors only.",
+        callback=_want_quiet,
+        is_eager=True,
+        rich_help_panel="Output",
     ),
 ]
 

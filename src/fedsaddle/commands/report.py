@@ -1,18 +1,74 @@
-"""`fedsaddle report`: make the report of a run again."""
+"""`fedsaddle report`, and the report and the document that end a run."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from fedsaddle.commands.documents import SCHEMA, ReportDocument
-from fedsaddle.commands.output import output
+import typer
+
+from fedsaddle.commands.documents import SCHEMA, ReportDocument, RunDocument
+from fedsaddle.commands.options import usable
+from fedsaddle.commands.output import JsonOption, output
 from fedsaddle.errors import MissingData
-from fedsaddle.report.run_report import write_report
-from fedsaddle.shown import visible
+from fedsaddle.processes import loading
+from fedsaddle.text import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedsaddle.documents.summary import Summary
 
 
-def report(folder: Path, pdf: bool) -> None:
-    """Make report.html and MODEL_CARD.md in the folder of a run, and report.pdf on request."""
+def print_report(folder: Path, screen: Console, errors: Console, table: Path | None = None) -> Path | None:
+    """Write with what the run was made, make its report, print and return its path; it may fail with a warning.
+
+    `table` is the file whose rows were used.
+    """
+
+    from fedsaddle.report.run_report import report_or_warning
+    from fedsaddle.runs.closing import write_provenance
+
+    def say(to: Console, line: str) -> None:
+        to.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    write_provenance(folder, table)
+    path = report_or_warning(folder, lambda text: say(errors, f"warning: {text}"))
+    if path is not None:
+        say(screen, f"report: {visible(path)}")
+    return path
+
+
+def emit_run(
+    kind: Literal["simulation", "search", "deployed"],
+    folder: Path,
+    page: Path | None,
+    summary: Summary,
+    command: str = "run",
+) -> None:
+    """Print the document of a run, if it is wanted."""
+    document: RunDocument = {
+        "schema": SCHEMA,
+        "command": command,
+        "kind": kind,
+        "folder": str(folder),
+        "report": None if page is None else str(page),
+        "summary": summary.to_dict(),
+    }
+    output.emit(document)
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.", callback=usable)],
+    pdf: Annotated[
+        bool, typer.Option("--pdf", metavar="", help="Write report.pdf too; needs Chromium or Chrome.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write report.html and MODEL_CARD.md of a run again."""
+    with loading():
+        from fedsaddle.report.run_report import write_pdf, write_report
+
     if not folder.is_dir():
         raise MissingData(f"{visible(folder)!r}: there is no such folder; name the folder that a run wrote to")
     errors = output.errors()
@@ -23,8 +79,6 @@ def report(folder: Path, pdf: bool) -> None:
     screen, page, printed = output.screen(), write_report(folder, warn), None
     screen.print(f"report: {visible(page)}", highlight=False, markup=False, soft_wrap=True)
     if pdf:
-        from fedsaddle.report.pdf import write_pdf
-
         printed = write_pdf(page, page.with_suffix(".pdf"))
         screen.print(f"report: {visible(printed)}", highlight=False, markup=False, soft_wrap=True)
     document: ReportDocument = {

@@ -2,301 +2,199 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
-from torch import Tensor
+import typer
 
-from fedsaddle.algorithms.protocols import Algorithm
-from fedsaddle.atomic import write_atomically
-from fedsaddle.commands.model_loader import write_loader
-from fedsaddle.commands.output import output, say
-from fedsaddle.commands.print_report import emit_run, print_report
-from fedsaddle.commands.table_config import TableConfig
-from fedsaddle.config.build import Experiment, build, build_algorithm, precision
-from fedsaddle.config.schema import Config, NamedSection, ProblemSection, config_with, read_config
-from fedsaddle.config.toml_files import parse_toml
-from fedsaddle.data.cautions import cautions_of_run
-from fedsaddle.data.describe import describe
-from fedsaddle.errors import BadInput, Diverged
-from fedsaddle.metrics.ranking import Ranking
-from fedsaddle.metrics.target import pooled_part
-from fedsaddle.report import plots, roc
-from fedsaddle.report.predictions import CHOICE, FEDAVG, TEST, VALIDATION, parts_of, platt_of, write_predictions
-from fedsaddle.report.progress import Progress
-from fedsaddle.report.tables import one_run, ranks_only
-from fedsaddle.runs.closing import exit_code, figures_by_class
-from fedsaddle.runs.engine_choice import engine_options
-from fedsaddle.runs.folder import Record, RunFolder
-from fedsaddle.runs.interruption import Interruption, terminate_as_interrupt
-from fedsaddle.runs.lock import require_unused
-from fedsaddle.runs.result import Result
-from fedsaddle.runs.resume import require_same_config
-from fedsaddle.runs.run import run as run_loop
-from fedsaddle.runs.trackers import trackers_of
-from fedsaddle.shown import visible
-from fedsaddle.tracking.told import Postponed, Told
-from fedsaddle.writable import require_folder
+from fedsaddle.commands.options import (
+    CONFIG,
+    OUTPUT,
+    TRAINING,
+    YOUR_TABLE,
+    AlgorithmOption,
+    CategoricalOption,
+    DropOption,
+    GroupsOption,
+    ImageOption,
+    LabelOption,
+    NumericOption,
+    OutOption,
+    PatientOption,
+    PositiveOption,
+    SiteOption,
+    TestSiteOption,
+    TrackOption,
+    complete_aims,
+    complete_changes,
+    complete_engines,
+    refuse_options,
+    tracked,
+    usable,
+)
+from fedsaddle.commands.output import JsonOption, QuietOption
+from fedsaddle.errors import BadInput
+from fedsaddle.processes import loading
 
-INTERRUPTED = 130
-BASELINE = "FedAvg"  # the comparison of a run for the AUROC
-MOST_PREDICTIONS = 1_000_000  # rows of a part; more are in the pooled figures only
+if TYPE_CHECKING:
+    from fedsaddle.studies.table_config import TableConfig
 
 
-def run(path: Path, changes: list[str], out: Path | None, resume: bool, table: TableConfig | None = None) -> int:
-    """Run a config, or a generated one for your own table; return the exit code."""
-    text = None if table is None else table.to_toml()
-    config = read_config(path, changes, say) if text is None else config_with(parse_toml(text), changes, say)
-    folder = RunFolder(out or Path("runs") / path.stem)
-    require_folder("out", folder.path)
-    require_unused(folder.path)
-    if config.engine.name == "nvflare":
-        return _run_at_sites(config, path, folder.path, resume, table)
-    if resume:
-        config = require_same_config(config, folder)
-    tracked = [Postponed(tracker) for tracker in trackers_of(config)]
-    built = build(config)
-    with Interruption() as interruption:
-        return Simulation(config, built, folder, resume, interruption, table_config=text, tracked=tracked).go()
+def run(
+    config: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="A config (`fedsaddle init` writes one), or your table.", callback=usable),
+    ],
+    site: SiteOption = None,
+    label: LabelOption = None,
+    positive: PositiveOption = None,
+    patient: PatientOption = None,
+    image: ImageOption = None,
+    numeric: NumericOption = None,
+    categorical: CategoricalOption = None,
+    drop: DropOption = None,
+    groups: GroupsOption = None,
+    test_site: TestSiteOption = None,
+    leave_one_site_out: Annotated[
+        bool,
+        typer.Option(
+            "--leave-one-site-out",
+            metavar="",
+            help="Also test each site on a model trained without it.",
+            rich_help_panel=YOUR_TABLE,
+        ),
+    ] = False,
+    aim: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="MEASURE",
+            help="Search for the best auroc (default), average-precision, partial-auroc, worst-site or accuracy.",
+            show_default=False,
+            autocompletion=complete_aims,
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
+    algorithm: AlgorithmOption = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Time limit of the search: 90s, 5m, 1h; by default 2m.",
+            show_default=False,
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
+    sensitivity: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Target sensitivity of the threshold.",
+            show_default=False,
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(metavar="NUMBER", help="Random seed.", show_default=False, rich_help_panel=TRAINING),
+    ] = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Override a value, e.g. algorithm.local_steps=5.",
+            autocompletion=complete_changes,
+            rich_help_panel=CONFIG,
+        ),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="vectorised, processes, ray, serial or nvflare.",
+            show_default=False,
+            autocompletion=complete_engines,
+            rich_help_panel=CONFIG,
+        ),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="auto, cpu, cuda, cuda:1 or mps.", show_default=False, rich_help_panel=CONFIG
+        ),
+    ] = None,
+    out: OutOption = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            metavar="",
+            help="Resume from the newest checkpoint in the folder.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
+    track: TrackOption = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            metavar="",
+            help="Print the plan, its cost and what leaves a site; run nothing.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Run a config: metrics, model, plots and checkpoints go to a folder.
+
+    With a table (CSV, Parquet, Excel), --site and --label, search for the best way to train on validation rows, and
+    compare it with FedAvg on test rows.
+    """
+    with loading():
+        from fedsaddle.commands.simulation import run_config
+        from fedsaddle.commands.table_options import is_table, table_of
+
+    own_table = table_of(
+        config if is_table(config) else None,
+        site,
+        label,
+        positive=positive,
+        patient=patient,
+        image=image,
+        numeric=numeric,
+        categorical=categorical,
+        drop=drop,
+        groups=groups,
+        algorithm=algorithm,
+        test_sites=test_site,
+        seed=seed,
+    )
+    changes = [*(set or []), *([f'engine.name="{engine}"'] if engine else [])]
+    changes += [f'engine.device="{device}"'] if device else []
+    searches = own_table is not None and algorithm is None and not changes
+    if track and searches:
+        raise BadInput("--track", track[0], "is not for a search; leave it out, or name an --algorithm")
+    changes += tracked(track)
+    options = {"for": aim, "budget": budget, "sensitivity": sensitivity, "leave_one_site_out": leave_one_site_out}
+    if not searches:
+        refuse_options(options, "a search on your own table, without --algorithm, --set and --engine")
+    if dry_run:
+        from fedsaddle.commands.plan import print_run_plan
+
+        raise typer.Exit(print_run_plan(config, changes, out, own_table, aim, budget, searches))
+    if own_table is None or not searches:
+        raise typer.Exit(run_config(config, changes, out, resume, own_table))
+    raise typer.Exit(_search(own_table, options, out, resume))
 
 
-def run_own_table(table: TableConfig, wishes: dict[str, Any], out: Path | None, resume: bool) -> int:
+def _search(table: TableConfig, options: dict[str, Any], out: Path | None, resume: bool) -> int:
     """Search among candidates on your own table; return the exit code."""
-    from fedsaddle.commands.run_table import SearchOptions, run_table, seconds_of
+    from fedsaddle.commands.run_table import run_table
+    from fedsaddle.commands.table_options import seconds_of
 
-    given = {k: v for k, v in wishes.items() if v is not None}
+    given = {("aim" if k == "for" else k): v for k, v in options.items() if v is not None}
     if "budget" in given:
         given["budget"] = seconds_of(given["budget"])
-    names = {"for": "aim", "leave_one_site_out": "leave_one_out"}
-    return run_table(table, SearchOptions(**{names.get(k, k): v for k, v in given.items()}), out, resume)
-
-
-def _run_at_sites(config: Config, path: Path, out: Path, resume: bool, table: TableConfig | None) -> int:
-    from fedsaddle.commands.run_deployed import emit_deployed, run_deployed
-
-    if table is not None:
-        remedy = "write a config for your table first, with `fedsaddle init --csv`, and run that"
-        raise BadInput("engine.name", "nvflare", remedy)
-    try:
-        with terminate_as_interrupt():
-            code = run_deployed(config, path, out, resume)
-            emit_deployed(out)
-            return code
-    except KeyboardInterrupt:
-        message = "interrupted; the job was aborted. Continue with --resume"
-        output.errors().print(message, highlight=False)
-        if output.json:
-            output.emit_error("interrupted", message, INTERRUPTED)
-        return INTERRUPTED
-
-
-@dataclass
-class Simulation:
-    """A simulated run with its baseline, tables and plots."""
-
-    config: Config
-    built: Experiment
-    folder: RunFolder
-    resume: bool
-    interruption: Interruption
-    table_config: str | None = None  # the generated config for your own table
-    errors: Console = field(default_factory=output.errors)
-    rankings: dict[str, Ranking] = field(default_factory=dict)
-    models: dict[str, tuple[object, Tensor]] = field(default_factory=dict)  # problem and vector, of the rankings
-    baseline_interrupted: bool = False
-    tracked: list[Postponed] = field(default_factory=list)  # trackers, which get the pictures at the end as well
-
-    def go(self) -> int:
-        """Run, compare, write, plot and print; return the exit code."""
-        try:
-            return self._go()
-        finally:
-            for one in self.tracked:
-                if one.summary is not None:
-                    Told([one.callback], lambda text: _warn(self.errors, text)).end(one.summary)
-
-    def _go(self) -> int:
-        name = self.config.algorithm.name
-        with Progress(self.errors, self.config.run.rounds, name, output.quiet) as progress:
-            result = self._run(self.config, self.built, self.folder, progress, main=True)
-        self._write(result)
-        self._draw(result)
-        screen = output.screen()
-        screen.print(one_run(result.summary))
-        if self.rankings:
-            screen.print(roc.table(self.rankings, self._part))
-        if self.table_config is not None:
-            screen.print(self._not_tuned(), highlight=False, markup=False, soft_wrap=True)
-        screen.print(f"written to {visible(self.folder.path)}", highlight=False, markup=False, soft_wrap=True)
-        given = self.config.data.options().get("path")
-        page = print_report(self.folder.path, screen, self.errors, Path(given) if isinstance(given, str) else None)
-        emit_run("simulation", self.folder.path, page, result.summary)
-        if result.summary["stopped"] == "interrupted" or self.baseline_interrupted:
-            text = f"interrupted after round {result.summary['rounds']}; continue with --resume"
-            self.errors.print(text, highlight=False)
-            return INTERRUPTED
-        return exit_code(result.summary)
-
-    def _not_tuned(self) -> str:
-        """What to know beside the figures of one algorithm on your own table."""
-        names = " and ".join(self.rankings or [self.config.algorithm.name])
-        have = "have the steps of their configs" if len(self.rankings) > 1 else "has the step of its config"
-        return f"not tuned: {names} {have}; without --algorithm, steps are chosen on validation rows"
-
-    def _run(self, config: Config, built: Experiment, folder: RunFolder, progress: Progress, main: bool) -> Result:
-        """Run the config (`main`) or its baseline."""
-        settings, about = config.run, describe(built.data)
-
-        def begun() -> None:
-            if main:
-                progress.say(about.headline())
-                for line in cautions_of_run(built.data):
-                    progress.warn(line)
-            folder.write_config(config.model_dump(mode="json"), about.to_dict())
-
-        return run_loop(
-            built.algorithm,
-            built.data,
-            settings.rounds,
-            seed=settings.seed,
-            **engine_options(config),
-            evaluate_every=settings.evaluate_every,
-            evaluate_train=settings.evaluate_train,
-            measures=built.measures,
-            target=settings.target,
-            select=settings.select,
-            patience=settings.patience,
-            lost_replies=settings.lost_replies,
-            robust=config.robust.settings(deployed=False),
-            secure_aggregation=config.privacy.secure_aggregation,
-            attack=config.attack.settings(),
-            privacy=config.privacy.of_clients(settings.rounds),
-            out=folder.path,
-            resume=self.resume and folder.holds_run,
-            checkpoint_every=settings.checkpoint_every,
-            watch=progress,
-            stop=lambda: self.interruption.requested,
-            begun=begun,
-            report=False,
-            extend=self._extend if main else None,
-            name=config.algorithm.name,
-            callbacks=self.tracked if main else (),
-            warn=progress.warn,
-        )
-
-    def _extend(self, result: Result) -> Record:
-        """What the summary says beside the figures of every run."""
-        tuned = {} if self.table_config is None else {"tuned": False}
-        lines = cautions_of_run(self.built.data)
-        found = tuned | figures_by_class(result, self.built.data) | self._rank(result)
-        return {**found, "cautions": lines} if lines else found
-
-    def _rank(self, result: Result) -> Record:
-        """Rank the rows by our model and, in a run for the AUROC, by the baseline; return the summary entry."""
-        if result.summary["stopped"] == "interrupted" or result.own is not None:  # no one model ranks all rows
-            return {}
-        ours = roc.ranking_of(result.algorithm.problem, result.model, self.built.data)
-        if ours is None:
-            return {}
-        found = {self.config.algorithm.name: ours}
-        self.models[CHOICE] = (result.algorithm.problem, result.model)
-        if has_baseline(self.config):
-            theirs = self._compare(result)
-            if theirs is None:
-                return {}
-            found |= theirs
-        self.rankings = found
-        self._predict()
-        return {"roc": roc.write(found, self._part, self.folder.path)}
-
-    def _compare(self, result: Result) -> dict[str, Ranking] | None:
-        """Run FedAvg on the same rows; empty if it diverged, None if it was interrupted."""
-        other = baseline_of(self.config, self.built.algorithm, result.summary["rounds"])
-        with precision(self.config.run.dtype):
-            algorithm, model = build_algorithm(other, self.built.data)
-        plain = replace(self.built, algorithm=algorithm, model=model, measures=())
-        try:
-            with Progress(self.errors, other.run.rounds, f"{BASELINE}, to compare", output.quiet) as progress:
-                theirs = self._run(other, plain, self.folder.baseline, progress, main=False)
-        except Diverged as reason:
-            _warn(self.errors, f"{BASELINE} diverged ({reason}); there is no comparison")
-            return {}
-        if theirs.summary["stopped"] == "interrupted":
-            self.baseline_interrupted = True
-            return None
-        ranking = roc.ranking_of(algorithm.problem, theirs.model, self.built.data)
-        if ranking is not None:
-            self.models[FEDAVG] = (algorithm.problem, theirs.model)
-        return {} if ranking is None else {BASELINE: ranking}
-
-    def _predict(self) -> None:
-        """Write the scores of the held-out rows; of the test rows they are in the rankings already."""
-        data, names = self.built.data, [self.config.algorithm.name, BASELINE]
-        if data.test is None or len(data.test.y) > MOST_PREDICTIONS:
-            return
-        found = {
-            TEST: {m: self.rankings[n].scores for m, n in zip((CHOICE, FEDAVG), names, strict=True) if m in self.models}
-        }
-        if data.validation is not None and len(data.validation.y) <= MOST_PREDICTIONS:
-            scores = {m: roc.scores_of(*model, data.validation) for m, model in self.models.items()}
-            found[VALIDATION] = {m: s for m, s in scores.items() if s is not None}
-        parts = parts_of(data, found)
-        write_predictions(self.folder.path, parts, platt_of(parts))
-
-    def _write(self, result: Result) -> None:
-        if self.table_config is not None:
-            write_atomically(self.folder.table_config, self.table_config.encode())
-        if result.has_module:
-            write_loader(self.built.model, self.built.data, result.module(), self.folder.path)
-
-    def _draw(self, result: Result) -> None:
-        describe(self.built.data).plot(self.folder.picture("split"))
-        if not result.history:  # interrupted before the first evaluation
-            return
-        data, name, picture = self.built.data, self.config.algorithm.name, self.folder.picture
-        names = data.names
-        if not ranks_only(result.summary):
-            plots.progress(result.history, picture("progress"), name)
-            tested = data.test is not None and data.validation is None  # the part that the history has
-            plots.clients({name: result.history}, data.test_names if tested else names, picture("clients"))
-        for measure in self.built.measures:
-            plots.pooled({name: result.history}, measure.name, picture(measure.name), title=name)
-        plots.mixture(result.history, names, picture("mixture"))
-        if self.rankings:
-            roc.draw(self.rankings, self._part, picture("roc"))
-            histories = {name: result.history}
-            if BASELINE in self.rankings and name != BASELINE:
-                histories[BASELINE] = self.folder.baseline.history()
-            if all("auroc" in pooled_part(record) for history in histories.values() for record in history):
-                plots.pooled(histories, "auroc", picture("auroc"), title="AUROC of all sites together")
-
-    @property
-    def _part(self) -> str:
-        """The rows of the evaluation."""
-        return "training" if self.built.data.test is None else "test"
-
-
-def _warn(errors: Console, text: str) -> None:
-    errors.print(f"warning: {visible(text)}", highlight=False, markup=False, soft_wrap=True)
-
-
-def has_baseline(config: Config) -> bool:
-    """Whether the run optimises the AUROC and `run.compare` is on; another private run would spend another budget."""
-    return config.run.compare and config.problem.name == "auc" and config.privacy.epsilon is None
-
-
-def baseline_of(config: Config, algorithm: Algorithm[Any], rounds: int) -> Config:
-    """FedAvg on cross-entropy, with the same rounds, clients, local steps, batches and start, and its default step."""
-    common = {k: getattr(algorithm, k, None) for k in ("sampled_clients", "local_steps", "batch_size")}
-    alone: dict[str, Any] = {"rounds": rounds, "target": None, "measures": []}
-    if config.run.measures:  # one of them may be what `select` names
-        alone |= {"select": None, "patience": None}
-    return config.model_copy(
-        update={
-            "algorithm": NamedSection(name=BASELINE, **{k: v for k, v in common.items() if isinstance(v, int)}),
-            "problem": ProblemSection(name="supervised", loss="logistic"),
-            "run": config.run.model_copy(update=alone),
-        }
-    )
+    return run_table(table, given, out, resume)

@@ -8,27 +8,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedsaddle.atomic import write_json
 from fedsaddle.commands.output import output
-from fedsaddle.commands.print_report import emit_run, print_report
+from fedsaddle.commands.report import emit_run, print_report
+from fedsaddle.config.run_config import require_same_config
 from fedsaddle.config.schema import Config, read_config, validate_config
-from fedsaddle.deployment.certificates import check_kit
-from fedsaddle.deployment.preflight import require_deployable, require_named_columns, require_nvflare
-from fedsaddle.deployment.project import Project, read_project
-from fedsaddle.deployment.site_memory import safe_name
+from fedsaddle.deployment.project import (
+    Project,
+    check_kit,
+    read_project,
+    require_deployable,
+    require_named_columns,
+    require_nvflare,
+)
+from fedsaddle.deployment.site_worker import safe_name
 from fedsaddle.errors import BadCheckpoint, BadInput, BadMessage, FedSaddleError, MissingData
+from fedsaddle.files import make_folder, read_object, write_json
 from fedsaddle.report import plots
 from fedsaddle.report.progress import Progress
 from fedsaddle.report.run_report import REPORT
 from fedsaddle.report.tables import of_sites, one_run
 from fedsaddle.runs.closing import exit_code
-from fedsaddle.runs.folder import RunFolder
+from fedsaddle.runs.folder import RunFolder, seconds_per_round, write_progress
 from fedsaddle.runs.lock import only_writer
-from fedsaddle.runs.progress_file import seconds_per_round, write_progress
-from fedsaddle.runs.resume import require_same_config
-from fedsaddle.shown import visible
-from fedsaddle.stored import read_object
-from fedsaddle.writable import make_folder
+from fedsaddle.text import visible
 
 if TYPE_CHECKING:
     from fedsaddle.deployment.nvflare.session import NVFlareSession
@@ -65,7 +67,7 @@ def run_deployed(config: Config, path: Path, out: Path, resume: bool) -> int:
         return _follow(config, project, folder, connect, name, Begun(resume, warning=warning))
 
 
-def attach(run: str, path: Path, out: Path | None) -> int:
+def attach_to(run: str, path: Path, out: Path | None) -> int:
     """Follow a run that is at the server, whoever submitted it, and fetch its results into `out`."""
     require_nvflare()
     from fedsaddle.deployment.nvflare.provision import KITS
@@ -161,7 +163,7 @@ def _follow(
     if outcome["code"]:
         raise RunEnded(outcome["message"], outcome["code"])
     finish(config, project, folder)
-    return exit_code(folder.read_summary())
+    return exit_code(folder.read_run())
 
 
 def new_name(config: Config, folder: RunFolder) -> str:
@@ -189,7 +191,7 @@ def resumed_name(config: Config, folder: RunFolder) -> str:
 
 def finish(config: Config, project: Project, folder: RunFolder) -> None:
     """Print the tables and write the plots."""
-    (summary, history), name = folder.read_finished(), config.algorithm.name
+    summary, history, name = folder.read_run(), folder.history(), config.algorithm.name
     plots.progress(history, folder.picture("progress"), name)
     plots.clients({name: history}, project.names, folder.picture("clients"))
     plots.mixture(history, project.names, folder.picture("mixture"))
@@ -198,8 +200,8 @@ def finish(config: Config, project: Project, folder: RunFolder) -> None:
         screen.print(f"note: {visible(note)}", highlight=False, markup=False, soft_wrap=True)
     screen.print(one_run(summary))
     screen.print(of_sites(summary))
-    for warning in summary.get("warnings", ()):
-        output.errors().print(f"warning: {visible(warning['text'])}", highlight=False, markup=False, soft_wrap=True)
+    for warning in summary.warnings:
+        output.errors().print(f"warning: {visible(warning.text)}", highlight=False, markup=False, soft_wrap=True)
     screen.print(f"written to {visible(folder.path)}", highlight=False, markup=False, soft_wrap=True)
     print_report(folder.path, screen, output.errors())
 
@@ -208,4 +210,4 @@ def emit_deployed(out: Path, command: str = "run") -> None:
     """Print the document of a deployed run that ended, if it is wanted."""
     if output.json:
         page = out / REPORT
-        emit_run("deployed", out, page if page.exists() else None, RunFolder(out).read_summary(), command)
+        emit_run("deployed", out, page if page.exists() else None, RunFolder(out).read_run(), command)

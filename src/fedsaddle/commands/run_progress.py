@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from fedsaddle.commands.output import output, say
-from fedsaddle.shown import visible
+from fedsaddle.text import visible
 
 
 @dataclass

@@ -10,8 +10,8 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 from fedsaddle.report.progress import SECONDS_BETWEEN, duration, has_bar
-from fedsaddle.shown import visible
-from fedsaddle.trials.trial import Trial
+from fedsaddle.studies.trial import Trial
+from fedsaddle.text import visible
 
 
 class _Left(ProgressColumn):

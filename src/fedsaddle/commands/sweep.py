@@ -5,78 +5,112 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+import typer
 
-from fedsaddle.arguments import optional, renamed, whole
 from fedsaddle.commands.documents import SCHEMA, SweepDocument, SweepPlanDocument
-from fedsaddle.commands.output import output
-from fedsaddle.commands.plans import plan_of, plan_table
-from fedsaddle.config.build import build
-from fedsaddle.config.schema import validate_config
-from fedsaddle.processes import cores
-from fedsaddle.report.progress import PlainLines, duration, has_bar
-from fedsaddle.report.tables import megabytes
-from fedsaddle.runs.interruption import Interruption
-from fedsaddle.runs.lock import only_writer
-from fedsaddle.shown import visible
-from fedsaddle.sweeps.aim_of_config import aim_of_config
-from fedsaddle.sweeps.bodies import SweepBody
-from fedsaddle.sweeps.grid import parse_axis
-from fedsaddle.sweeps.job import Job
-from fedsaddle.sweeps.pool import JobPool
-from fedsaddle.sweeps.sweep import Plan, content_of, left, prepare, run_sweep
-from fedsaddle.sweeps.table import notes_of, sweep_table
+from fedsaddle.commands.options import OutOption, complete_changes, usable
+from fedsaddle.commands.output import JsonOption, QuietOption, output
+from fedsaddle.processes import cores, loading
+from fedsaddle.text import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedsaddle.studies.bodies import SweepBody
+    from fedsaddle.studies.sweep import Plan
+    from fedsaddle.studies.sweep_job import Job
 
 SOME_FAILED, INTERRUPTED = 3, 130  # exit codes
 REHEARSED = 3  # cells whose cost a dry run measures
 
 
-@dataclass(frozen=True)
-class SweepOptions:
-    """What a sweep is asked for."""
+def sweep(
+    config: Annotated[Path, typer.Argument(metavar="FILE", help="A config (TOML).", callback=usable)],
+    set: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUES",
+            help="Values to try: algorithm.primal_step=0.01,0.1; with --optuna also a range: 0.001..1:log.",
+            autocompletion=complete_changes,
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(metavar="NUMBER", help="Random seeds of each cell.")] = 5,
+    optuna: Annotated[
+        int | None,
+        typer.Option(metavar="TRIALS", help="Search with Optuna instead of trying all combinations."),
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="MEASURE", help='Choose by this, such as "worst accuracy" or auroc.')
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONDITION", help='Stop each run at this, e.g. "worst accuracy >= 0.5"; compare the rounds.'
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="Processes of one thread each; by default one per core.")
+    ] = None,
+    out: OutOption = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", metavar="", help="Skip the runs that have finished in the folder.", rich_help_panel="Output"
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", metavar="", help="Print the number of runs and their cost.", rich_help_panel="Output"
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Run a config with every combination of values and several seeds: a table, a plot, sweep.json.
 
-    changes: tuple[str, ...]
-    seeds: int = 5
-    trials: int | None = None
-    out: Path | None = None
-    workers: int | None = None
-    by: str | None = None
-    target: str | None = None
-    resume: bool = False
+    Exit codes: 3 if runs diverged or failed, 130 if interrupted.
+    """
+    with loading():
+        from fedsaddle.arguments import optional, renamed, whole
+        from fedsaddle.runs.interruption import Interruption
+        from fedsaddle.runs.lock import only_writer
+        from fedsaddle.studies.figures import aim_of_config
+        from fedsaddle.studies.grid import parse_axis
+        from fedsaddle.studies.sweep import Plan, content_of, left, prepare, run_sweep
+        from fedsaddle.studies.sweep_pool import JobPool
 
-
-def sweep(path: Path, options: SweepOptions, dry_run: bool) -> int:
-    """Run the sweep or print its plan; return the exit code: 3 if runs diverged or failed, 130 if interrupted."""
     renames = {"by": "--by", "target": "--target", "seeds": "--seeds", "trials": "--optuna", "workers": "--workers"}
     with renamed(renames):
-        optional(whole, "workers", options.workers)
-        axes = [parse_axis(change) for change in options.changes]
-        folder = options.out or Path("sweeps") / path.stem
-        content = content_of(path, options.target)
-        plan = Plan.of(content, axes, options.seeds, folder, options.trials)
+        optional(whole, "workers", workers)
+        axes = [parse_axis(change) for change in set or ()]
+        folder = out or Path("sweeps") / config.stem
+        plan = Plan.of(content_of(config, target), axes, seeds, folder, optuna)
+        processes = cores() if workers is None else workers
         if dry_run:
-            return _plan(plan, options)
-        aim = aim_of_config(plan.first(), options.by)
-    prepare(plan, options.by, options.resume)
-    workers = cores() if options.workers is None else options.workers
+            _print_plan(plan, processes)
+            return
+        aim = aim_of_config(plan.first(), by)
+    prepare(plan, by, resume)
     with only_writer(folder), Interruption() as interruption:
         total = (plan.trials or len(plan.cells)) * len(plan.seeds)
         begun = total if plan.trials is not None else len(left(plan.jobs()))
         with (
-            Told(output.errors(), begun, output.quiet) as told,
-            JobPool(workers, told.rounds, lambda: interruption.requested) as pool,
+            SweepProgress(output.errors(), begun, output.quiet) as progress,
+            JobPool(processes, progress.rounds, lambda: interruption.requested) as pool,
         ):
-            told.say(f"{total:,} runs, {total - begun:,} of them done before; workers: {workers}")
-            body = run_sweep(plan, pool, told.ended, aim)
-        return _finish(plan, body, interruption.requested)
+            progress.say(f"{total:,} runs, {total - begun:,} of them done before; workers: {processes}")
+            body = run_sweep(plan, pool, progress.ended, aim)
+        raise typer.Exit(_finish(plan, body, interruption.requested))
 
 
 def _finish(plan: Plan, body: SweepBody, interrupted: bool) -> int:
+    """Print the table and the document; return the exit code."""
+    from fedsaddle.studies.sweep_table import notes_of, sweep_table
+
     screen = output.screen()
     screen.print(sweep_table(body))
     for line in (*notes_of(body), f"written to {visible(plan.folder)}"):
@@ -96,7 +130,7 @@ def _finish(plan: Plan, body: SweepBody, interrupted: bool) -> int:
 
 
 @dataclass
-class Told:
+class SweepProgress:
     """The progress of a sweep: a bar with the time left, or a line now and then; use it as a context manager."""
 
     console: Console
@@ -106,6 +140,11 @@ class Told:
     part: dict[Path, float] = field(default_factory=dict)  # of the runs that are under way
 
     def __post_init__(self) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        from fedsaddle.report.progress import PlainLines, has_bar
+
         bar = has_bar(self.console)
         self.lines = None if bar or self.quiet else PlainLines(self.say, self.runs, "run")
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -113,7 +152,7 @@ class Told:
         self.task = self.bar.add_task("sweep", total=self.runs)
         self.began = time.monotonic()
 
-    def __enter__(self) -> Told:
+    def __enter__(self) -> SweepProgress:
         self.bar.start()
         return self
 
@@ -127,6 +166,8 @@ class Told:
 
     def ended(self, job: Job, status: str, reason: str) -> None:
         """A run has ended."""
+        from rich.markup import escape
+
         self.part.pop(job.folder, None)
         self.done += status != "interrupted"
         values = ", ".join(f"{key}={value}" for key, value in job.values.items())
@@ -143,14 +184,19 @@ class Told:
             self.console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
 
 
-def _plan(plan: Plan, options: SweepOptions) -> int:
+def _print_plan(plan: Plan, workers: int) -> None:
     """Print how many runs there are and what they cost, from a rehearsal of some cells."""
+    from fedsaddle.commands.plan import plan_of, plan_table
+    from fedsaddle.config.build import build
+    from fedsaddle.report.progress import duration
+    from fedsaddle.report.tables import megabytes
+    from fedsaddle.studies.sweep import left
+
     jobs = plan.jobs() if plan.trials is None else []
     cells = plan.trials or len(plan.cells)
     todo = len(left(jobs)) if jobs else cells * len(plan.seeds)
     picked = _picked(plan)
     plans = [plan_of(config, build(config)) for config in picked]
-    workers = cores() if options.workers is None else options.workers
     seconds = [(p["cost"]["seconds"] or 0) + (p["cost"]["seconds_of_evaluation"] or 0) for p in plans]
     mean_bytes = sum(p["cost"]["bytes_up"] or 0 for p in plans) / len(plans)
     document: SweepPlanDocument = {
@@ -167,20 +213,6 @@ def _plan(plan: Plan, options: SweepOptions) -> int:
         "bytes_up": round(todo * mean_bytes),
         "note": f"mean cost of {len(plans)} cells, times the runs that are left; loading the data is not in it",
     }
-    _print_plan(document)
-    return 0
-
-
-def _picked(plan: Plan) -> list[Any]:
-    """Configs of cells from the first to the last; of a search of its lower ends."""
-    if plan.trials is not None:
-        return [plan.first()]
-    count = min(REHEARSED, len(plan.cells))
-    at = {round(k * (len(plan.cells) - 1) / max(count - 1, 1)) for k in range(count)}
-    return [validate_config(plan.job(plan.cells[k], plan.seeds[0]).config) for k in sorted(at)]
-
-
-def _print_plan(document: SweepPlanDocument) -> None:
     screen = output.screen()
     screen.print(plan_table(document["plan"], "the first cell"))
     lines = [
@@ -193,3 +225,14 @@ def _print_plan(document: SweepPlanDocument) -> None:
     for line in lines:
         screen.print(line, highlight=False, markup=False, soft_wrap=True)
     output.emit(document)
+
+
+def _picked(plan: Plan) -> list[Any]:
+    """Configs of cells from the first to the last; of a search of its lower ends."""
+    from fedsaddle.config.schema import validate_config
+
+    if plan.trials is not None:
+        return [plan.first()]
+    count = min(REHEARSED, len(plan.cells))
+    at = {round(k * (len(plan.cells) - 1) / max(count - 1, 1)) for k in range(count)}
+    return [validate_config(plan.job(plan.cells[k], plan.seeds[0]).config) for k in sorted(at)]

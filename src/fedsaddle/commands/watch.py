@@ -6,20 +6,45 @@ import os
 import sys
 import webbrowser
 from pathlib import Path
+from typing import Annotated
 from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
 import typer
 
+from fedsaddle.commands.options import usable_each
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.runs.interruption import terminate_as_interrupt
-from fedsaddle.shown import visible
+from fedsaddle.text import visible
 
 SECONDS = 10.0  # for another page to answer
 
 
-def watch(targets: list[str], port: int, opened: bool | None) -> int:
+def watch(
+    folders: Annotated[
+        list[str],
+        typer.Argument(metavar="DIR", help="Folders of runs, or with runs in them; or the address of such a page."),
+    ],
+    port: Annotated[
+        int, typer.Option(metavar="PORT", help="Local port; by default any free one.", min=0, max=65535)
+    ] = 0,
+    open: Annotated[
+        bool | None,
+        typer.Option(
+            "--open/--no-open",
+            metavar="",
+            help="Open a browser; by default on a terminal with a screen.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Follow runs on a local page: progress, curves, sites, cost and time left."""
+    usable_each("folders", folders)
+    raise typer.Exit(follow(folders, port, open))
+
+
+def follow(targets: list[str], port: int, opened: bool | None) -> int:
     """Serve a page of the runs in some folders until Ctrl-C, or check the address of such a page; the exit code."""
     wants = _has_screen() if opened is None else opened
     if any(_is_address(target) for target in targets):
@@ -37,8 +62,7 @@ def watch(targets: list[str], port: int, opened: bool | None) -> int:
 
 
 def _serve(folders: list[Path], port: int, wants: bool) -> int:
-    from fedsaddle.watching.server import WatchServer
-    from fedsaddle.watching.watch import Watch
+    from fedsaddle.watching.server import Watch, WatchServer
 
     with terminate_as_interrupt(), WatchServer(Watch(folders), port) as server:
         try:

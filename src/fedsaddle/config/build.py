@@ -2,30 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from fedsaddle.algorithms.anderson import Anderson
 from fedsaddle.algorithms.personal import Personal
 from fedsaddle.algorithms.protocols import Algorithm
+from fedsaddle.arguments import did_you_mean, whole
+from fedsaddle.config.code_kinds import require_made
 from fedsaddle.config.data import build_data
-from fedsaddle.config.lookup import entry, refuse_keys_of_others
-from fedsaddle.config.measures import build_measures
-from fedsaddle.config.own_code import told_in_one_line
+from fedsaddle.config.lookup import entry, find, refuse_keys_of_others
 from fedsaddle.config.parts import arguments_of
-from fedsaddle.config.problem import NamedModel, build_problem
-from fedsaddle.config.registry import ALGORITHMS
+from fedsaddle.config.problem import START, NamedModel, build_problem, problem_keys
+from fedsaddle.config.registry import ALGORITHMS, DATASETS, MEASURES, MODELS, PROBLEMS, RISKS, SPLITS
 from fedsaddle.config.schema import Config
+from fedsaddle.config.validate import check_options
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Stacked
 from fedsaddle.errors import BadInput, within
-from fedsaddle.metrics.measures import Measure
+from fedsaddle.metrics.measures import Measure, MeasureSpec, measures_of
+from fedsaddle.own_code import told_in_one_line
 from fedsaddle.problems.protocols import Problem
 
+
+def build_measures(given: Sequence[MeasureSpec], key: str = "measures") -> tuple[Measure, ...]:
+    """Build the measures of a run, each name once; errors name `key`."""
+    named = isinstance(given, Sequence) and not isinstance(given, str)
+    return measures_of([_measure(one, key) for one in given] if named else given)
+
+
+def _measure(given: MeasureSpec, key: str) -> MeasureSpec:
+    """The measure that a name or a table means, which may be that of own code; anything else as it is."""
+    table = {"name": given} if isinstance(given, str) else given
+    if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
+        return given
+    name, options = table["name"], {option: value for option, value in table.items() if option != "name"}
+    known = entry(MEASURES, key, name)
+    make, section = known.load(), f"{key}.{name}"
+    options = check_options(section, make, options)
+    with within(section), told_in_one_line(key, name, known.own):
+        measure: Measure = make(**options)
+    if known.own:
+        require_made("measures", key, name, measure)
+    return measure
+
+
+PATHS = ("path", "test_path", "folder")  # of [data]; real sites have their own
+
+
+def check_keys(config: Config) -> None:
+    """Raise `BadInput` for a name or a key that nobody knows, and for values of [data], [split] and [algorithm]."""
+    data, split = config.data, config.split
+    options = {key: value for key, value in data.options().items() if key not in PATHS}
+    check_options("data", find(DATASETS, "data.name", data.name), options, built=PATHS)
+    check_options("split", find(SPLITS, "split.name", split.name), split.options())
+    known = entry(ALGORITHMS, "algorithm.name", config.algorithm.name)
+    options = config.algorithm.options()
+    if "local_layers" in options:
+        remedy = "is for simulated runs: real sites are measured with one model for all; leave it out"
+        raise BadInput("algorithm.local_layers", options["local_layers"], remedy)
+    memory = options.pop(MIXING, None)
+    if memory is not None:
+        whole(f"algorithm.{MIXING}", memory, least=0)
+    given, make = known.bind("algorithm", config.algorithm.name, options), known.load()
+    refuse_keys_of_others("algorithm", config.algorithm.name, options)
+    with within("algorithm"):
+        arguments_of("algorithm", make, given, built=("problem",))
+    model = find(MODELS, "model.name", config.model.name)
+    require_known("model", config.model.options(), [*_parameters(model), *START])
+    _check_problem(config)
+
+
+def _check_problem(config: Config) -> None:
+    name, options = config.problem.name, config.problem.options()
+    known = entry(PROBLEMS, "problem.name", name)
+    if known.kind != "pairwise" or known.own:
+        require_known("problem", options, problem_keys(known))
+        return
+    risk = find(RISKS, "problem.risk", options.get("risk", "auc"))
+    names = [key for key in _parameters(risk) if key != "model"]
+    require_known("problem", options, ["risk", "outputs", *names])
+
+
+def require_known(section: str, given: Mapping[str, Any], known: Collection[str]) -> None:
+    """Refuse keys that are not known, with the nearest one that is."""
+    for key, value in given.items():
+        if key not in known:
+            hint = did_you_mean(key, known)
+            raise BadInput(f"{section}.{key}", value, f"unknown key; {hint}known keys: {', '.join(known) or 'none'}")
+
+
+def _parameters(make: Callable[..., Any]) -> list[str]:
+    return [name for name in inspect.signature(make).parameters if name != "self"]
+
+
 LOCAL_LAYERS = "local_layers"  # a key of every algorithm that averages models
+MIXING = "anderson"  # a key of every algorithm whose rounds are deterministic
 
 
 @dataclass(frozen=True)
@@ -57,14 +134,14 @@ def build_algorithm(
     torch.manual_seed(config.run.seed)
     problem, model = build_problem(config, data, counts)
     given = config.algorithm.options()
-    layers = given.pop(LOCAL_LAYERS, None)
+    layers, memory = given.pop(LOCAL_LAYERS, None), given.pop(MIXING, None)
     options, make = known.bind("algorithm", name, given), known.load()
     refuse_keys_of_others("algorithm", name, given)
     with within("algorithm"), told_in_one_line("algorithm.name", name, known.own):
         algorithm: Algorithm[Any] = make(
             problem=problem, **arguments_of("algorithm", make, options, built=("problem",))
         )
-        return private(config, with_local_layers(algorithm, layers)), model
+        return private(config, with_mixing(with_local_layers(algorithm, layers), memory)), model
 
 
 def algorithm(name: str, *, problem: Problem, **options: Any) -> Algorithm[Any]:
@@ -78,7 +155,7 @@ def algorithm(name: str, *, problem: Problem, **options: Any) -> Algorithm[Any]:
     Raises:
         BadInput: if a name or an option is unknown, or a value is invalid.
 
-    Example:
+    Examples:
         >>> import fedsaddle as fs
         >>> problem = fs.Supervised(fs.models.logistic_regression(64, 10))
         >>> fs.algorithm("AFL", problem=problem, dual_step=0.01).local_steps
@@ -86,12 +163,22 @@ def algorithm(name: str, *, problem: Problem, **options: Any) -> Algorithm[Any]:
     """
     known = entry(ALGORITHMS, "name", name)
     make = known.load()
-    layers = options.pop(LOCAL_LAYERS, None)
+    layers, memory = options.pop(LOCAL_LAYERS, None), options.pop(MIXING, None)
     given = known.bind("options", name, options)
     refuse_keys_of_others("options", name, options)
     with told_in_one_line("name", name, known.own):
         found: Algorithm[Any] = make(problem=problem, **arguments_of("options", make, given, built=("problem",)))
-    return with_local_layers(found, layers)
+    return with_mixing(with_local_layers(found, layers), memory)
+
+
+def with_mixing(algorithm: Algorithm[Any], memory: Any) -> Algorithm[Any]:
+    """The algorithm, with Anderson mixing of the server's iterates if a memory is given."""
+    if memory is None:
+        return algorithm
+    try:
+        return Anderson(algorithm, memory)
+    except BadInput as reason:
+        raise reason if reason.key != "memory" else BadInput(MIXING, reason.value, reason.remedy) from None
 
 
 def with_local_layers(algorithm: Algorithm[Any], layers: Any) -> Algorithm[Any]:
@@ -112,7 +199,7 @@ def private(config: Config, algorithm: Algorithm[Any]) -> Algorithm[Any]:
     from fedsaddle.privacy.private import Private
 
     if config.data.positives_per_batch is not None:
-        remedy = "draws rows by their label, which tells it; leave it out with [privacy]"
+        remedy = "samples rows by label and so leaks labels; not available with [privacy]"
         raise BadInput("data.positives_per_batch", config.data.positives_per_batch, remedy)
     return Private(algorithm=algorithm, privacy=settings)
 

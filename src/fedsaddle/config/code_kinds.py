@@ -7,9 +7,9 @@ from typing import get_type_hints
 
 from torch import nn
 
-from fedsaddle.algorithms.estimators import Estimator
+from fedsaddle.algorithms.fedsgda import Estimator
 from fedsaddle.algorithms.protocols import Algorithm
-from fedsaddle.data.splits.protocols import Split
+from fedsaddle.data.splits.partition import Split
 from fedsaddle.data.table import Dataset
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.measures import Measure

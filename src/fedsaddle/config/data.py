@@ -7,16 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from fedsaddle.config.code_kinds import require_made
-from fedsaddle.config.entry import Entry
 from fedsaddle.config.lookup import entry
-from fedsaddle.config.own_code import told_in_one_line
-from fedsaddle.config.registry import ALGORITHMS, DATASETS, SPLITS
+from fedsaddle.config.registry import ALGORITHMS, DATASETS, SPLITS, Entry
 from fedsaddle.config.schema import Config
 from fedsaddle.config.validate import check_options
 from fedsaddle.data.federated import FederatedData, federate
-from fedsaddle.data.files.table_features import TableFeatures
 from fedsaddle.data.noise import Noise
+from fedsaddle.data.tables.features import TableFeatures
 from fedsaddle.errors import BadInput, within
+from fedsaddle.own_code import told_in_one_line
 
 
 def load(
@@ -42,7 +41,7 @@ def load(
         BadInput: if a name or an option is unknown, or a value is invalid.
         MissingData: if the files of a public data set are not on this machine; explains how to get them.
 
-    Example:
+    Examples:
         >>> import fedsaddle as fs
         >>> fs.load("digits", split="dirichlet", clients=20, alpha=0.3).count
         20
@@ -82,7 +81,7 @@ def build_data(config: Config) -> FederatedData:
     with within("noise"):
         data = Noise(**config.noise.model_dump()).apply(data, config.run.seed)
     if _is_centralised(config):
-        data = data.in_one_place()
+        data = data.pooled()
     with within("data"):
         share = config.data.positives_per_batch
         return data if share is None else data.balanced(share)

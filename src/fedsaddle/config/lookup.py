@@ -7,12 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedsaddle.arguments import did_you_mean
-from fedsaddle.config.code_names import is_code
-from fedsaddle.config.entry import Entry
-from fedsaddle.config.entry_points import brought, find_brought
-from fedsaddle.config.own_code import first_line, load_code
-from fedsaddle.config.registry import ALGORITHMS, GROUPS
+from fedsaddle.config.registry import ALGORITHMS, GROUPS, Entry
 from fedsaddle.errors import BadInput
+from fedsaddle.own_code import brought, find_brought, first_line, is_code, load_code
 
 
 def entry(table: Mapping[str, Entry], key: str, name: object, group: str = "") -> Entry:
@@ -44,7 +41,7 @@ def keys_of_algorithm(name: object) -> set[str] | None:
     parameters = inspect.signature(known.load()).parameters
     if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
         return None
-    return {"name", "local_layers", *parameters} - {"problem", *known.fixed}
+    return {"name", "local_layers", "anderson", *parameters} - {"problem", *known.fixed}
 
 
 def refuse_keys_of_others(section: str, name: str, given: Mapping[str, Any]) -> None:

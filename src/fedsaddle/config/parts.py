@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
-from fedsaddle.algorithms.estimators import Estimator
-from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
+from fedsaddle.algorithms.fedsgda import Estimator
+from fedsaddle.algorithms.fedx.buffers import ScorePrivacy
 from fedsaddle.arguments import whole
 from fedsaddle.config.code_kinds import require_made
-from fedsaddle.config.entry import Entry
 from fedsaddle.config.lookup import entry, group_of
-from fedsaddle.config.own_code import told_in_one_line
 from fedsaddle.config.registry import (
     ESTIMATORS,
     LOCAL_OPTIMISERS,
@@ -23,6 +21,7 @@ from fedsaddle.config.registry import (
     REGULARISERS,
     SCHEDULES,
     SERVER_OPTIMISERS,
+    Entry,
 )
 from fedsaddle.config.validate import check_options, hints_of
 from fedsaddle.errors import BadInput, within
@@ -30,6 +29,7 @@ from fedsaddle.numerics.optimisers import LocalOptimiser, ServerOptimiser
 from fedsaddle.numerics.projections import Projection
 from fedsaddle.numerics.regularisers import Regulariser
 from fedsaddle.numerics.schedules import Schedule, Warmup
+from fedsaddle.own_code import told_in_one_line
 from fedsaddle.problems.losses import Loss
 from fedsaddle.problems.pair_losses import MarginLoss, PairLoss
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, cast
@@ -12,20 +12,67 @@ import torch
 from torch import nn
 
 from fedsaddle.config.code_kinds import require_made
-from fedsaddle.config.entry import Entry
 from fedsaddle.config.lookup import entry
-from fedsaddle.config.own_code import told_in_one_line
-from fedsaddle.config.own_shapes import asked_shapes
 from fedsaddle.config.parts import arguments_of
-from fedsaddle.config.registry import ALGORITHMS, MODELS, PROBLEMS, RISKS
+from fedsaddle.config.registry import ALGORITHMS, MODELS, PROBLEMS, RISKS, Entry
 from fedsaddle.config.schema import Config, NamedSection
 from fedsaddle.data.federated import FederatedData
-from fedsaddle.data.files.small_cells import told_label_counts
+from fedsaddle.data.tables.small_cells import disclosed_label_counts
 from fedsaddle.errors import BadInput, within
-from fedsaddle.problems.facts import DataFacts
-from fedsaddle.problems.models.frozen import freeze_
-from fedsaddle.problems.models.warm_start import trained_tensors, warm_started
-from fedsaddle.problems.protocols import Problem
+from fedsaddle.own_code import told_in_one_line
+from fedsaddle.problems.models.transfer import freeze_, trained_tensors, warm_started
+from fedsaddle.problems.protocols import DataFacts, Problem
+
+# Name of an argument -> what it gets.
+ASKED: dict[str, str] = {
+    "inputs": "numbers in one row",
+    "features": "the same",
+    "outputs": "scores that the problem wants of a row",
+    "classes": "the same; of a problem: classes of the data, 0 for regression",
+    "shape": "the shape of one row, a tuple",
+    "channels": "channels of a picture",
+    "height": "rows of pixels",
+    "width": "pixels in a row",
+    "side": "either of them, if pictures are square",
+    "size": "the same",
+    "characters": "size of the alphabet, for text",
+}
+ALWAYS = ("inputs", "outputs", "classes")
+
+
+def asked_shapes(
+    make: Callable[..., Any], key: str, name: str, facts: DataFacts, scores: int, given: Collection[str] = ()
+) -> dict[str, Any]:
+    """The arguments in `ASKED` that the signature of `make` has and the config does not give.
+
+    Those in `ALWAYS` even where they have a default; of the others a default counts.
+    """
+    asked = {name: p for name, p in inspect.signature(make).parameters.items() if name in ASKED and name not in given}
+    wanted = [name for name, p in asked.items() if name in ALWAYS or p.default is p.empty]
+    return {parameter: _shape(parameter, key, name, facts, scores) for parameter in wanted}
+
+
+def _shape(parameter: str, key: str, name: str, facts: DataFacts, scores: int) -> Any:
+    simple = {"inputs": facts.features, "features": facts.features, "shape": facts.shape}
+    simple |= {"outputs": scores, "classes": scores}
+    if parameter in simple:
+        return simple[parameter]
+    if parameter == "characters":
+        if not facts.text:
+            raise BadInput(
+                key, name, "asks for `characters`, and these data are no text; give it as an option, or rename it"
+            )
+        return len(facts.classes)
+    if len(facts.shape) != 3:
+        remedy = f"asks for `{parameter}` of pictures; say images = true under [data], or give it as an option"
+        raise BadInput(key, name, remedy)
+    channels, height, width = facts.shape
+    if parameter in ("side", "size") and height != width:
+        raise BadInput(
+            key, name, f"asks for `{parameter}` of square pictures, these are {height} x {width}; take height and width"
+        )
+    return {"channels": channels, "height": height}.get(parameter, width)
+
 
 FACTS = ("facts", "model_for")  # arguments of `from_data` that are not options
 START = ("start_from", "head", "frozen")  # options of every model
@@ -88,7 +135,7 @@ def build_problem(
         raise BadInput("problem.name", name, f"does not fit {algorithm}; use problem.name = {' or '.join(fits)}")
     if counts is None and config.data.minimum_cell > 1 and data.classes and data.train.y.ndim == 1:
         own = data.train
-        counts = told_label_counts(own.y.numpy(), own.offsets, len(data.classes), config.data.minimum_cell)
+        counts = disclosed_label_counts(own.y.numpy(), own.offsets, len(data.classes), config.data.minimum_cell)
     model = NamedModel(config.model, facts_of(data, config.model.name, counts))
     if known.kind == "pairwise" and not known.own:
         return _pairwise(config, model), model

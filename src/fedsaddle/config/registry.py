@@ -8,9 +8,45 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from fedsaddle.config.entry import Entry
+from fedsaddle.errors import BadInput
+
+KINDS = ("minimisation", "minimax", "pairwise")  # of problems
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One name: the class or function, and the arguments that it fixes, in the form of a config."""
+
+    target: str = field(kw_only=False)  # the class or function, "module:name"
+    about: str = field(kw_only=False)
+    source: str = field(default="", kw_only=False)  # the paper, or for data the source and the licence
+    kind: str = ""  # of the problem, or of the problem that the algorithm solves: one of KINDS
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # arguments that the name fixes
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # arguments that a user may change
+    required: Mapping[str, str] = field(default_factory=dict)  # arguments that must be given -> an example
+    shapes: str = ""  # of a model: the function that takes its shapes from the data, "module:name"
+    own: str = ""  # the package or module that brings it; empty: it is ours
+
+    def load(self) -> Any:
+        """Import the class or function."""
+        module, _, attribute = self.target.partition(":")
+        return getattr(import_module(module), attribute)
+
+    def bind(self, key: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Merge the given and the fixed arguments; errors begin with `key`."""
+        for argument, value in self.fixed.items():
+            if argument in given:
+                remedy = f"{name} fixes {argument} = {value!r}; leave it out, or choose another name"
+                raise BadInput(f"{key}.{argument}", given[argument], remedy)
+        for argument, example in self.required.items():
+            if argument not in given:
+                raise BadInput(f"{key}.{argument}", None, f"{name} needs a value, such as {example}")
+        return {**self.defaults, **given, **self.fixed}
 
 
 def _named_algorithms() -> dict[str, Entry]:
@@ -39,6 +75,9 @@ LOSSES: dict[str, Entry] = {
     "class-balanced": Entry(f"{_RARE}:ClassBalanced", "k scores; rare classes count more; beta = 0.999"),
     "logit-adjusted": Entry(f"{_RARE}:LogitAdjusted", "k scores, shifted by the classes' shares; strength = 1"),
     "square": Entry("fedsaddle.problems.losses:Square", "regression, half the squared error"),
+    "poisson": Entry(
+        "fedsaddle.problems.losses:Poisson", "counts, the Poisson negative log-likelihood with a log link"
+    ),
     "absolute": Entry(f"{_TORCH}:absolute", "regression, the absolute error"),
     "huber": Entry(f"{_TORCH}:huber", "regression, square for errors up to delta, then linear"),
 }
@@ -54,16 +93,14 @@ PROBLEMS: dict[str, Entry] = {
     ),
     "auc": Entry(f"{_PROBLEM}.auc:MinimaxAuc", "min-max: area under the ROC curve, square surrogate", kind="minimax"),
     "compositional-auc": Entry(
-        f"{_PROBLEM}.compositional_auc:CompositionalAuc", "min-max: AUC after a step of cross-entropy", kind="minimax"
+        f"{_PROBLEM}.auc:CompositionalAuc", "min-max: AUC after a step of cross-entropy", kind="minimax"
     ),
     "pairwise": Entry(
         f"{_PROBLEM}.pairwise:PairwiseRisk", "pairs of rows; choose a risk and a pair loss", kind="pairwise"
     ),
-    "nonconvex-pl": Entry(
-        f"{_PROBLEM}.nonconvex_pl:NonconvexPl", "min-max: FedSGDA's simulation; model none", kind="minimax"
-    ),
+    "nonconvex-pl": Entry(f"{_PROBLEM}.games:NonconvexPl", "min-max: FedSGDA's simulation; model none", kind="minimax"),
     "quadratic": Entry(
-        f"{_PROBLEM}.quadratic:QuadraticGame", "min-max: a quadratic game on the same rows; model none", kind="minimax"
+        f"{_PROBLEM}.games:QuadraticGame", "min-max: a quadratic game on the same rows; model none", kind="minimax"
     ),
 }
 
@@ -88,41 +125,35 @@ PAIR_LOSSES: dict[str, Entry] = {
     "barrier-hinge": Entry(f"{_PAIR}:BarrierHinge", "convex, symmetric for small t"),
 }
 
-_MODEL, _SHAPE = "fedsaddle.problems.models", "fedsaddle.problems.models.shapes"
+_MODEL = "fedsaddle.problems.models.networks"
 MODELS: dict[str, Entry] = {
-    "logistic": Entry(
-        f"{_MODEL}.papers:logistic_regression", "linear scores, starting from zero", shapes=f"{_SHAPE}:linear"
-    ),
-    "mlp": Entry(f"{_MODEL}.papers:mlp", "linear layers with ReLU; hidden = [50, 50]", shapes=f"{_SHAPE}:layers"),
-    "gru": Entry(
-        f"{_MODEL}.papers:CharacterGru", "embedding, GRU, linear scores for each character", shapes=f"{_SHAPE}:text"
-    ),
+    "logistic": Entry(f"{_MODEL}:logistic_regression", "linear scores, starting from zero", shapes=f"{_MODEL}:linear"),
+    "mlp": Entry(f"{_MODEL}:mlp", "linear layers with ReLU; hidden = [50, 50]", shapes=f"{_MODEL}:layers"),
+    "gru": Entry(f"{_MODEL}:CharacterGru", "embedding, GRU, linear scores for each character", shapes=f"{_MODEL}:text"),
     "cnn": Entry(
-        f"{_MODEL}.papers:McMahanCnn",
+        f"{_MODEL}:McMahanCnn",
         "the two-convolution network of McMahan et al.",
-        shapes=f"{_SHAPE}:square_picture",
+        shapes=f"{_MODEL}:square_picture",
     ),
     "cnn-3": Entry(
-        f"{_MODEL}.papers:TutorialCnn",
+        f"{_MODEL}:TutorialCnn",
         "the three-convolution network of FedSGDA's paper",
-        shapes=f"{_SHAPE}:square_picture",
+        shapes=f"{_MODEL}:square_picture",
     ),
     "small-cnn": Entry(
-        f"{_MODEL}.papers:SmallCnn",
+        f"{_MODEL}:SmallCnn",
         "the same with fewer filters = [8, 16] and units = 64; for few small pictures",
-        shapes=f"{_SHAPE}:square_picture",
+        shapes=f"{_MODEL}:square_picture",
     ),
     "vgg11": Entry(
-        f"{_MODEL}.vgg:Vgg11",
+        f"{_MODEL}:Vgg11",
         "VGG11 for small pictures; normalisation = group, none or batch",
-        shapes=f"{_SHAPE}:picture",
+        shapes=f"{_MODEL}:picture",
     ),
     "densenet121": Entry(
-        f"{_MODEL}.medical:densenet121", "DenseNet121 of MONAI; extra [medical]", shapes=f"{_SHAPE}:sized_picture"
+        f"{_MODEL}:densenet121", "DenseNet121 of MONAI; extra [medical]", shapes=f"{_MODEL}:sized_picture"
     ),
-    "resnet18": Entry(
-        f"{_MODEL}.medical:resnet18", "ResNet18 of MONAI; extra [medical]", shapes=f"{_SHAPE}:sized_picture"
-    ),
+    "resnet18": Entry(f"{_MODEL}:resnet18", "ResNet18 of MONAI; extra [medical]", shapes=f"{_MODEL}:sized_picture"),
 }
 
 REGULARISERS: dict[str, Entry] = {
@@ -157,9 +188,9 @@ SERVER_OPTIMISERS: dict[str, Entry] = {
 
 _ALGORITHMS = "fedsaddle.algorithms"
 ESTIMATORS: dict[str, Entry] = {
-    "minibatch": Entry(f"{_ALGORITHMS}.estimators:MiniBatch", "the mean of the sampled clients' gradients"),
-    "storm": Entry(f"{_ALGORITHMS}.estimators:Storm", "recursive, with weight alpha"),
-    "spider": Entry(f"{_ALGORITHMS}.estimators:Spider", "recursive differences, recomputed every period rounds"),
+    "minibatch": Entry(f"{_ALGORITHMS}.fedsgda:MiniBatch", "the mean of the sampled clients' gradients"),
+    "storm": Entry(f"{_ALGORITHMS}.fedsgda:Storm", "recursive, with weight alpha"),
+    "spider": Entry(f"{_ALGORITHMS}.fedsgda:Spider", "recursive differences, recomputed every period rounds"),
 }
 
 _SKLEARN = "fedsaddle.data.sets.sklearn_sets"
@@ -179,27 +210,27 @@ DATASETS: dict[str, Entry] = {
         "Efron et al. 2004, shipped with scikit-learn; no licence stated",
     ),
     "fashion-mnist": Entry(
-        "fedsaddle.data.sets.fashion_mnist:fashion_mnist",
+        "fedsaddle.data.sets.pictures:fashion_mnist",
         "60,000 + 10,000 pictures of clothes, 28x28 pixels, 10 classes",
         "github.com/zalandoresearch/fashion-mnist; MIT",
     ),
     "cifar10": Entry(
-        "fedsaddle.data.sets.cifar:cifar10",
+        "fedsaddle.data.sets.pictures:cifar10",
         "50,000 + 10,000 colour pictures, 32x32 pixels, 10 classes; works with a part of the files",
         "www.cs.toronto.edu/~kriz/cifar.html; no licence stated",
     ),
     "cifar100": Entry(
-        "fedsaddle.data.sets.cifar:cifar100",
+        "fedsaddle.data.sets.pictures:cifar100",
         "50,000 + 10,000 colour pictures, 32x32 pixels, 100 fine or 20 coarse classes; works with a part of the files",
         "www.cs.toronto.edu/~kriz/cifar.html; no licence stated",
     ),
     "pneumoniamnist": Entry(
-        "fedsaddle.data.sets.medmnist:pneumoniamnist",
+        "fedsaddle.data.sets.pictures:pneumoniamnist",
         "4,708 + 624 chest X-rays of children, 28x28 pixels, with pneumonia or without",
         "medmnist.com; CC BY 4.0",
     ),
     "breastmnist": Entry(
-        "fedsaddle.data.sets.medmnist:breastmnist",
+        "fedsaddle.data.sets.pictures:breastmnist",
         "546 + 156 breast ultrasounds, 28x28 pixels, malignant or not",
         "medmnist.com; CC BY 4.0",
     ),
@@ -219,12 +250,12 @@ DATASETS: dict[str, Entry] = {
         "generated from a seed",
     ),
     "file": Entry(
-        "fedsaddle.data.files.tables:from_file",
+        "fedsaddle.data.tables.own:from_file",
         "your own CSV, Parquet or NumPy .npz file with a target and a client",
         "yours",
     ),
     "pictures": Entry(
-        "fedsaddle.data.files.pictures:pictures",
+        "fedsaddle.data.pictures:pictures",
         "your own folder of pictures with a table that names file, label and site",
         "yours",
     ),
@@ -254,10 +285,10 @@ MEASURES: dict[str, Entry] = {
 }
 
 ENGINES: dict[str, Entry] = {
-    "vectorised": Entry("fedsaddle.engines.vectorised:Vectorised", "many clients in one step; the default"),
+    "vectorised": Entry("fedsaddle.engines.vectorised:VectorisedEngine", "many clients in one step; the default"),
     "processes": Entry("fedsaddle.engines.distributed:Distributed", "worker processes on this machine"),
     "ray": Entry("fedsaddle.engines.distributed:Distributed", "workers on many machines, with Ray; extra [ray]"),
-    "serial": Entry("fedsaddle.engines.serial:Serial", "one client after the other; the slow reference"),
+    "serial": Entry("fedsaddle.engines.simulated:SerialEngine", "one client after the other; the slow reference"),
     "nvflare": Entry("fedsaddle.deployment.remote_clients:RemoteClients", "real sites; see `fedsaddle deploy`"),
 }
 

@@ -53,8 +53,9 @@ def parse_toml(text: str) -> dict[str, Any]:
 def toml_string(text: str) -> str:
     r"""A string in TOML syntax; what cannot be printed is escaped, and bytes that are no text become U+FFFD.
 
-    >>> toml_string('a"b'), toml_string("tab\t and \x7f")
-    ('"a\\"b"', '"tab\\t and \\U0000007f"')
+    Examples:
+        >>> toml_string('a"b'), toml_string("tab\t and \x7f")
+        ('"a\\"b"', '"tab\\t and \\U0000007f"')
     """
     text = "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
     quoted = json.dumps(text, ensure_ascii=False)

@@ -17,11 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedsaddle.data.encoded import Encoded
+from fedsaddle.array_types import Ints
 from fedsaddle.data.federated import FederatedData
-from fedsaddle.data.files.column_facts import BINS, REACH, NumberFacts, quantile
-from fedsaddle.data.files.small_cells import LEAST_CELLS
-from fedsaddle.shown import visible
+from fedsaddle.data.table import Encoded
+from fedsaddle.data.tables.small_cells import LEAST_CELLS
+from fedsaddle.data.tables.treatment import BINS, REACH, NumberFacts, quantile
+from fedsaddle.text import visible
 
 FEW = 5  # positives
 TINY = 10  # rows
@@ -32,8 +33,6 @@ MANY = 30  # categories at a site: more differ between sites anyway
 CODES = (99.0, 999.0, 9999.0, 99999.0, 888.0, 8888.0, 777.0, 7777.0, -9.0, -99.0, -999.0, -9999.0, -99999.0, -888.0)
 LONELY = 10.0  # a code's least distance from the other cells, in their standard deviations
 WIDTH = 2 * REACH / BINS  # of a bin, in standard deviations
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsaddle.atomic import write_atomically
+from fedsaddle.array_types import Ints
 from fedsaddle.data.federated import FederatedData
-from fedsaddle.data.splits.client_names import visible_name
-from fedsaddle.data.store import Ints, Stacked
+from fedsaddle.data.splits.partition import visible_name
+from fedsaddle.data.store import Stacked
 from fedsaddle.errors import BadInput
-from fedsaddle.shown import visible
+from fedsaddle.files import write_atomically
+from fedsaddle.text import visible
 
 SHOWN_CLIENTS = 20
 SHOWN_CLASSES = 3
@@ -130,7 +131,11 @@ class SplitReport:
 
 
 def describe(data: FederatedData) -> SplitReport:
-    """Measure a split."""
+    """Measure how a data set is split: sizes, labels and heterogeneity of the clients.
+
+    Args:
+        data: The clients' rows, from `load` or `federate`.
+    """
     sizes = data.train.sizes
     test_sizes = np.zeros(len(data.test_names), dtype=np.int64) if data.test is None else data.test.sizes
     counts = label_counts(data.train, len(data.classes)) if data.classes else None

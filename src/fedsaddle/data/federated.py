@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 
 from fedsaddle.arguments import did_you_mean, flag, instance, number, whole
-from fedsaddle.data.encoded import Encoded, Seen
-from fedsaddle.data.hold_out import HeldOut, check_shares, hold_out
-from fedsaddle.data.splits.partition import Parts
-from fedsaddle.data.splits.protocols import PreparesData, Split
-from fedsaddle.data.store import Ints, Stacked
-from fedsaddle.data.table import GROUP, ROW, Array, Dataset, FittedFeatures, PendingFeatures, Table
+from fedsaddle.array_types import Ints
+from fedsaddle.data.hold_out import HeldOutParts, check_shares, hold_out
+from fedsaddle.data.splits.partition import Parts, PreparesData, Split
+from fedsaddle.data.store import Stacked
+from fedsaddle.data.table import GROUP, ROW, Array, Dataset, Encoded, FittedFeatures, PendingFeatures, Seen, Table
 from fedsaddle.errors import BadInput
 
 
@@ -24,13 +23,33 @@ from fedsaddle.errors import BadInput
 class FederatedData:
     """Training, validation and test rows client by client.
 
-    A client may have no validation or test rows; `validation` and `test` are None if nobody has any. `classes` is empty
-    for regression. The first clients of `test` are those of `train`; clients that are for the test only follow, and
-    `test_names` names all of them.
+    A client may have no validation or test rows. The first clients of `test` are those of `train`; clients that are
+    for the test only follow.
 
     The row numbers are those in the data set's training table, or in its test table for rows of an official test set;
-    `validation_units` and `test_units` say of each row to whom it belongs, such as the patient, if the data set does;
-    `validation_groups` and `test_groups` say by column in which group it is, if figures of groups were asked for.
+    `validation_units` and `test_units` give the unit of each row, such as its patient, if the data set has one;
+    `validation_groups` and `test_groups` give the subgroup of each row by column, if metrics by subgroup are reported.
+
+    Args:
+        name: Of the data set.
+        train: Training rows of each client.
+        test: Test rows of each client; None: nobody has any.
+        names: Of the clients that train, in order.
+        classes: Names of the classes; empty for regression.
+        features: Names of the features; may be empty.
+        source: Where the rows come from, for reports.
+        licence: Of the rows, for reports.
+        encoding: How each feature is computed from a column of the file; empty if not from columns.
+        validation: Validation rows of each client; None (default): nobody has any.
+        test_names: Names of the clients in `test`; empty (default): those in `names`.
+        train_rows: Row numbers of the training rows in the data set; None where they are unknown.
+        validation_rows: Row numbers of the validation rows.
+        test_rows: Row numbers of the test rows.
+        validation_units: Unit, such as the patient, of each validation row; None: each row is its own.
+        test_units: Unit of each test row.
+        validation_groups: Subgroup of each validation row, by column.
+        test_groups: Subgroup of each test row, by column.
+        seen: Values and columns of the training rows, which later rows are checked against.
     """
 
     name: str
@@ -62,8 +81,8 @@ class FederatedData:
         """Number of clients to train on."""
         return self.train.count
 
-    def in_one_place(self) -> FederatedData:
-        """The same rows at a single client: for centralised references."""
+    def pooled(self) -> FederatedData:
+        """All rows pooled at a single client, for centralised references."""
 
         def one(rows: Stacked) -> Stacked:
             return replace(rows, offsets=np.array([0, len(rows.x)], dtype=np.int64))
@@ -102,9 +121,9 @@ class FederatedData:
         return replace(self, test=None, test_rows=None, test_units=None, test_groups={}, test_names=self.names)
 
     def balanced(self, positives_per_batch: float) -> FederatedData:
-        """The same data, drawn with a given share of positives in every minibatch of training rows.
+        """The same data, sampled with a given share of positives in every minibatch of training rows.
 
-        Rows are weighed back, so that every client's objective stays what it was: only the noise changes.
+        Rows are reweighted, so that every client's objective is unchanged: only the gradient noise changes.
         """
         if len(self.classes) != 2:
             remedy = f"needs data of two classes, these have {len(self.classes)}"
@@ -126,27 +145,28 @@ def federate(
 
     An official test table is partitioned by the same split, and `test_share` is not used. Without one, each
     client holds out `test_share` of its own rows at random: at least one if it has two, never all. With `stratify`
-    it holds out that share of each of its classes, rounded up or down at random. Rows that the data set
-    wants `together`, such as those of a patient, are held out together, also if several clients have them.
+    it holds out that share of each of its classes, rounded up or down at random. Rows of one
+    group (column `Dataset.together`, such as the patient) are held out together, also if several clients have them.
 
-    Arguments:
+    Args:
         dataset: The rows.
-        split: Who holds which, such as `Dirichlet(clients=10, alpha=0.3)`.
-        seed: Of all that is drawn.
-        test_share: From 0 to less than 1.
-        stratify: Whether the shares are those of each class.
-        validation_share: The share of all rows of a client that is held out for validation: to choose the best round
-            and to stop early. Beside an official test table it is a share of the training table's rows.
-        test_clients: Names of clients whose rows are all for the test: nobody trains on them.
+        split: How rows are partitioned among clients, such as `Dirichlet(clients=10, alpha=0.3)`.
+        seed: Random seed of the partition and of the held-out rows.
+        test_share: Share of each client's rows that is held out for the test, from 0 to less than 1.
+        stratify: Whether that share is held out of each class; by default rows are drawn whatever their class.
+        validation_share: Share of each client's rows that is held out for validation, to choose the best round and to
+            stop early; 0 (default): none. With an official test table it is a share of the training table's rows.
+        test_clients: Names of clients that do not train: all of their rows are test rows.
 
     Raises:
-        BadInput: for arguments of another type or range, and for rows that cannot be split so.
+        BadInput: if an argument is invalid, or the rows cannot be split this way.
 
-    >>> from fedsaddle.data.splits import Iid
-    >>> table = Table.of(np.eye(10), np.arange(10) % 2, classes=("no", "yes"))
-    >>> data = federate(Dataset("ten", table, None, "made up", "none"), Iid(2), seed=0)
-    >>> data.names, data.train.sizes.tolist(), data.test.sizes.tolist()
-    (('client 0', 'client 1'), [4, 4], [1, 1])
+    Examples:
+        >>> from fedsaddle.data.splits import Iid
+        >>> table = Table.of(np.eye(10), np.arange(10) % 2, classes=("no", "yes"))
+        >>> data = federate(Dataset("ten", table, None, "made up", "none"), Iid(2), seed=0)
+        >>> data.names, data.train.sizes.tolist(), data.test.sizes.tolist()
+        (('client 0', 'client 1'), [4, 4], [1, 1])
     """
     instance("dataset", dataset, Dataset, "must be a Dataset, such as a loader or from_file gives")
     given: object = split
@@ -158,7 +178,7 @@ def federate(
     dataset.check()
     prepared = isinstance(split, PreparesData)
     if isinstance(split, PreparesData):  # it looks at the features of all rows
-        dataset = split.prepare(_numbered(dataset.settled()), seed, test_share)
+        dataset = split.prepare(_numbered(dataset.fit_transform()), seed, test_share)
     parts, test_parts = split.assign(dataset.train, dataset.test, seed)
     names = split.names(dataset.train)
     order, stay = _order(test_clients, names)
@@ -221,7 +241,7 @@ def _order(test_clients: object, names: tuple[str, ...]) -> tuple[list[int], int
 
 def _held_out(
     dataset: Dataset, parts: Parts, stay: int, test_share: float, validation_share: float, stratify: bool, seed: int
-) -> HeldOut:
+) -> HeldOutParts:
     """The rows of each client in three parts; the clients from `stay` on have test rows only.
 
     Rows of a patient who was at such a client as well are test rows everywhere.

@@ -1,4 +1,4 @@
-"""Which of its rows each client keeps for validation and for the test."""
+"""Held-out rows: each client's rows for validation and for the test."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedsaddle.arguments import number
+from fedsaddle.array_types import Ints
 from fedsaddle.data.splits.partition import Parts, generator
-from fedsaddle.data.store import Ints
 from fedsaddle.data.table import Array
 from fedsaddle.errors import BadInput
 
@@ -18,7 +18,7 @@ HOLD_OUT, ROUNDING = 3, 8  # streams of random numbers
 TRAIN, VALIDATION, TEST = 0, 1, 2
 
 
-class HeldOut(NamedTuple):
+class HeldOutParts(NamedTuple):
     """The row numbers of each client to train on, for validation and for the test, in ascending order."""
 
     train: Parts
@@ -34,19 +34,20 @@ def hold_out(
     together: Array | None = None,
     validation_share: float = 0.0,
     tested: Array | None = None,
-) -> HeldOut:
-    """Part each client's rows into those to train on and those held out; a client always keeps a row to train on.
+) -> HeldOutParts:
+    """Split each client's rows into training, validation and test rows; a client always keeps a training row.
 
     Both shares are of all rows of a client. Without `labels`, each is rounded, and at least one row where a client has
     enough. With `labels`, they are those of each class of each client, rounded up or down at random so that the
     expected share is right however few the rows.
 
-    Rows that are alike in `together` stay together, also if several clients have them: they count as one row, of the
-    highest of their labels, at the client that has the first of them. Rows that are alike to one of `tested`, which
-    are values of `together`, are test rows.
+    Rows with the same value in `together` form a group, which is not split, also if several clients have its rows: it
+    counts as one row, with the highest of its labels, at the client that has the first of them. Groups whose value is
+    in `tested` are test rows.
 
-    >>> [part[0].tolist() for part in hold_out([np.arange(5)], 0.2, seed=0, validation_share=0.4)]
-    [[0, 1], [2, 3], [4]]
+    Examples:
+        >>> [part[0].tolist() for part in hold_out([np.arange(5)], 0.2, seed=0, validation_share=0.4)]
+        [[0, 1], [2, 3], [4]]
     """
     check_shares(test_share, validation_share)
     rows, client = np.concatenate(parts), _codes([len(part) for part in parts])
@@ -57,7 +58,7 @@ def hold_out(
     else:
         units = Units.of(rows, client, together[rows], codes)
         side = units.sides(shares, seed, np.array([]) if tested is None else tested)
-    return HeldOut(*(_parts(rows, client, side == part, len(parts)) for part in (TRAIN, VALIDATION, TEST)))
+    return HeldOutParts(*(_parts(rows, client, side == part, len(parts)) for part in (TRAIN, VALIDATION, TEST)))
 
 
 def check_shares(test_share: float, validation_share: float) -> None:
@@ -71,7 +72,7 @@ def check_shares(test_share: float, validation_share: float) -> None:
 
 @dataclass(frozen=True)
 class Units:
-    """Rows that stay together: the unit and the client of each row; of each unit its value, home and label."""
+    """Groups of rows that are not split: the unit and the client of each row; value, home and label of each unit."""
 
     member: Ints  # of each row
     client: Ints
@@ -135,14 +136,14 @@ def _sides(client: Ints, codes: Ints | None, shares: Array, seed: int) -> Ints:
 
 
 def _rounded(sizes: Ints, shares: Array) -> Ints:
-    """How many rows of each client to hold out for the test and for validation: at least one of each."""
+    """Number of rows of each client to hold out for the test and for validation: at least one of each."""
     ends = np.round(np.cumsum(shares)[:, None] * sizes).astype(np.int64)
     counts = np.diff(ends, axis=0, prepend=0)
     return np.maximum(counts, (shares > 0).astype(np.int64)[:, None])
 
 
 def _keep_one(counts: Ints, sizes: Ints, shares: Array, owner: Ints) -> Ints:
-    """Leave every client a row to train on: take back from the part that is most above its share."""
+    """Leave every client a training row: take it from the part that exceeds its share most."""
     counts, there = counts.copy(), np.unique(owner)
     while True:
         over, left = counts - shares[:, None] * sizes, sizes - counts.sum(axis=0)
@@ -155,7 +156,7 @@ def _keep_one(counts: Ints, sizes: Ints, shares: Array, owner: Ints) -> Ints:
 
 
 def _most_above(over: Array, owner: Ints, clients: Ints) -> Ints:
-    """The stratum of each of these clients with a part that is most above its share; `owner` ascends."""
+    """The stratum of each of these clients with the part that exceeds its share most; `owner` ascends."""
     order = np.lexsort((-over.max(axis=0), owner))
     return order[np.searchsorted(owner, clients)]
 

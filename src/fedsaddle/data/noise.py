@@ -1,4 +1,4 @@
-"""What makes training rows worse: labels that are wrong, and a shift of the features that differs between clients."""
+"""Noise in training rows: flipped labels, and feature noise whose mean differs between clients."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ FLIP, SHIFT = 6, 7
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """Noise in the training rows; validation and test rows stay as they are.
+    """Noise in the training rows; validation and test rows are unchanged.
 
-    Client i, counted from 0, has draws from `N(mean + i mean_step, variance)` added to each of its features, once and
-    for all: FedX's pictures in [0, 1] have mean -0.08, step 0.01 and variance 0.04.
+    Draws from `N(mean + i mean_step, variance)` are added to each feature of client i, counted from 0, once before the
+    run: FedX's pictures in [0, 1] have mean -0.08, step 0.01 and variance 0.04.
 
-    Arguments:
-        flipped_labels: The share of the rows of every class that get another class, drawn at random (20 % in FedX,
-            table 2).
-        mean: Of what is added to the features of client 0.
-        mean_step: How much the mean grows from client to client.
-        variance: Of what is added, at least 0.
+    Args:
+        flipped_labels: Share of the rows of each class that get another class at random (20 % in FedX, table 2);
+            0 (default): none.
+        mean: Mean of the noise in the features of client 0.
+        mean_step: Difference of that mean between one client and the next.
+        variance: Variance of the noise in the features; 0 (default): a constant shift.
 
     Raises:
-        BadInput: for numbers out of range, and in `apply` for data without labels or features to change.
+        BadInput: if a number is out of range, or in `apply` if the data have no labels or features to change.
 
-    >>> Noise(flipped_labels=0.2)
-    Noise(flipped_labels=0.2, mean=0.0, mean_step=0.0, variance=0.0)
+    Examples:
+        >>> Noise(flipped_labels=0.2)
+        Noise(flipped_labels=0.2, mean=0.0, mean_step=0.0, variance=0.0)
     """
 
     flipped_labels: float = 0.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedsaddle.data.splits.client_names import visible_name
+from fedsaddle.data.splits.partition import visible_name
 from fedsaddle.data.table import Array
 
 if TYPE_CHECKING:

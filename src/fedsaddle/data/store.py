@@ -11,13 +11,11 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsaddle.arguments import flag, function, number, tensor, whole
+from fedsaddle.array_types import Ints
 from fedsaddle.errors import BadInput
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class ClientRows(Protocol):
 class Stacked:
     """All rows in one contiguous tensor: client i owns rows `offsets[i] : offsets[i + 1]`.
 
-    Arguments:
+    Args:
         x: Features, `(n, ...)`.
         y: Labels or targets, `(n,)`, or `(n, L)` for sequences.
         offsets: N + 1 whole numbers, from 0 up to n.
@@ -82,12 +80,13 @@ class Stacked:
     Raises:
         BadInput: for arguments of another type or shape, a client without rows, and NaN or infinity in the rows.
 
-    >>> rows = Stacked(torch.arange(6.0).view(3, 2), torch.tensor([0, 1, 1]), [0, 1, 3])
-    >>> rows.count, rows.sizes.tolist()
-    (2, [1, 2])
-    >>> rows.client(1)
-    (tensor([[2., 3.],
-            [4., 5.]]), tensor([1, 1]))
+    Examples:
+        >>> rows = Stacked(torch.arange(6.0).view(3, 2), torch.tensor([0, 1, 1]), [0, 1, 3])
+        >>> rows.count, rows.sizes.tolist()
+        (2, [1, 2])
+        >>> rows.client(1)
+        (tensor([[2., 3.],
+                [4., 5.]]), tensor([1, 1]))
     """
 
     x: Tensor
@@ -121,8 +120,9 @@ class Stacked:
     def of(cls, x: Tensor, y: Tensor, parts: Sequence[Ints], allow_empty: bool = False) -> Stacked:
         """Lay out the rows client by client; `parts[i]` are the row numbers of client i.
 
-        >>> Stacked.of(torch.eye(3), torch.tensor([0, 1, 2]), [[2], [0, 1]]).y
-        tensor([2, 0, 1])
+        Examples:
+            >>> Stacked.of(torch.eye(3), torch.tensor([0, 1, 2]), [[2], [0, 1]]).y
+            tensor([2, 0, 1])
         """
         tensor("x", x)
         if len(tensor("y", y)) != len(x):
@@ -198,7 +198,7 @@ class Stacked:
 class Lazy:
     """Rows fetched when a client is first asked; a million clients cost a table of sizes.
 
-    Arguments:
+    Args:
         sizes: Rows per client, `(N,)`.
         load: `load(i)` gives `(x, y)` of client i with `sizes[i]` rows, the same ones each time.
         keep: How many clients, those asked last, stay in memory.
@@ -207,11 +207,12 @@ class Lazy:
     Raises:
         BadInput: for arguments of another type, and for rows that are not as `sizes` says or not finite.
 
-    >>> rows = Lazy([2, 2], lambda i: (torch.full((2, 1), float(i)), torch.tensor([0, 1])))
-    >>> rows.count
-    2
-    >>> rows.client(1)[0].tolist()
-    [[1.0], [1.0]]
+    Examples:
+        >>> rows = Lazy([2, 2], lambda i: (torch.full((2, 1), float(i)), torch.tensor([0, 1])))
+        >>> rows.count
+        2
+        >>> rows.client(1)[0].tolist()
+        [[1.0], [1.0]]
     """
 
     sizes: Ints

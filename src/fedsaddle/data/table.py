@@ -1,20 +1,133 @@
-"""A table of labelled rows, and a data set: a training table with or without an official test table."""
+"""A table of labelled rows with its official test rows, and the encoding of columns as features."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsaddle.data.encoded import Encoded, Seen
+from fedsaddle.array_types import Floats
 from fedsaddle.errors import BadInput
 
+Kind = Literal["number", "hinge", "missing", "category", "other", "site"]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One feature.
+
+    - number: `(v - mean) / std`, clipped to [-clip, clip]; v is the cell, or `fill` where it is missing, or with `log`
+      sign(v) log(1 + |v|) of it.
+    - hinge: max(0, number - knot).
+    - missing: 1 where the cell is missing, else 0.
+    - category: 1 where the cell is `category`, else 0.
+    - other: 1 where the cell is not missing and none of `known`, else 0.
+    - site: 1 at the site `category`, 0 at other known sites, `unknown` (its share of the training rows) at a new one.
+    """
+
+    column: str
+    kind: Kind = "number"
+    category: str | None = None
+    fill: float | None = None
+    log: bool = False
+    mean: float = 0.0
+    std: float = 1.0
+    clip: float | None = None
+    knot: float = 0.0
+    known: tuple[str, ...] = ()
+    unknown: float = 0.0
+    written: str = ""  # how the file writes the numbers, where not plainly; see `RawColumn.written`
+
+    @property
+    def name(self) -> str:
+        """Name of the feature in reports."""
+        if self.kind in ("category", "site"):
+            return f"{self.column}={self.category}"
+        return {
+            "number": self.column,
+            "hinge": f"{self.column}>{self.knot:.2f}",
+            "missing": f"{self.column} missing",
+            "other": f"{self.column}=other",
+        }[self.kind]
+
+    def number(self, cells: Floats) -> Floats:
+        """The feature for cells of a number column; NaN: missing."""
+        missing = np.isnan(cells)
+        if self.kind == "missing":
+            return missing.astype(np.float64)
+        v = np.where(missing, 0.0 if self.fill is None else self.fill, cells)
+        z = (signed_log(v) if self.log else v) - self.mean
+        z /= self.std
+        if self.clip is not None:
+            np.clip(z, -self.clip, self.clip, out=z)
+        return z if self.kind == "number" else np.maximum(z - self.knot, 0.0)
+
+    def text(self, cell: str | None) -> float:
+        """The feature for one cell of a category column; None: missing."""
+        if self.kind == "missing":
+            return float(cell is None)
+        if self.kind == "other":
+            return float(cell is not None and cell not in self.known)
+        return float(cell == self.category)
+
+    def site(self, name: str, known: bool) -> float:
+        """The feature for all rows of a site."""
+        return float(name == self.category) if known else self.unknown
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON, without fields that have their default."""
+        plain = {f: v for f, v in asdict(self).items() if v != getattr(_DEFAULT, f)}
+        return {"column": self.column, "kind": self.kind, **{k: _plain(v) for k, v in plain.items()}}
+
+    @classmethod
+    def from_dict(cls, given: dict[str, Any]) -> Encoded:
+        """The feature that `to_dict` wrote."""
+        return cls(**{**given, "known": tuple(given.get("known", ()))})
+
+
+_DEFAULT = Encoded("")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Values of category columns in training rows, and unused columns, which later rows are checked against."""
+
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # column -> sorted
+    others: tuple[str, ...] = ()  # columns of the table that are no features
+
+
+def signed_log(v: Floats) -> Floats:
+    """sign(v) log(1 + |v|): log1p that also takes negative numbers."""
+    return np.copysign(np.log1p(np.abs(v)), v)
+
+
+def encode_column(
+    features: Sequence[Encoded],
+    out: NDArray[np.float32],
+    places: Sequence[int],
+    numbers: Floats | None = None,
+    codes: NDArray[np.int32] | None = None,
+    categories: Sequence[str] = (),
+) -> None:
+    """Write the features of one column into columns of `out (n, d)`, from its numbers or from its category codes."""
+    for k, feature in zip(places, features, strict=True):
+        if numbers is not None:
+            out[:, k] = feature.number(numbers)
+        elif codes is not None:
+            of = np.array([feature.text(cell) for cell in (*categories, None)], dtype=np.float32)
+            out[:, k] = of[codes]  # code -1, missing, is the last
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
 Array = NDArray[Any]
-ROW = "row of the data set"  # a column: the number of a row in the file, where rows were left out
-GROUP = "group:"  # begins the name of a column that tells for whom figures are reported apart
+ROW = "row of the data set"  # name of the column of row numbers, where a split leaves rows out
+GROUP = "group:"  # prefix of a column of subgroups that metrics are reported for
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +137,13 @@ class Table:
     `x` is float32 `(n, ...)`, or int64 for character codes. `y` is int64 classes, or float32 targets when
     `classes` is empty; it has one entry a row, or `(n, L)` for sequences. `columns` are what one can
     split by, and `features` names the entries of a row (it may be empty).
+
+    Args:
+        x: Features, one row each.
+        y: Class numbers or targets, one entry each row.
+        columns: Further columns by name, such as the client or the patient of each row.
+        classes: Names of the classes; empty (default): regression.
+        features: Names of the features; empty (default): unnamed.
     """
 
     x: Array
@@ -101,7 +221,7 @@ class Table:
 
 
 class FittedFeatures(Protocol):
-    """Features whose statistics are settled."""
+    """Fitted feature transforms."""
 
     @property
     def encoding(self) -> tuple[Encoded, ...]:
@@ -124,10 +244,10 @@ class FittedFeatures(Protocol):
 
 
 class PendingFeatures(Protocol):
-    """Features that wait for the split, because their statistics are those of the training rows."""
+    """Features that are fitted after the split, as their statistics are those of the training rows."""
 
     def fit(self, train: Sequence[Array], names: Sequence[str]) -> FittedFeatures:
-        """Settle the statistics from the training rows of each of the clients `names`."""
+        """Compute the statistics from the training rows of each of the clients `names`."""
         ...
 
 
@@ -135,9 +255,20 @@ class PendingFeatures(Protocol):
 class Dataset:
     """A named training table, the official test table if there is one, and where they come from.
 
-    `encoding` tells for each feature how to make it from the columns of a file, for rows that come later; `together`
-    is the column, such as the patient, whose rows must not be parted between training and test. Where features are
-    `pending`, the tables have none yet: `federate` makes them when it knows the training rows.
+    Args:
+        name: Of the data set.
+        train: Training rows.
+        test: Official test rows; None: `federate` holds out rows of each client.
+        source: Where the rows come from, for reports.
+        licence: Of the rows, for reports.
+        encoding: How each feature is computed from the columns of a file, to encode later rows the same way.
+        together: Column of the group, such as the patient, whose rows must all be training rows or all be test rows;
+            empty (default): rows are independent.
+        pending: Features of the training table that `federate` fits once it knows the training rows; None (default):
+            the table has its features.
+        pending_test: The same for the test table.
+        notes: What a user should know about the columns, a line each.
+        seen: Values and columns of the training rows, which later rows are checked against.
     """
 
     name: str
@@ -152,8 +283,8 @@ class Dataset:
     notes: tuple[str, ...] = ()  # what a user should know about the columns, a line each
     seen: Seen = Seen()
 
-    def settled(self) -> Dataset:
-        """The data set with its features, whose statistics are then those of all training rows, not of one split."""
+    def fit_transform(self) -> Dataset:
+        """Fit the features on all training rows, rather than those of one split, and transform both tables."""
         if self.pending is None:
             return self
         nobody = ("",)
@@ -166,7 +297,7 @@ class Dataset:
         test = self.test
         if test is not None and self.pending_test is not None:
             test = with_features(test, self.pending_test)
-        found = replace(
+        fitted_data = replace(
             self,
             train=with_features(self.train, self.pending),
             test=test,
@@ -175,11 +306,11 @@ class Dataset:
             pending=None,
             pending_test=None,
         )
-        found.check()
-        return found
+        fitted_data.check()
+        return fitted_data
 
     def check(self) -> None:
-        """Check both tables, and that they fit each other."""
+        """Check both tables, and that they have the same features and classes."""
         self.train.check()
         if self.test is None:
             return
@@ -190,3 +321,66 @@ class Dataset:
             raise BadInput("test.x", shape, remedy)
         if self.test.classes != self.train.classes:
             raise BadInput("test.classes", self.test.classes, f"must be those of training, {self.train.classes}")
+
+
+Singles = NDArray[np.float32]
+ROUNDING = 1e-12  # standard deviation of a constant column, relative to its mean
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """A mean and a standard deviation per feature; one pair for all pixels of an image.
+
+    Args:
+        mean: Subtracted from each feature.
+        std: Divided by.
+    """
+
+    mean: Array
+    std: Array
+
+    @classmethod
+    def fit(cls, x: Array) -> Scale:
+        """Compute the moments of `x`; a constant feature gets the standard deviation 1, so it becomes 0."""
+        axis = 0 if x.ndim == 2 else None
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = np.mean(x, axis=axis, dtype=np.float64)
+            std = np.std(x, axis=axis, dtype=np.float64)
+        return cls.from_moments(np.asarray(mean), np.asarray(std))
+
+    @classmethod
+    def from_moments(cls, mean: Array, std: Array) -> Scale:
+        """Build a scale from a known mean and standard deviation."""
+        return cls(mean, np.where(is_constant(mean, std), 1.0, std))
+
+    def apply(self, x: Array) -> Singles:
+        """Subtract the mean and divide by the standard deviation. Overflow gives NaN, which `Table.check` reports."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray((x - self.mean) / self.std, dtype=np.float32)
+
+
+def is_constant(mean: Array | float, std: Array | float) -> NDArray[np.bool_]:
+    """Whether a standard deviation is no more than the rounding error of a constant column with that mean.
+
+    The bound is relative to the mean, so that the unit of a column does not matter.
+
+    Examples:
+        >>> is_constant(np.array([0.1, 0.0, 1e-15]), np.array([3e-17, 0.0, 1e-15])).tolist()
+        [True, True, False]
+    """
+    return np.asarray(std <= ROUNDING * np.abs(mean))
+
+
+def ordinal(values: Array, categories: Array) -> NDArray[np.int64]:
+    """Positions in the sorted `categories`, and -1 for a value that is not among them."""
+    at = np.minimum(np.searchsorted(categories, values), len(categories) - 1)
+    return np.where(categories[at] == values, at, -1).astype(np.int64)
+
+
+def one_hot(values: Array, categories: Array) -> Singles:
+    """One column per category; a value that is not among them gives a row of zeros."""
+    out = np.zeros((len(values), len(categories)), dtype=np.float32)
+    codes = ordinal(values, categories)
+    known = np.flatnonzero(codes >= 0)
+    out[known, codes[known]] = 1.0
+    return out

@@ -11,15 +11,53 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from fedsaddle.deployment.logs import traceback_lines
-from fedsaddle.deployment.messages import Answer, Fault, FaultKind, Request
-from fedsaddle.deployment.payloads import reply_limits
-from fedsaddle.deployment.transport import Arrival, QuickTransport, Transport
+from fedsaddle.deployment.audit import traceback_lines
+from fedsaddle.deployment.messages import Answer, Fault, FaultKind, Request, reply_limits
 from fedsaddle.errors import BadMessage, Diverged, NobodyAnswered, TooFewAnswered
-from fedsaddle.federation.wire import Kinds, Message, pack, unpack
-from fedsaddle.federation.wire_checks import SMALL, Limits
+from fedsaddle.federation.wire import SMALL, Kinds, Limits, Message, pack, unpack
+
+
+class Arrival(NamedTuple):
+    """The answer of one client: bytes, or a fault."""
+
+    client: int
+    content: bytes | None
+    fault: Fault | None = None
+
+
+class Transport(Protocol):
+    """Sends bytes and waits for answers. It authenticates the senders and does not read the content."""
+
+    def exchange(self, clients: Sequence[int], content: bytes, least: int, timeout: float) -> list[Arrival]:
+        """Send to the clients and wait for all answers or for the timeout.
+
+        Once `least` clients have answered, a transport may return after a grace period. A client without an arrival
+        did not answer.
+        """
+        ...
+
+
+@runtime_checkable
+class QuickTransport(Protocol):
+    """A transport with a second way for small messages, on which sites need not ask for work first."""
+
+    def quick(self, clients: Sequence[int], content: bytes, timeout: float) -> list[Arrival]:
+        """Send to the clients and wait for their answers; those who cannot be reached so may be missing."""
+        ...
+
+
+@dataclass
+class InProcess:
+    """Sites in this process, one function each, without a network."""
+
+    sites: Mapping[int, Callable[[bytes], bytes]]
+
+    def exchange(self, clients: Sequence[int], content: bytes, least: int, timeout: float) -> list[Arrival]:
+        """Call the sites one after the other."""
+        return [Arrival(i, self.sites[i](content)) for i in clients]
+
 
 MAX_REST = 16  # rounds
 MAX_QUICK = 10.0  # seconds for an answer to a small message
@@ -114,7 +152,7 @@ class Courier:
         self,
         do: str,
         run: str,
-        payload: Mapping[str, Any],
+        payload: Mapping[str, object],
         *,
         fingerprint: str = "",
         everyone: bool = False,

@@ -1,19 +1,60 @@
-"""The schema of deployment.toml: the server, the sites and the paths of their data."""
+"""deployment.toml with its server and sites, checks before a deployment, private files, and certificates' ends."""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import stat
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedsaddle.atomic import write_json
+from fedsaddle.config.build import check_keys
+from fedsaddle.config.schema import Config, NoiseSection
 from fedsaddle.config.toml_files import read_toml
 from fedsaddle.config.validate import to_bad_input
 from fedsaddle.deployment.courier import Patience
 from fedsaddle.deployment.site_policy import write_default_policy
-from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.errors import BadInput, MissingData, install
+from fedsaddle.files import write_json
+
+OTHERS = 0o077  # the rights of the group and of everybody else
+_one_at_a_time = threading.RLock()  # the mask is that of the whole process
+
+
+@contextmanager
+def only_for_owner() -> Iterator[None]:
+    """Make all files and folders that are created inside for the owner alone: 0600 and 0700."""
+    with _one_at_a_time:
+        before = os.umask(OTHERS)
+        try:
+            yield
+        finally:
+            os.umask(before)
+
+
+def take_from_others(folder: Path) -> list[Path]:
+    """Take the rights of others from a folder and all in it; return the files and folders where they had some.
+
+    Symbolic links are not followed. Windows has other rights, which are not looked at.
+    """
+    if os.name != "posix" or not folder.exists():
+        return []
+    found = []
+    for path in (folder, *sorted(folder.rglob("*"))):
+        mode = path.lstat().st_mode
+        if not stat.S_ISLNK(mode) and mode & OTHERS:
+            found.append(path)
+            path.chmod(stat.S_IMODE(mode) & ~OTHERS)
+    return found
+
 
 FILE = "deployment.toml"
 KIT_CONFIG = "local/fedsaddle.toml"  # in a kit: the config of the run,
@@ -42,7 +83,7 @@ resubmit = 5                     # how often to resubmit a run that ended early
 {sites}"""
 
 
-class Site(BaseModel):
+class ProjectSite(BaseModel):
     """[sites.NAME]: the data of one site."""
 
     model_config = _STRICT
@@ -74,7 +115,7 @@ class Project(BaseModel):
 
     model_config = _STRICT
     deployment: Deployment
-    sites: dict[str, Site]
+    sites: dict[str, ProjectSite]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -146,3 +187,92 @@ def read_project(folder: Path) -> Project:
     if project.deployment.server in project.sites:
         raise BadInput("deployment.server", project.deployment.server, "is also the name of a site; rename one of them")
     return project
+
+
+def require_nvflare() -> None:
+    """Raise `MissingData` if NVFlare is not installed."""
+    if find_spec("nvflare") is None:
+        raise MissingData(f"NVFlare is not installed; {install('nvflare')}")
+
+
+def require_deployable(config: Config) -> None:
+    """Raise `BadInput` if a config uses a feature that only simulations have.
+
+    Noise is drawn over all rows at once. For a named data set that happens before the rows are assigned to sites.
+    """
+    check_keys(config)
+    if config.run.measures:
+        raise BadInput(
+            "run.measures",
+            config.run.measures,
+            "work in simulations only, because they need all rows in one place; leave them out",
+        )
+    if config.attack.name != "none":
+        remedy = "works in simulations only; leave [attack] out"
+        raise BadInput("attack.name", config.attack.name, remedy)
+    if config.data.test_clients:
+        remedy = "works in simulations only: every site of a deployment trains; leave it out"
+        raise BadInput("data.test_clients", config.data.test_clients, remedy)
+    if config.data.name == "file" and config.noise != NoiseSection():
+        noise = {k: v for k, v in config.noise.model_dump().items() if v}
+        raise BadInput(
+            "noise", noise, "works in simulations only, because it needs all rows in one place; leave it out"
+        )
+
+
+def require_named_columns(config: Config, files: Iterable[Path]) -> None:
+    """Raise `BadInput` if sites with these files would have to read columns that nobody has named."""
+    options = config.data.options()
+    named = any(options.get(key) for key in ("features", "numeric", "categorical", "categories"))
+    if config.data.name == "file" and not named and any(path.suffix.lower() != ".npz" for path in files):
+        remedy = (
+            'name the columns that sites may read: features = ["age", "sex"] in [data]; '
+            "`fedsaddle deploy init --sample TABLE` writes them from a table"
+        )
+        raise BadInput("data.features", options.get("features"), remedy)
+
+
+SOON = timedelta(days=30)
+NAMES = ("*.crt", "rootCA.pem")
+
+
+class Ends(NamedTuple):
+    """The end of the first certificate that ends."""
+
+    path: Path
+    at: datetime
+
+    @property
+    def day(self) -> str:
+        """The day, as 2027-01-31."""
+        return self.at.date().isoformat()
+
+
+def first_to_end(folders: Sequence[Path]) -> Ends | None:
+    """The certificate in these folders that ends first; None without any, or without the package `cryptography`."""
+    try:
+        from cryptography import x509
+    except ImportError:
+        return None
+    found = []
+    for path in sorted(path for folder in folders for name in NAMES for path in folder.glob(name)):
+        try:
+            found.append(Ends(path, x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc))
+        except (ValueError, OSError):
+            raise BadInput("certificate", str(path), "cannot be read; get the kit again") from None
+    return min(found, key=lambda one: one.at, default=None)
+
+
+def check_kit(kit: Path, now: datetime | None = None) -> str | None:
+    """A warning if a certificate of the kit ends within 30 days; raise `BadInput` if it has ended."""
+    found, now = first_to_end([kit / "startup"]), now or datetime.now(UTC)
+    if found is None:
+        return None
+    if found.at <= now:
+        remedy = "ask who made the kit for a new one: fedsaddle deploy renew makes them"
+        raise BadInput("certificate", str(found.path), f"ended on {found.day}; {remedy}")
+    if found.at <= now + SOON:
+        days = (found.at - now).days
+        remedy = "fedsaddle deploy renew makes new ones"
+        return f"the certificate {found.path.name} ends on {found.day}, in {days} days; {remedy}"
+    return None

@@ -10,21 +10,87 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+import numpy as np
+import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from fedsaddle.array_types import Floats, Ints
+from fedsaddle.data.store import Stacked
 from fedsaddle.deployment.courier import Attendance, Courier
-from fedsaddle.deployment.expected_replies import ExpectedReplies, reply_fault
-from fedsaddle.deployment.messages import Answer, Ask, Fault, SecureCohort
+from fedsaddle.deployment.messages import Answer, Ask, Fault, FaultKind, SecureCohort
+from fedsaddle.engines.memory import Memory
+from fedsaddle.engines.site import LocalSite
 from fedsaddle.errors import BadMessage, NobodyAnswered
-from fedsaddle.federation.clients import ClientsState, Floats, Ints, R, Task, merge_repeats
+from fedsaddle.federation.clients import ClientsState, R, Task, merge_repeats
 from fedsaddle.federation.records import Visibility, tensors, visibility
 from fedsaddle.federation.reduction import MakeReduction, streaming
 from fedsaddle.federation.tasks import records_of
 from fedsaddle.federation.wire import Message
+
+
+def placeholder_rows(x: Tensor, y: Tensor) -> Stacked:
+    """Two rows of the given shapes: features 0; if targets are classes, one row of class 0 and one of class 1."""
+    labels = torch.zeros(2, *y.shape[1:], dtype=y.dtype)
+    if not y.is_floating_point():
+        labels[1] = 1
+    return Stacked(torch.zeros(2, *x.shape[1:], dtype=x.dtype), labels, np.array([0, 2], dtype=np.int64))
+
+
+@dataclass
+class ExpectedReplies:
+    """Expected replies by task and by the shapes of the sent record; one dry run for each."""
+
+    rows: Stacked
+    known: dict[Any, Any] = field(default_factory=dict)
+
+    def of(self, task: Task[Any], sent: object) -> Any:
+        """A reply with the expected type and shapes, but meaningless values; None if the dry run fails."""
+        key = (getattr(task, "__name__", repr(task)), *_shape_key(sent))
+        if key not in self.known:
+            try:
+                site = LocalSite.alone(self.rows, 0)
+                _, self.known[key] = task(Memory().read(task, site), sent, site)
+            except Exception:  # the task cannot run on placeholder rows; replies are then compared with each other
+                self.known[key] = None
+        return self.known[key]
+
+
+def _shape_key(sent: Any) -> list[Any]:
+    """The parts of a sent record that can affect the shapes of a reply: shapes, whole numbers and strings."""
+    return [
+        (f.name, tuple(v.shape) if isinstance(v, Tensor) else v if v is None or isinstance(v, int | str) else None)
+        for f in fields(sent)
+        for v in [getattr(sent, f.name)]
+    ]
+
+
+def reply_fault(client: int, reply: object, expected: object) -> Fault | None:
+    """Compare a reply with the expected one; return the first fault, or None."""
+
+    def wrong(detail: str) -> Fault:
+        return Fault(FaultKind.WRONG_RECORD, client, detail)
+
+    if type(reply) is not type(expected):
+        return wrong(f"a {type(reply).__name__}, not a {type(expected).__name__}")
+    for name, visible in visibility(type(expected)).items():
+        value, like = getattr(reply, name), getattr(expected, name)
+        if (value is None) != (like is None):
+            return wrong(f"{'no' if value is None else 'an unexpected'} {name!r}")
+        if value is None:
+            continue
+        if not isinstance(value, Tensor) or value.dtype != like.dtype:
+            return wrong(f"a {name!r} of another type")
+        free = 2 if visible is Visibility.POOLED else 0  # any number of pooled rows
+        if value.ndim != like.ndim or value.shape[:1] != like.shape[:1] or value.shape[free:] != like.shape[free:]:
+            return wrong(f"a {name!r} of shape {tuple(value.shape)}, not {tuple(like.shape)}")
+        if not bool(torch.isfinite(value).all()):
+            return Fault(FaultKind.NOT_FINITE, client, name)
+    return None
+
 
 log = logging.getLogger("fedsaddle.server")
 CHECKPOINTS = 2  # as many as a run keeps, since the newest may be damaged
@@ -133,7 +199,9 @@ class RemoteClients:
         log.warning("%s", text)
         return NobodyAnswered(text)
 
-    def reduced(self, clients: Ints, total_weights: Floats, task: Task[R], sent: Any, exchange: int) -> tuple[Ints, R]:
+    def reduced(
+        self, clients: Ints, total_weights: Floats, task: Task[R], sent: object, exchange: int
+    ) -> tuple[Ints, R]:
         """The clients that answered one exchange, and their replies in one."""
         good = self._collect(clients.tolist(), task, sent, exchange)
         reduction = self.reduce(task, sent)
@@ -150,7 +218,7 @@ class RemoteClients:
         self.versions.write(client, answer.version)
         self.samples += answer.samples
 
-    def _collect(self, clients: list[int], task: Task[R], sent: Any, exchange: int) -> dict[int, tuple[Answer, R]]:
+    def _collect(self, clients: list[int], task: Task[R], sent: object, exchange: int) -> dict[int, tuple[Answer, R]]:
         """The valid replies of one exchange, by client."""
         name, kinds = str(getattr(task, "__name__", task)), records_of(getattr(task, "__self__", task))
         expected = self.expected.of(task, sent)
@@ -162,7 +230,7 @@ class RemoteClients:
             versions.add(ask.version)
             return Message(ask.to_dict(), sent)
 
-        def check(client: int, answer: Answer, reply: Any) -> tuple[Answer, Any] | Fault:
+        def check(client: int, answer: Answer, reply: object) -> tuple[Answer, Any] | Fault:
             if answer.version not in versions:
                 raise BadMessage("a version of its memory that the ask does not name")
             return reply_fault(client, reply, reply if expected is None else expected) or (answer, reply)
@@ -208,7 +276,7 @@ class RemoteClients:
         return {"sites": self.attendance.to_dict()}
 
 
-def _drop_odd_shapes(good: dict[int, tuple[Answer, Any]]) -> dict[int, tuple[Answer, Any]]:
+def _drop_odd_shapes(good: dict[int, tuple[Answer, object]]) -> dict[int, tuple[Answer, Any]]:
     """Keep the replies whose averaged fields have the most common shapes; for tasks without an expected reply."""
     shapes = {}
     for i, (_, reply) in good.items():

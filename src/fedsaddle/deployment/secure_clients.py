@@ -1,8 +1,8 @@
-"""The server's side of secure aggregation: masked replies, then the masks of those who answered, then their sum.
+"""The server's side of secure aggregation: collect masked replies, then unmask shares, then decode the sum.
 
-An exchange takes one message each way, and a second one of a few hundred bytes in which the sites that answered open
-their masks. It is the same one whether sites were lost or not. A site that is lost between the two ends the exchange
-without answers: nothing of it can then be read.
+An exchange takes one message each way, and a second one of a few hundred bytes in which the sites that answered reveal
+their masks, whether sites were lost or not. If a site is lost between the two, the exchange ends without a result:
+nothing of it can be read.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.deployment.expected_replies import reply_fault
+from fedsaddle.array_types import Floats, Ints
 from fedsaddle.deployment.messages import Answer, Fault, FaultKind, Request, SecureCohort
-from fedsaddle.deployment.remote_clients import RemoteClients
+from fedsaddle.deployment.remote_clients import RemoteClients, reply_fault
 from fedsaddle.deployment.secure_site import read_opening
 from fedsaddle.errors import BadMessage
-from fedsaddle.federation.clients import Floats, Ints, R, Task
+from fedsaddle.federation.clients import R, Task
 from fedsaddle.federation.records import Visibility, tensors, visibility
 from fedsaddle.federation.tasks import records_of
 from fedsaddle.federation.wire import Kinds, Message
@@ -38,16 +38,16 @@ from fedsaddle.secure.fixed_point import (
     sum_of,
     too_few,
 )
-from fedsaddle.secure.masking import Opening, unmask_
+from fedsaddle.secure.masking import UnmaskShare, unmask_
 from fedsaddle.secure.secured import SeenFields
 
 log = logging.getLogger("fedsaddle.server")
-ATTEMPTS = 2  # to have the masks opened
+ATTEMPTS = 2  # at collecting the unmask shares
 
 
 @dataclass(frozen=True)
 class Masked:
-    """A checked reply of one site: the bytes of the words behind their masks, and what is shown."""
+    """A checked reply of one site: the bytes of the masked words, and the fields that are not masked."""
 
     kind: type
     layout: Layout
@@ -57,13 +57,13 @@ class Masked:
 
 @dataclass
 class SecureClients(RemoteClients):
-    """Clients at remote sites, of whose averaged fields the server learns sums only."""
+    """Clients at remote sites, of whose averaged fields the server only learns sums."""
 
     seen: SeenFields = field(default_factory=SeenFields)
 
     @property
     def least(self) -> int:
-        """Sites of a sum: three, or as many as policies of sites ask for."""
+        """The smallest number of sites of a sum: three, or more if the policy of a site requires it."""
         return max(LEAST_SITES, self.minimum_sites)
 
     def settings(self) -> dict[str, Any]:
@@ -74,7 +74,9 @@ class SecureClients(RemoteClients):
         """Answers, faults and bytes per site, and the fields that the server saw."""
         return {**super().report(), **self.seen.to_dict()}
 
-    def reduced(self, clients: Ints, total_weights: Floats, task: Task[R], sent: Any, exchange: int) -> tuple[Ints, R]:
+    def reduced(
+        self, clients: Ints, total_weights: Floats, task: Task[R], sent: object, exchange: int
+    ) -> tuple[Ints, R]:
         """The clients that answered one exchange, and their replies in one, of which averaged fields were masked."""
         shares = dict(zip(clients.tolist(), shares_of(total_weights).tolist(), strict=True))
         expected = self.expected.of(task, sent)
@@ -121,7 +123,7 @@ class _Asked:
             versions.add(ask.version)
             return Message(ask.to_dict(), self.sent)
 
-        def check(client: int, answer: Answer, record: Any) -> tuple[Answer, Masked] | Fault:
+        def check(client: int, answer: Answer, record: object) -> tuple[Answer, Masked] | Fault:
             if answer.version not in versions:
                 raise BadMessage("a version of its memory that the ask does not name")
             found = self._read(client, record, kinds)
@@ -139,12 +141,12 @@ class _Asked:
         usual = Counter((one.kind, one.layout) for _, one in good.values()).most_common(1)[0][0]
         return {i: both for i, both in good.items() if (both[1].kind, both[1].layout) == usual}
 
-    def _read(self, client: int, record: Any, kinds: Kinds) -> Masked | Fault:
-        """A site's reply, checked as far as it can be seen."""
+    def _read(self, client: int, record: object, kinds: Kinds) -> Masked | Fault:
+        """A site's reply, after checking what is not masked."""
         if not isinstance(record, dict):  # nothing of it is averaged
             kind = type(record)
             if kind not in kinds.values():
-                raise BadMessage("a reply that is no record of the algorithm")
+                raise BadMessage("a reply that is not a record of the algorithm")
             if layout_of(record):
                 raise BadMessage("averaged fields that are not masked")
             fault = reply_fault(client, record, record if self.expected is None else self.expected)
@@ -161,7 +163,7 @@ class _Asked:
         return Masked(known, layout, masked, shown)
 
     def sums(self, replies: Mapping[int, tuple[Answer, Masked]]) -> dict[str, Tensor]:
-        """The means of the averaged fields over those who answered, once they have opened their masks."""
+        """The means of the averaged fields over the sites that answered, after unmasking."""
         layout = next(iter(replies.values()))[1].layout
         if not layout:
             return {}
@@ -173,21 +175,21 @@ class _Asked:
             total = sum_of([one.masked for _, one in replies.values()], layout)
             unmask_(total, replies, openings, lost)
         except BadMessage as reason:
-            raise self.of.nobody(f"the masks cannot be taken out ({reason})") from None
+            raise self.of.nobody(f"the masks could not be removed ({reason})") from None
         weight = sum(share_word(self.shares[i]) for i in replies) % 2**64
         if int(total[-1]) != weight:
             raise self.of.nobody("the masks of this exchange do not cancel: a site did not mask as it should")
         return decode(total, layout)
 
-    def _openings(self, alive: Sequence[int]) -> dict[int, Opening]:
-        """What each of these sites opens; all are needed."""
+    def _openings(self, alive: Sequence[int]) -> dict[int, UnmaskShare]:
+        """The unmask share of each of these sites; all are needed."""
         lost, of = [i for i in self.cohort if i not in alive], self.of
 
         def make_message(nonce: str, asked: list[int]) -> Message:
             about = Request(do="unmask", run=of.run, fingerprint=of.fingerprint, nonce=nonce).to_dict()
             return Message(about, {"of": self.nonce, "alive": list(alive)})
 
-        def check(client: int, answer: Answer, record: Any) -> Opening:
+        def check(client: int, answer: Answer, record: object) -> UnmaskShare:
             return read_opening(record, client, alive, lost)
 
         found = of.courier.quick(alive, make_message, check)
@@ -200,7 +202,7 @@ class _Asked:
 
 
 def _fault(client: int, kind: type, layout: Layout, shown: Mapping[str, Any], expected: Any) -> Fault | None:
-    """The first fault of what can be seen of a reply: its kind, the form of masked fields, and the shown ones."""
+    """The first fault of a masked reply: its kind, the form of masked fields, or the fields that are not masked."""
 
     def wrong(detail: str) -> Fault:
         return Fault(FaultKind.WRONG_RECORD, client, detail)
@@ -224,7 +226,7 @@ def _fault(client: int, kind: type, layout: Layout, shown: Mapping[str, Any], ex
 
 
 def _shown(replies: Sequence[Masked]) -> dict[str, Tensor]:
-    """The fields that are seen of each client, in cohort order."""
+    """The fields that are not masked, of each client in cohort order."""
     visible, found = visibility(replies[0].kind), {}
     for name in replies[0].shown:
         whole = torch.cat([one.shown[name] for one in replies])

@@ -3,25 +3,189 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedsaddle.atomic import write_atomically
-from fedsaddle.deployment.messages import Ask
-from fedsaddle.deployment.payloads import KeyTold, UnmaskAsked
-from fedsaddle.deployment.secure_notes import DiskBook
-from fedsaddle.deployment.site_keys import Identity
-from fedsaddle.errors import BadMessage, Refused
+from fedsaddle.deployment.messages import Ask, KeyTold, UnmaskAsked
+from fedsaddle.errors import BadInput, BadMessage, CannotWrite, Refused
 from fedsaddle.federation.wire import name_of
+from fedsaddle.files import read_object, write_atomically, write_json
+from fedsaddle.runs.lock import lock_file
 from fedsaddle.secure.fixed_point import LEAST_SITES, Layout, encode, layout_of, shown_fields, to_bytes
-from fedsaddle.secure.keys import RunKeys, require_cryptography, roster_of, sign, verify
-from fedsaddle.secure.masking import Opening, Question, SiteMasks
-from fedsaddle.secure.masks import SEED, derive
+from fedsaddle.secure.keys import (
+    SEED,
+    RunKeys,
+    derive,
+    new_signing_key,
+    require_cryptography,
+    roster_of,
+    sign,
+    signing_public,
+    verify,
+)
+from fedsaddle.secure.masking import InMemoryAnswerLog, LoggedAnswer, Question, SiteMasks, UnmaskShare
+
+SIGNING_KEY = "local/signing.key"  # in a site's kit: its private key,
+SITE_KEYS = "local/site-keys.json"  # and the public keys of all sites
+
+
+@dataclass(frozen=True)
+class SiteIdentity:
+    """A site's signing key, and the public keys of all sites by name."""
+
+    name: str
+    private: bytes
+    known: Mapping[str, bytes]
+
+
+def read_identity(kit: Path, name: str) -> SiteIdentity | None:
+    """The keys in a site's kit; None if it has none."""
+    private, known = kit / SIGNING_KEY, kit / SITE_KEYS
+    if not private.is_file() or not known.is_file():
+        return None
+    try:
+        keys = {str(site): bytes.fromhex(key) for site, key in read_object(known).items()}
+    except (ValueError, TypeError):
+        raise BadInput(SITE_KEYS, str(known), "is damaged; get the file again from who made the kit") from None
+    return SiteIdentity(name, private.read_bytes(), keys)
+
+
+def write_site_keys(kits: Mapping[str, Path], names: Sequence[str]) -> None:
+    """Make the missing private keys, one in each site's kit, and write all public ones into every kit."""
+    require_cryptography()
+    known = {}
+    for name in names:
+        path = kits[name] / SIGNING_KEY
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            write_atomically(path, new_signing_key(), 0o600)
+        private = path.read_bytes()
+        if len(private) != SEED:
+            raise BadInput(
+                SIGNING_KEY, str(path), "is damaged; remove it, provision again, and hand out all kits again"
+            )
+        known[name] = signing_public(private).hex()
+    for name in names:
+        write_json(kits[name] / SITE_KEYS, known)
+
+
+PATIENCE = 10.0  # seconds for another process of the site that writes a note
+_FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+
+
+@dataclass
+class AnswerLogFile:
+    """An append-only log file, one line per answer.
+
+    A site may have several processes, or a server may cause it to: reading and writing take the lock of the file, and
+    first read what others have appended.
+    """
+
+    path: Path
+    _read: InMemoryAnswerLog = field(default_factory=InMemoryAnswerLog, repr=False)
+    _end: int = 0  # of what was read
+    _file: int | None = None  # while it is locked
+    _thread: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @classmethod
+    def new(cls, path: Path) -> AnswerLogFile:
+        """An empty log; that of a run is created with its keys, and is needed as long as they are."""
+        write_atomically(path, b"", 0o600)
+        return cls(path)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Lock the file, and read what was appended."""
+        with self._thread:
+            self._file = self._open()
+            try:
+                until = time.monotonic() + PATIENCE
+                while not lock_file(self._file):
+                    if time.monotonic() > until:
+                        raise Refused("another process of this site holds its notes of opened masks")
+                    time.sleep(0.01)
+                self._catch_up(self._file)
+                yield
+            finally:
+                os.close(self._file)
+                self._file = None
+
+    def _open(self) -> int:
+        try:
+            return os.open(self.path, _FLAGS)
+        except FileNotFoundError:
+            raise Refused("this site's notes of the masks that it opened are gone; begin a new run") from None
+        except OSError as reason:
+            raise CannotWrite(self.path, reason) from None
+
+    def get(self, nonce: str) -> LoggedAnswer | None:
+        """The logged answer to a question; None if there is none."""
+        return self._read.get(nonce)
+
+    def opened_at(self, when: tuple[int, int]) -> LoggedAnswer | None:
+        """The logged answer whose masks were revealed in that round and exchange."""
+        return self._read.opened_at(when)
+
+    def put(self, nonce: str, logged: LoggedAnswer) -> None:
+        """Log an answer on the disk, before anything leaves; within `locked`."""
+        assert self._file is not None
+        line = json.dumps(_to_dict(nonce, logged), separators=(",", ":")).encode() + b"\n"
+        try:
+            written = os.write(self._file, line)
+            os.fsync(self._file)
+        except OSError as reason:
+            raise CannotWrite(self.path, reason) from None
+        if written != len(line):  # the incomplete line is ignored when it is read
+            raise CannotWrite(self.path, OSError(0, "the disk is full"))
+        self._end += written
+        self._read.put(nonce, logged)
+
+    def _catch_up(self, number: int) -> None:
+        """Read the lines that were appended since; an incomplete last line is closed, as its answer has not left."""
+        size = os.fstat(number).st_size
+        if size < self._end:
+            raise Refused("this site's notes of the masks that it opened were cut; begin a new run")
+        os.lseek(number, self._end, os.SEEK_SET)
+        content = b""
+        while len(content) < size - self._end and (part := os.read(number, size - self._end - len(content))):
+            content += part
+        if content and not content.endswith(b"\n"):
+            os.write(number, b"\n")
+            content += b"\n"
+        for line in filter(None, content.split(b"\n")):
+            try:
+                nonce, logged = _from_dict(json.loads(line))
+            except (ValueError, KeyError, TypeError):
+                continue
+            self._read.put(nonce, logged)
+        self._end += len(content)
+
+
+def _to_dict(nonce: str, logged: LoggedAnswer) -> dict[str, Any]:
+    asked = logged.question
+    return {
+        "nonce": nonce, "digest": asked.digest.hex(), "cohort": asked.cohort, "shares": asked.shares,
+        "when": asked.when, "reply": logged.reply, "opened": logged.opened,
+    }  # fmt: skip
+
+
+def _from_dict(stored: dict[str, Any]) -> tuple[str, LoggedAnswer]:
+    round, exchange = stored["when"]
+    cohort, shares = tuple(stored["cohort"]), tuple(stored["shares"])
+    question = Question(bytes.fromhex(stored["digest"]), cohort, shares, (round, exchange))
+    opened = None if stored["opened"] is None else tuple(stored["opened"])
+    return stored["nonce"], LoggedAnswer(question, stored["reply"], opened)
+
 
 KEY, NOTES = "secure.key", "secure.jsonl"
 
@@ -35,7 +199,7 @@ def run_keys(folder: Path, new: bool = False) -> RunKeys:
         made = RunKeys.new()
         content = made.private + made.own
         folder.mkdir(parents=True, exist_ok=True)
-        DiskBook.new(folder / NOTES)  # no key without its notes
+        AnswerLogFile.new(folder / NOTES)  # no key without its notes
         write_atomically(path, content, 0o600)
     else:
         raise Refused("this site's keys of the run are gone; begin a new run")
@@ -44,7 +208,7 @@ def run_keys(folder: Path, new: bool = False) -> RunKeys:
     return RunKeys(content[:SEED], content[SEED:])
 
 
-def tell_key(identity: Identity | None, folder: Path, run: str, names: Sequence[str]) -> dict[str, Any]:
+def tell_key(identity: SiteIdentity | None, folder: Path, run: str, names: Sequence[str]) -> dict[str, Any]:
     """The site's public key in a run, signed; the private one stays in its folder."""
     identity = require_identity(identity)
     if identity.name not in names:
@@ -54,7 +218,7 @@ def tell_key(identity: Identity | None, folder: Path, run: str, names: Sequence[
     return KeyTold(public=public.hex(), signature=signature.hex()).model_dump()
 
 
-def require_identity(identity: Identity | None) -> Identity:
+def require_identity(identity: SiteIdentity | None) -> SiteIdentity:
     """The keys by which sites know each other, or refuse."""
     require_cryptography()
     if identity is None:
@@ -64,14 +228,14 @@ def require_identity(identity: Identity | None) -> Identity:
 
 
 def site_secure(
-    identity: Identity | None,
+    identity: SiteIdentity | None,
     folder: Path,
     run: str,
     names: Sequence[str],
     keys: Mapping[str, KeyTold] | None,
     least: int = LEAST_SITES,
 ) -> SiteSecure:
-    """The site's side in a run, once the keys of all sites are found to be signed by them.
+    """The site's side of secure aggregation in a run, after checking that each site signed its key.
 
     `least` is the number of sites that its policy asks for in a sum; three are needed in any case.
     """
@@ -83,11 +247,11 @@ def site_secure(
     me = list(names).index(identity.name)
     if publics[me] != own.public:
         raise Refused("the key of this site in the run is not its own; somebody may have put another in its place")
-    roster, book = roster_of(run, names, publics), DiskBook(folder / NOTES)
-    return SiteSecure(SiteMasks(me, own, dict(enumerate(publics)), roster, book, max(least, LEAST_SITES)))
+    roster, answers = roster_of(run, names, publics), AnswerLogFile(folder / NOTES)
+    return SiteSecure(SiteMasks(me, own, dict(enumerate(publics)), roster, answers, max(least, LEAST_SITES)))
 
 
-def _public_of(identity: Identity, run: str, name: str, names: Sequence[str], keys: Mapping[str, KeyTold]) -> bytes:
+def _public_of(identity: SiteIdentity, run: str, name: str, names: Sequence[str], keys: Mapping[str, KeyTold]) -> bytes:
     """The key of a site in a run; refuse one that the site has not signed."""
     told, known = keys.get(name), identity.known.get(name)
     if told is None or known is None:
@@ -101,12 +265,12 @@ def _public_of(identity: Identity, run: str, name: str, names: Sequence[str], ke
 
 @dataclass
 class SiteSecure:
-    """Masks replies of one site in one run, and opens masks."""
+    """Masks the replies of one site in one run, and reveals masks."""
 
     masks: SiteMasks
 
     def question(self, ask: Ask, content: bytes) -> Question:
-        """What the message with this content asks of whom; refuse a cohort whose sum would tell of one site."""
+        """The question of the message with this content; refuse a cohort whose sum would reveal one site."""
         assert ask.secure is not None  # the worker has refused
         cohort = tuple(int(i) for i in ask.secure.shares)
         digest, shares = hashlib.sha256(content).digest(), tuple(ask.secure.shares.values())
@@ -114,28 +278,28 @@ class SiteSecure:
         self.masks.require(question)
         return question
 
-    def hidden(self, ask: Ask, content: bytes, reply: Any) -> Any:
-        """The reply as it is sent: averaged fields masked; a reply without such fields as it is."""
+    def hidden(self, ask: Ask, content: bytes, reply: object) -> Any:
+        """The reply as it is sent, with its averaged fields masked."""
         layout = layout_of(reply)
         if not layout:
             return reply
         question = self.question(ask, content)
         words = encode(reply, *question.shares_of([self.masks.me]))
         self.masks.hide_(words, question)
-        self.masks.note(ask.nonce, question, self._digest(reply, layout))
+        self.masks.log(ask.nonce, question, self._digest(reply, layout))
         told = [one.told() for one in layout]
         masked, shown = to_bytes(words, layout), dict(shown_fields(reply))
         return {"kind": name_of(type(reply)), "fields": told, "masked": masked, "shown": shown}
 
-    def _digest(self, reply: Any, layout: Layout) -> str:
-        """A digest of what is hidden, with a key: it tells nothing of the numbers."""
+    def _digest(self, reply: object, layout: Layout) -> str:
+        """A keyed digest of the masked values, which reveals nothing of them."""
         found = hashlib.sha256(repr(layout).encode())
         for one in layout:
             found.update(getattr(reply, one.name).detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
         return derive(self.masks.keys.own, "reply", found.digest()).hex()
 
     def open(self, asked: UnmaskAsked) -> dict[str, Tensor]:
-        """What the site opens of its masks, as it is sent."""
+        """The site's unmask share, as it is sent."""
         opening = self.masks.open(asked.of, asked.alive)
         empty = torch.zeros(0, SEED, dtype=torch.uint8)
         lost = [_to_tensor(opening.lost[j]) for j in sorted(opening.lost)]
@@ -147,7 +311,7 @@ class SiteSecure:
         }
 
 
-def read_opening(given: Any, client: int, alive: Sequence[int], lost: Sequence[int]) -> Opening:
+def read_opening(given: object, client: int, alive: Sequence[int], lost: Sequence[int]) -> UnmaskShare:
     """What `SiteSecure.open` sent, for this set of sites."""
     others = [j for j in sorted(alive) if j != client]
     shapes = {"own": (SEED,), "lost": (len(lost), SEED), "agreed": (len(others), SEED)}
@@ -158,7 +322,7 @@ def read_opening(given: Any, client: int, alive: Sequence[int], lost: Sequence[i
         if not isinstance(value, Tensor) or value.dtype != torch.uint8 or tuple(value.shape) != shape:
             raise BadMessage(f"an opening of masks whose {name!r} is of another form")
     rows = {name: given[name].reshape(-1, SEED).numpy() for name in shapes}
-    return Opening(
+    return UnmaskShare(
         own=rows["own"].tobytes(),
         lost={j: row.tobytes() for j, row in zip(sorted(lost), rows["lost"], strict=True)},
         agreed={j: row.tobytes() for j, row in zip(others, rows["agreed"], strict=True)},

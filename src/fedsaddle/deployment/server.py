@@ -3,41 +3,40 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from fedsaddle.config.run_config import require_same_config, settings_of, trackers_of
 from fedsaddle.config.schema import Config
-from fedsaddle.data.files.column_names import summarised
-from fedsaddle.deployment.agreement import build_from, digests
-from fedsaddle.deployment.collect_facts import Agreement, agree_on_encoding
-from fedsaddle.deployment.collect_keys import collect_keys, require_secure
-from fedsaddle.deployment.courier import Courier, Patience
+from fedsaddle.data.tables.columns import summarised
+from fedsaddle.deployment.agreement import (
+    Agreement,
+    agree_on_encoding,
+    build_from,
+    collect_keys,
+    digests,
+    require_secure,
+)
+from fedsaddle.deployment.audit import log_to_folder
+from fedsaddle.deployment.courier import Courier, Patience, Transport
 from fedsaddle.deployment.evaluation import RemoteEvaluator
-from fedsaddle.deployment.expected_replies import ExpectedReplies, placeholder_rows
-from fedsaddle.deployment.logs import log_to_folder
-from fedsaddle.deployment.messages import Answer
-from fedsaddle.deployment.payloads import AgreeTold, read_payload
-from fedsaddle.deployment.preflight import require_deployable
-from fedsaddle.deployment.remote_clients import RemoteClients
+from fedsaddle.deployment.messages import AgreeTold, Answer, read_payload
+from fedsaddle.deployment.project import require_deployable
+from fedsaddle.deployment.remote_clients import ExpectedReplies, RemoteClients, placeholder_rows
 from fedsaddle.deployment.secure_clients import SecureClients
-from fedsaddle.deployment.transport import Transport
 from fedsaddle.errors import BadInput, BadMessage, FedSaddleError
-from fedsaddle.metrics.selection import Selection
-from fedsaddle.metrics.target import Target
-from fedsaddle.runs.code_files import note_code
-from fedsaddle.runs.fingerprint import Identity, remote_fingerprint, shared_fingerprint
+from fedsaddle.files import make_folder
+from fedsaddle.runs.callbacks import Callback, CallbackRunner, LambdaCallback
+from fedsaddle.runs.checkpoints import Identity, remote_fingerprint, shared_fingerprint
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.lock import only_writer
-from fedsaddle.runs.loop import Loop, Watch
-from fedsaddle.runs.parameters import parameters_of
+from fedsaddle.runs.loop import Loop
 from fedsaddle.runs.result import Result
-from fedsaddle.runs.resume import require_same_config
-from fedsaddle.runs.settings import Settings
-from fedsaddle.runs.trackers import told_of
-from fedsaddle.writable import make_folder
+from fedsaddle.runs.resume import note_code
+from fedsaddle.runs.settings import parameters_of
 
 log = logging.getLogger("fedsaddle.server")
 
@@ -52,7 +51,7 @@ class DeployedRun:
     out: Path
     patience: Patience
 
-    def go(self, transport: Transport, watch: Watch | None = None, wait: float = 0.0) -> Result:
+    def go(self, transport: Transport, callbacks: Sequence[Callback] = (), wait: float = 0.0) -> Result:
         """Agree with the sites and run; continue from the newest checkpoint in the folder, if there is one.
 
         Wait up to `wait` seconds for another process that writes to the folder.
@@ -62,12 +61,12 @@ class DeployedRun:
         RunFolder(self.out).refuse_links()
         with only_writer(self.out, wait), log_to_folder(log, self.out):
             try:
-                return self._go(transport, watch)
+                return self._go(transport, callbacks)
             except FedSaddleError as reason:
                 log.error("the run ended: %s", reason)
                 raise
 
-    def _go(self, transport: Transport, watch: Watch | None) -> Result:
+    def _go(self, transport: Transport, callbacks: Sequence[Callback]) -> Result:
         folder = RunFolder(self.out)
         if folder.config.exists():
             require_same_config(self.config, folder)
@@ -76,7 +75,7 @@ class DeployedRun:
         for note in summarised(agreement.notes) if agreement.new else ():
             log.warning("%s", note)
         resumes = folder.holds_run
-        loop = self._loop(courier, agreement, folder, watch)
+        loop = self._loop(courier, agreement, folder, callbacks)
         if not resumes:
             folder.begin([])
         loop.resumed = resumes
@@ -87,9 +86,9 @@ class DeployedRun:
         folder.write_config(self.config.model_dump(mode="json"))
         if loop.done:
             log.info("resuming after round %d", loop.done)
-        return loop.go()
+        return loop.run()
 
-    def _loop(self, courier: Courier, agreement: Agreement, folder: RunFolder, watch: Watch | None) -> Loop:
+    def _loop(self, courier: Courier, agreement: Agreement, folder: RunFolder, callbacks: Sequence[Callback]) -> Loop:
         """The loop of the run, with the sites as clients and as evaluators."""
         given = self.config.run
         algorithm, data = build_from(self.config, agreement.encoding, self.names)
@@ -103,7 +102,7 @@ class DeployedRun:
             np.array(agreement.sizes[part], dtype=np.int64) for part in ("rows", "validation_rows", "test_rows")
         )
 
-        def check(client: int, answer: Answer, record: Any) -> None:
+        def check(client: int, answer: Answer, record: object) -> None:
             if (rows := read_payload(AgreeTold, record).rows) != train[client]:
                 raise BadMessage(f"another number of training rows ({rows}) than in its facts ({train[client]})")
 
@@ -115,24 +114,16 @@ class DeployedRun:
         private, robust = self.config.privacy.of_clients(given.rounds), self.config.robust.settings(deployed=not secure)
         if private is not None and self.config.robust.bounds is None:
             robust = replace(robust, bounds=False)  # every update is clipped anyway
-        settings = Settings(
-            rounds=given.rounds,
-            seed=given.seed,
-            evaluate_every=given.evaluate_every,
-            evaluate_train=given.evaluate_train,
-            checkpoint_every=given.checkpoint_every,
-            target=None if given.target is None else Target.parse(given.target),
-            lost_replies=given.lost_replies,
-            select=None if given.select is None else Selection.parse(given.select),
-            patience=given.patience,
-            robust=robust,
-            privacy=private,
-        )
+        settings = settings_of(self.config, robust, private)
         said = {"cautions": list(agreement.notes)} if agreement.notes else {}
         evaluator = RemoteEvaluator(algorithm.problem, clients, test, validation, self._private)
         if not evaluator.parts:
             remedy = "privacy measures held-out rows only, and no site has any; set data.test_share = 0.2"
             raise BadInput("data.test_share", self.config.data.test_share, remedy)
+        own = LambdaCallback(
+            on_result=lambda result: evaluator.probabilities() | evaluator.scores() | said,
+            on_warning=lambda text: log.warning("%s", text),
+        )
         return Loop(
             algorithm,
             clients,
@@ -141,10 +132,7 @@ class DeployedRun:
             Identity(remote_fingerprint(algorithm, train, data.train.positives, given.seed, given.lost_replies)),
             self.config.algorithm.name,
             folder,
-            watch,
-            extend=lambda result: evaluator.probabilities() | evaluator.scores() | said,
-            warn=lambda text: log.warning("%s", text),
-            told=told_of(self.config, lambda text: log.warning("%s", text)),
+            CallbackRunner([own, *trackers_of(self.config), *callbacks]),
             clients_named=self.names,
             parameters=parameters_of(algorithm, settings),
         )

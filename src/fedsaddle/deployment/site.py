@@ -1,4 +1,4 @@
-"""A site's service: it answers messages with its own config, policy, rows and memory, over any transport."""
+"""A site's service: it answers messages according to its own config, policy, rows and memory, over any transport."""
 
 from __future__ import annotations
 
@@ -13,50 +13,47 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
-from fedsaddle.atomic import is_disk_failure, write_json
-from fedsaddle.config.build import cast_rows
-from fedsaddle.config.check_keys import check_keys
-from fedsaddle.config.own_code import only_modules
+from fedsaddle.config.build import cast_rows, check_keys
 from fedsaddle.config.schema import Config, read_config
-from fedsaddle.data.files.agreed_encoding import UnknownLabel, encode
-from fedsaddle.data.files.site_facts import LONGEST_NAME, site_counts, site_facts
-from fedsaddle.data.files.site_file import SiteRows
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Table
+from fedsaddle.data.tables.agreed_encoding import UnknownLabel, encode
+from fedsaddle.data.tables.site_facts import LONGEST_NAME, site_counts, site_facts
+from fedsaddle.data.tables.site_file import SiteRows
 from fedsaddle.deployment.agreement import VERSIONS, build_from, difference, digests
-from fedsaddle.deployment.audit import AuditLog, Occasion
-from fedsaddle.deployment.budget import SiteBudget, epsilon_in_all
+from fedsaddle.deployment.audit import AuditLog, Occasion, log_to_folder, traceback_lines
 from fedsaddle.deployment.evaluation import measure_site
-from fedsaddle.deployment.logs import log_to_folder, traceback_lines
-from fedsaddle.deployment.measured_models import MeasuredModels
-from fedsaddle.deployment.messages import Answer, Request, error_text
-from fedsaddle.deployment.payloads import (
+from fedsaddle.deployment.ledger import MeasuredModels, SiteBudget, epsilon_in_all
+from fedsaddle.deployment.messages import (
     AgreeAsked,
+    Answer,
     CountsAsked,
     FactsAsked,
     KeysAsked,
     MeasureAsked,
+    Request,
     UnmaskAsked,
+    error_text,
     read_payload,
     require_shape,
     tell_counts,
 )
 from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS, RUNS
-from fedsaddle.deployment.secure_site import SiteSecure, site_secure, tell_key
-from fedsaddle.deployment.site_keys import SITE_KEYS, Identity, read_identity
-from fedsaddle.deployment.site_memory import OnDisk, safe_name
+from fedsaddle.deployment.secure_site import SITE_KEYS, SiteIdentity, SiteSecure, read_identity, site_secure, tell_key
 from fedsaddle.deployment.site_policy import SitePolicy, read_policy
-from fedsaddle.deployment.site_rows import SiteSettings, read_rows, telling
-from fedsaddle.deployment.site_worker import OwnRows, SiteWorker, failed
+from fedsaddle.deployment.site_rows import SiteSettings, label_disclosure, read_rows
+from fedsaddle.deployment.site_worker import OnDisk, OwnRows, SiteWorker, failed, safe_name
 from fedsaddle.engines.device import find_device, fits
 from fedsaddle.errors import BadInput, BadMessage, Refused
 from fedsaddle.federation.wire import Message, about, pack, unpack
-from fedsaddle.privacy.digests import digest_of
+from fedsaddle.files import is_disk_failure, write_json
+from fedsaddle.own_code import only_modules
+from fedsaddle.privacy.noise import digest_of
 from fedsaddle.privacy.private import Private
 from fedsaddle.privacy.problems import check_model
-from fedsaddle.runs.fingerprint import shared_fingerprint
+from fedsaddle.runs.checkpoints import shared_fingerprint
 from fedsaddle.runs.folder import RunFolder
-from fedsaddle.shown import visible
+from fedsaddle.text import visible
 
 __all__ = ["AgreedRun", "SiteService", "SiteSettings"]
 log = logging.getLogger("fedsaddle.site")
@@ -64,7 +61,7 @@ log = logging.getLogger("fedsaddle.site")
 
 @dataclass
 class AgreedRun:
-    """A run that the site has agreed to: its worker, and the rows of each part that it has."""
+    """A run that the site has agreed to: its worker, and its rows of each part."""
 
     worker: SiteWorker
     rows: dict[str, Stacked]
@@ -81,13 +78,13 @@ class AgreedRun:
 
 @dataclass
 class SiteService:
-    """Answers the requests that the site's own config and policy allow; notes all that leaves."""
+    """Answers the requests that the site's own config and policy allow, and logs what leaves."""
 
     config: Config
     settings: SiteSettings
     policy: SitePolicy = field(default_factory=SitePolicy)
-    identity: Identity | None = None  # its keys for secure aggregation
-    unusable: str = ""  # why the site answers nothing: its config or its policy cannot be used
+    identity: SiteIdentity | None = None  # its keys for secure aggregation
+    unusable: str = ""  # why the site answers nothing: its config or its policy is invalid
     _read: SiteRows | None = None
     _runs: dict[str, AgreedRun] = field(default_factory=dict)
 
@@ -105,7 +102,7 @@ class SiteService:
 
     @property
     def audit(self) -> AuditLog:
-        """The log of all that left."""
+        """The log of everything that left."""
         return AuditLog(self.settings.folder)
 
     def answer(self, content: bytes) -> bytes:
@@ -116,9 +113,9 @@ class SiteService:
     @staticmethod
     def unusable_kit(reason: Exception) -> bytes:
         """The answer of a site whose kit cannot be read at all."""
-        log.error("the kit of this site cannot be used: %s", traceback_lines(reason))
+        log.error("the kit of this site is invalid: %s", traceback_lines(reason))
         if not is_disk_failure(reason):
-            reason = Refused("this site's kit cannot be used; see the site's log, and provision it again")
+            reason = Refused("this site's kit is invalid; see the site's log, and provision it again")
         return pack(Message(Answer.failed("", reason).to_dict()))
 
     def _answer(self, content: bytes) -> bytes:
@@ -139,7 +136,7 @@ class SiteService:
         except Exception as reason:
             return pack(failed(nonce, reason, self.audit, occasion))
 
-    def _do(self, request: Request, payload: Any) -> Any:
+    def _do(self, request: Request, payload: object) -> Any:
         if request.do == "facts":
             asked = read_payload(FactsAsked, payload)
             self._allow(asked.config, len(asked.names), request.run)
@@ -185,12 +182,14 @@ class SiteService:
     def _facts(self, key: str) -> dict[str, Any]:
         rows = self._rows()
         try:
-            told = site_facts(rows, telling(self.config, self.policy), self.policy.minimum_sites, key)
+            told = site_facts(
+                rows, label_disclosure(self.config, self.policy.cell(self.config)), self.policy.minimum_sites, key
+            )
             return told.model_dump(mode="json")
         except ValidationError as reason:  # what the server would refuse: say so here, without the value
-            log.error("the facts of this site cannot be told: %s", error_text(reason))
-            remedy = f"a name or category of more than {LONGEST_NAME} characters, or a number beyond all measure"
-            raise Refused(f"the facts of the file here cannot be told ({remedy}); see the site's log") from None
+            log.error("the statistics of this site are invalid: %s", error_text(reason))
+            remedy = f"a name or category of more than {LONGEST_NAME} characters, or a number beyond ±1e39"
+            raise Refused(f"the statistics of the file here are invalid ({remedy}); see the site's log") from None
 
     def _measure(self, request: Request, asked: MeasureAsked) -> dict[str, Any]:
         run = self._agreed_run(request.run)
@@ -229,7 +228,7 @@ class SiteService:
             self._read = read_rows(self.config, self.settings, self.policy)
         return self._read
 
-    def _agree(self, request: Request, payload: Any) -> dict[str, Any]:
+    def _agree(self, request: Request, payload: object) -> dict[str, Any]:
         asked = read_payload(AgreeAsked, payload)
         self._allow(asked.config, len(asked.names), request.run)
         prepared = self._prepare(request.run, payload)
@@ -255,7 +254,7 @@ class SiteService:
         except UnknownLabel as reason:
             log.error("%s", reason)
             remedy = "list all labels in `classes` of [data]"
-            raise Refused(f"the file here has a label that is too rare everywhere to be told; {remedy}") from None
+            raise Refused(f"the file here has a label that is too rare everywhere to disclose; {remedy}") from None
         tables = dict(zip(("train", "validation", "test"), made, strict=True))
         parts = {part: self._stacked(table, data.train.positives) for part, table in tables.items()}
         parts["train"] = replace(parts["train"], units=self._rows().train_units())
@@ -295,7 +294,7 @@ class SiteService:
         digest, most = digest_of(train.x, train.y, train.units), self.policy.epsilon_in_all
         return SiteBudget(self._folder(run), algorithm, units, digest, fingerprint, most)
 
-    def _secure(self, run: str, names: tuple[str, ...], payload: Any) -> SiteSecure | None:
+    def _secure(self, run: str, names: tuple[str, ...], payload: object) -> SiteSecure | None:
         """The site's side of secure aggregation; None if its config asks for none."""
         if not self.config.privacy.secure_aggregation:
             return None
@@ -326,7 +325,7 @@ class SiteService:
         return self.settings.folder / safe_name(run)
 
 
-def _round_of(request: Request, payload: Any) -> int | None:
+def _round_of(request: Request, payload: object) -> int | None:
     """The last round before a model is measured; None for all other requests."""
     rounds = payload.get("rounds") if request.do == "measure" and isinstance(payload, dict) else None
     return rounds - 1 if type(rounds) is int else None

@@ -9,17 +9,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedsaddle.config.schema import Config
-from fedsaddle.data.files.column_names import MissingColumn, shown, summarised
-from fedsaddle.data.files.identifiers import by_content, by_name
-from fedsaddle.data.files.site_file import HeldOutShares, SiteFile, SiteRows, Source
-from fedsaddle.data.files.site_pictures import SitePictures
-from fedsaddle.data.files.small_cells import Telling
-from fedsaddle.data.files.table_features import TableFeatures
-from fedsaddle.deployment.preflight import require_named_columns
+from fedsaddle.data.tables.columns import MissingColumn, shown, summarised
+from fedsaddle.data.tables.features import TableFeatures
+from fedsaddle.data.tables.judge import by_content, by_name
+from fedsaddle.data.tables.site_file import HeldOutShares, SiteFile, SitePictures, SiteRows, Source
+from fedsaddle.data.tables.small_cells import Disclosure
+from fedsaddle.deployment.project import require_named_columns
 from fedsaddle.deployment.site_policy import FILE as POLICY
 from fedsaddle.deployment.site_policy import SitePolicy
 from fedsaddle.errors import BadInput, Refused
-from fedsaddle.shown import visible
+from fedsaddle.text import visible
 
 log = logging.getLogger("fedsaddle.site")
 
@@ -35,7 +34,7 @@ class SiteSettings:
 
 
 def read_rows(config: Config, settings: SiteSettings, policy: SitePolicy) -> SiteRows:
-    """The site's rows; `Refused` says why not, in words that tell nothing of the files."""
+    """The site's rows; `Refused` gives a reason that reveals nothing of the files."""
     try:
         require_named_columns(config, [settings.data])
     except BadInput as reason:  # of the config alone
@@ -45,18 +44,18 @@ def read_rows(config: Config, settings: SiteSettings, policy: SitePolicy) -> Sit
         log.info("%s", visible(note))
     if rows.count("train") < policy.minimum_rows:
         raise policy.broken("minimum_rows", policy.minimum_rows, "the file here has fewer training rows")
-    found, small = rows.with_parts_of(policy.minimum_rows)
+    measured, small = rows.with_parts_of(policy.minimum_rows)
     for part in small:
         log.warning("%s rows are not measured: fewer than minimum_rows = %d", part, policy.minimum_rows)
-    return found
+    return measured
 
 
 def without_identifiers(rows: SiteRows, policy: SitePolicy) -> SiteRows:
-    """The rows without columns that tell who a row is about, unless the policy of the site lists them."""
+    """The rows without identifying columns, unless the policy of the site lists them."""
     features = rows.sources[0].features
     if not isinstance(features, TableFeatures):
         return rows
-    allowed = {*(policy.columns or ()), *features.how.categories}  # values in the config are known to all
+    allowed = {*(policy.columns or ()), *features.how.categories}  # values in the config are public
     out = {}
     for column in features.columns:
         if column.name not in allowed and (reason := by_name(column.name) or by_content(column)):
@@ -64,8 +63,8 @@ def without_identifiers(rows: SiteRows, policy: SitePolicy) -> SiteRows:
     if not out:
         return rows
     for name, reason in out.items():
-        told = f"column {shown(name)} is left out: {reason}; list it in `columns` of {POLICY} to allow it"
-        log.warning("%s", visible(told))
+        notice = f"column {shown(name)} is left out: {reason}; list it in `columns` of {POLICY} to allow it"
+        log.warning("%s", visible(notice))
     if len(out) == len(features.columns):
         some = ", ".join(map(shown, list(out)[:5]))
         raise Refused(f"all columns of the run look like identifiers here ({some}); see the site's log")
@@ -91,35 +90,30 @@ def _read(config: Config, settings: SiteSettings) -> SiteRows:
     shares = HeldOutShares(given.test_share, given.validation_share, seed, given.stratify)
     try:
         return file.read(settings.data, shares, settings.test_data)
-    except MissingColumn as reason:  # a name of the config, so that it may be told
+    except MissingColumn as reason:  # a name of the config, so it is no secret
         remedy = "add it, or list it in optional_columns"
         raise Refused(f"the file here has no column {reason.value!r} ({reason.key}); {remedy}") from reason
     except Exception as reason:
         log.error("the data file cannot be read: %s", reason)
-        told = why_unreadable((settings.data, settings.test_data), reason)
-        raise Refused(f"cannot read its data file: {told}; see the site's log") from reason
+        why = why_unreadable((settings.data, settings.test_data), reason)
+        raise Refused(f"cannot read its data file: {why}; see the site's log") from reason
 
 
 def seed_of(seed: int, site: str) -> int:
-    """Of the rows that are held out: another one at each site, so that they do not all round their shares alike."""
+    """The seed of a site's held-out rows; it differs between sites, so that they do not all round the same way."""
     return int.from_bytes(hashlib.sha256(f"{seed} {site}".encode()).digest()[:4])
 
 
-def telling(config: Config, policy: SitePolicy) -> Telling:
-    """What the site may tell of its labels."""
-    return telling_of(config, policy.cell(config))
-
-
-def telling_of(config: Config, least: int = 1) -> Telling:
-    """What the config says of the labels."""
+def label_disclosure(config: Config, least: int = 1) -> Disclosure:
+    """What a site may disclose of its labels: counts of at least `least`, and names that the config has anyway."""
     name, options = config.data.name, config.data.options()
     given = options if name in ("file", "pictures") else {}
     task = "classes" if name == "pictures" else str(given.get("task", "auto"))
-    return Telling(least, tuple(map(str, given.get("classes") or ())), given.get("positive"), task)
+    return Disclosure(least, tuple(map(str, given.get("classes") or ())), given.get("positive"), task)
 
 
 def why_unreadable(paths: Sequence[Path | None], reason: Exception) -> str:
-    """Why a file cannot be read, in words that tell nothing of its name or content."""
+    """Why a file is unreadable, without its name or content."""
     for path in paths:
         if path is not None and not path.exists():
             return "no such file"

@@ -2,33 +2,115 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import re
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.data.store import ClientRows, Ints, Labelled, Stacked
-from fedsaddle.deployment.audit import AuditLog, Occasion
-from fedsaddle.deployment.budget import SiteBudget
-from fedsaddle.deployment.logs import traceback_lines
-from fedsaddle.deployment.measured_models import MeasuredModels
+from fedsaddle.array_types import Ints
+from fedsaddle.data.store import ClientRows, Labelled, Stacked
+from fedsaddle.deployment.audit import AuditLog, Occasion, traceback_lines
+from fedsaddle.deployment.ledger import MeasuredModels, SiteBudget
 from fedsaddle.deployment.messages import Answer, Ask
 from fedsaddle.deployment.secure_site import SiteSecure
-from fedsaddle.deployment.site_memory import InMemory, Versions
-from fedsaddle.engines.device import CPU, ResidentRows, fits, moved
-from fedsaddle.engines.device_site import site_on
+from fedsaddle.engines.device import CPU, ResidentRows, fits, moved, site_on
 from fedsaddle.engines.memory import Memory
 from fedsaddle.engines.site import LocalSite
-from fedsaddle.errors import CannotWrite, FedSaddleError, Refused
+from fedsaddle.errors import BadCheckpoint, BadMessage, CannotWrite, FedSaddleError, Refused
 from fedsaddle.federation.randomness import ClientKeys
 from fedsaddle.federation.records import tensors
 from fedsaddle.federation.tasks import records_of, task_of
 from fedsaddle.federation.wire import Kinds, Message, pack, unpack
+from fedsaddle.files import write_atomically
 from fedsaddle.privacy.noise import SecretKeys
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_DIGEST = hashlib.sha256().digest_size
+
+
+class Versions(Protocol):
+    """The store of a client's memory."""
+
+    def read(self, version: str, kinds: Kinds) -> Any:
+        """The record of that version."""
+        ...
+
+    def write(self, version: str, record: object) -> None:
+        """Store a record under a new version."""
+        ...
+
+    def keep_only(self, versions: set[str]) -> None:
+        """Delete all other versions."""
+        ...
+
+
+@dataclass
+class InMemory:
+    """Versions in this process, for tests and for runs that are not resumed."""
+
+    stored: dict[str, bytes] = field(default_factory=dict)
+
+    def read(self, version: str, kinds: Kinds) -> Any:
+        """The record of that version."""
+        if version not in self.stored:
+            raise BadCheckpoint(f"memory {version} does not exist")
+        return unpack(self.stored[version], kinds).record
+
+    def write(self, version: str, record: object) -> None:
+        """Store a record under a new version."""
+        self.stored[version] = pack(Message({}, record))
+
+    def keep_only(self, versions: set[str]) -> None:
+        """Delete all other versions."""
+        self.stored = {k: v for k, v in self.stored.items() if k in versions}
+
+
+@dataclass(frozen=True)
+class OnDisk:
+    """Versions as files in one folder, each with a checksum."""
+
+    folder: Path
+
+    def read(self, version: str, kinds: Kinds) -> Any:
+        """The record of that version."""
+        path = self._path(version)
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            raise BadCheckpoint(f"memory {version} does not exist") from None
+        if hashlib.sha256(content[_DIGEST:]).digest() != content[:_DIGEST]:
+            raise BadCheckpoint(f"memory {version} is damaged (the checksum differs)")
+        return unpack(memoryview(content)[_DIGEST:], kinds).record
+
+    def write(self, version: str, record: object) -> None:
+        """Store a record under a new version."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        content = pack(Message({}, record))
+        write_atomically(self._path(version), hashlib.sha256(content).digest() + content)
+
+    def keep_only(self, versions: set[str]) -> None:
+        """Delete all other versions."""
+        for path in self.folder.glob("*.memory"):
+            if path.stem not in versions:
+                path.unlink(missing_ok=True)
+
+    def _path(self, version: str) -> Path:
+        return self.folder / f"{safe_name(version)}.memory"
+
+
+def safe_name(name: str) -> str:
+    """Check that a received name is safe as a file name."""
+    if not _NAME.fullmatch(name) or ".." in name:
+        raise BadMessage(f"{name!r:.60} is not a valid file name")
+    return name
+
 
 _FIRST = np.zeros(1, dtype=np.int64)
 log = logging.getLogger("fedsaddle.site")
@@ -38,37 +120,37 @@ log = logging.getLogger("fedsaddle.site")
 class OwnRows:
     """The rows of one client in a federation of `count` clients; the other clients appear empty."""
 
-    alone: Stacked  # the rows, as a federation of one client
+    own: Stacked  # the rows, as a federation of one client
     client: int
     count: int
 
     @property
     def positives(self) -> float | None:
         """The share of label 1 in every minibatch."""
-        return self.alone.positives
+        return self.own.positives
 
     @cached_property
     def sizes(self) -> Ints:
         """Rows per client; 0 for all other clients."""
         sizes = np.zeros(self.count, dtype=np.int64)
-        sizes[self.client] = len(self.alone.x)
+        sizes[self.client] = len(self.own.x)
         return sizes
 
     def unit_rows(self, client: int) -> list[Ints]:
         """The rows of each patient."""
-        return self.alone.unit_rows(0)
+        return self.own.unit_rows(0)
 
     def labelled(self, clients: Ints, label: int) -> Labelled:
         """The positions of the rows of one label."""
-        return self.alone.labelled(_FIRST, label)
+        return self.own.labelled(_FIRST, label)
 
     def gather(self, clients: Ints, rows: Ints) -> tuple[Tensor, Tensor]:
         """Some rows, with a leading axis of one client."""
-        return self.alone.gather(_FIRST, rows)
+        return self.own.gather(_FIRST, rows)
 
     def everything(self, clients: Ints) -> tuple[Tensor, Tensor] | None:
         """All rows, without a copy."""
-        return self.alone.everything(_FIRST)
+        return self.own.everything(_FIRST)
 
 
 @dataclass
@@ -82,8 +164,8 @@ class SiteWorker:
     run: str
     fingerprint: str
     versions: Versions = field(default_factory=InMemory)
-    audit: AuditLog | None = None  # where to note what leaves
-    models: MeasuredModels | None = None  # what to compare the models of tasks with
+    audit: AuditLog | None = None  # log of what leaves
+    models: MeasuredModels | None = None  # models that tasks must carry
     most_rounds: int | None = None
     device: torch.device = CPU  # where the tasks run
     secure: SiteSecure | None = None  # None: replies are not masked
@@ -91,7 +173,7 @@ class SiteWorker:
 
     def __post_init__(self) -> None:
         self.kinds: Kinds = records_of(self.algorithm)
-        own = self.rows.alone if isinstance(self.rows, OwnRows) else None
+        own = self.rows.own if isinstance(self.rows, OwnRows) else None
         there = own is not None and self.device.type != "cpu" and fits(own, self.device)
         self._resident = ResidentRows(own, self.device, alone=True) if own is not None and there else None
 
@@ -112,15 +194,15 @@ class SiteWorker:
         except Exception as reason:
             return pack(failed(nonce, reason, self.audit, occasion))
 
-    def _run(self, ask: Ask, sent: Any) -> Message:
+    def _run(self, ask: Ask, sent: object) -> Message:
         if (ask.run, ask.fingerprint) != (self.run, self.fingerprint):
             raise Refused(
                 f"this site is configured for run {self.run!r} with fingerprint {self.fingerprint}, "
                 f"not for {ask.run!r} with {ask.fingerprint}"
             )
         if (ask.secure is None) != (self.secure is None):
-            told = "secure_aggregation = true" if self.secure is not None else "no secure aggregation"
-            raise Refused(f"this site's config says {told}, and the server asks for the opposite")
+            here = "secure_aggregation = true" if self.secure is not None else "no secure aggregation"
+            raise Refused(f"this site's config says {here}, and the server asks for the opposite")
         self._allow(ask, sent)
         task, me = task_of(self.algorithm, ask.task), str(self.client)
         number = np.array([self.client], dtype=np.int64)
@@ -146,11 +228,11 @@ class SiteWorker:
         resident = None if isinstance(keys, SecretKeys) else self._resident  # those are drawn on the host
         return site_on(self.device, self.rows, client, cast(ClientKeys, keys), resident)
 
-    def _allow(self, ask: Ask, sent: Any) -> None:
-        """Refuse a round too many, and all of a run in which a model was measured that is not the run's."""
+    def _allow(self, ask: Ask, sent: object) -> None:
+        """Refuse a round too many, and every task of a run that evaluated a model other than its own."""
         if self.most_rounds is not None and ask.round >= self.most_rounds:
-            told = f"this site's policy says most_rounds = {self.most_rounds}; the run is at {ask.round + 1}"
-            raise Refused(f"{told}: raise it there, or give the site a config with more rounds")
+            limit = f"this site's policy says most_rounds = {self.most_rounds}; the run is at {ask.round + 1}"
+            raise Refused(f"{limit}: raise it there, or give the site a config with more rounds")
         if self.models is None:
             return
         if ask.exchange == 0 and is_dataclass(sent):

@@ -15,12 +15,11 @@ from torch import Tensor
 from fedsaddle.arguments import did_you_mean, whole
 from fedsaddle.data.store import ClientRows
 from fedsaddle.engines.device import ROOM, free_bytes
-from fedsaddle.engines.on_device import OnDevice
-from fedsaddle.engines.serial import Serial
-from fedsaddle.engines.vectorised import Vectorised
+from fedsaddle.engines.simulated import SerialEngine
+from fedsaddle.engines.vectorised import DeviceEngine, VectorisedEngine
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.flat import FlatModel
-from fedsaddle.numerics.module_kinds import quick_alone, step_numbers
+from fedsaddle.numerics.modules import quick_alone, step_numbers
 from fedsaddle.numerics.passes import ScoresCohorts
 from fedsaddle.problems.protocols import HasModel, MinimaxProblem, MinimisationProblem
 from fedsaddle.threads import thread_budget
@@ -35,7 +34,7 @@ MEMORY_BYTES = 1 << 30  # for the rows of a chunk
 COPIES = 32  # of a client's model and batch that a step may hold on a device: gradients, states, layers' outputs
 ELSEWHERE = 8 << 30  # free memory of a device that is not here, as on Ray whose head has no GPU
 
-Engine = Serial | Vectorised
+Engine = SerialEngine | VectorisedEngine
 Objective = MinimisationProblem | MinimaxProblem  # a problem with a starting point
 
 
@@ -47,7 +46,7 @@ def make_engine(
         for key, value in (("chunk", chunk), ("workers", workers)):
             if value is not None:
                 raise BadInput(f"engine.{key}", value, "the serial engine has no such option; leave it out")
-        return Serial(rows, seed)
+        return SerialEngine(rows, seed)
     if name != "vectorised":
         names = ("vectorised", "processes", "ray", "serial")
         hint = "is for `fedsaddle run`; here " if name == "nvflare" else did_you_mean(name, names)
@@ -56,12 +55,14 @@ def make_engine(
         whole("workers", workers, most=1 << 20)
     keep_freed_memory()
     size, by_rule = chunk_for(problem, rows, chunk), chunk_and_workers(problem, rows)[1]
-    return Vectorised(rows, seed, chunk=size, workers=by_rule if workers is None else workers)
+    return VectorisedEngine(rows, seed, chunk=size, workers=by_rule if workers is None else workers)
 
 
-def device_engine(device: torch.device, problem: Objective, rows: ClientRows, seed: int, chunk: int | None) -> OnDevice:
+def device_engine(
+    device: torch.device, problem: Objective, rows: ClientRows, seed: int, chunk: int | None
+) -> DeviceEngine:
     """The vectorised engine on a device; by default as many clients take a step together as its free memory holds."""
-    return OnDevice(rows, seed, device=device, chunk=device_chunk(device, problem, rows, chunk))
+    return DeviceEngine(rows, seed, device=device, chunk=device_chunk(device, problem, rows, chunk))
 
 
 def device_chunk(device: torch.device | None, problem: Objective, rows: ClientRows, chunk: int | None) -> int:

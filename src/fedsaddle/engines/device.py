@@ -1,12 +1,12 @@
-"""The device that tasks run on: which there are, how a record gets there and back, and rows that live there."""
+"""The device that tasks run on: which there are, how records get there and back, and a task's view of rows there."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
-from functools import cached_property
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property, partial
 from typing import TypeVar
 
 import numpy as np
@@ -14,8 +14,12 @@ import torch
 from torch import Tensor
 
 from fedsaddle.arguments import did_you_mean
-from fedsaddle.data.store import ClientRows, Ints, Stacked
+from fedsaddle.array_types import Ints
+from fedsaddle.data.store import ClientRows, Stacked
+from fedsaddle.engines.site import EVERYTHING_STREAM, NEGATIVES_STREAM, LocalSite, positives_in
 from fedsaddle.errors import BadInput
+from fedsaddle.federation.clients import Batch
+from fedsaddle.federation.randomness import ClientKeys, DeviceKeys
 
 CPU = torch.device("cpu")
 DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -143,3 +147,172 @@ def resident(rows: ClientRows, device: torch.device) -> ResidentRows | None:
     if device.type == "cpu" or not isinstance(rows, Stacked) or not fits(rows, device):
         return None
     return ResidentRows(rows, device)
+
+
+@dataclass
+class StreamedSite(LocalSite):
+    """Draws and gathers in this process's memory, and sends each batch to the device."""
+
+    on: torch.device = field(kw_only=True)
+
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors are."""
+        return self.on
+
+    @property
+    def sizes(self) -> Tensor:
+        """Rows per client, (C,)."""
+        return super().sizes.to(self.on)
+
+    def minibatches(self, step: int, draws: Sequence[tuple[int, int, int | None]]) -> tuple[Tensor, list[Batch]]:
+        """Several minibatches, sent as one."""
+        x, batches = super().minibatches(step, draws)
+        x, y = x.to(self.on), torch.cat([b.y for b in batches], 1).to(self.on)
+        sizes = [size for size, _, _ in draws]
+        parts = zip(torch.split(x, sizes, 1), torch.split(y, sizes, 1), batches, strict=True)
+        return x, [b._replace(x=xs, y=ys, weight=self._sent(b.weight), rows=self._sent(b.rows)) for xs, ys, b in parts]
+
+    def everything(self) -> Batch:
+        """All rows, sent at once."""
+        whole = super().everything()
+        return whole._replace(x=whole.x.to(self.on), y=whole.y.to(self.on), weight=self._sent(whole.weight))
+
+    def labelled(self, label: int) -> Tensor:
+        """The number of rows with that label, (C,)."""
+        return super().labelled(label).to(self.on)
+
+    def uniforms(self, step: int, size: int, stream: int = 0) -> Tensor:
+        """Numbers uniform on [0, 1) for each client."""
+        return super().uniforms(step, size, stream).to(self.on)
+
+    def _keys(self, step: int, stream: int) -> Tensor:
+        return super()._keys(step, stream).to(self.on)
+
+    def _sent(self, value: Tensor | None) -> Tensor | None:
+        return None if value is None else value.to(self.on)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The rows of one label on the device: see `data.store.Labelled`."""
+
+    starts: Tensor
+    counts: Tensor
+    numbers: Tensor
+    everyone: bool  # whether every client has some
+
+    def pick(self, places: Tensor) -> Tensor:
+        """The row numbers at `places (C, B)` among them; row 0 for clients that have none."""
+        if not len(self.numbers):
+            return torch.zeros_like(places)
+        found = self.numbers[(self.starts[:, None] + places).clamp(max=len(self.numbers) - 1)]
+        return torch.where(self.counts[:, None] > 0, found, 0)
+
+
+@dataclass
+class ResidentSite(LocalSite):
+    """Draws and gathers on the device: a step sends nothing to it, an exchange a few numbers a client."""
+
+    on: ResidentRows = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        first = self.on.first(self.clients)
+        sent = np.stack([self.keys.keys.view(np.int64), first, self._sizes])
+        keys, self._first, self._counts = torch.from_numpy(sent).to(self.device).unbind(0)
+        self._drawn, self._labels = DeviceKeys(keys), dict[int, _Found]()
+
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors are."""
+        return self.on.device
+
+    @property
+    def sizes(self) -> Tensor:
+        """Rows per client, (C,)."""
+        return self._counts
+
+    def minibatches(self, step: int, draws: Sequence[tuple[int, int, int | None]]) -> tuple[Tensor, list[Batch]]:
+        """Several minibatches, gathered in one pass."""
+        picks = [self._picked(step, *draw) for draw in draws]
+        sizes = [size for size, _, _ in draws]
+        self.samples += sum(sizes) * len(self.clients)
+        x, y = self._gather(picks[0][0] if len(picks) == 1 else torch.cat([rows for rows, _ in picks], 1))
+        parts = zip(torch.split(x, sizes, 1), torch.split(y, sizes, 1), picks, draws, strict=True)
+        return x, [
+            Batch(xs, ys, None if weight is None else weight.to(_weights(x)), rows, partial(self._keys, step, stream))
+            for xs, ys, (rows, weight), (_, stream, _) in parts
+        ]
+
+    def everything(self) -> Batch:
+        """All rows; smaller clients repeat their last row with weight 0."""
+        self.samples += int(self._sizes.sum())
+        longest = int(self._sizes.max())
+        at = torch.arange(longest, device=self.device)
+        x, y = self._gather(torch.minimum(at, self._counts[:, None] - 1))
+        keys = partial(self._keys, 0, EVERYTHING_STREAM)
+        if (self._sizes == longest).all():
+            return Batch(x, y, keys=keys)
+        real = (at < self._counts[:, None]).to(_weights(x))
+        return Batch(x, y, real, keys=keys, sizes=self._sizes.tolist())
+
+    def labelled(self, label: int) -> Tensor:
+        """The number of rows with that label, (C,)."""
+        return self._found(label).counts
+
+    def uniforms(self, step: int, size: int, stream: int = 0) -> Tensor:
+        """Numbers uniform on [0, 1) for each client."""
+        return self._drawn.uniforms(step, size, stream)
+
+    def _keys(self, step: int, stream: int) -> Tensor:
+        return self._drawn.inner(step, stream)
+
+    def _gather(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        at, (x, y) = (self._first[:, None] + rows).flatten(), (self.on.x, self.on.y)
+        return x[at].view(*rows.shape, *x.shape[1:]), y[at].view(*rows.shape, *y.shape[1:])
+
+    def _picked(self, step: int, size: int, stream: int, label: int | None) -> tuple[Tensor, Tensor | None]:
+        """Row numbers within each client, (C, B), and weights if rows have different ones."""
+        if label is not None:
+            return self._labelled_picks(step, size, stream, label)
+        if self.rows.positives is not None:
+            return self._balanced_picks(step, size, stream, self.rows.positives)
+        return self._drawn.rows(self._counts, step, size, stream), None
+
+    def _labelled_picks(self, step: int, size: int, stream: int, label: int) -> tuple[Tensor, Tensor | None]:
+        found = self._found(label)
+        rows = found.pick(self._drawn.rows(found.counts.clamp(min=1), step, size, stream))
+        return rows, None if found.everyone else (found.counts > 0)[:, None].expand(-1, size)
+
+    def _balanced_picks(self, step: int, size: int, stream: int, share: float) -> tuple[Tensor, Tensor | None]:
+        ups = positives_in(size, share)
+        negatives = self._labelled_picks(step, size - ups, stream + NEGATIVES_STREAM, 0)
+        sides = (self._labelled_picks(step, ups, stream, 1), negatives)
+        own = (self._found(1).counts / self._counts.double())[:, None]
+        parts = (own / ups).expand(-1, ups), ((1 - own) / (size - ups)).expand(-1, size - ups)
+        return torch.cat([rows for rows, _ in sides], 1), torch.cat(parts, 1) * size
+
+    def _found(self, label: int) -> _Found:
+        """Looked up in this process, and sent once for each exchange."""
+        if label not in self._labels:
+            found = self.rows.labelled(self.clients, label)
+            starts, counts = torch.from_numpy(np.stack([found.starts, found.counts])).to(self.device).unbind(0)
+            numbers = self.on.numbers(label, found.numbers)
+            self._labels[label] = _Found(starts, counts, numbers, bool(found.counts.all()))
+        return self._labels[label]
+
+
+def site_on(
+    device: torch.device, rows: ClientRows, clients: Ints, keys: ClientKeys, there: ResidentRows | None
+) -> LocalSite:
+    """The task's view of its clients on a device; `there` are the rows that live on it, if they do."""
+    if device.type == "cpu":
+        return LocalSite(rows, clients, keys)
+    return (
+        StreamedSite(rows, clients, keys, on=device) if there is None else ResidentSite(rows, clients, keys, on=there)
+    )
+
+
+def _weights(x: Tensor) -> torch.dtype:
+    return x.dtype if x.is_floating_point() else torch.get_default_dtype()

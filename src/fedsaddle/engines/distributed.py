@@ -12,12 +12,11 @@ from typing import Any, Protocol
 
 from numpy.typing import ArrayLike
 
-from fedsaddle.engines.block import blocks_of
-from fedsaddle.engines.block_messages import Exchange, pack_block, read_answer
-from fedsaddle.engines.simulated import Simulated
-from fedsaddle.engines.worker import Worker
+from fedsaddle.array_types import Ints
+from fedsaddle.engines.simulated import Simulated, blocks_of
+from fedsaddle.engines.worker import Exchange, Worker, pack_block, read_answer
 from fedsaddle.errors import BadInput, BadMessage
-from fedsaddle.federation.clients import Ints, R, Task, merge_repeats
+from fedsaddle.federation.clients import R, Task, merge_repeats
 from fedsaddle.federation.reduction import Reduction
 from fedsaddle.federation.tasks import records_of, task_of
 from fedsaddle.federation.wire import Kinds, Message, pack

@@ -9,14 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedsaddle.array_types import Ints
 from fedsaddle.errors import BadCheckpoint
-from fedsaddle.federation.clients import Ints, Remembers, Site, Task
+from fedsaddle.federation.clients import Remembers, Site, Task
 from fedsaddle.federation.records import Layout, field_marks
 
 
 @dataclass
 class Memory:
-    """Client number -> record. Writes of a round become valid when the round is committed."""
+    """State of the clients, by client number. Writes of a round become valid when it is committed.
+
+    Args:
+        kept: records of committed rounds, by client number.
+        pending: records written in this round.
+    """
 
     kept: dict[int, Any] = field(default_factory=dict)
     pending: dict[int, Any] = field(default_factory=dict)

@@ -1,22 +1,137 @@
-"""The common part of the simulation engines: the rows, the draws and the state of all clients."""
+"""Simulation engines: blocks of a cohort, the state of all clients, and the serial engine, the slow reference."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
+from fedsaddle.array_types import Floats, Ints
 from fedsaddle.data.store import ClientRows
-from fedsaddle.engines.block import BlockAnswer
-from fedsaddle.engines.left_out import LeftOut
+from fedsaddle.engines.device import CPU, moved
 from fedsaddle.engines.memory import Memory
 from fedsaddle.engines.site import LocalSite
-from fedsaddle.errors import NobodyAnswered
-from fedsaddle.federation.clients import ClientsState, Ints
+from fedsaddle.errors import Diverged, NobodyAnswered
+from fedsaddle.federation.clients import ClientsState, R, Task, merge_repeats
 from fedsaddle.federation.randomness import ClientKeys, Draw
-from fedsaddle.federation.reduction import MakeReduction, Part, Reducing, Reduction, streaming
+from fedsaddle.federation.records import select_clients, tensors
+from fedsaddle.federation.reduction import MakeReduction, Part, Reducing, Reduction, finite_clients, part_of, streaming
+
+
+def blocks_of(count: int, size: int) -> list[slice]:
+    """A cohort of `count` clients in blocks of `size`."""
+    return [slice(a, a + size) for a in range(0, count, size)]
+
+
+@dataclass(frozen=True)
+class BlockAnswer:
+    """What the clients of a block answered; those whose replies are not finite are left out of all but `left_out`."""
+
+    clients: Ints
+    sizes: Tensor
+    weights: Floats
+    own: Any  # their new state, stacked
+    answered: Part | Any  # their replies: as one part of a sum, or stacked
+    left_out: tuple[Diverged, ...]
+    samples: int
+
+
+def run_block(task: Task[Any], own: Any, sent: Any, site: LocalSite, weights: Floats, summed: bool) -> BlockAnswer:
+    """Run the task for the block; with `summed` the replies are summed, else returned one by one.
+
+    Raises:
+        Diverged: if every reply is finite, but their sum is not.
+    """
+    return replied(*task(own, sent, site), site, weights, summed)
+
+
+def replied(own: Any, reply: Any, site: LocalSite, weights: Floats, summed: bool) -> BlockAnswer:
+    """What the clients of a block answered, from their new state and their replies, stacked."""
+    clients, sizes = site.clients, site.sizes
+    try:
+        answered = part_of(clients, weights, reply) if summed else _all_finite(clients, reply)
+        return BlockAnswer(clients, sizes, weights, own, answered, (), site.samples)
+    except Diverged:
+        finite = finite_clients(reply)
+        if finite.all():  # only their sum is not
+            raise
+    here = finite.cpu()  # the replies may be on a device
+    lost = tuple(Diverged(int(clients[c]), _not_finite(reply, c)) for c in (~here).nonzero()[:, 0].tolist())
+    kept, sizes = here.numpy(), sizes[here]
+    if not kept.any():
+        return BlockAnswer(clients[kept], sizes, weights[kept], None, None, lost, site.samples)
+    clients, weights, reply = clients[kept], weights[kept], select_clients(reply, finite)
+    own = None if own is None else select_clients(own, finite)
+    answered = part_of(clients, weights, reply) if summed else reply
+    return BlockAnswer(clients, sizes, weights, own, answered, lost, site.samples)
+
+
+def brought(own: Any, reply: Any, site: LocalSite, weights: Floats, summed: bool) -> BlockAnswer:
+    """What the clients of a block answered on a device, here; replies are added up there."""
+    here = LocalSite(site.rows, site.clients, site.keys, site.samples)
+    if not summed:
+        return replied(moved(own, CPU), moved(reply, CPU), here, weights, summed)
+    part = _part_here(part_of(site.clients, weights, reply, checks=False))
+    if all(bool(torch.isfinite(value).all()) for value in part.fields.values()):
+        return BlockAnswer(here.clients, here.sizes, weights, moved(own, CPU), part, (), here.samples)
+    answer = replied(own, reply, here, weights, summed)
+    answered = None if answer.answered is None else _part_here(answer.answered)
+    return replace(answer, own=moved(answer.own, CPU), answered=answered)
+
+
+def _part_here(part: Part) -> Part:
+    return replace(part, fields={name: value.to(CPU) for name, value in part.fields.items()})
+
+
+def _all_finite(clients: Ints, reply: Any) -> Any:
+    """The replies, or raise `Diverged`."""
+    finite = finite_clients(reply)
+    if not finite.all():
+        c = int((~finite).nonzero()[0, 0])
+        raise Diverged(int(clients[c]), _not_finite(reply, c))
+    return reply
+
+
+def _not_finite(reply: Any, c: int) -> str:
+    """The first field of a client's reply that is not finite."""
+    return next(name for name, value in tensors(reply) if not bool(value[c].isfinite().all()))
+
+
+@dataclass
+class LeftOut:
+    """Client -> why its replies were left out, and how often. Counts of a round become valid when it is committed."""
+
+    counts: dict[int, Counter[str]] = field(default_factory=dict)
+    pending: list[tuple[int, Diverged]] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Discard the counts of an unfinished round."""
+        self.pending.clear()
+
+    def note(self, exchange: int, fault: Diverged) -> None:
+        """Count a reply that is not finite, of that exchange of the round."""
+        self.pending.append((exchange, fault))
+
+    def commit(self) -> None:
+        """Make the counts of the round valid."""
+        for _, fault in self.pending:
+            self.counts.setdefault(fault.client, Counter())[f"sent a '{fault.field}' that is not finite"] += 1
+        self.pending.clear()
+
+    def to_dict(self) -> dict[str, Any]:
+        """`{"left_out": {client: {reason: count}}}`, or nothing, for JSON."""
+        told = {str(i): dict(reasons) for i, reasons in sorted(self.counts.items())}
+        return {"left_out": told} if told else {}
+
+    def restore(self, notes: dict[str, Any]) -> None:
+        """Restore the counts from a checkpoint."""
+        self.counts = {int(i): Counter(reasons) for i, reasons in notes.get("left_out", {}).items()}
+        self.pending.clear()
 
 
 @dataclass(kw_only=True)
@@ -56,7 +171,7 @@ class Simulated:
 
     def settings(self) -> dict[str, Any]:
         """The engine's name."""
-        return {"name": type(self).__name__.lower()}
+        return {"name": type(self).__name__.removesuffix("Engine").lower()}
 
     def state(self) -> ClientsState:
         """The clients' state, for a checkpoint."""
@@ -100,3 +215,33 @@ class Simulated:
                 if of == exchange:
                     raise fault from None
             raise
+
+
+@dataclass
+class SerialEngine(Simulated):
+    """Runs clients one after the other, in this process.
+
+    Args:
+        rows: the rows of all clients.
+        seed: of all draws of the clients.
+        draw: makes the keys of a client's draws; tests substitute fixed sequences.
+        memory: what clients keep between rounds.
+        reduce: how replies become one; robust aggregation substitutes its own.
+        left_out: whose replies were left out, and why.
+        samples: rows that have been drawn so far.
+        round: the current round.
+        exchange: the next exchange of the round.
+    """
+
+    def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
+        """Run the task at each client in turn and reduce the replies."""
+        clients, total_weights = merge_repeats(cohort, weights, self.count)
+        exchange, self.exchange = self.exchange, self.exchange + 1
+        reduction = self.reduce(task, sent)
+        summed = isinstance(reduction, Reduction)
+        for c in range(len(clients)):
+            one = slice(c, c + 1)
+            site = self._site(clients[one], exchange)
+            own = self.memory.read(task, site)
+            self._take(reduction, run_block(task, own, sent, site, total_weights[one], summed))
+        return self._answer(reduction, exchange)

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedsaddle.array_types import Ints
 from fedsaddle.data.store import ClientRows, Labelled
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Batch, Ints
+from fedsaddle.federation.clients import Batch
 from fedsaddle.federation.randomness import ClientKeys
 
 CPU = torch.device("cpu")
@@ -23,12 +24,19 @@ EVERYTHING_STREAM = 255  # of dropout where a gradient is taken over all rows
 
 @dataclass
 class LocalSite:
-    """One client, or a chunk of a cohort; every tensor has a leading axis of clients."""
+    """One client, or a chunk of a cohort; every tensor has a leading axis of clients.
+
+    Args:
+        rows: the rows of all clients.
+        clients: numbers of the clients of this block.
+        keys: their keys.
+        samples: samples processed so far.
+    """
 
     rows: ClientRows
     clients: Ints
     keys: ClientKeys
-    samples: int = field(default=0)  # processed so far, over all its clients
+    samples: int = field(default=0)
 
     @classmethod
     def alone(cls, rows: ClientRows, client: int, seed: int = 0) -> LocalSite:
@@ -146,8 +154,8 @@ class LocalSite:
         """What a batch's dropout is drawn from, (C,)."""
         return torch.from_numpy(self.keys.inner(step, stream).view(np.int64))
 
-    def uncount(self, rows: int) -> None:
-        """Rows that were drawn, but whose client was done."""
+    def discount_samples(self, rows: int) -> None:
+        """Subtract rows that were drawn for clients that had already finished."""
         self.samples -= rows
 
     def labelled(self, label: int) -> Tensor:

@@ -8,20 +8,125 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
+from fedsaddle.array_types import Floats, Ints
 from fedsaddle.data.store import ClientRows
-from fedsaddle.engines.block import BlockAnswer, brought, replied
-from fedsaddle.engines.block_messages import OURS, Block, pack_answer, pack_failure, read_block
-from fedsaddle.engines.device import CPU, moved, resident
-from fedsaddle.engines.device_site import site_on
-from fedsaddle.engines.memory import Memory
-from fedsaddle.errors import FedSaddleError
+from fedsaddle.engines.device import CPU, moved, resident, site_on
+from fedsaddle.engines.memory import Memory, remembering, stacked
+from fedsaddle.engines.simulated import BlockAnswer, brought, replied
+from fedsaddle.errors import Diverged, FedSaddleError
 from fedsaddle.federation.clients import Task
 from fedsaddle.federation.randomness import ClientKeys
+from fedsaddle.federation.reduction import Part
 from fedsaddle.federation.tasks import records_of, task_of
-from fedsaddle.federation.wire import Kinds, unpack
-from fedsaddle.numerics.bare_module import in_precision
+from fedsaddle.federation.wire import Kinds, Limits, Message, name_of, pack, unpack
+from fedsaddle.numerics.modules import in_precision
+
+OURS = Limits(json_bytes=1 << 30, tensors=10**7, trusted=True)  # both ends are this run's own
+
+
+class WorkersFailed(FedSaddleError):
+    """Workers that cannot go on: one failed at its work, or too many were lost."""
+
+    exit_code = 3
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What all blocks of an exchange have in common; `number` tells exchanges of a run apart."""
+
+    number: int
+    round: int
+    exchange: int
+    seed: int
+    task: str
+    summed: bool  # whether replies are added up where they are made
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Block:
+    """The clients of a block, their weights, and the state of those that have some."""
+
+    of: Exchange
+    clients: Ints
+    weights: Floats
+    state: dict[str, Any]
+
+
+def pack_block(of: Exchange, clients: Ints, weights: Floats, memory: Memory, task: Task[Any]) -> bytes:
+    """A block as bytes."""
+    state: dict[str, Any] = {}
+    if remembering(task) is not None:
+        known = memory.known(clients)
+        whole = stacked(known)
+        each = {i: record for i, record in zip(clients.tolist(), known, strict=True) if record is not None}
+        state = {"each": each} if whole is None else {"whole": whole}
+    return pack(Message({**of.to_dict(), "clients": clients.tolist(), "weights": weights.tolist()}, state))
+
+
+def read_block(content: bytes, kinds: Kinds) -> Block:
+    """The block that `pack_block` has packed."""
+    message = unpack(content, kinds, OURS)
+    clients, weights = message.about.pop("clients"), message.about.pop("weights")
+    return Block(
+        Exchange(**message.about),
+        np.array(clients, dtype=np.int64),
+        np.array(weights, dtype=np.float64),
+        message.record,
+    )
+
+
+def pack_answer(answer: BlockAnswer) -> bytes:
+    """An answer as bytes; the sizes and weights of clients are known where it goes."""
+    left_out = [[fault.client, fault.field] for fault in answer.left_out]
+    about = {"samples": answer.samples, "left_out": left_out, "clients": answer.clients.tolist()}
+    record: dict[str, Any] = {"own": answer.own}
+    if isinstance(answer.answered, Part):
+        part = answer.answered
+        record["part"] = {"kind": name_of(part.kind), "total": part.total, "fields": part.fields}
+    else:
+        record["replies"] = answer.answered
+    return pack(Message(about, record))
+
+
+def pack_failure(reason: BaseException, where: str = "") -> bytes:
+    """The answer of a worker that failed."""
+    said = str(reason) if isinstance(reason, FedSaddleError) else f"{type(reason).__name__}: {reason}"
+    about: dict[str, Any] = {"failure": said[:4000] + where, "exit_code": getattr(reason, "exit_code", 3)}
+    if isinstance(reason, Diverged):
+        about["diverged"] = [reason.client, reason.field]
+    return pack(Message(about))
+
+
+def read_answer(content: bytes, kinds: Kinds, asked: Ints, sizes: Ints, weights: Floats) -> BlockAnswer:
+    """The answer for the clients asked, with their sizes and weights; raise what a worker has failed with."""
+    message = unpack(content, kinds, OURS)
+    about, record = message.about, message.record
+    if "failure" in about:
+        raise failure_of(about)
+    clients, answered = np.array(about["clients"], dtype=np.int64), record.get("replies")
+    if (part := record.get("part")) is not None:
+        answered = Part(kinds[part["kind"]], clients, part["total"], part["fields"])
+    kept = np.isin(asked, clients) if len(clients) < len(asked) else slice(None)
+    lost = tuple(Diverged(client, field) for client, field in about["left_out"])
+    return BlockAnswer(
+        clients, torch.from_numpy(sizes[kept]), weights[kept], record["own"], answered, lost, about["samples"]
+    )
+
+
+def failure_of(about: dict[str, Any]) -> FedSaddleError:
+    """The error that a worker's message tells."""
+    if "diverged" in about:
+        return Diverged(*about["diverged"])
+    failed = WorkersFailed(about["failure"])
+    failed.exit_code = about["exit_code"]
+    return failed
 
 
 @dataclass

@@ -6,24 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
+from fedsaddle.array_types import Floats
 from fedsaddle.data.table import Array
 from fedsaddle.errors import BadInput
-from fedsaddle.estimators import saved
-from fedsaddle.estimators.federated import Federated
+from fedsaddle.estimators import federated
+from fedsaddle.estimators.federated import BadValue, Federated, value_errors
 from fedsaddle.estimators.recipe import is_auto, ranks_only
-from fedsaddle.estimators.rows import Rows
-from fedsaddle.estimators.training import Trained, scores_of
-from fedsaddle.estimators.value_errors import BadValue, value_errors
+from fedsaddle.estimators.training import InputRows, Trained, scores_of
 from fedsaddle.metrics.calibration import Platt
 from fedsaddle.privacy.settings import Privacy
-
-Floats = NDArray[np.float64]
 
 
 class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
@@ -82,7 +79,7 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
     Raises:
         BadInput: for parameters and rows that cannot be used, as a ValueError; names key, value and remedy.
 
-    Example:
+    Examples:
         >>> import fedsaddle as fs
         >>> from sklearn.datasets import load_breast_cancer
         >>> X, y = load_breast_cancer(return_X_y=True)
@@ -139,7 +136,7 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
             Diverged: if the model is not finite; try a smaller step.
         """
         with value_errors():
-            rows = Rows.of(self, X, sites, self.site, training=True)
+            rows = InputRows.of(self, X, sites, self.site, training=True)
             self.classes_, codes = self._labels(y, len(rows))
             found = self._train(rows, codes, [str(name) for name in self.classes_], patients)
             self.calibration_ = self._calibrated(found) if self._wants_calibration() else None
@@ -225,11 +222,15 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
 
     def _fitted(self) -> dict[str, Any]:
         platt = None if self.calibration_ is None else self.calibration_.to_dict()
-        return {**super()._fitted(), "classes": saved.array_to_dict("classes_", self.classes_), "calibration": platt}
+        return {
+            **super()._fitted(),
+            "classes": federated.array_to_dict("classes_", self.classes_),
+            "calibration": platt,
+        }
 
     def _set_fitted(self, given: dict[str, Any]) -> None:
         super()._set_fitted(given)
-        self.classes_ = saved.array_from_dict(given["classes"])
+        self.classes_ = federated.array_from_dict(given["classes"])
         platt = given["calibration"]
         self.calibration_ = None if platt is None else Platt(float(platt["slope"]), float(platt["intercept"]))
 

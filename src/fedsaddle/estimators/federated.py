@@ -2,27 +2,131 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+import torch
+from numpy.typing import ArrayLike
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
 
+from fedsaddle import __version__
+from fedsaddle.arguments import path as file_path
 from fedsaddle.arguments import whole
-from fedsaddle.data.files.later_rows import Encoder
+from fedsaddle.array_types import Floats
+from fedsaddle.config.lookup import find
+from fedsaddle.config.registry import MODELS
 from fedsaddle.data.table import Array
-from fedsaddle.errors import BadInput
-from fedsaddle.estimators import saved
+from fedsaddle.data.tables.later_rows import Encoder
+from fedsaddle.errors import BadInput, FedSaddleError, MissingData
 from fedsaddle.estimators.recipe import privacy_section
-from fedsaddle.estimators.rows import Rows
-from fedsaddle.estimators.training import Trained, scores_of, scoring, train
-from fedsaddle.estimators.value_errors import value_errors
+from fedsaddle.estimators.training import InputRows, Trained, scores_of, scoring, train
+from fedsaddle.files import make_folder, write_atomically
 from fedsaddle.privacy.settings import Privacy
 
-Floats = NDArray[np.float64]
+
+class BadValue(BadInput, ValueError):
+    """An invalid value: names the key, the value and the remedy."""
+
+
+@contextmanager
+def value_errors() -> Iterator[None]:
+    """Raise a `BadInput` of what is called as one that is a `ValueError` as well."""
+    try:
+        yield
+    except BadValue:
+        raise
+    except BadInput as error:
+        raise BadValue(error.key, error.value, error.remedy) from None
+
+
+FORMAT = 1
+KEY = "fedsaddle"  # of the header
+LARGEST = 1 << 28  # characters of the header
+DAMAGED = "is no estimator that `save` wrote, or is damaged; save it again"
+
+
+def write(path: object, content: dict[str, Any], module: nn.Module) -> Path:
+    """Write a file, atomically."""
+    target = file_path("path", path)
+    if target.is_dir():
+        raise BadInput("path", str(target), "is a folder; name a file in it, such as model.safetensors")
+    make_folder("path", target.parent)
+    state = module.state_dict().items()
+    tensors = {k: (v.float() if v.is_floating_point() else v).contiguous() for k, v in state}
+    head = {"format": FORMAT, "version": __version__, **content}
+    write_atomically(target, save(tensors, {KEY: json.dumps(head, ensure_ascii=False, allow_nan=False)}))
+    return target
+
+
+def read(path: object, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The content of a file that `write` wrote for an estimator of this kind, and the weights."""
+    source = file_path("path", path)
+    if not source.exists():
+        raise MissingData(f"{source} does not exist; check the path of the saved estimator")
+    if not source.is_file():
+        raise BadInput("path", str(source), "is no file; name the file that `save` wrote")
+    try:
+        with safe_open(str(source), framework="pt") as file:
+            head = (file.metadata() or {}).get(KEY, "")
+            content = json.loads(head) if len(head) <= LARGEST else None
+            if not isinstance(content, dict) or not isinstance(content.get("kind"), str):
+                raise BadInput("path", str(source), DAMAGED)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, RecursionError):
+        raise BadInput("path", str(source), DAMAGED) from None
+    if content.get("format") != FORMAT:
+        remedy = f"has the format {content.get('format')!r}, this version reads {FORMAT}; use the version that wrote it"
+        raise BadInput("path", str(source), remedy)
+    if content["kind"] != kind:
+        raise BadInput("path", str(source), f"holds a {content['kind']!r}; load it with that class")
+    return content, tensors
+
+
+def rebuilt(path: object, network: dict[str, Any], tensors: dict[str, Tensor]) -> nn.Module:
+    """The model that a file names, with the weights of the file; nothing is allocated before they fit."""
+    try:
+        with torch.device("meta"):
+            module: nn.Module = find(MODELS, "model", network["name"])(**network["arguments"])
+        module.load_state_dict(tensors, strict=True, assign=True)
+    except (FedSaddleError, RuntimeError, TypeError, KeyError, ValueError):
+        raise BadInput("path", str(path), DAMAGED) from None
+    return module
+
+
+def plain(key: str, value: Any) -> Any:
+    """The value as JSON can hold it."""
+    if isinstance(value, dict):
+        return {str(k): plain(f"{key}.{k}", v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(key, v) for v in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise BadInput(key, value, "cannot be saved; write it as a number, text or dictionary, as in a config")
+
+
+def array_to_dict(key: str, array: Any) -> dict[str, Any]:
+    """An array of labels or names."""
+    if array.dtype.kind not in "OUiufb":
+        raise BadInput(key, str(array.dtype), "cannot be saved; use numbers or text")
+    return {"dtype": array.dtype.str, "values": plain(key, array.tolist())}
+
+
+def array_from_dict(given: dict[str, Any]) -> Any:
+    """The array that `array_to_dict` wrote."""
+    dtype = np.dtype(given["dtype"])
+    if dtype.kind not in "OUiufb":
+        raise ValueError("no labels")
+    return np.array(given["values"], dtype=dtype)
 
 
 class Federated(BaseEstimator):  # type: ignore[misc]
@@ -86,9 +190,9 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         with value_errors():
             given = self.get_params(deep=False) | {"privacy": privacy_section(self.privacy)}
-            parameters = {key: saved.plain(key, value) for key, value in given.items()}
+            parameters = {key: plain(key, value) for key, value in given.items()}
             content = {"kind": type(self).__name__, "parameters": parameters, "fitted": self._fitted()}
-            return saved.write(path, content, self.module_)
+            return write(path, content, self.module_)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -99,7 +203,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]
             MissingData: if there is no such file.
         """
         with value_errors():
-            content, tensors = saved.read(path, cls.__name__)
+            content, tensors = read(path, cls.__name__)
             try:
                 parameters: dict[str, Any] = dict(content["parameters"])
                 parameters |= {key: tuple(parameters[key]) for key in ("numeric", "categorical")}
@@ -108,11 +212,11 @@ class Federated(BaseEstimator):  # type: ignore[misc]
                 found._set_fitted(content["fitted"])
                 _check_widths(found.encoder_, found.columns_, network["arguments"]["inputs"])
             except (BadInput, KeyError, TypeError, ValueError, AttributeError, IndexError):
-                raise BadInput("path", str(path), saved.DAMAGED) from None
-            found.module_ = scoring(saved.rebuilt(path, network, tensors))
+                raise BadInput("path", str(path), DAMAGED) from None
+            found.module_ = scoring(rebuilt(path, network, tensors))
             return found
 
-    def _train(self, rows: Rows, labels: Array, classes: Sequence[str], patients: ArrayLike | None) -> Trained:
+    def _train(self, rows: InputRows, labels: Array, classes: Sequence[str], patients: ArrayLike | None) -> Trained:
         """Train, and set what both kinds of estimators have afterwards."""
         if not isinstance(self.verbose, bool | np.bool_):
             whole("verbose", self.verbose, least=0)
@@ -120,8 +224,8 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         self.module_, self.network_, self.encoder_ = found.module, found.network, found.encoder
         self.columns_, self.notes_ = rows.names, found.notes
         self.sites_ = () if rows.sites is None else found.data.names
-        self.n_iter_ = int(found.result.summary["rounds"])
-        self.selected_round_ = found.result.summary.get("selected_round")
+        self.n_iter_ = found.result.document.rounds
+        self.selected_round_ = found.result.document.selected_round
         self.history_ = found.result.history
         self.config_ = found.config.model_dump(include={"model", "problem", "algorithm", "run"})
         mixture = found.result.mixture
@@ -132,7 +236,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]
     def _scores(self, X: Any, sites: ArrayLike | None) -> Floats:
         """The model's scores of later rows, (n, k)."""
         check_is_fitted(self)
-        rows = Rows.of(self, X, sites, self.site, training=False)
+        rows = InputRows.of(self, X, sites, self.site, training=False)
         return scores_of(self.module_, self.encoder_.encode(rows.cells, rows.names, rows.sites))
 
     def _fitted(self) -> dict[str, Any]:
@@ -149,10 +253,10 @@ class Federated(BaseEstimator):  # type: ignore[misc]
             "feature_names": None if names is None else names.tolist(),
             "rounds": self.n_iter_,
             "selected_round": self.selected_round_,
-            "history": saved.plain("history", _finite(self.history_)),
-            "config": saved.plain("config", self.config_),
+            "history": plain("history", _finite(self.history_)),
+            "config": plain("config", self.config_),
             "mixture": mixture,
-            "privacy": saved.plain("privacy", self.privacy_),
+            "privacy": plain("privacy", self.privacy_),
         }
 
     def _set_fitted(self, given: dict[str, Any]) -> None:

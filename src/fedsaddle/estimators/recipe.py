@@ -1,6 +1,6 @@
 """From the parameters of an estimator to a config: which problem fits an algorithm, and what is not said by the user.
 
-The rules are those of the config that `fedsaddle init --csv TABLE` writes.
+The rules are those of `studies.recipes`.
 """
 
 from __future__ import annotations
@@ -11,23 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from fedsaddle.arguments import number, whole
-from fedsaddle.config.entry import Entry
+from fedsaddle.arguments import MAX_ROUNDS, number, whole
 from fedsaddle.config.lookup import entry
-from fedsaddle.config.registry import ALGORITHMS, PROBLEMS
-from fedsaddle.config.schema import MAX_ROUNDS, Config, validate_config
+from fedsaddle.config.registry import ALGORITHMS, PROBLEMS, Entry
+from fedsaddle.config.schema import Config, validate_config
 from fedsaddle.errors import BadInput
 from fedsaddle.privacy.settings import Privacy
+from fedsaddle.studies.recipes import WORST, default_step, problem_for, problem_section, stages
 
-RANKERS = (
-    "CODA",
-    "CODA+",
-    "CODASCA",
-    "NPA",
-)  # min-max algorithms that are made for the AUROC; their steps go in stages
-CONSTANT = ("DRFA", "DRFA-Prox", "DRFA-GA", "AFL", "q-FedAvg")  # whose step may follow no cosine
-WORST = CONSTANT  # whose aim is the worst client
-STAGE_ROUNDS = 30
 AUTO = "auto"
 LINEAR = {"linear": "logistic"}  # what estimators may call a model besides
 
@@ -86,14 +77,10 @@ class Wanted:
             remedy = "is for classes; for a regression choose an algorithm such as 'FedAvg', 'DRFA' or 'q-FedAvg'"
             raise BadInput("algorithm", self.algorithm, remedy)
         loss = {0: "square", 2: "logistic"}.get(self.classes, "cross-entropy")
-        defaults: dict[str, dict[str, Any]] = {
-            "supervised": {"loss": loss, "l2": 1.0 / self.rows, "l2_biases": False},
-            "auc": {"sigmoid": True},
-            "pairwise": {"risk": "auc"} if "risk" in given or "loss" in given else {"risk": "auc", "loss": "logistic"},
-        }
-        if loss == "logistic":
-            defaults["supervised"]["from_base_rate"] = True
-        return {**defaults.get(name, {}), **given, "name": name}
+        defaults = problem_section(name, self.rows, loss)
+        if name == "pairwise" and ("risk" in given or "loss" in given):
+            defaults = {"risk": "auc"}
+        return {**defaults, **given, "name": name}
 
     def _algorithm(self, known: Entry, rounds: int) -> dict[str, Any]:
         """The section of the algorithm."""
@@ -106,8 +93,7 @@ class Wanted:
         step = self._step(name, known.kind, rounds)
         if step is not None:
             found["primal_step"] = step
-        if name in RANKERS:
-            found |= {"weighting": "size", "stage_rounds": min(STAGE_ROUNDS, max(1, rounds // 3))}
+        found |= stages(name, rounds)
         if (privacy_section(self.privacy) or {}).get("unit") == "client" and _weighs_by_size(known):
             found["weighting"] = "uniform"  # nobody counts without a bound
         return {"name": name, **found, **plain(dict(self.options or {}))}
@@ -119,12 +105,7 @@ class Wanted:
                 raise BadInput("primal_step", self.primal_step, 'give a number, a schedule or "auto"')
             ready = isinstance(self.primal_step, Mapping) or not isinstance(self.primal_step, int | float)
             return plain(self.primal_step) if ready else number("primal_step", self.primal_step, above=0)
-        first = 0.3 if kind == "minimisation" else 0.1
-        if name in CONSTANT:
-            return first
-        if name in RANKERS:
-            return {"name": "geometric", "first": first, "factor": 0.3}
-        return None if kind == "minimax" else {"name": "cosine", "first": first, "rounds": rounds}
+        return default_step(name, kind, rounds)
 
 
 def privacy_section(given: object) -> dict[str, Any] | None:
@@ -143,13 +124,6 @@ def _weighs_by_size(known: Entry) -> bool:
     """Whether clients of the algorithm may count by their rows, or all alike."""
     weighting = getattr(known.load(), "__dataclass_fields__", {}).get("weighting")
     return weighting is not None and weighting.default in ("size", "uniform")
-
-
-def problem_for(algorithm: str, known: Entry) -> str:
-    """The problem that an algorithm is for."""
-    if known.kind == "minimax":
-        return "auc" if algorithm in RANKERS else "class-fair"
-    return {"minimisation": "supervised", "pairwise": "pairwise"}[known.kind]
 
 
 def ranks_only(algorithm: object, problem: object) -> bool:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import column_or_1d
 
-from fedsaddle.data.files.encode import is_constant
+from fedsaddle.array_types import Floats
+from fedsaddle.data.table import is_constant
 from fedsaddle.errors import BadInput
-from fedsaddle.estimators.federated import Federated
-from fedsaddle.estimators.rows import Rows
-from fedsaddle.estimators.value_errors import BadValue, value_errors
-
-Floats = NDArray[np.float64]
+from fedsaddle.estimators.federated import BadValue, Federated, value_errors
+from fedsaddle.estimators.training import InputRows
 
 
 class FederatedRegressor(RegressorMixin, Federated):  # type: ignore[misc]
@@ -32,7 +30,7 @@ class FederatedRegressor(RegressorMixin, Federated):  # type: ignore[misc]
     Raises:
         BadInput: for parameters and rows that cannot be used, as a ValueError; names key, value and remedy.
 
-    Example:
+    Examples:
         >>> import fedsaddle as fs
         >>> from sklearn.datasets import load_diabetes
         >>> X, y = load_diabetes(return_X_y=True)
@@ -55,7 +53,7 @@ class FederatedRegressor(RegressorMixin, Federated):  # type: ignore[misc]
             Diverged: if the model is not finite; try a smaller step.
         """
         with value_errors():
-            rows = Rows.of(self, X, sites, self.site, training=True)
+            rows = InputRows.of(self, X, sites, self.site, training=True)
             targets = _targets(y, len(rows))
             self.target_mean_ = float(targets.mean())
             spread = float(targets.std())

@@ -12,28 +12,114 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 
 from fedsaddle.arguments import number, optional, text, whole
+from fedsaddle.array_types import Floats
 from fedsaddle.config.build import build_algorithm
 from fedsaddle.config.registry import ALGORITHMS
 from fedsaddle.config.schema import Config
+from fedsaddle.data.arrays import SITE, column_names, number_columns, rows_dataset, site_names
 from fedsaddle.data.federated import FederatedData, federate
-from fedsaddle.data.files.arrays import SITE, rows_dataset
-from fedsaddle.data.files.later_rows import Encoder
-from fedsaddle.data.files.table_features import TableFeatures
-from fedsaddle.data.files.tables import treatment
 from fedsaddle.data.splits import Iid, Natural
 from fedsaddle.data.table import Array
+from fedsaddle.data.tables.columns import RawColumn, require, tidy_names
+from fedsaddle.data.tables.features import TableFeatures
+from fedsaddle.data.tables.later_rows import Encoder
+from fedsaddle.data.tables.own import treatment
+from fedsaddle.data.tables.read import check_names, read_table
 from fedsaddle.errors import BadInput
 from fedsaddle.estimators.recipe import Wanted, is_auto, named, selection_for
-from fedsaddle.estimators.rows import Rows
+from fedsaddle.runs.callbacks import LambdaCallback
 from fedsaddle.runs.result import Result
 from fedsaddle.runs.run import run
+from fedsaddle.runs.settings import RunOptions
+from fedsaddle.studies.recipes import VALIDATION_SHARE
 
-Floats = NDArray[np.float64]
+NOWHERE = ""  # the name of the site of rows whose site is not known
+
+
+@dataclass(frozen=True, eq=False)
+class InputRows:
+    """Cells as they were given; `sites` is None if nobody named them."""
+
+    cells: Any  # a matrix of numbers, or a DataFrame
+    names: tuple[str, ...]  # of all columns, by their place
+    sites: Array | None
+    site: str | None  # the column of sites, which is no feature
+    listed: bool  # whether all columns are features, as those of a matrix are
+
+    @classmethod
+    def of(cls, estimator: Any, X: Any, sites: Any, site: object, training: bool) -> InputRows:
+        """Check the rows as scikit-learn does, and take the sites from where they are named."""
+        if not hasattr(X, "iloc") and hasattr(X, "to_pandas"):
+            X = X.to_pandas()
+        framed = hasattr(X, "iloc") and hasattr(X, "columns")
+        if framed:
+            names = tuple(tidy_names(X.columns)[0])
+            if len({isinstance(name, str) for name in X.columns}) > 1:
+                raise BadInput("X.columns", list(X.columns)[:5], "must all be text; use X.columns.astype(str)")
+            validate_data(estimator, X, skip_check_array=True, reset=training)
+            cells = X
+        else:
+            cells = validate_data(estimator, X, dtype=None, ensure_all_finite="allow-nan", reset=training)
+            names = tuple(column_names(cells.shape[1]))
+            if cells.dtype.kind not in "fiub":
+                import pandas as pd
+
+                cells = pd.DataFrame(cells, columns=list(names))
+        if not training:
+            names = tuple(estimator.columns_)
+        own = _sites(cells, names, sites, site, framed, training)
+        column = None if site is None else str(site)
+        return cls(cells, names, own, column, not framed)
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def columns(self, numeric: Any, categorical: Any) -> tuple[tuple[RawColumn, ...], tuple[str, ...]]:
+        """The feature columns, and notes about them."""
+        check_names("numeric", numeric)
+        check_names("categorical", categorical)
+        if isinstance(self.cells, np.ndarray) and not numeric and not categorical:
+            return number_columns(self.cells, self.names), ()
+        import pandas as pd
+
+        frame = pd.DataFrame(self.cells) if isinstance(self.cells, np.ndarray) else self.cells
+        raw = read_table(
+            frame.set_axis(list(self.names), axis=1),
+            roles={},
+            features=list(self.names) if self.listed else None,
+            numeric=list(numeric),
+            categorical=list(categorical),
+            ignore=() if self.site is None else (self.site,),
+        )
+        return raw.features, raw.notes
+
+
+def _sites(cells: Any, names: tuple[str, ...], sites: Any, site: object, framed: bool, training: bool) -> Array | None:
+    """The site of each row; where it is missing, training refuses it, and later rows are from nowhere."""
+    missing = None if training else NOWHERE
+    if site is not None:
+        if not framed:
+            raise BadInput("site", site, "names a column of a DataFrame, but X is an array; give sites= to fit instead")
+        if sites is not None:
+            raise BadInput("sites", "given", f"the column {site!r} of X names the sites already; leave one of them out")
+        place = names.index(require(text("site", site), names, "site"))
+        return site_names("sites", cells.iloc[:, place], missing)
+    if sites is None:
+        return None
+    if isinstance(sites, str):
+        remedy = f"must have one entry for each row; for a column of X, make the estimator with site={sites!r}"
+        raise BadInput("sites", sites, remedy)
+    found = site_names("sites", sites, missing)
+    if len(found) != len(cells):
+        raise BadInput("len(sites)", len(found), f"X has {len(cells)} rows; give one entry for each row")
+    return found
+
+
 EVALUATIONS = 25  # of a run that chooses its round, or that is watched
-VALIDATION_SHARE = 0.16  # of models that overfit, as in tables of the command line
 BLOCK = 4096  # rows that are scored at once
 
 
@@ -51,7 +137,7 @@ class Trained:
 
 
 def train(
-    parameters: dict[str, Any], rows: Rows, labels: Array, classes: Sequence[str], patients: ArrayLike | None
+    parameters: dict[str, Any], rows: InputRows, labels: Array, classes: Sequence[str], patients: ArrayLike | None
 ) -> Trained:
     """Train on these rows; `labels` are codes of the classes, or targets if there are none."""
     seed = seed_of(parameters["random_state"])
@@ -59,7 +145,7 @@ def train(
     config = config_of(parameters, len(classes), len(data.train.y), seed)
     known, options = ALGORITHMS[config.algorithm.name], config.algorithm.options()
     if {**options, **known.fixed}.get("centralised"):
-        data = data.in_one_place()
+        data = data.pooled()
     with torch.random.fork_rng(devices=[]):
         algorithm, model = build_algorithm(config, data)
     select = _selection(parameters["select"], config, data)
@@ -73,10 +159,9 @@ def train(
         evaluate_every=max(1, rounds // EVALUATIONS) if watched else rounds,
         select=select,
         patience=parameters["patience"] if select else None,
-        watch=_tell if parameters["verbose"] else None,
-        name=config.algorithm.name,
-        privacy=config.privacy.of_clients(rounds),
-        secure_aggregation=config.privacy.secure_aggregation,
+        privacy=config.privacy.of_server(rounds),
+        callbacks=[LambdaCallback(on_round=_tell)] if parameters["verbose"] else (),
+        options=RunOptions(name=config.algorithm.name),
     )
     network = {"name": config.model.name, "arguments": model.arguments}
     encoder = Encoder.of(data.encoding, pending, parameters["numeric"])
@@ -85,7 +170,7 @@ def train(
 
 def client_rows(
     parameters: dict[str, Any],
-    rows: Rows,
+    rows: InputRows,
     labels: Array,
     classes: Sequence[str],
     patients: ArrayLike | None,

@@ -12,13 +12,12 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
+from fedsaddle.array_types import Floats, Ints
 from fedsaddle.errors import BadInput
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 R = TypeVar("R")
 Own = TypeVar("Own")
 Sent = TypeVar("Sent")
@@ -31,6 +30,15 @@ class Batch(NamedTuple):
     within the client; it is present if rows were drawn. `keys()` gives a key for each client, `(C,)` int64, from which
     a model's dropout is drawn; the same batch gives the same masks. Without it there is no dropout. `sizes` holds how
     many rows of each client are real, the first ones; it is present if the others are padding.
+
+    Args:
+        x: features, `(C, B, ...)`.
+        y: labels or targets, `(C, B, ...)`.
+        weight: `(C, B)`, if rows have different weights or are padding.
+        rows: `(C, B)`, the row numbers within the client, if rows were drawn.
+        keys: gives a key for each client, `(C,)` int64, from which dropout masks are drawn; without it there is no
+            dropout.
+        sizes: number of real rows of each client, which come first, if the others are padding.
     """
 
     x: Tensor
@@ -82,8 +90,11 @@ class Site(Protocol):
         """All rows of each client, padded with weight 0 to the size of the largest client."""
         ...
 
-    def uncount(self, rows: int) -> None:
-        """Tell that so many drawn rows were not used: their clients had fewer steps than others of their block."""
+    def discount_samples(self, rows: int) -> None:
+        """Subtract rows that were drawn but not used from the count of processed samples.
+
+        This happens where clients of a block have fewer steps than others.
+        """
         ...
 
     def labelled(self, label: int) -> Tensor:
@@ -100,7 +111,12 @@ Task = Callable[[Any, Any, Site], tuple[Any, R]]
 
 @dataclass(frozen=True)
 class ClientsState:
-    """The clients' part of a checkpoint: one record of tensors per client, and notes as plain JSON."""
+    """The clients' part of a checkpoint: one record of tensors per client, and notes as plain JSON.
+
+    Args:
+        records: a record of tensors for each client number.
+        notes: anything else, as plain JSON.
+    """
 
     records: Mapping[int, Any] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
@@ -176,7 +192,13 @@ class Clients(Protocol):
 
 
 def merge_repeats(cohort: ArrayLike, weights: ArrayLike | None, count: int) -> tuple[Ints, Floats]:
-    """List each client once, in order of first appearance, with the sum of its weights."""
+    """List each client once, in order of first appearance, with the sum of its weights.
+
+    Args:
+        cohort: numbers of the clients asked, which may repeat.
+        weights: weight of each entry; None is 1.
+        count: number of clients N.
+    """
     asked = np.asarray(cohort, dtype=np.int64)
     if asked.ndim != 1 or not len(asked):
         raise BadInput("cohort", cohort, "ask at least one client, as a flat list of numbers")

@@ -11,9 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from fedsaddle.federation.clients import Ints
+from fedsaddle.array_types import Ints
 
 Words = NDArray[np.uint64]
 
@@ -38,7 +40,11 @@ def hash_words(*words: int) -> int:
 
 @dataclass(frozen=True)
 class ClientKeys:
-    """One key per client for one exchange."""
+    """One key per client for one exchange.
+
+    Args:
+        keys: `(C,)`, the key of each client.
+    """
 
     keys: Words
 
@@ -87,3 +93,53 @@ Draw = Callable[
 def server_generator(seed: int, round: int) -> np.random.Generator:
     """The server's generator for one round."""
     return np.random.Generator(np.random.Philox(key=[hash_words(seed, 0x5E12), round]))
+
+
+_MODULUS = 1 << 64
+
+
+def _signed(word: int) -> int:
+    """The int64 with the bits of a 64-bit word."""
+    word %= _MODULUS
+    return word - _MODULUS if word >> 63 else word
+
+
+_SIGNED_GAMMA = _signed(0x9E3779B97F4A7C15)
+_SIGNED_A, _SIGNED_B = _signed(0xBF58476D1CE4E5B9), _signed(0x94D049BB133111EB)
+
+
+def _right(z: Tensor, by: int) -> Tensor:
+    """Shift right and fill with zeros; torch repeats the sign."""
+    return (z >> by) & ((1 << (64 - by)) - 1)
+
+
+def _mix_signed(z: Tensor) -> Tensor:
+    z = (z ^ _right(z, 30)) * _SIGNED_A
+    z = (z ^ _right(z, 27)) * _SIGNED_B
+    return z ^ _right(z, 31)
+
+
+@dataclass(frozen=True)
+class DeviceKeys:
+    """One key per client for one exchange, `(C,)` int64 on the device."""
+
+    keys: Tensor
+
+    def words(self, step: int, size: int, stream: int = 0) -> Tensor:
+        """`(C, size)` independent 64-bit words, as int64."""
+        first = _signed(((stream << 56) + (step << 32)) * _SIGNED_GAMMA)
+        at = torch.arange(size, dtype=torch.int64, device=self.keys.device) * _SIGNED_GAMMA + first
+        return _mix_signed(_mix_signed(self.keys[:, None] + at) + _SIGNED_GAMMA)
+
+    def rows(self, sizes: Tensor, step: int, size: int, stream: int = 0) -> Tensor:
+        """`(C, size)` row numbers, uniform on `0 .. sizes[c] - 1` with replacement."""
+        return (_right(self.words(step, size, stream), 32) * sizes[:, None]) >> 32
+
+    def inner(self, step: int, stream: int = 0) -> Tensor:
+        """A key for each client, (C,), for what is drawn inside of a batch's gradient."""
+        at = _signed(((stream << 56) + (step << 32) + 0xFFFFFFFF) * _SIGNED_GAMMA)
+        return _mix_signed(_mix_signed(self.keys + at) + _SIGNED_GAMMA)
+
+    def uniforms(self, step: int = 0, size: int = 1, stream: int = 0) -> Tensor:
+        """`(C, size)` float64 numbers uniform on [0, 1)."""
+        return _right(self.words(step, size, stream), 11).to(torch.float64) * 2.0**-53

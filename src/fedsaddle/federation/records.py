@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from enum import Enum
 from functools import cache
 from types import UnionType
@@ -28,21 +28,34 @@ class Layout(Enum):
 
 
 @dataclass(frozen=True)
-class From:
-    """A mark of an averaged field: the value began as that field of what was sent, such as the model `w`.
+class UpdateOf:
+    """Marks an averaged field as an updated copy of a field that the server sent, such as the model `w`.
 
-    A reply's update is then the difference of the two. Without the mark the value itself is the update, as is right for
-    gradients and differences.
+    A client's update is the difference of the two. Without the mark the value itself is the update, as for gradients
+    and differences.
+
+    Args:
+        field: the name of the field that was sent.
     """
 
     field: str
 
 
-class Kept(Enum):
-    """A mark of a field that robust aggregation leaves as it is, because it has exact bounds."""
+class Holds(Enum):
+    """Marks a tensor by whether it holds parameters of the network, some layers of which may stay at the clients.
 
-    COUNT = "count"  # a number of rows, or whether there are any: between 0 and the client's rows; averaged as it is
-    WIDE = "wide"  # a number between 0 and the client's rows times the number of clients; averaged as it is
+    Used in what is sent, in a client's state and, for `OTHER`, in a reply, whose models are marked by `UpdateOf`.
+    """
+
+    PARAMETERS = "parameters"  # all of them, in one flat vector; a task reads what was sent by `site.broadcast`
+    OTHER = "other"  # nothing of them, nor a gradient: a loss, a dual variable, a count
+
+
+class ExactBounds(Enum):
+    """Marks a field with exact bounds: it is clipped to them, and exempt from robust aggregation."""
+
+    COUNT = "count"  # a number of rows, or whether there are any: between 0 and the client's rows
+    WIDE = "wide"  # a number between 0 and the client's rows times the number of clients
     WEIGHTS_FIRST = "weights first"  # rows whose first column is a weight; its mean is at most the client's rows
 
 
@@ -50,36 +63,57 @@ Averaged = Annotated[Tensor, Visibility.AVERAGED]
 Pooled = Annotated[Tensor, Visibility.POOLED]
 PerClient = Annotated[Tensor, Visibility.PER_CLIENT]
 PerSample = Annotated[Tensor, Layout.PER_SAMPLE]
+Parameters = Annotated[Tensor, Holds.PARAMETERS]
 
 
 @cache
 def field_marks(record: Any) -> dict[str, Visibility | Layout]:
     """The visibility or layout of each annotated field: `{"final": Visibility.AVERAGED, ...}`."""
-    found: dict[str, Visibility | Layout] = {}
-    for name, hint in get_type_hints(record, include_extras=True).items():
-        options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-        for option in options:
-            for mark in getattr(option, "__metadata__", ()):
-                if isinstance(mark, Visibility | Layout):
-                    found[name] = mark
-    return found
+    return {name: mark for name, mark in _marks(record) if isinstance(mark, Visibility | Layout)}
 
 
-def bounds_marks(record: type) -> dict[str, From | Kept]:
+def bounds_marks(record: type) -> dict[str, UpdateOf | ExactBounds]:
     """What is known about the values of each marked field."""
     return _bounds_marks(record)
 
 
 @cache
-def _bounds_marks(record: Any) -> dict[str, From | Kept]:
-    found: dict[str, From | Kept] = {}
+def _bounds_marks(record: Any) -> dict[str, UpdateOf | ExactBounds]:
+    return {name: mark for name, mark in _marks(record) if isinstance(mark, UpdateOf | ExactBounds)}
+
+
+def parameters_in(record: type) -> tuple[str, ...]:
+    """The fields that are models."""
+    return _parameters_in(record)
+
+
+@cache
+def _parameters_in(record: Any) -> tuple[str, ...]:
+    return tuple(name for name, mark in _marks(record) if mark is Holds.PARAMETERS)
+
+
+def undeclared(record: type) -> list[str]:
+    """The fields without a default that hold tensors, or records, and do not declare whether these are models."""
+    hints = get_type_hints(record)
+    declared = {name for name, mark in _marks(record) if isinstance(mark, Holds | UpdateOf | ExactBounds)}
+    needed = [f.name for f in fields(record) if f.default is MISSING and f.name not in declared]
+    return [name for name in needed if not _is_plain(hints[name])]
+
+
+def _marks(record: type) -> Iterator[tuple[str, object]]:
+    """Each field's name with each of its marks."""
     for name, hint in get_type_hints(record, include_extras=True).items():
-        options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-        for option in options:
+        for option in _options(hint):
             for mark in getattr(option, "__metadata__", ()):
-                if isinstance(mark, From | Kept):
-                    found[name] = mark
-    return found
+                yield name, mark
+
+
+def _is_plain(hint: object) -> bool:
+    return all(option in (bool, int, float, str, type(None)) for option in _options(hint))
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
 def visibility(record: type) -> dict[str, Visibility]:
@@ -99,10 +133,10 @@ def tensors(record: Any) -> Iterator[tuple[str, Tensor]]:
             yield f.name, value
 
 
-def only(record: Any, kept: Tensor) -> Any:
-    """The same record of some of its clients: `kept (C,)` says which."""
+def select_clients(record: Any, mask: Tensor) -> Any:
+    """The record of the clients at which `mask (C,)` is true, or of the clients whose positions `mask` lists."""
     return type(record)(
-        **{f.name: v[kept] if isinstance(v := getattr(record, f.name), Tensor) else v for f in fields(record)}
+        **{f.name: v[mask] if isinstance(v := getattr(record, f.name), Tensor) else v for f in fields(record)}
     )
 
 

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedsaddle.array_types import Floats, Ints
 from fedsaddle.errors import Diverged, NobodyAnswered
-from fedsaddle.federation.clients import Floats, Ints, Task
+from fedsaddle.federation.clients import Task
 from fedsaddle.federation.records import Visibility, tensors, visibility
 
 NOBODY = "no client answered; wait for more clients, or ask a larger cohort"
@@ -40,10 +41,18 @@ def part_of(clients: Ints, weights: Floats, reply: Any, checks: bool = True) -> 
 
 @dataclass
 class Reduction:
-    """A running sum of replies, in the order of `add`; `answer` gives the reduced record.
+    """Running sum of replies, in the order of `add`; `answer` returns the reduced record.
 
     With `checks`, `add` refuses replies that are not finite. Without, `finite` tells at the end whether all were, which
     makes a device wait once only.
+
+    Args:
+        checks: whether `add` rejects replies that are not finite.
+        clients: clients that answered.
+        kind: class of the replies.
+        total: sum of the weights.
+        sums: weighted sums of the averaged fields.
+        lists: parts of the pooled and per-client fields.
     """
 
     checks: bool = True

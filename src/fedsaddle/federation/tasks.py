@@ -22,10 +22,15 @@ MARK = "__task__"
 
 
 class Release(NamedTuple):
-    """Noisy sums that are released from one sample of a client's rows."""
+    """Noisy sums that are released from one sample of a client's rows.
 
-    size: int | None  # expected rows (or patients) of the sample; None: all
-    fields: int  # sums of one sample: 1 for a gradient or a loss, 2 for the gradients of two players
+    Args:
+        size: expected rows or patients of the sample; None is all.
+        fields: sums of one sample: 1 for a gradient or a loss, 2 for the gradients of two players.
+    """
+
+    size: int | None
+    fields: int
 
 
 Releases = Counter[Release]
@@ -50,7 +55,7 @@ def task(*, releases: ReleasedBy | None = None, reason: str = "") -> Callable[[M
             None: it has no private form.
         reason: why it has no private form, for the error message.
 
-    Example:
+    Examples:
         >>> class Sgd:
         ...     batch_size, local_steps = 32, 5
         ...     @task(releases=per_step())
@@ -67,7 +72,11 @@ def task(*, releases: ReleasedBy | None = None, reason: str = "") -> Callable[[M
 
 
 def per_step(fields: int = 1) -> ReleasedBy:
-    """A minibatch of `batch_size` rows in each of `local_steps` steps."""
+    """A minibatch of `batch_size` rows in each of `local_steps` steps.
+
+    Args:
+        fields: noisy sums of each minibatch: 1 for a gradient, 2 for the gradients of two players.
+    """
     return lambda algorithm, sent: Counter({Release(algorithm.batch_size, fields): algorithm.local_steps})
 
 
@@ -90,11 +99,17 @@ def step_count(first: object, last: object) -> int:
 
 @dataclass(frozen=True)
 class PlannedExchange:
-    """Exchanges that a run will have: how many, what a client that is in all of them releases, whom they ask."""
+    """Exchanges planned for a run: their number, what a client in all of them releases, and the clients asked.
+
+    Args:
+        times: number of exchanges.
+        releases: what a client that takes part in all of them releases.
+        clients: clients asked in each.
+    """
 
     times: int
     releases: Releases
-    clients: int  # asked in each
+    clients: int
 
 
 @runtime_checkable
@@ -164,7 +179,7 @@ class WrappedTask:
 def tasks_of(kind: type) -> dict[str, TaskType]:
     """The tasks of an algorithm's class by name.
 
-    Example:
+    Examples:
         >>> import fedsaddle as fs
         >>> [reply.__name__ for task in tasks_of(fs.Drfa).values() for reply in task.replies]
         ['LocalLoss', 'LocalModels']
@@ -193,9 +208,11 @@ def records_of(algorithm: Any) -> dict[str, type]:
     Raises:
         TypeError: if two records of one algorithm have the same name.
     """
-    inner = records_of(algorithm.algorithm) if isinstance(algorithm, RunsTasks) else {}
     kind: Any = type(algorithm)
-    return _by_name(kind, (*inner.values(), *_own_records(kind)))
+    if not isinstance(algorithm, RunsTasks):
+        return _by_name(kind, _own_records(kind))
+    memory: tuple[type, ...] = getattr(algorithm, "memory_records", ())  # of a wrapper whose clients remember more
+    return _by_name(kind, (*records_of(algorithm.algorithm).values(), *_own_records(kind), *memory))
 
 
 @cache

@@ -11,15 +11,20 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from fedsaddle.arguments import number
+from fedsaddle.array_types import Ints
 from fedsaddle.errors import NobodyAnswered
-from fedsaddle.federation.clients import Clients, ClientsState, Ints, R, Task, merge_repeats
+from fedsaddle.federation.clients import Clients, ClientsState, R, Task, merge_repeats
 from fedsaddle.federation.randomness import ClientKeys
 from fedsaddle.federation.records import Visibility, nbytes, tensors, visibility
 
 
 @dataclass
 class Wrapper:
-    """A base that delegates everything to the inner clients."""
+    """Base class that delegates everything to the inner clients.
+
+    Args:
+        inner: the clients that are wrapped.
+    """
 
     inner: Clients
 
@@ -69,7 +74,17 @@ class Wrapper:
 
 @dataclass
 class Ledger:
-    """Totals since the start of the run."""
+    """Totals since the start of the run.
+
+    Args:
+        exchanges: exchanges.
+        bytes_down: bytes from server to clients.
+        bytes_up: bytes from clients to server.
+        asked: clients asked.
+        answered: clients that answered.
+        samples: samples processed.
+        fields: visibility of each field of a reply, such as `LocalModels.final`: averaged.
+    """
 
     exchanges: int = 0
     bytes_down: int = 0
@@ -77,7 +92,7 @@ class Ledger:
     asked: int = 0
     answered: int = 0
     samples: int = 0
-    fields: dict[str, str] = field(default_factory=dict)  # "LocalModels.final" -> "averaged"
+    fields: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -100,7 +115,12 @@ def reply_bytes(reply: Any, answered: int) -> int:
 
 @dataclass
 class Metered(Wrapper):
-    """Adds the cost of every exchange to a ledger."""
+    """Adds the cost of every exchange to a ledger.
+
+    Args:
+        inner: the clients that are wrapped.
+        ledger: where the cost is added up.
+    """
 
     ledger: Ledger = field(default_factory=Ledger)
 
@@ -123,7 +143,13 @@ class Metered(Wrapper):
 
 @dataclass
 class Lossy(Wrapper):
-    """Loses each reply with probability `share`; the client of a lost reply keeps its old state."""
+    """Loses each reply with probability `share`; the client of a lost reply keeps its old state.
+
+    Args:
+        inner: the clients that are wrapped.
+        share: probability that a reply is lost.
+        seed: seed of the losses.
+    """
 
     share: float
     seed: int = 0

@@ -1,10 +1,8 @@
-"""From scores to decisions: probabilities by Platt's method, and thresholds, both from validation rows.
-
-Sites can agree on them by sums: Platt's method needs gradients in two numbers, a threshold needs counts.
-"""
+"""From scores to decisions: probabilities, thresholds and net benefit, and whether the probabilities are right."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,10 +10,23 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedsaddle.arguments import number
+from fedsaddle.array_types import Floats, Ints
 from fedsaddle.errors import BadInput
+from fedsaddle.metrics.intervals import (
+    LEVEL,
+    GroupedRows,
+    Interval,
+    Intervals,
+    expit,
+    logit,
+    sample,
+    share,
+    shares,
+    stdtrit,
+    wilson,
+)
 from fedsaddle.numerics.roc import positives
 
-Floats = NDArray[np.float64]
 ITERATIONS = 100
 FEW_POSITIVES = 20  # on fewer, the threshold with the best F1 is luck
 SENSITIVITY = 0.8  # of the default threshold then
@@ -27,7 +38,7 @@ SPREAD = 0.5  # prior standard deviation of slope and shift, by benchmarks/calib
 class Platt:
     """`probability = 1 / (1 + exp(-(slope score + intercept)))`, with slope >= 0: the order of the rows stays.
 
-    Example:
+    Examples:
         >>> Platt(1.0, 0.0).probability([0.0])
         array([0.5])
     """
@@ -177,3 +188,258 @@ def to_dict(platt: Platt, threshold: Threshold) -> dict[str, Any]:
 
 def _share(part: int, whole: int, least: int = 1) -> float | None:
     return part / whole if whole >= least else None
+
+
+ROUND = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+
+
+@dataclass(frozen=True)
+class AtThreshold:
+    """Figures of calling rows positive that have at least this probability; None where there is nothing to count.
+
+    A predictive value is also None where it would be that of fewer than ten rows (`FEW_ALARMS`).
+    """
+
+    threshold: float
+    true_positives: int
+    false_positives: int
+    sensitivity: Interval | None
+    specificity: Interval | None
+    positive_predictive_value: Interval | None
+    negative_predictive_value: Interval | None
+    alarms: Interval | None  # as a share of all rows
+
+    @property
+    def raised(self) -> int:
+        """The number of alarms."""
+        return self.true_positives + self.false_positives
+
+
+def at_threshold(
+    probabilities: ArrayLike, labels: ArrayLike, threshold: float, units: Ints | None = None
+) -> AtThreshold:
+    """The figures of one threshold, with 95 % intervals."""
+    called, positive = np.asarray(probabilities) >= threshold, np.asarray(labels) > 0
+    every = np.ones(len(called), dtype=bool)
+    return AtThreshold(
+        float(threshold),
+        int((called & positive).sum()),
+        int((called & ~positive).sum()),
+        share(called, positive, units),
+        share(~called, ~positive, units),
+        share(positive, called, units) if called.sum() >= FEW_ALARMS else None,
+        share(~positive, ~called, units) if (~called).sum() >= FEW_ALARMS else None,
+        share(called, every, units),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class DecisionCurve:
+    """The net benefit over thresholds, as shares of all rows, with pointwise 95 % bounds.
+
+    `over_all` and `over_other` are differences to calling everybody positive, and to another model.
+    """
+
+    thresholds: Floats
+    model: Intervals
+    everybody: Floats
+    over_all: Intervals
+    other: Floats | None = None
+    over_other: Intervals | None = None
+
+    @property
+    def over_both(self) -> NDArray[np.bool_]:
+        """Where the bounds are above calling everybody, and above calling nobody."""
+        return (self.over_all.low > 0) & (self.model.low > 0)
+
+
+def decision_curve(
+    probabilities: ArrayLike,
+    labels: ArrayLike,
+    thresholds: Sequence[float] | Floats,
+    units: Ints | None = None,
+    other: ArrayLike | None = None,
+) -> DecisionCurve:
+    """The net benefit of a model at each threshold, and of another one on the same rows."""
+    p, positive, ts = np.asarray(probabilities), np.asarray(labels) > 0, np.asarray(thresholds, dtype=np.float64)
+    drawn = GroupedRows.one_group(len(p), units).sample
+    q = None if other is None else np.asarray(other)
+    base = float(positive.mean())
+    found: dict[str, list[tuple[float, float, float]]] = {"model": [], "all": [], "other": []}
+    lines: dict[str, list[float]] = {"everybody": [], "other": []}
+    many = len(drawn.group_of_unit)
+    own = max(float(drawn.effective(np.ones(len(p)))[0]), 1.0)  # units, fewer if some have many rows
+    quantile, scale = float(stdtrit(max(own - 1, 1), (1 + LEVEL) / 2)), own / max(own - 1, 0.5)
+    for t in ts:
+        gain = np.where(positive, 1.0, -t / (1 - t))  # of calling a row positive
+        floor = (base + (1 - base) * (t / (1 - t)) ** 2) / many**2  # as if one unit more had been called
+        ours = np.where(p >= t, gain, 0.0)
+        lines["everybody"].append(float(gain.mean()))
+        rows = {"model": ours, "all": ours - gain}
+        if q is not None:
+            theirs = np.where(q >= t, gain, 0.0)
+            lines["other"].append(float(theirs.mean()))
+            rows["other"] = ours - theirs
+        for key, values in rows.items():
+            value = float(values.mean())
+            squares = float((drawn.per_unit(values - value) ** 2).sum()) / len(p) ** 2
+            half = quantile * np.sqrt(scale * squares + floor)
+            found[key].append((value, value - half, value + half))
+
+    def bounds(key: str) -> Intervals:
+        return Intervals(*np.array(found[key]).reshape(-1, 3).T)
+
+    return DecisionCurve(
+        ts,
+        bounds("model"),
+        np.array(lines["everybody"]),
+        bounds("all"),
+        None if q is None else np.array(lines["other"]),
+        None if q is None else bounds("other"),
+    )
+
+
+def thresholds_to_show(probabilities: ArrayLike, labels: ArrayLike, chosen: float | None = None) -> Floats:
+    """Thresholds in steps of a half or one per cent, as far as anybody would be called positive by them."""
+    p, positive = np.asarray(probabilities), np.asarray(labels) > 0
+    ends = [2 * float(positive.mean()), float(np.quantile(p, 0.98)), 1.25 * (chosen or 0.0)]
+    end = min(0.05 * np.ceil(max(*ends, 0.1) / 0.05), 0.95)
+    step = 0.0025 if end <= 0.25 else 0.005 if end <= 0.5 else 0.01
+    return np.arange(1, round(end / step) + 1) * step
+
+
+BINS = 10
+FEWEST = 20  # rows of a bin
+RECALIBRATION_ITERATIONS = 50
+CLOSEST = 1e-8  # to 0 or 1, of probabilities whose log odds are looked at
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Rows with alike probabilities: how many, their mean probability and the share of positives among them."""
+
+    rows: int
+    positives: int
+    predicted: float
+    observed: Interval
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """How well probabilities fit; the intervals are those of 95 %. Figures that the rows cannot give are None.
+
+    `expected` is the sum of the probabilities. `intercept` is the log odds by which all of them are too low (the
+    calibration in the large), `slope` the factor by which their log odds are too narrow: 0 and 1 are right. `scaled`
+    is 1 - Brier score / that of the base rate for all: 0 says nothing, 1 is the best, below 0 is worse than nothing.
+    """
+
+    rows: int
+    positives: int
+    expected: float
+    bins: tuple[Bin, ...]
+    intercept: Interval | None
+    slope: Interval | None
+    brier: Interval | None
+    scaled: Interval | None
+
+
+def reliability(probabilities: ArrayLike, labels: ArrayLike, units: Ints | None = None) -> Reliability:
+    """Compare probabilities with labels; only units are taken as drawn independently.
+
+    Raises:
+        BadInput: for probabilities outside of 0 to 1, or lengths that do not fit.
+    """
+    p, y = np.asarray(probabilities, dtype=np.float64), positives(labels).astype(np.float64)
+    if p.shape != y.shape or p.ndim != 1:
+        raise BadInput("probabilities.shape", p.shape, f"give one for each of the {y.size} labels")
+    if not ((p >= 0) & (p <= 1)).all():
+        raise BadInput("probabilities", "outside of 0 to 1", "give probabilities, such as Platt's method makes")
+    both = bool(y.any()) and not bool(y.all())
+    odds = logit(np.clip(p, CLOSEST, 1 - CLOSEST))
+    intercept = _fitted(np.ones((len(p), 1)), odds, y, units)[0] if both else None
+    slope = _fitted(np.stack([odds, np.ones(len(p))], axis=1), np.zeros(len(p)), y, units)[0] if both else None
+    brier, scaled = _brier(p, y, units) if len(p) else (None, None)
+    return Reliability(
+        len(p), int(y.sum()), float(p.sum()), _bins(p, y, units), intercept, slope, brier, scaled if both else None
+    )
+
+
+def _bins(p: Floats, y: Floats, units: Ints | None) -> tuple[Bin, ...]:
+    """Bins of about equal counts; equal probabilities stay in one."""
+    count = min(BINS, len(p) // FEWEST)
+    if count < 1:
+        return ()
+    ends = np.unique(np.sort(p)[(len(p) * np.arange(1, count)) // count - 1])
+    code = np.searchsorted(ends, p)
+    sizes = np.bincount(code, minlength=len(ends) + 1)
+    new = np.cumsum(sizes >= FEWEST / 2) - 1  # a bin that ties have left small joins the one before
+    code = np.unique(np.maximum(new, 0)[code], return_inverse=True)[1]
+    number = int(code.max()) + 1
+    found = shares(y > 0, np.ones(len(p), dtype=bool), GroupedRows(code, number, units))
+    rows, ups, sums = (np.bincount(code, weights, number) for weights in (None, y, p))
+    bins = []
+    for k in range(number):
+        observed = found.of(k)
+        assert observed is not None  # every bin has rows
+        bins.append(Bin(int(rows[k]), int(ups[k]), float(sums[k] / rows[k]), observed))
+    return tuple(bins)
+
+
+def _fitted(x: Floats, offset: Floats, y: Floats, units: Ints | None) -> list[Interval | None]:
+    """Logistic regression with an offset: each coefficient with its interval, from the variance over units."""
+    point, width = np.zeros(x.shape[1]), x.shape[1]
+    scale = np.maximum(np.abs(x).max(axis=0), 1e-300)
+    x = x / scale
+    for _ in range(RECALIBRATION_ITERATIONS):
+        p = expit(offset + x @ point)
+        hessian = (x * (p * (1 - p))[:, None]).T @ x
+        if np.linalg.cond(hessian) > 1e12:  # the classes are apart, or all probabilities are alike
+            return [None] * width
+        step = np.linalg.solve(hessian, x.T @ (y - p))
+        point = point + np.clip(step, -5, 5)
+        if np.abs(step).max() < 1e-9:
+            break
+    else:
+        return [None] * width
+    drawn = sample(y > 0, np.zeros(len(y), dtype=np.int64), 1, units)
+    p = expit(offset + x @ point)
+    scores = np.stack([drawn.per_unit(column * (y - p)) for column in x.T], axis=1)
+    many = len(scores)
+    bread = np.linalg.inv((x * (p * (1 - p))[:, None]).T @ x)
+    variance = bread @ (scores.T @ scores) @ bread * many / max(many - width, 1)
+    half = _quantile(y, units) * np.sqrt(np.maximum(np.diag(variance), 0))
+    return [
+        Interval(float(v / s), float((v - h) / s), float((v + h) / s))
+        for v, h, s in zip(point, half, scale, strict=True)
+    ]
+
+
+def _brier(p: Floats, y: Floats, units: Ints | None) -> tuple[Interval, Interval]:
+    """The Brier score and what it is better by than the base rate for all."""
+    loss, share = (p - y) ** 2, float(y.mean())
+    value, base = float(loss.mean()), share * (1 - share)
+    drawn = sample(y > 0, np.zeros(len(y), dtype=np.int64), 1, units)
+    many = len(drawn.group_of_unit)
+
+    def variance(rows: Floats) -> float:
+        return float((drawn.per_unit(rows) ** 2).sum()) / len(y) ** 2 * many / max(many - 1, 1)
+
+    t = _quantile(y, units)
+    low, high = wilson(*(np.array([v]) for v in (value, variance(loss - value), _scarce(y, units), t)))
+    brier = Interval(value, float(low[0]), float(high[0]))
+    if not base:
+        return brier, Interval(0.0, 0.0, 0.0)
+    moves = (loss - value) / base - value * (1 - 2 * share) * (y - share) / base**2
+    half = t * np.sqrt(variance(moves))
+    scaled = 1 - value / base
+    return brier, Interval(scaled, scaled - half, min(scaled + half, 1.0))
+
+
+def _scarce(y: Floats, units: Ints | None) -> float:
+    """Units of the rarer class."""
+    drawn = sample(y > 0, np.zeros(len(y), dtype=np.int64), 1, units)
+    return max(min(float(drawn.effective(side)[0]) for side in (y, 1 - y)), 1.0)
+
+
+def _quantile(y: Floats, units: Ints | None, level: float = LEVEL) -> float:
+    return float(stdtrit(max(_scarce(y, units) - 1, 1), (1 + level) / 2))

@@ -1,8 +1,8 @@
-"""Ranking figures of groups of rows, and how much each row moves them: what intervals in closed form are made from.
+"""Ranking metrics of groups of rows and the influence of each row on them, from which intervals in closed form follow.
 
 The influence of a row is the derivative of the figure with respect to the row's weight. Its sums over units (rows, or
 patients with several rows) give the variance of the figure: for the AUROC this is DeLong's variance, with patients
-Obuchowski's. All groups are worked out at once, after one sort.
+Obuchowski's. All groups are computed together, after one sort.
 """
 
 from __future__ import annotations
@@ -11,39 +11,57 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from fedsaddle.array_types import Bools, Floats, Ints
 
-MOST_PAIRS = 400  # of a site whose pairs are gone through one by one
+MOST_PAIRS = 400  # of a site whose pairs are enumerated
 
 
 @dataclass(frozen=True, eq=False)
 class Linearised:
-    """A figure of each group, between 0 and 1, NaN where a class is missing, and the influence of each row."""
+    """A metric of each group, between 0 and 1, NaN where a class is missing, and the influence of each row.
 
-    values: Floats  # (groups,)
-    influence: Floats  # (n,), in the order of the rows; adds up to 0 in each group
-    weight: Floats  # (n,), how many pairs (positive, negative) a row is in
-    excess: Floats  # (groups,), the part of the variance that the sum of squared influences counts twice
-    ranks: Ints  # (n,), of the rows in their group or site; equal scores share one
-    slope: float = 1.0  # the figure is shown as slope * value + shift
+    Args:
+        values: (groups,), the metric.
+        influence: (n,), in the order of the rows; adds up to 0 in each group.
+        weight: (n,), the number of pairs (positive, negative) that contain the row.
+        excess: (groups,), the part of the variance that the sum of squared influences counts twice.
+        ranks: (n,), of the rows in their group or site; equal scores share a rank.
+        slope: The metric is reported as `slope * value + shift`.
+        shift: See `slope`.
+    """
+
+    values: Floats
+    influence: Floats
+    weight: Floats
+    excess: Floats
+    ranks: Ints
+    slope: float = 1.0
     shift: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class Ordered:
-    """The rows by group and falling score, in steps of equal scores. Made by `order`."""
+    """The rows by group and descending score, in steps of equal scores, as `order` returns them.
+
+    Args:
+        groups: Number of groups.
+        at: (n,), numbers of the sorted rows.
+        positive: (n,), 1 for a positive, sorted.
+        step: (n,), the step of each sorted row.
+        group: (steps,), the group of each step.
+        begins: (steps,), whether a step is the first of its group.
+        ups: (steps,), number of positives.
+        downs: (steps,), number of negatives.
+    """
 
     groups: int
-    at: Ints  # (n,), the sorted rows
-    positive: Floats  # (n,), sorted
-    step: Ints  # (n,), the step of each sorted row
-    group: Ints  # (steps,)
-    begins: Bools  # (steps,), the first step of a group
-    ups: Floats  # (steps,), positives of a step
+    at: Ints
+    positive: Floats
+    step: Ints
+    group: Ints
+    begins: Bools
+    ups: Floats
     downs: Floats
 
     def total(self, values: Floats) -> Floats:
@@ -74,7 +92,14 @@ class Ordered:
 
 
 def order(scores: Floats, positive: Bools, group: Ints, groups: int) -> Ordered:
-    """Sort the rows once for all figures; row i is in group `group[i]`."""
+    """Sort the rows once for all metrics.
+
+    Args:
+        scores: (n,).
+        positive: (n,).
+        group: (n,), the number of the group of each row.
+        groups: Number of groups.
+    """
     at = np.lexsort((-scores, group))
     s, y, g = scores[at], positive[at].astype(np.float64), group[at]
     new = np.ones(len(s), dtype=bool)
@@ -87,7 +112,7 @@ def order(scores: Floats, positive: Bools, group: Ints, groups: int) -> Ordered:
 
 
 def partial_area(rows: Ordered, max_fpr: float) -> Linearised:
-    """The area under each group's ROC curve up to `max_fpr`, as a share of `max_fpr`: shown on McClish's scale.
+    """The area under each group's ROC curve up to `max_fpr`, as a share of `max_fpr`; reported on McClish's scale.
 
     Between the points of the curve at false positive rates f0 and f1, a positive adds the mean of (max_fpr - f)+.
     """
@@ -116,7 +141,7 @@ def area(rows: Ordered) -> Linearised:
 
 
 def average_precision(rows: Ordered) -> Linearised:
-    """The average precision of each group. The share of positives is estimated too: it moves the figure."""
+    """The average precision of each group. The prevalence is estimated too, and so has an influence."""
     g, ups = rows.group, rows.ups
     with np.errstate(divide="ignore", invalid="ignore"):
         positives, both = rows.total(ups), ups + rows.downs
@@ -133,10 +158,15 @@ def average_precision(rows: Ordered) -> Linearised:
 
 
 def within_site_area(rows: Ordered, site_group: Ints, groups: int) -> Linearised:
-    """The mean of the sites' AUROCs, weighed by their pairs. `rows` are grouped by site; site i is in `site_group[i]`.
+    """The mean of the sites' AUROCs, weighted by their pairs.
 
-    Pairs of one site share rows. The squared influences count a pair with itself twice, once for each of its rows:
-    that is no trifle at a site of three rows, and is the `excess`.
+    Pairs of one site share rows. The squared influences count a pair with itself twice, once for each of its rows; this
+    `excess` matters at small sites.
+
+    Args:
+        rows: Sorted and grouped by site.
+        site_group: The group of each site.
+        groups: Number of groups.
     """
     ups, downs, site = rows.ups, rows.downs, rows.group
     positives, negatives = rows.total(ups), rows.total(downs)
@@ -156,7 +186,15 @@ def within_site_area(rows: Ordered, site_group: Ints, groups: int) -> Linearised
 
 
 def gap_excess(ours: Linearised, theirs: Linearised, positive: Bools, site: Ints, site_group: Ints) -> Floats:
-    """The `excess` of a difference of within-site areas. Sites with many pairs, where it is a trifle, are left out."""
+    """The `excess` of a difference of within-site areas. Sites with many pairs, where it is negligible, are left out.
+
+    Args:
+        ours: The within-site area of the first model.
+        theirs: The within-site area of the second model.
+        positive: (n,).
+        site: (n,), the number of the site of each row.
+        site_group: The group of each site.
+    """
     sites, groups = len(site_group), len(ours.values)
     ups, downs = (np.flatnonzero(side)[np.argsort(site[side], kind="stable")] for side in (positive, ~positive))
     m, n = (np.bincount(site[side], minlength=sites) for side in (ups, downs))

@@ -1,26 +1,50 @@
-"""Intervals of ranking figures and of their differences, in closed form.
-
-A figure of v = 0.95 from 16 positives is skewed, and at v = 1 its estimated variance is 0. So the interval is Wilson's,
-made for shares, with an effective number of trials: from the variance V by influences, V = K v (1 - v), of which K is
-drawn towards its upper bound 1 / b, where b is the number of units of the rarer class. The quantile is Student's.
-`benchmarks/coverage.py` measures how often such intervals cover.
-"""
+"""Intervals in closed form: of ranking figures, shares and means, and of their differences, with patients as units."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from fedsaddle.metrics.influence import Bools, Floats, Ints, Linearised
-from fedsaddle.numerics.quantiles import stdtrit
+from fedsaddle.array_types import Bools, Floats, Ints
+from fedsaddle.metrics.influence import Linearised
+
+
+def stdtrit(degrees: object, share: object) -> Any:
+    """The quantile of Student's t distribution, as `scipy.special.stdtrit`."""
+    from scipy import special
+
+    return special.stdtrit(degrees, share)
+
+
+def expit(x: object) -> Any:
+    """`1 / (1 + exp(-x))`, as `scipy.special.expit`."""
+    from scipy import special
+
+    return special.expit(x)
+
+
+def logit(p: object) -> Any:
+    """`log(p / (1 - p))`, as `scipy.special.logit`."""
+    from scipy import special
+
+    return special.logit(p)
+
 
 LEVEL = 0.95
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure and the bounds of its 95 % interval."""
+    """A figure and its 95 % interval.
+
+    Args:
+        value: The estimate.
+        low: Lower end.
+        high: Upper end.
+    """
 
     value: float
     low: float
@@ -35,8 +59,14 @@ class Interval:
 
 
 @dataclass(frozen=True, eq=False)
-class Bounds:
-    """Values and bounds of many groups; NaN where a class is missing."""
+class Intervals:
+    """Values and intervals of many groups; NaN where a class is missing.
+
+    Args:
+        values: (groups,), the estimates.
+        low: Lower ends.
+        high: Upper ends.
+    """
 
     values: Floats
     low: Floats
@@ -49,14 +79,22 @@ class Bounds:
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
-    """Who was drawn independently: the units of each group, and which rows are positive. Made by `sample`."""
+class GroupedUnits:
+    """The independent units of each group, and which rows are positive, as `sample` returns them.
+
+    Args:
+        groups: Number of groups.
+        positive: (n,), of each row.
+        group: (n,), the group of each row.
+        unit: (n,), the number of the pair (group, unit) of each row.
+        group_of_unit: The group of each such pair.
+    """
 
     groups: int
-    positive: Bools  # (n,)
-    group: Ints  # (n,)
-    unit: Ints  # (n,), numbers of the pairs (group, unit)
-    group_of_unit: Ints  # (units,)
+    positive: Bools
+    group: Ints
+    unit: Ints
+    group_of_unit: Ints
 
     def per_unit(self, rows: Floats) -> Floats:
         """Sums over the rows of each unit."""
@@ -67,41 +105,62 @@ class Sample:
         return np.bincount(self.group_of_unit, weights=units, minlength=self.groups).astype(np.float64)
 
     def effective(self, weight: Floats) -> Floats:
-        """Kish's number of units of each group: as many equal ones would do as well."""
+        """Kish's effective number of units of each group."""
         own = self.per_unit(weight)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(np.nan_to_num(self.total(own) ** 2 / self.total(own**2)))
 
 
-def sample(positive: Bools, group: Ints, groups: int, units: Ints | None = None) -> Sample:
-    """The units of each group; without `units`, every row is its own. A unit in two groups is one of each."""
+def sample(positive: Bools, group: Ints, groups: int, units: Ints | None = None) -> GroupedUnits:
+    """The units of each group.
+
+    Args:
+        positive: (n,), of each row.
+        group: (n,), the group of each row.
+        groups: Number of groups.
+        units: (n,), numbers of the units, such as patients; None (default): every row is its own. A unit with rows in
+            two groups counts as one unit of each.
+    """
     if units is None:
-        return Sample(groups, positive, group, np.arange(len(group)), group)
+        return GroupedUnits(groups, positive, group, np.arange(len(group)), group)
     most = int(units.max()) + 1 if len(units) else 1
     pairs, unit = np.unique(group * most + units, return_inverse=True)
-    return Sample(groups, positive, group, unit.ravel(), pairs // most)
+    return GroupedUnits(groups, positive, group, unit.ravel(), pairs // most)
 
 
-def variance(figure: Linearised, drawn: Sample) -> Floats:
+def variance(figure: Linearised, drawn: GroupedUnits) -> Floats:
     """The variance of each group's figure; for the AUROC and rows as units, DeLong's."""
     return _spread(figure, drawn)[0]
 
 
-def bounds(figure: Linearised, drawn: Sample, level: float = LEVEL) -> Bounds:
-    """The interval of each group's figure; the width is never 0."""
+def bounds(figure: Linearised, drawn: GroupedUnits, level: float = LEVEL) -> Intervals:
+    """The interval of each group's figure; the width is never 0.
+
+    Args:
+        figure: With the influence of each row.
+        drawn: The units of each group.
+        level: Of confidence.
+    """
     spread, scarce, freedom = _spread(figure, drawn)
     v, t = figure.values, stdtrit(freedom, (1 + level) / 2)
     low, high = wilson(v, spread, scarce, t)
-    return Bounds(*(figure.slope * x + figure.shift for x in (v, low, high)))
+    return Intervals(*(figure.slope * x + figure.shift for x in (v, low, high)))
 
 
 def differences(
-    ours: Linearised, theirs: Linearised, drawn: Sample, excess: Floats | None = None, level: float = LEVEL
-) -> Bounds:
+    ours: Linearised, theirs: Linearised, drawn: GroupedUnits, excess: Floats | None = None, level: float = LEVEL
+) -> Intervals:
     """The interval of each group's difference of two models on the same rows, from the paired variance.
 
     To the variance 1 / 2b³ + 1 / pairs² is added, as if one unit and one pair more had been seen on which the models
     differ, with b as above and b - 1 degrees of freedom. The width is 0 only if the `ranks` of both are the same.
+
+    Args:
+        ours: The figure of the first model.
+        theirs: The figure of the second model.
+        drawn: The units of each group.
+        excess: The part of the variance that squared influences count twice; None (default): 0.
+        level: Of confidence.
     """
     excess = np.zeros_like(ours.excess) if excess is None else excess
     values, influence = ours.values - theirs.values, ours.influence - theirs.influence
@@ -114,7 +173,7 @@ def differences(
     half = stdtrit(np.maximum(scarce - 1, 1), (1 + level) / 2) * error
     values = np.where(unlike | np.isnan(values), values, 0.0)  # no rounding
     low, high = np.maximum(values - half, -1), np.minimum(values + half, 1)
-    return Bounds(*(gap.slope * x for x in (values, low, high)))
+    return Intervals(*(gap.slope * x for x in (values, low, high)))
 
 
 def wilson(value: Floats, spread: Floats, scarce: Floats, t: Floats) -> tuple[Floats, Floats]:
@@ -128,7 +187,7 @@ def wilson(value: Floats, spread: Floats, scarce: Floats, t: Floats) -> tuple[Fl
     return np.clip(middle - half, 0, 1), np.clip(middle + half, 0, 1)
 
 
-def _spread(figure: Linearised, drawn: Sample) -> tuple[Floats, Floats, Floats]:
+def _spread(figure: Linearised, drawn: GroupedUnits) -> tuple[Floats, Floats, Floats]:
     """The variance, the number of units of the rarer class and the degrees of freedom of each group."""
     sides = drawn.positive, ~drawn.positive
     counts = [drawn.effective(figure.weight * side) for side in sides]
@@ -143,3 +202,111 @@ def _spread(figure: Linearised, drawn: Sample) -> tuple[Floats, Floats, Floats]:
         rate = up**2 / np.maximum(counts[0] - 1, 1) + down**2 / np.maximum(counts[1] - 1, 1)
         freedom = np.where(rate > 0, (up + down) ** 2 / np.where(rate > 0, rate, 1), least)  # Satterthwaite's
     return spread, scarce, np.maximum(np.nan_to_num(freedom, nan=1.0), 1)
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedRows:
+    """Groups of rows, and the units in them."""
+
+    group: Ints  # (n,), of each row
+    groups: int
+    units: Ints | None = None
+
+    @classmethod
+    def one_group(cls, rows: int, units: Ints | None = None) -> GroupedRows:
+        """All rows as one group."""
+        return cls(np.zeros(rows, dtype=np.int64), 1, units)
+
+    @cached_property
+    def sample(self) -> GroupedUnits:
+        """The units, for sums over units and groups."""
+        return sample(np.zeros(len(self.group), dtype=bool), self.group, self.groups, self.units)
+
+
+def shares(hits: Bools, among: Bools, drawn: GroupedRows, level: float = LEVEL) -> Intervals:
+    """The share of `hits` among some rows of each group, such as alarms among positives; NaN where there are none."""
+    own = drawn.sample
+    weight = among.astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        total = own.total(own.per_unit(weight))
+        value = own.total(own.per_unit(hits * weight)) / total
+        spread, many = _spread_of_means((hits - value[drawn.group]) * weight / total[drawn.group], weight, own)
+        t = stdtrit(np.maximum(many - 1, 1), (1 + level) / 2)
+        # A single unit says next to nothing, also by Wilson's formula with Student's quantile.
+        low, high = wilson(value, spread, np.maximum(many, 1), t)
+    return Intervals(value, low, high)
+
+
+def share(hits: Bools, among: Bools, units: Ints | None = None, level: float = LEVEL) -> Interval | None:
+    """The share of `hits` among some rows; None where there are none."""
+    return shares(hits, among, GroupedRows.one_group(len(hits), units), level).of(0)
+
+
+def means(values: Floats, drawn: GroupedRows, level: float = LEVEL, floor: Floats | float = 0.0) -> Intervals:
+    """The mean of each group; `floor` is added to the variance, to allow for one more unit."""
+    own, ones = drawn.sample, np.ones(len(values))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        total = own.total(own.per_unit(ones))
+        value = own.total(own.per_unit(values)) / total
+        spread, many = _spread_of_means((values - value[drawn.group]) / total[drawn.group], ones, own)
+        half = stdtrit(np.maximum(many - 1, 1), (1 + level) / 2) * np.sqrt(spread + floor)
+    return Intervals(value, value - half, value + half)
+
+
+def t_interval(values: Floats, *, share: bool = False) -> tuple[Floats, Floats, Floats]:
+    """Mean, lower and upper end of the 95 % t-interval over the first axis; both ends are NaN for one value.
+
+    `mean ± t_{0.975, n-1} s / √n` with the sample's standard deviation s. For a `share`, such as an accuracy, the
+    interval is that of the mean's log odds, `logit(mean) ± t s / (√n mean (1 - mean))`, so that it stays within 0 and 1
+    and allows for more on the far side of a mean close to either.
+
+    Examples:
+        >>> [round(float(end), 2) for end in t_interval(np.array([0.0, 0.0, 0.24]), share=True)]
+        [0.08, 0.0, 0.9]
+    """
+    n = len(values)
+    mean = values.mean(axis=0)
+    if n < 2:
+        return mean, mean * np.nan, mean * np.nan
+    half = stdtrit(n - 1, (1 + LEVEL) / 2) * values.std(axis=0, ddof=1) / np.sqrt(n)
+    if not share:
+        return mean, mean - half, mean + half
+    with np.errstate(divide="ignore", invalid="ignore"):
+        inside = (half > 0) & (mean > 0) & (mean < 1)  # all 0 or all 1: there is nothing to estimate a spread from
+        odds, wide = logit(mean), half / (mean * (1 - mean))
+        low, high = (np.where(inside, expit(odds + side * wide), mean) for side in (-1, 1))
+    return mean, low, high
+
+
+def gap_of_extremes(bounds: Intervals) -> Interval | None:
+    """The largest minus the smallest of some figures, from simultaneous intervals.
+
+    If every figure lies in its interval, so does the gap between the true extremes, whichever groups attain them: no
+    further correction for selecting the two is needed. None with fewer than two figures.
+    """
+    there = ~np.isnan(bounds.values)
+    if there.sum() < 2:
+        return None
+    value, low, high = (side[there] for side in (bounds.values, bounds.low, bounds.high))
+    gap = float(value.max() - value.min())
+    return Interval(gap, max(float(low.max() - high.min()), 0.0), float(high.max() - low.min()))
+
+
+def bonferroni_level(level: float, figures: int) -> float:
+    """Bonferroni's level of each of `figures` intervals that hold simultaneously with the given level."""
+    return 1 - (1 - level) / max(figures, 1)
+
+
+def difference_of_independent(one: Interval, other: Interval) -> Interval:
+    """The difference of two figures of different units, by the method of variance estimates recovery (MOVER)."""
+    value = one.value - other.value
+    down = np.hypot(one.value - one.low, other.high - other.value)
+    up = np.hypot(one.high - one.value, other.value - other.low)
+    return Interval(value, value - float(down), value + float(up))
+
+
+def _spread_of_means(influence: Floats, weight: Floats, own: GroupedUnits) -> tuple[Floats, Floats]:
+    """The variance of each group's figure, and Kish's effective number of its units."""
+    many = own.effective(weight)
+    scale = np.where(many >= 2, many / np.maximum(many - 1, 1e-9), 2.0)
+    return scale * own.total(own.per_unit(influence) ** 2), many

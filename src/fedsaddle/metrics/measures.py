@@ -1,32 +1,40 @@
-"""Measures that a run takes only where they are asked for: one figure each, under `pooled` in the history.
+"""Optional measures of a run: one figure each, under `pooled` in the history.
 
-A measure has a `name` and is called with a `Position`. Those of the objective look at the training rows, each client
-counting once, as the algorithms do; those of accuracy look at the test rows where there are any.
+A measure has a `name` and is called with a `Position`. Those of the objective use the training rows, each client
+counting once, as in the algorithms; those of accuracy use the test rows where there are any.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from fedsaddle.arguments import number, optional, vector, whole
+from fedsaddle.arguments import did_you_mean, number, optional, vector, whole
 from fedsaddle.data.store import Stacked
-from fedsaddle.errors import BadInput
-from fedsaddle.metrics.objective import Limits, Objective
-from fedsaddle.numerics.module_kinds import running_statistics
+from fedsaddle.errors import BadInput, within
+from fedsaddle.metrics.objective import Objective, SolverLimits
+from fedsaddle.numerics.modules import running_statistics
 from fedsaddle.numerics.roc import auroc
 from fedsaddle.numerics.solvers import MOST_STEPS
+from fedsaddle.own_code import find_brought, is_code, load_code, told_in_one_line
 from fedsaddle.problems.losses import CrossEntropy, HasLoss
 from fedsaddle.problems.protocols import HasModel, MinimaxProblem, Problem, Ranks
 from fedsaddle.problems.robust import RobustTraining, check_attack
 from fedsaddle.problems.scored import unclipped
 
 
-class Taken(NamedTuple):
-    """A figure, and whether its inner solve reached the tolerance."""
+class MeasureResult(NamedTuple):
+    """A figure, and whether its inner solve converged.
+
+    Args:
+        value: The figure.
+        reached: Whether the inner solve reached its tolerance; True (default) without an inner solve.
+    """
 
     value: float
     reached: bool = True
@@ -34,7 +42,15 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True)
 class Position:
-    """Where a run stands."""
+    """The current iterate of a run, and the rows to measure it on.
+
+    Args:
+        problem: What is solved.
+        x: The model's parameters.
+        y: The adversary's variables; None for a minimisation problem.
+        train: Training rows of all clients.
+        test: Test rows of all clients; None (default): there are none.
+    """
 
     problem: Problem
     x: Tensor
@@ -54,7 +70,7 @@ class Position:
 
     @property
     def objective(self) -> Objective:
-        """Over all training rows."""
+        """The objective over all training rows."""
         assert isinstance(self.problem, MinimaxProblem)  # `pair` has refused others
         return Objective(unclipped(self.problem), self.train)
 
@@ -65,17 +81,22 @@ class Measure(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in the history, in targets and in plots."""
+        """Name in the history, in targets and in plots."""
         ...
 
-    def __call__(self, at: Position) -> Taken | float:
-        """Take it."""
+    def __call__(self, at: Position) -> MeasureResult | float:
+        """Compute the figure."""
         ...
 
 
 @dataclass(frozen=True)
 class _Inner:
-    """What measures with an inner solve share."""
+    """Parameters of measures with an inner solve.
+
+    Args:
+        tolerance: Residual at which the inner solve stops; None (default): 3e-4 in single, 1e-8 in double precision.
+        most_steps: Largest number of its steps; a solve that needs more is marked as not converged.
+    """
 
     tolerance: float | None = None  # None: 3e-4 in single, 1e-8 in double precision
     most_steps: int = 1000
@@ -86,23 +107,28 @@ class _Inner:
         whole("most_steps", self.most_steps, most=MOST_STEPS)
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> SolverLimits:
         """For the solvers."""
-        return Limits(self.tolerance, self.most_steps)
+        return SolverLimits(self.tolerance, self.most_steps)
 
 
 @dataclass(frozen=True)
 class GradientOfPhi(_Inner):
-    """`|∇Φ(x)|²` of `Φ(x) = max_y f(x, y)`: ∇_x f at the best response to x (Danskin), where that is unique."""
+    """`|∇Φ(x)|²` of `Φ(x) = max_y f(x, y)`: ∇_x f at the best response to x (Danskin), where that is unique.
+
+    Args:
+        tolerance: Residual at which the inner solve stops; None (default): 3e-4 in single, 1e-8 in double precision.
+        most_steps: Largest number of its steps; a solve that needs more is marked as not converged.
+    """
 
     name: ClassVar[str] = "squared_gradient_of_phi"
 
-    def __call__(self, at: Position) -> Taken:
+    def __call__(self, at: Position) -> MeasureResult:
         """In closed form where the problem has a best response, else by inner ascent."""
         x, y = at.pair
         best = at.objective.best_response(x, y, self.limits)
         g, _ = at.objective.gradients(x, best.point)
-        return Taken(float(g.square().sum()), best.reached)
+        return MeasureResult(float(g.square().sum()), best.reached)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +136,11 @@ class GradientOfEnvelope(_Inner):
     """`|x - prox(x)| / λ`, the gradient norm of Φ's Moreau envelope, `prox(x) = argmin_z Φ(z) + |z - x|² / 2λ`.
 
     For f concave in y; λ must be below 1 / L, L the smoothness of f, to make the inner problem convex in z.
+
+    Args:
+        tolerance: Residual at which the inner solve stops; None (default): 3e-4 in single, 1e-8 in double precision.
+        most_steps: Largest number of its steps; a solve that needs more is marked as not converged.
+        smoothing: λ.
     """
 
     smoothing: float  # λ
@@ -119,31 +150,41 @@ class GradientOfEnvelope(_Inner):
         super().__post_init__()
         number("smoothing", self.smoothing, above=0)
 
-    def __call__(self, at: Position) -> Taken:
+    def __call__(self, at: Position) -> MeasureResult:
         """By inner ascent in y over inner descent in z."""
         x, y = at.pair
         found = at.objective.proximal_point(x, y, self.smoothing, self.limits)
-        return Taken(float((x - found.point).norm()) / self.smoothing, found.reached)
+        return MeasureResult(float((x - found.point).norm()) / self.smoothing, found.reached)
 
 
 @dataclass(frozen=True)
 class DualityGap(_Inner):
-    """`max_y' f(x, y') - min_x' f(x', y)` over the players' sets, for f convex in x and concave in y."""
+    """`max_y' f(x, y') - min_x' f(x', y)` over the players' sets, for f convex in x and concave in y.
+
+    Args:
+        tolerance: Residual at which the inner solves stop; None (default): 3e-4 in single, 1e-8 in double precision.
+        most_steps: Largest number of steps of each; a solve that needs more is marked as not converged.
+    """
 
     name: ClassVar[str] = "duality_gap"
 
-    def __call__(self, at: Position) -> Taken:
+    def __call__(self, at: Position) -> MeasureResult:
         """By inner ascent and descent, or the closed form of the best response."""
         x, y = at.pair
         f = at.objective
         up, down = f.best_response(x, y, self.limits), f.best_reply(x, y, self.limits)
         gap = f.value(x, up.point) - f.value(down.point, y)
-        return Taken(max(0.0, gap), up.reached and down.reached)  # below 0 it is rounding
+        return MeasureResult(max(0.0, gap), up.reached and down.reached)  # below 0 it is rounding
 
 
 @dataclass(frozen=True)
 class DistanceToSaddle:
-    """`|(x, y) - (x*, y*)|` for a saddle that is known; without y*, of x alone."""
+    """`|(x, y) - (x*, y*)|` for a known saddle point; without y*, `|x - x*|`.
+
+    Args:
+        x: x*.
+        y: y*; None (default): only x is compared.
+    """
 
     x: Tensor = field(repr=False)
     y: Tensor | None = field(default=None, repr=False)
@@ -182,7 +223,12 @@ class WorstClassAccuracy:
 
 @dataclass(frozen=True)
 class WorstClientAuroc:
-    """The least AUROC of a client, over those with at least `least` rows of either class; for two classes."""
+    """The lowest AUROC of a client, over those with at least `least` rows of either class; for two classes.
+
+    Args:
+        least: Smallest number of positives, and of negatives, of a client that counts; 5 by default, since the AUROC of
+            fewer rows is mostly noise.
+    """
 
     least: int = 5
     name: ClassVar[str] = "worst_client_auroc"
@@ -207,7 +253,13 @@ class WorstClientAuroc:
 
 @dataclass(frozen=True, kw_only=True)
 class RobustAccuracy:
-    """Accuracy under the one perturbation of all rows, in a ball, that ascent finds; for any classifier."""
+    """Accuracy under a universal adversarial perturbation, one for all rows, found by gradient ascent.
+
+    Args:
+        radius: Of the ball around 0 that the perturbation lies in.
+        norm: Of that ball: "l2" (default) or "linf".
+        attack_steps: Number of ascent steps.
+    """
 
     radius: float
     norm: str = "l2"  # or "linf"
@@ -234,7 +286,12 @@ class RobustAccuracy:
 
 
 def classified(name: str, at: Position) -> Stacked:
-    """The rows that accuracy is measured on, for a problem that sorts rows of features into classes with a model."""
+    """The rows that accuracy is measured on: test rows, or training rows where there are none.
+
+    Args:
+        name: Of the measure, for the error.
+        at: The position; its problem must be a classifier with a model.
+    """
     rows = at.train if at.test is None else at.test
     with torch.no_grad():
         measured = at.problem.row_measures(at.x, rows.x[:1], rows.y[:1], at.y)
@@ -242,3 +299,64 @@ def classified(name: str, at: Position) -> Stacked:
     if "accuracy" not in measured or not has_model or rows.y.ndim > 1:
         raise BadInput("measures", name, "this problem does not sort rows into classes; leave it out")
     return rows
+
+
+BY_NAME: dict[str, Callable[..., Measure]] = {
+    kind.name: kind
+    for kind in (
+        GradientOfPhi,
+        GradientOfEnvelope,
+        DualityGap,
+        WorstClassAccuracy,
+        WorstClientAuroc,
+        RobustAccuracy,
+    )
+}
+MeasureSpec = str | Mapping[str, Any] | Measure
+
+
+def measures_of(given: Sequence[MeasureSpec]) -> tuple[Measure, ...]:
+    """The measures of a run, each name once: objects, names, or dictionaries with a name and arguments."""
+    if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
+        raise BadInput("measures", given, f"give a list of measures: {', '.join(BY_NAME)}")
+    found = tuple(map(_measure, given))
+    names = [measure.name for measure in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise BadInput("measures", name, "is listed twice; keep one")
+    return found
+
+
+def _measure(given: MeasureSpec) -> Measure:
+    if not isinstance(given, str | Mapping):
+        if isinstance(given, type) or not isinstance(given, Measure) or not callable(given):
+            raise BadInput("measures", given, "your own measure needs a name and __call__(position)")
+        return given
+    options = {"name": given} if isinstance(given, str) else dict(given)
+    name = options.pop("name", None)
+    if not isinstance(name, str):
+        raise BadInput("measures", given, f"write a name, or a table with a name; names are {', '.join(BY_NAME)}")
+    if name not in BY_NAME:
+        return _own_measure(name, options)
+    with within(f"measures.{name}"):
+        parameters = signature(BY_NAME[name]).parameters
+        for key, value in options.items():
+            if key not in parameters:
+                hint = did_you_mean(key, parameters)
+                raise BadInput(key, value, f"unknown key; {hint}known keys: {', '.join(parameters) or 'none'}")
+        for key, parameter in parameters.items():
+            if parameter.default is parameter.empty and key not in options:
+                raise BadInput(key, None, "is required")
+        return BY_NAME[name](**options)
+
+
+def _own_measure(name: str, options: Mapping[str, Any]) -> Measure:
+    """A measure of somebody else's code: `module:name`, or a name that an installed package brings."""
+    plugin = None if is_code(name) else find_brought("measures", "measures", name)
+    if plugin is None and not is_code(name):
+        raise BadInput("measures", name, f"{did_you_mean(name, BY_NAME)}choose one of {', '.join(BY_NAME)}")
+    _, make = load_code("measures", name if plugin is None else plugin.target)
+    if not callable(make):
+        raise BadInput("measures", name, "your own measure needs a name and __call__(position)")
+    with told_in_one_line("measures", name, name):
+        return _measure(make(**options))

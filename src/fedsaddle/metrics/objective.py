@@ -18,8 +18,13 @@ from fedsaddle.problems.protocols import HasBestDual, HasBestResponse, MinimaxPr
 
 
 @dataclass(frozen=True)
-class Limits:
-    """When an inner solve stops: at a residual within `tolerance` (None: `tolerance_of` the dtype), or unfinished."""
+class SolverLimits:
+    """When an inner solve stops.
+
+    Args:
+        tolerance: Residual that counts as converged; None (default): `tolerance_of` the dtype.
+        most_steps: Largest number of steps.
+    """
 
     tolerance: float | None = None
     most_steps: int = 1000
@@ -31,9 +36,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class Objective:
-    """`f(x, y) = (1/N) Σ_i f_i(x, y)`, each client counting once, in blocks of rows.
+    """`f(x, y) = (1/N) Σ_i f_i(x, y)`, each client counting once, computed in blocks of rows.
 
-    Where f_i is no mean over rows, the blocks are the clients.
+    Where f_i is not a mean over rows, the blocks are the clients.
+
+    Args:
+        problem: What is solved.
+        rows: Rows of all clients.
+        block: Number of rows evaluated at a time, which bounds the memory.
     """
 
     problem: MinimaxProblem
@@ -60,7 +70,7 @@ class Objective:
             gy.add_(one.y[0], alpha=share)
         return gx, gy
 
-    def best_response(self, x: Tensor, y: Tensor, limits: Limits) -> Solved:
+    def best_response(self, x: Tensor, y: Tensor, limits: SolverLimits) -> Solved:
         """`argmax_y f(x, y)`: the problem's closed form, or projected ascent from `y`."""
         found = self._closed_response(x)
         if found is None:
@@ -80,11 +90,11 @@ class Objective:
         each = [share * self.problem.best_dual(x[None], part)[0] for share, part in self._parts(x)]
         return self.problem.project_y(torch.stack(each).sum(0))
 
-    def best_reply(self, x: Tensor, y: Tensor, limits: Limits) -> Solved:
+    def best_reply(self, x: Tensor, y: Tensor, limits: SolverLimits) -> Solved:
         """`argmin_x f(x, y)`, by projected descent from `x`."""
         return ascend(lambda v: -self.gradients(v, y)[0], x, self.problem.project_x, *limits.of(x))
 
-    def proximal_point(self, x: Tensor, y: Tensor, smoothing: float, limits: Limits) -> Solved:
+    def proximal_point(self, x: Tensor, y: Tensor, smoothing: float, limits: SolverLimits) -> Solved:
         """`argmin_z max_y f(z, y) + |z - x|² / (2 smoothing)`.
 
         By ascent in y on `min_z`, which is smooth in y even where the maximum over y is not smooth in z; each minimum

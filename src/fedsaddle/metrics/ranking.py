@@ -1,4 +1,4 @@
-"""How well a binary model ranks rows, with 95 % intervals: over all clients' rows, within clients, and by client."""
+"""Ranking metrics of a binary model, with 95 % intervals: over all clients' rows, within clients, and by client."""
 
 from __future__ import annotations
 
@@ -10,27 +10,34 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedsaddle.array_types import Floats, Ints
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics.influence import FIGURES, Linearised, Ordered, gap_excess, order, within_site_area
-from fedsaddle.metrics.intervals import Bounds, Interval, Sample, bounds, differences, sample
+from fedsaddle.metrics.intervals import GroupedUnits, Interval, Intervals, bounds, differences, sample
 from fedsaddle.numerics.roc import checked_rows, roc_curve
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 FEW = 5  # a client with fewer rows of a class has no figures of its own
 
 
 @dataclass(frozen=True)
 class RankingFigures:
-    """Counts and figures of one client or of all. The figures are None where `why_not` says why."""
+    """Ranking metrics of one client or of all; None where `why_not` gives a reason.
+
+    Args:
+        name: Of the client, or "pooled".
+        positives: Number of positives.
+        negatives: Number of negatives.
+        auroc: Area under the ROC curve.
+        average_precision: As scikit-learn's `average_precision_score`.
+        partial_auroc: Area up to a false positive rate of .3, on McClish's scale.
+    """
 
     name: str
     positives: int
     negatives: int
     auroc: Interval | None = None
     average_precision: Interval | None = None
-    partial_auroc: Interval | None = None  # up to a false positive rate of .3, on McClish's scale
+    partial_auroc: Interval | None = None
 
     @property
     def single_class(self) -> bool:
@@ -39,12 +46,12 @@ class RankingFigures:
 
     @property
     def few(self) -> bool:
-        """Whether a class has fewer than five rows: too few to tell a good ranking from luck."""
+        """Whether a class has fewer than five rows: too few to distinguish a good ranking from chance."""
         return min(self.positives, self.negatives) < FEW
 
     @property
     def why_not(self) -> str | None:
-        """Why there are no figures, for a table; None if there are."""
+        """Why there are no metrics, for a table; None if there are."""
         if self.auroc is not None:
             return None
         if not self.positives + self.negatives:
@@ -61,15 +68,24 @@ class RankingFigures:
 
 
 @dataclass(frozen=True)
-class Difference:
-    """Ours minus theirs on the same rows: of each figure, the difference and its interval; None where one has none."""
+class RankingDifference:
+    """Metrics of our model minus those of theirs on the same rows, with intervals; None where one of the two has none.
+
+    Args:
+        name: Of the client, or "pooled".
+        auroc: Difference of the areas under the ROC curve.
+        average_precision: Difference of the average precisions.
+        partial_auroc: Difference of the partial areas.
+        within_site_auroc: Difference of the mean AUROC within clients; None for a single client.
+        clients: The differences of each client; empty for a single client.
+    """
 
     name: str
     auroc: Interval | None = None
     average_precision: Interval | None = None
     partial_auroc: Interval | None = None
     within_site_auroc: Interval | None = None  # None for a single client
-    clients: tuple[Difference, ...] = ()
+    clients: tuple[RankingDifference, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, for JSON."""
@@ -80,10 +96,19 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """The scores of a model and their figures. Made by `rank`.
+    """The scores of a model and their ranking metrics, as `rank` returns them.
 
-    `pooled` is over all rows together. `within_site_auroc` is the mean of the clients' AUROCs, weighed by their pairs
-    (positive, negative): it does not ask whether the scores of two clients are on one scale.
+    `pooled` is over all rows together. `within_site_auroc` is the mean of the clients' AUROCs, weighted by their pairs
+    (positive, negative): it does not depend on whether the scores of two clients are on one scale.
+
+    Args:
+        scores: (n,), the clients one after the other.
+        labels: (n,), positive above 0.
+        offsets: Where the rows of each client begin, and n.
+        units: (n,), the unit of each row, such as its patient; None: each row is its own.
+        pooled: The metrics over all rows.
+        within_site_auroc: Mean AUROC of the clients, weighted by their pairs.
+        clients: The metrics of each client.
     """
 
     scores: Floats  # (n,), the clients one after the other
@@ -128,15 +153,15 @@ def rank(
     Args:
         scores: (n,), the clients one after the other.
         labels: (n,), positive above 0.
-        offsets: where the rows of each client begin, and n.
-        names: of the clients.
-        units: (n,), who each row is from, such as patient numbers or names. Rows of one patient are alike, and only
-            patients are taken as drawn independently. Without it, every row is its own.
+        offsets: Where the rows of each client begin, and n.
+        names: Of the clients.
+        units: (n,), the unit of each row, such as patient numbers or names. Rows of one patient are correlated, and
+            only patients are treated as independent. None (default): every row is its own unit.
 
     Raises:
-        BadInput: if a score is not finite, a label or unit is missing, or lengths do not fit.
+        BadInput: if a score is not finite, a label or unit is missing, or lengths do not match.
 
-    Example:
+    Examples:
         >>> found = rank([0.9, 0.2, 0.8, 0.6], [1, 0, 1, 0], [0, 2, 4], ("a", "b"))
         >>> print(found.pooled.auroc, found.clients[0].why_not)
         1.0000 [0.012, 1.000] fewer than 5 positives
@@ -154,8 +179,12 @@ def rank(
     return Ranking(s, np.asarray(labels).ravel(), ends, unit, pooled, within, tuple(clients))
 
 
-def difference(ours: Ranking, theirs: Ranking) -> Difference:
+def difference(ours: Ranking, theirs: Ranking) -> RankingDifference:
     """Compare two models on the same rows.
+
+    Args:
+        ours: The ranking of the first model.
+        theirs: The ranking of the second model, which is subtracted.
 
     Raises:
         BadInput: if the labels, clients or units of the two are not the same.
@@ -172,12 +201,18 @@ def difference(ours: Ranking, theirs: Ranking) -> Difference:
     clients = []
     for i, client in enumerate(ours.clients):
         own = (None, None, None) if client.few else (found.of(i) for found in by_client)
-        clients.append(Difference(client.name, *own))
-    return Difference("pooled", auroc, precision, partial, within, tuple(clients))
+        clients.append(RankingDifference(client.name, *own))
+    return RankingDifference("pooled", auroc, precision, partial, within, tuple(clients))
 
 
 def check_offsets(offsets: ArrayLike, rows: int, clients: int) -> Ints:
-    """Check the row offsets of the clients: ascending whole numbers from 0 to the number of rows."""
+    """Check the row offsets of the clients: ascending whole numbers from 0 to the number of rows.
+
+    Args:
+        offsets: Where the rows of each client begin, and the number of rows.
+        rows: Number of rows.
+        clients: Number of clients.
+    """
     ends = np.asarray(offsets)
     fits = ends.ndim == 1 and len(ends) > 1 and ends.dtype.kind in "iu"
     if not fits or ends[0] != 0 or ends[-1] != rows or (np.diff(ends) < 0).any():
@@ -189,7 +224,7 @@ def check_offsets(offsets: ArrayLike, rows: int, clients: int) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """The figures of checked rows with their influences, each worked out once."""
+    """The metrics of checked rows with their influences, each computed once."""
 
     scores: Floats
     positive: NDArray[np.bool_]
@@ -202,7 +237,7 @@ class _Rows:
 
     @property
     def one_group(self) -> Ints:
-        """The group of each client where all clients are one."""
+        """The group of each client if all clients are one group."""
         return np.zeros(len(self.offsets) - 1, dtype=np.int64)
 
     @cached_property
@@ -223,18 +258,18 @@ class _Rows:
         return within_site_area(self.sites, self.one_group, 1)
 
     @cached_property
-    def _together(self) -> Sample:
+    def _together(self) -> GroupedUnits:
         return sample(self.positive, np.zeros(len(self.scores), dtype=np.int64), 1, self.units)
 
     @cached_property
-    def _apart(self) -> Sample:
+    def _apart(self) -> GroupedUnits:
         return sample(self.positive, self.client, len(self.offsets) - 1, self.units)
 
-    def drawn(self, groups: int) -> Sample:
-        """The units, of all clients together or of each."""
+    def drawn(self, groups: int) -> GroupedUnits:
+        """The units of all clients pooled, or of each client."""
         return self._together if groups == 1 else self._apart
 
-    def bounds(self, figure: Linearised) -> Bounds:
+    def bounds(self, figure: Linearised) -> Intervals:
         return bounds(figure, self.drawn(len(figure.values)))
 
     def counts(self, *, whole: bool) -> list[tuple[int, int]]:
@@ -244,7 +279,7 @@ class _Rows:
 
 
 def _numbers(units: ArrayLike | None, rows: int) -> Ints | None:
-    """Whole numbers for the units, whatever names them."""
+    """Units as whole numbers, whatever their type."""
     if units is None:
         return None
     given = np.asarray(units)

@@ -10,17 +10,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedsaddle.array_types import Bools, Floats, Ints
 from fedsaddle.metrics.calibration import FEW_ALARMS
 from fedsaddle.metrics.influence import Linearised, area, order, within_site_area
-from fedsaddle.metrics.intervals import LEVEL, Bounds, Interval, Sample, bounds, sample
-from fedsaddle.metrics.means import Drawn, apart, at_once, gap_of_extremes, means, shares
+from fedsaddle.metrics.intervals import (
+    LEVEL,
+    GroupedRows,
+    GroupedUnits,
+    Interval,
+    Intervals,
+    bonferroni_level,
+    bounds,
+    difference_of_independent,
+    gap_of_extremes,
+    means,
+    sample,
+    shares,
+)
 from fedsaddle.metrics.ranking import FEW
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 FIGURES = ("auroc", "sensitivity", "specificity", "positive_predictive_value", "alarms", "observed_minus_predicted")
 
@@ -82,7 +90,7 @@ class Subgroups:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class ScoredRows:
     """Rows in groups: scores, labels, and where they are known probabilities, a threshold and units."""
 
     scores: Floats
@@ -101,7 +109,7 @@ class Rows:
         return ups, np.bincount(self.group, minlength=many) - ups
 
 
-def subgroups(rows: Rows) -> Subgroups:
+def subgroups(rows: ScoredRows) -> Subgroups:
     """The figures of each group."""
     ups, downs = rows.counts
     at = {key: _bounds(rows, key, LEVEL) for key in FIGURES}
@@ -113,18 +121,18 @@ def subgroups(rows: Rows) -> Subgroups:
     return Subgroups(tuple(groups), {key: own for key, own in found.items() if own is not None}, worst(rows))
 
 
-def gap(rows: Rows, key: str, looks: int = 0) -> Interval | None:
+def gap(rows: ScoredRows, key: str, looks: int = 0) -> Interval | None:
     """The largest minus the smallest figure of the groups that are compared; None with fewer than two.
 
     `looks` are the groups that were looked at where they are more than these, such as those of several columns.
     """
     least, own = np.minimum(*rows.counts), _bounds(rows, key, LEVEL)
     compared = 0 if own is None else int((~np.isnan(_kept(own, least).values)).sum())
-    wide = _bounds(rows, key, at_once(LEVEL, max(compared, looks))) if compared > 1 else None
+    wide = _bounds(rows, key, bonferroni_level(LEVEL, max(compared, looks))) if compared > 1 else None
     return None if wide is None else gap_of_extremes(_kept(wide, least))
 
 
-def worst(rows: Rows, *, within: bool = False, looks: int = 0) -> Worst | None:
+def worst(rows: ScoredRows, *, within: bool = False, looks: int = 0) -> Worst | None:
     """The group with the lowest AUROC; None with fewer than two ranked groups.
 
     The others' figure is the AUROC of all of their rows together or, with `within`, that within them: for sites, whose
@@ -140,7 +148,7 @@ def worst(rows: Rows, *, within: bool = False, looks: int = 0) -> Worst | None:
         return None
     k, ranked = int(np.nanargmin(own.values)), int((~np.isnan(own.values)).sum())
     looks = max(ranked, looks)
-    level = at_once(LEVEL, looks)
+    level = bonferroni_level(LEVEL, looks)
     figure, drawn = _others(rows, k, within)
     wide = _bounds(rows, "auroc", level)
     others, far = bounds(figure, drawn).of(0), bounds(figure, drawn, level).of(0)
@@ -148,11 +156,11 @@ def worst(rows: Rows, *, within: bool = False, looks: int = 0) -> Worst | None:
     if auroc is None or others is None or far is None or wider is None:
         return None
     ups, downs = rows.counts
-    between, picked = apart(wider, far), replace(auroc, high=wider.high)
+    between, picked = difference_of_independent(wider, far), replace(auroc, high=wider.high)
     return Worst(rows.names[k], int(ups[k]), int(downs[k]), picked, others, between, ranked, len(rows.names), looks)
 
 
-def _others(rows: Rows, k: int, within: bool) -> tuple[Linearised, Sample]:
+def _others(rows: ScoredRows, k: int, within: bool) -> tuple[Linearised, GroupedUnits]:
     """The AUROC of the groups other than k, and who was drawn."""
     rest, many = rows.group != k, len(rows.names)
     scores, positive, group = rows.scores[rest], rows.positive[rest], rows.group[rest]
@@ -163,10 +171,10 @@ def _others(rows: Rows, k: int, within: bool) -> tuple[Linearised, Sample]:
     return area(order(scores, positive, one, 1)), drawn
 
 
-def _bounds(rows: Rows, key: str, level: float) -> Bounds | None:
+def _bounds(rows: ScoredRows, key: str, level: float) -> Intervals | None:
     """The bounds of one figure of each group, NaN where the group has too few rows; None where it is not known."""
     ups, downs = rows.counts
-    drawn, y = Drawn(rows.group, len(rows.names), rows.units), rows.positive
+    drawn, y = GroupedRows(rows.group, len(rows.names), rows.units), rows.positive
     if key == "auroc":
         figure = area(order(rows.scores, y, rows.group, len(rows.names)))
         own = sample(y, rows.group, len(rows.names), rows.units)
@@ -178,7 +186,7 @@ def _bounds(rows: Rows, key: str, level: float) -> Bounds | None:
         p = rows.probabilities
         floor = np.asarray(1 / np.maximum(ups + downs, 1) ** 2)
         found = means(y - p, drawn, level, floor)
-        return _kept(Bounds(found.values, np.maximum(found.low, -1), np.minimum(found.high, 1)), ups + downs)
+        return _kept(Intervals(found.values, np.maximum(found.low, -1), np.minimum(found.high, 1)), ups + downs)
     if rows.threshold is None:
         return None
     called = rows.probabilities >= rows.threshold
@@ -192,7 +200,7 @@ def _bounds(rows: Rows, key: str, level: float) -> Bounds | None:
     return _kept(shares(hits, among, drawn, level), count, least)
 
 
-def _kept(found: Bounds, counts: Ints, least: int = FEW) -> Bounds:
+def _kept(found: Intervals, counts: Ints, least: int = FEW) -> Intervals:
     """The bounds of groups with at least so many rows that count."""
     few = counts < least
-    return Bounds(*(np.where(few, np.nan, side) for side in (found.values, found.low, found.high)))
+    return Intervals(*(np.where(few, np.nan, side) for side in (found.values, found.low, found.high)))

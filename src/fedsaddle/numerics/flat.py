@@ -8,9 +8,9 @@ Random functions of the module, such as dropout, draw from clients' keys while a
 otherwise. Parameters that require no gradient are frozen: they are no part of the vector.
 
 Running statistics of BatchNorm, where the caller allows them, are the tail of the vector: they travel, are averaged and
-are saved with the parameters. A gradient is taken in training mode and gives new statistics beside it, which `settle_`
-writes into the vector after the step; everything else is in evaluation mode. Several clients have batch statistics and
-running ones of their own.
+are saved with the parameters. A gradient is taken in training mode and gives new statistics beside it, which
+`write_statistics_` writes into the vector after the step; everything else is in evaluation mode. Several clients have
+batch statistics and running ones of their own.
 """
 
 from __future__ import annotations
@@ -23,23 +23,30 @@ from threading import RLock
 import torch
 from torch import Tensor, nn
 
-from fedsaddle.arguments import instance
+from fedsaddle.arguments import flag, instance, number
 from fedsaddle.errors import BadInput
-from fedsaddle.numerics.bare_module import BareModule, in_bf16, laid
 from fedsaddle.numerics.chain import Chain
-from fedsaddle.numerics.cohort_norm import drawing, mixes_rows, normalised_together, pulled_apart, rows_enough
 from fedsaddle.numerics.image_chain import ImageChain
 from fedsaddle.numerics.keyed_draws import KeyedDraws
-from fedsaddle.numerics.module_kinds import (
+from fedsaddle.numerics.modules import (
+    BareModule,
     check_statistics,
+    drawing,
     draws_numbers,
     first_rows,
+    in_bf16,
+    laid,
+    mixes_rows,
+    normalised_together,
+    pulled_apart,
+    rows_enough,
     running_statistics,
+    same_gradients,
     takes_cohorts,
     trained_parameters,
 )
 from fedsaddle.numerics.passes import Forward, InPlace, Keys, ScoresCohorts, SlopeMap, shrink_
-from fedsaddle.numerics.vmap_trial import same_gradients
+from fedsaddle.numerics.tensors import Constant, norms
 
 _TRIALS = RLock()
 
@@ -198,7 +205,7 @@ class FlatModel:
     ) -> Tensor | None:
         """`w ← keep w - step gradient`; `slope_of` gives the slope in the scores, from the scores.
 
-        Returns BatchNorm's new statistics, which are not in `w` yet: see `settle_`.
+        Returns BatchNorm's new statistics, which are not in `w` yet: see `write_statistics_`.
         """
         chain = self.by_hand(w, x)
         if chain is not None:
@@ -226,7 +233,7 @@ class FlatModel:
                 filled.get_buffer(name).copy_(value)
         return filled
 
-    def settle_(self, w: Tensor, statistics: Tensor | None) -> Tensor:
+    def write_statistics_(self, w: Tensor, statistics: Tensor | None) -> Tensor:
         """Write BatchNorm's statistics into the tail of `w`; `w` itself where there are none."""
         if statistics is not None:
             w[..., self.dimension - self.tail : self.dimension] = statistics
@@ -334,3 +341,107 @@ class FlatModel:
 
 def _one(keys: Tensor | None, c: int) -> Tensor | None:
     return None if keys is None else keys[c : c + 1]
+
+
+SMALL = 1e-6  # added to a norm before it is divided by, as torch.nn.utils.clip_grad_norm_ does
+
+
+def flat_model(module: nn.Module, statistics: bool, l2: float, l2_biases: bool, clip: float | None) -> FlatModel:
+    """The module as a function of a flat vector, with what its gradients need; checks the three options."""
+    number("l2", l2, least=0)
+    flag("l2_biases", l2_biases)
+    check_clip(clip)
+    if not l2 and clip is None:
+        return FlatModel(module, statistics)
+    return ShapedModel(module, statistics, l2, l2_biases, clip)
+
+
+def check_clip(clip: object) -> None:
+    """Validate the largest norm of a gradient; None: any."""
+    if clip is not None:
+        number("clip", clip, above=0)
+
+
+def clip_(g: Tensor, limit: float, size: int) -> Tensor:
+    """Shorten each client's gradient `g (C, d)` whose first `size` entries have a norm above `limit`."""
+    own = g[:, :size]
+    own *= (limit / (norms(own) + SMALL)).clamp_max(1.0).to(g.dtype)
+    return g
+
+
+def without_penalty(flat: FlatModel, biases: bool) -> Tensor | None:
+    """The places that a penalty leaves out: BatchNorm's statistics, and with `biases=False` all with a single axis."""
+    found, first = [], 0
+    for shape in flat.shapes.values():
+        if len(shape) < 2 and not biases:
+            found.append(torch.arange(first, first + shape.numel()))
+        first += shape.numel()
+    if flat.tail:
+        found.append(torch.arange(first, first + flat.tail))
+    if not found:
+        return None if biases else torch.zeros(0, dtype=torch.int64)
+    return torch.cat(found)
+
+
+class ShapedModel(FlatModel):
+    """A flat model whose gradients are those of the loss and `(l2 / 2) |w|²`, and no longer than `clip`."""
+
+    def __init__(self, module: nn.Module, statistics: bool, l2: float, l2_biases: bool, clip: float | None) -> None:
+        super().__init__(module, statistics)
+        self.l2, self.clip = l2, clip
+        free = without_penalty(self, l2_biases) if l2 else None
+        self.free = None if free is None else Constant(free)
+
+    def penalty(self, w: Tensor) -> Tensor:
+        """`(l2 / 2) |w|²` of each client, (C,)."""
+        own = w[:, : self.dimension]
+        squares = own.square().sum(-1)
+        return (
+            self.l2 / 2 * (squares if self.free is None else squares - own[:, self.free.to(w.device)].square().sum(-1))
+        )
+
+    def shape_(self, g: Tensor, w: Tensor) -> Tensor:
+        """Add the penalty's gradient at w to that of the loss, and shorten the sum."""
+        if self.l2:
+            g.add_(w, alpha=self.l2)
+            if self.free is not None:
+                free = self.free.to(w.device)
+                g[:, free] -= self.l2 * w[:, free]
+        return self.bound_(g)
+
+    def bound_(self, g: Tensor) -> Tensor:
+        """Shorten a whole gradient."""
+        return g if self.clip is None else clip_(g, self.clip, self.dimension - self.tail)
+
+    def pullback(self, w: Tensor, x: Tensor, keys: Keys | None = None, sizes: Sequence[int] | None = None) -> Forward:
+        """The scores in training mode, and the map from a slope in them to the gradient in `w`."""
+        scores, pull, statistics = super().pullback(w, x, keys, sizes)
+        return Forward(scores, lambda slope: self.shape_(pull(slope), w.detach()), statistics)
+
+    def pushforward(self, w: Tensor, x: Tensor, watched: int = 0, keys: Keys | None = None) -> InPlace:
+        """The same with a gradient that is written."""
+        return self.pulled_forward(w, x, watched, keys)
+
+    def descend_(
+        self,
+        w: Tensor,
+        x: Tensor,
+        slope_of: SlopeMap,
+        step: float,
+        keep: float = 1.0,
+        keys: Keys | None = None,
+        sizes: Sequence[int] | None = None,
+    ) -> Tensor | None:
+        """`w ← keep w - step gradient`; without a bound a chain by hand still forms none."""
+        chain = self.by_hand(w, x) if self.clip is None else None
+        if chain is not None:
+            at = None if self.free is None else self.free.to(w.device)
+            free = None if at is None else w[:, at]
+            chain.descend_(w, x, slope_of, step, keep - step * self.l2)
+            if free is not None:
+                w[:, at] += step * self.l2 * free
+            return None
+        scores, pull, statistics = self.pullback(w, x, keys, sizes)
+        gradient = pull(slope_of(scores))
+        shrink_(w, keep).sub_(gradient, alpha=step)
+        return statistics

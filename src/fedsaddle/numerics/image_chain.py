@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from fedsaddle.numerics.bare_module import channels_last
+from fedsaddle.numerics.modules import channels_last
 
 _ATEN = torch.ops.aten
 Pair = tuple[int, int]

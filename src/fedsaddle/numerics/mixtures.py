@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedsaddle.array_types import Ints
 from fedsaddle.numerics.projections import CappedSimplex, Projection, Simplex
 
-Ints = NDArray[np.int64]
 Reals = NDArray[np.float64]
 
 LARGE = 4096  # up to so many clients, every λ_i is written out
@@ -25,7 +25,7 @@ class Mixture:
     Clients whose loss was never asked for have equal weights, since a projection onto the simplex subtracts the same
     threshold from all. So λ is known by the weights of the clients that differ, and one more.
 
-    Example:
+    Examples:
         >>> import numpy as np, torch
         >>> λ = Mixture.uniform(1_000_000).plus(np.array([7]), torch.tensor([3e-7], dtype=torch.float64)).onto_simplex()
         >>> λ.listed.tolist(), round(1e6 * float(λ.at(np.array([7]))), 2)

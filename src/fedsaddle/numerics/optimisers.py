@@ -19,7 +19,13 @@ from fedsaddle.numerics.schedules import Step, at, check_step
 
 
 class Moments(NamedTuple):
-    """What an optimiser remembers of earlier gradients; blank before the first one."""
+    """What an optimiser remembers of earlier gradients; blank before the first one.
+
+    Args:
+        first: first moment, or the momentum.
+        second: second moment.
+        steps: steps taken so far.
+    """
 
     first: Tensor | None = None
     second: Tensor | None = None
@@ -42,8 +48,13 @@ class LocalOptimiser(Protocol):
 class Momentum:
     """`b ← momentum b + g`, direction b, or with `nesterov` `g + momentum b`, as torch.optim.SGD; b starts as g.
 
-    >>> Momentum(0.9, nesterov=True)
-    Momentum(momentum=0.9, nesterov=True)
+    Args:
+        momentum: decay rate of b.
+        nesterov: whether the direction is Nesterov's.
+
+    Examples:
+        >>> Momentum(0.9, nesterov=True)
+        Momentum(momentum=0.9, nesterov=True)
     """
 
     momentum: float = 0.9
@@ -67,14 +78,21 @@ class Adam:
     `m ← β1 m + (1 - β1) g`, `v ← β2 v + (1 - β2) g²`, and the direction is
     `m / (1 - β1^t) / (sqrt(v / (1 - β2^t)) + epsilon)`, plus `weight_decay w`.
 
-    >>> Adam(beta2=0.99).epsilon
-    1e-08
+    Args:
+        beta1: β1, decay rate of the first moment.
+        beta2: β2, decay rate of the second moment.
+        epsilon: added to the root, so that it is not 0.
+        weight_decay: weight decay, decoupled from the gradient; the dual has none.
+
+    Examples:
+        >>> Adam(beta2=0.99).epsilon
+        1e-08
     """
 
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
-    weight_decay: float = 0.0  # decoupled from the gradient; the dual has none
+    weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
         number("beta1", self.beta1, least=0, below=1)
@@ -99,21 +117,36 @@ class Adam:
 def adamw(beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, weight_decay: float = 0.01) -> Adam:
     """AdamW: Adam with a weight decay of 0.01 unless it is given.
 
-    >>> adamw().weight_decay
-    0.01
+    Args:
+        beta1: β1, decay rate of the first moment.
+        beta2: β2, decay rate of the second moment.
+        epsilon: added to the root, so that it is not 0.
+        weight_decay: weight decay, decoupled from the gradient; the dual has none.
+
+    Examples:
+        >>> adamw().weight_decay
+        0.01
     """
     return Adam(beta1, beta2, epsilon, weight_decay)
 
 
 def check_local_optimiser(value: object) -> None:
-    """Validate the optimiser of local steps: an object, or None for plain steps."""
+    """Validate the optimiser of local steps: an object, or None for plain steps.
+
+    Args:
+        value: an optimiser of `fs.optimisers`, or None.
+    """
     if value is not None and (isinstance(value, type) or not isinstance(value, LocalOptimiser)):
         shown = value.__name__ if isinstance(value, type) else value
         raise BadInput("local_optimiser", shown, "give one such as fs.optimisers.Adam(), or None for plain steps")
 
 
 def own_optimiser(value: LocalOptimiser | None) -> LocalOptimiser | None:
-    """The optimiser if it differs from plain steps: momentum 0 is none, to the bit."""
+    """The optimiser if it differs from plain steps: momentum 0 is none, to the bit.
+
+    Args:
+        value: an optimiser of `fs.optimisers`, or None.
+    """
     return None if isinstance(value, Momentum) and value.momentum == 0 else value
 
 
@@ -156,8 +189,15 @@ class _Adaptive:
 class ServerAdam(_Adaptive):
     """FedAdam's: `v ← β2 v + (1 - β2) Δ²`.
 
-    >>> ServerAdam(step=0.03).adaptivity
-    0.001
+    Args:
+        step: η, learning rate of the server.
+        beta1: β1, decay rate of the first moment.
+        beta2: β2, decay rate of the second moment.
+        adaptivity: τ, added to the root; v starts at τ².
+
+    Examples:
+        >>> ServerAdam(step=0.03).adaptivity
+        0.001
     """
 
     def _second(self, v: Tensor, square: Tensor) -> Tensor:
@@ -168,8 +208,15 @@ class ServerAdam(_Adaptive):
 class ServerYogi(_Adaptive):
     """FedYogi's: `v ← v - (1 - β2) Δ² sign(v - Δ²)`.
 
-    >>> ServerYogi(step=0.03).beta2
-    0.99
+    Args:
+        step: η, learning rate of the server.
+        beta1: β1, decay rate of the first moment.
+        beta2: β2, decay rate of the second moment.
+        adaptivity: τ, added to the root; v starts at τ².
+
+    Examples:
+        >>> ServerYogi(step=0.03).beta2
+        0.99
     """
 
     def _second(self, v: Tensor, square: Tensor) -> Tensor:
@@ -180,8 +227,15 @@ class ServerYogi(_Adaptive):
 class ServerAdagrad(_Adaptive):
     """FedAdagrad's: `v ← v + Δ²`; β1 is 0 unless it is given, as in the paper's experiments, and β2 is not used.
 
-    >>> ServerAdagrad(step=0.03).beta1
-    0.0
+    Args:
+        step: η, learning rate of the server.
+        beta1: β1, decay rate of the first moment; 0, as in the paper's experiments.
+        beta2: not used.
+        adaptivity: τ, added to the root; v starts at τ².
+
+    Examples:
+        >>> ServerAdagrad(step=0.03).beta1
+        0.0
     """
 
     beta1: float = 0.0
@@ -191,7 +245,11 @@ class ServerAdagrad(_Adaptive):
 
 
 def check_server_optimiser(value: object) -> None:
-    """Validate the optimiser of the server: an object, or None for the plain mean."""
+    """Validate the optimiser of the server: an object, or None for the plain mean.
+
+    Args:
+        value: a server's optimiser of `fs.optimisers`, or None.
+    """
     if value is not None and (isinstance(value, type) or not isinstance(value, ServerOptimiser)):
         shown = value.__name__ if isinstance(value, type) else value
         raise BadInput("server_optimiser", shown, "give one such as fs.optimisers.ServerAdam(), or None for the mean")

@@ -32,13 +32,21 @@ class Everywhere:
 
 
 def is_everywhere(project: object) -> bool:
-    """Whether a projection is known to change nothing."""
+    """Whether a projection is known to change nothing.
+
+    Args:
+        project: a projection.
+    """
     return isinstance(project, Everywhere)
 
 
 @dataclass(frozen=True)
 class Ball:
-    """`{w : |w| <= radius}`."""
+    """`{w : |w| <= radius}`.
+
+    Args:
+        radius: largest norm.
+    """
 
     radius: float
 
@@ -54,7 +62,12 @@ class Ball:
 
 @dataclass(frozen=True)
 class Box:
-    """`{w : low <= w_j <= high}`; `low` may be -inf and `high` inf."""
+    """`{w : low <= w_j <= high}`; `low` may be -inf and `high` inf.
+
+    Args:
+        low: lower bound; may be -inf.
+        high: upper bound; may be inf.
+    """
 
     low: float
     high: float
@@ -98,7 +111,11 @@ def _few_passes(w: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class CappedSimplex:
-    """`{w : 0 <= w_j <= high, sum_j w_j = 1}`; `high` times the dimension is at least 1."""
+    """`{w : 0 <= w_j <= high, sum_j w_j = 1}`; `high` times the dimension is at least 1.
+
+    Args:
+        high: largest entry; at least 1 / the dimension.
+    """
 
     high: float
 
@@ -137,7 +154,13 @@ class CappedSimplex:
 
 
 def check_projection(key: str, project: Projection, start: Tensor) -> None:
-    """Refuse what is no projection along the last axis, and a start outside of its set."""
+    """Refuse what is no projection along the last axis, and a start outside of its set.
+
+    Args:
+        key: name of the argument, for the error.
+        project: the projection.
+        start: a point that must be in its set.
+    """
     if isinstance(project, Everywhere):
         return
     name = _name(project)
@@ -153,7 +176,13 @@ def check_projection(key: str, project: Projection, start: Tensor) -> None:
 
 
 def check_map(key: str, project: Projection, points: Tensor) -> Tensor:
-    """Refuse what cannot be called with points, or does not give points of their shape."""
+    """Refuse what cannot be called with points, or does not give points of their shape.
+
+    Args:
+        key: name of the argument, for the error.
+        project: the map.
+        points: points to try it with.
+    """
     if isinstance(project, type) or not callable(project):
         raise BadInput(key, project, "must be a function, such as fs.projections.Ball(1.0)")
     name = _name(project)

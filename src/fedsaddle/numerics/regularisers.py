@@ -62,7 +62,12 @@ def _check_prior(prior: Tensor | None) -> None:
 
 @dataclass(frozen=True)
 class Quadratic:
-    """`g(u) = -(mu / 2) |u - pi|^2`, with pi the prior (default uniform)."""
+    """`g(u) = -(mu / 2) |u - pi|^2`, with pi the prior (default uniform).
+
+    Args:
+        strength: mu, weight of the regulariser.
+        prior: pi, prior mixture; None is uniform.
+    """
 
     strength: float  # mu
     prior: Tensor | None = None  # pi
@@ -92,6 +97,10 @@ class KullbackLeibler:
     Its slope is infinite where a u_i is 0, as a projection may leave it, and one step of gradient ascent (DRFA-GA)
     would throw the mixture across the simplex. `gradient` therefore takes `u_i / pi_i` to be at least 1/1000 and, where
     pi_i is 0, 1000; `prox` is exact.
+
+    Args:
+        strength: mu, weight of the regulariser.
+        prior: pi, prior mixture; None is uniform.
     """
 
     strength: float  # mu
@@ -142,7 +151,13 @@ class KullbackLeibler:
 
 @dataclass(frozen=True)
 class Concave:
-    """Any concave g, given as a function of a float64 vector; its map is found by projected ascent."""
+    """Any concave g, given as a function of a float64 vector; its map is found by projected ascent.
+
+    Args:
+        function: g of a float64 vector, differentiable by autograd.
+        tolerance: accuracy of its prox.
+        most_steps: largest number of ascent steps.
+    """
 
     function: Callable[[Tensor], Tensor]
     tolerance: float = 1e-10

@@ -7,14 +7,12 @@ limits of both rates, and under the staircases that bound a curve between known 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from fedsaddle.arguments import number
+from fedsaddle.array_types import Bools, Floats
 from fedsaddle.errors import BadInput, NotFinite
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 
 def ranking_measures(scores: Tensor, labels: Tensor) -> dict[str, float]:
@@ -40,8 +38,9 @@ def ranking_measures(scores: Tensor, labels: Tensor) -> dict[str, float]:
 def roc_curve(scores: ArrayLike, labels: ArrayLike) -> tuple[Floats, Floats] | None:
     """False and true positive rates from (0, 0) to (1, 1); None where one class is missing.
 
-    >>> roc_curve([0.9, 0.8, 0.1], [1, 0, 1])
-    (array([0., 0., 1., 1.]), array([0. , 0.5, 0.5, 1. ]))
+    Examples:
+        >>> roc_curve([0.9, 0.8, 0.1], [1, 0, 1])
+        (array([0., 0., 1., 1.]), array([0. , 0.5, 0.5, 1. ]))
     """
     s, positive = checked_rows(scores, labels)
     return None if _one_class(positive) else _curve(s, positive)
@@ -52,8 +51,9 @@ def auroc(scores: ArrayLike, labels: ArrayLike) -> float | None:
 
     None where one class is missing.
 
-    >>> auroc([0.9, 0.8, 0.1], [1, 0, 1])
-    0.5
+    Examples:
+        >>> auroc([0.9, 0.8, 0.1], [1, 0, 1])
+        0.5
     """
     curve = roc_curve(scores, labels)
     return None if curve is None else _area(*curve)
@@ -64,8 +64,9 @@ def partial_auroc(scores: ArrayLike, labels: ArrayLike, max_fpr: float, *, stand
 
     None where one class is missing.
 
-    >>> partial_auroc([0.9, 0.8, 0.1], [1, 0, 1], 0.5, standardise=False)
-    0.25
+    Examples:
+        >>> partial_auroc([0.9, 0.8, 0.1], [1, 0, 1], 0.5, standardise=False)
+        0.25
     """
     curve = roc_curve(scores, labels)
     if curve is None:
@@ -87,8 +88,9 @@ def two_way_partial_auroc(scores: ArrayLike, labels: ArrayLike, max_fpr: float, 
 def average_precision(scores: ArrayLike, labels: ArrayLike) -> float | None:
     """The mean precision over the positives, scikit-learn's `average_precision_score`; None without a positive.
 
-    >>> average_precision([0.9, 0.8, 0.1], [1, 0, 0])
-    1.0
+    Examples:
+        >>> average_precision([0.9, 0.8, 0.1], [1, 0, 0])
+        1.0
     """
     s, positive = checked_rows(scores, labels)
     return _average_precision(s, positive) if positive.any() else None
@@ -107,8 +109,9 @@ def checked_rows(scores: ArrayLike, labels: ArrayLike) -> tuple[Floats, Bools]:
 def positives(labels: ArrayLike) -> Bools:
     """Which rows are positive (labels above 0); a label that is missing or no number is refused.
 
-    >>> positives([1, 0, True]).tolist()
-    [True, False, True]
+    Examples:
+        >>> positives([1, 0, True]).tolist()
+        [True, False, True]
     """
     given = np.asarray(labels)
     if given.dtype.kind in "iub":

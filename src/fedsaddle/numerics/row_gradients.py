@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from fedsaddle.numerics.chain import Chain, _slope
-from fedsaddle.numerics.clipping import clip_factors
 from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.numerics.passes import ScoresCohorts
+from fedsaddle.numerics.tensors import clip_factors
 
 RowGradients = Callable[[Tensor, Tensor, Tensor], Tensor]  # (d,), (B, ...) and slopes -> (B, d)
 MOST = 1 << 24  # numbers of rows' gradients at a time

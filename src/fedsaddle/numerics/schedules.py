@@ -26,19 +26,35 @@ MOST_POWER = 10  # of the rounds: with more, a power could be too large for a fl
 
 
 def at(step: Step, t: int) -> float:
-    """A plain number, or a schedule's value in round (or stage) t."""
+    """A plain number, or a schedule's value in round (or stage) t.
+
+    Args:
+        step: a number or a schedule.
+        t: round or stage.
+    """
     if isinstance(step, int | float):
         return step
     return step.at(t) if isinstance(step, Schedule) else float(step)
 
 
 def if_scheduled(step: Step, t: int) -> float | None:
-    """A schedule's value in round t, which clients must be told; None for a number, which they know."""
+    """A schedule's value in round t, which clients must be told; None for a number, which they know.
+
+    Args:
+        step: a number or a schedule.
+        t: round.
+    """
     return step.at(t) if isinstance(step, Schedule) else None
 
 
 def divisor(key: str, step: Step, t: int) -> float:
-    """The value in round (or stage) t of a step that an algorithm divides by: never 0."""
+    """The value in round (or stage) t of a step that an algorithm divides by: never 0.
+
+    Args:
+        key: name of the step, for the error.
+        step: a number or a schedule.
+        t: round or stage.
+    """
     found = at(step, t)
     if found < SMALLEST_STEP:
         remedy = f"is its value at {t}, and this algorithm divides by it; end above 0, such as with last = 0.001"
@@ -48,7 +64,13 @@ def divisor(key: str, step: Step, t: int) -> float:
 
 @dataclass(frozen=True)
 class Power:
-    """`min(at_most, c / (t + 1)^rho)`."""
+    """`min(at_most, c / (t + 1)^rho)`.
+
+    Args:
+        c: value in round 0.
+        rho: exponent of the decay.
+        at_most: largest value.
+    """
 
     c: float
     rho: float
@@ -66,7 +88,11 @@ class Power:
 
 @dataclass(frozen=True)
 class Staged:
-    """One value after the other: `Staged([(150, 0.02), (75, 0.002)])`; the last one stays."""
+    """One value after the other: `Staged([(150, 0.02), (75, 0.002)])`; the last one stays.
+
+    Args:
+        stages: pairs of a number of rounds and a value.
+    """
 
     stages: Sequence[tuple[int, float]]
 
@@ -91,7 +117,12 @@ class Staged:
 
 @dataclass(frozen=True)
 class Geometric:
-    """`first * factor^t`."""
+    """`first * factor^t`.
+
+    Args:
+        first: value in round 0.
+        factor: factor of each round.
+    """
 
     first: float
     factor: float
@@ -114,8 +145,14 @@ class Cosine:
 
     A `last` of 0 ends the training there; algorithms that divide by their step want one above 0.
 
-    >>> [round(Cosine(0.4, 4).at(t), 3) for t in (0, 1, 2, 4, 9)]
-    [0.4, 0.341, 0.2, 0.0, 0.0]
+    Args:
+        first: value in round 0.
+        rounds: rounds until `last`.
+        last: value at the end.
+
+    Examples:
+        >>> [round(Cosine(0.4, 4).at(t), 3) for t in (0, 1, 2, 4, 9)]
+        [0.4, 0.341, 0.2, 0.0, 0.0]
     """
 
     first: float
@@ -141,8 +178,13 @@ class Warmup:
     The schedule inside counts all rounds from the first: `Warmup(5, of=Cosine(0.1, 60))` is at its end in round 60. In
     algorithms with stages, CODA's and CODASCA's, the warm-up counts rounds, and what is inside counts stages.
 
-    >>> [round(Warmup(3, of=0.4).at(t), 3) for t in range(5)]
-    [0.1, 0.2, 0.3, 0.4, 0.4]
+    Args:
+        rounds: rounds of the warm-up.
+        of: a number or a schedule, which counts all rounds from the first.
+
+    Examples:
+        >>> [round(Warmup(3, of=0.4).at(t), 3) for t in range(5)]
+        [0.1, 0.2, 0.3, 0.4, 0.4]
     """
 
     rounds: int
@@ -162,12 +204,23 @@ class Warmup:
 
 
 def staged_at(step: Step, stage: int, rounds: int) -> float:
-    """The value in a stage, after `rounds` rounds of all stages: a warm-up counts rounds, all else stages."""
+    """The value in a stage, after `rounds` rounds of all stages: a warm-up counts rounds, all else stages.
+
+    Args:
+        step: a number or a schedule.
+        stage: stage.
+        rounds: rounds of all stages so far.
+    """
     return step.share(rounds) * at(step.of, stage) if isinstance(step, Warmup) else at(step, stage)
 
 
 def check_step(key: str, step: object) -> None:
-    """Validate a step: a positive number, or a schedule."""
+    """Validate a step: a positive number, or a schedule.
+
+    Args:
+        key: name of the step, for the error.
+        step: a number or a schedule.
+    """
     if isinstance(step, type) or not isinstance(step, Schedule):
         check_number(key, step)
 
@@ -176,6 +229,10 @@ def check_number(key: str, step: object) -> None:
     """Validate a step that is a number: positive, and not so small that its inverse is too large.
 
     Whether it is too large depends on the precision of the problem, which a run looks at.
+
+    Args:
+        key: name of the step, for the error.
+        step: a number or a schedule.
     """
     if number(key, step, above=0, largest=inf) < SMALLEST_STEP:
         raise BadInput(key, step, f"is too small to move anything: must be at least {SMALLEST_STEP:g}")

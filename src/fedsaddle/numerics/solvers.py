@@ -34,6 +34,13 @@ def ascend(slope_at: Slope, start: Tensor, project: Projection, tolerance: float
 
     A step is halved until the slope changes along it by no more than the step allows, which makes every step an
     ascent; comparing slopes, not values, keeps the accuracy below the rounding of the values.
+
+    Args:
+        slope_at: gradient at a point.
+        start: first point.
+        project: projection onto the set.
+        tolerance: largest norm of the projected gradient at the end.
+        most_steps: largest number of steps.
     """
     u, step, residual = start, 1.0, float("inf")
     slope = slope_at(u)

@@ -2,46 +2,144 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from fedsaddle.errors import BadInput, Diverged, NobodyAnswered
-from fedsaddle.federation.clients import ClientsState, Floats, Ints, R, Task, merge_repeats
+from fedsaddle.array_types import Floats, Ints
+from fedsaddle.errors import BadCheckpoint, BadInput, Diverged, NobodyAnswered
+from fedsaddle.federation import tasks
+from fedsaddle.federation.clients import ClientsState, R, Task, merge_repeats
 from fedsaddle.federation.randomness import hash_words
-from fedsaddle.federation.records import From, Visibility, bounds_marks, tensors, visibility
+from fedsaddle.federation.records import UpdateOf, Visibility, bounds_marks, tensors, visibility
 from fedsaddle.federation.reduction import NOBODY, finite_clients, first_not_finite
 from fedsaddle.federation.wrappers import Wrapper
-from fedsaddle.numerics.clipping import clip_factors
-from fedsaddle.privacy.accountant import epsilon_of, noise_for
-from fedsaddle.privacy.accounted import NOTES
-from fedsaddle.privacy.digests import digest_of
-from fedsaddle.privacy.exchanges import (
-    Exchange,
-    Exchanges,
-    check_client_level,
-    events,
-    exchange_of,
-    from_plain,
-    planned_exchanges,
-    to_plain,
-)
-from fedsaddle.privacy.noise import SecretKeys
-from fedsaddle.privacy.server_ledger import ServerLedger
+from fedsaddle.files import write_atomically
+from fedsaddle.numerics.tensors import clip_factors
+from fedsaddle.privacy.accountant import Event, Events, epsilon_of, noise_for
+from fedsaddle.privacy.noise import SecretKeys, digest_of
+from fedsaddle.privacy.private import NOTES
 from fedsaddle.privacy.settings import Privacy
 
-FEW = 100  # clients a round, below which noise drowns them
+
+class Exchange(NamedTuple):
+    """One noisy sum over clients, for the accountant."""
+
+    rate: float = 1.0  # probability of a client to be in it; 1 also where the server's next message tells who was
+    population: int = 0  # clients that a sample of a fixed size is drawn from; 0: no sample
+
+
+Exchanges = Counter[Exchange]
+
+
+def check_client_level(algorithm: Any) -> None:
+    """Raise `BadInput` for an algorithm that the server cannot make private."""
+    name = type(algorithm).__name__
+    if not isinstance(getattr(algorithm, "secret_cohorts", None), bool):
+        reason = "what one client may change in what others are sent is not known"
+        raise BadInput("algorithm", name, f"has no client-level privacy: {reason}; it has no secret_cohorts")
+    if getattr(algorithm, "weighting", "uniform") == "size":
+        remedy = "has unbounded sensitivity; client-level privacy needs weighting = 'uniform'"
+        raise BadInput("weighting", algorithm.weighting, remedy)
+    if getattr(algorithm, "output", "last") != "last":
+        raise BadInput(
+            "output",
+            algorithm.output,
+            "makes clients send more than a model; client-level privacy needs output = 'last'",
+        )
+
+
+def exchange_of(algorithm: Any, count: int, asked: int) -> Exchange:
+    """The exchange with so many of all clients.
+
+    A sample makes it more private only where the algorithm has `secret_cohorts`: one is drawn for every exchange, no
+    message shows who is in it, and clients remember nothing. Otherwise a client is taken to be in every exchange:
+    DRFA's mixture shows whose losses were asked for, CODASCA's clients keep variates.
+    """
+    if asked >= count or not algorithm.secret_cohorts:
+        return Exchange()
+    return Exchange(asked / count, count)
+
+
+def planned_exchanges(algorithm: object, count: int, rounds: int) -> Exchanges:
+    """The exchanges of so many rounds."""
+    found: Exchanges = Counter()
+    for planned in tasks.planned_exchanges(algorithm, rounds, count):
+        found[exchange_of(algorithm, count, planned.clients)] += planned.times
+    return found
+
+
+def events(exchanges: Exchanges) -> Events:
+    """The exchanges for the accountant."""
+    return tuple(Event(e.rate, 1, n, e.population) for e, n in sorted(exchanges.items()) if n)
+
+
+def to_plain(exchanges: Exchanges) -> list[list[float]]:
+    """For JSON."""
+    return [[e.rate, e.population, n] for e, n in sorted(exchanges.items())]
+
+
+def from_plain(stored: Any) -> Exchanges:
+    """The exchanges of a JSON document."""
+    return Counter({Exchange(float(rate), int(population)): int(n) for rate, population, n in stored})
+
+
+FILE = "privacy-server.json"
+OWNER = 0o600
+
+
+@dataclass
+class ServerLedger:
+    """The noisy sums of a run so far, each by a digest of its content."""
+
+    path: Path | None  # None: this process alone remembers
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+    released: dict[str, Exchange] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, folder: Path | None) -> ServerLedger:
+        """The ledger of a folder; new if there is none."""
+        path = None if folder is None else folder / FILE
+        if path is None or not path.exists():
+            return cls(path)
+        try:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            released = {name: Exchange(float(rate), int(n)) for name, rate, n in stored["released"]}
+            return cls(path, bytes.fromhex(stored["secret"]), released)
+        except (OSError, ValueError, KeyError, TypeError) as reason:
+            raise BadCheckpoint(f"{path} is damaged ({type(reason).__name__}); nothing more is released") from None
+
+    @property
+    def spent(self) -> Exchanges:
+        """How many of each kind."""
+        return Exchanges(self.released.values())
+
+    def add(self, digest: bytes, exchange: Exchange) -> None:
+        """Count the sum with this digest, on the disk as well."""
+        self.released[digest.hex()] = exchange
+        if self.path is None:
+            return
+        listed = [[name, e.rate, e.population] for name, e in self.released.items()]
+        content = {"secret": self.secret.hex(), "released": listed}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path, json.dumps(content).encode(), OWNER)
+
+
+FEW = 100  # clients a round, below which the noise exceeds their signal
 
 
 @dataclass
 class ClientPrivate(Wrapper):
-    """The same clients, of whom the server sees the noisy mean of clipped updates."""
+    """The same clients, whose updates reach the server as a noisy mean of clipped ones."""
 
     privacy: Privacy
     algorithm: Any
@@ -56,7 +154,7 @@ class ClientPrivate(Wrapper):
         while not hasattr(engine, "reduce") and isinstance(engine, Wrapper):
             engine = engine.inner
         if not hasattr(engine, "reduce"):
-            raise BadInput("engine", type(engine).__name__, "reduces replies by itself, and cannot add noise")
+            raise BadInput("engine", type(engine).__name__, "reduces replies itself, and so cannot add noise")
         self._engine = engine
         assert self.privacy.rounds is not None
         self.plan = planned_exchanges(self.algorithm, self.count, self.privacy.rounds)
@@ -113,8 +211,8 @@ class ClientPrivate(Wrapper):
 
     def _require(self, exchanges: Exchanges) -> None:
         if any(n > self.plan[kind] for kind, n in exchanges.items()):
-            told = f"is planned for {self.privacy.rounds} rounds, which are over"
-            raise BadInput("privacy.epsilon", self.privacy.epsilon, f"{told}; begin anew, planned for more rounds")
+            spent = f"is planned for {self.privacy.rounds} rounds, which are over"
+            raise BadInput("privacy.epsilon", self.privacy.epsilon, f"{spent}; start a new run with more rounds")
 
     def state(self) -> ClientsState:
         """The clients' part of a checkpoint, with what was spent."""
@@ -147,9 +245,9 @@ class ClientPrivate(Wrapper):
 
 @dataclass
 class ClippedMean:
-    """A reduction: the updates of all fields together, each client's shortened to C, summed by weight, noised, and
-    divided by the weight of all that were asked. Who does not answer counts as no change. The noise is z C times the
-    largest weight. What is of each client, as DRFA's losses, is cut at the bound and has noise of z times that."""
+    """A reduction: the update of each client, all fields together, is clipped to norm C; the weighted sum is noised and
+    divided by the weight of the cohort. A client that does not answer counts as no change. The noise is z C times the
+    largest weight. Fields per client, such as DRFA's losses, are clipped to the bound, with noise of z times that."""
 
     of: ClientPrivate
     sent: Any
@@ -161,7 +259,7 @@ class ClippedMean:
     clients: list[Ints] = field(default_factory=list)
     kind: type | None = None
 
-    def add(self, clients: Ints, weights: Floats, reply: Any) -> None:
+    def add(self, clients: Ints, weights: Floats, reply: object) -> None:
         """Add the replies of `clients`; nothing is added if `Diverged` is raised."""
         if not bool(finite_clients(reply).all()):
             name, value = next((n, v) for n, v in tensors(reply) if not bool(torch.isfinite(v).all()))
@@ -171,8 +269,8 @@ class ClippedMean:
         for name, value in tensors(reply):
             if name not in averaged:
                 if seen[name] is not Visibility.PER_CLIENT or value.ndim != 1:
-                    told = f"shows {name!r} of each client, which cannot be private"
-                    raise BadInput("algorithm", type(reply).__name__, told)
+                    remedy = f"shows {name!r} of each client, which has no private form"
+                    raise BadInput("algorithm", type(reply).__name__, remedy)
                 self.lists.setdefault(name, []).append(value.clamp(0.0, self.of.privacy.loss_bound))
         if averaged:
             squares = torch.stack([v.double().flatten(1).square().sum(1) for v in averaged.values()]).sum(0)
@@ -202,19 +300,19 @@ class ClippedMean:
         return np.concatenate(self.clients), self.kind(**found)
 
 
-def _origin(kind: type, name: str, sent: Any) -> Tensor | None:
+def _origin(kind: type, name: str, sent: object) -> Tensor | None:
     mark = bounds_marks(kind).get(name)
-    return getattr(sent, mark.field) if isinstance(mark, From) else None
+    return getattr(sent, mark.field) if isinstance(mark, UpdateOf) else None
 
 
-def _change(reply: Any, name: str, value: Tensor, sent: Any) -> Tensor:
-    """What a client changed of what was sent."""
+def _change(reply: object, name: str, value: Tensor, sent: object) -> Tensor:
+    """The change of a field by a client."""
     start = _origin(type(reply), name, sent)
     return value if start is None else value - start.to(value.device)
 
 
 def few_clients(private: ClientPrivate) -> str:
-    """A warning that noise drowns what so few clients learn; empty if there are enough."""
+    """A warning if the noise exceeds the signal of so few clients; empty if there are enough."""
     algorithm, count = private.algorithm, private.count
     asked = count if algorithm.sampled_clients is None else algorithm.sampled_clients
     if asked >= FEW:

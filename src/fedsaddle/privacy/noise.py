@@ -1,21 +1,21 @@
-"""Where noise comes from: in a simulation from the clients' keys, at a real site from a secret that stays there."""
+"""Sources of noise: the clients' keys in a simulation, a local secret at a real site."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from fedsaddle.array_types import Floats
 from fedsaddle.federation.randomness import Words
 
 NOISE_STREAM = 64  # offset of the stream that seeds noise; algorithms use lower ones
-Floats = NDArray[np.float64]
 
 
 class Normals(Protocol):
@@ -28,7 +28,7 @@ class Normals(Protocol):
 
 @dataclass(frozen=True)
 class SeededNormals:
-    """From one seed a client, for simulations: the same on every engine. Whoever knows the seed knows the noise."""
+    """From one seed a client, for simulations: the same on every engine. Not secret: the seed determines the noise."""
 
     seeds: Floats  # (C,), uniform on [0, 1)
 
@@ -41,17 +41,17 @@ class SeededNormals:
 
 
 def _seed(word: int, call: int) -> int:
-    """32 bits, as torch's generator makes use of no others; the calls of a word are kept apart by large odd numbers."""
+    """A 32-bit seed, all that torch's generator uses; large odd multipliers separate the calls of a word."""
     return ((word * 0x9E3779B97F4A7C15 + call * 0xBF58476D1CE4E5B9) >> 29) & 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
 class SecretKeys:
-    """A site's own draws: of rows and of noise, from a secret that never leaves it and all that a task was given.
+    """The draws of rows and noise at a site, derived from its secret and the input of the task.
 
-    SHAKE-256 of the secret, of a digest of the task's input and of the draw's number: whoever does not know the secret
-    cannot tell them from random numbers. The same input gives the same reply once more, which tells nothing new;
-    another input gives other noise.
+    SHAKE-256 of the secret, a digest of the task's input and the draw's number: without the secret they are
+    indistinguishable from random. A repeated input gives the same reply, which reveals nothing new; another input has
+    fresh noise.
     """
 
     secret: bytes
@@ -79,3 +79,33 @@ class SecretKeys:
         length, angle = np.sqrt(-2 * np.log(shares[:, :pairs])), 2 * math.pi * shares[:, pairs:]
         normal = np.concatenate([length * np.cos(angle), length * np.sin(angle)], 1)[:, :size]
         return torch.from_numpy(normal.copy()).to(like.dtype).to(like.device)
+
+
+def digest_of(*given: object) -> bytes:
+    """A digest of records, tensors, arrays and plain values."""
+    found = hashlib.sha256()
+
+    def add(thing: object) -> None:
+        if isinstance(thing, np.ndarray):
+            thing = torch.from_numpy(np.ascontiguousarray(thing))
+        if isinstance(thing, Tensor):
+            whole = thing.detach().cpu().clone(memory_format=torch.contiguous_format)
+            found.update(f"tensor {whole.dtype} {tuple(whole.shape)} ".encode())
+            found.update(whole.flatten().view(torch.uint8).numpy().tobytes() if whole.numel() else b"")
+        elif is_dataclass(thing) and not isinstance(thing, type):
+            found.update(f"record {type(thing).__name__} ".encode())
+            for one in fields(thing):
+                found.update(f"{one.name} ".encode())
+                add(getattr(thing, one.name))
+        elif isinstance(thing, Mapping):
+            found.update(f"table {len(thing)} ".encode())
+            for key in sorted(thing):
+                add(str(key))
+                add(thing[key])
+        else:
+            text = repr(thing).encode()
+            found.update(f"{len(text)} ".encode() + text)
+
+    for thing in given:
+        add(thing)
+    return found.digest()

@@ -1,7 +1,6 @@
-"""Private views of problems: gradients and losses of rows, clipped one by one, summed, and noised.
+"""Private views of problems: per-example gradients and losses, clipped, summed, and noised.
 
-They look like the problems that algorithms know, and take only batches that carry their noise: a batch from elsewhere
-is refused, so that nothing can leave without.
+They have the interface of the problems, and accept only batches with noise, so that nothing can leave without it.
 """
 
 from __future__ import annotations
@@ -14,12 +13,11 @@ from torch import Tensor, nn
 
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
-from fedsaddle.numerics.clipping import clipped_sum
-from fedsaddle.numerics.flat import FlatModel
+from fedsaddle.numerics.flat import FlatModel, ShapedModel, flat_model
 from fedsaddle.numerics.passes import shrink_
 from fedsaddle.numerics.row_gradients import Bound, row_scores, row_sums
-from fedsaddle.numerics.shaped import ShapedModel, flat_model
-from fedsaddle.privacy.site import Drawn
+from fedsaddle.numerics.tensors import clipped_sum
+from fedsaddle.privacy.site import SampleNoise
 from fedsaddle.problems.protocols import (
     DualGradient,
     Gradients,
@@ -34,12 +32,12 @@ from fedsaddle.problems.protocols import (
 from fedsaddle.problems.scored import ByScores
 from fedsaddle.problems.supervised import Supervised
 
-MOST = 1 << 24  # numbers of rows' gradients at a time
+MOST = 1 << 24  # entries of per-example gradients in memory at a time
 
 
 @dataclass(frozen=True)
-class Limits:
-    """The largest contribution of a row to each field."""
+class Sensitivities:
+    """The largest contribution of a row to each field, which its noise is scaled by."""
 
     primal: float
     dual: float
@@ -53,18 +51,18 @@ def check_problem(problem: Any) -> None:
         raise BadInput("problem", name, "compares rows with each other, so that its gradient does not split by row")
     if not splits_by_row(problem):
         remedy = "takes an inner step over all rows of a batch, so that its gradient does not split by row"
-        raise BadInput("problem", name, f"cannot be private: it {remedy}; use auc (fs.MinimaxAuc)")
+        raise BadInput("problem", name, f"has no private form: it {remedy}; use auc (fs.MinimaxAuc)")
     flat = getattr(problem, "flat", None)
     if isinstance(flat, FlatModel) and (flat.tail or _has_batch_norm(flat.module)):
         remedy = "normalises a row by the others of its batch, and keeps their statistics; use nn.GroupNorm"
-        raise BadInput("model", "BatchNorm", f"cannot be private: it {remedy}")
+        raise BadInput("model", "BatchNorm", f"has no private form: it {remedy}")
     loss = getattr(problem, "loss", None)
     if getattr(loss, "row_counts", None) is not None:
-        remedy = "weighs rows by the others of their batch, and cannot be private; use one without class weights"
+        remedy = "weights rows by the others of their batch, so it has no private form; use one without class weights"
         raise BadInput("loss", type(loss).__name__, remedy)
     for key, all_rows in (("trimmed", 0.0), ("hardest", 1.0)):
         if getattr(problem, key, all_rows) != all_rows:
-            remedy = "leaves rows out by the losses of the others, and cannot be private; leave it out"
+            remedy = "selects rows by the losses of the others, so it has no private form; leave it out"
             raise BadInput(key, getattr(problem, key), remedy)
 
 
@@ -74,11 +72,11 @@ def _has_batch_norm(module: nn.Module) -> bool:
 
 
 def check_model(problem: Any, rows: Tensor, labels: Tensor) -> None:
-    """Refuse dropout, and models and problems that mix rows; `rows (n, ...)` have the shape and type to find out by."""
+    """Refuse dropout, and models and problems that mix rows; `rows (n, ...)` give the shape and type to test with."""
     check_network(problem, rows)
     if not _by_formula(problem) and mixes_gradients(bare(problem), rows, labels):
         remedy = "the gradient of a batch is not the mean of its rows' own, so that it does not split by row"
-        raise BadInput("problem", type(problem).__name__, f"cannot be private: {remedy}")
+        raise BadInput("problem", type(problem).__name__, f"has no private form: {remedy}")
 
 
 def check_network(problem: Any, rows: Tensor) -> None:
@@ -87,15 +85,15 @@ def check_network(problem: Any, rows: Tensor) -> None:
     if not isinstance(flat, FlatModel):
         return
     if flat.draws(rows[None]):
-        remedy = "draws its masks for whole batches, and cannot be private; leave it out: noise regularises, too"
+        remedy = "draws its masks for whole batches, so it has no private form; leave it out: noise regularises, too"
         raise BadInput("model", "dropout", remedy)
     if flat.linear_chain is None and mixes_rows(flat, rows):
         remedy = "scores a row by the others of its batch, so that its gradient does not split by row; leave that out"
-        raise BadInput("model", type(flat.module).__name__, f"cannot be private: it {remedy}")
+        raise BadInput("model", type(flat.module).__name__, f"has no private form: it {remedy}")
 
 
 def mixes_rows(flat: FlatModel, rows: Tensor) -> bool:
-    """Whether the score of a row depends on the other rows, found by made-up rows of the same shape and type."""
+    """Whether the score of a row depends on the other rows, tested on random rows of the same shape and type."""
     g = torch.Generator().manual_seed(0)
     made = torch.randn(3, *rows.shape[1:], generator=g, dtype=torch.float64).to(rows.device)
     made = made.to(rows.dtype) if rows.is_floating_point() else rows[:1].expand(3, *rows.shape[1:]).clone()
@@ -159,23 +157,23 @@ def penalty_model(problem: Any) -> ShapedModel | None:
     return found if isinstance(found, ShapedModel) else None
 
 
-def noise_of(batch: Batch) -> Drawn:
+def noise_of(batch: Batch) -> SampleNoise:
     """The noise that a batch carries."""
-    if not isinstance(batch.keys, Drawn):
+    if not isinstance(batch.keys, SampleNoise):
         raise BadInput("batch", "without noise", "a private gradient wants a batch of a private site")
     return batch.keys
 
 
 class _Shared:
-    """What both kinds of private problem do alike."""
+    """Common part of both kinds of private problem."""
 
-    def __init__(self, problem: Any, limits: Limits) -> None:
+    def __init__(self, problem: Any, limits: Sensitivities) -> None:
         check_problem(problem)
         self.plain, self.limits = problem, limits
         self.bare, self.penalty, self.by_formula = bare(problem), penalty_model(problem), _by_formula(problem)
 
     def __getattr__(self, name: str) -> Any:
-        """Sizes and settings of the plain problem; what it computes would be without noise, and is refused."""
+        """Sizes and settings of the plain problem; its methods are refused, as their results would have no noise."""
         found = getattr(self.plain, name)
         if callable(found):
             remedy = f"{type(self.plain).__name__}.{name} has no private form; choose an algorithm that does without it"
@@ -187,22 +185,22 @@ class _Shared:
         """No running statistics."""
         return 0
 
-    def settle_(self, w: Tensor, statistics: Tensor | None) -> Tensor:
-        """Nothing to settle."""
+    def write_statistics_(self, w: Tensor, statistics: Tensor | None) -> Tensor:
+        """No statistics to write."""
         return w
 
     def row_measures(self, *given: Any) -> dict[str, Tensor]:
-        """Measures of rows are not for tasks."""
+        """Measures of rows, for evaluation only."""
         return self.plain.row_measures(*given)  # type: ignore[no-any-return]
 
     def _penalised(self, g: Tensor, w: Tensor) -> Tensor:
-        """With the gradient of the penalty, which knows no row."""
+        """With the gradient of the penalty, which does not depend on rows."""
         if self.penalty is not None:
             size = self.penalty.dimension
             self.penalty.shape_(g[:, :size], w[:, :size])
         return g
 
-    def _values(self, each: Tensor, drawn: Drawn) -> Tensor:
+    def _values(self, each: Tensor, drawn: SampleNoise) -> Tensor:
         """The private mean of row values `each (C, B)`, of which each counts between 0 and the bound, (C,)."""
         most = self.limits.loss
         bounded = torch.where(torch.isfinite(each), each, most).clamp(0.0, most)
@@ -210,7 +208,7 @@ class _Shared:
 
 
 class PrivateMinimisation(_Shared, MinimisationProblem):
-    """A minimisation problem as private clients see it."""
+    """A minimisation problem for private clients."""
 
     def initial(self) -> Tensor:
         """The starting vector."""
@@ -248,7 +246,7 @@ class PrivateMinimisation(_Shared, MinimisationProblem):
 
 
 class PrivateMinimax(_Shared, MinimaxProblem):
-    """A min-max problem as private clients see it."""
+    """A min-max problem for private clients."""
 
     def initial(self) -> Pair:
         """The starting point."""
@@ -271,7 +269,7 @@ class PrivateMinimax(_Shared, MinimaxProblem):
 
     def value(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
         """No algorithm asks for it."""
-        raise BadInput("problem", type(self.plain).__name__, "the value of a min-max problem is not told in private")
+        raise BadInput("problem", type(self.plain).__name__, "the value of a min-max problem has no private form")
 
     def gradients(self, x: Tensor, y: Tensor, batch: Batch) -> Gradients:
         """Both players' means of the rows' clipped gradients, each with noise."""
@@ -280,12 +278,12 @@ class PrivateMinimax(_Shared, MinimaxProblem):
         return Gradients(self._penalised(gx, x), drawn.mean_of(sum_y, self.limits.dual))
 
     def gradient_x(self, x: Tensor, y: Tensor, batch: Batch) -> PrimalGradient:
-        """That of x alone."""
+        """The gradient of x only."""
         gx = noise_of(batch).mean_of(self._sums(x, y, batch)[0], self.limits.primal)
         return PrimalGradient(self._penalised(gx, x))
 
     def gradient_y(self, x: Tensor, y: Tensor, batch: Batch) -> Tensor:
-        """That of y alone."""
+        """The gradient of y only."""
         return noise_of(batch).mean_of(self._sums(x, y, batch)[1], self.limits.dual)
 
     def descend_(self, x: Tensor, y: Tensor, batch: Batch, step: float, keep: float = 1.0) -> DualGradient:
@@ -319,7 +317,7 @@ class PrivateMinimax(_Shared, MinimaxProblem):
         gx = found.total
         if at.rest is not None:
             rest = (at.rest * found.factors.unsqueeze(-1)).sum(1)
-            if not torch.isfinite(rest.sum()):  # rows that count nothing may be infinite
+            if not torch.isfinite(rest.sum()):  # rows of weight 0 may be infinite
                 here = (found.factors != 0).unsqueeze(-1)
                 rest = (torch.where(here, at.rest, 0.0) * found.factors.unsqueeze(-1)).sum(1)
             gx[:, -size:] = rest

@@ -1,4 +1,4 @@
-"""A client's rows as a private task sees them: Poisson samples, each of which carries its noise."""
+"""The rows of a client in a private task: Poisson samples, each with its noise."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedsaddle.array_types import Ints
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Batch, Ints
+from fedsaddle.federation.clients import Batch
 from fedsaddle.federation.tasks import Release, Releases
 from fedsaddle.privacy.noise import NOISE_STREAM, Normals, SecretKeys, SeededNormals
 
 ALL_STREAM = 63  # of the noise on sums over all rows
-MORE = 8  # standard deviations above the mean that a sample is drawn for at first
+MORE = 8  # standard deviations above the mean size that are drawn at first
 
 
 @dataclass
-class Drawn:
-    """The noise of one sample; a private gradient asks for as much as it releases, and each time for new one."""
+class SampleNoise:
+    """The noise of one sample; every released sum draws fresh noise."""
 
     normals: Normals
     step: int
@@ -36,8 +37,8 @@ class Drawn:
     fields: int = 0  # released so far
 
     def __call__(self) -> Tensor:
-        """No keys: a private gradient has no dropout."""
-        raise BadInput("model", "dropout", "draws its masks for whole batches, and cannot be private; leave it out")
+        """Refuse dropout, which needs keys."""
+        raise BadInput("model", "dropout", "draws its masks for whole batches and has no private form; leave it out")
 
     def mean_of(self, sums: Tensor, sensitivity: float) -> Tensor:
         """The private mean of `sums (C, d)`, to which a row, or patient, contributed at most the sensitivity."""
@@ -50,13 +51,13 @@ class Drawn:
 
 
 class PrivateSite:
-    """A site whose batches are Poisson samples of rows or patients, with the noise that goes with them."""
+    """A site whose batches are Poisson samples of rows or patients, with noise for their sums."""
 
     def __init__(self, site: Any, multiplier_of: Callable[[int], float], patients: bool) -> None:
         self._site, self._patients = site, patients
         self._units = _unit_counts(site) if patients else np.asarray(site.sizes.cpu().numpy(), dtype=np.int64)
         self._multipliers = torch.tensor([multiplier_of(int(n)) for n in self._units], dtype=torch.float64)
-        self.drawn: list[Drawn] = []
+        self.drawn: list[SampleNoise] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._site, name)
@@ -64,7 +65,7 @@ class PrivateSite:
     def minibatch(self, step: int, size: int, stream: int = 0, label: int | None = None) -> Batch:
         """Each row, or patient, with probability `size / n`; padded with weight 0."""
         if label is not None:
-            raise BadInput("label", label, "batches of one label cannot be private")
+            raise BadInput("label", label, "batches of one label have no private form")
         rates = np.minimum(1.0, size / self._units)
         chosen = self._poisson(step, stream, rates)
         rows, weight = self._rows_of(chosen)
@@ -72,7 +73,7 @@ class PrivateSite:
 
     def minibatches(self, step: int, draws: Sequence[tuple[int, int, int | None]]) -> Any:
         """Not private: a gradient of several batches at once does not split by row."""
-        raise BadInput("algorithm", "minibatches", "gradients of several batches together cannot be private")
+        raise BadInput("algorithm", "minibatches", "gradients of several batches together have no private form")
 
     def everything(self) -> Batch:
         """All rows, with noise for their sum."""
@@ -82,14 +83,14 @@ class PrivateSite:
 
     def labelled(self, label: int) -> Tensor:
         """Not private: an exact count."""
-        raise BadInput("label", label, "exact counts of a label cannot be private")
+        raise BadInput("label", label, "exact counts of a label have no private form")
 
     def released(self) -> Releases:
         """What the task has released so far."""
         return Counter(Release(d.size, d.fields) for d in self.drawn if d.fields)
 
     def _poisson(self, step: int, stream: int, rates: Any) -> list[Ints]:
-        """Of each client the units of a Poisson sample: the gaps between those drawn are geometric."""
+        """The units of a Poisson sample of each client, by geometric gaps between them."""
         most = float((rates * self._units).max())
         size = math.ceil(most + MORE * math.sqrt(most) + MORE)
         with np.errstate(divide="ignore"):
@@ -119,7 +120,7 @@ class PrivateSite:
         x, y = (v.to(site.device) for v in site.rows.gather(site.clients, rows))
         dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
         weight = weight.to(dtype).to(site.device)
-        drawn = Drawn(
+        drawn = SampleNoise(
             self._normals(step, stream),
             step,
             stream,

@@ -10,11 +10,10 @@ from torch import Tensor
 from fedsaddle.arguments import number, vector, whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
-from fedsaddle.numerics.constants import Constant
 from fedsaddle.numerics.projections import Projection, Simplex, check_projection
-from fedsaddle.problems.facts import DataFacts, ModelMaker
+from fedsaddle.numerics.tensors import Constant
 from fedsaddle.problems.losses import CrossEntropy
-from fedsaddle.problems.protocols import AllRows
+from fedsaddle.problems.protocols import AllRows, DataFacts, ModelMaker
 from fedsaddle.problems.scored import ByScores, Slopes
 from fedsaddle.problems.supervised import flat_shares, shares
 
@@ -29,7 +28,18 @@ class ClassFair(ByScores):
     `class_shares` are the classes' shares of all rows, agreed once by counts (default: equal). A client's rows of
     class c then count `y_c / share_c`, so that the mean over all rows is the objective, however classes are spread.
 
-    Example:
+    Args:
+        model: the network, any `nn.Module`.
+        project_x: projection of the model's parameters, of `fs.projections`; none by default.
+        l2: weight of the penalty `(l2 / 2) |w|²`.
+        l2_biases: whether the penalty applies to biases, too.
+        clip: largest norm of a gradient in the parameters; longer ones are scaled down to it; None does not clip.
+        classes: number of classes.
+        penalty: λ, weight of the penalty on the mixture y.
+        class_shares: shares of the classes over all clients; None is equal.
+        project_y: projection of y; the simplex by default.
+
+    Examples:
         >>> import fedsaddle as fs
         >>> fair = fs.ClassFair(model=fs.models.logistic_regression(64, 10), classes=10)
         >>> len(fair.initial()[1])  # y, a mixture of the classes

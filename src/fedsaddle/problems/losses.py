@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedsaddle.arguments import function
 from fedsaddle.errors import BadInput
-from fedsaddle.numerics.constants import Constant
+from fedsaddle.numerics.tensors import Constant
 
 
 @runtime_checkable
@@ -59,6 +59,17 @@ class HasLoss(Protocol):
         ...
 
 
+@runtime_checkable
+class HasCurvature(Loss, Protocol):
+    """A loss that is a negative log-likelihood with a second derivative in closed form, as Newton's method needs."""
+
+    estimates_variance: ClassVar[bool] = False  # whether rows have a variance that is estimated, as normal ones
+
+    def curvature(self, scores: Tensor, y: Tensor) -> Tensor:
+        """The second derivative of each row's loss in its scores, (C, B, k, k)."""
+        ...
+
+
 _MINUS_ONE = Constant(torch.full((), -1.0, device="cpu"))
 
 
@@ -67,7 +78,7 @@ def _rows(values: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class CrossEntropy(Loss):
+class CrossEntropy(HasCurvature):
     """`-log softmax(scores)[y]`, for classes 0 .. k-1."""
 
     name: ClassVar[str] = "cross-entropy"
@@ -84,6 +95,11 @@ class CrossEntropy(Loss):
         d.scatter_add_(-1, at, _MINUS_ONE.to(d.device, d.dtype).expand(at.shape))
         between = d.shape[2:-1].numel()
         return d / between if between > 1 else d
+
+    def curvature(self, scores: Tensor, y: Tensor) -> Tensor:
+        """`diag(p) - p p^T` with p the softmax."""
+        p = scores.softmax(-1)
+        return torch.diag_embed(p) - p.unsqueeze(-1) * p.unsqueeze(-2)
 
     def correct(self, scores: Tensor, y: Tensor) -> Tensor:
         """Whether the largest score is the target's."""
@@ -103,7 +119,7 @@ class CrossEntropy(Loss):
 
 
 @dataclass(frozen=True)
-class Logistic(Loss):
+class Logistic(HasCurvature):
     """`log(1 + exp(-s))` for y = 1 and `log(1 + exp(s))` for y = 0, on a single score s."""
 
     name: ClassVar[str] = "logistic"
@@ -118,6 +134,10 @@ class Logistic(Loss):
         d = (scores.squeeze(-1).sigmoid() - y).unsqueeze(-1)
         between = d.shape[2:-1].numel()
         return d / between if between > 1 else d
+
+    def curvature(self, scores: Tensor, y: Tensor) -> Tensor:
+        """`p (1 - p)` with p the sigmoid."""
+        return (scores.sigmoid() * (-scores).sigmoid()).unsqueeze(-1)
 
     def correct(self, scores: Tensor, y: Tensor) -> Tensor:
         """Whether the score is on the target's side of 0."""
@@ -137,10 +157,11 @@ class Logistic(Loss):
 
 
 @dataclass(frozen=True)
-class Square(Loss):
+class Square(HasCurvature):
     """`(s - y)^2 / 2`, on a single score s."""
 
     name: ClassVar[str] = "square"
+    estimates_variance: ClassVar[bool] = True
 
     def value(self, scores: Tensor, y: Tensor) -> Tensor:
         """Half the squared error of each row."""
@@ -152,10 +173,58 @@ class Square(Loss):
         between = d.shape[2:-1].numel()
         return d / between if between > 1 else d
 
+    def curvature(self, scores: Tensor, y: Tensor) -> Tensor:
+        """1."""
+        return torch.ones_like(scores).unsqueeze(-1)
+
+
+@dataclass(frozen=True)
+class Poisson(HasCurvature):
+    """`m - y log m + log y!` with `m = e exp(s)`, for a count y and an exposure e, on a single score s.
+
+    A target is a count, or two numbers: the count and its exposure, such as person-years. The exposure's logarithm is
+    the offset of the score.
+
+    Raises:
+        BadInput: if a count is negative, or an exposure is not positive.
+    """
+
+    name: ClassVar[str] = "poisson"
+
+    def value(self, scores: Tensor, y: Tensor) -> Tensor:
+        """The negative log-likelihood of each row."""
+        count, offset = self._targets(scores, y)
+        s = scores.squeeze(-1) + offset
+        return s.exp() - count * s + torch.lgamma(count + 1)
+
+    def slope(self, scores: Tensor, y: Tensor) -> Tensor:
+        """`m - y`."""
+        count, offset = self._targets(scores, y)
+        return ((scores.squeeze(-1) + offset).exp() - count).unsqueeze(-1)
+
+    def curvature(self, scores: Tensor, y: Tensor) -> Tensor:
+        """`m`."""
+        _, offset = self._targets(scores, y)
+        return (scores + offset.unsqueeze(-1)).exp().unsqueeze(-1)
+
+    def _targets(self, scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Counts and offsets, (C, B)."""
+        y = y.to(scores.dtype)
+        count, exposure = (y[..., 0], y[..., 1]) if y.ndim == scores.ndim else (y, torch.ones_like(y))
+        if bool((count < 0).any()):
+            raise BadInput("count", float(count.min()), "must be 0 or more for the Poisson loss")
+        if bool((exposure <= 0).any()):
+            raise BadInput("exposure", float(exposure.min()), "must be positive; leave out rows without any exposure")
+        return count, exposure.log()
+
 
 @dataclass(frozen=True)
 class Custom(Loss):
-    """A user's own loss: `function(scores, y)` gives each row's loss; its slope is found by autograd."""
+    """A user's own loss: `function(scores, y)` gives each row's loss; its slope is found by autograd.
+
+    Args:
+        function: `function(scores, y)`, the loss of each row, differentiable by autograd.
+    """
 
     function: Callable[[Tensor, Tensor], Tensor]
 

@@ -35,6 +35,15 @@ class Minimax(MinimaxProblem):
         ... )
         >>> [v.shape[0] for v in game.initial()]
         [3, 1]
+
+    Args:
+        function: `function(x, y, batch)`, the value of each row, `(B,)`.
+        start_y: y at the start.
+        start_x: x at the start, unless there is a model.
+        model: a network whose parameters are x; None if x is a flat vector.
+        project_x: projection of x, of `fs.projections`; none by default.
+        project_y: projection of y, of `fs.projections`; none by default.
+        best_response: y*(x) over weighted rows `(n, ...)` in closed form, for the measures; None if unknown.
     """
 
     function: Callable[[Any, Tensor, Batch], Tensor]
@@ -43,7 +52,7 @@ class Minimax(MinimaxProblem):
     model: nn.Module | None = None
     project_x: Projection = field(default_factory=Everywhere)
     project_y: Projection = field(default_factory=Everywhere)
-    best_response: Callable[[Tensor, Batch], Tensor] | None = None  # y*(x) over weighted rows (n, ...), in closed form
+    best_response: Callable[[Tensor, Batch], Tensor] | None = None
     flat: FlatModel | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:

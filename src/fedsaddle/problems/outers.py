@@ -1,4 +1,4 @@
-"""The outer function f of a compositional pairwise risk, and how the inner mean u that it is taken of is kept.
+"""The outer function f of a compositional pairwise risk, and the form in which its inner mean u is stored.
 
 `u (..., q)` estimates the mean of ℓ over the second set. Where ℓ is an exponential, `ℓ = exp(L / λ)` of the pair loss
 L, what is kept is log u: with λ = 0.01 a loss of 10 would already be too large for any floating-point number.
@@ -19,9 +19,13 @@ from fedsaddle.errors import BadInput
 
 
 class RatioCaps(NamedTuple):
-    """Logs of what a sample may be worth beside the mean of all, and a pair beside its sample's mean.
+    """Log-caps on f(u) / mean f per sample and on ℓ / u per pair.
 
-    Beside exact means these are |S2| and |S1|; means that are out of date would let a few pairs be worth far more.
+    With exact means the ratios are at most |S2| and |S1|; stale means would let a few pairs dominate.
+
+    Args:
+        sample: log of the largest f(u) / mean f of a sample.
+        pair: log of the largest ℓ / u of a pair.
     """
 
     sample: float = 12.0
@@ -33,11 +37,11 @@ NO_CAPS = RatioCaps()
 
 @runtime_checkable
 class Outer(Protocol):
-    """f, and the domain in which its argument is kept. `L (C, A, B, q)` are pair losses, `weight (C, B)` sums to B."""
+    """f, and the domain in which u is stored. `L (C, A, B, q)` are pair losses, `weight (C, B)` sums to B."""
 
     @property
     def linear(self) -> bool:
-        """Whether f is the identity: nothing need be kept."""
+        """Whether f is the identity, so that no u is stored."""
         ...
 
     @property
@@ -67,14 +71,14 @@ class Outer(Protocol):
 
 
 class Plain:
-    """u is kept as it is."""
+    """u is stored itself."""
 
     def observed(self, L: Tensor, weight: Tensor) -> Tensor:
         """The weighted mean over b."""
         return (L * weight[:, None, :, None]).mean(2)
 
     def mixed(self, u: Tensor, new: Tensor, share: float) -> Tensor:
-        """A straight line."""
+        """Linear interpolation."""
         return torch.lerp(u, new, share)
 
     def total(self, f: Tensor, weight: Tensor) -> Tensor:
@@ -100,9 +104,13 @@ class Identity(Plain):
 
 @dataclass(frozen=True)
 class Ratio(Plain):
-    """f(u) = -u₁ / u₂: minus the precision; with the pair loss `Precision`, minus the AUPRC."""
+    """f(u) = -u₁ / u₂: minus the precision; with the pair loss `Precision`, minus the AUPRC.
 
-    floor: float = 1e-8  # added to u₂, which can be 0 when nothing is near
+    Args:
+        floor: added to u₂, which is 0 where no pair is near.
+    """
+
+    floor: float = 1e-8
     linear: bool = field(default=False, init=False)
     tracked: bool = field(default=False, init=False)
 
@@ -121,7 +129,11 @@ class Ratio(Plain):
 
 @dataclass(frozen=True)
 class Smooth(Plain):
-    """A user's own f: `function(u)` of `(..., q)` gives `(...)`; its gradient is found by autograd."""
+    """A user's own f: `function(u)` of `(..., q)` gives `(...)`; its gradient is found by autograd.
+
+    Args:
+        function: `function(u)` of `(..., q)`, giving `(...)`, differentiable by autograd.
+    """
 
     function: Callable[[Tensor], Tensor]
     linear: bool = field(default=False, init=False)
@@ -140,7 +152,7 @@ class Smooth(Plain):
 
 
 class Exponential:
-    """ℓ = exp(L / λ), and log u is kept."""
+    """ℓ = exp(L / λ), and log u is stored."""
 
     temperature: float
 
@@ -166,7 +178,11 @@ class Exponential:
 
 @dataclass(frozen=True)
 class Kl(Exponential):
-    """f(u) = λ log u: KL-OPAUC, the one-way partial AUC. A small λ looks at few, hard pairs; a large λ at all alike."""
+    """f(u) = λ log u: KL-OPAUC, the one-way partial AUC. A small λ weights the hardest pairs, a large λ all equally.
+
+    Args:
+        temperature: λ, temperature; a small one weights the hardest pairs.
+    """
 
     temperature: float = 1.0  # λ
     linear: bool = field(default=False, init=False)
@@ -190,6 +206,10 @@ class Power(Exponential):
 
     p = λ / λ' makes it the two-way KL partial AUC, `λ' log mean_{S1} (mean_{S2} exp(L / λ))^(λ / λ')`; λ = 1 with the
     loss `Difference` the log of p-norm push.
+
+    Args:
+        power: p, exponent of u.
+        temperature: λ, temperature of the pair loss.
     """
 
     power: float = 1.0  # p
@@ -217,7 +237,12 @@ class Power(Exponential):
 
 @dataclass(frozen=True)
 class SmoothLog(Exponential):
-    """A user's own f for ℓ = exp(L / λ): `function(v)` of v = log u, `(..., q)`, gives `(...)`."""
+    """A user's own f for ℓ = exp(L / λ): `function(v)` of v = log u, `(..., q)`, gives `(...)`.
+
+    Args:
+        function: `function(v)` of v = log u, `(..., q)`, giving `(...)`.
+        temperature: λ, temperature of the pair loss.
+    """
 
     function: Callable[[Tensor], Tensor]
     temperature: float = 1.0  # λ
@@ -238,19 +263,28 @@ class SmoothLog(Exponential):
 
 
 def inner_parts(outer: Outer) -> int | None:
-    """How many parts q of a pair loss f takes; None: as many as a user's own f does."""
+    """How many parts q of a pair loss f takes; None: as many as a user's own f does.
+
+    Args:
+        outer: f, of `fs.outers`.
+    """
     if isinstance(outer, Ratio):
         return 2
     return 1 if outer.linear or isinstance(outer, Kl | Power) else None
 
 
 def log_mean(logs: Tensor, weight: Tensor) -> Tensor:
-    """The log of the weighted mean of exponentials along axis 1."""
+    """The log of the weighted mean of exponentials along axis 1.
+
+    Args:
+        logs: logarithms, with rows along axis 1.
+        weight: weights of the rows.
+    """
     return (logs + weight.clamp_min(1e-30).log()).logsumexp(1) - math.log(logs.shape[1])
 
 
 def _one_each(found: object, u: Tensor) -> Tensor:
-    """What a user's own f gave, if it is a number for each u."""
+    """Validate the result of a user's own f: a number for each u."""
     if not isinstance(found, Tensor) or found.shape != u.shape[:-1]:
         given = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         raise BadInput("outer", given, f"must give one number for each u, of shape {tuple(u.shape[:-1])}")

@@ -20,7 +20,12 @@ from fedsaddle.errors import BadInput
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Scores of some rows, with the rows' labels."""
+    """Scores of some rows, with the rows' labels.
+
+    Args:
+        h: scores, `(C, B, d_o)`.
+        y: labels, `(C, B)`.
+    """
 
     h: Tensor  # (C, B, d_o)
     y: Tensor  # (C, B)
@@ -28,9 +33,15 @@ class Scores:
 
 @dataclass(frozen=True, eq=False)
 class WeightedScores(Scores):
-    """Scores of rows that do not count alike: the risk is the mean over pairs of weight times weight times loss."""
+    """Scores of rows that do not count alike: the risk is the mean over pairs of weight times weight times loss.
 
-    weight: Tensor  # (C, B); 0: padding
+    Args:
+        h: scores, `(C, B, d_o)`.
+        y: labels, `(C, B)`.
+        weight: `(C, B)`; 0 is padding.
+    """
+
+    weight: Tensor  # (C, B)
 
 
 @runtime_checkable
@@ -53,9 +64,13 @@ class PairLoss(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class MarginLoss:
-    """A loss of the margin `t = a - b` of two single scores, a being the one that should be higher."""
+    """A loss of the margin `t = a - b` of two single scores, a being the one that should be higher.
 
-    first_is_higher: bool = True  # else t = b - a
+    Args:
+        first_is_higher: whether `t = a - b`, so that scores of S1 should be higher; else `t = b - a`.
+    """
+
+    first_is_higher: bool = True
 
     def __post_init__(self) -> None:
         flag("first_is_higher", self.first_is_higher)
@@ -92,7 +107,12 @@ class MarginLoss:
 
 @dataclass(frozen=True, kw_only=True)
 class Square(MarginLoss):
-    """`(m - t)²`: with the identity, what min-max AUC optimises."""
+    """`(m - t)²`: with the identity, what min-max AUC optimises.
+
+    Args:
+        first_is_higher: whether `t = a - b`, so that scores of S1 should be higher; else `t = b - a`.
+        margin: m, margin up to which a pair has a loss.
+    """
 
     margin: float = 1.0  # m
 
@@ -109,7 +129,12 @@ class Square(MarginLoss):
 
 @dataclass(frozen=True, kw_only=True)
 class SquaredHinge(MarginLoss):
-    """`max(0, m - t)²`."""
+    """`max(0, m - t)²`.
+
+    Args:
+        first_is_higher: whether `t = a - b`, so that scores of S1 should be higher; else `t = b - a`.
+        margin: m, margin up to which a pair has a loss.
+    """
 
     margin: float = 1.0  # m
 
@@ -126,7 +151,12 @@ class SquaredHinge(MarginLoss):
 
 @dataclass(frozen=True, kw_only=True)
 class Hinge(MarginLoss):
-    """`max(0, m - t)`."""
+    """`max(0, m - t)`.
+
+    Args:
+        first_is_higher: whether `t = a - b`, so that scores of S1 should be higher; else `t = b - a`.
+        margin: m, margin up to which a pair has a loss.
+    """
 
     margin: float = 1.0  # m
 
@@ -143,7 +173,12 @@ class Hinge(MarginLoss):
 
 @dataclass(frozen=True, kw_only=True)
 class Logistic(MarginLoss):
-    """`log(1 + exp(-s t))`."""
+    """`log(1 + exp(-s t))`.
+
+    Args:
+        first_is_higher: whether `t = a - b`, so that scores of S1 should be higher; else `t = b - a`.
+        steepness: s, slope of the logistic function.
+    """
 
     steepness: float = 1.0  # s
 
@@ -160,7 +195,11 @@ class Logistic(MarginLoss):
 
 @dataclass(frozen=True, kw_only=True)
 class Sigmoid(MarginLoss):
-    """`1 / (1 + exp(t))` (PSM): symmetric, so that flipped labels do not move its minimiser."""
+    """`1 / (1 + exp(t))` (PSM): symmetric, so that flipped labels do not move its minimiser.
+
+    Args:
+        first_is_higher: whether `t = a - b`, so that scores of S1 should be higher; else `t = b - a`.
+    """
 
     def of(self, t: Tensor) -> Tensor:  # noqa: D102
         return torch.sigmoid(-t)
@@ -172,7 +211,13 @@ class Sigmoid(MarginLoss):
 
 @dataclass(frozen=True, kw_only=True)
 class BarrierHinge(MarginLoss):
-    """`max(r - β(r + t), β(t - r), r - t)` (Charoenphakdee, Lee, Sugiyama 2019): convex, symmetric for |t| <= r."""
+    """`max(r - β(r + t), β(t - r), r - t)` (Charoenphakdee, Lee, Sugiyama 2019): convex, symmetric for |t| <= r.
+
+    Args:
+        first_is_higher: whether `t = a - b`, so that scores of S1 should be higher; else `t = b - a`.
+        slope_outside: β, slope for |t| > r.
+        width: r, half the width of the symmetric part.
+    """
 
     slope_outside: float = 200.0  # β
     width: float = 50.0  # r
@@ -195,7 +240,11 @@ class BarrierHinge(MarginLoss):
 
 @dataclass(frozen=True, kw_only=True)
 class Difference(MarginLoss):
-    """`-t`: under an exponential outer function the exponential loss of p-norm push."""
+    """`-t`: under an exponential outer function the exponential loss of p-norm push.
+
+    Args:
+        first_is_higher: whether `t = a - b`, so that scores of S1 should be higher; else `t = b - a`.
+    """
 
     def of(self, t: Tensor) -> Tensor:  # noqa: D102
         return -t
@@ -232,6 +281,9 @@ class Contrastive(Differentiated):
     """Distance metric learning: `|a - b|²` for rows of one label, `max(0, m - |a - b|)²` for rows of two.
 
     For models with several outputs; both sets are all rows.
+
+    Args:
+        margin: m, distance beyond which rows of two labels have no loss.
     """
 
     margin: float = 1.0  # m
@@ -250,7 +302,11 @@ class Contrastive(Differentiated):
 
 @dataclass(frozen=True)
 class Precision(Differentiated):
-    """`([y_b = 1] L, L)` for a margin loss L: the two sums whose ratio is the precision at a."""
+    """`([y_b = 1] L, L)` for a margin loss L: the two sums whose ratio is the precision at a.
+
+    Args:
+        surrogate: L, a margin loss.
+    """
 
     surrogate: MarginLoss  # L
     parts: int = field(default=2, init=False)
@@ -276,6 +332,11 @@ class Custom(Differentiated):
     """A user's own: `function(a, b)` of scores `(C, A, 1, d_o)` and `(C, 1, B, d_o)` gives `(C, A, B)`.
 
     With several parts it gives `(C, A, B, parts)`. With `labels`, it is called as `function(a, b, y_a, y_b)`.
+
+    Args:
+        function: `function(a, b)`, or `function(a, b, y_a, y_b)` with `labels`.
+        parts: q, values for each pair.
+        labels: whether the function takes the labels, too.
     """
 
     function: Callable[..., Tensor]

@@ -30,16 +30,17 @@ class PairwiseRisk(OverModel, MinimisationProblem):
         model: h, any network: one output for rankings, several for metric learning.
         loss: ℓ, of `fs.pair_losses`; for outer functions of exponentials the L of `ℓ = exp(L / λ)`.
         outer: f, of `fs.outers`; the identity unless given.
-        first: The label of S1; None takes all rows, whose labels then travel with their scores.
-        second: The label of S2, likewise.
-        project_x: Onto the set of w; everywhere unless given.
-        l2: Adds `(l2 / 2) |w|²`; without biases if `l2_biases` is False.
-        clip: The largest norm of a gradient; None: any.
+        first: label of S1; None takes all rows, whose labels are then sent with their scores.
+        second: label of S2, likewise.
+        project_x: projection of w, of `fs.projections`; none by default.
+        l2: weight of the penalty `(l2 / 2) |w|²`.
+        l2_biases: whether the penalty applies to biases, too.
+        clip: largest norm of a gradient; longer ones are scaled down to it; None does not clip.
 
     Raises:
         BadInput: An argument is of another kind, or ℓ has not as many parts as f takes.
 
-    Example:
+    Examples:
         >>> from fedsaddle import PairwiseRisk, models, pair_losses
         >>> risk = PairwiseRisk(model=models.mlp(30, [16], 1), loss=pair_losses.Sigmoid())
         >>> risk.outer.linear
@@ -83,7 +84,7 @@ class PairwiseRisk(OverModel, MinimisationProblem):
     def descend_(self, w: Tensor, batch: Batch, step: float) -> Tensor:
         """`w ← w - step ∇f(w; batch)` over the clients' own pairs."""
         g, statistics = self._gradient(w, batch)
-        return self.settle_(w.sub_(g, alpha=step), statistics)
+        return self.write_statistics_(w.sub_(g, alpha=step), statistics)
 
     def primal_gradient(self, w: Tensor, batch: Batch) -> PrimalGradient:
         """The gradient over the clients' own pairs, and BatchNorm's new statistics."""

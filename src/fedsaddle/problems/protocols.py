@@ -1,19 +1,17 @@
-"""What an algorithm may ask of a problem: a protocol for each kind of objective, and a small one for each ability.
-
-Inherit from the kind that fits (`class Mine(MinimaxProblem)`): it brings defaults for what can be made from the rest.
-Vectors have the clients' axis in front, `(C, d)`, and so have rows, `(C, B, ...)`; a name that ends in `_` writes into
-its first argument.
-"""
+"""What an algorithm may ask of a problem: a protocol for each kind of objective and ability; facts of the data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.passes import InPlace, Keys, shrink_
 from fedsaddle.numerics.projections import Projection
@@ -21,26 +19,73 @@ from fedsaddle.numerics.projections import Projection
 if TYPE_CHECKING:
     from fedsaddle.problems.outers import Outer, RatioCaps
     from fedsaddle.problems.pair_losses import PairLoss, Scores, WeightedScores
+    from fedsaddle.problems.regression import LinearLayout
+
+ModelMaker = Callable[[int], nn.Module]  # the model that gives so many scores a row
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """Facts that clients can agree on by counts."""
+
+    name: str  # of the data set
+    shape: tuple[int, ...]  # of one row
+    classes: tuple[str, ...]  # empty: regression
+    counts: tuple[int, ...]  # training rows of each class, over all clients; empty: regression or sequences
+    text: bool = False  # rows are character codes
+    model: str = ""  # the model that the config names
+
+    @property
+    def features(self) -> int:
+        """Numbers in one row."""
+        return prod(self.shape)
+
+    def need_classes(self, problem: str) -> None:
+        """Refuse data without one class a row."""
+        if not self.classes or not self.counts:
+            raise BadInput("problem.name", problem, "needs data with classes")
+
+    def need_two_classes(self, key: str, value: str, remedy: str = "") -> None:
+        """Refuse data that have not exactly two classes."""
+        if len(self.classes) != 2:
+            raise BadInput(key, value, f"needs two classes, the data have {len(self.classes)}{remedy}")
+
 
 Pair = tuple[Tensor, Tensor]
 
 
 class PrimalGradient(NamedTuple):
-    """∇_x f and, where the model has BatchNorm, its new running statistics."""
+    """∇_x f and, where the model has BatchNorm, its new running statistics.
+
+    Args:
+        x: ∇_x f, `(C, p)`.
+        statistics: new running statistics of BatchNorm, `(C, tail)`; None if the model has none.
+    """
 
     x: Tensor  # (C, p)
-    statistics: Tensor | None = None  # (C, tail); None: the model keeps none
+    statistics: Tensor | None = None  # (C, tail)
 
 
 class DualGradient(NamedTuple):
-    """∇_y f at the point before a step in x, and BatchNorm's new running statistics."""
+    """∇_y f at the point before a step in x, and BatchNorm's new running statistics.
+
+    Args:
+        y: ∇_y f, `(C, q)`.
+        statistics: new running statistics of BatchNorm, `(C, tail)`; None if the model has none.
+    """
 
     y: Tensor  # (C, q)
     statistics: Tensor | None = None
 
 
 class Gradients(NamedTuple):
-    """∇_x f and ∇_y f at one point, and BatchNorm's new running statistics."""
+    """∇_x f and ∇_y f at one point, and BatchNorm's new running statistics.
+
+    Args:
+        x: ∇_x f, `(C, p)`.
+        y: ∇_y f, `(C, q)`.
+        statistics: new running statistics of BatchNorm, `(C, tail)`; None if the model has none.
+    """
 
     x: Tensor  # (C, p)
     y: Tensor  # (C, q)
@@ -104,7 +149,7 @@ class MinimisationProblem(Problem, Protocol):
         """The gradient and, where the model has BatchNorm, its new running statistics."""
         return PrimalGradient(self.gradient(w, batch))
 
-    def settle_(self, w: Tensor, statistics: Tensor | None) -> Tensor:
+    def write_statistics_(self, w: Tensor, statistics: Tensor | None) -> Tensor:
         """Write BatchNorm's statistics into w, after a step; nothing where there are none."""
         return w
 
@@ -153,7 +198,7 @@ class MinimaxProblem(Problem, Protocol):
         shrink_(x, keep).sub_(g.x, alpha=step)
         return DualGradient(g.y, g.statistics)
 
-    def settle_(self, x: Tensor, statistics: Tensor | None) -> Tensor:
+    def write_statistics_(self, x: Tensor, statistics: Tensor | None) -> Tensor:
         """Write BatchNorm's statistics into x, after a step; nothing where there are none."""
         return x
 
@@ -227,6 +272,40 @@ class HasModel(Protocol):
 
     def module(self, w: Tensor, /) -> nn.Module:
         """A copy of the network that carries the parameters `w (d,)`."""
+        ...
+
+
+class SecondOrder(NamedTuple):
+    """Each client's mean negative log-likelihood with its derivatives, in double precision and without a penalty."""
+
+    value: Tensor  # (C,)
+    gradient: Tensor  # (C, d)
+    hessian: Tensor  # (C, d, d)
+    products: Tensor | None = None  # (C, d, d): the mean over rows of the outer products of their scores
+
+
+@runtime_checkable
+class HasHessian(MinimisationProblem, Protocol):
+    """A problem that may be a negative log-likelihood over a linear model, with a Hessian in closed form."""
+
+    def layout(self) -> LinearLayout:
+        """The linear model.
+
+        Raises:
+            BadInput: if the problem has no Hessian in closed form, with the key to change.
+        """
+        ...
+
+    def ridge(self) -> Tensor:
+        """The second derivative of the penalty, `(d,)` in double precision: 0 for coefficients without one."""
+        ...
+
+    def estimates_variance(self) -> bool:
+        """Whether rows have a variance that is estimated, as those of least squares."""
+        ...
+
+    def second_order(self, w: Tensor, batch: Batch, products: bool = False) -> SecondOrder:
+        """The mean negative log-likelihood of each client at `w (C, d)`, and its derivatives, without the penalty."""
         ...
 
 

@@ -28,14 +28,18 @@ class FromCounts(Protocol):
 class Focal(CrossEntropy):
     """`-(1 - p_y)^γ log p_y` with p the softmax of the scores (Lin et al. 2017): easy rows count less.
 
-    >>> import torch
-    >>> Focal(focus=0.0).value(torch.zeros(1, 1, 2), torch.zeros(1, 1, dtype=torch.int64))
-    tensor([[0.6931]])
+    Args:
+        focus: γ, how much easy rows are discounted; 0 is cross-entropy.
+
+    Examples:
+        >>> import torch
+        >>> Focal(focus=0.0).value(torch.zeros(1, 1, 2), torch.zeros(1, 1, dtype=torch.int64))
+        tensor([[0.6931]])
     """
 
     name: ClassVar[str] = "focal"
 
-    focus: float = 2.0  # γ; 0 is cross-entropy
+    focus: float = 2.0  # γ
 
     def __post_init__(self) -> None:
         number("focus", self.focus, least=0)
@@ -66,14 +70,19 @@ class LogitAdjusted(CrossEntropy):
 
     Scores without the shift then rank as if classes were equally frequent; measures take them so.
 
-    >>> LogitAdjusted(shares=(0.9, 0.1)).strength
-    1.0
+    Args:
+        strength: τ, weight of the shift; 0 is cross-entropy.
+        shares: π, shares of the classes over all clients; a config takes them from the data.
+
+    Examples:
+        >>> LogitAdjusted(shares=(0.9, 0.1)).strength
+        1.0
     """
 
     name: ClassVar[str] = "logit-adjusted"
 
-    strength: float = 1.0  # τ; 0 is cross-entropy
-    shares: tuple[float, ...] = ()  # π; from the data where a config names it
+    strength: float = 1.0  # τ
+    shares: tuple[float, ...] = ()  # π
 
     def __post_init__(self) -> None:
         number("strength", self.strength, least=0)
@@ -111,13 +120,17 @@ class ClassBalanced(Loss):
 
     The weights are scaled to sum to the number of classes; a mean divides by the weights of its rows, as torch's does.
 
-    >>> ClassBalanced(beta=0.0).with_counts([90, 10]).function.weight
-    tensor([1., 1.])
+    Args:
+        beta: β; 0 weights classes equally, towards 1 by inverse frequency.
+
+    Examples:
+        >>> ClassBalanced(beta=0.0).with_counts([90, 10]).function.weight
+        tensor([1., 1.])
     """
 
     name: ClassVar[str] = "class-balanced"
 
-    beta: float = 0.999  # β; 0: all alike, towards 1: by inverse frequency
+    beta: float = 0.999  # β
 
     def __post_init__(self) -> None:
         number("beta", self.beta, least=0, below=1)

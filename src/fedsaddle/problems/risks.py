@@ -20,7 +20,14 @@ from fedsaddle.problems.pairwise import PairwiseRisk
 
 
 def auc(model: nn.Module, loss: PairLoss | None = None, *, l2: float = 0.0, clip: float | None = None) -> PairwiseRisk:
-    """AUROC: the mean loss of all pairs (positive, negative). Linear: for FedX1."""
+    """AUROC: the mean loss of all pairs (positive, negative). Linear: for FedX1.
+
+    Args:
+        model: h, a network with one output.
+        loss: pair loss, of `fs.pair_losses`; None is `SquaredHinge()`.
+        l2: weight of the penalty `(l2 / 2) |w|²`.
+        clip: largest norm of a gradient; None does not clip.
+    """
     return PairwiseRisk(model=model, loss=SquaredHinge() if loss is None else loss, l2=l2, clip=clip)
 
 
@@ -32,7 +39,15 @@ def partial_auc(
     l2: float = 0.0,
     clip: float | None = None,
 ) -> PairwiseRisk:
-    """One-way partial AUROC (KL-OPAUC): `mean_+ λ log mean_- exp(L / λ)`; a small λ for a low false positive rate."""
+    """One-way partial AUROC (KL-OPAUC): `mean_+ λ log mean_- exp(L / λ)`; a small λ for a low false positive rate.
+
+    Args:
+        model: h, a network with one output.
+        loss: pair loss, of `fs.pair_losses`; None is `SquaredHinge()`.
+        temperature: λ; a small one for a low false positive rate.
+        l2: weight of the penalty `(l2 / 2) |w|²`.
+        clip: largest norm of a gradient; None does not clip.
+    """
     return PairwiseRisk(
         model=model, loss=SquaredHinge() if loss is None else loss, outer=Kl(temperature), l2=l2, clip=clip
     )
@@ -47,7 +62,16 @@ def two_way_partial_auc(
     l2: float = 0.0,
     clip: float | None = None,
 ) -> PairwiseRisk:
-    """Two-way partial AUROC: `λ' log mean_+ (mean_- exp(L / λ))^(λ / λ')`; small λ' for hard positives alone."""
+    """Two-way partial AUROC: `λ' log mean_+ (mean_- exp(L / λ))^(λ / λ')`; small λ' for hard positives alone.
+
+    Args:
+        model: h, a network with one output.
+        loss: pair loss, of `fs.pair_losses`; None is `SquaredHinge()`.
+        temperature: λ of the negatives; a small one for a low false positive rate.
+        positive_temperature: λ' of the positives; a small one for hard positives alone.
+        l2: weight of the penalty `(l2 / 2) |w|²`.
+        clip: largest norm of a gradient; None does not clip.
+    """
     number("temperature", temperature, above=0)
     number("positive_temperature", positive_temperature, above=0)
     power = temperature / positive_temperature
@@ -61,18 +85,39 @@ def two_way_partial_auc(
 def average_precision(
     model: nn.Module, loss: MarginLoss | None = None, *, l2: float = 0.0, clip: float | None = None
 ) -> PairwiseRisk:
-    """AUPRC: minus the mean over positives of the precision; S2 is all rows, whose labels travel with their scores."""
+    """AUPRC: minus the mean over positives of the precision; S2 is all rows, whose labels travel with their scores.
+
+    Args:
+        model: h, a network with one output.
+        loss: L, a margin loss of `fs.pair_losses`; None is `SquaredHinge()`.
+        l2: weight of the penalty `(l2 / 2) |w|²`.
+        clip: largest norm of a gradient; None does not clip.
+    """
     surrogate = SquaredHinge() if loss is None else instance("loss", loss, MarginLoss, MARGIN_LOSS)
     return PairwiseRisk(model=model, loss=Precision(surrogate), outer=Ratio(), second=None, l2=l2, clip=clip)
 
 
 def p_norm_push(model: nn.Module, power: float = 4.0, *, l2: float = 0.0, clip: float | None = None) -> PairwiseRisk:
-    """P-norm push (Rudin 2009): `(1 / p) log mean_- (mean_+ exp(h_- - h_+))^p`; S1 are the negatives."""
+    """P-norm push (Rudin 2009): `(1 / p) log mean_- (mean_+ exp(h_- - h_+))^p`; S1 are the negatives.
+
+    Args:
+        model: h, a network with one output.
+        power: p, exponent; a large one weights the highest ranked negatives.
+        l2: weight of the penalty `(l2 / 2) |w|²`.
+        clip: largest norm of a gradient; None does not clip.
+    """
     return PairwiseRisk(
         model=model, loss=Difference(first_is_higher=False), outer=Power(power), first=0, second=1, l2=l2, clip=clip
     )
 
 
 def metric(model: nn.Module, margin: float = 1.0, *, l2: float = 0.0, clip: float | None = None) -> PairwiseRisk:
-    """Distance metric learning with the contrastive loss: models of several outputs, all rows against all."""
+    """Distance metric learning with the contrastive loss: models of several outputs, all rows against all.
+
+    Args:
+        model: h, a network with several outputs.
+        margin: m, distance beyond which rows of two labels have no loss.
+        l2: weight of the penalty `(l2 / 2) |w|²`.
+        clip: largest norm of a gradient; None does not clip.
+    """
     return PairwiseRisk(model=model, loss=Contrastive(margin), first=None, second=None, l2=l2, clip=clip)

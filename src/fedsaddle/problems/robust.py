@@ -12,11 +12,10 @@ from torch import Tensor
 from fedsaddle.arguments import choice, number, whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
+from fedsaddle.numerics.flat import ShapedModel
 from fedsaddle.numerics.projections import Ball, Box, Projection
-from fedsaddle.numerics.shaped import ShapedModel
-from fedsaddle.problems.facts import DataFacts, ModelMaker
 from fedsaddle.problems.losses import CrossEntropy, Loss
-from fedsaddle.problems.protocols import AllRows, Gradients, MinimaxProblem, PrimalGradient
+from fedsaddle.problems.protocols import AllRows, DataFacts, Gradients, MinimaxProblem, ModelMaker, PrimalGradient
 from fedsaddle.problems.scored import OverModel
 from fedsaddle.problems.supervised import loss_shares
 from fedsaddle.problems.torch_losses import as_loss
@@ -30,7 +29,21 @@ MOST_FEATURES = 1_000_000_000
 class RobustTraining(OverModel, MinimaxProblem):
     """`min_x max_{|y| <= radius} mean loss(h_x(a + y), b)`, y of the shape of one row, in the l2 or l∞ ball.
 
-    Example:
+    Args:
+        model: the network, any `nn.Module`.
+        project_x: projection of the model's parameters, of `fs.projections`; none by default.
+        l2: weight of the penalty `(l2 / 2) |w|²`.
+        l2_biases: whether the penalty applies to biases, too.
+        clip: largest norm of a gradient in the parameters; longer ones are scaled down to it; None does not clip.
+        shape: shape of one row.
+        radius: radius of the ball of y.
+        norm: "l2" or "linf".
+        loss: loss of a row, of `fs.losses`; cross-entropy by default.
+        attack_steps: ascent steps of the robust measures.
+        attack_step: length of such a step, as a share of the radius.
+        attack_rows: rows of the ascent, spread over all; None is all, which is slow.
+
+    Examples:
         >>> import fedsaddle as fs
         >>> robust = fs.RobustTraining(model=fs.models.logistic_regression(64, 10), shape=(64,), radius=0.5)
         >>> len(robust.initial()[1])
@@ -39,13 +52,13 @@ class RobustTraining(OverModel, MinimaxProblem):
 
     allows_statistics: ClassVar[bool] = False
 
-    shape: tuple[int, ...]  # of one row
+    shape: tuple[int, ...]
     radius: float = 1.0
-    norm: str = "l2"  # or "linf"
+    norm: str = "l2"
     loss: Loss = field(default_factory=CrossEntropy)
-    attack_steps: int = 10  # ascent steps of the robust measures
-    attack_step: float = 0.5  # as a share of the radius
-    attack_rows: int | None = None  # that the ascent looks at, spread over all; None: all, which is dear
+    attack_steps: int = 10
+    attack_step: float = 0.5
+    attack_rows: int | None = None
     project_y: Projection = field(init=False)
 
     def __post_init__(self) -> None:

@@ -11,11 +11,10 @@ from torch import Tensor, nn
 
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
-from fedsaddle.numerics.flat import FlatModel
+from fedsaddle.numerics.flat import FlatModel, ShapedModel, flat_model
 from fedsaddle.numerics.passes import shrink_
 from fedsaddle.numerics.projections import Everywhere, Projection, check_projection
 from fedsaddle.numerics.roc import ranking_measures
-from fedsaddle.numerics.shaped import ShapedModel, flat_model
 from fedsaddle.problems.protocols import DualGradient, Gradients, MinimaxProblem
 from fedsaddle.threads import in_parallel
 
@@ -52,9 +51,9 @@ class OverModel:
         """How many of the model's last entries are BatchNorm's running statistics."""
         return self.flat.tail
 
-    def settle_(self, x: Tensor, statistics: Tensor | None) -> Tensor:
+    def write_statistics_(self, x: Tensor, statistics: Tensor | None) -> Tensor:
         """Write BatchNorm's statistics into x, after a step."""
-        return self.flat.settle_(x, statistics)
+        return self.flat.write_statistics_(x, statistics)
 
     def weights(self, x: Tensor) -> Tensor:
         """The model's part of x."""

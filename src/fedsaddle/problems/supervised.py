@@ -12,15 +12,14 @@ from torch import Tensor, nn
 from fedsaddle.arguments import flag, number
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
-from fedsaddle.numerics.constants import Constant
-from fedsaddle.numerics.flat import FlatModel
-from fedsaddle.numerics.module_kinds import step_numbers
+from fedsaddle.numerics.flat import FlatModel, check_clip, clip_, without_penalty
+from fedsaddle.numerics.modules import step_numbers
 from fedsaddle.numerics.passes import SlopeMap
-from fedsaddle.numerics.shaped import check_clip, clip_, without_penalty
-from fedsaddle.problems.facts import DataFacts, ModelMaker
-from fedsaddle.problems.losses import CrossEntropy, Loss
-from fedsaddle.problems.protocols import AllRows, MinimisationProblem, PrimalGradient
+from fedsaddle.numerics.tensors import Constant
+from fedsaddle.problems.losses import CrossEntropy, HasCurvature, Loss
+from fedsaddle.problems.protocols import AllRows, DataFacts, HasHessian, ModelMaker, PrimalGradient, SecondOrder
 from fedsaddle.problems.rare_losses import FromCounts
+from fedsaddle.problems.regression import LinearLayout, linear_layout, linear_second_order, need_curvature
 from fedsaddle.problems.scored import in_blocks, pooled_auroc
 from fedsaddle.problems.torch_losses import as_loss
 
@@ -28,20 +27,30 @@ ROUNDING = 1e-9  # of a product that should be a whole number
 
 
 @dataclass(frozen=True)
-class Supervised(MinimisationProblem):
+class Supervised(HasHessian):
     """`f_i(w) = mean over rows of loss(model_w(x), y) + (l2 / 2) |w|^2`, for any `nn.Module`.
 
     The module gives the starting vector and the shapes; its own parameters are never changed, and those that require no
     gradient are frozen. The loss is one of `fs.losses`, or a module of torch's such as `nn.HuberLoss()`. With
     `l2_biases=False`, parameters with a single axis (biases, scales) have no penalty. A client's gradient of a batch
-    whose norm is above `clip` is shortened to it, the penalty included, as `torch.nn.utils.clip_grad_norm_` does.
+    whose norm exceeds `clip` is clipped to it, including the penalty, as `torch.nn.utils.clip_grad_norm_` does.
 
     With `trimmed` ε and `hardest` α the mean of each batch is CVaR-DORO (Zhai, Dan, Kolter, Ravikumar 2021): the
     `⌊ε b⌋` largest losses of its b rows, which may be of wrong labels, are left out, and of the others only the
     largest count, down to place `⌊(ε + α (1 - ε)) b⌋`, divided by `α (b - ⌊ε b⌋)`. ε = 0 is CVaR, α = 1 the trimmed
     mean. Clients report the same mean where they report a loss; measures are of all rows.
 
-    Example:
+    Args:
+        model: the network, any `nn.Module`.
+        loss: loss of a row, of `fs.losses`, or a module of torch's; cross-entropy by default.
+        l2: weight of the penalty `(l2 / 2) |w|²`.
+        compiled: whether the gradient of a cohort is compiled, which pays in long runs of unusual models.
+        l2_biases: whether the penalty applies to biases, too.
+        clip: largest norm of a gradient; longer ones are scaled down to it; None does not clip.
+        trimmed: ε of DORO: share of each batch, the rows with the largest losses, that is left out.
+        hardest: α of CVaR: share of the remaining rows, those with the largest losses, that count.
+
+    Examples:
         >>> import fedsaddle as fs
         >>> fs.Supervised(fs.models.mlp(30, [16], 1), loss=fs.losses.Logistic(), l2=1e-4).dimension
         513
@@ -50,11 +59,11 @@ class Supervised(MinimisationProblem):
     model: nn.Module
     loss: Loss = field(default_factory=CrossEntropy)
     l2: float = 0.0
-    compiled: bool = False  # compile the gradient of a cohort: worth it for long runs of unusual models
-    l2_biases: bool = True  # whether the penalty is on biases too
-    clip: float | None = None  # the largest norm of a gradient; None: any
-    trimmed: float = 0.0  # ε of DORO: the share of each batch, those of the largest losses, that is left out
-    hardest: float = 1.0  # α of CVaR: the share of the others that counts, those of the largest losses
+    compiled: bool = False
+    l2_biases: bool = True
+    clip: float | None = None
+    trimmed: float = 0.0  # ε
+    hardest: float = 1.0  # α
     flat: FlatModel = field(init=False, repr=False, compare=False)
     _free: Constant | None = field(init=False, repr=False, compare=False)  # places of what has no penalty
     _gradient_of: Callable[[Tensor, Batch], tuple[Tensor, Tensor | None]] = field(init=False, repr=False, compare=False)
@@ -68,7 +77,7 @@ class Supervised(MinimisationProblem):
         number("trimmed", self.trimmed, least=0, below=1)
         number("hardest", self.hardest, above=0, most=1)
         if self.compiled and self._of_some_rows:
-            raise BadInput("compiled", True, "does not go with trimmed or hardest; leave it out")
+            raise BadInput("compiled", True, "cannot be combined with trimmed or hardest; leave it out")
         object.__setattr__(self, "flat", FlatModel(self.model, statistics=not self.compiled))
         if self.compiled and step_numbers(self.model):
             self.flat.keep_apart()  # recurrent layers by hand are not compiled
@@ -151,7 +160,7 @@ class Supervised(MinimisationProblem):
         chain = None if self.compiled or self.clip is not None else self.flat.by_hand(w, batch.x)
         if chain is None:
             g, statistics = self.primal_gradient(w, batch)
-            return self.flat.settle_(w.sub_(g, alpha=step), statistics)
+            return self.flat.write_statistics_(w.sub_(g, alpha=step), statistics)
         at = None if self._free is None else self._free.to(w.device)
         free = None if at is None else w[:, at]
         chain.descend_(w, batch.x, *self._slope_and_gain(batch, step), 1 - step * self.l2)
@@ -163,9 +172,9 @@ class Supervised(MinimisationProblem):
         """The gradient, and BatchNorm's new statistics."""
         return PrimalGradient(*(self._compiled(w, batch) if self.compiled else self._gradient(w, batch)))
 
-    def settle_(self, w: Tensor, statistics: Tensor | None) -> Tensor:
+    def write_statistics_(self, w: Tensor, statistics: Tensor | None) -> Tensor:
         """Write BatchNorm's statistics into w, after a step."""
-        return self.flat.settle_(w, statistics)
+        return self.flat.write_statistics_(w, statistics)
 
     def _compiled(self, w: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
         if self.flat.draws(batch.x):
@@ -232,6 +241,33 @@ class Supervised(MinimisationProblem):
         """A copy of the model that carries the parameters `w`."""
         return self.flat.module_with(w)
 
+    def layout(self) -> LinearLayout:
+        """The linear model, where the model is one and the loss has a second derivative."""
+        for key, without in (("clip", None), ("trimmed", 0.0), ("hardest", 1.0)):
+            if getattr(self, key) != without:
+                raise BadInput(key, getattr(self, key), "has no Hessian in closed form; leave it out, or use fs.FedAvg")
+        layout = linear_layout(self.flat, softmax=isinstance(self.loss, CrossEntropy))
+        need_curvature(self.loss, layout.outputs)
+        return layout
+
+    def ridge(self) -> Tensor:
+        """`l2`, and 0 for biases if they have no penalty."""
+        found = torch.full((self.dimension,), float(self.l2), dtype=torch.float64)
+        if self._free is not None:
+            found[self._free.to(found.device)] = 0
+        return found
+
+    def estimates_variance(self) -> bool:
+        """For the square loss."""
+        return isinstance(self.loss, HasCurvature) and self.loss.estimates_variance
+
+    def second_order(self, w: Tensor, batch: Batch, products: bool = False) -> SecondOrder:
+        """Mean loss of each client, and its derivatives, without the penalty: see `layout` for where it has them."""
+        layout = self.layout()
+        alike = torch.full(batch.x.shape[:2], 1.0, dtype=torch.float64, device=w.device)
+        each = alike * shares(alike, batch)
+        return linear_second_order(layout, need_curvature(self.loss, layout.outputs), w, batch, each, products)
+
 
 def start_from_base_rate_(model: nn.Module, counts: Sequence[int]) -> None:
     """Set the bias of the last linear layer to the log odds of the second class."""
@@ -242,7 +278,12 @@ def start_from_base_rate_(model: nn.Module, counts: Sequence[int]) -> None:
 
 
 def shares(like: Tensor, batch: Batch) -> Tensor | float:
-    """What each row counts in its client's mean: 1/B, or by its weight where rows are padding."""
+    """What each row counts in its client's mean: 1/B, or by its weight where rows are padding.
+
+    Args:
+        like: tensor whose type and device the result has.
+        batch: the rows.
+    """
     if batch.weight is None:
         return 1 / like.shape[1]
     weight = batch.weight.to(like.dtype)
@@ -264,7 +305,7 @@ def doro_shares(values: Tensor, share: Tensor, real: Tensor, trimmed: float, har
 
     One row at least counts. Where rows count alike, each that counts has `1 / (α (b - ⌊ε b⌋))`.
 
-    Example:
+    Examples:
         >>> values, alike = torch.tensor([[1.0, 9.0, 3.0, 2.0]]), torch.full((1, 4), 0.25)
         >>> doro_shares(values, alike, alike > 0, 0.25, 2 / 3).tolist()  # without 9, the mean of 3 and 2
         [[0.0, 0.0, 0.5, 0.5]]

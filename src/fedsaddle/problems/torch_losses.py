@@ -26,7 +26,12 @@ class TorchLoss(Loss):
     torch's "mean": with weights or an `ignore_index`, cross-entropy divides by the sum of the weights of the targets.
     Where all targets are ignored, the mean is 0.
 
-    Example:
+    Args:
+        function: a loss module of torch's, or one with a `reduction`.
+        name: name of the loss, as a config writes it.
+        options: what the module's repr does not show, for the run's fingerprint.
+
+    Examples:
         >>> import torch, fedsaddle as fs
         >>> loss = torch.nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0]), label_smoothing=0.1)
         >>> fs.Supervised(fs.models.logistic_regression(30, 2), loss=loss).loss.ranking(torch.zeros(1, 2))
@@ -35,7 +40,7 @@ class TorchLoss(Loss):
 
     function: nn.Module
     name: str = "of torch"  # type: ignore[misc]  # as configs write it
-    options: str = ""  # what torch does not show of it, for the run's fingerprint
+    options: str = ""
     _copies: dict[tuple[torch.device, torch.dtype], nn.Module] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:

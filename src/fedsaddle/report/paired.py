@@ -15,19 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsaddle.array_types import Floats
 from fedsaddle.metrics.calibration import calibration_figures
-from fedsaddle.metrics.intervals import Interval
-from fedsaddle.metrics.means import Drawn, means, t_interval
-from fedsaddle.metrics.ranking import Difference, difference, rank
-from fedsaddle.metrics.spread import spread
-from fedsaddle.metrics.target import main_part_name, pooled_part
+from fedsaddle.metrics.intervals import GroupedRows, Interval, means, t_interval
+from fedsaddle.metrics.ranking import RankingDifference, difference, rank
+from fedsaddle.metrics.selection import main_part_name, pooled_part, spread
 from fedsaddle.report.predictions import CHOICE
 from fedsaddle.report.sections.clients import clients_of
 from fedsaddle.report.sections.numbers import DAMAGED, is_share
-from fedsaddle.report.sections.two_classes import two_classes
+from fedsaddle.report.sections.ranking import two_classes
 from fedsaddle.report.stored_run import HeldOut, StoredRun
-
-Floats = NDArray[np.float64]
 
 LEAST_ROWS = 5  # of a client that can be called the worst
 ROW_FIGURES = {
@@ -155,7 +152,7 @@ def client_figures(run: StoredRun, measure: str) -> dict[str, float | None]:
     return found
 
 
-def difference_on_rows(ours: StoredRun, theirs: StoredRun) -> Difference | None:
+def difference_on_rows(ours: StoredRun, theirs: StoredRun) -> RankingDifference | None:
     """Ours minus theirs on the test rows that both scored; None where the rows or their labels are not the same."""
     a, b = ours.test, theirs.test
     if a is None or b is None:
@@ -181,7 +178,7 @@ def probabilities_on_rows(ours: StoredRun, theirs: StoredRun) -> dict[str, Inter
     y, both = a.labels > 0, (a.probabilities[CHOICE], b.probabilities[CHOICE][order])
     right = [np.clip(np.where(y, p, 1 - p), 1e-12, 1.0) for p in both]
     gaps = {"brier_score": (1 - right[0]) ** 2 - (1 - right[1]) ** 2, "log_loss": np.log(right[1]) - np.log(right[0])}
-    drawn = Drawn.together(len(y), a.units)
+    drawn = GroupedRows.one_group(len(y), a.units)
     found = {key: means(gap, drawn).of(0) for key, gap in gaps.items()}
     return {key: own for key, own in found.items() if own is not None}
 

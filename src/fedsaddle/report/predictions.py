@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsaddle.atomic import write_atomically
-from fedsaddle.csv_cells import safe_cell
+from fedsaddle.array_types import Floats, Ints
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import GROUP
+from fedsaddle.files import write_atomically
 from fedsaddle.metrics.calibration import Platt
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from fedsaddle.text import safe_cell
 
 PREDICTIONS = "predictions.csv"
 CHOICE, FEDAVG = "choice", "FedAvg"
@@ -30,7 +28,7 @@ FAR = 1 << 53  # numbers of patients are below
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ScoredPart:
     """The held-out rows of one part, site by site, with the scores of each model."""
 
     name: str  # "test" or "validation"
@@ -42,19 +40,19 @@ class Part:
     groups: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
-def parts_of(data: FederatedData, scores: Mapping[str, Mapping[str, Floats]]) -> list[Part]:
+def parts_of(data: FederatedData, scores: Mapping[str, Mapping[str, Floats]]) -> list[ScoredPart]:
     """The parts of the data that have rows; `scores` are by part and model."""
     found = []
     if data.validation is not None and VALIDATION in scores:
         own = (data.validation_rows, data.validation_units, data.validation_groups)
-        found.append(Part(VALIDATION, data.validation, data.names, scores[VALIDATION], *own))
+        found.append(ScoredPart(VALIDATION, data.validation, data.names, scores[VALIDATION], *own))
     if data.test is not None and TEST in scores:
         own = (data.test_rows, data.test_units, data.test_groups)
-        found.append(Part(TEST, data.test, data.test_names, scores[TEST], *own))
+        found.append(ScoredPart(TEST, data.test, data.test_names, scores[TEST], *own))
     return found
 
 
-def platt_of(parts: Iterable[Part]) -> dict[str, Platt]:
+def platt_of(parts: Iterable[ScoredPart]) -> dict[str, Platt]:
     """Platt's two numbers of each model, from the validation rows; empty without both classes there."""
     for part in parts:
         labels = part.rows.y.numpy()
@@ -63,7 +61,7 @@ def platt_of(parts: Iterable[Part]) -> dict[str, Platt]:
     return {}
 
 
-def write_predictions(folder: Path, parts: Sequence[Part], platt: Mapping[str, Platt]) -> None:
+def write_predictions(folder: Path, parts: Sequence[ScoredPart], platt: Mapping[str, Platt]) -> None:
     """Write a line for each row; row 0 is the first below the names, and patients have numbers in place of names."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
@@ -76,7 +74,7 @@ def write_predictions(folder: Path, parts: Sequence[Part], platt: Mapping[str, P
     write_atomically(folder / PREDICTIONS, text.getvalue().encode())
 
 
-def _columns(part: Part, platt: Mapping[str, Platt], unit: Ints | None) -> dict[str, list[Any]]:
+def _columns(part: ScoredPart, platt: Mapping[str, Platt], unit: Ints | None) -> dict[str, list[Any]]:
     count = len(part.rows.y)
     safe = np.array([safe_cell(name) for name in part.sites], dtype=object)
     found: dict[str, list[Any]] = {} if part.numbers is None else {"row": part.numbers.tolist()}

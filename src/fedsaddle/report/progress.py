@@ -12,9 +12,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from fedsaddle.metrics.target import main_part
+from fedsaddle.metrics.selection import main_part
 from fedsaddle.report.tables import real_terminal
-from fedsaddle.shown import visible
+from fedsaddle.text import visible
 
 SECONDS_BETWEEN = 30.0  # lines about progress, where there is no bar
 
@@ -27,7 +27,7 @@ def has_bar(console: Console) -> bool:
 def duration(seconds: float) -> str:
     """A time in words.
 
-    Example:
+    Examples:
         >>> duration(45), duration(600), duration(9000)
         ('45 s', '10 min', '2.5 h')
     """

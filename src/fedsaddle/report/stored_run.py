@@ -16,15 +16,62 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsaddle.csv_cells import plain_cell
+from fedsaddle.array_types import Floats, Ints
 from fedsaddle.errors import MissingData
-from fedsaddle.report.older_runs import current_feature, current_roc
+from fedsaddle.files import Record, read_object, read_records
+from fedsaddle.metrics.ranking import FEW
 from fedsaddle.report.predictions import HEADS, PREDICTIONS, Predictions, codes_of, read_predictions
-from fedsaddle.shown import visible
-from fedsaddle.stored import Record, read_object, read_records
+from fedsaddle.text import plain_cell, visible
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+
+def current_roc(stored: Record) -> Record:
+    """roc.json with each figure as `{"value", "interval"}`; one that has this shape is returned as it is.
+
+    The older one has plain AUROCs with an `interval` beside them, also of sites with fewer than five rows of a class.
+    """
+    models = stored.get("models")
+    if not isinstance(models, dict) or not models or not all(map(_is_older, models.values())):
+        return stored
+    gap = stored.get("difference")
+    older = isinstance(gap, dict) and "pooled_auroc" in gap
+    return {
+        **stored,
+        "models": {name: _model(model) for name, model in models.items()},
+        "difference": {"name": "pooled", "auroc": _figure(gap, "pooled_auroc")} if older else None,
+    }
+
+
+def current_feature(stored: Record) -> Record:
+    """An entry of features.json with its kind; the older ones were numbers or categories, and did not say so."""
+    if "kind" in stored:
+        return stored
+    return {**stored, "kind": "number" if stored.get("category") is None else "category"}
+
+
+def _is_older(model: Any) -> bool:
+    pooled = model.get("pooled") if isinstance(model, dict) else None
+    return isinstance(pooled, dict) and isinstance(pooled.get("auroc"), float)
+
+
+def _model(model: Record) -> Record:
+    return {
+        **model,
+        "pooled": _ranked(model["pooled"]),
+        "clients": [_ranked(client) for client in model.get("clients", ())],
+        "within_site_auroc": None,
+    }
+
+
+def _ranked(found: Record) -> Record:
+    counts = {key: found.get(key) for key in ("name", "positives", "negatives")}
+    few = min(found.get("positives", 0), found.get("negatives", 0)) < FEW
+    own = None if few else _figure(found, "auroc")
+    return {**counts, "few": few, "auroc": own, "average_precision": None, "partial_auroc": None}
+
+
+def _figure(found: Any, key: str) -> Record | None:
+    value, ends = found.get(key), found.get("interval")
+    return None if value is None or ends is None else {"value": value, "interval": ends}
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fedsaddle.metrics.spread import STATISTICS
-from fedsaddle.metrics.target import bounds_in, is_side
+from fedsaddle.documents.summary import PARTS, AtThreshold, Budget, Figure, Figures, RunSummary, SearchSummary
+from fedsaddle.metrics.selection import STATISTICS, bounds_in, is_side
 from fedsaddle.report.words import bounds, plus_minus
-from fedsaddle.shown import visible
+from fedsaddle.text import visible
 
 if TYPE_CHECKING:
     from fedsaddle.report.paired import SideBySide
-
-Summary = Mapping[str, Any]
 
 
 def console() -> Console:
@@ -40,31 +38,32 @@ def cell(name: object) -> str:
 def megabytes(n: int) -> str:
     """A number of bytes in MB; two decimals below 100 MB.
 
-    Example:
+    Examples:
         >>> megabytes(1_234_567)
         '1.23 MB'
     """
     return f"{n / 1e6:,.2f} MB" if n < 1e8 else f"{n / 1e6:,.0f} MB"
 
 
-def one_run(summary: Summary) -> Table:
+def one_run(summary: RunSummary) -> Table:
     """The summary of a run: every measure and statistic, and the costs."""
-    ledger = summary["ledger"]
-    title = f"{cell(summary['algorithm'])}: {summary['rounds']} rounds, {cell(summary['stopped'])}"
-    if summary.get("target_round"):
-        title += f" ({cell(summary['target'])} in round {summary['target_round']})"
+    ledger = summary.ledger
+    title = f"{cell(summary.algorithm)}: {summary.rounds} rounds, {summary.stopped}"
+    if summary.target_round:
+        title += f" ({cell(summary.target)} in round {summary.target_round})"
     cost = (
-        f"{ledger['exchanges']:,} exchanges, {megabytes(ledger['bytes_down'])} down, "
-        f"{megabytes(ledger['bytes_up'])} up, {ledger['samples']:,} samples, {summary['seconds']:.1f} s"
+        f"{ledger.exchanges:,} exchanges, {megabytes(ledger.bytes_down)} down, "
+        f"{megabytes(ledger.bytes_up)} up, {ledger.samples:,} samples, {summary.seconds:.1f} s"
     )
-    if "selected_round" in summary:
-        title += f", kept round {summary['selected_round']} by {summary['select']}"
-    for key, head in (("pooled_validation", "validation: "), ("pooled", "test: " if "validation" in summary else "")):
-        if summary.get(key):
-            cost = head + ", ".join(_with_errors(summary[key])) + "\n" + cost
+    if summary.select is not None:
+        title += f", kept round {summary.selected_round} by {summary.select}"
+    tested = "" if summary.validation is None else "test: "
+    for figures, head in ((summary.pooled_validation, "validation: "), (summary.pooled, tested)):
+        if figures:
+            cost = head + ", ".join(_with_errors(figures)) + "\n" + cost
     for line in counted_lines(summary):
         cost = line + "\n" + cost
-    if (budget := budget_line(summary)) is not None:
+    if (budget := budget_line(summary.privacy)) is not None:
         cost = budget + "\n" + cost
     if ranks_only(summary):  # the value of a min-max or pairwise objective says nothing to a reader
         return _headline(title, cost)
@@ -72,38 +71,39 @@ def one_run(summary: Summary) -> Table:
     table.add_column("")
     for statistic in STATISTICS:
         table.add_column(statistic, justify="right")
-    for part in ("test", "validation", "train"):
-        for measure, values in summary.get(part, {}).items():
+    for part in PARTS:
+        for measure, values in (summary.measures(part) or {}).items():
             table.add_row(f"{part} {cell(measure)}", *(f"{values[s]:.4f}" for s in STATISTICS))
     return table
 
 
-def counted_lines(summary: Summary) -> list[str]:
+def counted_lines(summary: RunSummary) -> list[str]:
     """What a reader of a deployed run's figures has to know: which sites they lack, and why there are bounds only."""
-    scores = summary.get("scores") or {}
-    lines = []
-    if missing := scores.get("without_counts"):
+    scores, lines = summary.scores, list[str]()
+    if scores is None:
+        return lines
+    if missing := scores.without_counts:
         names = ", ".join(map(cell, missing[:10])) + (", ..." if len(missing) > 10 else "")
         lines.append(f"without the score counts of {names}: too few rows of a class, or no answer")
-    if "thresholds" in scores:
+    if scores.thresholds is not None:
         lines.append("only bounds are known, because sites merge small counts (minimum_cell)")
     return lines
 
 
-def budget_line(summary: Summary) -> str | None:
+def budget_line(budget: Budget | None) -> str | None:
     """ε spent, and of how much; None if the run is not private."""
-    budget = summary.get("privacy") or {}
-    if "epsilon_spent" not in budget:
+    if budget is None or budget.epsilon_spent is None:
         return None
-    spent, most, delta = (float(budget[key]) for key in ("epsilon_spent", "epsilon", "delta"))
-    return f"privacy: ε = {spent:.3g} of {most:g} spent (δ = {delta:g}, for each {cell(budget['unit'])})"
+    return (
+        f"privacy: ε = {budget.epsilon_spent:.3g} of {budget.epsilon:g} spent "
+        f"(δ = {budget.delta:g}, for each {cell(budget.unit)})"
+    )
 
 
-def ranks_only(summary: Summary) -> bool:
+def ranks_only(summary: RunSummary) -> bool:
     """Whether a run is about the order of rows: it has an AUROC, and no measure of clients but its objective."""
-    part: Mapping[str, Any] = next((summary[p] for p in ("test", "validation", "train") if p in summary), {})
-    pooled = summary.get("pooled", {})
-    return ("auroc" in pooled or "auroc_low" in pooled) and set(part) == {"loss"}
+    pooled = summary.pooled or {}
+    return ("auroc" in pooled or "auroc_low" in pooled) and set(summary.main_measures) == {"loss"}
 
 
 def _headline(title: str, text: str) -> Table:
@@ -131,10 +131,10 @@ FIGURES = {
 }
 
 
-def against_fedavg(gaps: Mapping[str, Any]) -> str:
+def against_fedavg(gaps: Figures) -> str:
     """What the intervals of the differences from FedAvg decide, in the pool of all rows and within sites."""
     words = {1: "better", -1: "worse", 0: "not decided"}
-    pooled, within = (_decided(gaps.get(key)) for key in ("auroc", "within_site_auroc"))
+    pooled, within = (_decided(gap) for gap in (gaps.auroc, gaps.within_site_auroc))
     if pooled is None:
         return "not decided"
     if within is None or within == pooled:
@@ -152,24 +152,23 @@ def against_fedavg(gaps: Mapping[str, Any]) -> str:
     return f"{words[pooled]} on the pooled rows, but {words[within]} within sites, each by more than chance explains"
 
 
-def _decided(gap: Any) -> int | None:
+def _decided(gap: Figure | None) -> int | None:
     """1 or -1 where an interval is above or below 0, else 0; None without an interval."""
-    ends = gap.get("interval") if isinstance(gap, Mapping) else None
-    if not isinstance(ends, Sequence) or len(ends) != 2:
+    if gap is None or gap.interval is None:
         return None
-    return 1 if ends[0] > 0 else -1 if ends[1] < 0 else 0
+    return 1 if gap.interval[0] > 0 else -1 if gap.interval[1] < 0 else 0
 
 
-def choice_table(summary: Summary) -> Table:
+def choice_table(summary: SearchSummary) -> Table:
     """The result of a search on the test rows: the choice, FedAvg tuned alike, and their difference."""
-    threshold, rows, pooled = summary["threshold"], summary["rows"], summary["pooled"]
+    threshold, rows, pooled = summary.threshold, summary.rows, summary.pooled
     caption = [
-        f"chosen for {summary['aim']}: {cell(summary['choice'])}",
-        cell(summary["reason"]),
-        *([] if summary["choice"] == "FedAvg" else [f"AUROC against FedAvg: {against_fedavg(pooled['difference'])}"]),
-        f"probability >= {threshold['probability']:.3f} ({threshold['reason']}): {_at_threshold(summary)}",
-        f"{rows['train']['rows']:,} training, {rows['validation']['rows']:,} validation, {rows['test']['rows']:,} test "
-        f"rows ({rows['test']['positives']:,} positive); {summary['trials']} trials in {summary['seconds']:.0f} s",
+        f"chosen for {cell(summary.aim)}: {cell(summary.choice)}",
+        cell(summary.reason),
+        *([] if summary.choice == "FedAvg" else [f"AUROC against FedAvg: {against_fedavg(pooled.difference)}"]),
+        f"probability >= {threshold.probability:.3f} ({threshold.reason}): {_at_threshold(summary)}",
+        f"{rows['train'].rows:,} training, {rows['validation'].rows:,} validation, {rows['test'].rows:,} test "
+        f"rows ({rows['test'].positives:,} positive); {summary.trials} trials in {summary.seconds:.0f} s",
     ]
     table = Table(
         title="test rows, with 95 % intervals",
@@ -181,27 +180,26 @@ def choice_table(summary: Summary) -> Table:
     for head in ("the choice", "FedAvg, tuned alike", "difference"):
         table.add_column(head, justify="right")
     for key, name in FIGURES.items():
-        cells = [_figure(pooled[side].get(key)) for side in ("choice", "FedAvg")]
-        table.add_row(name, *cells, _figure(pooled["difference"].get(key), sign="+"))
+        cells = [_figure(getattr(side, key)) for side in (pooled.choice, pooled.fedavg)]
+        table.add_row(name, *cells, _figure(getattr(pooled.difference, key, None), sign="+"))
     return table
 
 
-def _at_threshold(summary: Summary) -> str:
+def _at_threshold(summary: SearchSummary) -> str:
     """The figures of the threshold on the test rows; of few alarms, how many there are in place of their share."""
-    found = summary["threshold"]["test"]
-    said = [f"{name.replace('_', ' ')} {value:.3g}" for name, value in found.items() if value is not None]
-    alarms = round((found.get("alarms_per_100") or 0) * summary["rows"]["test"]["rows"] / 100)
-    if alarms and found.get("positive_predictive_value") is None:
+    found = summary.threshold.test or AtThreshold()
+    said = [f"{name.replace('_', ' ')} {value:.3g}" for name, value in found if value is not None]
+    alarms = round((found.alarms_per_100 or 0) * summary.rows["test"].rows / 100)
+    if alarms and found.positive_predictive_value is None:
         said.append(f"only {alarms} {'alarm' if alarms == 1 else 'alarms'}, too few for a predictive value")
     return ", ".join(said)
 
 
-def _figure(figure: Mapping[str, Any] | None, sign: str = "") -> str:
+def _figure(figure: Figure | None, sign: str = "") -> str:
     """A figure and its interval."""
     if figure is None:
         return ""
-    value = f"{figure['value']:{sign}.4f}"
-    low_high = figure.get("interval")
+    value, low_high = f"{figure.value:{sign}.4f}", figure.interval
     return value if low_high is None else f"{value} [{low_high[0]:{sign}.3f}, {low_high[1]:{sign}.3f}]"
 
 
@@ -218,9 +216,9 @@ def _with_errors(pooled: Mapping[str, float]) -> list[str]:
     return texts
 
 
-def of_sites(summary: Summary) -> Table:
+def of_sites(summary: RunSummary) -> Table:
     """A deployed run site by site: replies, faults, bytes sent, and the fields that the server sees per site."""
-    fields = [name for name, visibility in summary["ledger"]["fields"].items() if visibility != "averaged"]
+    fields = [name for name, visibility in summary.ledger.fields.items() if visibility != "averaged"]
     seen = cell(", ".join(fields) or "nothing")
     table = Table(
         title="sites",
@@ -232,16 +230,14 @@ def of_sites(summary: Summary) -> Table:
     for head in ("answered", "left out", "down", "up"):
         table.add_column(head, justify="right")
     table.add_column("why left out")
-    for name, line in summary["sites"].items():
-        reasons = "; ".join(f"{reason} ({n})" for reason, n in line["left_out"].items())
-        counts = [str(line["answered"]), str(sum(line["left_out"].values()))]
-        table.add_row(
-            cell(name), *counts, megabytes(line["bytes_down"]), megabytes(line["bytes_up"]), cell(reasons[:100])
-        )
+    for name, line in (summary.sites or {}).items():
+        reasons = "; ".join(f"{reason} ({n})" for reason, n in line.left_out.items())
+        counts = [str(line.answered), str(sum(line.left_out.values()))]
+        table.add_row(cell(name), *counts, megabytes(line.bytes_down), megabytes(line.bytes_up), cell(reasons[:100]))
     return table
 
 
-def several_runs(summaries: Mapping[str, Summary], compared: SideBySide, title: str = "") -> Table:
+def several_runs(summaries: Mapping[str, RunSummary | SearchSummary], compared: SideBySide, title: str = "") -> Table:
     """Several runs, a row each: what can be compared of them, on the test rows where there are any, and the costs."""
     table = Table(title=title, title_justify="left")
     sides, measure = compared.sides, compared.measure
@@ -252,18 +248,18 @@ def several_runs(summaries: Mapping[str, Summary], compared: SideBySide, title: 
     elif rows:
         clients = {"worst": "worst acc." if measure == "accuracy" else f"worst {measure}"}
     mixed = len({side.tuned for side in sides.values()}) > 1
-    aimed = not rows or any(summary.get("target_round") is not None for summary in summaries.values())
+    aimed = not rows or any(summary.target_round is not None for summary in summaries.values())
     table.add_column("run", overflow="fold")
     heads = [*rows.values(), *clients.values(), *(["step"] if mixed else []), "rounds", *(["target"] if aimed else [])]
     for head in [*heads, *(() if rows else ("exchanges",)), "up", "seconds"]:
         table.add_column(head, justify="right")
     for name, summary in summaries.items():
-        side, ledger = sides[name], summary["ledger"]
+        side, ledger = sides[name], summary.ledger
         cells = [_or_dash(side.rows.get(key)) for key in rows] + [_or_dash(side.clients.get(key)) for key in clients]
         cells += ["tuned" if side.tuned else "as set"] if mixed else []
-        reached = "" if summary.get("target_round") is None else f"round {summary['target_round']}"
-        cells += [str(summary["rounds"]), *([reached] if aimed else [])]
-        cost = [f"{ledger['exchanges']:,}", megabytes(ledger["bytes_up"]), f"{summary['seconds']:.1f}"]
+        reached = "" if summary.target_round is None else f"round {summary.target_round}"
+        cells += [str(summary.rounds), *([reached] if aimed else [])]
+        cost = [f"{ledger.exchanges:,}", megabytes(ledger.bytes_up), f"{summary.seconds:.1f}"]
         table.add_row(cell(name), *cells, *cost[bool(rows) :])
     return table
 

@@ -9,13 +9,15 @@ from fedsaddle.metrics.intervals import Interval
 MINUS = "−"
 NONE = "–"
 LEVEL = "95 % interval"
+PARTS = {"train": "training rows", "validation": "validation rows", "test": "test rows"}
 
 
 def decimal(value: float, digits: int = 2, *, sign: bool = False) -> str:
     """A number with so many digits behind its point, and a true minus sign.
 
-    >>> decimal(-0.126), decimal(0.5, sign=True), decimal(-0.001)
-    ('−0.13', '+0.50', '0.00')
+    Examples:
+        >>> decimal(-0.126), decimal(0.5, sign=True), decimal(-0.001)
+        ('−0.13', '+0.50', '0.00')
     """
     text = f"{abs(value):.{digits}f}"
     if not float(text):
@@ -26,8 +28,9 @@ def decimal(value: float, digits: int = 2, *, sign: bool = False) -> str:
 def percent(value: float | None, digits: int | None = None) -> str:
     """A share as a percentage; small ones have a digit behind the point. A dash for none.
 
-    >>> percent(0.333), percent(0.012), percent(1.0)
-    ('33 %', '1.2 %', '100 %')
+    Examples:
+        >>> percent(0.333), percent(0.012), percent(1.0)
+        ('33 %', '1.2 %', '100 %')
     """
     if value is None or not math.isfinite(value):
         return NONE
@@ -39,8 +42,9 @@ def percent(value: float | None, digits: int | None = None) -> str:
 def bounds(low: float, high: float, digits: int = 3) -> str:
     """Bounds of a figure, rounded outwards so that what is shown still holds the exact figure.
 
-    >>> bounds(0.42349, 0.42361), bounds(0.0, 1.0)
-    ('0.423 to 0.424', '0.000 to 1.000')
+    Examples:
+        >>> bounds(0.42349, 0.42361), bounds(0.0, 1.0)
+        ('0.423 to 0.424', '0.000 to 1.000')
     """
     scale = 10**digits
     down, up = math.floor(low * scale + 1e-9) / scale, math.ceil(high * scale - 1e-9) / scale
@@ -50,8 +54,9 @@ def bounds(low: float, high: float, digits: int = 3) -> str:
 def plus_minus(value: float, error: float) -> str:
     """A figure and the most that it can be off, which allows for the rounding of the figure.
 
-    >>> plus_minus(0.99438, 0.000311)
-    '0.9944 ± 0.00034'
+    Examples:
+        >>> plus_minus(0.99438, 0.000311)
+        '0.9944 ± 0.00034'
     """
     shown = f"{value:.4g}"
     most = error + abs(float(shown) - value)
@@ -64,20 +69,14 @@ def plus_minus(value: float, error: float) -> str:
 def with_interval(figure: Interval | None, digits: int = 2, *, sign: bool = False) -> str:
     """A figure and its interval.
 
-    >>> with_interval(Interval(0.82, 0.64, 0.92))
-    '0.82 (95 % interval 0.64 to 0.92)'
+    Examples:
+        >>> with_interval(Interval(0.82, 0.64, 0.92))
+        '0.82 (95 % interval 0.64 to 0.92)'
     """
     if figure is None:
         return "no figure"
     low, high = (decimal(v, digits, sign=sign) for v in (figure.low, figure.high))
     return f"{decimal(figure.value, digits, sign=sign)} ({LEVEL} {low} to {high})"
-
-
-def percent_with_interval(figure: Interval | None) -> str:
-    """A share and its interval, in per cent."""
-    if figure is None:
-        return "no figure"
-    return f"{percent(figure.value)} ({LEVEL} {percent(figure.low)} to {percent(figure.high)})"
 
 
 def brief(figure: Interval | None, digits: int = 2, *, sign: bool = False) -> str:
@@ -99,8 +98,9 @@ def brief_percent(figure: Interval | None) -> str:
 def of_100(value: float) -> str:
     """A share as a count among 100; small ones with a digit behind the point.
 
-    >>> of_100(0.82), of_100(0.004)
-    ('82', '0.4')
+    Examples:
+        >>> of_100(0.82), of_100(0.004)
+        ('82', '0.4')
     """
     return percent(value).removesuffix(" %")
 
@@ -108,8 +108,9 @@ def of_100(value: float) -> str:
 def many(count: int, one: str, more: str = "") -> str:
     """A count and its noun.
 
-    >>> many(1, "site"), many(1200, "row")
-    ('1 site', '1,200 rows')
+    Examples:
+        >>> many(1, "site"), many(1200, "row")
+        ('1 site', '1,200 rows')
     """
     return f"{count:,} {one if count == 1 else more or f'{one}s'}"
 
@@ -117,7 +118,7 @@ def many(count: int, one: str, more: str = "") -> str:
 def short(value: float | None, digits: int = 3) -> str:
     """A number as text: decimals where it is near 1, else significant digits; a dash for none.
 
-    Example:
+    Examples:
         >>> short(0.51234), short(0.00001234), short(None)
         ('0.512', '1.23e-05', '–')
     """
@@ -131,7 +132,7 @@ def short(value: float | None, digits: int = 3) -> str:
 def amount(size: float) -> str:
     """A number of bytes.
 
-    Example:
+    Examples:
         >>> amount(1_234_567), amount(900)
         ('1.2 MB', '900 bytes')
     """
@@ -144,7 +145,7 @@ def amount(size: float) -> str:
 def titled(text: str) -> str:
     """The text with a capital in front.
 
-    Example:
+    Examples:
         >>> titled("duality gap"), titled("AUROC")
         ('Duality gap', 'AUROC')
     """
@@ -154,7 +155,7 @@ def titled(text: str) -> str:
 def cased(name: str) -> str:
     """The name of a measure in words.
 
-    Example:
+    Examples:
         >>> cased("worst_site_auroc")
         'worst site AUROC'
     """

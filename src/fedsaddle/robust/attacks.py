@@ -12,10 +12,11 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from fedsaddle.arguments import choice, number, whole
+from fedsaddle.array_types import Ints
 from fedsaddle.data.store import Lazy, Stacked
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Ints, R, Site, Task
-from fedsaddle.federation.records import Kept, Visibility, bounds_marks, tensors, visibility
+from fedsaddle.federation.clients import R, Site, Task
+from fedsaddle.federation.records import ExactBounds, Visibility, bounds_marks, tensors, visibility
 from fedsaddle.federation.wrappers import Wrapper
 from fedsaddle.robust.bounds import origin
 
@@ -41,9 +42,9 @@ class Attack:
         factor: in place of the usual one.
 
     Raises:
-        BadInput: for a value that cannot be, with its name.
+        BadInput: if a value is invalid; names its key.
 
-    Example:
+    Examples:
         >>> import fedsaddle as fs
         >>> data = fs.load("iris", split="iid", clients=5)
         >>> fedavg = fs.FedAvg(problem=fs.Supervised(fs.models.logistic_regression(4, 3)))
@@ -142,11 +143,11 @@ def changed(attack: Attack, reply: R, sent: Any, who: Tensor) -> R:
             if visible[name] is Visibility.PER_CLIENT:
                 said[who] = factor * value[who]
         elif attack.name != "flipped-labels" and visible[name] is not Visibility.PER_CLIENT:
-            if marks.get(name) in (Kept.COUNT, Kept.WIDE):
+            if marks.get(name) in (ExactBounds.COUNT, ExactBounds.WIDE):
                 continue
             start = origin(type(reply), name, sent)
             said[who] = factor * value[who] if start is None else start + factor * (value[who] - start)
-            if marks.get(name) is Kept.WEIGHTS_FIRST:
+            if marks.get(name) is ExactBounds.WEIGHTS_FIRST:
                 said[..., 0] = value[..., 0]
         new[name] = said
     return type(reply)(**new)

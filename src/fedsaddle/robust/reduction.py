@@ -3,28 +3,108 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from fedsaddle.errors import Diverged, NobodyAnswered
-from fedsaddle.federation.clients import Floats, Ints, Task
-from fedsaddle.federation.records import Kept, Visibility, bounds_marks, tensors, visibility
+from fedsaddle.array_types import Floats, Ints
+from fedsaddle.errors import BadInput, Diverged, NobodyAnswered
+from fedsaddle.federation.clients import ClientsState, R, Task
+from fedsaddle.federation.records import ExactBounds, Visibility, bounds_marks, tensors, visibility
 from fedsaddle.federation.reduction import NOBODY, Reduction, finite_clients, first_not_finite
-from fedsaddle.numerics.robust_means import centred_clipping, geometric_median, trimmed_mean, weighted_median
-from fedsaddle.robust.bounds import bounded, lengths, origin
-from fedsaddle.robust.running_scales import RunningScales
+from fedsaddle.federation.wrappers import Wrapper
+from fedsaddle.robust.bounds import RunningScales, bounded, lengths, origin
 from fedsaddle.robust.settings import Robust
+
+BLOCK = 1 << 16  # coordinates that are sorted at a time
+CLOSE = 1e-12  # shares of the whole weight that count as equal
+
+
+def trimmed_mean(points: Tensor, weights: Tensor, share: float) -> Tensor:
+    """The mean of each coordinate without the lowest and the highest `share` of the weight.
+
+    A point that lies across the edge counts with the part of its weight inside. `share = 0` is the mean.
+    """
+
+    def middle(x: Tensor, w: Tensor) -> Tensor:
+        values, order = x.sort(dim=0)
+        upto = w[order].cumsum(0)
+        low, high = share * upto[-1], (1 - share) * upto[-1]
+        kept = (torch.minimum(upto, high) - torch.maximum(upto - w[order], low)).clamp_(min=0)
+        return (kept * values).sum(0) / kept.sum(0)
+
+    return _by_coordinate(middle, points, weights)
+
+
+def weighted_median(points: Tensor, weights: Tensor) -> Tensor:
+    """The median of each coordinate: half of the weight on either side; between two such values the middle."""
+
+    def halfway(x: Tensor, w: Tensor) -> Tensor:
+        values, order = x.sort(dim=0)
+        upto = w[order].cumsum(0)
+        half, slack = upto[-1] / 2, CLOSE * upto[-1]
+        lower = (upto < half - slack).sum(0, keepdim=True)
+        upper = (upto <= half + slack).sum(0, keepdim=True).clamp_(max=len(x) - 1)
+        return ((values.gather(0, lower) + values.gather(0, upper)) / 2)[0]
+
+    return _by_coordinate(halfway, points, weights)
+
+
+def geometric_median(points: Tensor, weights: Tensor, iterations: int = 100, tolerance: float = 1e-10) -> Tensor:
+    """`argmin_v Σ_i weights_i |points_i - v|` by Weiszfeld's iteration, from the coordinate-wise median.
+
+    A distance counts as at least `1e-10` of the median distance, so that a point that v meets does not hold it for ever
+    (the smoothing of Pillutla, Kakade, Harchaoui 2022). Ends when a step is shorter than `tolerance` times that.
+    """
+    x, w = points.double(), weights.double()
+    v = weighted_median(x, w)
+    scale = float(_norms(x - v).median())
+    if scale == 0:
+        return v
+    for _ in range(iterations):
+        pull = w / _norms(x - v).clamp(min=1e-10 * scale)
+        after = pull @ x / pull.sum()
+        moved, v = float(_norms(after - v)), after
+        if moved <= tolerance * scale:
+            break
+    return v
+
+
+def centred_clipping(points: Tensor, weights: Tensor, centre: Tensor, radius: float, iterations: int = 3) -> Tensor:
+    """`v ← v + Σ_i weights_i clip(points_i - v, radius) / Σ_i weights_i`, from `centre` (Karimireddy, He, Jaggi 2021).
+
+    An infinite radius gives the mean.
+    """
+    x, w, v = points.double(), weights.double() / weights.double().sum(), centre.double()
+    for _ in range(iterations):
+        away = x - v
+        short = (radius / _norms(away).clamp(min=1e-300)).clamp(max=1.0)
+        v = v + (w * short) @ away
+    return v
+
+
+def _norms(x: Tensor) -> Tensor:
+    found: Tensor = torch.linalg.vector_norm(x, dim=-1)
+    return found
+
+
+def _by_coordinate(of: Callable[[Tensor, Tensor], Tensor], points: Tensor, weights: Tensor) -> Tensor:
+    """Apply a rule for each coordinate to blocks of coordinates; points of weight 0 do not count."""
+    kept = weights > 0
+    x, w = points[kept], weights[kept].double()
+    return torch.cat([of(part.double(), w) for part in torch.split(x, BLOCK, 1)])
 
 
 @dataclass
 class Guard:
     """Makes the reductions of a run; keeps the running scales and counts what was bounded."""
 
-    how: Robust
+    settings: Robust
     sizes: Ints  # rows of every client
     scales: RunningScales = field(default_factory=RunningScales)
     counts: dict[int, Counter[str]] = field(default_factory=dict)
@@ -88,7 +168,7 @@ class RobustReduction:
         """The clients that answered, and the reduced record."""
         if not self.replies:
             raise NobodyAnswered(NOBODY)
-        if self.guard.how.bounds:
+        if self.guard.settings.bounds:
             self._bound()
         clients, kind = np.concatenate(self.clients), type(self.replies[0])
         robust = self._robust_fields()
@@ -101,7 +181,7 @@ class RobustReduction:
         """Replace what exceeds the bounds."""
         guard, clients = self.guard, np.concatenate(self.clients)
         whole = type(self.replies[0])(**{name: self._stacked(name) for name, _ in tensors(self.replies[0])})
-        changed, touched = bounded(guard.how, guard.scales, self.task, self.sent, clients, guard.sizes, whole)
+        changed, touched = bounded(guard.settings, guard.scales, self.task, self.sent, clients, guard.sizes, whole)
         guard.pending += touched
         cuts = [len(who) for who in self.clients]
         for name, value in changed.items():
@@ -111,35 +191,35 @@ class RobustReduction:
     def _robust_fields(self) -> dict[str, Tensor]:
         """The fields that are not plainly averaged."""
         kind, weights = type(self.replies[0]), torch.from_numpy(np.concatenate(self.weights))
-        if self.guard.how.aggregation == "mean" or not float(weights.sum()) > 0:
+        if self.guard.settings.aggregation == "mean" or not float(weights.sum()) > 0:
             return {}
         visible, marks = visibility(kind), bounds_marks(kind)
         found: dict[str, Tensor] = {}
         for name, like in tensors(self.replies[0]):
-            if visible[name] is Visibility.AVERAGED and not isinstance(marks.get(name), Kept):
+            if visible[name] is Visibility.AVERAGED and not isinstance(marks.get(name), ExactBounds):
                 points = self._stacked(name)
                 flat = self._aggregate(name, points.flatten(1) if points.ndim > 1 else points[:, None], weights)
                 found[name] = flat.to(like.dtype).view(like.shape[1:])
         return found
 
     def _aggregate(self, name: str, points: Tensor, weights: Tensor) -> Tensor:
-        how = self.guard.how
-        if how.aggregation == "trimmed-mean":
-            return trimmed_mean(points, weights, how.trim)
-        if how.aggregation == "median":
+        settings = self.guard.settings
+        if settings.aggregation == "trimmed-mean":
+            return trimmed_mean(points, weights, settings.trim)
+        if settings.aggregation == "median":
             return weighted_median(points, weights)
-        if how.aggregation == "geometric-median":
+        if settings.aggregation == "geometric-median":
             return geometric_median(points, weights)
         start = origin(type(self.replies[0]), name, self.sent)
         centre = torch.zeros_like(points[0]) if start is None else start.flatten()
-        return centred_clipping(points, weights, centre, self._radius(name, points, centre), how.iterations)
+        return centred_clipping(points, weights, centre, self._radius(name, points, centre), settings.iterations)
 
     def _radius(self, name: str, points: Tensor, centre: Tensor) -> float:
         """The given radius, or the running median of the updates' norms."""
-        if self.guard.how.radius is not None:
-            return self.guard.how.radius
+        if self.guard.settings.radius is not None:
+            return self.guard.settings.radius
         norms, key, scales = lengths(points, centre), f"{self.task}.{name}", self.guard.scales
-        if not self.guard.how.bounds:  # else they have been added
+        if not self.guard.settings.bounds:  # else they have been added
             scales.add(key, norms)
         return scales.running(key, norms)
 
@@ -150,3 +230,46 @@ class RobustReduction:
 
 def _without(reply: Any, names: dict[str, Tensor]) -> Any:
     return replace(reply, **dict.fromkeys(names)) if names else reply
+
+
+@dataclass
+class Guarded(Wrapper):
+    """The same clients, whose replies are bounded and aggregated as `robust` says."""
+
+    robust: Robust
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.inner, "reduce"):
+            name, remedy = type(self.inner).__name__, "reduces replies by itself; robust works on our own engines"
+            raise BadInput("engine", name, f"{remedy}, or on one with an attribute `reduce` that it uses")
+        self.guard = Guard(self.robust, self.inner.sizes)
+        self.inner.reduce = self.guard
+
+    def begin(self, round: int) -> None:
+        """Begin a round."""
+        self.guard.begin()
+        super().begin(round)
+
+    def commit(self) -> None:
+        """End the round."""
+        super().commit()
+        self.guard.commit()
+
+    def ask(self, cohort: ArrayLike, task: Task[R], sent: Any, *, weights: ArrayLike | None = None) -> tuple[Ints, R]:
+        """Ask the clients; the engine reduces their replies by the guard."""
+        return self.inner.ask(cohort, task, sent, weights=weights)
+
+    def state(self) -> ClientsState:
+        """The clients' part of a checkpoint, with the running scales."""
+        inner = self.inner.state()
+        return ClientsState(inner.records, {**inner.notes, "robust": self.guard.state()})
+
+    def restore(self, records: Mapping[int, Mapping[str, Tensor]], notes: dict[str, Any], algorithm: object) -> None:
+        """Restore the clients and the running scales from a checkpoint."""
+        super().restore(records, notes, algorithm)
+        if "robust" in notes:
+            self.guard.restore(notes["robust"])
+
+    def report(self) -> dict[str, Any]:
+        """Entries about the clients for the summary, with the setting and what was bounded."""
+        return {**self.inner.report(), "robust": {**self.robust.to_dict(), **self.guard.report()}}

@@ -8,6 +8,7 @@ from typing import Any
 from fedsaddle.arguments import choice, flag, number, whole
 from fedsaddle.errors import BadInput
 
+NEEDS_REPLIES = "has to see each reply, which secure aggregation hides"
 AGGREGATIONS = ("mean", "trimmed-mean", "median", "geometric-median", "centred-clipping")
 
 
@@ -36,14 +37,14 @@ class Robust:
         radius: of "centred-clipping"; None is the running median of the updates' norms.
         iterations: of "centred-clipping".
         bounds: bound updates and reported numbers; None is off in simulations and on in deployed runs.
-        norm_factor: how many times as long as usual an update may be; one of d numbers `1 + 4 / d` times that, and
-            scores that clients share five times that.
+        norm_factor: largest norm of an update, as a multiple of the usual norm; for d numbers `1 + 4 / d` times that,
+            for scores that clients share five times that.
         loss_factor: how far above the median a reported number may be, as above.
 
     Raises:
-        BadInput: for a value that cannot be, with its name.
+        BadInput: if a value is invalid; names its key.
 
-    Example:
+    Examples:
         >>> import fedsaddle as fs
         >>> fs.Robust(aggregation="trimmed-mean", trim=0.25, bounds=True).norm_factor
         10.0
@@ -77,3 +78,12 @@ class Robust:
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
+
+
+def require_sums(aggregation: str, bounds: bool | None) -> None:
+    """Raise `BadInput` if robust aggregation or bounds are asked for together with secure aggregation."""
+    remedy = "choose one of the two: leave it out, or privacy.secure_aggregation"
+    if aggregation != "mean":
+        raise BadInput("robust.aggregation", aggregation, f"{NEEDS_REPLIES}; {remedy}")
+    if bounds:
+        raise BadInput("robust.bounds", bounds, f"{NEEDS_REPLIES}; {remedy}")

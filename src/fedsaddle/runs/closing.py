@@ -2,31 +2,76 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import platform
+import shlex
+import sys
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypedDict
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import NamedTuple
 
 from fedsaddle.algorithms.protocols import dual_of
-from fedsaddle.atomic import write_atomically
 from fedsaddle.data.describe import describe
 from fedsaddle.data.federated import FederatedData
+from fedsaddle.documents.summary import BadEnd, Summary
 from fedsaddle.errors import SMALLER_STEP, Diverged
-from fedsaddle.metrics.by_class import class_counts
-from fedsaddle.metrics.own_models import personal_class_counts
+from fedsaddle.files import Record, write_atomically, write_json
+from fedsaddle.metrics.evaluation import class_counts, personal_class_counts
 from fedsaddle.problems.protocols import HasModel, KnowsClasses, MinimaxProblem, PairwiseProblem
-from fedsaddle.runs.folder import Record, RunFolder
-from fedsaddle.runs.provenance import write_provenance
+from fedsaddle.runs.callbacks import Callback
+from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.result import Result
 
+PACKAGES = ("fedsaddle", "torch", "numpy", "scipy", "pandas", "scikit-learn", "safetensors", "nvflare", "flwr")
+
+
+def write_provenance(folder: Path, table: Path | None = None) -> None:
+    """Write provenance.json; `table` is the file whose rows were used."""
+    write_json(RunFolder(folder).provenance, provenance(table))
+
+
+def provenance(table: Path | None = None) -> Record:
+    """Versions, machine, date, command and the table's digest."""
+    found: Record = {
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": _command(),
+        "versions": {"python": platform.python_version(), **_versions()},
+        "machine": f"{platform.system()} {platform.machine()}",
+    }
+    if table is not None:
+        found["table"] = {"file": table.name, "sha256": _digest(table)}
+    return found
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _command() -> str | None:
+    """The command line, if this process is `fedsaddle`."""
+    if Path(sys.argv[0]).stem != "fedsaddle":
+        return None
+    return shlex.join(["fedsaddle", *sys.argv[1:]])
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
 STILL = 1e-6  # change of every parameter in a round, and of the loss, below which the steps did nothing
-EXPLODED = "exploded"
-
-
-class BadEnd(TypedDict):
-    """An entry of a summary's "warnings"."""
-
-    kind: str  # "exploded", "worse", "constant" or "still"
-    text: str  # with the remedy
 
 
 class Bounds(NamedTuple):
@@ -75,26 +120,28 @@ def bad_ends(
         values = {m: (abs(start[m]), end[m]) for m in ("mean", "global")}
         loss = f"the loss ended at {end['mean']:.4g}, from {start['mean']:.4g} at the start"
         if all(abs(e) > bounds.exploded * max(s, bounds.floor) for s, e in values.values()):
-            return [{"kind": EXPLODED, "text": f"the run diverged: {loss}, and the model is of no use; {SMALLER_STEP}"}]
+            return [
+                BadEnd(kind="exploded", text=f"the run diverged: {loss}, and the model is of no use; {SMALLER_STEP}")
+            ]
         if bounds.worse is not None and all(e > bounds.worse * max(s, bounds.floor) for s, e in values.values()):
             remedy = f"{SMALLER_STEP}; if clients may be faulty or hostile, use robust aggregation"
-            return [{"kind": "worse", "text": f"{loss}: the model is worse than the one it began with; {remedy}"}]
+            return [BadEnd(kind="worse", text=f"{loss}: the model is worse than the one it began with; {remedy}")]
     has_model = isinstance(problem, HasModel) and problem.model is not None
     same_loss = start is None or 0 < abs(start["mean"]) >= abs(end["mean"] - start["mean"]) / STILL
     same_loss |= isinstance(problem, MinimaxProblem)  # whose value follows the dual as well
     if has_model and same_loss and moved is not None and moved <= min(rounds, 100) * STILL:
         by = f" by more than {moved:.1g}" if moved else ""
         remedy = "raise the step" if moved else "raise the step, or begin with a model whose gradient is not 0"
-        return [{"kind": "still", "text": f"the steps did nothing: no parameter changed{by}; {remedy}"}]
+        return [BadEnd(kind="still", text=f"the steps did nothing: no parameter changed{by}; {remedy}")]
     if not scores_vary:
         text = "the model gives every row the same score, so that it tells no rows apart"
-        return [{"kind": "constant", "text": f"{text}; try another step or another starting model"}]
+        return [BadEnd(kind="constant", text=f"{text}; try another step or another starting model")]
     return []
 
 
-def exit_code(summary: Mapping[str, Any]) -> int:
+def exit_code(summary: Summary) -> int:
     """The exit code of a finished run: 3 if it diverged though it stayed finite, else 0."""
-    return Diverged.exit_code if any(w.get("kind") == EXPLODED for w in summary.get("warnings", ())) else 0
+    return Diverged.exit_code if summary.exploded else 0
 
 
 def figures_by_class(result: Result, data: object) -> Record:
@@ -102,7 +149,7 @@ def figures_by_class(result: Result, data: object) -> Record:
 
     An interrupted run does not look at its test rows.
     """
-    if not isinstance(data, FederatedData) or result.summary["stopped"] == "interrupted":
+    if not isinstance(data, FederatedData) or result.document.stopped == "interrupted":
         return {}
     part, rows = ("train", data.train) if data.test is None else ("test", data.test)
     dual = dual_of(result.algorithm, result.server)
@@ -114,13 +161,17 @@ def figures_by_class(result: Result, data: object) -> Record:
     return {} if found is None else {"classes": {"part": part, "counts": found.to_dict(data.classes)}}
 
 
-def with_classes(data: object, extend: Callable[[Result], Record] | None) -> Callable[[Result], Record]:
-    """What `extend` says, and the figures by class."""
+class ClassFigures(Callback):
+    """Adds the figures by class to the summary."""
 
-    def extended(result: Result) -> Record:
-        return figures_by_class(result, data) | ({} if extend is None else extend(result))
+    required = True
 
-    return extended
+    def __init__(self, data: object) -> None:
+        self.data = data
+
+    def on_result(self, result: Result) -> Record:
+        """The figures by class, or nothing."""
+        return figures_by_class(result, self.data)
 
 
 def write_split(folder: RunFolder, data: object) -> None:

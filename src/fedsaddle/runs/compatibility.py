@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.hyperparameters import REMEDIES
+from fedsaddle.algorithms.local_steps import REMEDIES
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.data.store import Lazy, Stacked
 from fedsaddle.errors import BadInput, FedSaddleError
@@ -82,7 +82,7 @@ def check_kind(algorithm: Algorithm[Any]) -> None:
 
 
 def _check_precision(algorithm: object, problem: object) -> None:
-    """Refuse hyper-parameters that numbers of the problem's type cannot hold."""
+    """Refuse hyperparameters that numbers of the problem's type cannot hold."""
     if not is_dataclass(algorithm) or not isinstance(problem, MinimisationProblem | MinimaxProblem):
         return
     start: object = problem.initial()

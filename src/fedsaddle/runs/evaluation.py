@@ -16,9 +16,8 @@ from fedsaddle.algorithms.protocols import OwnLayers
 from fedsaddle.data.store import Lazy, Stacked
 from fedsaddle.engines.device import CPU, fits
 from fedsaddle.errors import BadInput
-from fedsaddle.metrics.evaluation import Measured, evaluate
-from fedsaddle.metrics.measures import Measure, Position, Taken
-from fedsaddle.metrics.own_models import evaluate_each, personal_pooled
+from fedsaddle.metrics.evaluation import Measured, evaluate, evaluate_each, personal_pooled
+from fedsaddle.metrics.measures import Measure, MeasureResult, Position
 from fedsaddle.problems.protocols import HasModel, PoolsMeasures, Problem
 
 ROWS_SCORED = 1000  # about so many training rows tell whether a model's scores vary
@@ -236,7 +235,7 @@ def pooled_key(part: str) -> str:
     return "pooled_validation" if part == "validation" else "pooled"
 
 
-def evaluate_measure(measure: Measure, at: Position) -> Taken:
+def evaluate_measure(measure: Measure, at: Position) -> MeasureResult:
     """Evaluate a measure; a plain number counts as exact."""
     found = measure(at)
-    return found if isinstance(found, Taken) else Taken(float(found))
+    return found if isinstance(found, MeasureResult) else MeasureResult(float(found))

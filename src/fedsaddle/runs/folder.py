@@ -1,109 +1,96 @@
-"""The folder of a run and the names of its files."""
+"""The folder that a run writes to: its records, its model and its progress."""
 
 from __future__ import annotations
 
 import errno
 import json
+import os
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch import Tensor
 
-from fedsaddle.atomic import append_line, write_atomically, write_json
+from fedsaddle.documents.files import RunFiles
 from fedsaddle.errors import BadCheckpoint, BadInput, MissingData
-from fedsaddle.runs import progress_file
-from fedsaddle.runs.checkpoints import Checkpoint, Checkpoints, to_safetensors
-from fedsaddle.runs.fingerprint import Identity
-from fedsaddle.stored import Record as Record
-from fedsaddle.stored import read_object, read_records
-from fedsaddle.tracking import columns, track_file
-from fedsaddle.writable import make_folder, require_folder
+from fedsaddle.files import (
+    Record,
+    append_line,
+    make_folder,
+    read_object,
+    read_records,
+    require_folder,
+    write_atomically,
+    write_json,
+)
+from fedsaddle.runs import figures
+from fedsaddle.runs.checkpoints import Checkpoint, Checkpoints, Identity, to_safetensors
+
+TRACK = "track.json"  # what trackers need to continue a run
+SECONDS = 1.0  # between two writings
+
+
+@dataclass
+class ProgressFile:
+    """Writes the rounds that are done, at most once a second. A file that cannot be written is left as it is."""
+
+    path: Path
+    rounds: int
+    after: int = 0  # rounds of earlier processes
+    resumed: bool = False
+    sites: Callable[[], Mapping[str, str]] | None = None  # of a deployed run: which are up
+    began: float = field(default_factory=time.time)
+    next: float = 0.0
+
+    def __call__(self, done: int, seconds: float, now: bool = False) -> None:
+        """So many rounds are done, in so many seconds; `now` writes in any case."""
+        clock = time.monotonic()
+        if not now and clock < self.next:
+            return
+        self.next = clock + SECONDS
+        content: Record = {
+            "round": done,
+            "rounds": self.rounds,
+            "seconds": round(seconds, 3),
+            "began": self.began,  # this process, as a time of the clock
+            "after": self.after,
+            "resumed": self.resumed,
+            "updated": time.time(),
+        }
+        write_progress(self.path, content if self.sites is None else {**content, "sites": dict(self.sites())})
+
+
+def seconds_per_round(content: Mapping[str, object]) -> float | None:
+    """The pace of the process that wrote the file; None before its first round has ended."""
+    known = [content.get(key) for key in ("round", "after", "began", "updated")]
+    done, after, began, updated = (float(v) if isinstance(v, int | float) else None for v in known)
+    if done is None or after is None or began is None or updated is None:
+        return None
+    return (updated - began) / (done - after) if done > after and updated > began else None
+
+
+def write_progress(path: Path, content: Record) -> None:
+    """Write the file whole, but without waiting for the disk: after a power cut it may be missing."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
+    try:
+        with open(os.open(draft, flags, 0o666), "w", encoding="utf-8") as file:
+            json.dump(content, file)
+        os.replace(draft, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(draft)
 
 
 @dataclass(frozen=True)
-class RunFolder:
+class RunFolder(RunFiles):
     """The folder that a run writes to."""
-
-    path: Path
 
     def checkpoints(self, identity: Identity) -> Checkpoints:
         """The checkpoints of that run."""
-        return Checkpoints(self.path / "checkpoints", identity)
-
-    @property
-    def metrics(self) -> Path:
-        """The evaluation records, one per line."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def columns(self) -> Path:
-        """The same records as a table, for spreadsheets."""
-        return self.path / columns.FILE
-
-    @property
-    def progress(self) -> Path:
-        """The rounds that are done, also between evaluations."""
-        return self.path / progress_file.FILE
-
-    @property
-    def config(self) -> Path:
-        """The config of the run, with all defaults."""
-        return self.path / "config.json"
-
-    @property
-    def summary(self) -> Path:
-        """The final figures and totals."""
-        return self.path / "summary.json"
-
-    @property
-    def model(self) -> Path:
-        """The model's state dict, for plain PyTorch."""
-        return self.path / "model.safetensors"
-
-    @property
-    def split(self) -> Path:
-        """Row and class counts per client."""
-        return self.path / "split.json"
-
-    @property
-    def table_config(self) -> Path:
-        """The config that was generated for a run on your own table."""
-        return self.path / "fedsaddle.toml"
-
-    @property
-    def agreed(self) -> Path:
-        """The encoding that server and sites of a deployed run share."""
-        return self.path / "agreed.json"
-
-    @property
-    def features(self) -> Path:
-        """How each feature is made from a column of a table."""
-        return self.path / "features.json"
-
-    @property
-    def deployment(self) -> Path:
-        """The name of a deployed run at server and sites."""
-        return self.path / "deployment.json"
-
-    @property
-    def code(self) -> Path:
-        """Digests of the own code that computed the run."""
-        return self.path / "code.json"
-
-    @property
-    def baseline(self) -> RunFolder:
-        """The folder of the baseline run."""
-        return RunFolder(self.path / "fedavg")
-
-    def picture(self, name: str) -> Path:
-        """The file of a plot."""
-        return self.path / f"{name}.png"
-
-    @property
-    def holds_run(self) -> bool:
-        """Whether the folder contains a run."""
-        return self.metrics.exists()
+        return Checkpoints(self.checkpoints_folder, identity)
 
     def prepare(self, resume: bool) -> None:
         """Raise `BadInput` if the folder cannot be written to, or contains a run and `resume` is False."""
@@ -114,9 +101,9 @@ class RunFolder:
 
     def refuse_links(self) -> None:
         """Raise `BadInput` if a file of the run is a symbolic link; the folder itself may be one."""
-        folders = [self.path / "checkpoints", self.baseline.path]
+        folders = [self.checkpoints_folder, self.baseline.path]
         own = (self.metrics, self.config, self.summary, self.model, self.split, self.table_config, self.agreed)
-        logs = (self.path / "log.txt", self.columns, self.progress, self.path / track_file.FILE)
+        logs = (self.log, self.columns, self.progress, self.path / TRACK)
         others = (self.features, self.deployment, self.code, *logs, *folders)
         inside = (p for folder in folders if folder.is_dir() and not folder.is_symlink() for p in folder.iterdir())
         for path in (*own, *others, *inside):
@@ -149,20 +136,16 @@ class RunFolder:
         try:
             write_atomically(self.metrics, "".join(json.dumps(record) + "\n" for record in records).encode())
             if records or self.columns.exists():
-                columns.write_columns(self.columns, records, clients)
+                figures.write_columns(self.columns, records, clients)
         except OSError as reason:
             remedy = f"cannot write there ({reason.strerror}); choose another folder"
             raise BadInput("out", str(self.path), remedy) from None
-
-    def history(self, most_rounds: int | None = None) -> list[Record]:
-        """The records up to `most_rounds`, without damaged lines."""
-        return read_history(self.metrics, most_rounds)
 
     def append(self, record: Record, clients: Sequence[str] = ()) -> None:
         """Append a record; `clients` are the names in the table."""
         try:
             append_line(self.metrics, json.dumps(record))
-            columns.append_columns(self.columns, record, clients)
+            figures.append_columns(self.columns, record, clients)
         except OSError as reason:
             if reason.errno != errno.ELOOP:
                 raise
@@ -173,10 +156,6 @@ class RunFolder:
     def write_model(self, tensors: Mapping[str, Tensor]) -> None:
         """Write the model's state dict."""
         write_atomically(self.model, to_safetensors(tensors))
-
-    def write_summary(self, summary: Record) -> None:
-        """Write the summary."""
-        write_json(self.summary, summary)
 
     def write_config(self, config: Record, split: Record | None = None) -> None:
         """Write the config and, for a simulation, the split."""
@@ -195,28 +174,6 @@ class RunFolder:
         except ValueError as reason:
             raise BadCheckpoint(f"{self.config} is damaged ({reason}); correct it, or choose another --out") from None
 
-    def read_summary(self) -> Record:
-        """The summary of a finished run."""
-        if not self.summary.exists() or not self.metrics.exists():
-            raise MissingData(f"{str(self.path)!r}: holds no finished run (no summary.json or metrics.jsonl)")
-        try:
-            summary = read_object(self.summary)
-        except ValueError as reason:
-            raise BadInput("folders", str(self.path), f"has a damaged summary.json ({reason})") from None
-        if "ledger" not in summary:
-            raise MissingData(f"{str(self.path)!r}: holds no finished run (it {summary.get('stopped', 'is unknown')})")
-        return summary
-
-    def read_finished(self) -> tuple[Record, list[Record]]:
-        """The summary and the records of a finished run; damaged ones are refused."""
-        summary = self.read_summary()
-        records, damage = read_records(self.metrics)
-        if damage:
-            raise BadInput("folders", str(self.path), f"{damage[0]}; mend the line, or resume the run")
-        if not records:
-            raise MissingData(f"{str(self.path)!r}: holds no finished run (no summary.json or metrics.jsonl)")
-        return summary, records
-
 
 def _missing_records(name: str, records: list[Record], checkpoint: Checkpoint, every: int) -> list[str]:
     """A warning about evaluations that the checkpoint counted and the file no longer holds."""
@@ -228,9 +185,3 @@ def _missing_records(name: str, records: list[Record], checkpoint: Checkpoint, e
         return []
     told = f"{name} holds {there} of the {counted['count']} evaluations up to round {checkpoint.rounds}"
     return [f"{told}: it was changed after the run wrote it, and curves and tables lack the rest"]
-
-
-def read_history(path: Path, most_rounds: int | None = None) -> list[Record]:
-    """The records of a metrics.jsonl up to `most_rounds`, without damaged lines."""
-    records, _ = read_records(path)
-    return [r for r in records if most_rounds is None or r["round"] <= most_rounds]

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fedsaddle.atomic import disk_failures, remove_leftovers
 from fedsaddle.errors import BadInput
-from fedsaddle.shown import visible
+from fedsaddle.files import disk_failures, remove_leftovers
+from fedsaddle.text import visible
 
 LOCK = ".lock"  # in a run's folder; holds the process and the machine of who has it
 _TAKEN = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)  # any other: the file system has no locks

@@ -3,40 +3,55 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from fedsaddle.algorithms.protocols import Algorithm, Guarantees, KeepsLayers, dual_of, iterations_of, mixture_of
+from fedsaddle.algorithms.protocols import (
+    Algorithm,
+    Guarantees,
+    HasCautions,
+    KeepsLayers,
+    dual_of,
+    iterations_of,
+    mixture_of,
+)
+from fedsaddle.documents.summary import BadEnd, DivergedSummary, RunSummary, extended
 from fedsaddle.errors import NOBODY, BadInput, Diverged, NobodyAnswered, NotFinite, within
 from fedsaddle.federation.clients import Clients
 from fedsaddle.federation.randomness import server_generator
 from fedsaddle.federation.wrappers import Ledger, Metered
+from fedsaddle.files import Record
 from fedsaddle.metrics.evaluation import Measured, to_json
-from fedsaddle.metrics.target import main_part_name
+from fedsaddle.metrics.selection import main_part_name
 from fedsaddle.problems.protocols import HasModel
 from fedsaddle.runs.best_round import BestRound, require_same_selection
-from fedsaddle.runs.checkpoints import restore_record
-from fedsaddle.runs.closing import BadEnd, bad_ends
+from fedsaddle.runs.callbacks import Beginning, CallbackRunner
+from fedsaddle.runs.checkpoints import Identity, measured_loss, restore_record
+from fedsaddle.runs.closing import bad_ends
 from fedsaddle.runs.evaluation import Evaluator, Solution
-from fedsaddle.runs.fingerprint import Identity, measured_loss
-from fedsaddle.runs.folder import Record, RunFolder
-from fedsaddle.runs.progress_file import ProgressFile
+from fedsaddle.runs.folder import ProgressFile, RunFolder
 from fedsaddle.runs.result import Result
 from fedsaddle.runs.resume import cut_by_workers, on_another_device, rounding_of
 from fedsaddle.runs.settings import Settings
-from fedsaddle.runs.telling import progress_of, run_and_tell
-from fedsaddle.runs.wrapping import wrapped
+from fedsaddle.runs.wrapping import wrap_clients
 from fedsaddle.threads import one_torch_thread
-from fedsaddle.tracking.told import Told
+
+_ENDS = {KeyboardInterrupt: "interrupted", Diverged: "diverged"}
+
+
+def progress_of(loop: Loop) -> ProgressFile | None:
+    """Where the loop writes its progress; None without a folder."""
+    if loop.folder is None:
+        return None
+    sites = getattr(loop.given_engine, "standing", None)  # real sites are up or lost
+    return ProgressFile(loop.folder.progress, loop.settings.rounds, loop.done, loop.resumed, sites)
+
 
 MAX_LISTED_CLIENTS = 200  # no per-client figures in the history for more clients
 MAX_EMPTY_ROUNDS = 20  # rounds in a row without a reply, after which the run ends
-
-Watch = Callable[[int, Record | None], None]
 
 
 @dataclass
@@ -50,11 +65,7 @@ class Loop:
     identity: Identity
     name: str  # the algorithm's name in the summary
     folder: RunFolder | None = None
-    watch: Watch | None = None
-    stop: Callable[[], bool] = lambda: False  # called after each round; True ends the run
-    extend: Callable[[Result], Record] | None = None  # called at the end; returns more entries for the summary
-    warn: Callable[[str], None] = lambda text: None
-    told: Told | None = None  # the callbacks
+    callbacks: CallbackRunner = field(default_factory=CallbackRunner)
     clients_named: tuple[str, ...] = ()
     parameters: Record = field(default_factory=dict)  # for the callbacks
     resumed: bool = False  # whether an earlier process began the run
@@ -65,12 +76,12 @@ class Loop:
 
     def __post_init__(self) -> None:
         self.given_engine = self.engine
-        self.engine, asked = wrapped(self.engine, self.algorithm, self.settings, self.folder, self.warn)
+        self.engine, asked = wrap_clients(self.engine, self.algorithm, self.settings, self.folder, self.callbacks.warn)
         self.clients = Metered(asked, Ledger())
         with within("algorithm"):
             self.server = self.algorithm.start(self.clients)
         self._committing = False
-        self._told: set[str] = set()  # clients of whom the user was warned
+        self._warned: set[str] = set()  # clients of whom the user was warned
         self._ledger_before: Ledger | None = None  # at the start of an unfinished round
         self._progress: ProgressFile | None = None
         at = self._solution()
@@ -85,12 +96,28 @@ class Loop:
                 pooled = watched.statistic is None
                 watched.check(self.evaluator.pooled_measures(at) if pooled else self.evaluator.row_measures(at))
 
-    def go(self) -> Result:
-        """Run to the last round, the target or `stop`; Ctrl-C saves finished rounds and raises KeyboardInterrupt."""
-        return self.run() if self.told is None else run_and_tell(self, self.told)
-
     def run(self) -> Result:
-        """The same, without a word to the callbacks about its beginning and its end."""
+        """Run to the last round, the target or a callback's stop, and notify the callbacks of how the run ends.
+
+        Ctrl-C saves the finished rounds and raises KeyboardInterrupt.
+        """
+        folder = None if self.folder is None else self.folder.path
+        self.callbacks.begin(
+            Beginning(
+                self.name, self.settings.rounds, self.done, self.resumed, folder, self.clients_named, self.parameters
+            )
+        )
+        try:
+            result = self._run()
+        except BaseException as reason:
+            stopped = next((word for kind, word in _ENDS.items() if isinstance(reason, kind)), "failed")
+            ended = {"algorithm": self.name, "stopped": stopped, "rounds": self.done, "reason": str(reason)}
+            self.callbacks.end(ended)
+            raise
+        self.callbacks.end(result.summary)
+        return result
+
+    def _run(self) -> Result:
         self._progress = progress_of(self)
         if self._progress is not None:
             self._progress(self.done, self.seconds, now=True)
@@ -102,18 +129,19 @@ class Loop:
             raise
         except Diverged as reason:
             if self.folder is not None:
-                failure = {"stopped": "diverged", "round": reason.round, "client": reason.client}
-                self.folder.write_summary({"algorithm": self.name, **failure})
+                self.folder.write_summary(
+                    DivergedSummary(algorithm=self.name, stopped="diverged", round=reason.round, client=reason.client)
+                )
             raise
         at, best = self._chosen(), self.best is not None and self.best.best is not None
         result = Result(
             self.algorithm, self.server, self.history, self._summary(stopped), at.model if best else None, at.own
         )
-        if self.extend is not None:
-            result.summary.update(self.extend(result))
+        if entries := self.callbacks.result(result):
+            result = replace(result, document=extended(result.document, entries))
         if self.folder is not None:
             self.folder.write_model(result.state_dict())
-            self.folder.write_summary(result.summary)
+            self.folder.write_summary(result.document)
         return result
 
     def _rounds(self) -> str:
@@ -123,24 +151,16 @@ class Loop:
             if self._progress is not None:
                 self._progress(self.done, self.seconds)
             record = self._record() if self.settings.due(self.done) else None
-            if self.watch is not None:
-                self.watch(self.done, record)
-            if record is not None:
-                self._keep(record)
-            stopped = self._stop_reason(record)
+            if record is not None and self.folder is not None:
+                self.folder.append(record, self.clients_named)
+            stopped = self._stop_reason(record, self.callbacks.round(self.done, record))
             if stopped is not None or self.done % self.settings.checkpoint_every == 0:
                 self._save()
         if self._progress is not None:
             self._progress(self.done, self.seconds, now=True)
         return stopped
 
-    def _keep(self, record: Record) -> None:
-        if self.folder is not None:
-            self.folder.append(record, self.clients_named)
-        if self.told is not None:
-            self.told.record(record)
-
-    def _stop_reason(self, record: Record | None) -> str | None:
+    def _stop_reason(self, record: Record | None, stop: bool) -> str | None:
         """Why the run ends after this round; None if it continues."""
         target = self.settings.target
         if record is not None and target is not None and target.met(record):
@@ -149,7 +169,7 @@ class Loop:
             return "patience"
         if self.done >= self.settings.rounds:
             return "finished"
-        return "interrupted" if self.stop() else None
+        return "interrupted" if stop else None
 
     def _out_of_patience(self) -> bool:
         patience = self.settings.patience
@@ -177,15 +197,15 @@ class Loop:
         self._ledger_before = None
         self.seconds += time.perf_counter() - began
         self._committing = False
-        self._tell_left_out()
+        self._warn_of_left_out()
 
-    def _tell_left_out(self) -> None:
+    def _warn_of_left_out(self) -> None:
         """Warn once of each simulated client whose replies are left out."""
         for client, reasons in self.given_engine.report().get("left_out", {}).items():
-            if client not in self._told:
-                self._told.add(client)
+            if client not in self._warned:
+                self._warned.add(client)
                 reason = f"client {client} {next(iter(reasons))}"
-                self.warn(f"round {self.done}: {reason}; such replies are left out, and the run goes on")
+                self.callbacks.warn(f"round {self.done}: {reason}; such replies are left out, and the run goes on")
 
     def _record(self) -> Record:
         """Evaluate and append the record to the history."""
@@ -269,7 +289,8 @@ class Loop:
             self._record()
         written = self.folder.history()
         if self.history and (not written or written[-1]["round"] < self.history[-1]["round"]):
-            self._keep(self.history[-1])
+            self.folder.append(self.history[-1], self.clients_named)
+            self.callbacks.round(self.done, self.history[-1])
         self._save()
 
     def resume(self) -> list[str]:
@@ -315,7 +336,7 @@ class Loop:
             return "patience"
         return "finished" if self.done >= self.settings.rounds else None
 
-    def _summary(self, stopped: str) -> Record:
+    def _summary(self, stopped: str) -> RunSummary:
         target, at = self.settings.target, self._chosen()
         summary: Record = {
             "algorithm": self.name,
@@ -337,7 +358,7 @@ class Loop:
             summary["warnings"] = warnings
         if isinstance(self.algorithm, Guarantees) and (guarantee := self.algorithm.guarantee(self.done)):
             summary["privacy"] = guarantee
-        return {
+        content = {
             **summary,
             "seconds": round(self.seconds, 3),
             "ledger": self.clients.ledger.to_dict(),
@@ -345,6 +366,7 @@ class Loop:
             "fingerprint": self.identity.fingerprint,
             **self.engine.report(),
         }
+        return RunSummary.model_validate(content)
 
     def _bad_ends(self, at: Solution, start: dict[str, float] | None, figures: Record) -> list[BadEnd]:
         """Warn if the model that is kept is of no use."""
@@ -355,8 +377,10 @@ class Loop:
             network = sum(p.numel() for p in problem.model.parameters())  # the first part of the vector
             moved = float((at.model - self._began.model)[:network].abs().max()) if network else None
         found = bad_ends(problem, start, end, moved, self.done, self.evaluator.scores_vary(at))
+        if isinstance(self.algorithm, HasCautions):
+            found += [BadEnd(kind="caution", text=text) for text in self.algorithm.cautions(self.server)]
         for each in found:
-            self.warn(each["text"])
+            self.callbacks.warn(each.text)
         return found
 
     def _chosen(self) -> Solution:

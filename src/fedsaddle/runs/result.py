@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ from torch import Tensor, nn
 from fedsaddle.algorithms.protocols import Algorithm, OwnLayers, mixture_of
 from fedsaddle.arguments import optional, text, whole
 from fedsaddle.arguments import path as checked_path
+from fedsaddle.documents.summary import RunSummary
 from fedsaddle.errors import BadInput
-from fedsaddle.metrics.target import main_part
 from fedsaddle.problems.protocols import HasModel
 
 
@@ -23,9 +24,14 @@ class Result:
     algorithm: Algorithm[Any]
     server: Any
     history: list[dict[str, Any]]
-    summary: dict[str, Any]
+    document: RunSummary  # what summary.json says
     selected: Tensor | None = None
     own: OwnLayers | None = None  # layers that clients keep to themselves
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The figures and totals, as in summary.json."""
+        return self.document.to_dict()
 
     @property
     def model(self) -> Tensor:
@@ -40,7 +46,7 @@ class Result:
     @property
     def warnings(self) -> list[str]:
         """What to know before the model is used: that it diverged, learnt nothing, or gives every row one score."""
-        return [warning["text"] for warning in self.summary.get("warnings", ())]
+        return [warning.text for warning in self.document.warnings]
 
     @property
     def has_module(self) -> bool:
@@ -75,7 +81,7 @@ class Result:
         """A figure of the summary, on the test rows if there are any; by default accuracy, else the loss."""
         optional(text, "measure", measure)
         text("statistic", statistic)
-        measured = main_part(self.summary)
+        measured = self.document.main_measures
         measure = measure or ("accuracy" if "accuracy" in measured else "loss")
         if measure not in measured:
             raise BadInput("measure", measure, f"choose one of {', '.join(measured)}")
@@ -87,7 +93,7 @@ class Result:
         """Plot worst, mean and best over the rounds, or one pooled measure over `x`, such as "exchanges"."""
         from fedsaddle.report.plots import pooled, progress
 
-        name, file = self.summary["algorithm"], checked_path("path", path)
+        name, file = self.document.algorithm, checked_path("path", path)
         optional(text, "measure", measure)
         text("x", x)
         if file.is_dir():

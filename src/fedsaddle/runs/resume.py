@@ -1,67 +1,78 @@
-"""The check that a run resumes with its original config."""
+"""What has changed since a run began: its code, and the engine that it resumes with."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
-from fedsaddle.config.schema import Config, validate_config
-from fedsaddle.errors import BadCheckpoint
+from torch import nn
+
+from fedsaddle.files import read_object, write_json
+from fedsaddle.own_code import OURS, file_digest, loaded_files, named_packages
 from fedsaddle.runs.folder import RunFolder
+from fedsaddle.text import visible
+
+_INSTALLED = {"site-packages", "dist-packages"}  # folders of libraries
+_DEEPEST = 8  # objects in objects
+
+
+def note_code(folder: RunFolder, *things: object) -> list[str]:
+    """Note the files that the classes of these objects come from; lines that say which have changed since.
+
+    Own code is that of packages named in a config, and whatever lies outside of the installed libraries; of scripts
+    (`__main__`), which change when a run is resumed, nothing is noted.
+    """
+    files = {name: path for package in sorted(own_packages(*things)) for name, path in loaded_files(package).items()}
+    if not files:
+        return []
+    try:
+        before = read_object(folder.code)
+    except ValueError:
+        before = {}
+    warnings, known = [], {name: [str(d) for d in used] for name, used in before.items() if isinstance(used, list)}
+    for name, path in files.items():
+        digest, used = file_digest(path), known.setdefault(name, [])
+        if used and used[-1] != digest:
+            told = f"{visible(path)} has changed since the run began; its later rounds are computed by other code"
+            warnings.append(f"{told}: run it anew, unless you know that the change does not matter")
+        if not used or used[-1] != digest:
+            used.append(digest)
+    write_json(folder.code, known)
+    return warnings
+
+
+def own_packages(*things: object) -> set[str]:
+    """The packages that these objects, and what they hold, are of, without ours and the installed libraries."""
+    found = {type(part).__module__.partition(".")[0] for thing in things for part in _parts(thing, _DEEPEST)}
+    others = {OURS, "torch", "__main__", *sys.stdlib_module_names}
+    return {package for package in found - others if package in named_packages() or not _installed(package)}
+
+
+def _installed(package: str) -> bool:
+    file = getattr(sys.modules.get(package), "__file__", None)
+    return file is None or bool(_INSTALLED & set(Path(file).parts))
+
+
+def _parts(thing: Any, deep: int) -> Iterator[object]:
+    """The object, and those in its fields."""
+    yield thing
+    if deep == 0:
+        return
+    inner: list[Any] = []
+    if isinstance(thing, nn.Module):
+        yield from thing.modules()
+    elif is_dataclass(thing) and not isinstance(thing, type):
+        inner = [getattr(thing, each.name, None) for each in fields(thing)]
+    elif isinstance(thing, list | tuple):
+        inner = list(thing[:100])
+    for part in inner:
+        yield from _parts(part, deep - 1)
+
 
 BLOCKS = ("vectorised", "processes", "ray")  # engines that round alike: blocks of `chunk` clients, in cohort order
-# Keys that do not affect the trajectory. The loop itself compares the resulting `chunk`.
-CHANGEABLE = {
-    "run.rounds",
-    "run.target",
-    "run.patience",
-    "run.checkpoint_every",
-    "run.compare",
-    "engine.chunk",
-    "engine.workers",
-    "track.tensorboard",
-    "track.mlflow",
-    "track.wandb",
-    "engine.address",
-    "engine.device",
-}
-
-
-def require_same_config(config: Config, folder: RunFolder) -> Config:
-    """Check that `config` can resume the run in `folder`, and return it.
-
-    Raises:
-        BadCheckpoint: if a key that affects the trajectory differs from the stored config.
-        MissingData: if the folder contains no run.
-    """
-    stored = folder.read_config()
-    if stored is None:  # the run ended before it wrote its config
-        return config
-    before = validate_config(stored)
-    if config.privacy.epsilon is not None and config.privacy.rounds is None:  # the noise stays as it was planned
-        config = _with_plan(config, before.privacy.rounds or before.run.rounds)
-    for section in Config.model_fields:
-        old, new = getattr(before, section).model_dump(), getattr(config, section).model_dump()
-        for key in sorted(old.keys() | new.keys(), key=lambda key: (key != "name", key)):  # another name explains more
-            if old.get(key) != new.get(key) and not _may_change(f"{section}.{key}", old.get(key), new.get(key)):
-                raise BadCheckpoint(
-                    f"{section}.{key} = {new.get(key)!r}: the run in {folder.path} has {old.get(key)!r}; "
-                    "resume with the same config, or choose another --out"
-                )
-    return config
-
-
-def _may_change(key: str, old: Any, new: Any) -> bool:
-    """Whether a run may resume with another value of this key."""
-    if key == "privacy.rounds" and old is None:
-        return True
-    return key in CHANGEABLE or (key == "engine.name" and old in BLOCKS and new in BLOCKS)
-
-
-def _with_plan(config: Config, rounds: int) -> Config:
-    """The config, whose privacy is planned for so many rounds; more cannot be run."""
-    planned = config.model_copy(update={"privacy": config.privacy.model_copy(update={"rounds": rounds})})
-    planned.privacy.settings(config.run.rounds)
-    return planned
 
 
 def rounding_of(settings: dict[str, Any]) -> dict[str, Any]:

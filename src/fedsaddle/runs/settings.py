@@ -2,14 +2,49 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
 
+from fedsaddle.algorithms.protocols import Algorithm
+from fedsaddle.arguments import flag, optional, text, whole
 from fedsaddle.errors import BadInput
-from fedsaddle.metrics.selection import Selection
-from fedsaddle.metrics.target import Target
+from fedsaddle.files import Record
+from fedsaddle.metrics.selection import Selection, Target
 from fedsaddle.privacy.settings import Privacy
 from fedsaddle.robust.attacks import Attack
 from fedsaddle.robust.settings import Robust
+from fedsaddle.text import shortened, visible
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Options of `fs.run` that are rarely needed.
+
+    Args:
+        name: the algorithm's name in the summary; None: its class name.
+        evaluate_train: evaluate on the training rows as well (the summary always includes them).
+        checkpoint_every: rounds between checkpoints.
+        report: write report.html to `out` at the end, a page about the run for people.
+
+    Raises:
+        BadInput: if a value is invalid, with its name.
+
+    Examples:
+        >>> import fedsaddle as fs
+        >>> fs.RunOptions(report=False).checkpoint_every
+        10
+    """
+
+    name: str | None = None
+    evaluate_train: bool = False
+    checkpoint_every: int = 10
+    report: bool = True
+
+    def __post_init__(self) -> None:
+        optional(text, "name", self.name)
+        flag("evaluate_train", self.evaluate_train)
+        whole("checkpoint_every", self.checkpoint_every)
+        flag("report", self.report)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,3 +75,26 @@ class Settings:
     def due(self, done: int) -> bool:
         """Whether to evaluate after round `done`."""
         return done % self.evaluate_every == 0 or done >= self.rounds
+
+
+_PLAIN = (bool, int, float, str)
+
+
+def parameters_of(algorithm: Algorithm[Any], settings: Settings) -> Record:
+    """The fields of the algorithm and of the settings, without those that are None; what is no number is text."""
+    return {"algorithm": {"class": type(algorithm).__name__, **_fields(algorithm)}, "run": _fields(settings)}
+
+
+def _fields(thing: object) -> Record:
+    if not is_dataclass(thing):
+        return {}
+    found = {f.name: getattr(thing, f.name, None) for f in fields(thing) if not f.name.startswith("_")}
+    return {name: _plain(value) for name, value in found.items() if value is not None}
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, _PLAIN):
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        return type(value).__name__
+    return shortened(visible(value), 200) if isinstance(value, list | tuple) else type(value).__name__

@@ -1,4 +1,4 @@
-"""Real numbers as whole ones, so that sums are exact, in any order, and can be masked.
+"""Fixed-point encoding of real numbers, so that sums are exact, in any order, and can be masked.
 
 A value v with the share s of the cohort's weight becomes `round(s · v · 2^k)`, modulo `2^(8 · width)`. Shares of a
 cohort add up to 1 at most, so a sum of values within `LARGEST` cannot overflow, however many clients there are.
@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedsaddle.array_types import Floats
 from fedsaddle.errors import BadMessage
-from fedsaddle.federation.clients import Floats
 from fedsaddle.federation.records import Visibility, tensors, visibility
 
 Words = NDArray[np.uint64]
@@ -30,15 +30,15 @@ _DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torc
 
 
 class OutOfRange(BadMessage):
-    """A value that the fixed point cannot hold; its text does not tell the value."""
+    """A value outside the range of the fixed point; the message does not reveal it."""
 
     def __init__(self, field: str) -> None:
-        told = f"a {field!r} beyond ±{LARGEST:,.0f}, which the fixed point of secure aggregation cannot hold"
-        super().__init__(f"{told}; scale the features, or use a smaller step")
+        range_ = f"a {field!r} beyond ±{LARGEST:,.0f}, the range of secure aggregation's fixed point"
+        super().__init__(f"{range_}; scale the features, or use a smaller step")
 
 
-class NotFinite(BadMessage):
-    """A value with NaN or infinity in it, which is refused before it is masked."""
+class NotFiniteField(BadMessage):
+    """A value with NaN or infinity, refused before masking."""
 
     def __init__(self, field: str) -> None:
         super().__init__(f"a {field!r} that is not finite")
@@ -54,7 +54,7 @@ class Field:
 
     @property
     def size(self) -> int:
-        """Numbers in it."""
+        """Number of entries."""
         return math.prod(self.shape)
 
     @property
@@ -75,7 +75,7 @@ class Field:
 Layout = tuple[Field, ...]  # the averaged fields of a reply, in order; the words of a reply end with that of its share
 
 
-def layout_of(reply: Any) -> Layout:
+def layout_of(reply: object) -> Layout:
     """The averaged fields of a reply of one client; whole numbers count as float32, as their mean does."""
     visible = visibility(type(reply))
     return tuple(
@@ -85,8 +85,8 @@ def layout_of(reply: Any) -> Layout:
     )
 
 
-def read_layout(told: Any) -> Layout:
-    """The layout that a site told; raise `BadMessage` for another form."""
+def read_layout(told: object) -> Layout:
+    """Parse the layout that a site sent; raise `BadMessage` if it is malformed."""
     found = []
     for one in told if isinstance(told, list) and len(told) <= 64 else [None]:
         name, dtype, shape = one if isinstance(one, list) and len(one) == 3 else (None, None, None)
@@ -104,7 +104,7 @@ def shares_of(weights: Floats) -> Floats:
 
 
 def too_few(shares: Sequence[float] | Floats, least: int = LEAST_SITES) -> str:
-    """Why a sum with these shares would tell of a single site, or of fewer than `least`; empty if it does not."""
+    """Why a sum with these shares would reveal a single site, or fewer than `least`; empty if it does not."""
     if len(shares) < least:
         return f"a sum of {len(shares)} sites; secure aggregation needs at least {least}"
     sizes = np.sort(np.abs(np.asarray(shares, dtype=np.float64)))
@@ -118,7 +118,7 @@ def share_word(share: float) -> int:
     return round(share * 2.0**SHARE_BITS)
 
 
-def encode(reply: Any, share: float) -> Words:
+def encode(reply: object, share: float) -> Words:
     """The averaged fields of one client's reply, times its share, and the share itself."""
     layout = layout_of(reply)
     words = np.empty(sum(one.size for one in layout) + 1, dtype=np.int64)
@@ -128,7 +128,7 @@ def encode(reply: Any, share: float) -> Words:
         numbers = (value if value.dtype in (torch.float32, torch.float64) else value.double()).numpy()
         most = max(float(numbers.max(initial=0.0)), -float(numbers.min(initial=0.0)))  # NaN if there is one
         if not math.isfinite(most):
-            raise NotFinite(one.name)
+            raise NotFiniteField(one.name)
         if most > LARGEST:
             raise OutOfRange(one.name)
         for begin in range(0, one.size, _CHUNK):
@@ -191,8 +191,7 @@ def require_bytes(sent: Tensor, layout: Layout) -> None:
 def sum_of(replies: Sequence[Tensor], layout: Layout) -> Words:
     """The sum of the words that were sent, modulo 2^64; the bytes that were not sent count as 0.
 
-    Each part of the words is summed by itself, and put in its place at the end: no word is put together but those of
-    the sum.
+    Each part of the words is summed separately, so that only the words of the sum are assembled.
     """
     total = np.zeros(sum(one.size for one in layout) + 1, dtype=np.uint64)
     at, begin = 0, 0
@@ -205,7 +204,7 @@ def sum_of(replies: Sequence[Tensor], layout: Layout) -> Words:
     return total
 
 
-def _add_(total: Words, parts: Sequence[NDArray[Any]], bit: int) -> None:
+def _add_(total: Words, parts: Sequence[NDArray[np.generic]], bit: int) -> None:
     """Add the sum of the parts, shifted by so many bits."""
     wide = np.uint32 if parts[0].itemsize <= 2 and len(parts) < 2**16 else np.uint64  # 32 bits are faster, and enough
     for begin in range(0, len(total), _CHUNK):
@@ -216,7 +215,7 @@ def _add_(total: Words, parts: Sequence[NDArray[Any]], bit: int) -> None:
         total[here] += np.left_shift(found, np.uint64(bit), dtype=np.uint64)
 
 
-def shown_fields(reply: Any) -> Mapping[str, Tensor]:
+def shown_fields(reply: object) -> Mapping[str, Tensor]:
     """The fields that the server sees of each client: pooled and per client."""
     visible = visibility(type(reply))
     return {name: value for name, value in tensors(reply) if visible[name] is not Visibility.AVERAGED}

@@ -1,16 +1,58 @@
-"""The keys of secure aggregation: a key of each site for each run, signed by the key that the site is known by."""
+"""The keys of secure aggregation: one of each site for each run, signed with the site's long-term key."""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import secrets
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+import numpy as np
+
 from fedsaddle.errors import MissingData, Refused, install
-from fedsaddle.secure.masks import SEED, derive
+from fedsaddle.secure.fixed_point import Words
+
+SEED = 32  # bytes of a key or a seed
+_CHUNK = 1 << 17  # bytes at a time: they stay in the cache
+_ZEROS = memoryview(bytes(_CHUNK))
+_room = threading.local()
+
+
+def derive(key: bytes, purpose: str, *parts: bytes) -> bytes:
+    """Derive 32 bytes from a key: HMAC-SHA-256 of the purpose and the parts, each with its length."""
+    text = b"".join([len(part).to_bytes(8, "big") + part for part in (purpose.encode(), *parts)])
+    return hmac.digest(key, text, hashlib.sha256)
+
+
+def exclusive_or(a: bytes, b: bytes) -> bytes:
+    """a ⊕ b."""
+    return (int.from_bytes(a, "big") ^ int.from_bytes(b, "big")).to_bytes(len(a), "big")
+
+
+def add_masks_(words: Words, seeds: Iterable[tuple[bytes, int]]) -> None:
+    """Add the mask of each seed to the words if its sign is 1, or subtract it; a seed is used for one mask only."""
+    from cryptography.hazmat.primitives.ciphers import Cipher
+    from cryptography.hazmat.primitives.ciphers.algorithms import AES
+    from cryptography.hazmat.primitives.ciphers.modes import CTR
+
+    zero = CTR(bytes(16))  # each seed is a key of its own, so that all may count from 0
+    streams = [
+        (Cipher(AES(seed), zero).encryptor().update_into, np.add if sign > 0 else np.subtract) for seed, sign in seeds
+    ]
+    if not hasattr(_room, "bytes"):
+        _room.bytes = np.empty(_CHUNK, dtype=np.uint8)
+    room = _room.bytes
+    for at in range(0, len(words), _CHUNK // 8):
+        part = words[at : at + _CHUNK // 8]
+        zeros, mask = _ZEROS[: part.nbytes], room.view("<u8")[: len(part)]
+        for fill, apply in streams:
+            fill(zeros, room)
+            apply(part, mask, out=part)
+
 
 _SALT = b"fedsaddle secure aggregation 1"
 
@@ -23,7 +65,7 @@ def require_cryptography() -> None:
 
 @dataclass(frozen=True)
 class RunKeys:
-    """What a site keeps for itself in a run: a private X25519 key, and the key of its own masks."""
+    """A site's secrets in a run: a private X25519 key, and the key of its own masks."""
 
     private: bytes
     own: bytes
@@ -35,16 +77,16 @@ class RunKeys:
 
     @property
     def public(self) -> bytes:
-        """The key that others may know."""
+        """The public X25519 key."""
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
         return X25519PrivateKey.from_private_bytes(self.private).public_key().public_bytes_raw()
 
     def pair(self, other: bytes, roster: bytes, numbers: bytes) -> bytes:
-        """The key that only this site and the one with the public key `other` know.
+        """The key shared by this site and the one with the public key `other`.
 
-        It depends on who the two are as well: a site that signed the public key of another one as its own would else
-        have the same secrets with everybody as that one, and to open them for the one would open them for the other.
+        It depends on the identities of the two as well: otherwise a site that signed the public key of another one as
+        its own would share that one's secrets, and revealing them for the one would reveal them for the other.
         """
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
         from cryptography.hazmat.primitives.hashes import SHA256
@@ -55,7 +97,7 @@ class RunKeys:
                 X25519PublicKey.from_public_bytes(other)
             )
         except ValueError:
-            raise Refused("a public key of secure aggregation that is none") from None
+            raise Refused("an invalid public key of secure aggregation") from None
         parts = (roster, numbers, *sorted((self.public, other)))
         about = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
         return HKDF(algorithm=SHA256(), length=SEED, salt=_SALT, info=about).derive(shared)
@@ -68,7 +110,7 @@ def roster_of(run: str, names: Sequence[str], publics: Sequence[bytes]) -> bytes
 
 
 def new_signing_key() -> bytes:
-    """A private Ed25519 key, by which a site signs."""
+    """A private Ed25519 key, a site's signing key."""
     return secrets.token_bytes(SEED)
 
 
@@ -87,7 +129,7 @@ def sign(private: bytes, run: str, site: str, names: Sequence[str], public: byte
 
 
 def verify(known: bytes, signature: bytes, run: str, site: str, names: Sequence[str], public: bytes) -> bool:
-    """Whether the owner of the public Ed25519 key `known` signed that."""
+    """Whether `signature` is a valid signature by the owner of the public Ed25519 key `known`."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -101,8 +143,3 @@ def verify(known: bytes, signature: bytes, run: str, site: str, names: Sequence[
 def _statement(run: str, site: str, names: Sequence[str], public: bytes) -> bytes:
     told = {"key of secure aggregation": public.hex(), "run": run, "site": site, "sites": list(names)}
     return json.dumps(told, sort_keys=True).encode()
-
-
-def fingerprint_of(known: bytes) -> str:
-    """A short name of a public key, for people to compare."""
-    return derive(known, "fingerprint").hex()[:16]

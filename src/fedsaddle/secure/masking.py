@@ -1,12 +1,14 @@
-"""What a site hides and opens, and how the server takes masks out of a sum (Bonawitz et al. 2017, complete graph).
+"""Masks of secure aggregation: how a site masks and unmasks, and how the server removes masks from a sum.
 
-In an exchange among the cohort C a site i sends `y_i = x_i + PRG(b_i) ± Σ_{j in C} PRG(m_ij)`: b_i is its own secret,
-m_ij is known to i and j, who add it with opposite signs. Then the server names the set S of those who answered, and
-site i opens b_i, and m_ij for each j of C that is not in S. So the server learns the sum over S. A reply that comes
-late keeps its b_i.
+The protocol is that of Bonawitz et al. (2017) on the complete graph.
 
-What i opens is sealed with `⊕_{j in S} a_ij`, where j tells `a_ij`, a value that depends on S. So the server can read
-it only if all of S were told the same S, and it opens nothing by telling different sites of different sets.
+In an exchange with cohort C, site i sends `y_i = x_i + PRG(b_i) ± Σ_{j in C} PRG(m_ij)`: b_i is its own secret;
+m_ij is shared by i and j, who add it with opposite signs. Then the server names the set S of sites that answered, and
+site i reveals b_i, and m_ij for each j of C that is not in S. So the server learns the sum over S only. The b_i of a
+late reply is not revealed.
+
+What i reveals is sealed with `⊕_{j in S} a_ij`, where j sends `a_ij`, a value that depends on S. So the server can
+read it only if all of S received the same S, and gains nothing by naming different sets to different sites.
 """
 
 from __future__ import annotations
@@ -18,13 +20,12 @@ from typing import Protocol
 
 from fedsaddle.errors import BadMessage, Refused
 from fedsaddle.secure.fixed_point import LEAST_SITES, Words, too_few
-from fedsaddle.secure.keys import RunKeys
-from fedsaddle.secure.masks import SEED, add_masks_, derive, exclusive_or
+from fedsaddle.secure.keys import SEED, RunKeys, add_masks_, derive, exclusive_or
 
 
 @dataclass(frozen=True)
 class Question:
-    """What a cohort is asked: the digest of all of it, the sites with their shares of the weight, and when."""
+    """A request to a cohort: its digest, the sites with their shares of the weight, and round and exchange."""
 
     digest: bytes
     cohort: tuple[int, ...]
@@ -37,64 +38,64 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Noted:
-    """What a site remembers of a question that it answered."""
+class LoggedAnswer:
+    """A question that a site answered."""
 
     question: Question
-    reply: str  # digest of what it hid
-    opened: tuple[int, ...] | None = None  # the set for which it opened its masks
+    reply: str  # digest of the masked values
+    opened: tuple[int, ...] | None = None  # the set for which its masks were revealed
 
 
-class Book(Protocol):
-    """Where a site notes what it has answered; it must outlive the site's process."""
+class AnswerLog(Protocol):
+    """The log of a site's answers; it must outlive the site's process."""
 
-    def alone(self) -> AbstractContextManager[None]:
-        """Keep all others from the notes meanwhile, other processes of the site too; see what they have noted."""
+    def locked(self) -> AbstractContextManager[None]:
+        """Lock the log, against other processes of the site too, and read what they have appended."""
         ...
 
-    def get(self, nonce: str) -> Noted | None:
-        """The note of a question."""
+    def get(self, nonce: str) -> LoggedAnswer | None:
+        """The logged answer to a question; None if there is none."""
         ...
 
-    def put(self, nonce: str, noted: Noted) -> None:
-        """Note it."""
+    def put(self, nonce: str, logged: LoggedAnswer) -> None:
+        """Log an answer."""
         ...
 
-    def opened_at(self, when: tuple[int, int]) -> Noted | None:
-        """The note of the question whose masks were opened in that round and exchange."""
+    def opened_at(self, when: tuple[int, int]) -> LoggedAnswer | None:
+        """The logged answer whose masks were revealed in that round and exchange."""
         ...
 
 
 @dataclass
-class InMemoryBook:
-    """Notes in this process, for simulations and tests."""
+class InMemoryAnswerLog:
+    """A log in this process, for simulations and tests."""
 
-    notes: dict[str, Noted] = field(default_factory=dict)
-    opened: dict[tuple[int, int], Noted] = field(default_factory=dict)
+    by_nonce: dict[str, LoggedAnswer] = field(default_factory=dict)
+    opened: dict[tuple[int, int], LoggedAnswer] = field(default_factory=dict)
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """There is nobody else."""
+    def locked(self) -> Iterator[None]:
+        """No lock is needed within one process."""
         yield
 
-    def get(self, nonce: str) -> Noted | None:
-        """The note of a question."""
-        return self.notes.get(nonce)
+    def get(self, nonce: str) -> LoggedAnswer | None:
+        """The logged answer to a question; None if there is none."""
+        return self.by_nonce.get(nonce)
 
-    def put(self, nonce: str, noted: Noted) -> None:
-        """Note it."""
-        self.notes[nonce] = noted
-        if noted.opened is not None:
-            self.opened[noted.question.when] = noted
+    def put(self, nonce: str, logged: LoggedAnswer) -> None:
+        """Log an answer."""
+        self.by_nonce[nonce] = logged
+        if logged.opened is not None:
+            self.opened[logged.question.when] = logged
 
-    def opened_at(self, when: tuple[int, int]) -> Noted | None:
-        """The note of the question whose masks were opened in that round and exchange."""
+    def opened_at(self, when: tuple[int, int]) -> LoggedAnswer | None:
+        """The logged answer whose masks were revealed in that round and exchange."""
         return self.opened.get(when)
 
 
 @dataclass(frozen=True)
-class Opening:
-    """What a site opens of its masks for one set S, sealed, and what it tells for the seals of others."""
+class UnmaskShare:
+    """The masks that a site reveals for one set S, sealed, and its parts of the seals of others."""
 
     own: bytes  # b_i
     lost: Mapping[int, bytes]  # j not in S -> m_ij
@@ -105,20 +106,20 @@ class Opening:
 class SiteMasks:
     """One site's side; `publics[j]` is the public key of site j in this run.
 
-    All masks depend on `roster`, which stands for the run, its sites in their order and their keys: what was masked
-    among one list of sites cannot be opened among another one.
+    All masks depend on `roster`, a digest of the run, its sites in order and their keys: values masked for one list of
+    sites can only be unmasked for the same list.
     """
 
     me: int
     keys: RunKeys
     publics: Mapping[int, bytes]
     roster: bytes
-    book: Book = field(default_factory=InMemoryBook)
+    answers: AnswerLog = field(default_factory=InMemoryAnswerLog)
     least: int = LEAST_SITES  # sites of a sum; a site's policy may ask for more
     _pairs: dict[int, bytes] = field(default_factory=dict, repr=False)
 
     def require(self, question: Question) -> None:
-        """Refuse a cohort that would tell of one site."""
+        """Refuse a cohort whose sum would reveal the value of one site."""
         cohort = set(question.cohort)
         if self.me not in cohort or len(cohort) != len(question.cohort) or not cohort <= self.publics.keys():
             raise Refused("a list of sites for secure aggregation that has this site not at all, or one twice")
@@ -132,48 +133,48 @@ class SiteMasks:
         pairs = [(self._seed(question, j), sign_of(self.me, j)) for j in others]
         add_masks_(words, [(self._own(question), 1), *pairs])
 
-    def note(self, nonce: str, question: Question, reply: str) -> None:
-        """Note an answer before it leaves; refuse another answer to the same question, or under the same nonce."""
-        with self.book.alone():
-            found = self.book.get(nonce)
+    def log(self, nonce: str, question: Question, reply: str) -> None:
+        """Log an answer before it leaves; refuse another answer to the same question, or under the same nonce."""
+        with self.answers.locked():
+            found = self.answers.get(nonce)
             if found is None:
-                self.book.put(nonce, Noted(question, reply))
+                self.answers.put(nonce, LoggedAnswer(question, reply))
             elif (found.question, found.reply) != (question, reply):
                 raise Refused("another answer to a question that was answered before; its mask is used once only")
 
-    def open(self, nonce: str, alive: Sequence[int]) -> Opening:
-        """Open the masks of an answer for one set of sites, and never for another one."""
-        with self.book.alone():
-            noted, S = self.book.get(nonce), tuple(sorted(alive))
-            if noted is None:
+    def open(self, nonce: str, alive: Sequence[int]) -> UnmaskShare:
+        """Reveal the masks of an answer for one set of sites, and never for another one."""
+        with self.answers.locked():
+            logged, S = self.answers.get(nonce), tuple(sorted(alive))
+            if logged is None:
                 raise Refused("this site has not answered that question, so that it has no masks to open")
-            self._allow(noted, S)
-            if noted.opened is None:
-                self.book.put(nonce, replace(noted, opened=S))
-        question, seal = noted.question, bytes(SEED)
+            self._allow(logged, S)
+            if logged.opened is None:
+                self.answers.put(nonce, replace(logged, opened=S))
+        question, seal = logged.question, bytes(SEED)
         for j in S:
             if j != self.me:
                 seal = exclusive_or(seal, self._agreed(question, S, j, self.me))
         lost = {j: self._seed(question, j) for j in question.cohort if j not in S}
-        return Opening(
+        return UnmaskShare(
             own=_sealed(seal, "own", self._own(question)),
             lost={j: _sealed(seal, f"lost {j}", seed) for j, seed in lost.items()},
             agreed={j: self._agreed(question, S, j, j) for j in S if j != self.me},
         )
 
-    def _allow(self, noted: Noted, S: tuple[int, ...]) -> None:
-        """Refuse a set whose sum would tell of one site, by itself or together with what was opened before."""
-        question = noted.question
+    def _allow(self, logged: LoggedAnswer, S: tuple[int, ...]) -> None:
+        """Refuse a set whose sum, alone or with what was revealed before, would reveal the value of one site."""
+        question = logged.question
         if len(set(S)) != len(S) or not set(S) <= set(question.cohort) or self.me not in S:
             raise Refused("a set of sites that is not a part of those asked with this site in it")
         if reason := too_few(question.shares_of(S), self.least):  # a site of weight 0 hides nobody
             raise Refused(reason)
-        if noted.opened not in (None, S):
+        if logged.opened not in (None, S):
             raise Refused("the masks of this answer were opened for another set of sites")
-        before = self.book.opened_at(question.when)
+        before = self.answers.opened_at(question.when)
         if before is not None and _sum_of(before.question, before.opened or ()) != _sum_of(question, S):
-            told = "in this exchange of this round the masks of another sum were opened"
-            raise Refused(f"{told}, with other sites or weights; the difference of the two would tell of one site")
+            reason = "in this exchange of this round the masks of another sum were opened"
+            raise Refused(f"{reason}, with other sites or weights; the difference of the two would reveal one site")
 
     def _own(self, question: Question) -> bytes:
         return derive(self.keys.own, "own mask", self.roster, question.digest)
@@ -207,8 +208,8 @@ def _sealed(seal: bytes, what: str, content: bytes) -> bytes:
     return exclusive_or(content, derive(seal, "seal", what.encode()))
 
 
-def unmask_(total: Words, alive: Iterable[int], openings: Mapping[int, Opening], lost: Iterable[int]) -> None:
-    """Take the masks out of the sum of what the sites `alive` sent, by the openings of all of them."""
+def unmask_(total: Words, alive: Iterable[int], openings: Mapping[int, UnmaskShare], lost: Iterable[int]) -> None:
+    """Remove the masks from the sum over the sites `alive`, given the unmask shares of all of them."""
     S, away = sorted(alive), sorted(lost)
     if sorted(openings) != S:
         raise BadMessage("masks of some sites are not opened")

@@ -11,10 +11,12 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from fedsaddle.array_types import Floats, Ints
 from fedsaddle.errors import BadInput, Diverged, NobodyAnswered
-from fedsaddle.federation.clients import Floats, Ints, R, Task, merge_repeats
-from fedsaddle.federation.records import Visibility, only, tensors, visibility
+from fedsaddle.federation.clients import R, Task, merge_repeats
+from fedsaddle.federation.records import Visibility, select_clients, tensors, visibility
 from fedsaddle.federation.reduction import NOBODY, finite_clients, first_not_finite
+from fedsaddle.federation.tasks import tasks_of
 from fedsaddle.federation.wrappers import Wrapper
 from fedsaddle.secure.fixed_point import (
     LEAST_SITES,
@@ -29,20 +31,20 @@ from fedsaddle.secure.fixed_point import (
     too_few,
 )
 from fedsaddle.secure.keys import RunKeys, require_cryptography
-from fedsaddle.secure.masking import InMemoryBook, Question, SiteMasks, unmask_
+from fedsaddle.secure.masking import InMemoryAnswerLog, Question, SiteMasks, unmask_
 
-MOST_MASKED = 50  # clients of a simulated cohort; masks of more would take long, and cancel all the same
+MOST_MASKED = 50  # clients of a simulated cohort; masks of more would take long, and the result is the same
 
 
 @dataclass
 class SeenFields:
-    """The fields of all replies, by whether the server saw sums or single values."""
+    """The fields of all replies: those of which the server saw sums, and those of which it saw each value."""
 
     sums: set[str] = field(default_factory=set)
     single: set[str] = field(default_factory=set)
 
     def note(self, kind: type, names: set[str]) -> None:
-        """Note the fields of a reply that were there."""
+        """Add the fields of a reply that were not empty."""
         for name, visible in visibility(kind).items():
             if name in names:
                 (self.sums if visible is Visibility.AVERAGED else self.single).add(f"{kind.__name__}.{name}")
@@ -54,9 +56,9 @@ class SeenFields:
 
 @dataclass
 class Secured(Wrapper):
-    """The same clients, whose averaged fields are summed in fixed point and, if `masked`, behind masks.
+    """The same clients, whose averaged fields are summed in fixed point and, if `masked`, under masks.
 
-    Without masks the result is the same bit for bit: it is what the tests compare with.
+    Without masks the result is the same bit for bit; the tests compare with it.
     """
 
     masked: bool = True
@@ -70,7 +72,10 @@ class Secured(Wrapper):
         while isinstance(engine, Wrapper):
             engine = engine.inner
         if not hasattr(engine, "reduce"):
-            name, remedy = type(engine).__name__, "reduces replies by itself; secure aggregation works on our own"
+            name, remedy = (
+                type(engine).__name__,
+                "reduces replies itself; secure aggregation works on the library's own",
+            )
             raise BadInput("engine", name, f"{remedy} engines, or on one with an attribute `reduce` that it uses")
         if self.count < LEAST_SITES:
             raise BadInput("secure_aggregation", True, f"needs at least {LEAST_SITES} clients; there are {self.count}")
@@ -91,13 +96,13 @@ class Secured(Wrapper):
         self._asked = clients, shares_of(total)
         return self.inner.ask(clients, task, sent, weights=total)
 
-    def _reduction(self, task: Task[Any], sent: Any) -> SecureReduction:
+    def _reduction(self, task: Task[Any], sent: object) -> SecureReduction:
         assert self._asked is not None
         clients, shares = self._asked
         return SecureReduction(self, clients.tolist(), shares.tolist())
 
     def masks(self, cohort: list[int]) -> dict[int, SiteMasks]:
-        """The clients' own sides, with new keys for those who have none."""
+        """The masks of each client, with new keys for clients without any."""
         for i in cohort:
             if i not in self._masks:
                 keys = RunKeys.new()
@@ -108,7 +113,7 @@ class Secured(Wrapper):
 
 @dataclass
 class SecureReduction:
-    """Masks the replies of one exchange as their sites would, and takes the masks out of the sum."""
+    """Masks the replies of one exchange as their sites would, and removes the masks from the sum."""
 
     of: Secured
     cohort: list[int]
@@ -122,14 +127,14 @@ class SecureReduction:
     def __post_init__(self) -> None:
         self.question = Question(secrets.token_bytes(32), tuple(self.cohort), tuple(self.shares))
 
-    def add(self, clients: Ints, weights: Floats, reply: Any) -> None:
+    def add(self, clients: Ints, weights: Floats, reply: object) -> None:
         """Add the replies of `clients`, stacked along the leading axis."""
         if not bool(finite_clients(reply).all()):
             name, value = next((n, v) for n, v in tensors(reply) if not bool(torch.isfinite(v).all()))
             raise Diverged(first_not_finite(clients, value), name)
         self.kind = type(reply)
         for c, i in enumerate(clients.tolist()):
-            one = only(reply, torch.tensor([c]))
+            one = select_clients(reply, torch.tensor([c]))
             self.layout = layout_of(one)
             if self.layout:
                 self.words[i] = self._encoded(i, one)
@@ -137,7 +142,7 @@ class SecureReduction:
                 self.shown.setdefault(name, []).append(value)
             self.clients.append(i)
 
-    def _encoded(self, client: int, reply: Any) -> Words:
+    def _encoded(self, client: int, reply: object) -> Words:
         share = self.shares[self.cohort.index(client)]
         try:
             words = encode(reply, share)
@@ -146,7 +151,7 @@ class SecureReduction:
         if self._masked and not too_few(self.shares):
             masks = self.of.masks(self.cohort)[client]
             masks.hide_(words, self.question)
-            masks.note(self.question.digest.hex(), self.question, "")
+            masks.log(self.question.digest.hex(), self.question, "")
         return words
 
     @property
@@ -173,7 +178,7 @@ class SecureReduction:
             nonce, alive = self.question.digest.hex(), list(self.words)
             opened = {i: masks[i].open(nonce, alive) for i in alive}
             for one in masks.values():
-                one.book = InMemoryBook()  # no question is asked twice here
+                one.answers = InMemoryAnswerLog()  # no question is asked twice here
             unmask_(total, self.words, opened, set(self.cohort) - self.words.keys())
         return decode(total, self.layout)
 
@@ -184,3 +189,9 @@ class SecureReduction:
             whole = torch.cat(parts)
             found[name] = whole.flatten(0, 1) if visible[name] is Visibility.POOLED else whole
         return found
+
+
+def reply_fields(algorithm: type) -> dict[str, Visibility]:
+    """`{"LocalModels.final": Visibility.AVERAGED, ...}` of all tasks of an algorithm, in their order."""
+    replies = dict.fromkeys(reply for task in tasks_of(algorithm).values() for reply in task.replies)
+    return {f"{kind.__name__}.{name}": seen for kind in replies for name, seen in visibility(kind).items()}

@@ -6,20 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fedsaddle.metrics.target import main_part_name, pooled_part
-from fedsaddle.report.comparison_curves import curves_together
-from fedsaddle.report.page.live import Head, RunRow, render_blocks, render_head
-from fedsaddle.report.page.parts import Block, Code, Figure, Section, Table, Text
-from fedsaddle.report.sections.client_names import named, trained_and_tested
+from fedsaddle.files import Record
+from fedsaddle.metrics.selection import main_part_name, pooled_part
+from fedsaddle.report.comparison import curves_together
+from fedsaddle.report.page.parts import Block, Code, Figure, PageTable, Section, Text
+from fedsaddle.report.page.render import Head, RunRow, render_blocks, render_head
+from fedsaddle.report.sections.clients import mixture, named, trained_and_tested
 from fedsaddle.report.sections.learning_curves import learning_curves
-from fedsaddle.report.sections.mixture import mixture
 from fedsaddle.report.sections.numbers import DAMAGED
 from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.report.words import amount, cased, percent, short, titled
-from fedsaddle.shown import shortened, visible
-from fedsaddle.stored import Record
-from fedsaddle.watching.follow import number
-from fedsaddle.watching.state import Watched, time_words
+from fedsaddle.text import shortened, visible
+from fedsaddle.watching.state import Watched, number, time_words
 
 FEW_SITES = 12  # more are folded away
 LONGEST_NAME = 120
@@ -174,7 +172,7 @@ def _site_blocks(run: Watched, stored: StoredRun) -> list[Block]:
         row += [short(number(v[i])) if i < len(v) else "–" for v in figures.values()]
         rows.append(row + ([percent(number(weights[i]), 1) if i < len(weights) else "–"] if weights else []))
     where = f"{part}ing" if part == "train" else part
-    table = Table(heads, rows, f"On {where} rows, round {record['round']:,}" if figures else "Which sites are up")
+    table = PageTable(heads, rows, f"On {where} rows, round {record['round']:,}" if figures else "Which sites are up")
     folded = replace(table, caption=f"{count} {'sites' if states else 'clients'}, last figures", folded=True)
     return [table if count <= FEW_SITES else folded]
 

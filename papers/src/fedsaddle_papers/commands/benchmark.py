@@ -16,11 +16,11 @@ from fedsaddle.commands.options import usable
 from fedsaddle.commands.output import JsonOption, QuietOption, output, say
 from fedsaddle.commands.run_progress import runs_in_progress
 from fedsaddle.config.lookup import entry, with_brought
-from fedsaddle.config.own_code import told_in_one_line
 from fedsaddle.errors import BadInput
+from fedsaddle.files import require_folder
+from fedsaddle.own_code import told_in_one_line
 from fedsaddle.processes import cores
-from fedsaddle.shown import visible
-from fedsaddle.writable import require_folder
+from fedsaddle.text import visible
 from fedsaddle_papers.suites.names import SUITES
 from fedsaddle_papers.suites.suite import Suite
 

@@ -12,13 +12,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedsaddle.metrics.means import t_interval
-from fedsaddle_papers.reproductions.curves import Floats, Runs
+from fedsaddle.array_types import Bools, Floats
+from fedsaddle.metrics.intervals import t_interval
+from fedsaddle_papers.reproductions.curves import Runs
 from fedsaddle_papers.reproductions.verdicts import HOLDS, NO_DATA, REFUTED, UNDECIDED
-
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,9 @@ from functools import partial
 
 import numpy as np
 
+from fedsaddle.array_types import Floats
 from fedsaddle_papers.reproductions.claims import Claim, SeedValues, higher, non_inferior
-from fedsaddle_papers.reproductions.curves import Floats, Runs
+from fedsaddle_papers.reproductions.curves import Runs
 from fedsaddle_papers.reproductions.figure import Figure, FinalValues, Line, Options, Panel, Setting, Tuning
 from fedsaddle_papers.reproductions.verdicts import HOLDS, UNDECIDED
 

@@ -7,14 +7,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from fedsaddle.array_types import Floats
+from fedsaddle.runs.callbacks import LambdaCallback
 
 COSTS = ("round", "exchanges", "local_steps", "seconds")
 STATISTICS = ("worst", "mean", "std", "global")
 WINDOW = 10  # rounds of a running mean
 LAST = 50  # rounds at the end of a run whose mean is its final level
+
+
+def recorder(history: list[dict[str, Any]]) -> LambdaCallback:
+    """A callback that appends each evaluation to the history, and shows no warnings."""
+    return LambdaCallback(
+        on_round=lambda done, record: None if record is None else history.append(record),
+        on_warning=lambda text: None,
+    )
 
 
 @dataclass(frozen=True)
@@ -119,7 +127,7 @@ class Runs:
 def running_mean(values: Floats, window: int) -> Floats:
     """The mean of the last `window` values, or of all so far where there are fewer.
 
-    Example:
+    Examples:
         >>> running_mean(np.array([1.0, 2.0, 3.0]), 2).tolist()
         [1.0, 1.5, 2.5]
     """
@@ -132,7 +140,7 @@ def running_mean(values: Floats, window: int) -> Floats:
 def first_crossing(values: Floats, target: float, *, falling: bool = False) -> int | None:
     """The first index at which the values reach `target` up to rounding (1e-9); None if there is none.
 
-    Example:
+    Examples:
         >>> first_crossing(np.array([0.1, 0.6, 0.4]), 0.5)
         1
     """

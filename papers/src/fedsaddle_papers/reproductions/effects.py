@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fedsaddle_papers.reproductions.curves import LAST, Floats, RunCurves, Runs
+from fedsaddle.array_types import Floats
+from fedsaddle_papers.reproductions.curves import LAST, RunCurves, Runs
 from fedsaddle_papers.reproductions.hypotheses import (
     BELOW_LEVEL,
     Decline,
@@ -143,7 +144,7 @@ def _common_level(measure: Times, a: RunCurves, b: RunCurves) -> float:
 def shown(measure: Measure, effect: float, low: float, high: float) -> str:
     """An effect and its interval in words: points, or for logs a ratio of costs or sizes.
 
-    Example:
+    Examples:
         >>> shown(Times("test worst", 0.5), 0.693, 0.405, 0.98)
         'takes 0.50 times as many [0.38, 0.67]'
     """

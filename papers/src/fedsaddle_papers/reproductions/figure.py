@@ -152,7 +152,7 @@ def shortened(line: Line, share: float) -> Line:
 def with_first(step: object, value: object) -> object:
     """A step whose first value is `value`; the shape of a schedule stays.
 
-    Example:
+    Examples:
         >>> with_first({"name": "staged", "stages": [[5, 0.5], [5, 0.25]]}, 1.0)
         {'name': 'staged', 'stages': [[5, 1.0], [5, 0.5]]}
     """

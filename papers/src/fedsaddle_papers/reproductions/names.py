@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedsaddle.config.entry import Entry
+from fedsaddle.config.registry import Entry
 
 _DRFA = "Deng, Kamani, Mahdavi 2020"
 _CODASCA = "Yuan, Guo, Xu, Ying, Yang 2021"

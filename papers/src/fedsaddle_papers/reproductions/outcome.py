@@ -17,13 +17,13 @@ from matplotlib.figure import Figure as Canvas
 from rich.table import Table
 
 from fedsaddle import __version__
-from fedsaddle.atomic import write_atomically
-from fedsaddle.metrics.means import t_interval
+from fedsaddle.array_types import Floats
+from fedsaddle.files import make_folder, write_atomically
+from fedsaddle.metrics.intervals import t_interval
 from fedsaddle.report.page.render import render
 from fedsaddle.report.plots import COLOURS, axes_of, save
-from fedsaddle.writable import make_folder
 from fedsaddle_papers.reproductions.claims import Claim
-from fedsaddle_papers.reproductions.curves import Floats, RunCurves, Runs
+from fedsaddle_papers.reproductions.curves import RunCurves, Runs
 from fedsaddle_papers.reproductions.effects import Judged
 from fedsaddle_papers.reproductions.figure import Figure, FinalValues, Line, Panel
 from fedsaddle_papers.reproductions.page import COSTS, reproduction_page

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from fedsaddle.metrics.means import t_interval
-from fedsaddle.report.page.charts import Axis, Line, line_chart
-from fedsaddle.report.page.parts import Block, Chart, Figure, Page, Section, Table, Text
+from fedsaddle.array_types import Floats
+from fedsaddle.metrics.intervals import t_interval
+from fedsaddle.report.page.charts import ChartAxis, Line, line_chart
+from fedsaddle.report.page.parts import Block, Chart, Figure, Page, PageTable, Section, Text
 from fedsaddle.report.sections.numbers import MOST_POINTS, axis, is_share, picked, thinned
 from fedsaddle.report.words import many, percent, short
 from fedsaddle_papers.reproductions.claims import Claim
-from fedsaddle_papers.reproductions.curves import Floats, Runs
+from fedsaddle_papers.reproductions.curves import Runs
 from fedsaddle_papers.reproductions.effects import Judged
 from fedsaddle_papers.reproductions.figure import Figure as Reproduction
 from fedsaddle_papers.reproductions.figure import FinalValues, Panel
@@ -101,7 +102,7 @@ def _sentences(sentences: Sequence[Judged], quick: bool) -> Section:
     rows = [[f"“{j.hypothesis.sentence}”", j.hypothesis.place, j.measured, j.finding.verdict] for j in sentences]
     heads = ["sentence", "place", "measured", "verdict"]
     if quick:
-        shown = Table(heads[:-1], [row[:-1] for row in rows])
+        shown = PageTable(heads[:-1], [row[:-1] for row in rows])
         return Section("sentences", "The paper's sentences", [shown])
     about = Text(
         "One test for each sentence, fixed beforehand. It holds if the interval of the effect, seed by seed, lies on "
@@ -109,7 +110,7 @@ def _sentences(sentences: Sequence[Judged], quick: bool) -> Section:
         "the number of looks at the seeds, and verdicts by Holm's procedure for the number of sentences.",
         "note",
     )
-    return Section("sentences", "The paper's sentences", [Table(heads, rows), about])
+    return Section("sentences", "The paper's sentences", [PageTable(heads, rows), about])
 
 
 def _claims(claims: Sequence[Claim], quick: bool) -> Section:
@@ -120,7 +121,7 @@ def _claims(claims: Sequence[Claim], quick: bool) -> Section:
         "stand as mean [low, high].",
         "note",
     )
-    return Section("claims", "Secondary claims", [Table(heads, rows), about])
+    return Section("claims", "Secondary claims", [PageTable(heads, rows), about])
 
 
 def _curves(figure: Reproduction, runs: Runs, seeds: int) -> Section:
@@ -144,11 +145,11 @@ def _panel(panel: Panel, figure: Reproduction, runs: Runs, number: int) -> Chart
         lines.append(_banded(label, x, band, style, panel))
     values = [v for line in lines for v in (*line.y, *(line.low or ()), *(line.high or ()))]
     y = axis(panel.title, values, share=_is_share(panel), log=panel.log, percent=_is_share(panel))
-    x_axis = Axis(COSTS.get(panel.x, panel.x), 0.0, max(line.x[-1] for line in lines))
+    x_axis = ChartAxis(COSTS.get(panel.x, panel.x), 0.0, max(line.x[-1] for line in lines))
     if panel.target is not None and y.low < panel.target < y.high:
         lines.append(Line("target", [0.0, x_axis.high], [panel.target] * 2, "guide"))
     show = partial(percent, digits=1) if _is_share(panel) else short
-    table = Table(
+    table = PageTable(
         ["line", "at the end", "95 % interval"],
         [[line.name, show(line.y[-1]), _range(line, show)] for line in lines if line.style != "guide"],
     )
@@ -194,14 +195,14 @@ def _final_values(panel: FinalValues, runs: Runs, number: int) -> Chart:
             rows.append([f"{name}, {panel.x} {place:g}", short(value), f"{short(a)} to {short(b)}" if bounded else "–"])
     values = [v for line in lines for v in (*line.y, *(line.low or ()), *(line.high or ()))]
     places = [v for line in lines for v in line.x]
-    x_axis = Axis(panel.x, min(places), max(places), log=panel.log and min(places) > 0)
+    x_axis = ChartAxis(panel.x, min(places), max(places), log=panel.log and min(places) > 0)
     if x_axis.low == x_axis.high:
-        x_axis = Axis(panel.x, x_axis.low - 1, x_axis.high + 1)
+        x_axis = ChartAxis(panel.x, x_axis.low - 1, x_axis.high + 1)
     return Chart(
         panel.title,
         line_chart(lines, x_axis, axis(panel.title, values), key=f"panel-{number}"),
         f"Final values over {panel.x}" + (f", as differences to {panel.base}." if panel.base else "."),
-        Table(["line", "at the end", "95 % interval"], rows),
+        PageTable(["line", "at the end", "95 % interval"], rows),
     )
 
 
@@ -219,9 +220,9 @@ def _ran(figure: Reproduction, content: Mapping[str, Any]) -> Section:
         "run",
         "What was run",
         [
-            Table(
+            PageTable(
                 ["setting", "value"], [["data", data], ["model", model], ["problem", problem], ["versions", versions]]
             ),
-            Table(["line", "algorithm", "rounds", "options"], rows),
+            PageTable(["line", "algorithm", "rounds", "options"], rows),
         ],
     )

@@ -27,8 +27,10 @@ from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Dataset
 from fedsaddle.errors import Diverged, FedSaddleError
 from fedsaddle.processes import children_killed, exit_with_parent, interrupts_ignored
+from fedsaddle.runs.engines import Vectorised
 from fedsaddle.runs.run import run
-from fedsaddle_papers.reproductions.curves import RunCurves
+from fedsaddle.runs.settings import RunOptions
+from fedsaddle_papers.reproductions.curves import RunCurves, recorder
 from fedsaddle_papers.reproductions.figure import Line, Setting, with_first
 from fedsaddle_papers.reproductions.store import Store, fingerprint
 
@@ -143,7 +145,7 @@ def _run(job: Job) -> RunCurves:
     data = _federated(json.dumps(job.data, sort_keys=True), job.seed)
     algorithm = make_algorithm(job, data)
     if isinstance(algorithm, LocalPair) and algorithm.centralised:
-        data = data.in_one_place()
+        data = data.pooled()
     every = job.line.evaluate_every or job.setting.evaluate_every
     history: list[dict[str, Any]] = []
     try:
@@ -152,13 +154,11 @@ def _run(job: Job) -> RunCurves:
             data,
             job.line.rounds,
             seed=job.seed,
-            workers=1,
-            chunk=job.line.chunk,
+            engine=Vectorised(workers=1, chunk=job.line.chunk),
             evaluate_every=every,
-            evaluate_train=job.setting.evaluate_train,
             select=job.setting.select or None,
-            watch=lambda _, record: None if record is None else history.append(record),
-            warn=lambda text: None,  # a run that diverges is named in the results
+            callbacks=[recorder(history)],  # quiet: a run that diverges is named in the results
+            options=RunOptions(evaluate_train=job.setting.evaluate_train),
         )
     except Diverged as reason:
         if reason.round is None:
@@ -172,12 +172,12 @@ def _run(job: Job) -> RunCurves:
             return _run(replace(job, line=short)).carried_forward(job.line.rounds, every, reason.round)
         curves = RunCurves.from_history(job.line.label, job.seed, history)
         return curves.carried_forward(job.line.rounds, every, reason.round)
-    if result.summary["stopped"] == "interrupted":
+    if result.document.stopped == "interrupted":
         raise KeyboardInterrupt
     curves = RunCurves.from_history(job.line.label, job.seed, result.history)
     if not job.setting.select:
         return curves
-    return replace(curves, selected={k: float(v) for k, v in result.summary["pooled"].items()})
+    return replace(curves, selected={k: float(v) for k, v in (result.document.pooled or {}).items()})
 
 
 def standing_still(line: Line) -> Line:

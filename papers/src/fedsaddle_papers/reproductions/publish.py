@@ -12,9 +12,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedsaddle.atomic import write_atomically
-from fedsaddle.shown import visible
-from fedsaddle.writable import make_folder
+from fedsaddle.files import make_folder, write_atomically
+from fedsaddle.text import visible
 from fedsaddle_papers.reproductions import stored, tuning
 from fedsaddle_papers.reproductions.names import FIGURES
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsaddle import __version__
-from fedsaddle.atomic import write_atomically
-from fedsaddle.writable import make_folder
+from fedsaddle.files import make_folder, write_atomically
 from fedsaddle_papers.reproductions.curves import RunCurves
 from fedsaddle_papers.reproductions.figure import Line, Setting
 

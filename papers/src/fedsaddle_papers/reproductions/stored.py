@@ -50,7 +50,7 @@ def counts(out: Path) -> dict[str, int]:
 def headline(counted: dict[str, int]) -> str:
     """The verdicts in one line.
 
-    Example:
+    Examples:
         >>> headline({"holds": 3, "refuted": 1, "undecided": 2, "no data": 0, "not run": 4})
         '3 hold, 1 refuted, 2 undecided, 0 no data, of 10 sentences of the papers; 4 not run'
     """

@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from fedsaddle.atomic import write_atomically
 from fedsaddle.errors import BadInput
-from fedsaddle.writable import make_folder
+from fedsaddle.files import make_folder, write_atomically
 from fedsaddle_papers.reproductions.curves import RunCurves
 from fedsaddle_papers.reproductions.figure import Figure, Line, Options, Tuning, shortened, with_first
 from fedsaddle_papers.reproductions.pool import Job, stored_or_run
@@ -47,7 +46,7 @@ def keys_of(line: Line, tuning: Tuning) -> list[str]:
 def refined(values: tuple[float, ...], count: int) -> tuple[float, ...]:
     """A finer grid of `count` values with equal ratios, which begins and ends one step outside of `values`.
 
-    Example:
+    Examples:
         >>> refined((0.1, 1.0), 4)
         (0.01, 0.1, 1.0, 10.0)
     """
@@ -157,7 +156,7 @@ def _outcome(line: Line, tuning: Tuning, budget: int, curves: Mapping[tuple[str,
 def at_the_ends(log: Log) -> dict[str, list[str]]:
     """The keys of each line whose chosen value is the smallest or the largest of at least three.
 
-    Example:
+    Examples:
         >>> candidates = [{"values": {"primal_step": step}} for step in (0.1, 0.3, 1.0)]
         >>> at_the_ends({"lines": {"DRFA": {"chosen": {"primal_step": 1.0}, "candidates": candidates}}})
         {'DRFA': ['primal_step']}

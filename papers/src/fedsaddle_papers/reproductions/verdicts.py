@@ -19,10 +19,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
-Floats = NDArray[np.float64]
+from fedsaddle.array_types import Floats
 
 HOLDS, REFUTED, UNDECIDED, NO_DATA = "holds", "refuted", "undecided", "no data"
 VERDICTS = (HOLDS, REFUTED, UNDECIDED, NO_DATA)
@@ -79,7 +78,7 @@ def deviation(effects: Effects) -> float:
 def interval(effects: Effects, alpha: float = ALPHA) -> tuple[float, float, float]:
     """Mean and ends of the t-interval with confidence 1 - α; the ends are NaN for fewer than two seeds.
 
-    Example:
+    Examples:
         >>> mean, low, high = interval(Effects(np.array([1.0, 2.0, 3.0]), 0.0, 1.0))
         >>> round(low, 2), mean, round(high, 2)
         (-0.48, 2.0, 4.48)
@@ -114,7 +113,7 @@ def joint_p_values(several: Sequence[Effects]) -> tuple[float, float]:
 def holm(ps: Sequence[float], alpha: float) -> list[float | None]:
     """The level at which Holm's step-down procedure rejects each hypothesis; None where it does not.
 
-    Example:
+    Examples:
         >>> holm([0.02, 0.01, 0.06], 0.06)
         [0.03, 0.02, 0.06]
         >>> holm([0.03, 0.01, 0.04], 0.045)

@@ -16,8 +16,13 @@ def ratios(*pairs: tuple[float, float]) -> tuple[Candidate, ...]:
 EQUAL = ratios((0.01, 0.01), (0.03, 0.03), (0.1, 0.1), (0.2, 0.2), (0.5, 0.5), (1.0, 1.0), (2.0, 2.0))
 ASCENT = ratios((0.05, 0.25), (0.2, 1.0), (0.5, 2.5), (1.0, 5.0), (2.0, 10.0))
 BOTH = (*ASCENT[:2], *EQUAL, *ASCENT[2:])  # the middle ones are those of a quick run
+# For methods that look ahead, which bear longer steps; the middle ones are again those of a quick run.
+AHEAD = (*EQUAL[2:6], *ratios((2.0, 2.0), (3.0, 3.0), (5.0, 5.0), (10.0, 10.0), (15.0, 15.0)), *ASCENT[2:])
 # For methods with one more knob.
 FEW = (*ratios((0.01, 0.01), (0.03, 0.03), (0.1, 0.1), (0.3, 0.3)), *ratios((0.2, 1.0), (0.5, 2.5)))
+
+# All rows and all clients, whatever the task says: rounds are then a map of the point.
+WHOLE = {"batch_size": None, "sampled_clients": None}
 
 METHODS = (
     Method("Local SGDA", {"name": "Local SGDA"}, BOTH),
@@ -32,6 +37,12 @@ METHODS = (
     Method("FedGDA-GT", {"name": "FedGDA-GT"}, BOTH, exchanges=2),
     Method("ProxSkip-VIP", {"name": "ProxSkip-VIP"}, BOTH),
     Method("CODASCA", {"name": "CODASCA", "stage_rounds": 1_000_000, "proximal": 0.0}, BOTH),
+    Method("Extragradient", {"name": "Extragradient", **WHOLE}, AHEAD, exchanges=2),
+    Method("Optimistic", {"name": "Optimistic", **WHOLE}, AHEAD),
+    Method("Local Extragradient", {"name": "Local Extragradient"}, BOTH),
+    Method("Local Extragradient, variates", {"name": "Local Extragradient", "control_variates": True}, BOTH),
+    Method("FedGDA-GT, Anderson", {"name": "FedGDA-GT", "anderson": 10, "sampled_clients": None}, BOTH, exchanges=2),
+    Method("Extragradient, Anderson", {"name": "Extragradient", "anderson": 10, **WHOLE}, AHEAD, exchanges=2),
 )
 
 PHI, DISTANCE = "squared_gradient_of_phi", "squared_distance_to_saddle"

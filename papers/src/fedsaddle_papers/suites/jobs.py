@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedsaddle.config.build import build_algorithm, cast, precision
+from fedsaddle.config.build import build_algorithm, build_measures, cast, precision
 from fedsaddle.config.data import build_data
 from fedsaddle.config.lookup import entry
-from fedsaddle.config.measures import build_measures
 from fedsaddle.config.registry import ALGORITHMS
 from fedsaddle.config.schema import Config, validate_config
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.sets.locate import PACKED, search_folders
 from fedsaddle.errors import BadInput, Diverged, MissingData
+from fedsaddle.runs.engines import Vectorised
 from fedsaddle.runs.run import run
-from fedsaddle_papers.reproductions.curves import RunCurves
+from fedsaddle_papers.reproductions.curves import RunCurves, recorder
 from fedsaddle_papers.suites.suite import TABLES, Candidate, Method, Options, Suite, Task, actual
 
 SCHEME = 1  # raise it when stored results no longer mean the same
@@ -160,22 +160,21 @@ def _run(job: Job) -> RunCurves:
     data = _federated(_text(job.config), config.run.dtype)
     with precision(config.run.dtype):
         algorithm = build_algorithm(config, data)[0]
-    settings, history = config.run, []
+    settings, history = config.run, list[dict[str, Any]]()
     try:
         result = run(
             algorithm,
             data,
             settings.rounds,
             seed=settings.seed,
-            workers=1,
+            engine=Vectorised(workers=1),
             evaluate_every=settings.evaluate_every,
             measures=build_measures(settings.measures),
-            watch=lambda _, record: None if record is None else history.append(record),
-            warn=lambda text: None,
+            callbacks=[recorder(history)],
         )
     except Diverged as reason:
         return _diverged(job, config, history, reason.round or 1)
-    if result.summary["stopped"] == "interrupted":
+    if result.document.stopped == "interrupted":
         raise KeyboardInterrupt
     return _curves(job, result.history)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedsaddle.config.entry import Entry
+from fedsaddle.config.registry import Entry
 
 SUITES: dict[str, Entry] = {
     "worst-client": Entry(

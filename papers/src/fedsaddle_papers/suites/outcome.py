@@ -17,11 +17,9 @@ from typing import Any
 from rich.table import Table
 
 from fedsaddle import __version__
-from fedsaddle.atomic import write_atomically
-from fedsaddle.csv_cells import safe_cell
+from fedsaddle.files import make_folder, write_atomically
 from fedsaddle.report.page.render import render
-from fedsaddle.shown import visible
-from fedsaddle.writable import make_folder
+from fedsaddle.text import safe_cell, visible
 from fedsaddle_papers.suites.page import benchmark_page
 from fedsaddle_papers.suites.pictures import draw
 from fedsaddle_papers.suites.ranking import Ranking, plain

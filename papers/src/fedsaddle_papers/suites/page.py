@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedsaddle.report.page.charts import Axis, ForestRow, Line, forest, line_chart
-from fedsaddle.report.page.parts import Block, Bullets, Chart, Code, Figure, Page, Section, Table, Text
+from fedsaddle.report.page.charts import ChartAxis, ForestRow, Line, forest, line_chart
+from fedsaddle.report.page.parts import Block, Bullets, Chart, Code, Figure, Page, PageTable, Section, Text
 from fedsaddle.report.progress import duration
 from fedsaddle.report.sections.numbers import axis
 from fedsaddle.report.words import many
@@ -89,7 +89,7 @@ def _ranks(ranking: Ranking, summary: Mapping[str, Any]) -> Section:
     ]
     chart = Chart(
         "Mean ranks over tasks and seeds",
-        forest(drawn, Axis("mean rank", 1.0, float(len(drawn))), heads=["method", "best on"], key="ranks"),
+        forest(drawn, ChartAxis("mean rank", 1.0, float(len(drawn))), heads=["method", "best on"], key="ranks"),
         f"The best first: {', '.join(ranking.ranks)}.",
         None,
     )
@@ -105,8 +105,8 @@ def _ranks(ranking: Ranking, summary: Mapping[str, Any]) -> Section:
             )
         )
     against = f"Against {summary['baseline']}, in pairs of seeds; a star where the interval leaves out no difference"
-    gains = Table(["method", *heads[2 : 2 + len(summary["tasks"])]], list(gain_rows(summary)), caption=against)
-    return Section("ranks", "All tasks", [chart, Table(heads, rows), gains, *notes])
+    gains = PageTable(["method", *heads[2 : 2 + len(summary["tasks"])]], list(gain_rows(summary)), caption=against)
+    return Section("ranks", "All tasks", [chart, PageTable(heads, rows), gains, *notes])
 
 
 def _or_none(value: float) -> float | None:
@@ -135,7 +135,7 @@ def _task(task: Task, results: Results, summary: Mapping[str, Any], place: int) 
         f"{task.name}: {words} against exchanges",
         line_chart(
             lines,
-            Axis("exchanges", 0.0, max((line.x[-1] for line in lines), default=1.0)),
+            ChartAxis("exchanges", 0.0, max((line.x[-1] for line in lines), default=1.0)),
             axis(words, values, share=share, log=not share),
             key=f"task-{place}",
         ),
@@ -148,7 +148,7 @@ def _task(task: Task, results: Results, summary: Mapping[str, Any], place: int) 
         for name, one in own.items()
     ]
     blocks: list[Block] = [Text(f"{task.about}; {many(task.exchanges, 'exchange')}."), chart]
-    blocks.append(Table(["method", words, *(measure_in_words(k) for k in others)], rows))
+    blocks.append(PageTable(["method", words, *(measure_in_words(k) for k in others)], rows))
     return Section(f"task-{place}", task.name, blocks)
 
 
@@ -161,7 +161,7 @@ def _ran(results: Results, summary: Mapping[str, Any]) -> Section:
             shown = "none" if chosen is None else ", ".join(f"{k} = {v}" for k, v in actual(task, chosen).items())
             rows.append([method.label, task.name, shown])
     blocks: list[Block] = [
-        Table(["method", "task", "chosen"], rows, caption="What the tuner chose", folded=True),
+        PageTable(["method", "task", "chosen"], rows, caption="What the tuner chose", folded=True),
         Code(_command(suite)),
     ]
     if summary["notes"]:

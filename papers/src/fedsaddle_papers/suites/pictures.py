@@ -9,9 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedsaddle.metrics.means import t_interval
+from fedsaddle.array_types import Floats
+from fedsaddle.metrics.intervals import t_interval
 from fedsaddle.report.plots import COLOURS, axes_of, label, save
-from fedsaddle_papers.reproductions.curves import Floats, RunCurves
+from fedsaddle_papers.reproductions.curves import RunCurves
 from fedsaddle_papers.suites.ranking import FEWEST, SMALLEST, Ranking, by_ratio
 from fedsaddle_papers.suites.run import Results
 from fedsaddle_papers.suites.suite import Task, falls

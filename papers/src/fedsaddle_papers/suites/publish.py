@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsaddle.atomic import write_atomically
-from fedsaddle.config.entry import Entry
+from fedsaddle.config.registry import Entry
+from fedsaddle.files import make_folder, write_atomically
 from fedsaddle.report.progress import duration
 from fedsaddle.report.words import many
-from fedsaddle.shown import visible
-from fedsaddle.writable import make_folder
+from fedsaddle.text import visible
 from fedsaddle_papers.reproductions.publish import with_palette
 from fedsaddle_papers.suites.names import SUITES
 from fedsaddle_papers.suites.outcome import PLOT, markdown, stored_summary

@@ -18,16 +18,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
-from fedsaddle.metrics.means import t_interval
+from fedsaddle.array_types import Floats
+from fedsaddle.metrics.intervals import t_interval
 from fedsaddle_papers.reproductions.curves import RunCurves
 from fedsaddle_papers.reproductions.verdicts import holm
 from fedsaddle_papers.suites.run import Results
 from fedsaddle_papers.suites.suite import falls
 
-Floats = NDArray[np.float64]
 LAST = 0.2  # share of the evaluations whose mean is the final level
 ALPHA = 0.05
 DRAWS = 2000  # of the bootstrap
@@ -121,7 +120,7 @@ def _levels(runs: Sequence[RunCurves], column: str, seeds: int) -> list[float]:
 def gain(values: Floats, baseline: Floats, ratio: bool) -> tuple[float, float, float]:
     """The mean of the paired differences, or the geometric mean of the ratios, and the ends of its interval.
 
-    Example:
+    Examples:
         >>> gain(np.array([0.5, 1.0, 0.5]), np.array([0.25, 0.75, 0.25]), False)
         (0.25, 0.25, 0.25)
     """
@@ -172,7 +171,7 @@ def near_best(scores: Floats) -> list[bool]:
 
     None are marked with fewer than 3 seeds, which tell nothing.
 
-    Example:
+    Examples:
         >>> near_best(np.array([[3.0, 3.1, 2.9], [1.0, 1.2, 0.9], [2.8, 3.3, 2.7]]))
         [True, False, True]
     """
@@ -200,7 +199,7 @@ def _p_worse(best: Floats, other: Floats) -> float:
 def ranks_of(scores: Floats) -> Floats:
     """Ranks of the methods within each seed, 1 for the largest score; ties share the mean of theirs.
 
-    Example:
+    Examples:
         >>> ranks_of(np.array([[0.9], [0.7], [0.9]])).ravel().tolist()
         [1.5, 3.0, 1.5]
     """
@@ -229,7 +228,7 @@ def critical_difference(methods: int, tasks: int) -> float:
 
     `q_{0.05} sqrt(k (k + 1) / (6 N))` with the studentised range of k methods.
 
-    Example:
+    Examples:
         >>> round(critical_difference(4, 10), 2)
         1.48
     """

@@ -176,7 +176,7 @@ def at_the_edge(candidates: Sequence[Candidate], scores: Sequence[float], at: in
     The step of the clients; of the server, where the clients' is given. Only candidates that have the same other
     values count. Clearly: by half a point; by 10 % where small values are good.
 
-    Example:
+    Examples:
         >>> from fedsaddle_papers.suites.suite import steps
         >>> grid = steps(0.1, 0.3, 1.0)
         >>> at_the_edge(grid, [0.7, 0.8, 0.9], 2), at_the_edge(grid, [0.7, 0.899, 0.9], 2)

@@ -165,7 +165,7 @@ def actual(task: Task, chosen: Candidate) -> dict[str, Any]:
 def falls(measure: str) -> bool:
     """Whether small values of a measure are good.
 
-    Example:
+    Examples:
         >>> falls("squared_gradient_of_phi"), falls("test worst")
         (True, False)
     """
@@ -180,7 +180,7 @@ def steps(*values: float) -> tuple[Candidate, ...]:
 def each(found: Sequence[Candidate], key: str, *values: Any) -> tuple[Candidate, ...]:
     """Every candidate with every value of one more key.
 
-    Example:
+    Examples:
         >>> each(steps(0.1), "algorithm.q", 1, 5)
         ({'algorithm.primal_step': 0.1, 'algorithm.q': 1}, {'algorithm.primal_step': 0.1, 'algorithm.q': 5})
     """

@@ -25,7 +25,7 @@ WORDS = {
 def measure_in_words(measure: str) -> str:
     """What a column is.
 
-    Example:
+    Examples:
         >>> measure_in_words("test worst"), measure_in_words("duality_gap")
         ('accuracy of the worst client', 'duality gap')
     """
@@ -42,7 +42,7 @@ def number(value: float | None, share: bool) -> str:
 def cell_text(own: Mapping[str, Any], share: bool) -> str:
     """The mean with half the width of its interval, or with the interval where it is no share.
 
-    Example:
+    Examples:
         >>> cell_text({"mean": 0.812, "low": 0.80, "high": 0.824}, True)
         '81.2 ± 1.2'
         >>> cell_text({"mean": 2e-4, "low": 1e-4, "high": 4e-4}, False)
@@ -59,7 +59,7 @@ def cell_text(own: Mapping[str, Any], share: bool) -> str:
 def gain_text(gain: Sequence[float | None], share: bool) -> str:
     """A paired difference in points, or a ratio, with its interval; a star where that leaves out no difference.
 
-    Example:
+    Examples:
         >>> gain_text([0.012, 0.004, 0.02], True), gain_text([0.5, 0.3, 1.2], False)
         ('+1.2 [+0.4, +2.0] *', '×0.5 [0.3, 1.2]')
     """

@@ -12,15 +12,15 @@ from torch import Tensor
 
 from fedsaddle.algorithms.coda import stages
 from fedsaddle.algorithms.coda.stages import StageState, Start
-from fedsaddle.algorithms.hyperparameters import MOST_ROWS
+from fedsaddle.algorithms.local_steps import MOST_ROWS
 from fedsaddle.arguments import whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch, Clients, Site
-from fedsaddle.federation.records import Averaged, From
+from fedsaddle.federation.records import Averaged, UpdateOf
 from fedsaddle.federation.tasks import PlannedExchange, Release, task
-from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.optimisers import BLANK, LocalOptimiser, Moments, check_local_optimiser, own_optimiser
 from fedsaddle.numerics.schedules import Geometric, Schedule, Step
+from fedsaddle.numerics.tensors import Running
 from fedsaddle.problems.protocols import HasBestDual, MinimaxProblem, Pair
 
 NAMED = {
@@ -50,10 +50,10 @@ NAMED = {
 class Local:
     """Client to server: the last local iterates, and the means over the steps if they are wanted."""
 
-    x: Annotated[Averaged, From("x")]
-    y: Annotated[Averaged, From("y")]
-    path_x: Annotated[Averaged, From("x")] | None = None
-    path_y: Annotated[Averaged, From("y")] | None = None
+    x: Annotated[Averaged, UpdateOf("x")]
+    y: Annotated[Averaged, UpdateOf("y")]
+    path_x: Annotated[Averaged, UpdateOf("x")] | None = None
+    path_y: Annotated[Averaged, UpdateOf("y")] | None = None
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,26 @@ class CodaPlus:
     and `stage_rounds` may be schedules over stages, such as `Geometric(0.1, 1 / 3)`; `stage_steps` is the T_0 of the
     paper's experiments, a stage's length in local steps.
 
-    Raises:
-        BadInput: for a hyper-parameter that cannot be, with its name.
+    Args:
+        problem: the problem to solve.
+        sampled_clients: clients sampled in each round; None samples all, as in the box.
+        local_steps: I_s, local steps of a client in each round, a number or a schedule over stages.
+        batch_size: rows of a minibatch.
+        primal_step: η_s, learning rate of both players, a number or a schedule over stages.
+        dual_step: learning rate of the maximiser; None is η_s.
+        local_optimiser: optimiser of both players' local steps, of `fs.optimisers`; None is SGD, as in the box.
+        proximal: γ, weight of the proximal term that ties the iterates to the centre of the stage.
+        stage_rounds: R_s = T_s / I_s, rounds of a stage, a number or a schedule; 50 if neither length is given.
+        stage_steps: T_s, local steps of a stage, a number or a schedule, in place of `stage_rounds`.
+        weighting: "uniform" weights clients by 1 / K, as in the box; "size" by n_k / n, which gives the mean over all
+            rows.
+        output: "last" starts the next stage at the last iterate, "average" at the mean of the iterates, as in the box,
+            "random" at a random round's.
 
-    Example:
+    Raises:
+        BadInput: if a hyperparameter is invalid; names it.
+
+    Examples:
         >>> import fedsaddle as fs
         >>> auc = fs.MinimaxAuc(model=fs.models.mlp(30, [16], 1), positive_share=0.1)
         >>> fs.CodaPlus(problem=auc, primal_step=fs.schedules.Geometric(0.1, 1 / 3), stage_steps=400).local_steps
@@ -96,17 +112,17 @@ class CodaPlus:
     """
 
     problem: MinimaxProblem
-    sampled_clients: int | None = None  # None: all, as in the box
+    sampled_clients: int | None = None
     local_steps: int | Schedule = 8  # I_s
     batch_size: int = 32
     primal_step: Step = Geometric(0.1, 1 / 3)  # η_s
-    dual_step: Step | None = None  # None: η_s
-    local_optimiser: LocalOptimiser | None = None  # of both players' local steps; None: SGD, as in the box
+    dual_step: Step | None = None
+    local_optimiser: LocalOptimiser | None = None
     proximal: float = 2e-3  # γ
-    stage_rounds: int | Schedule | None = None  # R_s = T_s / I_s; 50 if neither is given
-    stage_steps: int | Schedule | None = None  # T_s, in place of stage_rounds
-    weighting: str = "uniform"  # 1 / K as in the box, or "size": n_k / n, the mean over all rows
-    output: str = "last"  # or "average", as in the box, or "random"
+    stage_rounds: int | Schedule | None = None  # R_s = T_s / I_s
+    stage_steps: int | Schedule | None = None  # T_s
+    weighting: str = "uniform"  # 1 / K
+    output: str = "last"
 
     secret_cohorts = True  # drawn afresh every round, and no message shows who is in one
 
@@ -139,7 +155,7 @@ class CodaPlus:
             z = site.minibatch(t, self.batch_size)  # line 3
             if optimiser is None:
                 ascent = F.descend_(v, α, z, η, keep=1 - η * γ)  # line 4: v ← v - η (∇_v F_k(v, α; z) + γ v)
-                v = F.settle_(F.project_x(v.add_(pull)), ascent.statistics)  # line 4: ... + η γ v_0
+                v = F.write_statistics_(F.project_x(v.add_(pull)), ascent.statistics)  # line 4: ... + η γ v_0
                 α = F.project_y(α + η_α * ascent.y)  # line 5: α ← α + η ∇_α F_k(v, α; z), at the old v
             else:
                 (v, α), moments = self._optimised(optimiser, moments, v, α, z, sent)
@@ -157,7 +173,7 @@ class CodaPlus:
         F, g = self.problem, self.problem.gradients(v, α, z)
         of_v, dv = optimiser.direction(moments[0], g.x + self.proximal * (v - sent.centre), v)
         of_α, dα = optimiser.direction(moments[1], g.y)
-        v = F.settle_(F.project_x(v - sent.primal_step * dv), g.statistics)
+        v = F.write_statistics_(F.project_x(v - sent.primal_step * dv), g.statistics)
         return (v, F.project_y(α + sent.dual_step * dα)), (of_v, of_α)
 
     def model(self, server: StageState) -> Tensor:
@@ -184,10 +200,27 @@ class Coda(CodaPlus):
     The problem must know its best dual in closed form, such that the mean of the clients' best duals is the best for
     their mean, as in min-max AUC.
 
+    Args:
+        problem: the problem to solve.
+        sampled_clients: clients sampled in each round; None samples all, as in the box.
+        local_steps: I_s, local steps of a client in each round, a number or a schedule over stages.
+        batch_size: rows of a minibatch.
+        primal_step: η_s, learning rate of both players, a number or a schedule over stages.
+        dual_step: learning rate of the maximiser; None is η_s.
+        local_optimiser: optimiser of both players' local steps, of `fs.optimisers`; None is SGD, as in the box.
+        proximal: γ, weight of the proximal term that ties the iterates to the centre of the stage.
+        stage_rounds: R_s = T_s / I_s, rounds of a stage, a number or a schedule; 50 if neither length is given.
+        stage_steps: T_s, local steps of a stage, a number or a schedule, in place of `stage_rounds`.
+        weighting: "uniform" weights clients by 1 / K, as in the box; "size" by n_k / n, which gives the mean over all
+            rows.
+        output: "last" starts the next stage at the last iterate, "average" at the mean of the iterates, as in the box,
+            "random" at a random round's.
+        dual_batch: rows of each client that the best dual is computed from; None is all.
+
     **Deviations from the paper**: as CODA+. `dual_batch` rows are drawn at each client; by default all of them count.
     """
 
-    dual_batch: int | None = None  # rows of each client; None: all
+    dual_batch: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

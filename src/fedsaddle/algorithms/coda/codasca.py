@@ -13,8 +13,9 @@ from torch import Tensor
 from fedsaddle.algorithms.coda import stages
 from fedsaddle.algorithms.coda.stages import StageState, Start
 from fedsaddle.arguments import choice, number
-from fedsaddle.federation.clients import Clients, Ints, Site
-from fedsaddle.federation.records import Averaged, From
+from fedsaddle.array_types import Ints
+from fedsaddle.federation.clients import Clients, Site
+from fedsaddle.federation.records import Averaged, UpdateOf
 from fedsaddle.federation.tasks import PlannedExchange, task
 from fedsaddle.numerics.projections import is_everywhere
 from fedsaddle.numerics.schedules import Geometric, Schedule, Step, divisor
@@ -32,7 +33,7 @@ NAMED = {
 
 @dataclass(frozen=True)
 class Variates:
-    """A client's memory: c_v^k and c_α^k, and the stage that they belong to."""
+    """A client's state: c_v^k and c_α^k, and the stage that they belong to."""
 
     cx: Tensor
     cy: Tensor
@@ -43,8 +44,8 @@ class Variates:
 class Local:
     """Client to server: the last local iterates, and what projections added to the steps, if they did."""
 
-    x: Annotated[Averaged, From("x")]
-    y: Annotated[Averaged, From("y")]
+    x: Annotated[Averaged, UpdateOf("x")]
+    y: Annotated[Averaged, UpdateOf("y")]
     projection_shift_x: Averaged | None = None
     projection_shift_y: Averaged | None = None
 
@@ -63,10 +64,27 @@ class Codasca:
     ours. Clients take the same steps as without it, with a step of (1 - μ) η_l and `c + μ d / (1 - μ)` in the place of
     c; nothing more is sent.
 
-    Raises:
-        BadInput: for a hyper-parameter that cannot be, with its name.
+    Args:
+        problem: the problem to solve.
+        sampled_clients: clients sampled in each round; None samples all, as in the box.
+        local_steps: I_s, local steps of a client in each round, a number or a schedule over stages.
+        batch_size: rows of a minibatch.
+        primal_step: η_l, learning rate of both players at the clients, a number or a schedule over stages.
+        dual_step: learning rate of the maximiser; None is η_l.
+        global_step: η_g, extrapolation at the server; "sqrt" is the √K of the theory.
+        momentum: μ, momentum of both players; 0 is the box.
+        proximal: γ, weight of the proximal term that ties the iterates to the centre of the stage.
+        stage_rounds: R_s, rounds of a stage, a number or a schedule; 50 if neither length is given.
+        stage_steps: R_s I_s, local steps of a stage, a number or a schedule, in place of `stage_rounds`.
+        weighting: "uniform" weights clients by 1 / K, as in the box; "size" by n_k / n, which gives the mean over all
+            rows.
+        output: "last" starts the next stage at the last iterate, "random" at a random round's, as in the box, "average"
+            at the mean of the v_r.
 
-    Example:
+    Raises:
+        BadInput: if a hyperparameter is invalid; names it.
+
+    Examples:
         >>> import fedsaddle as fs
         >>> auc = fs.MinimaxAuc(model=fs.models.mlp(30, [16], 1), positive_share=0.1)
         >>> fs.Codasca(problem=auc, local_steps=32, global_step="sqrt").proximal
@@ -81,18 +99,18 @@ class Codasca:
     """
 
     problem: MinimaxProblem
-    sampled_clients: int | None = None  # None: all, as in the box
+    sampled_clients: int | None = None
     local_steps: int | Schedule = 8  # I_s
     batch_size: int = 32
     primal_step: Step = Geometric(0.1, 1 / 3)  # η_l
-    dual_step: Step | None = None  # None: η_l
-    global_step: float | str = 1.0  # η_g; "sqrt" is the theory's √K
-    momentum: float = 0.0  # μ; 0 is the box
+    dual_step: Step | None = None
+    global_step: float | str = 1.0  # η_g
+    momentum: float = 0.0  # μ
     proximal: float = 2e-3  # γ
-    stage_rounds: int | Schedule | None = None  # R_s; 50 if neither is given
-    stage_steps: int | Schedule | None = None  # in place of stage_rounds: R_s I_s
-    weighting: str = "uniform"  # 1 / K as in the box, or "size": n_k / n, the mean over all rows
-    output: str = "last"  # or "random", as in the box, or "average"
+    stage_rounds: int | Schedule | None = None  # R_s
+    stage_steps: int | Schedule | None = None
+    weighting: str = "uniform"  # 1 / K
+    output: str = "last"
 
     secret_cohorts = False  # clients keep their variates
 
@@ -169,7 +187,7 @@ class Codasca:
                 shift_v += v - free_v
             if shift_α is not None:
                 shift_α += α - free_α
-            v = F.settle_(v, ascent.statistics)
+            v = F.write_statistics_(v, ascent.statistics)
         reply = Local(v, α, shift_v, shift_α)
         dcx, dcy = _changes(sent, reply)  # lines 8-9: c^k ← c^k - c + (v_{r-1} - v) / (I η_l)
         return Variates(ck_v.add_(dcx), ck_α.add_(dcy), torch.full_like(own.stage, sent.stage)), reply

@@ -11,24 +11,20 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 from torch import Tensor
 
-from fedsaddle.algorithms.hyperparameters import (
-    MOST_ROWS,
-    MOST_STEPS,
-    check_problem,
-    cohort_size,
-    draw_cohort,
-)
+from fedsaddle.algorithms.local_steps import MOST_ROWS, MOST_STEPS, check_problem, cohort_size, draw_cohort
 from fedsaddle.arguments import choice, number, whole
+from fedsaddle.array_types import Ints
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.clients import Clients, Ints
+from fedsaddle.federation.clients import Clients
+from fedsaddle.federation.records import Holds, Parameters
 from fedsaddle.federation.tasks import PlannedExchange, Release, Releases, step_count
-from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.schedules import Schedule, Step, Warmup, at, check_step, staged_at
+from fedsaddle.numerics.tensors import Running
 from fedsaddle.problems.protocols import MinimaxProblem, Pair
 
 STAGE_ROUNDS = 50  # R_s, unless it is given
@@ -36,7 +32,7 @@ STAGE_ROUNDS = 50  # R_s, unless it is given
 
 @dataclass(frozen=True)
 class StageState:
-    """The server's memory."""
+    """The server's state."""
 
     x: Tensor  # v_r
     y: Tensor  # α_r
@@ -56,8 +52,8 @@ class StageState:
 class Start:
     """Server to client: where to start, the stage's centre and steps, and CODASCA's variates."""
 
-    x: Tensor
-    y: Tensor
+    x: Parameters
+    y: Annotated[Tensor, Holds.OTHER]
     centre: Tensor
     primal_step: float
     dual_step: float
@@ -94,24 +90,25 @@ class Hyperparameters(Protocol):
     def output(self) -> str: ...  # noqa: D102
 
 
-def check(how: Hyperparameters) -> None:
-    """Validate the hyper-parameters."""
-    check_problem(how, MinimaxProblem)
-    whole("batch_size", how.batch_size, most=MOST_ROWS)
-    if how.sampled_clients is not None:
-        whole("sampled_clients", how.sampled_clients)
-    lengths = (("local_steps", how.local_steps), ("stage_rounds", how.stage_rounds), ("stage_steps", how.stage_steps))
-    for key, value in lengths:
-        if key == "local_steps" or value is not None:
-            _check_length(key, value)
-    if how.stage_rounds is not None and how.stage_steps is not None:
-        raise BadInput("stage_steps", how.stage_steps, "stage_rounds is given too; a stage has one length")
-    check_step("primal_step", how.primal_step)
-    if how.dual_step is not None:
-        check_step("dual_step", how.dual_step)
-    number("proximal", how.proximal, least=0)
-    choice("weighting", how.weighting, ("uniform", "size"))
-    choice("output", how.output, ("last", "average", "random"))
+def check(algorithm: Hyperparameters) -> None:
+    """Validate the hyperparameters."""
+    check_problem(algorithm, MinimaxProblem)
+    whole("batch_size", algorithm.batch_size, most=MOST_ROWS)
+    if algorithm.sampled_clients is not None:
+        whole("sampled_clients", algorithm.sampled_clients)
+    _check_length("local_steps", algorithm.local_steps)
+    if algorithm.stage_rounds is not None:
+        _check_length("stage_rounds", algorithm.stage_rounds)
+    if algorithm.stage_steps is not None:
+        _check_length("stage_steps", algorithm.stage_steps)
+    if algorithm.stage_rounds is not None and algorithm.stage_steps is not None:
+        raise BadInput("stage_steps", algorithm.stage_steps, "stage_rounds is given too; a stage has one length")
+    check_step("primal_step", algorithm.primal_step)
+    if algorithm.dual_step is not None:
+        check_step("dual_step", algorithm.dual_step)
+    number("proximal", algorithm.proximal, least=0)
+    choice("weighting", algorithm.weighting, ("uniform", "size"))
+    choice("output", algorithm.output, ("last", "average", "random"))
 
 
 def _check_length(key: str, value: object) -> None:
@@ -120,49 +117,49 @@ def _check_length(key: str, value: object) -> None:
         whole(key, value, most=MOST_STEPS)
 
 
-def start(how: Hyperparameters, clients: Clients) -> StageState:
+def start(algorithm: Hyperparameters, clients: Clients) -> StageState:
     """(v_0, α_0)."""
-    cohort_size(how.sampled_clients, clients)
-    x, y = how.problem.initial()
+    cohort_size(algorithm.sampled_clients, clients)
+    x, y = algorithm.problem.initial()
     return StageState(x, y, x)  # Algorithms 1 and 3: line 1
 
 
-def window(how: Hyperparameters, stage: int) -> int:
+def window(algorithm: Hyperparameters, stage: int) -> int:
     """I_s."""
-    return _length("local_steps", how.local_steps, stage)
+    return _length("local_steps", algorithm.local_steps, stage)
 
 
-def stage_rounds(how: Hyperparameters, stage: int) -> int:
+def stage_rounds(algorithm: Hyperparameters, stage: int) -> int:
     """R_s: given, or as many as the stage's T_0 steps need."""
-    if how.stage_steps is not None:
-        return ceil(_length("stage_steps", how.stage_steps, stage) / window(how, stage))
-    return STAGE_ROUNDS if how.stage_rounds is None else _length("stage_rounds", how.stage_rounds, stage)
+    if algorithm.stage_steps is not None:
+        return ceil(_length("stage_steps", algorithm.stage_steps, stage) / window(algorithm, stage))
+    return STAGE_ROUNDS if algorithm.stage_rounds is None else _length("stage_rounds", algorithm.stage_rounds, stage)
 
 
-def released(how: Hyperparameters, sent: Start) -> Releases:
+def released(algorithm: Hyperparameters, sent: Start) -> Releases:
     """What a client releases by the steps that it is asked for: the gradients of both players."""
-    return Counter({Release(how.batch_size, 2): step_count(0, sent.steps)})
+    return Counter({Release(algorithm.batch_size, 2): step_count(0, sent.steps)})
 
 
-def stages_of(how: Hyperparameters, rounds: int) -> Iterator[tuple[int, int]]:
+def stages_of(algorithm: Hyperparameters, rounds: int) -> Iterator[tuple[int, int]]:
     """The stages that begin within so many rounds, and their rounds within them."""
     stage = 0
     while rounds > 0:
-        some = min(rounds, stage_rounds(how, stage))
+        some = min(rounds, stage_rounds(algorithm, stage))
         yield stage, some
         stage, rounds = stage + 1, rounds - some
 
 
-def planned(how: Hyperparameters, rounds: int, clients: int) -> list[PlannedExchange]:
+def planned(algorithm: Hyperparameters, rounds: int, clients: int) -> list[PlannedExchange]:
     """One exchange a round, of as many steps as its stage has."""
-    steps = sum(some * window(how, stage) for stage, some in stages_of(how, rounds))
-    m = clients if how.sampled_clients is None else how.sampled_clients
-    return [PlannedExchange(rounds, Counter({Release(how.batch_size, 2): steps}), m)]
+    steps = sum(some * window(algorithm, stage) for stage, some in stages_of(algorithm, rounds))
+    m = clients if algorithm.sampled_clients is None else algorithm.sampled_clients
+    return [PlannedExchange(rounds, Counter({Release(algorithm.batch_size, 2): steps}), m)]
 
 
-def rounds_so_far(how: Hyperparameters, server: StageState) -> int:
+def rounds_so_far(algorithm: Hyperparameters, server: StageState) -> int:
     """Rounds of all stages, which a warm-up counts."""
-    return sum(stage_rounds(how, s) for s in range(server.stage)) + server.rounds
+    return sum(stage_rounds(algorithm, s) for s in range(server.stage)) + server.rounds
 
 
 def _length(key: str, length: int | Schedule, stage: int) -> int:
@@ -173,34 +170,39 @@ def _length(key: str, length: int | Schedule, stage: int) -> int:
     return ceil(found)
 
 
-def begin(how: Hyperparameters, server: StageState, clients: Clients, rng: np.random.Generator) -> tuple[Ints, Start]:
+def begin(
+    algorithm: Hyperparameters, server: StageState, clients: Clients, rng: np.random.Generator
+) -> tuple[Ints, Start]:
     """The cohort, and what it is sent."""
-    s, m = server.stage, cohort_size(how.sampled_clients, clients)
+    s, m = server.stage, cohort_size(algorithm.sampled_clients, clients)
     cohort = draw_cohort(rng, clients.count, m)
-    r = rounds_so_far(how, server) if isinstance(how.primal_step, Warmup) or isinstance(how.dual_step, Warmup) else 0
-    η = staged_at(how.primal_step, s, r)
-    η_dual = η if how.dual_step is None else staged_at(how.dual_step, s, r)
-    sent = Start(server.x, server.y, server.centre, η, η_dual, window(how, s), s, server.cx, server.cy)
+    warm = isinstance(algorithm.primal_step, Warmup) or isinstance(algorithm.dual_step, Warmup)
+    r = rounds_so_far(algorithm, server) if warm else 0
+    η = staged_at(algorithm.primal_step, s, r)
+    η_dual = η if algorithm.dual_step is None else staged_at(algorithm.dual_step, s, r)
+    sent = Start(server.x, server.y, server.centre, η, η_dual, window(algorithm, s), s, server.cx, server.cy)
     return cohort, sent
 
 
-def client_weights(how: Hyperparameters, clients: Clients, asked: Ints) -> Ints | None:
+def client_weights(algorithm: Hyperparameters, clients: Clients, asked: Ints) -> Ints | None:
     """The weight of each client: n_k, or None if all count alike."""
-    return clients.sizes[asked] if how.weighting == "size" else None
+    return clients.sizes[asked] if algorithm.weighting == "size" else None
 
 
-def finish_round(how: Hyperparameters, server: StageState, now: StageState, rng: np.random.Generator) -> StageState:
+def finish_round(
+    algorithm: Hyperparameters, server: StageState, now: StageState, rng: np.random.Generator
+) -> StageState:
     """Note what the stage would return after this round; at its end that starts the next stage."""
     r, s = server.rounds, server.stage
-    now = replace(now, centre=server.centre, stage=s, rounds=r + 1, steps=server.steps + window(how, s))
-    if how.output == "random":  # a uniformly random round of those so far
+    now = replace(now, centre=server.centre, stage=s, rounds=r + 1, steps=server.steps + window(algorithm, s))
+    if algorithm.output == "random":  # a uniformly random round of those so far
         keep = rng.random() < 1 / (r + 1)
         kept = (now.x, now.y) if keep else (server.kept_x, server.kept_y)
         now = replace(now, kept_x=kept[0], kept_y=kept[1])
-    elif how.output == "average":
+    elif algorithm.output == "average":
         kept_x = Running.over(server.kept_x, now.kept_x, r)
         now = replace(now, kept_x=kept_x, kept_y=Running.over(server.kept_y, now.kept_y, r))
-    if r + 1 < stage_rounds(how, s):
+    if r + 1 < stage_rounds(algorithm, s):
         return now
     x, y = returned(now)  # Algorithm 2: line 11; 4: line 15
     return StageState(x, y, x, s + 1, 0, now.steps)  # Algorithms 1 and 3: line 3

@@ -1,24 +1,27 @@
-"""The active half of a pairwise step: what a client draws from its own S1 and S2, and scores with its own model.
+"""The active half of a pairwise step: rows that a client draws from its own S1 and S2, their scores, and u(z).
 
 S1 and S2 are the rows of one label each, or all rows; `side` says which of the two is meant. The lazy half, scores
 that came from elsewhere, is in `buffers`.
+
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.hyperparameters import MOST_ROWS, check_local, check_problem
+from fedsaddle.algorithms.local_steps import MOST_ROWS, check_local, check_problem
 from fedsaddle.arguments import whole
 from fedsaddle.federation.clients import Batch, Site
-from fedsaddle.numerics.clipping import norms
+from fedsaddle.federation.records import PerSample
 from fedsaddle.numerics.passes import shrink_
 from fedsaddle.numerics.schedules import Step, check_step
+from fedsaddle.numerics.tensors import norms
 from fedsaddle.problems.pair_losses import WeightedScores
 from fedsaddle.problems.protocols import PairwiseProblem
 
@@ -28,7 +31,7 @@ ACTIVE, FRESH, ORDER, NOISE = 0, 2, 4, 6  # streams of draws; + 1 for S2
 
 
 class Pairing(Protocol):
-    """The hyper-parameters of every pairwise algorithm."""
+    """The hyperparameters of every pairwise algorithm."""
 
     @property
     def problem(self) -> PairwiseProblem: ...  # noqa: D102
@@ -44,13 +47,13 @@ class Pairing(Protocol):
     def primal_step(self) -> Step: ...  # noqa: D102
 
 
-def check(how: Pairing) -> None:
-    """Validate the hyper-parameters."""
-    check_problem(how, PairwiseProblem)
-    check_local(how.local_steps, how.batch_size, how.sampled_clients)
-    if how.second_batch_size is not None:
-        whole("second_batch_size", how.second_batch_size, most=MOST_ROWS)
-    check_step("primal_step", how.primal_step)
+def check(algorithm: Pairing) -> None:
+    """Validate the hyperparameters."""
+    check_problem(algorithm, PairwiseProblem)
+    check_local(algorithm.local_steps, algorithm.batch_size, algorithm.sampled_clients)
+    if algorithm.second_batch_size is not None:
+        whole("second_batch_size", algorithm.second_batch_size, most=MOST_ROWS)
+    check_step("primal_step", algorithm.primal_step)
 
 
 def set_label(problem: PairwiseProblem, side: int) -> int | None:
@@ -58,14 +61,14 @@ def set_label(problem: PairwiseProblem, side: int) -> int | None:
     return problem.first if side == FIRST else problem.second
 
 
-def rows_per_step(how: Pairing, side: int) -> int:
+def rows_per_step(algorithm: Pairing, side: int) -> int:
     """B1 or B2."""
-    return how.batch_size if side == FIRST or how.second_batch_size is None else how.second_batch_size
+    return algorithm.batch_size if side == FIRST or algorithm.second_batch_size is None else algorithm.second_batch_size
 
 
-def set_sizes(how: Pairing, site: Site, like: Tensor) -> tuple[Tensor, Tensor]:
+def set_sizes(algorithm: Pairing, site: Site, like: Tensor) -> tuple[Tensor, Tensor]:
     """|S1_i| and |S2_i| of each client, (C, 1)."""
-    labels = (set_label(how.problem, side) for side in (FIRST, SECOND))
+    labels = (set_label(algorithm.problem, side) for side in (FIRST, SECOND))
     n1, n2 = (site.sizes if label is None else site.labelled(label) for label in labels)
     return n1.to(like.dtype).unsqueeze(1), n2.to(like.dtype).unsqueeze(1)
 
@@ -77,10 +80,10 @@ def row_weights(batch: Batch, own: Tensor) -> Tensor:
     return own * batch.weight.to(own.dtype)
 
 
-def draw(how: Pairing, site: Site, k: int, fresh: Sequence[int] = ()) -> tuple[Tensor, list[Batch]]:
-    """z_{i,k,1} and z_{i,k,2}, and so many fresh rows of either set: all x side by side, and each batch."""
-    labels = [set_label(how.problem, side) for side in (FIRST, SECOND)]
-    draws = [(rows_per_step(how, side), ACTIVE + side, labels[side]) for side in (FIRST, SECOND)]
+def draw(algorithm: Pairing, site: Site, k: int, fresh: Sequence[int] = ()) -> tuple[Tensor, list[Batch]]:
+    """z_{i,k,1}, z_{i,k,2} and `fresh` further rows of each set: all x in one tensor, and each batch."""
+    labels = [set_label(algorithm.problem, side) for side in (FIRST, SECOND)]
+    draws = [(rows_per_step(algorithm, side), ACTIVE + side, labels[side]) for side in (FIRST, SECOND)]
     return site.minibatches(k, draws + [(n, FRESH + side, labels[side]) for side, n in enumerate(fresh)])
 
 
@@ -121,7 +124,7 @@ def score(
 
 
 def _shortened(pull_: Pull, like: Tensor, longest: float) -> Pull:
-    """The same with a gradient of at most that norm at each client: its direction stays."""
+    """The gradient of each client, clipped to that norm."""
 
     def shorter_(into: Tensor, keep: float, gain: float, slope1: Tensor, slope2: Tensor) -> None:
         g = torch.empty_like(like)
@@ -130,3 +133,42 @@ def _shortened(pull_: Pull, like: Tensor, longest: float) -> Pull:
         shrink_(into, keep).addcmul_(g, share, value=gain)
 
     return shorter_
+
+
+@dataclass(frozen=True)
+class InnerMeans:
+    """A client's state: `u (C, n, q)`, and whether each was ever observed, `seen (C, n)`."""
+
+    u: PerSample
+    seen: PerSample
+
+    def update(self, risk: PairwiseProblem, z: Batch, observed: Tensor, γ: float) -> Tensor:
+        """Eq. (8), `u(z) ← (1 - γ) u(z) + γ observed`, for the rows z; the first observation initialises u(z)."""
+        at, rows = self._at(z)
+        old, seen = self.u.gather(1, at), self.seen.gather(1, rows)
+        new = torch.where(seen.unsqueeze(-1), risk.outer.mixed(old, observed, γ), observed)
+        self._keep(at, rows, new)
+        return new
+
+    def of(self, z: Batch, observed: Tensor) -> Tensor:
+        """Stored u(z) of the first rows; rows without one are initialised with `observed`, in place."""
+        at, rows = self._at(z, observed.shape[1])
+        new = torch.where(self.seen.gather(1, rows).unsqueeze(-1), self.u.gather(1, at), observed)
+        self._keep(at, rows, new)
+        return new
+
+    def _at(self, z: Batch, size: int | None = None) -> tuple[Tensor, Tensor]:
+        assert z.rows is not None  # minibatches number their rows
+        rows = z.rows[:, :size]
+        return rows.unsqueeze(-1).expand(-1, -1, self.u.shape[-1]), rows
+
+    def _keep(self, at: Tensor, rows: Tensor, new: Tensor) -> None:
+        self.u.scatter_(1, at, new)  # a row that was drawn twice has the same value twice
+        self.seen.scatter_(1, rows, True)
+
+
+def unobserved(risk: PairwiseProblem, site: Site) -> InnerMeans:
+    """No u(z) has been observed yet."""
+    shape = (len(site.clients), int(site.sizes.max()))
+    u = torch.zeros(*shape, risk.loss.parts, dtype=risk.initial().dtype, device=site.device)
+    return InnerMeans(u, torch.zeros(shape, dtype=torch.bool, device=site.device))

@@ -1,11 +1,8 @@
-"""The lazy half of FedX: scores that clients share, travel as rows of numbers, and are paired with one round later.
-
-H_{i,1} and H_{i,2} are `Shared` at client i; R_1 and R_2 are `Buffer` at the server, without names and in random order;
-B_{i,1} and B_{i,2} are `lazy_batches` at client i. What belongs to one sample stays in one row, however it is shuffled.
-"""
+"""The lazy half of FedX: scores that clients share, optionally with noise, and pair with their own one round later."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Annotated, Protocol, Self
 
@@ -26,17 +23,90 @@ from fedsaddle.algorithms.fedx.active import (
     set_label,
     set_sizes,
 )
-from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
 from fedsaddle.arguments import choice, instance, number, whole
 from fedsaddle.errors import BadInput, NobodyAnswered
 from fedsaddle.federation.clients import Batch, Clients, Site, Task
-from fedsaddle.federation.records import Averaged, Kept, Pooled
+from fedsaddle.federation.records import Averaged, ExactBounds, Pooled
 from fedsaddle.problems.pair_losses import Scores, WeightedScores
 from fedsaddle.problems.protocols import PairwiseProblem
 
 
+def epsilon(releases: int, noise: float, delta: float = 1e-5) -> float:
+    """ε at δ of that many Gaussian releases, each with noise of `noise` times its sensitivity.
+
+    One release is ρ-zCDP with `ρ = 1 / (2 noise²)`; releases add their ρ (Bun, Steinke 2016). ρ-zCDP is Rényi DP of
+    `ε_α = α ρ` for every α > 1, which gives `ε = α ρ + log(1 - 1/α) - log(δ α) / (α - 1)` (Canonne, Kamath, Steinke
+    2020, proposition 12); the best α is taken.
+    """
+    whole("releases", releases, least=0)
+    number("noise", noise, least=0)
+    number("delta", delta, above=0, below=1)
+    if noise**2 == 0:
+        return math.inf
+    if releases == 0:
+        return 0.0
+    ρ = releases / (2 * noise**2)
+    α = 1 + np.logspace(-4, 6, 4001)
+    return float(max(0.0, (α * ρ + np.log1p(-1 / α) - (math.log(delta) + np.log(α)) / (α - 1)).min()))
+
+
+DELTA = 1e-5
+
+
+@dataclass(frozen=True)
+class ScorePrivacy:
+    """Noise on the scores that are shared, not on the model: clipped to a ball, Gaussian noise, and clipped again.
+
+    A client shares the score of a row at most once a round. The guarantee covers the shared scores alone, for two
+    data sets that differ in one row of one client, of the same label: `epsilon(rounds)` is what the scores of all
+    rounds together can tell about it. Labels, the clients' counts and the averaged models are not covered.
+
+    Args:
+        bound: scores are clipped to |h| <= bound.
+        noise: standard deviation of the noise, as a multiple of the sensitivity 2 · bound.
+
+    Examples:
+        >>> import fedsaddle as fs
+        >>> round(fs.ScorePrivacy(bound=2.0, noise=4.0).epsilon(rounds=20), 2)
+        5.53
+    """
+
+    bound: float
+    noise: float
+
+    def __post_init__(self) -> None:
+        number("privacy.bound", self.bound, above=0)
+        number("privacy.noise", self.noise, above=0)
+
+    def epsilon(self, rounds: int, delta: float = DELTA, *, both_sets: bool = False) -> float:
+        """ε at δ after that many rounds and the opening; twice the releases where a row may be in both sets."""
+        whole("rounds", rounds, least=0)
+        number("delta", delta, above=0, below=1)
+        return epsilon((rounds + 1) * (2 if both_sets else 1), self.noise, delta)
+
+    def hide(self, h: Tensor, site: Site, step: int, stream: int) -> Tensor:
+        """The scores `(C, B, d_o)`, clipped, with noise, and clipped again, which costs no privacy."""
+        size = h.shape[1] * h.shape[2]
+        both = site.uniforms(step, 2 * size, stream)
+        normal = (-2 * (1 - both[:, :size]).log()).sqrt() * (2 * torch.pi * both[:, size:]).cos()  # Box, Muller
+        return self._clip(torch.add(self._clip(h), normal.view_as(h).to(h.dtype), alpha=2 * self.bound * self.noise))
+
+    def _clip(self, h: Tensor) -> Tensor:
+        length: Tensor = h.norm(dim=-1, keepdim=True)
+        return h * (self.bound / length.clamp_min(self.bound))
+
+    def guaranteed(self, rounds: int, both_sets: bool) -> dict[str, float | str]:
+        """For the summary of a run."""
+        return {
+            "covers": "shared scores; one row of one client replaced by another of the same label",
+            "epsilon": self.epsilon(rounds, both_sets=both_sets),
+            "delta": DELTA,
+            "releases": (rounds + 1) * (2 if both_sets else 1),
+        }
+
+
 class SharingScores(Pairing, Protocol):
-    """The hyper-parameters of pairwise algorithms that share scores."""
+    """The hyperparameters of pairwise algorithms that share scores."""
 
     @property
     def buffer_rounds(self) -> int: ...  # noqa: D102
@@ -48,14 +118,14 @@ class SharingScores(Pairing, Protocol):
     def clip(self) -> float: ...  # noqa: D102
 
 
-def check_sharing(how: SharingScores) -> None:
-    """Validate the hyper-parameters."""
-    check(how)
-    whole("buffer_rounds", how.buffer_rounds)
-    choice("sharing", how.sharing, ("all", "sub-sampled"))
-    number("clip", how.clip, above=0, infinite=True)
-    if how.privacy is not None:
-        instance("privacy", how.privacy, ScorePrivacy, "give fs.ScorePrivacy(bound=2.0, noise=4.0), or None")
+def check_sharing(algorithm: SharingScores) -> None:
+    """Validate the hyperparameters."""
+    check(algorithm)
+    whole("buffer_rounds", algorithm.buffer_rounds)
+    choice("sharing", algorithm.sharing, ("all", "sub-sampled"))
+    number("clip", algorithm.clip, above=0, infinite=True)
+    if algorithm.privacy is not None:
+        instance("privacy", algorithm.privacy, ScorePrivacy, "give fs.ScorePrivacy(bound=2.0, noise=4.0), or None")
 
 
 # --- a shared score as a row of numbers -------------------------------------------------------------------------------
@@ -100,41 +170,41 @@ class Columns:
 # --- at a client ------------------------------------------------------------------------------------------------------
 
 
-def lazy_batches(how: Pairing, site: Site, rows: Tensor, side: int, parts: int = 0) -> list[Lazy]:
+def lazy_batches(algorithm: Pairing, site: Site, rows: Tensor, side: int, parts: int = 0) -> list[Lazy]:
     """B_{i,1} or B_{i,2}: for each step the next B rows in each client's own random order; again from the first where
     there are too few."""
-    size = rows_per_step(how, side)
-    count = how.local_steps * size
+    size = rows_per_step(algorithm, side)
+    count = algorithm.local_steps * size
     order = site.uniforms(0, len(rows), ORDER + side).topk(min(count, len(rows)), dim=1, largest=False).indices
     order = order.repeat(1, -(-count // order.shape[1]))[:, :count]
-    columns = Columns.of(how.problem, side, parts)
+    columns = Columns.of(algorithm.problem, side, parts)
     return [columns.unpack(part) for part in torch.split(rows[order], size, 1)]
 
 
-def scores_per_round(how: SharingScores, side: int, cohort: int) -> int:
+def scores_per_round(algorithm: SharingScores, side: int, cohort: int) -> int:
     """How many scores of a set each client shares in a round: all K B, or the ⌈K B / m⌉ that suffice."""
-    every = how.local_steps * rows_per_step(how, side)
-    return every if how.sharing == "all" else -(-every // cohort)
+    every = algorithm.local_steps * rows_per_step(algorithm, side)
+    return every if algorithm.sharing == "all" else -(-every // cohort)
 
 
 class Shared:
     """H_{i,1} or H_{i,2}: the scores of one set that clients share in a round, collected step by step."""
 
-    def __init__(self, how: SharingScores, site: Site, side: int, sizes: Tensor, cohort: int) -> None:
-        self.how, self.site, self.side, self.sizes = how, site, side, sizes
-        self.total = scores_per_round(how, side, cohort)
+    def __init__(self, algorithm: SharingScores, site: Site, side: int, sizes: Tensor, cohort: int) -> None:
+        self.algorithm, self.site, self.side, self.sizes = algorithm, site, side, sizes
+        self.total = scores_per_round(algorithm, side, cohort)
         self.scores: list[Lazy] = []
         self.rows: list[Tensor] = []
 
     def at(self, k: int) -> int:
-        """How many fall on step k: they are spread evenly."""
-        K = self.how.local_steps
+        """Number of scores collected at step k; they are spread evenly over the steps."""
+        K = self.algorithm.local_steps
         return (k + 1) * self.total // K - k * self.total // K
 
     def release(self, k: int, a: Scores, count: int | None = None) -> Scores:
-        """The scores of the first rows as they may leave the client: as many as fall on step k, with noise if any."""
+        """The scores of the first rows that step k shares, with noise if there is privacy."""
         count = self.at(k) if count is None else count
-        h, privacy = a.h[:, :count], self.how.privacy
+        h, privacy = a.h[:, :count], self.algorithm.privacy
         return Scores(h if privacy is None else privacy.hide(h, self.site, k, NOISE + self.side), a.y[:, :count])
 
     def add(self, z: Batch, a: Scores, u: Tensor | None = None) -> None:
@@ -146,7 +216,7 @@ class Shared:
             self.rows.append(z.rows[:, :count])
 
     def packed(self) -> Tensor:
-        """All of the round, `(C, rows, columns)`; with privacy, a row that was drawn before counts nothing."""
+        """All of the round, `(C, rows, columns)`; with privacy, a row that was drawn before has weight 0."""
         s = self.scores
         every = Lazy(
             torch.cat([a.h for a in s], 1),
@@ -154,20 +224,20 @@ class Shared:
             torch.cat([a.weight for a in s], 1),
             torch.cat([a.u for a in s], 1),
         )
-        if self.how.privacy is not None:
+        if self.algorithm.privacy is not None:
             every = _once_each(every, torch.cat(self.rows, 1))
-        return Columns.of(self.how.problem, self.side).pack(every)
+        return Columns.of(self.algorithm.problem, self.side).pack(every)
 
 
 def _once_each(s: Lazy, rows: Tensor) -> Lazy:
-    """Zeros in place of rows that stand further left as well; the others together count as all did."""
+    """Zero out repeated rows and rescale the weights so that their sum is unchanged."""
     once = ~_repeated(rows)
     weight = (s.weight * once).mul_(once.shape[1] / once.sum(1, keepdim=True))
     return Lazy(s.h * once.unsqueeze(-1), s.y * once, weight, s.u * once.unsqueeze(-1))
 
 
 def _repeated(rows: Tensor) -> Tensor:
-    """Whether the same number stands further left, (C, B)."""
+    """Whether the same number occurs earlier in the row, (C, B)."""
     order = rows.argsort(dim=1, stable=True)
     ranked = rows.gather(1, order)
     again = torch.zeros_like(rows, dtype=torch.bool)
@@ -185,25 +255,25 @@ class Opening:
 
 @dataclass(frozen=True)
 class First:
-    """Client to server, once: first scores, and counts of which the server sees the mean alone."""
+    """Client to server, once: first scores, and counts of which the server sees only the mean."""
 
-    scores1: Annotated[Pooled, Kept.WEIGHTS_FIRST]  # H_{i,1}^0
-    scores2: Annotated[Pooled, Kept.WEIGHTS_FIRST]
-    count1: Annotated[Averaged, Kept.COUNT]  # |S1_i|
-    count2: Annotated[Averaged, Kept.COUNT]
-    any1: Annotated[Averaged, Kept.COUNT]  # 1 where S1_i is not empty
-    any2: Annotated[Averaged, Kept.COUNT]
+    scores1: Annotated[Pooled, ExactBounds.WEIGHTS_FIRST]  # H_{i,1}^0
+    scores2: Annotated[Pooled, ExactBounds.WEIGHTS_FIRST]
+    count1: Annotated[Averaged, ExactBounds.COUNT]  # |S1_i|
+    count2: Annotated[Averaged, ExactBounds.COUNT]
+    any1: Annotated[Averaged, ExactBounds.COUNT]  # 1 where S1_i is not empty
+    any2: Annotated[Averaged, ExactBounds.COUNT]
 
 
-def first_scores(how: SharingScores, sent: Opening, site: Site) -> First:
+def first_scores(algorithm: SharingScores, sent: Opening, site: Site) -> First:
     """H_{i,1}^0 and H_{i,2}^0: scores of as many rows as the client will share each round."""
     w = site.broadcast(sent.w)
-    n1, n2 = set_sizes(how, site, w)
+    n1, n2 = set_sizes(algorithm, site, w)
     found: list[Tensor] = []
     for side, sizes in ((FIRST, n1), (SECOND, n2)):
-        H = Shared(how, site, side, sizes, sent.cohort)
-        z = site.minibatch(0, H.total, ACTIVE + side, set_label(how.problem, side))
-        h = how.problem.scores_of(w, z.x).detach()
+        H = Shared(algorithm, site, side, sizes, sent.cohort)
+        z = site.minibatch(0, H.total, ACTIVE + side, set_label(algorithm.problem, side))
+        h = algorithm.problem.scores_of(w, z.x).detach()
         H.add(z, H.release(0, Scores(h, z.y), H.total))
         found.append(H.packed())
     n1, n2 = n1.squeeze(1), n2.squeeze(1)
@@ -223,7 +293,7 @@ class Buffer:
     mean_among_holders: float  # |S| over the number of clients that have any
 
     def updated(self, came: Tensor, round: int, τ: int, rng: np.random.Generator) -> Buffer:
-        """What came, shuffled, beside what is left of the last τ rounds that brought any.
+        """Append this round's scores, shuffled, and drop those older than τ rounds.
 
         Rows arrive with |S_i|; their weight is that over its mean among the clients that have such rows.
         """
@@ -240,7 +310,7 @@ Buffers = tuple[Buffer, Buffer]  # R_1 and R_2
 
 @dataclass(frozen=True, kw_only=True)
 class BufferState:
-    """The buffers as fields of the server's state, which checkpoints want flat; none before the first round."""
+    """The buffers as flat fields of the server's state, for checkpoints; None before the first round."""
 
     rounds: int = 0
     scores1: Tensor | None = None
@@ -283,34 +353,34 @@ class Reply(Protocol):
     def scores2(self) -> Tensor: ...  # noqa: D102
 
 
-def update_buffers(how: SharingScores, R: Buffers, reply: Reply, round: int, rng: np.random.Generator) -> Buffers:
+def update_buffers(algorithm: SharingScores, R: Buffers, reply: Reply, round: int, rng: np.random.Generator) -> Buffers:
     """R_1 and R_2 after a round."""
-    R1, R2, τ = *R, how.buffer_rounds
+    R1, R2, τ = *R, algorithm.buffer_rounds
     return R1.updated(reply.scores1, round, τ, rng), R2.updated(reply.scores2, round, τ, rng)
 
 
 def collect_first_scores(
-    how: SharingScores, task: Task[First], w: Tensor, clients: Clients, rng: np.random.Generator
+    algorithm: SharingScores, task: Task[First], w: Tensor, clients: Clients, rng: np.random.Generator
 ) -> Buffers:
     """R_1^0 and R_2^0, from all clients."""
     everyone = rng.choice(clients.count, clients.count, replace=False)  # the order of the buffer tells nothing
     answered, first = clients.ask(everyone, task, Opening(w, clients.count))
     for side, holders in ((FIRST, first.any1), (SECOND, first.any2)):
         if float(holders) == 0:
-            label = set_label(how.problem, side)
+            label = set_label(algorithm.problem, side)
             if len(answered) == clients.count:
                 raise BadInput("label", label, "no client has rows of this label; choose another, or other data")
             raise NobodyAnswered(f"no client with rows of label {label} answered")
     R1 = _empty(first.scores1, float(first.count1), float(first.any1))
     R2 = _empty(first.scores2, float(first.count2), float(first.any2))
-    return update_buffers(how, (R1, R2), first, 0, rng)
+    return update_buffers(algorithm, (R1, R2), first, 0, rng)
 
 
 def _empty(like: Tensor, mean: float, holders: float) -> Buffer:
     return Buffer(like[:0], torch.zeros(0, dtype=torch.int64), mean, mean / holders)
 
 
-def guarantee(how: SharingScores, rounds: int) -> dict[str, float | str] | None:
-    """What the noise on shared scores guarantees after some rounds; None: there is no noise."""
-    overlap = how.problem.first is None or how.problem.second is None
-    return None if how.privacy is None else how.privacy.guaranteed(rounds, overlap)
+def guarantee(algorithm: SharingScores, rounds: int) -> dict[str, float | str] | None:
+    """The privacy guarantee of the noise on shared scores after `rounds` rounds; None without noise."""
+    overlap = algorithm.problem.first is None or algorithm.problem.second is None
+    return None if algorithm.privacy is None else algorithm.privacy.guaranteed(rounds, overlap)

@@ -11,12 +11,11 @@ from torch import Tensor
 
 from fedsaddle.algorithms.fedx import buffers
 from fedsaddle.algorithms.fedx.active import BY_PAIRS, FIRST, SECOND, draw, score, set_sizes
-from fedsaddle.algorithms.fedx.buffers import BufferState, First, Opening, Shared, lazy_batches
-from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
-from fedsaddle.algorithms.hyperparameters import cohort_size
+from fedsaddle.algorithms.fedx.buffers import BufferState, First, Opening, ScorePrivacy, Shared, lazy_batches
+from fedsaddle.algorithms.local_steps import cohort_size
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
-from fedsaddle.federation.records import Averaged, From, Kept, Pooled
+from fedsaddle.federation.records import Averaged, ExactBounds, Pooled, UpdateOf
 from fedsaddle.federation.tasks import task
 from fedsaddle.numerics.schedules import Step, at
 from fedsaddle.problems.protocols import PairwiseProblem
@@ -48,14 +47,14 @@ class Start:
 class Local:
     """Client to server: the model after K steps, and the scores H_{i,1} and H_{i,2}."""
 
-    w: Annotated[Averaged, From("w")]
-    scores1: Annotated[Pooled, Kept.WEIGHTS_FIRST]
-    scores2: Annotated[Pooled, Kept.WEIGHTS_FIRST]
+    w: Annotated[Averaged, UpdateOf("w")]
+    scores1: Annotated[Pooled, ExactBounds.WEIGHTS_FIRST]
+    scores2: Annotated[Pooled, ExactBounds.WEIGHTS_FIRST]
 
 
 @dataclass(frozen=True)
 class FedX1State(BufferState):
-    """The server's memory: the model beside the buffers."""
+    """The server's state: the model beside the buffers."""
 
     w: Tensor
 
@@ -68,7 +67,20 @@ class FedX1:
     `w ← w - η (ω1_i ω2_ξ ∇₁ℓ(h(w; z₁), h_ξ) ∇h(w; z₁) + ω1_ζ ω2_i ∇₂ℓ(h_ζ, h(w; z₂)) ∇h(w; z₂))`, over minibatches of
     B1 and B2 of each; `ω1_i = N |S1_i| / |S1|`. Clients without rows of one set take part with the other.
 
-    Example:
+    Args:
+        problem: the problem to solve.
+        sampled_clients: |P^r|, clients sampled in each round; None samples all.
+        local_steps: K, local steps of a client in each round.
+        batch_size: B1, rows of the minibatch of S1.
+        second_batch_size: B2, rows of the minibatch of S2; None is B1.
+        primal_step: η, learning rate of the local steps, a number or a schedule.
+        buffer_rounds: τ, rounds whose scores stay in the buffers.
+        sharing: "all" shares all scores of a round; "sub-sampled" shares ⌈K B / m⌉ for each client, the paper's O(K /
+            N).
+        privacy: noise on the shared scores; None shares them as they are.
+        clip: largest norm of a step's gradient; longer ones are scaled down to it; inf is the box.
+
+    Examples:
         >>> import fedsaddle as fs
         >>> fs.FedX1(problem=fs.risks.auc(fs.models.mlp(30, [16], 1)), sharing="sub-sampled").buffer_rounds
         1
@@ -76,20 +88,20 @@ class FedX1:
     **Deviations from the paper**: eqs. (4) and (5) rule where line 12 swaps the buffers; in the weights of shared
     scores N counts the clients that have such rows, as the others send none; the server keeps the last τ rounds, so
     that a client that was away sees what the others see; scores may be sub-sampled, as the text allows, or noised; a
-    step's gradient that is longer than `clip` is shortened to it (inf is the box): lazy scores stand still for a round,
+    step's gradient is clipped to the norm `clip` (inf is the box): lazy scores stand still for a round,
     and a client with ω times its share of pairs takes steps ω times as long.
     """
 
     problem: PairwiseProblem
-    sampled_clients: int | None = None  # |P^r|; None: all
+    sampled_clients: int | None = None  # |P^r|
     local_steps: int = 32  # K
     batch_size: int = 32  # B1
-    second_batch_size: int | None = None  # B2; None: B1
+    second_batch_size: int | None = None  # B2
     primal_step: Step = 0.03  # η
     buffer_rounds: int = 1  # τ
-    sharing: str = "all"  # or "sub-sampled": ⌈K B / m⌉ scores a client, the paper's O(K / N)
+    sharing: str = "all"
     privacy: ScorePrivacy | None = None
-    clip: float = 0.3  # the longest that a step's gradient may be; inf is the box
+    clip: float = 0.3
 
     def __post_init__(self) -> None:
         buffers.check_sharing(self)
@@ -136,7 +148,7 @@ class FedX1:
             g1, _ = risk.slopes(h1, ξ)  # line 15, eq. (4): ω1_i ω2_ξ ∇₁ℓ(h1, h_ξ)
             _, g2 = risk.slopes(ζ, h2)  # line 15, eq. (5): ω1_ζ ω2_i ∇₂ℓ(h_ζ, h2)
             pull_(w, 1.0, -η, g1, g2)  # line 16: w ← w - η (g1 ∇h(w; z1) + g2 ∇h(w; z2))
-            w = risk.settle_(risk.project_x(w), statistics)
+            w = risk.write_statistics_(risk.project_x(w), statistics)
         return None, Local(w, H1.packed(), H2.packed())  # lines 18, 6
 
     def model(self, server: FedX1State) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedsaddle.algorithms.fedx import buffers
-from fedsaddle.algorithms.fedx.active import BY_PAIRS, FIRST, SECOND, draw, score, set_sizes
+from fedsaddle.algorithms.fedx.active import BY_PAIRS, FIRST, SECOND, InnerMeans, draw, score, set_sizes, unobserved
 from fedsaddle.algorithms.fedx.buffers import (
     Buffer,
     Buffers,
@@ -19,15 +19,14 @@ from fedsaddle.algorithms.fedx.buffers import (
     Columns,
     First,
     Opening,
+    ScorePrivacy,
     Shared,
     lazy_batches,
 )
-from fedsaddle.algorithms.fedx.inner_means import InnerMeans, unobserved
-from fedsaddle.algorithms.fedx.privacy import ScorePrivacy
-from fedsaddle.algorithms.hyperparameters import cohort_size
+from fedsaddle.algorithms.local_steps import cohort_size
 from fedsaddle.arguments import flag, number
 from fedsaddle.federation.clients import Clients, Site
-from fedsaddle.federation.records import Averaged, From, Kept, Pooled
+from fedsaddle.federation.records import Averaged, ExactBounds, Pooled, UpdateOf
 from fedsaddle.federation.tasks import task
 from fedsaddle.numerics.schedules import Step, at
 from fedsaddle.problems.outers import RatioCaps
@@ -81,16 +80,16 @@ class Weight:
 class Local:
     """Client to server: model and gradient estimate after K steps, and the shared scores, with their u."""
 
-    w: Annotated[Averaged, From("w")]
+    w: Annotated[Averaged, UpdateOf("w")]
     G: Averaged
-    scores1: Annotated[Pooled, Kept.WEIGHTS_FIRST]
-    scores2: Annotated[Pooled, Kept.WEIGHTS_FIRST]
-    growth: Annotated[Averaged, Kept.WIDE] | None = None  # of the mean of f over S1
+    scores1: Annotated[Pooled, ExactBounds.WEIGHTS_FIRST]
+    scores2: Annotated[Pooled, ExactBounds.WEIGHTS_FIRST]
+    growth: Annotated[Averaged, ExactBounds.WIDE] | None = None  # of the mean of f over S1
 
 
 @dataclass(frozen=True)
 class FedX2State(BufferState):
-    """The server's memory: the model and the gradient estimate beside the buffers."""
+    """The server's state: the model and the gradient estimate beside the buffers."""
 
     w: Tensor
     G: Tensor
@@ -105,7 +104,24 @@ class FedX2:
     Each client keeps u(z) for its rows z of S1, `u ← (1 - γ) u + γ ω2_ξ ℓ(h(w; z), h_ξ)`, and a gradient estimate
     `G ← (1 - β) G + β (G1 + G2)` with the factors f'(u) of eq. (9); models and G are averaged.
 
-    Example:
+    Args:
+        problem: the problem to solve.
+        sampled_clients: |P^r|, clients sampled in each round; None samples all.
+        local_steps: K, local steps of a client in each round.
+        batch_size: B1, rows of the minibatch of S1.
+        second_batch_size: B2, rows of the minibatch of S2; None is B1.
+        primal_step: η, learning rate of the local steps, a number or a schedule.
+        tracking: γ, weight of the new value in the moving average u.
+        averaging: β, weight of the new gradient in the moving average G.
+        pair_cap: largest weight ℓ / u of a lazy pair; None is |S2|.
+        buffer_rounds: τ, rounds whose scores stay in the buffers.
+        sharing: "all" shares all scores of a round; "sub-sampled" shares ⌈K B / m⌉ for each client, the paper's O(K /
+            N).
+        privacy: noise on the shared scores; None shares them as they are.
+        clip: largest norm of a step's gradient; longer ones are scaled down to it; inf is the box.
+        normalised_weights: whether local steps have equal length where labels are skewed; not in the box.
+
+    Examples:
         >>> import fedsaddle as fs
         >>> fs.FedX2(problem=fs.risks.partial_auc(fs.models.mlp(30, [16], 1), temperature=0.5)).tracking
         0.9
@@ -127,19 +143,19 @@ class FedX2:
     """
 
     problem: PairwiseProblem
-    sampled_clients: int | None = None  # |P^r|; None: all
+    sampled_clients: int | None = None  # |P^r|
     local_steps: int = 32  # K
     batch_size: int = 32  # B1
-    second_batch_size: int | None = None  # B2; None: B1
+    second_batch_size: int | None = None  # B2
     primal_step: Step = 0.03  # η
     tracking: float = 0.9  # γ
     averaging: float = 0.1  # β
-    pair_cap: float | None = None  # ℓ / u is at most this; None: |S2|, for lazy pairs alone
+    pair_cap: float | None = None
     buffer_rounds: int = 1  # τ
-    sharing: str = "all"  # or "sub-sampled": ⌈K B / m⌉ scores a client, the paper's O(K / N)
+    sharing: str = "all"
     privacy: ScorePrivacy | None = None
-    clip: float = 0.3  # the longest that a step's gradient may be; inf is the box
-    normalised_weights: bool = False  # local steps of like length, also where labels are skewed; not in the box
+    clip: float = 0.3
+    normalised_weights: bool = False
 
     def __post_init__(self) -> None:
         buffers.check_sharing(self)
@@ -214,7 +230,7 @@ class FedX2:
             if s is not None:
                 g1, g2 = g1 / s.unsqueeze(2), g2 / s.unsqueeze(2)
             pull_(G, 1 - β, β, g1, g2)  # line 17: G ← (1 - β) G + β (g1 ∇h(w; z1) + g2 ∇h(w; z2))
-            w = risk.settle_(risk.project_x(w.sub_(G, alpha=η)), statistics)  # line 18: w ← w - η G
+            w = risk.write_statistics_(risk.project_x(w.sub_(G, alpha=η)), statistics)  # line 18: w ← w - η G
             if risk.outer.tracked:
                 growth += (h1.weight * (risk.outer.value(u) - scale).clamp_max(lazy.sample).exp()).mean(1) / K
         if s is not None:
@@ -229,7 +245,7 @@ class FedX2:
         return scaled
 
     def _ratio_caps(self, sent: Start) -> tuple[RatioCaps, RatioCaps]:
-        """Logs of what a sample can be worth beside the mean of all, and a pair beside its sample's mean.
+        """Log-caps on f(u) / mean f per sample and on ℓ / u per pair.
 
         Of active pairs, whose u has just seen them, and of lazy ones.
         """
@@ -255,5 +271,5 @@ class FedX2:
         return server.w
 
     def guarantee(self, rounds: int) -> dict[str, float | str] | None:
-        """What the noise on shared scores guarantees after some rounds."""
+        """The privacy guarantee of the noise on shared scores after `rounds` rounds."""
         return buffers.guarantee(self, rounds)

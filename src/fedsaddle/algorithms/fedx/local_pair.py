@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.fedx.active import BY_PAIRS, check, draw, score
-from fedsaddle.algorithms.fedx.inner_means import InnerMeans, unobserved
-from fedsaddle.algorithms.hyperparameters import cohort_size
+from fedsaddle.algorithms.fedx.active import BY_PAIRS, InnerMeans, check, draw, score, unobserved
+from fedsaddle.algorithms.local_steps import cohort_size
 from fedsaddle.arguments import flag, number
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
-from fedsaddle.federation.records import Averaged, From
+from fedsaddle.federation.records import Averaged, UpdateOf
 from fedsaddle.federation.tasks import task
 from fedsaddle.numerics.schedules import Step, at
 from fedsaddle.problems.protocols import PairwiseProblem
@@ -47,7 +46,7 @@ NAMED = {
 
 @dataclass(frozen=True)
 class OwnMeans(InnerMeans):
-    """A client's memory: u(z) over its own pairs, and the log of the mean of f over S1, where that is tracked."""
+    """A client's state: u(z) over its own pairs, and the log of the mean of f over S1, where that is tracked."""
 
     scale: Tensor  # (C,)
     begun: Tensor  # (C,): whether scale holds anything
@@ -76,13 +75,13 @@ class Start:
 class Local:
     """Client to server: both after K steps."""
 
-    w: Annotated[Averaged, From("w")]
+    w: Annotated[Averaged, UpdateOf("w")]
     G: Averaged
 
 
 @dataclass(frozen=True)
 class LocalPairState:
-    """The server's memory."""
+    """The server's state."""
 
     w: Tensor
     G: Tensor
@@ -100,7 +99,18 @@ class LocalPair:
     With `centralised` all rows are in one place: minibatch SGD with `averaging=1.0`, which wants a linear f, and else
     SOX (Wang, Yang 2022).
 
-    Example:
+    Args:
+        problem: the problem to solve.
+        centralised: whether one client has all rows.
+        sampled_clients: clients sampled in each round; None samples all.
+        local_steps: K, local steps of a client in each round.
+        batch_size: B1, rows of the minibatch of S1.
+        second_batch_size: B2, rows of the minibatch of S2; None is B1.
+        primal_step: η, learning rate of the local steps, a number or a schedule.
+        tracking: γ, weight of the new value in the moving average u.
+        averaging: β, weight of the new gradient in the moving average G; None is 1 if f is linear, else 0.1.
+
+    Examples:
         >>> import fedsaddle as fs
         >>> sox = fs.LocalPair(problem=fs.risks.partial_auc(fs.models.mlp(30, [16], 1)), centralised=True)
         >>> sox.tracking
@@ -111,14 +121,14 @@ class LocalPair:
     """
 
     problem: PairwiseProblem
-    centralised: bool = False  # one client has all rows
-    sampled_clients: int | None = None  # None: all
+    centralised: bool = False
+    sampled_clients: int | None = None
     local_steps: int = 32  # K
     batch_size: int = 32  # B1
-    second_batch_size: int | None = None  # B2; None: B1
+    second_batch_size: int | None = None  # B2
     primal_step: Step = 0.03  # η
     tracking: float = 0.9  # γ
-    averaging: float | None = None  # β; None: 1 where f is linear, else 0.1
+    averaging: float | None = None  # β
 
     def __post_init__(self) -> None:
         check(self)
@@ -134,7 +144,7 @@ class LocalPair:
     def start(self, clients: Clients) -> LocalPairState:
         """w_0 and G = 0."""
         if self.centralised and clients.count > 1:
-            remedy = "a centralised method has all rows in one place; give it FederatedData.in_one_place()"
+            remedy = "a centralised method has all rows in one place; give it FederatedData.pooled()"
             raise BadInput("clients", clients.count, remedy)
         cohort_size(self.sampled_clients, clients)
         w = self.problem.initial()
@@ -171,7 +181,7 @@ class LocalPair:
                 u = own.update(risk, z1, risk.inner_mean(h1, h2), γ)
                 scale = own.track(risk, u, γ)
             pull_(G, 1 - β, β, *risk.slopes(h1, h2, u, scale))  # G ← (1 - β) G + β (G1 + G2)
-            w = risk.settle_(risk.project_x(w.sub_(G, alpha=η)), statistics)  # w ← w - η G
+            w = risk.write_statistics_(risk.project_x(w.sub_(G, alpha=η)), statistics)  # w ← w - η G
         return own, Local(w, G)
 
     def model(self, server: LocalPairState) -> Tensor:

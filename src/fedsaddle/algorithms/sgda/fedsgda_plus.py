@@ -13,6 +13,7 @@ from fedsaddle.algorithms.sgda import rounds
 from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.algorithms.sgda.rounds import Local, SgdaState, Start
 from fedsaddle.arguments import number, whole
+from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.numerics.schedules import Step
 from fedsaddle.problems.protocols import MinimaxProblem
@@ -34,10 +35,22 @@ class FedSgdaPlus:
     Clients take Q steps of Local SGDA+, with ∇_y at a snapshot of x that is S rounds old at the most. γ = 1 is Local
     SGDA+ with snapshots every S Q iterations.
 
-    Raises:
-        BadInput: for a hyper-parameter that cannot be, with its name.
+    Args:
+        problem: the problem to solve.
+        sampled_clients: clients sampled in each round; None samples all.
+        local_steps: Q, local steps of a client in each round.
+        batch_size: rows of a minibatch.
+        primal_step: η, learning rate of the minimiser, a number or a schedule.
+        dual_step: η_y, learning rate of the maximiser, a number or a schedule.
+        server_step: γ, learning rate of the server; 1 takes the mean.
+        snapshot_rounds: S, rounds between two snapshots of x.
+        output: "last" returns the last iterate, "random" that of a random round, "average" the mean of the local
+            iterates.
 
-    Example:
+    Raises:
+        BadInput: if a hyperparameter is invalid; names it.
+
+    Examples:
         >>> import torch, fedsaddle as fs
         >>> game = fs.Minimax(
         ...     lambda x, y, batch: x @ x / 2 + batch.x @ x * y - y @ y / 2,
@@ -54,14 +67,14 @@ class FedSgdaPlus:
     snapshot_every: ClassVar[None] = None  # rounds are not cut
 
     problem: MinimaxProblem
-    sampled_clients: int | None = None  # None: all
+    sampled_clients: int | None = None
     local_steps: int = 10  # Q
     batch_size: int = 100
     primal_step: Step = 1e-3  # η
     dual_step: Step = 1e-4  # η_y
     server_step: float = 1.0  # γ
     snapshot_rounds: int = 1  # S
-    output: str = "last"  # or "random", or "average"
+    output: str = "last"
 
     def __post_init__(self) -> None:
         rounds.check(self)
@@ -88,6 +101,11 @@ class FedSgdaPlus:
         y_next = f.project_y((y + γ * (mean.y - y))[None])[0]  # line 5
         x̃ = x_next if mean.rounds % self.snapshot_rounds == 0 else server.anchor  # line 6
         return replace(mean, x=x_next, y=y_next, anchor=x̃)
+
+    def check_local_layers(self) -> None:
+        """The server's step projects all layers, which it does not have where some stay at the clients."""
+        remedy = "cannot keep layers at the clients: its server projects whole models"
+        raise BadInput("algorithm", type(self).__name__, remedy)
 
     def local_sgda(self, own: None, sent: Start, site: Site) -> tuple[None, Local]:
         """Lines 3-4: Q local steps, the ascent at the snapshot."""

@@ -13,6 +13,7 @@ from fedsaddle.algorithms.sgda import rounds
 from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.algorithms.sgda.rounds import Local, SgdaState, Start
 from fedsaddle.arguments import number
+from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
 from fedsaddle.numerics.optimisers import LocalOptimiser, check_local_optimiser
 from fedsaddle.numerics.schedules import Step, at
@@ -30,7 +31,7 @@ NAMED = {
 
 @dataclass(frozen=True)
 class SmoothedState:
-    """The server's memory."""
+    """The server's state."""
 
     x: Tensor
     y: Tensor
@@ -47,10 +48,25 @@ class FessGda:
     `x ← x + γ_x (mean x_i - x) - η_x γ_x τ p (x - z)`, `y ← Π(y + γ_y (mean y_i - y))`, `z ← z + β (x - z)`.
     p = 0, or β = 1, is Local SGDA with steps of the server; with γ = 1 Local SGDA itself.
 
-    Raises:
-        BadInput: for a hyper-parameter that cannot be, with its name.
+    Args:
+        problem: the problem to solve.
+        sampled_clients: m, clients sampled in each round; None samples all.
+        local_steps: K, local steps of a client in each round.
+        batch_size: rows of a minibatch.
+        primal_step: η_x, learning rate of the minimiser at the clients, a number or a schedule.
+        dual_step: η_y, learning rate of the maximiser at the clients, a number or a schedule.
+        local_optimiser: optimiser of both players' local steps, of `fs.optimisers`; None is SGD.
+        server_primal_step: γ_x, learning rate of the minimiser at the server.
+        server_dual_step: γ_y, learning rate of the maximiser at the server.
+        smoothing: p, weight of the term that pulls x towards z; the theory uses twice the smoothness of f.
+        trailing: β, how far z follows x in each round.
+        output: "last" returns the last iterate, "random" that of a random round, "average" the mean of the local
+            iterates.
 
-    Example:
+    Raises:
+        BadInput: if a hyperparameter is invalid; names it.
+
+    Examples:
         >>> import torch, fedsaddle as fs
         >>> game = fs.Minimax(
         ...     lambda x, y, batch: x @ x / 2 + batch.x @ x * y - y @ y / 2,
@@ -67,17 +83,17 @@ class FessGda:
     snapshot_every: ClassVar[None] = None
 
     problem: MinimaxProblem
-    sampled_clients: int | None = None  # m; None: all
+    sampled_clients: int | None = None  # m
     local_steps: int = 10  # K
     batch_size: int = 32
-    primal_step: Step = 0.02  # η_x of the clients
-    dual_step: Step = 0.016  # η_y of the clients
-    local_optimiser: LocalOptimiser | None = None  # of both players' local steps; None: SGD
+    primal_step: Step = 0.02  # η_x
+    dual_step: Step = 0.016  # η_y
+    local_optimiser: LocalOptimiser | None = None
     server_primal_step: float = 1.0  # γ_x
     server_dual_step: float = 1.0  # γ_y
-    smoothing: float = 1.0  # p; twice the smoothness of f in the theory
+    smoothing: float = 1.0  # p
     trailing: float = 0.5  # β
-    output: str = "last"  # or "random", or "average"
+    output: str = "last"
 
     def __post_init__(self) -> None:
         rounds.check(self)
@@ -113,6 +129,11 @@ class FessGda:
         x_next = f.project_x((x + γ_x * (mean.x - x) - pull * (x - z))[None])[0]  # line 3
         y_next = f.project_y((y + γ_y * (mean.y - y))[None])[0]  # line 4
         return SmoothedState(x_next, y_next, z + β * (x_next - z), r + 1, mean.kept)  # line 5
+
+    def check_local_layers(self) -> None:
+        """The server's step projects all layers, which it does not have where some stay at the clients."""
+        remedy = "cannot keep layers at the clients: its server projects whole models"
+        raise BadInput("algorithm", type(self).__name__, remedy)
 
     def local_sgda(self, own: None, sent: Start, site: Site) -> tuple[None, Local]:
         """Line 2: K local steps of both players."""

@@ -41,7 +41,19 @@ class LocalSgda:
     With `snapshot_every` S it is Local SGDA+ (Algorithm 4): the ascent direction is taken at a snapshot of x, the
     average of the clients' x, refreshed every S iterations, whatever τ is; the paper's runs use S = τ².
 
-    Example:
+    Args:
+        problem: the problem to solve.
+        sampled_clients: clients sampled in each round; None samples all.
+        local_steps: τ, local steps of a client in each round.
+        batch_size: rows of a minibatch.
+        primal_step: η_x, learning rate of the minimiser, a number or a schedule.
+        dual_step: η_y, learning rate of the maximiser, a number or a schedule.
+        local_optimiser: optimiser of both players' local steps, of `fs.optimisers`; None is SGD, as in the box.
+        snapshot_every: S, iterations between two snapshots of x; None is Local SGDA without snapshots.
+        output: "last" returns the last iterate, "random" that of a random round, as in the box, "average" the mean of
+            the local iterates.
+
+    Examples:
         >>> import torch, fedsaddle as fs
         >>> game = fs.Minimax(
         ...     lambda x, y, batch: x @ x / 2 + batch.x @ x * y - y @ y / 2,
@@ -56,14 +68,14 @@ class LocalSgda:
     """
 
     problem: MinimaxProblem
-    sampled_clients: int | None = None  # None: all, as in the box
+    sampled_clients: int | None = None
     local_steps: int = 10  # τ
     batch_size: int = 32
     primal_step: Step = 0.02  # η_x
     dual_step: Step = 0.016  # η_y
-    local_optimiser: LocalOptimiser | None = None  # of both players' local steps; None: SGD, as in the box
-    snapshot_every: int | None = None  # S; None is Local SGDA
-    output: str = "last"  # or "random", as in the box, or "average"
+    local_optimiser: LocalOptimiser | None = None
+    snapshot_every: int | None = None  # S
+    output: str = "last"
 
     def __post_init__(self) -> None:
         rounds.check(self)
@@ -90,6 +102,10 @@ class LocalSgda:
         """Clients remember something only where a snapshot cuts rounds in two."""
         return rounds.blank(self, site) if rounds.cuts_rounds(self) else None
 
+    def check_local_layers(self) -> None:
+        """With layers that stay at the clients, `output` is "last"."""
+        rounds.check_local_layers(self)
+
     @task(releases=rounds.released)
     def local_sgda(self, own: MidRound | None, sent: Start, site: Site) -> tuple[MidRound | None, Local]:
         """Lines 3-5, for the iterations that were asked for."""
@@ -102,7 +118,7 @@ class LocalSgda:
             seen.add(t, pair[0])
         x, y = pair
         unfinished = own is not None and sent.last < self.local_steps
-        left = MidRound(x, y, own.dx, own.dy, own.started) if unfinished and own is not None else None
+        left = MidRound(x, y) if unfinished else None
         return left, Local(x, y, picked=seen.picked, path=seen.path)
 
     def _algorithm_1(self, x: Tensor, y: Tensor, sent: Start, site: Site) -> Iterator[Pair]:
@@ -111,7 +127,7 @@ class LocalSgda:
         for t in range(sent.first, sent.last):  # line 2
             ξ = site.minibatch(t, self.batch_size)  # line 3
             ascent = f.descend_(x, y, ξ, η_x)  # line 4: x ← x - η_x ∇_x f_i(x, y; ξ)
-            x = f.settle_(f.project_x(x), ascent.statistics)
+            x = f.write_statistics_(f.project_x(x), ascent.statistics)
             y = f.project_y(torch.add(y, ascent.y, alpha=η_y))  # line 5: y ← y + η_y ∇_y f_i(x, y; ξ), at the old x
             yield x, y
 
@@ -121,7 +137,7 @@ class LocalSgda:
         for t in range(sent.first, sent.last):  # line 2
             ξ = site.minibatch(t, self.batch_size)  # line 3
             descent, gy = f.gradient_x(x, y, ξ), f.gradient_y(site.broadcast(x̃), y, ξ)
-            x = f.settle_(f.project_x(x - η_x * descent.x), descent.statistics)  # line 4: as in Algorithm 1
+            x = f.write_statistics_(f.project_x(x - η_x * descent.x), descent.statistics)  # line 4: as in Algorithm 1
             y = f.project_y(y + η_y * gy)  # line 5: y ← y + η_y ∇_y f_i(x̃, y; ξ)
             yield x, y
 
@@ -138,7 +154,7 @@ class LocalSgda:
                 (gx, statistics), gy = f.gradient_x(x, y, ξ), f.gradient_y(site.broadcast(sent.anchor), y, ξ)
             of_x, dx = optimiser.direction(of_x, gx, x)
             of_y, dy = optimiser.direction(of_y, gy)
-            x, y = f.settle_(f.project_x(x - η_x * dx), statistics), f.project_y(y + η_y * dy)
+            x, y = f.write_statistics_(f.project_x(x - η_x * dx), statistics), f.project_y(y + η_y * dy)
             yield x, y
 
     def model(self, server: SgdaState) -> Tensor:

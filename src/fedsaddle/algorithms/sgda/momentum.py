@@ -38,10 +38,19 @@ NAMED = {
 }
 
 
-def _released(how: MomentumLocalSgda, sent: Start) -> Releases:
+@dataclass(frozen=True)
+class Momentum(MidRound):
+    """A client's state: where it stands in the middle of a round, and momentum that it keeps."""
+
+    dx: Tensor
+    dy: Tensor
+    started: Tensor  # (C,): 1 once the momentum holds a gradient
+
+
+def _released(algorithm: MomentumLocalSgda, sent: Start) -> Releases:
     """Both players' gradients of each iteration, and of the one that begins the momentum."""
-    begins = Counter({Release(how.batch_size, 2): 1}) if sent.first == 0 and sent.dx is None else Counter[Release]()
-    return rounds.released(how, sent) + begins
+    begins = int(sent.first == 0 and sent.dx is None)
+    return rounds.released(algorithm, sent) + Counter({Release(algorithm.batch_size, 2): begins})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +61,25 @@ class MomentumLocalSgda:
     the momentum at an average is `momentum_at_sync`: "average" (Algorithm 2), "keep" (the paper's experiments, which
     send models only), or "reset" to zero (Algorithm 5). "Momentum 0.9" in its tables is α β.
 
-    Raises:
-        BadInput: for a hyper-parameter that cannot be, with its name.
+    Args:
+        problem: the problem to solve.
+        sampled_clients: clients sampled in each round; None samples all.
+        local_steps: τ, local steps of a client in each round.
+        batch_size: rows of a minibatch.
+        primal_step: η_x, learning rate of the minimiser, a number or a schedule.
+        dual_step: η_y, learning rate of the maximiser, a number or a schedule.
+        alpha: α, step towards the momentum point.
+        primal_beta: β_x, momentum of the minimiser.
+        dual_beta: β_y, momentum of the maximiser.
+        momentum_at_sync: "average", "keep" or "reset" the momentum when models are averaged.
+        snapshot_every: S, iterations between two snapshots of x; None is Momentum Local SGDA without snapshots.
+        output: "last" returns the last iterate, "random" that of a random round, as in the box, "average" the mean of
+            the local iterates.
 
-    Example:
+    Raises:
+        BadInput: if a hyperparameter is invalid; names it.
+
+    Examples:
         >>> import fedsaddle as fs, torch
         >>> game = fs.Minimax(
         ...     lambda x, y, batch: x @ x / 2 + batch.x @ x * y - y @ y / 2,
@@ -69,7 +93,7 @@ class MomentumLocalSgda:
     """
 
     problem: MinimaxProblem
-    sampled_clients: int | None = None  # None: all, as in the box
+    sampled_clients: int | None = None
     local_steps: int = 10  # τ
     batch_size: int = 32
     primal_step: Step = 0.02  # η_x
@@ -78,8 +102,8 @@ class MomentumLocalSgda:
     primal_beta: float = 0.9  # β_x
     dual_beta: float = 0.9  # β_y
     momentum_at_sync: str = "average"
-    snapshot_every: int | None = None  # S; None is Momentum Local SGDA
-    output: str = "last"  # or "random", as in the box, or "average"
+    snapshot_every: int | None = None  # S
+    output: str = "last"
 
     def __post_init__(self) -> None:
         rounds.check(self)
@@ -107,13 +131,16 @@ class MomentumLocalSgda:
         """τ iterations and the averages (lines 8-12 of Algorithm 2, 8-18 of Algorithm 5)."""
         return rounds.synchronised_round(self, self.local_sgda, server, clients, rng)
 
-    def fresh(self, site: Site) -> MidRound | None:
+    def fresh(self, site: Site) -> Momentum | None:
         """Clients remember the momentum they keep, and where a snapshot cut their round."""
         wanted = self.momentum_at_sync == "keep" or rounds.cuts_rounds(self)
-        return rounds.blank(self, site) if wanted else None
+        if not wanted:
+            return None
+        at = rounds.blank(self, site)
+        return Momentum(at.x, at.y, torch.zeros_like(at.x), torch.zeros_like(at.y), at.x.new_zeros(len(at.x)))
 
     @task(releases=_released)
-    def local_sgda(self, own: MidRound | None, sent: Start, site: Site) -> tuple[MidRound | None, Local]:
+    def local_sgda(self, own: Momentum | None, sent: Start, site: Site) -> tuple[Momentum | None, Local]:
         """Lines 3-7, for the iterations that were asked for."""
         f, α, β_x, β_y = self.problem, self.alpha, self.primal_beta, self.dual_beta
         η_x, η_y = sent.primal_step, sent.dual_step
@@ -126,17 +153,17 @@ class MomentumLocalSgda:
             g = self._gradients(x, y, sent, site, t, stream=0)  # line 5
             dx = (1 - β_x * α) * dx + β_x * α * g.x  # line 6
             dy = (1 - β_y * α) * dy + β_y * α * g.y  # line 7
-            x = f.settle_(x, g.statistics)
+            x = f.write_statistics_(x, g.statistics)
             seen.add(t + 1, x)
         synced = sent.last == self.local_steps
         if synced and self.momentum_at_sync == "reset":
             dx, dy = torch.zeros_like(dx), torch.zeros_like(dy)  # line 12 of Algorithm 5
         remembers = own is not None and (not synced or self.momentum_at_sync == "keep")
-        left = MidRound(x, y, dx, dy, torch.ones(len(x), dtype=x.dtype, device=x.device)) if remembers else None
+        left = Momentum(x, y, dx, dy, torch.ones(len(x), dtype=x.dtype, device=x.device)) if remembers else None
         shares = synced and self.momentum_at_sync != "keep"
         return left, Local(x, y, dx if shares else None, dy if shares else None, seen.picked, seen.path)
 
-    def _momentum(self, own: MidRound | None, sent: Start, site: Site, x: Tensor, y: Tensor) -> Pair:
+    def _momentum(self, own: Momentum | None, sent: Start, site: Site, x: Tensor, y: Tensor) -> Pair:
         """What the round begins with: the server's, the client's own, or at first a stochastic gradient (line 1)."""
         if own is not None and sent.first > 0:
             return own.dx, own.dy

@@ -15,19 +15,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.hyperparameters import check_local, check_problem, cohort_size, draw_cohort
+from fedsaddle.algorithms.local_steps import check_local, check_problem, cohort_size, draw_cohort
 from fedsaddle.arguments import choice, whole
+from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site, Task
-from fedsaddle.federation.records import Averaged, From
+from fedsaddle.federation.records import Averaged, Holds, Parameters, UpdateOf
 from fedsaddle.federation.tasks import PlannedExchange, Release, Releases, step_count
-from fedsaddle.numerics.averages import Running
 from fedsaddle.numerics.schedules import Step, at, check_step
+from fedsaddle.numerics.tensors import Running
 from fedsaddle.problems.protocols import MinimaxProblem, Pair
 
 
 @dataclass(frozen=True)
 class SgdaState:
-    """The server's memory."""
+    """The server's state."""
 
     x: Tensor  # x̄
     y: Tensor  # ȳ
@@ -42,14 +43,14 @@ class SgdaState:
 class Start:
     """Server to client: the pair to start from, and which iterations of the round."""
 
-    x: Tensor
-    y: Tensor
+    x: Parameters
+    y: Annotated[Tensor, Holds.OTHER]
     primal_step: float  # η_x
     dual_step: float  # η_y
     first: int  # iterations first .. last - 1 of the round
     last: int
     pick: int = 0  # the iterate that is wanted, 1 .. τ; 0: none
-    anchor: Tensor | None = None  # x̃_k
+    anchor: Parameters | None = None  # x̃_k
     dx: Tensor | None = None
     dy: Tensor | None = None
 
@@ -58,8 +59,8 @@ class Start:
 class Local:
     """Client to server."""
 
-    x: Annotated[Averaged, From("x")]
-    y: Annotated[Averaged, From("y")]
+    x: Annotated[Averaged, UpdateOf("x")]
+    y: Annotated[Averaged, UpdateOf("y")]
     dx: Averaged | None = None
     dy: Averaged | None = None
     picked: Averaged | None = None
@@ -68,13 +69,10 @@ class Local:
 
 @dataclass(frozen=True)
 class MidRound:
-    """A client's memory: where it stands in the middle of a round, and momentum that it keeps."""
+    """A client's state: where it stands in the middle of a round."""
 
-    x: Tensor
-    y: Tensor
-    dx: Tensor
-    dy: Tensor
-    started: Tensor  # (C,): 1 once the momentum holds a gradient
+    x: Parameters
+    y: Annotated[Tensor, Holds.OTHER]
 
 
 class Hyperparameters(Protocol):
@@ -98,32 +96,38 @@ class Hyperparameters(Protocol):
     def output(self) -> str: ...  # noqa: D102
 
 
-def check(how: Hyperparameters) -> None:
-    """Validate the hyper-parameters."""
-    check_problem(how, MinimaxProblem)
-    check_local(how.local_steps, how.batch_size, how.sampled_clients)
-    check_step("primal_step", how.primal_step)
-    check_step("dual_step", how.dual_step)
-    if how.snapshot_every is not None:
-        whole("snapshot_every", how.snapshot_every)
-    choice("output", how.output, ("last", "random", "average"))
+def check(algorithm: Hyperparameters) -> None:
+    """Validate the hyperparameters."""
+    check_problem(algorithm, MinimaxProblem)
+    check_local(algorithm.local_steps, algorithm.batch_size, algorithm.sampled_clients)
+    check_step("primal_step", algorithm.primal_step)
+    check_step("dual_step", algorithm.dual_step)
+    if algorithm.snapshot_every is not None:
+        whole("snapshot_every", algorithm.snapshot_every)
+    choice("output", algorithm.output, ("last", "random", "average"))
 
 
-def start(how: Hyperparameters, clients: Clients) -> SgdaState:
+def check_local_layers(algorithm: Hyperparameters) -> None:
+    """Sums of iterates and random iterates would show layers that stay at the clients."""
+    if algorithm.output != "last":
+        raise BadInput("output", algorithm.output, 'would show sums of the layers; with local layers it is "last"')
+
+
+def start(algorithm: Hyperparameters, clients: Clients) -> SgdaState:
     """x_0, y_0, and x_0 as the first snapshot."""
-    cohort_size(how.sampled_clients, clients)
-    x, y = how.problem.initial()
-    return SgdaState(x, y, anchor=x if how.snapshot_every is not None else None)  # line 1
+    cohort_size(algorithm.sampled_clients, clients)
+    x, y = algorithm.problem.initial()
+    return SgdaState(x, y, anchor=x if algorithm.snapshot_every is not None else None)  # line 1
 
 
 def synchronised_round(
-    how: Hyperparameters, task: Task[Local], server: SgdaState, clients: Clients, rng: np.random.Generator
+    algorithm: Hyperparameters, task: Task[Local], server: SgdaState, clients: Clients, rng: np.random.Generator
 ) -> SgdaState:
     """One round: the clients' iterations in pieces, then the averages."""
-    m, τ, S, r = cohort_size(how.sampled_clients, clients), how.local_steps, how.snapshot_every, server.rounds
-    cohort = draw_cohort(rng, clients.count, m)
-    pick = int(rng.integers(1, τ + 1)) if how.output == "random" and rng.random() < 1 / (r + 1) else 0
-    η_x, η_y = at(how.primal_step, r), at(how.dual_step, r)
+    τ, S, r = algorithm.local_steps, algorithm.snapshot_every, server.rounds
+    cohort = draw_cohort(rng, clients.count, cohort_size(algorithm.sampled_clients, clients))
+    pick = int(rng.integers(1, τ + 1)) if algorithm.output == "random" and rng.random() < 1 / (r + 1) else 0
+    η_x, η_y = at(algorithm.primal_step, r), at(algorithm.dual_step, r)
     sent = Start(server.x, server.y, η_x, η_y, 0, τ, pick, server.anchor, server.dx, server.dy)
     kept, total = server.kept, None
     for first, last in pieces(r * τ, τ, S):
@@ -148,28 +152,29 @@ def pieces(first: int, steps: int, every: int | None) -> Iterator[tuple[int, int
     yield begin, steps
 
 
-def cuts_rounds(how: Hyperparameters) -> bool:
+def cuts_rounds(algorithm: Hyperparameters) -> bool:
     """Whether snapshots fall inside rounds."""
-    return how.snapshot_every is not None and how.snapshot_every % how.local_steps != 0
+    return algorithm.snapshot_every is not None and algorithm.snapshot_every % algorithm.local_steps != 0
 
 
-def released(how: Hyperparameters, sent: Start) -> Releases:
+def released(algorithm: Hyperparameters, sent: Start) -> Releases:
     """What a client releases by the iterations that it is asked for: the gradients of both players."""
-    return Counter({Release(how.batch_size, 2): step_count(sent.first, sent.last)})
+    return Counter({Release(algorithm.batch_size, 2): step_count(sent.first, sent.last)})
 
 
-def planned(how: Hyperparameters, rounds: int, clients: int, more: int = 0) -> list[PlannedExchange]:
+def planned(algorithm: Hyperparameters, rounds: int, clients: int, more: int = 0) -> list[PlannedExchange]:
     """The exchanges of so many rounds; `more` minibatches a round beside those of the τ iterations."""
-    τ, S = how.local_steps, how.snapshot_every
-    times = sum(len(list(pieces(r * τ, τ, S))) for r in range(rounds)) if cuts_rounds(how) else rounds
-    m = clients if how.sampled_clients is None else how.sampled_clients
-    return [PlannedExchange(times, Counter({Release(how.batch_size, 2): rounds * (τ + more)}), m)]
+    τ, S = algorithm.local_steps, algorithm.snapshot_every
+    times = sum(len(list(pieces(r * τ, τ, S))) for r in range(rounds)) if cuts_rounds(algorithm) else rounds
+    m = clients if algorithm.sampled_clients is None else algorithm.sampled_clients
+    return [PlannedExchange(times, Counter({Release(algorithm.batch_size, 2): rounds * (τ + more)}), m)]
 
 
-def blank(how: Hyperparameters, site: Site) -> MidRound:
+def blank(algorithm: Hyperparameters, site: Site) -> MidRound:
     """The memory of a client that has not taken part yet."""
-    x, y = (torch.zeros(len(site.clients), *v.shape, dtype=v.dtype, device=site.device) for v in how.problem.initial())
-    return MidRound(x, y, torch.zeros_like(x), torch.zeros_like(y), x.new_zeros(len(x)))
+    pair, count = algorithm.problem.initial(), len(site.clients)
+    x, y = (torch.zeros(count, *v.shape, dtype=v.dtype, device=site.device) for v in pair)
+    return MidRound(x, y)
 
 
 def begin(own: MidRound | None, sent: Start, site: Site) -> Pair:

@@ -8,9 +8,8 @@ from typing import Literal
 import numpy as np
 
 from fedsaddle.arguments import choice
-from fedsaddle.data.files.encode import Scale, one_hot, ordinal
 from fedsaddle.data.sets.locate import PublicFile
-from fedsaddle.data.table import Array, Dataset, Table
+from fedsaddle.data.table import Array, Dataset, Scale, Table, one_hot, ordinal
 
 FEATURES = (
     "age",

@@ -6,7 +6,8 @@ A row is one sequence, so that the paper's "batch size of 2 with 50 characters" 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,73 @@ from numpy.typing import NDArray
 from fedsaddle.arguments import optional, whole
 from fedsaddle.arguments import path as file_path
 from fedsaddle.data.sets.locate import PublicFile, unpack
-from fedsaddle.data.sets.plays import speeches_by_speaker
 from fedsaddle.data.table import Dataset, Table
 from fedsaddle.errors import BadInput, MissingData
+
+_ALONE = re.compile(r"^([A-Z][A-Z'’ ,&-]*[A-Z])\.$")
+_INDENTED = re.compile(r"^ {1,4}([A-Z][A-Za-z'’ -]*?)\. +(\S.*)$")
+_CAST = re.compile(r"^\W*(dramatis person(ae|æ)|persons represented|characters in the play)", re.IGNORECASE)
+_AUTHOR = re.compile(r"^by william shakespeare$", re.IGNORECASE)
+_NO_TITLE = re.compile(r"^(act|scene|prologue|epilogue|induction|contents|finis|the end)\b", re.IGNORECASE)
+_DIRECTION = re.compile(r"\[[^\]]*\]|_[^_]*_")
+_ENTRANCE = re.compile(r"^\s*(enter|exit|exeunt|re-enter|flourish|alarum|scene|act)\b", re.IGNORECASE)
+
+
+def speeches_by_speaker(text: str) -> dict[str, list[str]]:
+    """The speeches of "play/SPEAKER", in the order of the text; stage directions are left out.
+
+    Examples:
+        >>> speeches_by_speaker("A PLAY\\n\\nDramatis Personæ\\n\\nANNE.\\nGood day.\\nSir.\\n\\nBEN.\\nWell met.\\n")
+        {'A PLAY/ANNE': ['Good day.\\nSir.'], 'A PLAY/BEN': ['Well met.']}
+
+    Raises:
+        BadInput: if no speech is found.
+    """
+    found: dict[str, list[str]] = {}
+    for play, speaker, speech in _speeches(_body(text).splitlines()):
+        found.setdefault(f"{play}/{speaker}", []).append(speech)
+    if not found:
+        remedy = (
+            "no speeches found; it must be the plain text of plays, with speakers as 'HAMLET.' or '  HAMLET. Words'"
+        )
+        raise BadInput("path", text[:40], remedy)
+    return found
+
+
+def _body(text: str) -> str:
+    """The text without what Project Gutenberg adds before and after it."""
+    text = text.removeprefix("\ufeff")
+    _, started, rest = text.partition("*** START OF")
+    body = rest.partition("\n")[2] if started else text
+    return body.partition("*** END OF")[0]
+
+
+def _speeches(lines: list[str]) -> Iterator[tuple[str, str, str]]:
+    play, title, before, speaker, said, indent = "", "", "", "", list[str](), False
+    for line in [*lines, ""]:
+        bare = line.strip()
+        alone, inline = _ALONE.match(line), _INDENTED.match(line)
+        ends = not bare or alone or inline or _ENTRANCE.match(line) or (indent and not line.startswith("    "))
+        if speaker and ends and said:
+            yield play, speaker, "\n".join(said)
+            speaker, said = "", []
+        if _CAST.match(bare) or _AUTHOR.match(bare):
+            play, speaker, said = (before if _AUTHOR.match(bare) else title) or "a play", "", []
+        elif alone and play and not _NO_TITLE.match(alone[1]):
+            speaker, said, indent = alone[1], [], False
+        elif inline and play and not _NO_TITLE.match(inline[1]):
+            speaker, said, indent = inline[1].strip().upper(), _without_directions(inline[2]), True
+        elif speaker and bare and not _ENTRANCE.match(line):
+            said += _without_directions(bare)
+        if bare.isupper() and not alone and not _NO_TITLE.match(bare):
+            title = bare
+        before = bare or before
+
+
+def _without_directions(words: str) -> list[str]:
+    kept = _DIRECTION.sub("", words).strip()
+    return [kept] if kept else []
+
 
 # The printable characters of the fixed vocabulary of 86 that federated Shakespeare experiments share.
 # Its last place, a carriage return there, stands here for every other character.
@@ -62,7 +127,7 @@ def shakespeare(
     path = optional(file_path, "path", path)
     windows = {
         speaker: pair
-        for speaker, said in sorted(_speeches(path).items())
+        for speaker, said in sorted(_stored_speeches(path).items())
         if len((pair := cut_windows("\n".join(said), sequence_length))[0]) >= min_windows
     }
     chosen = _choose(sorted(windows), clients, seed, min_windows)
@@ -103,7 +168,7 @@ def _choose(speakers: Sequence[str], clients: int | None, seed: int, min_windows
     return [speakers[i] for i in np.sort(picks)]
 
 
-def _speeches(path: Path | None) -> Mapping[str, Sequence[str]]:
+def _stored_speeches(path: Path | None) -> Mapping[str, Sequence[str]]:
     if path is not None and not path.is_file():
         raise MissingData(
             f"{path} does not exist; give the text of plays (.txt), or a JSON file with the key 'speeches'"

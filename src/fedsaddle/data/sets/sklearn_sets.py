@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedsaddle.arguments import flag, whole
-from fedsaddle.data.files.encode import Scale
-from fedsaddle.data.table import Dataset, Table
+from fedsaddle.data.table import Dataset, Scale, Table
 
 _UCI = "UCI Machine Learning Repository, as shipped with scikit-learn"
 

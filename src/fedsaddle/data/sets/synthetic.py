@@ -1,4 +1,4 @@
-"""Made-up rows of the papers' simulations."""
+"""Synthetic rows of the papers' simulations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ MOST_VALUES = 2_000_000_000  # 16 GB of float64
 
 
 def nonconvex_pl(clients: int = 500, rows: int = 100, dimension: int = 100, seed: int = 0) -> Stacked:
-    """The paper's data: w_i ~ N(0, 0.5 I) in R^{3p}, and a client's rows (a, b, c) ~ N(w_i, 0.1 I)."""
+    """Synthetic rows of FedSGDA's simulation: w_i ~ N(0, 0.5 I) in R^{3p}, a client's rows (a, b, c) ~ N(w_i, 0.1 I).
+
+    Args:
+        clients: Number of clients, as in the paper by default.
+        rows: Number of rows of each client.
+        dimension: p, of x and of y.
+        seed: Random seed.
+    """
     x = _drawn(clients, rows, dimension, seed)
     flat = torch.from_numpy(x.reshape(clients * rows, -1)).to(torch.get_default_dtype())
     return Stacked(flat, torch.zeros(len(flat)), np.arange(clients + 1) * rows)
@@ -25,10 +32,10 @@ def nonconvex_pl_table(clients: int = 500, rows: int = 100, dimension: int = 100
     """The same rows as a table with the column "client", for a config: split = natural and test_share = 0.
 
     Args:
-        clients: How many clients.
-        rows: Rows of each.
-        dimension: Of x and of y.
-        seed: Draws the rows.
+        clients: Number of clients.
+        rows: Number of rows of each client.
+        dimension: p, of x and of y.
+        seed: Random seed.
     """
     x = _drawn(clients, rows, dimension, seed).reshape(clients * rows, -1)
     table = Table.of(x, np.zeros(len(x)), {"client": np.repeat(np.arange(clients), rows)})

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 
 import numpy as np
 
 from fedsaddle.arguments import flag, number, whole
-from fedsaddle.data.sets.one_against_rest import check_positive, one_against_rest
+from fedsaddle.array_types import Ints
 from fedsaddle.data.splits.by_label import need_classes
-from fedsaddle.data.splits.client_names import plain_names
 from fedsaddle.data.splits.partition import (
     PLAN,
     TEST,
@@ -20,11 +20,47 @@ from fedsaddle.data.splits.partition import (
     equal_shares,
     generator,
     partition,
+    plain_names,
     rows_by_code,
 )
-from fedsaddle.data.store import Ints
 from fedsaddle.data.table import Dataset, Table
 from fedsaddle.errors import BadInput
+
+COLUMN = "class"
+
+
+def one_against_rest(table: Table, positive: Sequence[int | str]) -> Table:
+    """Class 1 are the `positive` classes, by number or name, class 0 are all others; the old ones go to a column."""
+    check_positive(positive)
+    codes = sorted({_code(entry, table.classes) for entry in positive})
+    if not 0 < len(codes) < len(table.classes):
+        raise BadInput("positive", list(positive), f"name at least one of the {len(table.classes)} classes, not all")
+    names = [table.classes[code] for code in codes]
+    classes = ("rest", " or ".join(names) if len(names) <= 3 else f"{len(names)} classes")
+    y = np.isin(table.y, codes).astype(np.int64)
+    return replace(table, y=y, classes=classes, columns={**table.columns, COLUMN: np.array(table.classes)[table.y]})
+
+
+def _code(entry: int | str, classes: tuple[str, ...]) -> int:
+    if isinstance(entry, str):
+        if entry in classes:
+            return classes.index(entry)
+    elif 0 <= entry < len(classes):
+        return int(entry)
+    some = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
+    raise BadInput("positive", entry, f"is none of the classes 0 to {len(classes) - 1}: {some}")
+
+
+def check_positive(positive: object) -> None:
+    """Refuse what is neither None nor a list of classes, by number or name."""
+    if positive is None:
+        return
+    if not isinstance(positive, list | tuple):
+        raise BadInput("positive", positive, "must be a list of classes, by number or name, such as [0] or ['cat']")
+    for entry in positive:
+        if isinstance(entry, bool) or not isinstance(entry, str | Integral):
+            raise BadInput("positive", entry, "is no class; give its number or its name")
+
 
 OWNER = "client"
 DROP, HELD = 4, 5
@@ -40,7 +76,7 @@ class Imbalanced:
     the test set stays as balanced as it was. Without an official test set, a share of every class is held out before
     any row is dropped. With `disjoint=False` the rows are assigned at random, so that only the imbalance remains.
 
-    Arguments:
+    Args:
         clients: How many clients.
         imratio: The share of positives in each client's training rows, above 0 and below 1.
         positive: The positive classes, by name or number; None: half of them, or of two the second.
@@ -49,11 +85,12 @@ class Imbalanced:
     Raises:
         BadInput: for arguments of another type or range, and for data that cannot be split so.
 
-    >>> table = Table.of(np.zeros((400, 1)), np.arange(400) % 4, classes=("a", "b", "c", "d"))
-    >>> split, data = Imbalanced(2, imratio=0.2), Dataset("four", table, None, "made up", "none")
-    >>> made = split.prepare(data, seed=0, test_share=0.2)
-    >>> made.train.classes, float(made.train.y.mean())
-    (('negative', 'positive'), 0.2)
+    Examples:
+        >>> table = Table.of(np.zeros((400, 1)), np.arange(400) % 4, classes=("a", "b", "c", "d"))
+        >>> split, data = Imbalanced(2, imratio=0.2), Dataset("four", table, None, "made up", "none")
+        >>> made = split.prepare(data, seed=0, test_share=0.2)
+        >>> made.train.classes, float(made.train.y.mean())
+        (('negative', 'positive'), 0.2)
     """
 
     clients: int

@@ -1,17 +1,43 @@
-"""Partition of the rows of groups among clients: every row goes to exactly one client."""
+"""Partition of rows among clients: every row goes to exactly one client, and every client has a name."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsaddle.arguments import whole
-from fedsaddle.data.store import Ints
+from fedsaddle.array_types import Floats, Ints
+from fedsaddle.data.table import Dataset, Table
 from fedsaddle.errors import BadInput
+from fedsaddle.text import visible
 
-Floats = NDArray[np.float64]
+
+def plain_names(clients: int) -> tuple[str, ...]:
+    """Plain names: client 0, client 1, ..."""
+    return tuple(f"client {i}" for i in range(clients))
+
+
+def numbered_names(labels: Sequence[str]) -> tuple[str, ...]:
+    """The labels; one that occurs more than once is numbered from 1: "Female 1", "class 3 (1)"."""
+    total, seen = Counter(labels), Counter[str]()
+    names = []
+    for label in labels:
+        seen[label] += 1
+        number = f"({seen[label]})" if label[-1:].isdigit() else str(seen[label])
+        names.append(f"{label} {number}" if total[label] > 1 else label)
+    return tuple(names)
+
+
+def visible_name(name: str) -> str:
+    """The name in one line; a blank by its own name, and signs in quotes."""
+    blanks = {" ": "space", "\n": "newline", "\t": "tab"}
+    if name in blanks:
+        return blanks[name]
+    return visible(name) if any(c.isalnum() for c in name) else repr(name)
+
 
 Parts = list[Ints]
 
@@ -19,12 +45,12 @@ TRAIN, TEST, PLAN = 0, 1, 2
 
 
 def generator(seed: int, *key: int) -> np.random.Generator:
-    """The random numbers of one purpose: the same seed and key give the same numbers."""
+    """A generator of its own for each seed and key."""
     return np.random.default_rng([whole("seed", seed, least=0), *key])
 
 
 def allocate(rows: int, shares: Floats) -> Ints:
-    """How many of `rows` each share gets: rounded so that they sum to `rows`."""
+    """The number of rows of each share, rounded so that they sum to `rows`."""
     ends = np.floor(np.cumsum(shares) * rows + 0.5).astype(np.int64)
     ends[-1] = rows
     return np.diff(np.minimum(ends, rows), prepend=0)
@@ -71,3 +97,30 @@ def check_clients(clients: int, rows: int) -> None:
 def equal_shares(count: int) -> Floats:
     """Equal shares."""
     return np.full(count, 1.0 / count)
+
+
+@runtime_checkable
+class Split(Protocol):
+    """A rule that says which client holds which rows, and names the clients.
+
+    The same rule serves the training rows and the official test rows. Every row goes to exactly one client. Every
+    client has training rows; a client may be left without test rows. A split that changes the data before
+    partitioning them is a `PreparesData` too.
+    """
+
+    def assign(self, train: Table, test: Table | None, seed: int) -> tuple[Parts, Parts | None]:
+        """Row numbers per client, in ascending order, of the training and, if there is one, of the test table."""
+        ...
+
+    def names(self, train: Table) -> tuple[str, ...]:
+        """One name per client."""
+        ...
+
+
+@runtime_checkable
+class PreparesData(Protocol):
+    """A split that first changes the data set that it assigns: with other classes, or fewer rows."""
+
+    def prepare(self, dataset: Dataset, seed: int, test_share: float) -> Dataset:
+        """The data set to be split."""
+        ...

@@ -7,11 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsaddle.arguments import optional, text, whole
-from fedsaddle.data.files.encode import ordinal
-from fedsaddle.data.splits.client_names import numbered_names, plain_names
-from fedsaddle.data.splits.partition import Parts, check_clients, equal_shares, partition_both, rows_by_code
-from fedsaddle.data.store import Ints
-from fedsaddle.data.table import Array, Table
+from fedsaddle.array_types import Ints
+from fedsaddle.data.splits.partition import (
+    Parts,
+    check_clients,
+    equal_shares,
+    numbered_names,
+    partition_both,
+    plain_names,
+    rows_by_code,
+)
+from fedsaddle.data.table import Array, Table, ordinal
 from fedsaddle.errors import BadInput
 
 
@@ -19,15 +25,16 @@ from fedsaddle.errors import BadInput
 class Iid:
     """Rows at random, as many for each client as possible.
 
-    Arguments:
+    Args:
         clients: How many clients, at most as many as training rows.
 
     Raises:
         BadInput: for arguments of another type or range, and for data that cannot be split so.
 
-    >>> table = Table.of(np.zeros((5, 1)), [0, 0, 1, 1, 1], classes=("a", "b"))
-    >>> [len(rows) for rows in Iid(2).assign(table, None, seed=0)[0]]
-    [3, 2]
+    Examples:
+        >>> table = Table.of(np.zeros((5, 1)), [0, 0, 1, 1, 1], classes=("a", "b"))
+        >>> [len(rows) for rows in Iid(2).assign(table, None, seed=0)[0]]
+        [3, 2]
     """
 
     clients: int
@@ -57,16 +64,17 @@ class ByColumn:
     evenly as possible (one more to the values with most rows), and a value's rows are shared evenly and
     at random among its clients. Clients are in the order of the sorted values.
 
-    Arguments:
+    Args:
         column: The name of the column.
         clients: How many clients, at least one for each value; None: one for each value.
 
     Raises:
         BadInput: for arguments of another type or range, and for data that cannot be split so.
 
-    >>> table = Table.of(np.zeros((4, 1)), [0, 1, 0, 1], {"sex": np.array(["f", "m", "f", "f"])}, ("a", "b"))
-    >>> ByColumn("sex", clients=3).names(table)
-    ('f 1', 'f 2', 'm')
+    Examples:
+        >>> table = Table.of(np.zeros((4, 1)), [0, 1, 0, 1], {"sex": np.array(["f", "m", "f", "f"])}, ("a", "b"))
+        >>> ByColumn("sex", clients=3).names(table)
+        ('f 1', 'f 2', 'm')
     """
 
     column: str
@@ -118,15 +126,16 @@ class ByColumn:
 class Natural:
     """One client per value of a column, such as the hospital or the speaker, in the order of the names.
 
-    Arguments:
+    Args:
         column: The name of the column.
 
     Raises:
         BadInput: for arguments of another type or range, and for data that cannot be split so.
 
-    >>> table = Table.of(np.zeros((3, 1)), [0, 1, 0], {"client": np.array(["b", "a", "b"])}, ("no", "yes"))
-    >>> [rows.tolist() for rows in Natural().assign(table, None, seed=0)[0]]
-    [[1], [0, 2]]
+    Examples:
+        >>> table = Table.of(np.zeros((3, 1)), [0, 1, 0], {"client": np.array(["b", "a", "b"])}, ("no", "yes"))
+        >>> [rows.tolist() for rows in Natural().assign(table, None, seed=0)[0]]
+        [[1], [0, 2]]
     """
 
     column: str = "client"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from nvflare.apis.controller_spec import ClientTask, Task
 from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
@@ -17,21 +20,115 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
-from fedsaddle.atomic import write_json
-from fedsaddle.config.own_code import only_modules
 from fedsaddle.config.schema import validate_config
-from fedsaddle.deployment.courier import Patience
+from fedsaddle.deployment.courier import Arrival, Patience
+from fedsaddle.deployment.messages import Fault, FaultKind
 from fedsaddle.deployment.nvflare.supervise import STATUS
-from fedsaddle.deployment.nvflare.transport import KEY, QUICK, Aborted, NVFlareTransport
 from fedsaddle.deployment.project import KIT_SETTINGS, RUNS
 from fedsaddle.deployment.server import DeployedRun
 from fedsaddle.deployment.site import SiteService
-from fedsaddle.deployment.site_memory import safe_name
 from fedsaddle.deployment.site_policy import read_policy
+from fedsaddle.deployment.site_worker import safe_name
 from fedsaddle.errors import FedSaddleError
+from fedsaddle.files import read_object, write_json
+from fedsaddle.own_code import only_modules
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.lock import LOCK, FolderInUse
-from fedsaddle.stored import read_object
+
+TASK = "fedsaddle"
+KEY = "fedsaddle.message"
+QUICK = "fedsaddle.quick"  # the topic of small messages, which do not wait until a site asks for work
+
+
+class Aborted(Exception):
+    """The job was aborted."""
+
+
+class NVFlareTransport:
+    """Sends by `broadcast_and_wait` from inside a controller; NVFlare authenticates sites by their certificates."""
+
+    def __init__(
+        self, controller: Controller, names: Sequence[str], context: FLContext, abort: Signal, grace: float
+    ) -> None:
+        self.controller, self.context, self.abort, self.grace = controller, context, abort, grace
+        self.names = list(names)
+        self.silent: dict[str, float] = {}  # site -> time since which it has not answered
+        self.asked: dict[
+            str, float
+        ] = {}  # site of the last exchange that has not answered -> time at which it was asked
+
+    def exchange(self, clients: Sequence[int], content: bytes, least: int, timeout: float) -> list[Arrival]:
+        """Broadcast to the clients; those without an answer at the timeout are left out."""
+        if self.abort.triggered:
+            raise Aborted
+        number = {self.names[i]: i for i in clients}
+        self.asked = dict.fromkeys(number, time.time())
+        there = {client.name for client in self.controller._engine.get_clients()}
+        targets = [name for name in number if name in there]
+        away = [i for name, i in number.items() if name not in there]
+        arrivals = [Arrival(i, None, Fault(FaultKind.NOT_CONNECTED, i)) for i in away]
+        if not targets:
+            self._update_silent(number, arrivals)
+            return arrivals
+
+        def received(client_task: ClientTask, fl_ctx: FLContext) -> None:  # NVFlare passes these by name
+            arrivals.append(arrival(number[client_task.client.name], client_task.result))
+            client_task.result = None
+            self.asked.pop(client_task.client.name, None)
+
+        task = Task(
+            name=TASK, data=Shareable({KEY: content}), timeout=max(1, round(timeout)), result_received_cb=received
+        )
+        self.controller.broadcast_and_wait(
+            task=task,
+            fl_ctx=self.context,
+            targets=targets,
+            min_responses=min(least, len(targets)),
+            wait_time_after_min_received=round(self.grace),
+            abort_signal=self.abort,
+        )
+        if self.abort.triggered:
+            raise Aborted
+        self._update_silent(number, arrivals)
+        return list(arrivals)
+
+    def quick(self, clients: Sequence[int], content: bytes, timeout: float) -> list[Arrival]:
+        """Send by NVFlare's auxiliary messages, which reach a site at once."""
+        if self.abort.triggered:
+            raise Aborted
+        number = {self.names[i]: i for i in clients}
+        found = self.controller._engine.send_aux_request(
+            list(number), QUICK, Shareable({KEY: content}), timeout, self.context, optional=True
+        )
+        return [arrival(number[name], reply) for name, reply in (found or {}).items() if name in number]
+
+    def waiting(self) -> dict[str, float]:
+        """The sites that the last exchange waits for, and the seconds since which they have not answered."""
+        now = time.time()
+        return {name: now - self.silent.get(name, since) for name, since in list(self.asked.items())}
+
+    def _update_silent(self, asked: dict[str, int], arrivals: list[Arrival]) -> None:
+        answered = {a.client for a in arrivals if a.content is not None}
+        for name, i in asked.items():
+            if i in answered:
+                self.silent.pop(name, None)
+            else:
+                self.silent.setdefault(name, time.time())
+
+
+def arrival(client: int, result: object) -> Arrival:
+    """Convert a reply to an arrival."""
+    if not isinstance(result, Shareable) or result.get_return_code() != ReturnCode.OK:
+        code = result.get_return_code() if isinstance(result, Shareable) else "no reply"
+        told = f"NVFlare there reports {code!s:.60}; see the log of that site (is its disk full, its memory too small?)"
+        return Arrival(client, None, Fault(FaultKind.FAILED, client, told))
+    content = result.get(KEY)
+    if isinstance(content, bytearray | memoryview):
+        content = bytes(content)
+    if not isinstance(content, bytes):
+        return Arrival(client, None, Fault(FaultKind.BAD_MESSAGE, client, "the reply has no content"))
+    return Arrival(client, content)
+
 
 LAST_JOB = 60.0  # seconds that a job waits for the end of the one before it
 
@@ -52,7 +149,7 @@ class ServerApp(Controller):  # type: ignore[misc]
     def stop_controller(self, fl_ctx: FLContext) -> None:
         """Called once after the flow."""
 
-    def process_result_of_unknown_task(self, client: Any, task_name: str, client_task_id: str, result: Any,
+    def process_result_of_unknown_task(self, client: object, task_name: str, client_task_id: str, result: object,
                                        fl_ctx: FLContext) -> None:  # fmt: skip
         """Ignore a late reply."""
 

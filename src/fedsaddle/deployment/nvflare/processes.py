@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from fedsaddle.deployment.nvflare.provision import set_job_store, site_of
-from fedsaddle.deployment.private_files import OTHERS
+from fedsaddle.deployment.project import OTHERS
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.runs.interruption import terminate_as_interrupt
 from fedsaddle.runs.lock import FolderInUse, only_writer

@@ -14,12 +14,18 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from fedsaddle.atomic import write_json
 from fedsaddle.config.schema import read_config
-from fedsaddle.deployment.private_files import only_for_owner, take_from_others
-from fedsaddle.deployment.project import KIT_CONFIG, KIT_SETTINGS, Project, write_site_kit
-from fedsaddle.deployment.site_keys import write_site_keys
+from fedsaddle.deployment.project import (
+    KIT_CONFIG,
+    KIT_SETTINGS,
+    Project,
+    only_for_owner,
+    take_from_others,
+    write_site_kit,
+)
+from fedsaddle.deployment.secure_site import write_site_keys
 from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.files import write_json
 
 KITS, WORK = "kits", "provision"
 ALLOWED = ["fedsaddle.deployment.nvflare.app.ServerApp", "fedsaddle.deployment.nvflare.app.SiteApp"]

@@ -86,7 +86,7 @@ class NVFlareSession:
         numbers = [line[MetaKey.JOB_ID] for line in found if MetaKey.JOB_ID in line]
         return not numbers or job in numbers
 
-    def query(self, job: str, topic: str, data: dict[str, Any]) -> dict[str, Any]:
+    def query(self, job: str, topic: str, data: dict[str, object]) -> dict[str, Any]:
         """Send a query to the running job."""
         if self.session is None:
             raise ServerLost("the server is lost")
@@ -120,6 +120,6 @@ class NVFlareSession:
             raise ServerLost(f"the server is lost ({type(reason).__name__})") from None
 
 
-def _meta(job: dict[str, Any], key: str) -> str:
+def _meta(job: dict[str, object], key: str) -> str:
     """A word of a job's description; NVFlare writes some keys in two ways."""
     return str(job.get(key) or job.get(f"job_{key}") or "")

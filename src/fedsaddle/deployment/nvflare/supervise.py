@@ -10,19 +10,59 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedsaddle.atomic import write_json
 from fedsaddle.config.schema import Config
-from fedsaddle.deployment.nvflare.waiting import Waiting, names_of
 from fedsaddle.deployment.project import RUNS, Project
 from fedsaddle.errors import FedSaddleError, TooFewAnswered
+from fedsaddle.files import write_json
 from fedsaddle.runs.folder import RunFolder
-from fedsaddle.shown import visible
+from fedsaddle.text import visible
+
+FIRST, LONGEST = 10.0, 300.0  # seconds: the first line about something, and the longest time between two
+NAMED = 5  # sites that a line names
+
+
+@dataclass
+class Waiting:
+    """Says what is waited for: after 10 s, then after twice as long each time, at most every 5 minutes."""
+
+    say: Callable[[str], None]
+    what: str = ""
+    next: float = FIRST
+
+    def tell(self, what: str, seconds: float) -> None:
+        """It has been waited for `what` for so long."""
+        if what != self.what:
+            self.what, self.next = what, FIRST
+        if seconds >= self.next:
+            self.say(f"waiting for {what} since {seconds:.0f} s")
+            self.next = seconds + min(max(self.next, FIRST), LONGEST)
+
+    def sites(self, waiting: Mapping[str, float]) -> None:
+        """These sites have not answered for so many seconds."""
+        if waiting:
+            self.tell(names_of(list(waiting)), max(waiting.values()))
+
+    def over(self) -> None:
+        """Nothing is waited for."""
+        self.what, self.next = "", FIRST
+
+
+def names_of(sites: list[str]) -> str:
+    """The first names, and how many more.
+
+    Examples:
+        >>> names_of([f"site-{i}" for i in range(8)])
+        'site-0, site-1, site-2, site-3, site-4 and 3 more'
+    """
+    more = f" and {len(sites) - NAMED} more" if len(sites) > NAMED else ""
+    return ", ".join(sites[:NAMED]) + more
+
 
 APP = "fedsaddle.deployment.nvflare.app"
 STATUS = "fedsaddle.status"  # the query for new records
@@ -40,7 +80,7 @@ class Session(Protocol):
     def status(self, job: str) -> str: ...  # noqa: D102
     def sites(self) -> dict[str, float]: ...  # noqa: D102
     def runs(self, job: str, site: str) -> bool: ...  # noqa: D102
-    def query(self, job: str, topic: str, data: dict[str, Any]) -> dict[str, Any]: ...  # noqa: D102
+    def query(self, job: str, topic: str, data: dict[str, object]) -> dict[str, Any]: ...  # noqa: D102
     def abort(self, job: str) -> None: ...  # noqa: D102
     def results(self, job: str, folder: Path) -> Path: ...  # noqa: D102
 

@@ -17,7 +17,7 @@ Attribute = str | float | bool | None
 def clean(text: object) -> str:
     r"""The text with characters that a page cannot or must not hold as their escapes; markup stays as it is.
 
-    Example:
+    Examples:
         >>> print(clean("Ward\x1b[2J"))
         Ward\x1b[2J
     """
@@ -32,7 +32,7 @@ def tag(name: str, *children: Content, **attributes: Attribute) -> Markup:
     A last underscore of an attribute's name is dropped and others become hyphens: `class_`, `data_x`. Attributes that
     are None or False are left out, as are children that are None.
 
-    Example:
+    Examples:
         >>> print(tag("b", "a < b", class_="wide"))
         <b class="wide">a &lt; b</b>
     """
@@ -57,7 +57,7 @@ def escaped(value: str | float) -> Markup:
 def compact(number: float) -> str:
     """A number with at most two decimals and no zeros at its end.
 
-    Example:
+    Examples:
         >>> compact(2.50), compact(-0.001)
         ('2.5', '0')
     """

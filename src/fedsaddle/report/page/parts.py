@@ -36,7 +36,7 @@ class Code:
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """A table: the first cell of each row names the row. Cells that are numbers are aligned to the right."""
 
     heads: Sequence[str]
@@ -53,7 +53,7 @@ class Chart:
     title: str
     svg: Markup  # from `page.charts`
     description: str  # what the drawing shows, with its main figures
-    table: Table | None  # the values, folded away below the drawing
+    table: PageTable | None  # the values, folded away below the drawing
     note: str = ""  # how to read it
     scrolls: bool = False  # a tall drawing, shown in a box of limited height on a screen and whole on paper
 
@@ -71,10 +71,10 @@ class ThresholdSlider:
     positives: int
     negatives: int
     chosen: float  # the threshold of the run
-    table: Table  # some thresholds with all figures, for print and for readers without scripts
+    table: PageTable  # some thresholds with all figures, for print and for readers without scripts
 
 
-Block = Text | Bullets | Code | Table | Chart | ThresholdSlider
+Block = Text | Bullets | Code | PageTable | Chart | ThresholdSlider
 
 
 @dataclass(frozen=True)

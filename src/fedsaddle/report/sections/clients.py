@@ -1,20 +1,38 @@
-"""The figures of each client at the end of a run."""
+"""The figures of each client at the end of a run, of each class, and the weights λ of the clients."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from fedsaddle.metrics.intervals import Interval
-from fedsaddle.metrics.target import main_part_name
-from fedsaddle.report.page.charts import Axis, Bar, ForestRow, bars, forest
-from fedsaddle.report.page.parts import Block, Chart, Section, Table, Text
-from fedsaddle.report.sections.client_names import named, trained_and_tested
-from fedsaddle.report.sections.numbers import axis, is_share, wilson
+from fedsaddle.metrics.selection import main_part_name
+from fedsaddle.report.page.charts import Bar, ChartAxis, ForestRow, Line, bars, forest, line_chart
+from fedsaddle.report.page.parts import Block, Chart, PageTable, Section, Text
+from fedsaddle.report.sections.numbers import MOST_POINTS, axis, is_share, picked, wilson
 from fedsaddle.report.stored_run import StoredRun
-from fedsaddle.report.words import cased, many, percent, short, titled
+from fedsaddle.report.words import PARTS, cased, many, percent, short, titled
+from fedsaddle.text import visible
+
+
+def named(names: Sequence[str], clients: int) -> list[str]:
+    """Names of that many clients; numbers where there are too few names.
+
+    Examples:
+        >>> named(["A"], 2)
+        ['A', 'client 2']
+    """
+    return [*map(visible, names[:clients]), *(f"client {i + 1}" for i in range(len(names), clients))]
+
+
+def trained_and_tested(run: StoredRun) -> tuple[str, ...]:
+    """The clients of a run: those that were trained on, and after them those that are for the test only."""
+    if run.is_deployed:
+        return tuple(map(str, run.summary["sites"]))
+    return (*run.client_names, *map(str, run.split.get("test_clients") or {}))
+
 
 LISTED = 200
 SCROLLED = 40
@@ -55,7 +73,7 @@ def clients(run: StoredRun) -> Section | None:
     if not spread or (set(spread) == {"loss"} and "auroc" in (run.summary.get("pooled") or {})):
         return None
     measure = "accuracy" if "accuracy" in spread else next(iter(spread))
-    rows = {"test": "test rows", "validation": "validation rows", "train": "training rows"}[part]
+    rows = PARTS[part]
     blocks: list[Block] = [Text(_in_words(spread[measure], measure, rows))]
     found = clients_of(run, part)
     if found:
@@ -148,14 +166,14 @@ def _forest(order: list[Client], measure: str) -> Any:
         found, counts = client.interval(measure), ["–" if client.rows is None else f"{client.rows:,}"]
         low, high = (None, None) if found is None else (found.low, found.high)
         rows.append(ForestRow(client.name, counts, client.figures[measure], low, high))
-    return forest(rows, Axis(measure, 0.0, 1.0, percent=True), heads=["client", "rows"], key="clients")
+    return forest(rows, ChartAxis(measure, 0.0, 1.0, percent=True), heads=["client", "rows"], key="clients")
 
 
-def _table(order: list[Client]) -> Table:
+def _table(order: list[Client]) -> PageTable:
     measures = list(order[0].figures)
     heads = ["client", "rows", *map(cased, measures)]
     rows = [[c.name, "–" if c.rows is None else f"{c.rows:,}", *(_value(c, m) for m in measures)] for c in order]
-    return Table(heads, rows)
+    return PageTable(heads, rows)
 
 
 def _deciles(values: list[float], measure: str, clients: int, rows: str) -> Chart:
@@ -170,16 +188,119 @@ def _deciles(values: list[float], measure: str, clients: int, rows: str) -> Char
         bars(drawn, axis(cased(measure), [0.0, *values], share=is_share(measure)), key="clients"),
         f"Half of the clients have {show(values[5])} or {'more' if is_share(measure) else 'less'}; one tenth has "
         f"{show(values[1])} or worse.",
-        Table(["clients", cased(measure)], [[name, show(value)] for name, value in zip(names, values, strict=True)]),
+        PageTable(
+            ["clients", cased(measure)], [[name, show(value)] for name, value in zip(names, values, strict=True)]
+        ),
         note=f"Too many clients to list: figures that a tenth, two tenths ... of them do not reach, on {rows}.",
     )
 
 
-def _spread_table(spread: Mapping[str, Mapping[str, float]], rows: str) -> Table:
+def _spread_table(spread: Mapping[str, Mapping[str, float]], rows: str) -> PageTable:
     measures = list(spread)
     lines = [[name, *(_show(spread[m].get(key), m, key) for m in measures)] for key, name in STATISTICS.items()]
-    return Table([f"on {rows}", *map(cased, measures)], lines, caption="How the clients differ")
+    return PageTable([f"on {rows}", *map(cased, measures)], lines, caption="How the clients differ")
 
 
 def _show(value: float | None, measure: str, key: str) -> str:
     return percent(value, 1) if is_share(measure) and key != "std" else short(value)
+
+
+def classes(run: StoredRun) -> Section | None:
+    """For runs that sort rows into classes and count by class."""
+    found = run.summary.get("classes") or {}
+    counts = found.get("counts") or {}
+    if len(counts) < 2:
+        return None
+    rows = "test rows" if found.get("part") == "test" else "training rows"
+    lines = [(visible(name), int(c["rows"]), int(c["correct"])) for name, c in counts.items()]
+    lines.sort(key=lambda line: line[2] / line[1])
+    shares = [k / n for _, n, k in lines]
+    worst, best, mean = lines[0], lines[-1], sum(shares) / len(shares)
+    std = (sum((s - mean) ** 2 for s in shares) / len(shares)) ** 0.5
+    never = sum(k == 0 for _, _, k in lines)
+    words = (
+        f"Of 100 {rows} of class {worst[0]} the model gets {100 * shares[0]:.0f} right, the fewest of "
+        f"{many(len(lines), 'class', 'classes')}; of class {best[0]} it gets {100 * shares[-1]:.0f}, the most. The "
+        f"mean over classes is {percent(mean, 1)}, "
+        f"the standard deviation {100 * std:.1f} points."
+    )
+    blocks = [Text(words)]
+    if never:
+        said = "class is" if never == 1 else "classes are"
+        blocks.append(Text(f"{never:,} {said} never recognised.", "caution"))
+    intervals = [wilson(k, n) for _, n, k in lines]
+    shown = list(zip(lines, intervals, strict=True))[:LISTED]
+    chart = Chart(
+        "Accuracy of each class",
+        forest(
+            [ForestRow(name, [f"{n:,}"], i.value, i.low, i.high) for (name, n, _), i in shown],
+            ChartAxis("right answers", 0.0, 1.0, percent=True),
+            heads=["class", "rows"],
+            reference=mean,
+            key="classes",
+        ),
+        f"Worst is {worst[0]} with {percent(shares[0], 1)}, best {best[0]} with {percent(shares[-1], 1)}.",
+        PageTable(
+            ["class", "rows", "right", "accuracy", "95 % interval"],
+            [
+                [name, f"{n:,}", f"{k:,}", percent(i.value, 1), f"{percent(i.low, 1)} to {percent(i.high, 1)}"]
+                for (name, n, k), i in shown
+            ],
+        ),
+        note=(
+            f"Over the {rows} of all clients together, worst class first. Lines are 95 % intervals (Wilson's) of each "
+            "class by itself, with rows taken as independent; the reference line is the mean over classes."
+        ),
+        scrolls=len(shown) > SCROLLED,
+    )
+    return Section("classes", "Each class", [*blocks, chart])
+
+
+NAMED = 8  # clients with a colour of their own
+FAINT = 40  # clients with a line
+STYLES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+
+
+def mixture(run: StoredRun) -> Section | None:
+    """For algorithms that weigh clients by their losses."""
+    records = [r for r in run.history if r.get("mixture")]
+    if not records:
+        return None
+    final: list[float] = [float(v) for v in records[-1]["mixture"]]
+    names = named(trained_and_tested(run), len(final))
+    order = sorted(range(len(final)), key=lambda i: (-final[i], i))
+    at = [records[k] for k in picked(len(records), MOST_POINTS)]
+    rounds = [int(r["round"]) for r in at]
+
+    def of(clients: Sequence[int]) -> list[float]:
+        return [float(sum(r["mixture"][i] for i in clients)) for r in at]
+
+    lines = [Line(names[i], rounds, of([i]), style) for i, style in zip(order, STYLES, strict=False)]
+    lines += [Line(names[i], rounds, of([i]), "faint") for i in order[NAMED:FAINT]]
+    rest = order[FAINT:]
+    if rest:
+        lines.append(Line(f"the other {len(rest):,} clients together", rounds, of(rest), "guide"))
+    equal = 1 / len(final)
+    top = order[0]
+    words = (
+        f"At the end {names[top]} has the largest weight, {percent(final[top], 1)}; equal weights would be "
+        f"{percent(equal, 1)} each. {sum(v > 2 * equal for v in final):,} of {len(final):,} clients have more than "
+        f"twice that, {sum(v < equal / 100 for v in final):,} next to none."
+    )
+    chart = Chart(
+        "Weights λ over the rounds",
+        line_chart(
+            lines,
+            ChartAxis("round", 0, rounds[-1]),
+            axis("weight λ", [v for line in lines for v in line.y], share=True),
+            key="mixture",
+        ),
+        words,
+        PageTable(
+            ["client", "final weight λ", "against equal weights"],
+            [[names[i], percent(final[i], 2), f"{final[i] / equal:.2f} ×"] for i in order[:LISTED]],
+        ),
+        note="A client whose loss stays high gains weight, so that the model improves there.",
+    )
+    about = Text("This algorithm weighs the clients by how badly the model does at them. The weights sum to 100 %.")
+    return Section("weights", "Which clients counted most", [about, chart])

@@ -1,27 +1,28 @@
-"""What deciding by the probabilities is worth: the decision curve, and the figures of thresholds."""
+"""What deciding by the probabilities is worth: thresholds, the decision curve, and calibration."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedsaddle.metrics.decisions import (
+from fedsaddle.array_types import Floats
+from fedsaddle.metrics.calibration import (
     ROUND,
     AtThreshold,
     DecisionCurve,
+    Reliability,
     at_threshold,
     decision_curve,
+    reliability,
     thresholds_to_show,
 )
-from fedsaddle.metrics.intervals import Bounds, Interval
-from fedsaddle.report.page.charts import Axis, Line, line_chart
-from fedsaddle.report.page.parts import Block, Chart, Section, Table, Text, ThresholdSlider
-from fedsaddle.report.predictions import FEDAVG
-from fedsaddle.report.sections.two_classes import TwoClasses, two_classes
+from fedsaddle.metrics.intervals import Interval, Intervals
+from fedsaddle.report.page.charts import ChartAxis, Line, line_chart
+from fedsaddle.report.page.parts import Block, Chart, PageTable, Section, Text, ThresholdSlider
+from fedsaddle.report.predictions import CHOICE, FEDAVG
+from fedsaddle.report.sections.ranking import TwoClasses, two_classes
 from fedsaddle.report.stored_run import StoredRun
-from fedsaddle.report.words import LEVEL, brief, brief_percent, decimal, many, of_100, percent
+from fedsaddle.report.words import LEVEL, brief, brief_percent, decimal, many, of_100, percent, with_interval
 
-Floats = NDArray[np.float64]
 MOST_THRESHOLDS = 200  # of the slider
 SHOWN = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # in the table of the decision curve
 
@@ -38,7 +39,7 @@ def decision(run: StoredRun) -> Section | None:
     if found.threshold is not None and found.threshold < 1:
         chosen = decision_curve(p, found.labels, [found.threshold], found.units, found.probabilities(FEDAVG))
         blocks.append(Text(_at_chosen(found, chosen)))
-    blocks += [Text(_where(curve)), _chart(found, curve)]
+    blocks += [Text(_where(curve)), _decision_chart(found, curve)]
     return Section("decision-curve", "Is deciding by the model worth it?", blocks)
 
 
@@ -102,7 +103,7 @@ def _where(curve: DecisionCurve) -> str:
     )
 
 
-def _chart(found: TwoClasses, curve: DecisionCurve) -> Chart:
+def _decision_chart(found: TwoClasses, curve: DecisionCurve) -> Chart:
     x = curve.thresholds.tolist()
     low, high = 100 * curve.model.low, 100 * curve.model.high
     top = max(float(100 * curve.model.values.max()), float(100 * curve.everybody.max()), 0.1)
@@ -119,8 +120,8 @@ def _chart(found: TwoClasses, curve: DecisionCurve) -> Chart:
     lines.append(Line(found.choice.name, x, _cut(curve.model.values, bottom), "first", *bounds))
     svg = line_chart(
         lines,
-        Axis("threshold", 0, x[-1], percent=True),
-        Axis("net benefit for 100 rows", bottom, above),
+        ChartAxis("threshold", 0, x[-1], percent=True),
+        ChartAxis("net benefit for 100 rows", bottom, above),
         key="decision-curve",
     )
     at = [int(np.argmin(np.abs(curve.thresholds - t))) for t in SHOWN if t <= x[-1] + 1e-9]
@@ -136,7 +137,7 @@ def _chart(found: TwoClasses, curve: DecisionCurve) -> Chart:
         f"most over the better of the two simple ways at {percent(x[best], 1)}: "
         f"{decimal(100 * curve.model.values[best], 1)} "
         f"against {decimal(100 * max(float(curve.everybody[best]), 0), 1)}.",
-        Table(heads, rows, "Net benefit for 100 rows, with 95 % intervals"),
+        PageTable(heads, rows, "Net benefit for 100 rows, with 95 % intervals"),
         "Find the threshold that fits your decision on the horizontal axis: the way with the highest line there is the "
         "best. The band is the 95 % interval of the model at each single threshold.",
     )
@@ -148,7 +149,7 @@ def _cut(values: Floats, bottom: float) -> list[float]:
 
 
 def _row(curve: DecisionCurve, k: int, other: bool) -> list[str]:
-    def figure(bounds: Bounds, *, sign: bool = False) -> str:
+    def figure(bounds: Intervals, *, sign: bool = False) -> str:
         found = bounds.of(k)
         times = None if found is None else Interval(100 * found.value, 100 * found.low, 100 * found.high)
         return brief(times, 1, sign=sign)
@@ -244,7 +245,7 @@ def _slider(found: TwoClasses, p: Floats, chosen: AtThreshold) -> ThresholdSlide
         positives=int(positive.sum()),
         negatives=int((~positive).sum()),
         chosen=chosen.threshold,
-        table=Table(heads, rows, caption),
+        table=PageTable(heads, rows, caption),
     )
 
 
@@ -256,3 +257,120 @@ def slider_thresholds(p: Floats, chosen: float) -> Floats:
     step = next(power * k for k in (1, 2, 2.5, 5, 10) if power * k >= wanted * (1 - 1e-9))
     grid = np.round(np.arange(0, np.ceil(end / step - 1e-9) + 1) * step, 9)
     return np.unique(np.append(grid[grid <= 1], chosen))
+
+
+def calibration(run: StoredRun) -> Section | None:
+    """The curve, expected and observed positives, slope and intercept, and the Brier score."""
+    found = two_classes(run)
+    if found is None or found.probabilities() is None:
+        return None
+    models = reliabilities(found)
+    blocks: list[Block] = [Text(_in_words(found, models[CHOICE]))]
+    if models[CHOICE].bins:
+        blocks.append(_calibration_chart(found, models))
+    else:
+        blocks.append(Text("There are too few rows for a calibration curve; it wants at least 20.", "note"))
+    blocks.append(_table(found, models))
+    return Section("calibration", "Are the probabilities right?", blocks)
+
+
+def reliabilities(found: TwoClasses) -> dict[str, Reliability]:
+    """The figures of each model that has probabilities, worked out once."""
+    if "reliability" not in found.kept:
+        made = {}
+        for model in (CHOICE, FEDAVG):
+            p = found.probabilities(model)
+            if p is not None:
+                made[model] = reliability(p, found.labels, found.units)
+        found.kept["reliability"] = made
+    kept: dict[str, Reliability] = found.kept["reliability"]
+    return kept
+
+
+def _in_words(found: TwoClasses, ours: Reliability) -> str:
+    parts = [
+        f"Among the {many(ours.rows, 'test row')} the model expects {decimal(ours.expected, 1)} with {found.outcome}; "
+        f"there are {ours.positives:,}."
+    ]
+    if ours.intercept is not None:
+        said = _said(ours.intercept, 0, "are too high on the whole", "are too low on the whole", "too high or too low")
+        parts.append(f"{said} (intercept {with_interval(ours.intercept, 2, sign=True)}; 0 is right).")
+    if ours.slope is not None:
+        said = _said(
+            ours.slope, 1, "are too extreme, high ones too high and low ones too low",
+            "are too timid, too close to the average", "too extreme or too timid",
+        )  # fmt: skip
+        parts.append(f"{said} (slope {with_interval(ours.slope, 2)}; 1 is right).")
+    if ours.brier is not None and ours.scaled is not None:
+        parts.append(
+            f"The Brier score, the mean squared error of the probabilities, is {with_interval(ours.brier, 3)}: "
+            f"{_better(ours.scaled)}."
+        )
+    parts.append("The probabilities were fitted to the scores of validation rows, which are not among these.")
+    return " ".join(parts)
+
+
+def _said(figure: Interval, right: float, below: str, above: str, neither: str) -> str:
+    if figure.high < right:
+        return f"The probabilities {below}"
+    if figure.low > right:
+        return f"The probabilities {above}"
+    return f"The rows are too few to tell whether the probabilities are {neither}"
+
+
+def _better(scaled: Interval) -> str:
+    text = f"{percent(abs(scaled.value), 0)} {'better' if scaled.value >= 0 else 'worse'}"
+    interval = f"95 % interval {percent(scaled.low, 0)} to {percent(scaled.high, 0)}"
+    return f"{text} than telling everybody the base rate ({interval})"
+
+
+def _calibration_chart(found: TwoClasses, models: dict[str, Reliability]) -> Chart:
+    lines, highest = [], 0.0
+    for model, style in ((FEDAVG, "second"), (CHOICE, "first")):
+        if model in models and models[model].bins:
+            bins = models[model].bins
+            x, y = [b.predicted for b in bins], [b.observed.value for b in bins]
+            highest = max(highest, *x, *(b.observed.high if model == CHOICE else b.observed.value for b in bins))
+            low = [b.observed.low for b in bins] if model == CHOICE else None
+            high = [b.observed.high for b in bins] if model == CHOICE else None
+            lines.append(Line(found.models[model].name, x, y, style, low, high, markers=True))
+    end = min(1.0, float(np.ceil(10 * highest) / 10))
+    lines.insert(0, Line("right", [0, end], [0, end], "guide"))
+    ours = models[CHOICE].bins
+    svg = line_chart(
+        lines,
+        ChartAxis("probability that the model gives", 0, end, percent=True),
+        ChartAxis(f"share with {found.outcome}", 0, end, percent=True),
+        square=True,
+        key="calibration",
+    )
+    first, last = ours[0], ours[-1]
+    rows = [
+        [f"{k + 1}", f"{b.rows:,}", f"{b.positives:,}", percent(b.predicted), brief_percent(b.observed)]
+        for k, b in enumerate(ours)
+    ]
+    return Chart(
+        "Calibration curve",
+        svg,
+        f"Calibration curve of {many(len(ours), 'bin')} of about {first.rows} rows. In the lowest the model says "
+        f"{percent(first.predicted)} and {percent(first.observed.value)} have {found.outcome}; in the highest it says "
+        f"{percent(last.predicted)} and {percent(last.observed.value)} have.",
+        PageTable(
+            ["bin", "rows", f"with {found.outcome}", "mean probability", "observed, %"], rows, "The bins of the curve"
+        ),
+        "Each dot is a group of rows with similar probabilities. On the dashed line, of 100 rows with a probability of "
+        "20 %, 20 have the outcome; below it the probabilities are too high, above it too low. The band is the 95 % "
+        "interval of each dot.",
+    )
+
+
+def _table(found: TwoClasses, models: dict[str, Reliability]) -> PageTable:
+    heads = ["model", "expected", "observed", "intercept (0 is right)", "slope (1 is right)", "Brier score", "scaled"]
+    rows = [
+        [
+            found.models[model].name, decimal(r.expected, 1), f"{r.positives:,}", brief(r.intercept, 2, sign=True),
+            brief(r.slope), brief(r.brier, 3), brief(r.scaled),
+        ]
+        for model, r in models.items()
+    ]  # fmt: skip
+    return PageTable(heads, rows, "Calibration of the test rows, with 95 % intervals")

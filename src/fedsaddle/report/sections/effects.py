@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from fedsaddle.data.encoded import Encoded
-from fedsaddle.report.page.charts import Axis, Bar, Line, bars, line_chart
-from fedsaddle.report.page.parts import Block, Chart, Section, Table
+from fedsaddle.data.table import Encoded
+from fedsaddle.report.page.charts import Bar, ChartAxis, Line, bars, line_chart
+from fedsaddle.report.page.parts import Block, Chart, PageTable, Section
 from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.report.words import decimal
-from fedsaddle.shown import visible
+from fedsaddle.text import visible
 
-Floats = NDArray[np.float64]
 MOST_BARS = 30
 MOST_SITES = 40
 MOST_CURVES = 6
@@ -157,12 +155,12 @@ def _curves(read: Sequence[Effect], hinged: set[str], unit: str) -> Chart:
         title="Columns whose effect bends",
         svg=line_chart(
             lines,
-            Axis("standard deviations from the mean of the column", -2, 2),
-            Axis(f"change of the {unit}", *_room(low, high)),
+            ChartAxis("standard deviations from the mean of the column", -2, 2),
+            ChartAxis(f"change of the {unit}", *_room(low, high)),
             key="bends",
         ),
         description=f"Curves of {len(shown)} of {len(found)} columns; the widest range has {shown[0][0]}.",
-        table=Table(("column", "−2 SD", "−1 SD", "mean", "+1 SD", "+2 SD"), rows),
+        table=PageTable(("column", "−2 SD", "−1 SD", "mean", "+1 SD", "+2 SD"), rows),
         note="Each curve is 0 at the mean of its column. " + UNITS[unit] + NOTE,
     )
 
@@ -171,13 +169,17 @@ def _bar(name: str, value: float) -> Bar:
     return Bar(name, value, decimal(value, sign=True), "first" if value >= 0 else "second")
 
 
-def _table(what: str, changes: Sequence[tuple[str, float]], unit: str) -> Table:
+def _table(what: str, changes: Sequence[tuple[str, float]], unit: str) -> PageTable:
     rows = [(name, decimal(change, 3, sign=True), f"{np.exp(change):.2f}") for name, change in changes]
-    return Table((what, unit, "odds ratio"), rows) if unit == ODDS else Table((what, unit), [row[:2] for row in rows])
+    return (
+        PageTable((what, unit, "odds ratio"), rows)
+        if unit == ODDS
+        else PageTable((what, unit), [row[:2] for row in rows])
+    )
 
 
-def _axis(values: Sequence[float], unit: str) -> Axis:
-    return Axis(f"change of the {unit}", *_room(min(0.0, *values, 0.0), max(0.0, *values, 0.0)))
+def _axis(values: Sequence[float], unit: str) -> ChartAxis:
+    return ChartAxis(f"change of the {unit}", *_room(min(0.0, *values, 0.0), max(0.0, *values, 0.0)))
 
 
 def _room(low: float, high: float) -> tuple[float, float]:

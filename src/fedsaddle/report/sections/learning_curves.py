@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fedsaddle.metrics.target import is_side, main_part_name
-from fedsaddle.report.page.charts import Axis, Line, line_chart
-from fedsaddle.report.page.parts import Block, Chart, Section, Table, Text
+from fedsaddle.files import Record
+from fedsaddle.metrics.selection import is_side, main_part_name
+from fedsaddle.report.page.charts import ChartAxis, Line, line_chart
+from fedsaddle.report.page.parts import Block, Chart, PageTable, Section, Text
 from fedsaddle.report.sections.numbers import MOST_LINES, MOST_POINTS, axis, is_share, picked, thinned
 from fedsaddle.report.stored_run import StoredRun
-from fedsaddle.report.words import cased, many, short, titled
-from fedsaddle.stored import Record
+from fedsaddle.report.words import PARTS, cased, many, short, titled
 
 BASELINE = "FedAvg"
 RANKING = ("auroc", "average_precision")  # drawn; the other figures of the ranking stand in the table
 NOT_DRAWN = ("partial_auroc_30", "partial_auroc_50", "two_way_partial_auroc", "best_site_auroc", "std_site_auroc")
-ROWS = {"validation": "validation rows", "test": "test rows", "train": "training rows"}
 FALLING = ("gradient", "gap", "distance")  # measures that go to 0: on a logarithmic axis
 
 
@@ -89,7 +88,7 @@ def _pooled(run: StoredRun, measure: str) -> Chart | None:
         where = "test rows"
     y = axis(cased(measure), values, share=is_share(measure), log=log)
     kept = _kept(run, y)
-    x = Axis("round", 0, max(max(line.x) for line in lines))
+    x = ChartAxis("round", 0, max(max(line.x) for line in lines))
     words = f"{titled(cased(measure))} goes from {short(ours[1][0])} to {short(ours[1][-1])}" + _extreme(ours, measure)
     if len(theirs[0]) > 1:
         words += f" FedAvg ends at {short(theirs[1][-1])}."
@@ -137,7 +136,7 @@ def _line(name: str, points: tuple[list[int], list[float]], style: str, errors: 
     return Line(name, x, y, style, low=low, high=high)
 
 
-def _kept(run: StoredRun, y: Axis) -> list[Line]:
+def _kept(run: StoredRun, y: ChartAxis) -> list[Line]:
     """A mark at the round whose model was kept, unless it is the last."""
     kept = run.summary.get("selected_round")
     if kept is None or kept == run.history[-1]["round"]:
@@ -165,17 +164,20 @@ def _over_clients(run: StoredRun, part: str, measure: str) -> Chart:
             name = f"{BASELINE}, {'mean over clients' if statistic == 'mean' else 'worst client'}"
             lines.append(_line(name, theirs, style))
     values = [*low, *high, *(v for line in lines for v in line.y)]
-    y = axis(f"{measure}, {ROWS[part]}", values, share=is_share(measure))
+    y = axis(f"{measure}, {PARTS[part]}", values, share=is_share(measure))
     last = {s: short(v[-1]) for s, v in figures.items()}
     return Chart(
         f"{titled(cased(measure))} of the clients",
         line_chart(
-            [*lines, *_kept(run, y)], Axis("round", 0, max(max(line.x) for line in lines)), y, key=f"clients-{measure}"
+            [*lines, *_kept(run, y)],
+            ChartAxis("round", 0, max(max(line.x) for line in lines)),
+            y,
+            key=f"clients-{measure}",
         ),
         f"In the last evaluation the mean over clients is {last['mean']}, the worst client has {last['worst']} and the "
         f"best {last['best']}.",
         _statistics_table(rounds, figures, measure),
-        note=f"The band reaches from the worst to the best client, on {ROWS[part]}.",
+        note=f"The band reaches from the worst to the best client, on {PARTS[part]}.",
     )
 
 
@@ -194,20 +196,20 @@ def _ranks_only(record: Record, part: str) -> bool:
 
 def _table(
     name: str, ours: tuple[list[int], list[float]], theirs: tuple[Sequence[Any], Sequence[Any]], head: str
-) -> Table:
+) -> PageTable:
     at = picked(len(ours[0]), MOST_LINES)
     other = dict(zip(*theirs, strict=True))
     heads = ["round", f"{head}, {name}", *([f"{head}, {BASELINE}"] if other else [])]
     rows = [
         [f"{ours[0][k]:,}", short(ours[1][k], 4), *([short(other.get(ours[0][k]), 4)] if other else [])] for k in at
     ]
-    return Table(heads, rows, caption=_some(len(at), len(ours[0])))
+    return PageTable(heads, rows, caption=_some(len(at), len(ours[0])))
 
 
-def _statistics_table(rounds: Sequence[int], figures: dict[str, list[float]], measure: str) -> Table:
+def _statistics_table(rounds: Sequence[int], figures: dict[str, list[float]], measure: str) -> PageTable:
     at = picked(len(rounds), MOST_LINES)
     rows = [[f"{rounds[k]:,}", *(short(figures[s][k], 4) for s in figures)] for k in at]
-    return Table(["round", *(f"{s} {measure}" for s in figures)], rows, caption=_some(len(at), len(rounds)))
+    return PageTable(["round", *(f"{s} {measure}" for s in figures)], rows, caption=_some(len(at), len(rounds)))
 
 
 def _some(shown: int, there: int) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedsaddle.errors import FedSaddleError
 from fedsaddle.metrics.intervals import Interval
-from fedsaddle.report.page.charts import Axis
+from fedsaddle.report.page.charts import ChartAxis
 from fedsaddle.report.page.parts import Section
 from fedsaddle.report.stored_run import StoredRun
 
@@ -24,7 +24,7 @@ SHARES = ("accuracy", "auroc", "precision")  # a measure with such a word in its
 def wilson(correct: float, rows: int) -> Interval:
     """A share with Wilson's 95 % interval, for rows that are drawn independently.
 
-    Example:
+    Examples:
         >>> wilson(9, 10)
         Interval(value=0.9, low=0.5958..., high=0.9821...)
     """
@@ -42,20 +42,20 @@ def is_share(measure: str) -> bool:
 
 def axis(
     label: str, values: Iterable[Any], *, share: bool = False, log: bool = False, percent: bool | None = None
-) -> Axis:
+) -> ChartAxis:
     """An axis that holds all values with a little room; from 0 to 1 at most for shares."""
     if percent is None:
         percent = share and not any(word in label.lower() for word in ("auroc", "precision"))
     there = [float(v) for v in values if v is not None and math.isfinite(v) and (v > 0 or not log)]
     low, high = (min(there), max(there)) if there else (0.0, 1.0)
     if log:
-        return Axis(label, low / 1.5, high * 1.5, log=True)
+        return ChartAxis(label, low / 1.5, high * 1.5, log=True)
     room = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
     low, high = low - room, high + room
     if share:
         low, high = max(0.0, low), min(1.0, high)
-        return Axis(label, low, high, percent=percent)
-    return Axis(label, max(low, 0.0) if low > -2 * room and min(there, default=0.0) >= 0 else low, high)
+        return ChartAxis(label, low, high, percent=percent)
+    return ChartAxis(label, max(low, 0.0) if low > -2 * room and min(there, default=0.0) >= 0 else low, high)
 
 
 def picked(length: int, most: int) -> list[int]:

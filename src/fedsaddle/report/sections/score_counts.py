@@ -2,17 +2,174 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from fedsaddle.metrics.calibration import FEW_ALARMS
-from fedsaddle.report.page.charts import Axis, Line, line_chart
-from fedsaddle.report.page.parts import Block, Chart, Section, Table, Text, ThresholdSlider
-from fedsaddle.report.sections.counted_scores import Counts, counts_of, site_areas, site_bounds
+from fedsaddle.metrics.calibration import FEW_ALARMS, Platt
+from fedsaddle.metrics.histograms import ScoreHistogram, sigmoid_edges
+from fedsaddle.report.page.charts import ChartAxis, ForestRow, Line, forest, line_chart
+from fedsaddle.report.page.parts import Block, Chart, PageTable, Section, Text, ThresholdSlider
 from fedsaddle.report.sections.numbers import MOST_POINTS, picked, thinned, wilson
 from fedsaddle.report.stored_run import StoredRun
-from fedsaddle.report.words import bounds, percent, short, titled
+from fedsaddle.report.words import PARTS, bounds, many, percent, short, titled
+from fedsaddle.text import visible
+
+LISTED = 200
+SCROLLED = 40
+FEW = 5
+NO_COUNTS = "no counts: too few rows of a class, or no answer"
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """The counts over all sites, and how scores become probabilities."""
+
+    part: str
+    sides: tuple[int, int]
+    bins: int
+    figures: Mapping[str, Any]  # as the summary has them
+    known: ScoreHistogram | None  # None: only bounds are known
+    platt: Platt | None
+    threshold: float | None = None  # a probability
+
+    @property
+    def histogram(self) -> ScoreHistogram:
+        """The counts in bins, where they are known."""
+        assert self.known is not None
+        return self.known
+
+    @property
+    def widest(self) -> float:
+        """The width of the widest group of merged bins, as a share of all."""
+        return float(self.figures.get("widest", 1 / self.bins))
+
+    @property
+    def merged(self) -> bool:
+        """Whether some site has merged bins."""
+        return self.widest > 1.5 / self.bins
+
+    def bounds(self, figure: str) -> tuple[float, float] | None:
+        """The lowest and the highest value of a figure that fit the counts."""
+        found = (self.figures.get("pooled") or {}).get(f"{figure}_bounds")
+        return None if found is None else (float(found[0]), float(found[1]))
+
+    @property
+    def whose(self) -> str:
+        """All sites, or all but those without counts."""
+        missing = [visible(name) for name in self.figures.get("without_counts") or ()]
+        return "all sites" + (f" but {', '.join(missing)}" if missing else "")
+
+    @property
+    def rows(self) -> str:
+        """In words."""
+        return PARTS.get(self.part, "rows")
+
+    def above(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """True and false positives with a score of at least each edge, ascending from none called negative."""
+        up, down = self.histogram.positives, self.histogram.negatives
+        return up[::-1].cumsum()[::-1], down[::-1].cumsum()[::-1]
+
+    def probability(self, scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Of scores; without calibration, scores are taken as log odds."""
+        return (self.platt or Platt(1.0, 0.0)).probability(scores)
+
+
+def counts_of(run: StoredRun) -> Counts | None:
+    """The stored counts; None where there are none of both classes."""
+    stored = run.summary.get("scores")
+    if not isinstance(stored, dict) or stored.get("edges") != "sigmoid" or "sides" not in stored:
+        return None
+    up, down = map(int, stored["sides"])
+    if not up or not down:
+        return None
+    histogram, bins = None, int(stored["bins"])
+    if "positives" in stored:
+        both = [np.asarray(stored[key], dtype=np.int64) for key in ("positives", "negatives")]
+        histogram = ScoreHistogram(sigmoid_edges(bins), both[0], both[1])
+        if histogram.sides != (up, down):
+            return None
+    found = run.summary.get("probabilities") or {}
+    platt = Platt(float(found["slope"]), float(found["intercept"])) if "slope" in found else None
+    threshold = (run.summary.get("threshold") or {}).get("probability")
+    threshold = None if threshold is None else float(threshold)
+    return Counts(str(stored.get("part")), (up, down), bins, stored, histogram, platt, threshold)
+
+
+def site_bounds(counts: Counts) -> PageTable | None:
+    """The bounds of each site's AUROC, where no more is known; in the order of the sites, as they cannot be ranked."""
+    sites: Mapping[str, Any] = counts.figures.get("sites") or {}
+    cells = []
+    for name in list(sites)[:LISTED]:
+        own = sites[name]
+        up, down, area = int(own["positives"]), int(own["negatives"]), own.get("auroc_bounds")
+        text = "one class only" if area is None else bounds(float(area[0]), float(area[1]))
+        cells.append([visible(name), f"{up:,}", f"{down:,}", text])
+    cells += [[visible(name), "–", "–", NO_COUNTS] for name in counts.figures.get("without_counts") or ()]
+    return PageTable(
+        ["site", "positives", "negatives", "AUROC, bounds"], cells, caption=f"Each site, on its {counts.rows}"
+    )
+
+
+def site_areas(counts: Counts) -> Chart | None:
+    """The AUROC of each site with what its bins may hide, and the interval where it has rows enough."""
+    sites: Mapping[str, Any] = counts.figures.get("sites") or {}
+    if not sites:
+        return None
+    rows, cells = [], []
+    order = sorted(sites, key=lambda name: (sites[name].get("auroc") or {}).get("value", 2.0))[:LISTED]
+    for name in order:
+        own = sites[name]
+        up, down, known = int(own["positives"]), int(own["negatives"]), own.get("auroc_bounds")
+        found = own.get("auroc")
+        numbers = [f"{up:,}", f"{down:,}"]
+        if found is None or "interval" not in found or known is None:
+            why = "one class only" if not up or not down else f"fewer than {FEW} of a class"
+            rows.append(ForestRow(visible(name), numbers, None, why_not=why))
+            cells.append([visible(name), *numbers, "–", "–", why])
+            continue
+        value, (low, high), (least, most) = float(found["value"]), found["interval"], map(float, known)
+        rows.append(ForestRow(visible(name), numbers, value, float(low), float(high)))
+        cells.append(
+            [
+                visible(name),
+                *numbers,
+                short(value),
+                bounds(least, most, 4),
+                f"{short(low)} to {short(high)}",
+            ]
+        )
+    for name in counts.figures.get("without_counts") or ():
+        rows.append(ForestRow(visible(name), ["–", "–"], None, why_not=NO_COUNTS))
+        cells.append([visible(name), "–", "–", "–", "–", NO_COUNTS])
+    together, interval = counts.bounds("auroc"), (counts.figures.get("pooled") or {}).get("auroc", {}).get("interval")
+    if together is not None and interval:
+        up, down = counts.sides
+        low, high = map(float, interval)
+        rows.append(ForestRow(counts.whose, [f"{up:,}", f"{down:,}"], sum(together) / 2, low, high, kind="total"))
+    lows = [r.low for r in rows if r.low is not None]
+    judged = sum(r.value is not None for r in rows if r.kind == "row")
+    return Chart(
+        "AUROC of each site",
+        forest(
+            rows,
+            ChartAxis("AUROC", min([0.5, *lows]), 1.0),
+            heads=["site", "positives", "negatives"],
+            reference=0.5,
+            key="sites",
+        ),
+        f"{many(judged, 'site has', 'sites have')} rows enough of both classes for a figure.",
+        PageTable(["site", "positives", "negatives", "AUROC", "bounds of the bins", "95 % interval"], cells),
+        note=(
+            "Lines are 95 % intervals in closed form from the site's counts, with rows taken as independent. The "
+            "bounds of the bins, in the table, are not "
+            "confidence intervals: they only say how far the figure may be off because scores were counted in bins."
+        ),
+        scrolls=len(rows) > SCROLLED,
+    )
+
 
 TENTHS = 10
 TITLE = "How well the model tells the two classes apart"
@@ -66,7 +223,7 @@ def _bounds_only(counts: Counts, about: str) -> list[Block]:
     ]
     if rows:
         caption = f"Bounds at thresholds that no wide group of scores crosses, on the {counts.rows} of {counts.whose}"
-        blocks.append(Table(["score, 0 to 1", "sensitivity", "specificity"], rows, caption=caption))
+        blocks.append(PageTable(["score, 0 to 1", "sensitivity", "specificity"], rows, caption=caption))
     sites = site_bounds(counts)
     return blocks if sites is None else [*blocks, sites]
 
@@ -130,13 +287,13 @@ def _roc(counts: Counts) -> Chart:
         "ROC curve of all sites together",
         line_chart(
             lines,
-            Axis("negatives that are called positive", 0, 1, percent=True),
-            Axis("positives that are found", 0, 1, percent=True),
+            ChartAxis("negatives that are called positive", 0, 1, percent=True),
+            ChartAxis("positives that are found", 0, 1, percent=True),
             square=True,
             key="roc",
         ),
         f"At 10 % false alarms among the negatives, {rows[1][1]} of the positives are found.",
-        Table(["negatives that are called positive", "positives that are found"], rows),
+        PageTable(["negatives that are called positive", "positives that are found"], rows),
         note=""
         if counts.merged
         else "Points at the edges of bins are exact. The band holds every curve that fits the counts.",
@@ -173,17 +330,17 @@ def _precision(counts: Counts) -> Chart:
         "Precision and recall of all sites together",
         line_chart(
             [line, guess],
-            Axis("positives that are found", 0, 1, percent=True),
-            Axis("alarms that are right", 0, 1, percent=True),
+            ChartAxis("positives that are found", 0, 1, percent=True),
+            ChartAxis("alarms that are right", 0, 1, percent=True),
             square=True,
             key="precision",
         ),
         f"Where half of the positives are found, {rows[1][1]} of the alarms are right.",
-        Table(["positives that are found, at least", "alarms that are right"], rows),
+        PageTable(["positives that are found, at least", "alarms that are right"], rows),
     )
 
 
-def _thresholds(counts: Counts) -> ThresholdSlider | Table:
+def _thresholds(counts: Counts) -> ThresholdSlider | PageTable:
     """Thresholds at edges of bins, where counts are exact; a slider if the run chose one."""
     tp, fp = counts.above()
     edges = np.concatenate([[-1e6], counts.histogram.edges])
@@ -202,7 +359,9 @@ def _thresholds(counts: Counts) -> ThresholdSlider | Table:
         "right all-clears (NPV)",
         "alarms per 100",
     ]
-    table = Table(heads, rows, caption=f"Thresholds on the {counts.rows} of all sites, with 95 % intervals (Wilson's)")
+    table = PageTable(
+        heads, rows, caption=f"Thresholds on the {counts.rows} of all sites, with 95 % intervals (Wilson's)"
+    )
     if counts.threshold is None:
         return table
     at = np.array(sorted({*picked(len(edges), MOST_POINTS), nearest(counts.threshold)}))
@@ -276,13 +435,13 @@ def _calibration(counts: Counts) -> Chart | None:
         "Do probabilities mean what they say?",
         line_chart(
             lines,
-            Axis("promised", 0, 1, percent=True),
-            Axis("observed", 0, 1, percent=True),
+            ChartAxis("promised", 0, 1, percent=True),
+            ChartAxis("observed", 0, 1, percent=True),
             square=True,
             key="calibration",
         ),
         f"On average {percent(expected, 1)} were promised and {percent(observed, 1)} observed.",
-        Table(["promised", "observed", "95 % interval", "rows"], rows),
+        PageTable(["promised", "observed", "95 % interval", "rows"], rows),
         note=(
             "Rows of all sites in ten groups of like size. Probabilities follow from the score by two numbers "
             "(Platt's) that fit the validation rows; in a bin, its middle stands for its rows."

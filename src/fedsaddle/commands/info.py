@@ -1,0 +1,127 @@
+"""`fedsaddle list`, `doctor` and `schema`: what a config can name, what is installed, what --json prints."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
+
+import typer
+
+from fedsaddle import __version__
+from fedsaddle.commands.documents import SCHEMA, DoctorDocument, ListDocument, SchemaDocument
+from fedsaddle.commands.options import complete_kinds
+from fedsaddle.commands.output import JsonOption, output
+from fedsaddle.config.lookup import group_of, with_brought
+from fedsaddle.config.registry import LISTED
+from fedsaddle.errors import BadInput, install
+from fedsaddle.own_code import clashes
+from fedsaddle.processes import loading
+from fedsaddle.text import visible
+
+PACKAGES = ("torch", "numpy", "scikit-learn", "safetensors")
+TOLERANCE = 1e-4  # of the largest difference between the engines' models
+
+
+def doctor(as_json: JsonOption = False) -> None:
+    """Check this installation: versions, data sets, and that the two engines agree."""
+    with loading():
+        import torch
+
+        from fedsaddle.algorithms.drfa import Drfa
+        from fedsaddle.config.data import load
+        from fedsaddle.data.sets.locate import search_folders
+        from fedsaddle.engines.device import available_devices
+        from fedsaddle.problems.models.networks import logistic_regression
+        from fedsaddle.problems.supervised import Supervised
+        from fedsaddle.runs.run import run
+
+    screen = output.screen()
+    cores, versions = os.cpu_count() or 1, {name: version(name) for name in PACKAGES}
+    screen.print(f"fedsaddle {__version__}, Python {platform.python_version()}, {cores} cores")
+    screen.print(", ".join(f"{name} {number}" for name, number in versions.items()))
+    screen.print(_workers(), markup=False, highlight=False, soft_wrap=True)
+    devices = available_devices()
+    screen.print(f"devices: {', '.join(devices)}", markup=False, highlight=False)
+    folders = {f: sorted(p.name for p in f.iterdir() if p.is_dir()) if f.is_dir() else [] for f in search_folders()}
+    for folder, found in folders.items():
+        screen.print(f"data in {folder}: {', '.join(found) or 'none'}", highlight=False)
+    data = load("digits", split="by-class", clients=10)
+    algorithm = Drfa(problem=Supervised(logistic_regression(64, 10)), sampled_clients=5)
+    serial, vectorised = (run(algorithm, data, 5, engine=name) for name in ("serial", "vectorised"))
+    difference = float((serial.model - vectorised.model).abs().max())
+    agree = difference < TOLERANCE and bool(torch.isfinite(vectorised.model).all())
+    screen.print(f"serial and vectorised engines differ by {difference:.1e}: {'good' if agree else 'NOT GOOD'}")
+    document: DoctorDocument = {
+        "schema": SCHEMA,
+        "command": "doctor",
+        "fedsaddle": __version__,
+        "python": platform.python_version(),
+        "cores": cores,
+        "versions": versions,
+        "devices": devices,
+        "data": [{"folder": str(folder), "datasets": found} for folder, found in folders.items()],
+        "difference": difference,
+        "agree": agree,
+    }
+    output.emit(document)
+    raise typer.Exit(0 if agree else 1)
+
+
+def _workers() -> str:
+    """Which engines with workers can run here."""
+    try:
+        return f"workers: processes, and Ray {version('ray')}"
+    except PackageNotFoundError:
+        return f"workers: processes; Ray is not installed (for it, {install('ray')})"
+
+
+def list_names(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help=f"One of {', '.join(LISTED)}; by default all.",
+            show_default=False,
+            autocompletion=complete_kinds,
+        ),
+    ] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """List the names that a config can use."""
+    if what and what not in LISTED:
+        raise BadInput("list", what, f"choose one of {', '.join(LISTED)}")
+    tables = {kind: with_brought(LISTED[kind]) for kind in ([what] if what else LISTED)}
+    for line in (line for kind in tables for line in clashes(group_of(LISTED[kind]), LISTED[kind])):
+        typer.echo(f"warning: {line}", err=True)
+    document: ListDocument = {
+        "schema": SCHEMA,
+        "command": "list",
+        "names": {
+            kind: [{"name": n, "about": e.about, "source": e.source} for n, e in table.items()]
+            for kind, table in tables.items()
+        },
+    }
+    output.emit(document)
+    if output.json:
+        return
+    width = max(len(name) for table in tables.values() for name in table)
+    for kind, table in tables.items():
+        typer.echo(typer.style(kind, bold=True))
+        for name, entry in table.items():
+            source = f"  ({entry.source})" if entry.source else ""
+            typer.echo(visible(f"  {name:<{width}}  {entry.about}{source}"))
+
+
+def schema(as_json: JsonOption = True) -> None:
+    """Print the JSON Schema of all that --json prints."""
+    from fedsaddle.commands.json_schema import all_documents, json_schema
+
+    document: SchemaDocument = {
+        "schema": SCHEMA,
+        "command": "schema",
+        "documents": {kind.__name__: json_schema(kind) for kind in all_documents()},
+    }
+    output.json = True
+    output.emit(document)

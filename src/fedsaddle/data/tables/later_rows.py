@@ -1,0 +1,193 @@
+"""Rows that come after training, read as the training rows were: the same kinds, the same way to write numbers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsaddle.data.arrays import number_columns
+from fedsaddle.data.table import Array, Encoded
+from fedsaddle.data.tables.cells import MISSING, MISSING_NUMBER, NOTHING, TRUTH, Cells, How, text_cells
+from fedsaddle.data.tables.columns import RawColumn, empty_column, listed, shown
+from fedsaddle.data.tables.features import TableFeatures
+from fedsaddle.data.tables.judge import ColumnHint, judge_column
+from fedsaddle.data.tables.sources import series_cells
+from fedsaddle.data.tables.treatment import Treatment
+from fedsaddle.errors import BadInput
+
+
+@dataclass(frozen=True)
+class ReadColumn:
+    """How the cells of a column were read."""
+
+    name: str
+    words: bool = False  # categories, not numbers
+    written: str = ""  # how numbers are written; see `RawColumn.written`
+    truth: bool = False  # True and true are one category
+    dash: bool = False  # "-" is a category, not a missing cell
+    known: tuple[str, ...] = ()  # the categories, without rare ones that are pooled
+    pooled: bool = False  # rare and new categories have a feature
+    lenient: bool = False  # cells that are no numbers are missing, as the user wanted
+
+    @classmethod
+    def of(cls, column: RawColumn, features: Sequence[Encoded] = (), lenient: bool = False) -> ReadColumn:
+        """How this column was read, and the features that it became."""
+        known = set(column.categories)
+        words = column.codes is not None
+        truth = words and bool(known) and known <= TRUTH
+        pooled = any(feature.kind == "other" for feature in features)
+        if pooled:  # name rare ones only where they would be taken for another way to write a frequent one
+            kept = {feature.category for feature in features if feature.kind == "category"}
+            folded = {_folded(value) for value in kept if value is not None}
+            known = {value for value in known if value in kept or _folded(value) in folded}
+        values = tuple(sorted(known)) if words else ()
+        return cls(column.name, words, column.written, truth, "-" in known, values, pooled, lenient)
+
+    def read(self, cells: Any) -> RawColumn:
+        """The cells of later rows, a pandas Series.
+
+        Raises:
+            BadInput: for a cell that is no number in a column of numbers, and for a known category in another spelling.
+        """
+        how: How = "text" if self.words else "infer"
+        found = series_cells(self.name, cells, how)
+        if self.words:
+            assert found.codes is not None
+            texts = [text.lower() for text in found.texts] if self.truth else found.texts
+            missing = (MISSING - {"-"} if self.dash else MISSING) | (NOTHING if self.truth else frozenset())
+            codes, names = text_cells(found.codes, texts, missing)
+            self._check_categories(names)
+            return RawColumn(self.name, None, codes, tuple(names))
+        if found.unreadable:
+            raise BadInput(f"type of column {shown(self.name)}", found.unreadable, "use numbers, or text as in fit")
+        try:
+            judged = judge_column(self.name, found, ColumnHint(numeric=True, listed=True, written=self.written)).column
+        except BadInput:  # there is no number at all
+            judged = empty_column(self.name, len(cells))
+        assert judged is not None  # as it is listed
+        column = judged if judged.numbers is not None else empty_column(self.name, len(cells))
+        if not self.lenient:
+            self._check_numbers(found, column)
+        return column
+
+    def _check_categories(self, names: Sequence[str]) -> None:
+        """Refuse other spellings of a known category; warn of a new one that no feature stands for."""
+        new = [name for name in names if name not in self.known] if self.known else []
+        alike = {_folded(value): value for value in self.known}
+        for name in new:
+            if _folded(name) in alike:
+                remedy = f"is written {shown(alike[_folded(name)])} in the rows of fit; write it so"
+                raise BadInput(f"column {shown(self.name)}", name, remedy)
+        if new and not self.pooled:
+            known = listed(self.known, 10)
+            text = (
+                f"column {shown(self.name)}: no row of fit has {listed(new, 3)}, so that it counts as none of {known}"
+            )
+            warnings.warn(text, stacklevel=6)
+
+    def _check_numbers(self, found: Cells, column: RawColumn) -> None:
+        """Refuse cells that are there but became missing."""
+        if found.numbers is not None:
+            there = ~np.isnan(found.numbers)
+        else:
+            assert found.codes is not None
+            read = np.array([text.strip().lower() not in MISSING_NUMBER for text in found.texts] + [False])
+            there = read[found.codes]
+        lost = np.flatnonzero(there & column.missing)
+        if len(lost):
+            row = int(lost[0])
+            cell = float(found.numbers[row]) if found.numbers is not None else found.texts[_code(found, row)]
+            remedy = (
+                "is not a number as in the rows of fit; correct it, leave it empty, or list the column in `numeric`"
+            )
+            raise BadInput(f"row {row + 1}, column {shown(self.name)}", cell, remedy)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {**asdict(self), "known": list(self.known)}
+
+
+def _folded(value: str) -> str:
+    return " ".join(value.casefold().split())
+
+
+def _code(found: Cells, row: int) -> int:
+    assert found.codes is not None
+    return int(found.codes[row])
+
+
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """Makes the features of later rows from their columns, by name."""
+
+    encoding: tuple[Encoded, ...]
+    columns: tuple[ReadColumn, ...]  # those that the encoding uses
+
+    @classmethod
+    def of(cls, encoding: Sequence[Encoded], pending: TableFeatures, numeric: Sequence[str] = ()) -> Encoder:
+        """The encoder of a table whose training rows settled that encoding.
+
+        In columns that the user listed as `numeric`, a cell that is no number is missing, as it is in training.
+        """
+        used = {feature.column for feature in encoding if feature.kind != "site"}
+        features: dict[str, list[Encoded]] = {}
+        for feature in encoding:
+            features.setdefault(feature.column, []).append(feature)
+        own = tuple(
+            ReadColumn.of(column, features[column.name], column.name in numeric)
+            for column in pending.columns
+            if column.name in used
+        )
+        return cls(tuple(encoding), own)
+
+    def encode(self, rows: Any, names: Sequence[str], sites: Array | None = None) -> NDArray[np.float32]:
+        """The features of rows: a matrix of numbers or a DataFrame, whose columns have these names by their place.
+
+        `sites` names the site of each row; a site that was not there in training, or None, has the mean intercept.
+        """
+        place = {name: k for k, name in enumerate(names)}
+        at = [place[column.name] for column in self.columns]
+        if isinstance(rows, np.ndarray) and any(column.words for column in self.columns):
+            import pandas as pd
+
+            rows = pd.DataFrame(rows)
+        if isinstance(rows, np.ndarray):
+            own = number_columns(rows[:, at], [column.name for column in self.columns])
+        else:
+            own = tuple(c.read(rows.iloc[:, k]) for c, k in zip(self.columns, at, strict=True))
+        table = TableFeatures(own, Treatment())
+        if sites is None:
+            return table.encode(self.encoding, [np.arange(len(rows))], [""])
+        known, codes = np.unique(sites, return_inverse=True)
+        order = np.argsort(codes, kind="stable")
+        parts = np.split(order, np.cumsum(np.bincount(codes, minlength=len(known)))[:-1])
+        found = np.empty((len(rows), len(self.encoding)), dtype=np.float32)
+        found[order] = table.encode(self.encoding, parts, [str(name) for name in known])
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {
+            "encoding": [feature.to_dict() for feature in self.encoding],
+            "columns": [column.to_dict() for column in self.columns],
+        }
+
+    @classmethod
+    def from_dict(cls, given: dict[str, Any]) -> Encoder:
+        """The encoder that `to_dict` wrote.
+
+        Raises:
+            KeyError, TypeError, ValueError: if it is none.
+        """
+        encoding = tuple(Encoded.from_dict(feature) for feature in given["encoding"])
+        columns = tuple(
+            ReadColumn(**{**column, "known": tuple(column.get("known", ()))}) for column in given["columns"]
+        )
+        if {feature.column for feature in encoding if feature.kind != "site"} != {column.name for column in columns}:
+            raise ValueError("other columns than features")
+        return cls(encoding, columns)

@@ -1,0 +1,495 @@
+"""summary.json: what a run, or a search on a table, found; types alone, which load without torch.
+
+A document is built by whoever writes it, checked when it is read, and used as an object in between. Keys that are not
+set are not written. `VERSION` grows when a key changes its meaning or is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
+
+from fedsaddle.errors import BadInput, FedSaddleError
+from fedsaddle.files import read_object
+from fedsaddle.text import visible
+
+VERSION = 1
+KEY = "schema_version"
+STATISTICS = ("global", "mean", "worst", "best", "std", "bottom10")
+PartName: TypeAlias = Literal["test", "validation", "train"]
+PARTS: tuple[PartName, ...] = ("test", "validation", "train")  # those that count first
+
+
+class OtherVersion(FedSaddleError):
+    """A document that another version of fedsaddle wrote."""
+
+    exit_code = 2
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{visible(path)}: another version of fedsaddle wrote it; use that version")
+
+
+def problem_of(error: ValidationError) -> str:
+    """What is wrong with a document, in one line: the first key and why."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{where}: {first['msg'][:1].lower()}{first['msg'][1:]}" if where else str(first["msg"])
+
+
+def _complete(found: dict[str, float]) -> dict[str, float]:
+    if missing := [name for name in STATISTICS if name not in found]:
+        raise ValueError(f"{missing[0]} is missing")
+    return found
+
+
+Spread = Annotated[dict[str, float], AfterValidator(_complete)]  # statistics over clients, by their names
+Measures: TypeAlias = dict[str, Spread]  # by measure
+Ends: TypeAlias = tuple[float, float]
+
+
+class Part(BaseModel):
+    """An object in a document."""
+
+    model_config = ConfigDict(
+        extra="forbid", validate_by_name=True, validate_by_alias=True, use_attribute_docstrings=True,
+        ser_json_inf_nan="constants",
+    )  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+class Figure(Part):
+    """A figure and its 95 % interval, where it has one."""
+
+    value: float
+    interval: Ends | None = None
+
+
+class Figures(Part):
+    """How well scores rank rows."""
+
+    auroc: Figure | None = None
+    average_precision: Figure | None = None
+    partial_auroc: Figure | None = None
+    within_site_auroc: Figure | None = None
+
+
+class RankedClient(Figures):
+    """The same of one client, or of all together."""
+
+    name: str
+    positives: int
+    negatives: int
+    few: bool
+
+
+class ModelFigures(Figures):
+    """The figures of a model that a search compares."""
+
+    accuracy: Figure | None = None
+    worst_site_loss: Figure | None = None
+
+
+class ComparedModels(Part):
+    """The figures of a search on the test rows."""
+
+    choice: ModelFigures
+    fedavg: ModelFigures = Field(alias="FedAvg")
+    difference: Figures
+    """The choice minus FedAvg."""
+
+
+class RankedModels(Part):
+    """Figures by the name of each ranked model, here as further keys."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Figures] = Field(init=False)
+
+    single_class_clients: int
+    few_clients: int
+    difference: Figures | None = None
+
+    @property
+    def models(self) -> dict[str, Figures]:
+        """By name."""
+        return dict(self.__pydantic_extra__)
+
+
+class LeftOutSites(RankedClient):
+    """A model on all rows, each scored without its site."""
+
+    clients: list[RankedClient] = []
+
+
+class LeftOut(Part):
+    """What `--leave-one-site-out` found, by the name of each model, here as further keys."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, LeftOutSites] = Field(init=False)
+
+    difference: Figures | None = None
+
+    @property
+    def models(self) -> dict[str, LeftOutSites]:
+        """By name."""
+        return dict(self.__pydantic_extra__)
+
+    @model_serializer(mode="wrap")
+    def _models_first(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The choice, FedAvg, and their difference last, as among the figures of the test rows."""
+        found: dict[str, Any] = handler(self)
+        return dict(sorted(found.items(), key=lambda item: item[0] == "difference"))
+
+
+class Ledger(Part):
+    """What was exchanged."""
+
+    exchanges: int
+    bytes_down: int
+    bytes_up: int
+    asked: int
+    answered: int
+    samples: int
+    fields: dict[str, str]
+    """By field of a reply, such as `LocalModel.final`: `averaged`, `pooled` or `per client`."""
+
+
+class SiteAnswers(Part):
+    """A site of a deployed run."""
+
+    answered: int
+    left_out: dict[str, int]
+    """How often, by reason."""
+    bytes_down: int = 0
+    bytes_up: int = 0
+
+
+class ClientFigures(Part):
+    """Figures of each client."""
+
+    rows: list[int]
+    measures: dict[str, list[float | None]]
+
+    @model_validator(mode="after")
+    def _same_clients(self) -> Self:
+        if any(len(values) != len(self.rows) for values in self.measures.values()):
+            raise ValueError("the measures are of another number of clients than the rows")
+        return self
+
+
+class ClientDeciles(Part):
+    """Figures of many clients: the smallest, those that a tenth, two tenths ... do not exceed, and the largest."""
+
+    rows: int
+    clients: int
+    deciles: dict[str, Annotated[list[float], Field(min_length=11, max_length=11)]]
+
+
+class BadEnd(Part):
+    """What to know before the model is used."""
+
+    kind: Literal["exploded", "worse", "constant", "still", "caution"]  # a caution is the algorithm's own
+    text: str
+    """With the remedy."""
+
+
+class ClassCount(Part):
+    """Of a class."""
+
+    rows: int = Field(ge=1)
+    correct: int
+
+
+class Classes(Part):
+    """Right answers by class."""
+
+    part: PartName
+    counts: dict[str, ClassCount]
+
+
+class Probabilities(Part):
+    """From scores to probabilities, and how good these are."""
+
+    slope: float
+    intercept: float
+    brier_score: float | None = None
+    log_loss: float | None = None
+
+
+class AtThreshold(Part):
+    """Figures of calling rows positive; null where there is nothing to count."""
+
+    sensitivity: float | None = None
+    specificity: float | None = None
+    positive_predictive_value: float | None = None
+    negative_predictive_value: float | None = None
+    f1: float | None = None
+    alarms_per_100: float | None = None
+
+
+class ChosenThreshold(Part):
+    """From which probability on rows are called positive, and why."""
+
+    probability: float
+    reason: str
+    test: AtThreshold | None = None
+
+
+class RowCounts(Part):
+    """Of a part of the data."""
+
+    rows: int
+    positives: int
+
+
+class MissingShare(Part):
+    """Of a column: the share of missing cells, and of those sites that have any."""
+
+    share: float
+    sites: dict[str, float]
+
+
+class ScoredSite(Part):
+    """A site's score counts."""
+
+    positives: int
+    negatives: int
+    auroc_bounds: Ends | None = None
+    auroc: Figure | None = None
+
+
+class PooledScores(Part):
+    """Over all sites."""
+
+    auroc_bounds: Ends | None = None
+    average_precision_bounds: Ends | None = None
+    auroc: Figure | None = None
+    average_precision: Figure | None = None
+    partial_auroc: Figure | None = None
+
+
+class ScoreBounds(Part):
+    """What is known at a threshold."""
+
+    score: float
+    sensitivity: Ends
+    specificity: Ends
+
+
+class Scores(Part):
+    """Score counts of the sites of a deployed run."""
+
+    part: PartName
+    without_counts: list[str] = []
+    edges: Literal["sigmoid"] | None = None
+    bins: int = 1000
+    widest: float = 0.0
+    sides: tuple[int, int] = (0, 0)
+    pooled: PooledScores = PooledScores()
+    sites: dict[str, ScoredSite] = {}
+    positives: list[int] | None = None
+    negatives: list[int] | None = None
+    within_site_auroc: Figure | None = None
+    thresholds: list[ScoreBounds] | None = None
+
+    @model_validator(mode="after")
+    def _counts_agree(self) -> Self:
+        up, down = self.positives, self.negatives
+        if (up is None) != (down is None):
+            raise ValueError("positives and negatives belong together")
+        if up is None or down is None:
+            return self
+        if len(up) != len(down) or (sum(up), sum(down)) != self.sides:
+            raise ValueError("the counts do not add up to the sides")
+        return self
+
+
+class Budget(Part):
+    """Differential privacy: what was spent of what."""
+
+    model_config = ConfigDict(extra="allow")
+
+    epsilon: float
+    delta: float
+    epsilon_spent: float | None = None
+    unit: str = ""
+
+
+class SeenFields(Part):
+    """Which fields the server saw as sums over sites only, and which of single sites."""
+
+    sums: list[str]
+    single: list[str]
+
+
+class Engine(Part):
+    """The engine, with the settings that affect rounding."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+
+
+class Summary(Part):
+    """What the summaries of runs and of searches share."""
+
+    model_config = ConfigDict(extra="allow")  # `extend` of `fs.run` adds keys
+    schema_version: ClassVar[int] = VERSION
+
+    algorithm: str
+    problem: str = ""
+    stopped: Literal["finished", "target", "patience", "interrupted"]
+    rounds: int
+    target: str | None = None
+    target_round: int | None = None
+    selected_round: int | None = None
+    """The round whose model is kept; by default the last."""
+    validation: Measures | None = None
+    test: Measures | None = None
+    train: Measures | None = None
+    clients: dict[PartName, ClientFigures | ClientDeciles] = {}
+    classes: Classes | None = None
+    roc: RankedModels | None = None
+    probabilities: Probabilities | None = None
+    threshold: ChosenThreshold | None = None
+    warnings: list[BadEnd] = []
+    cautions: list[str] = []
+    privacy: Budget | None = None
+    seconds: float
+    ledger: Ledger
+    engine: Engine
+    fingerprint: str
+
+    def measures(self, part: PartName) -> Measures | None:
+        """Statistics over clients on a part of the rows; None without any."""
+        return {"test": self.test, "validation": self.validation, "train": self.train}[part]
+
+    @property
+    def main_part(self) -> PartName:
+        """The rows whose figures count: test, else validation, else training rows."""
+        return next((part for part in PARTS if self.measures(part) is not None), "train")
+
+    @property
+    def main_measures(self) -> Measures:
+        """Their figures; empty without an evaluation."""
+        return self.measures(self.main_part) or {}
+
+    @property
+    def exploded(self) -> bool:
+        """Whether the run diverged though it stayed finite."""
+        return any(warning.kind == "exploded" for warning in self.warnings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in summary.json."""
+        return {KEY: VERSION, **super().to_dict()}
+
+
+class RunSummary(Summary):
+    """Of a run: simulated, or at real sites."""
+
+    select: str | None = None
+    selected: float | None = None
+    local_layers: list[str] | None = None
+    pooled: dict[str, float] | None = None
+    pooled_validation: dict[str, float] | None = None
+    not_reached: list[str] | None = None
+    """Measures whose maximisation did not converge."""
+    tuned: bool | None = None
+    """False where hyper-parameters were taken from the config, beside methods that were tuned."""
+    sites: dict[str, SiteAnswers] | None = None
+    """Of a deployed run."""
+    scores: Scores | None = None
+    secure_aggregation: SeenFields | None = None
+
+    @property
+    def main_pooled(self) -> dict[str, float]:
+        """The figures over all rows that count: of the test rows where they were measured, else of validation rows."""
+        return (self.pooled_validation if self.pooled is None else self.pooled) or {}
+
+
+class SearchSummary(Summary):
+    """Of a search on a table."""
+
+    choice: str
+    aim: str
+    reason: str
+    step: float
+    pooled: ComparedModels
+    probabilities: Probabilities
+    threshold: ChosenThreshold
+    rows: dict[PartName, RowCounts]
+    positive: str
+    """The label of the positive class."""
+    missing: dict[str, MissingShare] = {}
+    """By column."""
+    notes: list[str] = []
+    trials: int
+    cut: list[str] = []
+    """Candidates that were not tried to the end."""
+    budget: float | None = None
+    leave_one_site_out: LeftOut | None = None
+
+
+class DivergedSummary(Part):
+    """Of a run that ended because no loss was finite."""
+
+    algorithm: str
+    stopped: Literal["diverged"]
+    round: int | None
+    client: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in summary.json."""
+        return {KEY: VERSION, **super().to_dict()}
+
+
+AnySummary: TypeAlias = RunSummary | SearchSummary | DivergedSummary
+
+
+def extended(summary: RunSummary, more: Mapping[str, Any]) -> RunSummary:
+    """The summary of a run with more keys.
+
+    Raises:
+        BadInput: if one that every summary knows has another type there.
+    """
+    if not more:
+        return summary
+    try:
+        return RunSummary.model_validate({**summary.model_dump(by_alias=True, exclude_unset=True), **more})
+    except ValidationError as error:
+        raise BadInput("extend", type(more).__name__, f"does not fit the summary: {problem_of(error)}") from None
+
+
+def read_summary(path: Path) -> AnySummary:
+    """The summary in a file.
+
+    Raises:
+        OtherVersion: if another version wrote it.
+        ValueError: if it is damaged; says why.
+    """
+    content = read_object(path)
+    if content.pop(KEY, None) != VERSION:
+        raise OtherVersion(path)
+    kind: type[AnySummary] = RunSummary
+    if content.get("stopped") == "diverged":
+        kind = DivergedSummary
+    elif "choice" in content:
+        kind = SearchSummary
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        raise ValueError(problem_of(error)) from None

@@ -1,0 +1,166 @@
+"""What left each site, and who could see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedsaddle.report.page.parts import Block, Bullets, PageTable, Section, Text
+from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.report.words import amount, many
+from fedsaddle.text import shortened, visible
+
+LISTED = 200
+SEEN = {
+    "averaged": "averaged: the server adds up the replies of all clients and uses their weighted mean alone",
+    "pooled": "pooled: the server sees the values of all clients in one heap, without their names",
+    "per client": "per client: the server sees the value of each client by name",
+}
+WORDS = {  # of the fields of replies
+    "loss": "the client's loss on a batch of its rows",
+    "final": "the model after the client's local steps",
+    "w": "the model after the client's local steps",
+    "x": "the model after the client's local steps",
+    "y": "the numbers of the inner maximisation after the local steps",
+    "snapshot": "the model at a step that the server drew",
+    "picked": "the model at a step that the server drew",
+    "path": "the sum or mean of the models on the way",
+    "path_x": "the sum or mean of the models on the way",
+    "delta": "the change of the model, weighed by the client's loss",
+    "h": "one number that scales the change of the model",
+    "G": "a running estimate of the gradient",
+    "scores1": "scores of single rows that the client drew, without row numbers",
+    "scores2": "scores of single rows that the client drew, without row numbers",
+    "count1": "how many rows the client has of the one class",
+    "count2": "how many rows the client has of the other class",
+    "any1": "whether the client has rows of the one class",
+    "any2": "whether the client has rows of the other class",
+}
+
+MARKS = (
+    "These marks say what the method uses; they do not encrypt. Whoever runs the server could look at a single reply "
+    "before it is added up, and a mean over one client is that client's value."
+)
+
+
+def left_sites(run: StoredRun) -> Section | None:
+    """Replies of the algorithm with who sees them, evaluations, and bytes."""
+    ledger = run.summary.get("ledger")
+    if not isinstance(ledger, dict):
+        return None
+    fields = {visible(k): str(v) for k, v in (ledger.get("fields") or {}).items()}
+    blocks: list[Block] = [Text(_first(run, "pooled" in fields.values()))]
+    if fields:
+        about = {name: (_meaning(name), SEEN.get(seen, seen)) for name, seen in fields.items()}
+        rows = [[name, *(_in_terms(run, text) for text in both)] for name, both in about.items()]
+        blocks.append(PageTable(["reply", "what it is", "who sees it"], rows, caption="In every exchange"))
+    blocks.append(Bullets(_beside(run)))
+    blocks.append(Text(_in_terms(run, _amounts(ledger, run))))
+    if run.is_deployed:
+        blocks += _by_site(run.summary["sites"])
+    guarantee = run.summary.get("privacy")
+    if isinstance(guarantee, dict):
+        said = ", ".join(f"{visible(k)} {visible(v)}" for k, v in guarantee.items())
+        blocks.append(Text(f"Noise was added for differential privacy: {said}."))
+    if "averaged" in fields.values():
+        blocks.append(
+            Text(
+                _in_terms(run, MARKS)
+                + ("" if isinstance(guarantee, dict) else " No noise was added for differential privacy."),
+                "note",
+            )
+        )
+    return Section("left-sites", "What left each site", blocks)
+
+
+def _first(run: StoredRun, pooled: bool) -> str:
+    if not run.is_deployed:
+        return (
+            "This was a simulation: all rows were on one machine, and nothing left it. At real sites the same "
+            "algorithm would send what stands here, and rows would stay where they are."
+        )
+    if pooled:
+        return "The rows stayed at the sites. This is what the sites sent to the server; it includes scores of rows."
+    return (
+        "The rows stayed at the sites, and so did the scores of single rows. This is what the sites sent to the server."
+    )
+
+
+def _in_terms(run: StoredRun, words: str) -> str:
+    """Our own words, which call clients sites where they are the sites of a table."""
+    if not (run.is_search or run.is_deployed):
+        return words
+    return words.replace("client", "site").replace("Client", "Site")
+
+
+def _meaning(name: str) -> str:
+    return WORDS.get(name.rsplit(".", 1)[-1], "numbers that the algorithm computes at the client")
+
+
+def _beside(run: StoredRun) -> list[str]:
+    """What is sent beside the replies of the algorithm."""
+    told, sent = ("told", "sent") if run.is_deployed else ("would tell", "would send")
+    lines = [
+        f"Before the first round each site {told} numbers of rows, the labels with how often they occur, and for a "
+        "table the names of the columns that the config names, with sums, counts in bins and how often each category "
+        "occurs; no count below the site's least cell, 5 unless its policy says otherwise."
+    ]
+    if run.history:
+        times = many(len(run.history), "evaluation")
+        lines.append(
+            f"In each of {times} each site {sent} the mean of every measure over its rows, which the server sees per "
+            "site."
+        )
+    if "auroc" in (run.summary.get("pooled") or run.summary.get("pooled_validation") or {}) or run.is_search:
+        kept = "; this folder keeps their sum over sites" if run.is_deployed else ""
+        lines.append(
+            f"For two classes each site {sent} counts of its positives and negatives in bins of the score, merged "
+            f"until none has fewer rows than its least cell{kept}."
+        )
+    return lines
+
+
+def _amounts(ledger: Mapping[str, Any], run: StoredRun) -> str:
+    clients = len(run.summary["sites"]) if run.is_deployed else len(run.client_names)
+    up, down = int(ledger.get("bytes_up", 0)), int(ledger.get("bytes_down", 0))
+    words = (
+        f"{many(int(ledger.get('exchanges', 0)), 'exchange')}: {amount(up)} of replies to the server and "
+        f"{amount(down)} of models from it"
+    )
+    if clients:
+        words += f", {amount(up / clients)} and {amount(down / clients)} per client on average"
+    asked, answered = int(ledger.get("asked", 0)), int(ledger.get("answered", 0))
+    words += ", without headers and evaluations."
+    if asked:
+        words += f" Clients were asked {asked:,} times and answered {answered:,} times."
+    if run.is_search:
+        words += (
+            " That is the chosen run alone; each of the other candidates that were tried costs about as much again."
+        )
+    return words
+
+
+def _by_site(sites: Mapping[str, Any]) -> list[Block]:
+    rows, missed = [], []
+    for name, line in list(sites.items())[:LISTED]:
+        left_out = line.get("left_out") or {}
+        why = "; ".join(f"{visible(reason)} ({n:,})" for reason, n in left_out.items())
+        total = sum(left_out.values())
+        rows.append(
+            [
+                visible(name),
+                f"{line['answered']:,}",
+                f"{total:,}",
+                amount(line["bytes_up"]),
+                amount(line["bytes_down"]),
+                shortened(why, 200),
+            ]
+        )
+        if total:
+            missed.append(f"{visible(name)} ({total:,} times)")
+    heads = ["site", "answered", "left out", "sent", "received", "why left out"]
+    caption = "With headers and evaluations, without encryption"
+    found: list[Block] = [PageTable(heads, rows, caption=caption)]
+    if missed:
+        found.append(Text(f"Left out of some exchanges: {', '.join(missed)}. Their rows counted less.", "caution"))
+    return found

@@ -1,0 +1,467 @@
+"""How well the model tells two classes apart, and what the sections on two classes share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from fedsaddle.array_types import Floats, Ints
+from fedsaddle.metrics.calibration import Threshold
+from fedsaddle.metrics.curves import GRID, PrecisionRecall, client_band, pooled_band, precision_recall
+from fedsaddle.metrics.intervals import Interval
+from fedsaddle.metrics.ranking import Ranking, RankingDifference, RankingFigures, difference, rank
+from fedsaddle.metrics.subgroups import ScoredRows
+from fedsaddle.report.page.charts import ChartAxis, Line, line_chart
+from fedsaddle.report.page.parts import Block, Chart, PageTable, Section, Text
+from fedsaddle.report.predictions import CHOICE, FEDAVG
+from fedsaddle.report.sections.numbers import DAMAGED
+from fedsaddle.report.stored_run import HeldOut, StoredRun
+from fedsaddle.report.words import brief, brief_percent, decimal, many, of_100, percent, with_interval
+from fedsaddle.text import visible
+
+
+@dataclass(frozen=True, eq=False)
+class ModelFigures:
+    """How a model ranks: all rows together, within sites, and by site. From its scores, or as roc.json has it."""
+
+    name: str
+    pooled: RankingFigures
+    within: Interval | None
+    sites: tuple[RankingFigures, ...]
+    curve: tuple[Floats, Floats] | None  # false and true positive rates
+    ranking: Ranking | None = None  # None where the scores are not known
+
+
+@dataclass(frozen=True, eq=False)
+class TwoClasses:
+    """A run with two classes: its figures, by model, and how to speak of it."""
+
+    models: Mapping[str, ModelFigures]  # "choice" and, where it is another model, "FedAvg"
+    difference: RankingDifference | None  # of the choice and FedAvg
+    outcome: str  # such as "died = yes"
+    part: str  # "test", or "training" where no rows were held out
+    test: HeldOut | None = None
+    threshold: float | None = None
+    threshold_reason: str = ""
+    compared: str = "tuned alike"  # how FedAvg was trained
+    kept: dict[str, Any] = field(default_factory=dict)  # what several sections need, by name
+
+    @property
+    def choice(self) -> ModelFigures:
+        """The model that the run made."""
+        return self.models[CHOICE]
+
+    @property
+    def other(self) -> ModelFigures | None:
+        """FedAvg, where it was compared and is another model."""
+        return self.models.get(FEDAVG)
+
+    @property
+    def labels(self) -> Ints:
+        """1 for each positive row."""
+        return np.zeros(0, dtype=np.int64) if self.test is None else self.test.labels
+
+    @property
+    def units(self) -> Ints | None:
+        """The patient of each row."""
+        return None if self.test is None else self.test.units
+
+    def probabilities(self, model: str = CHOICE) -> Floats | None:
+        """The probabilities of the test rows, if they were written and the model is shown."""
+        return None if self.test is None or model not in self.models else self.test.probabilities.get(model)
+
+    def rows_by_site(self) -> ScoredRows | None:
+        """The test rows in sites."""
+        return None if self.test is None else self._rows(self.test.sites, self.test.names)
+
+    def rows_by_group(self, column: str) -> ScoredRows | None:
+        """The test rows in the groups of a column."""
+        if self.test is None or column not in self.test.groups:
+            return None
+        names, codes = np.unique(self.test.groups[column], return_inverse=True)
+        order = sorted(range(len(names)), key=lambda k: _place(str(names[k])))
+        places = np.empty(len(names), dtype=np.int64)
+        places[order] = np.arange(len(names))
+        return self._rows(places[codes], [visible(names[k]) or "(missing)" for k in order])
+
+    def _rows(self, group: Ints, names: Any) -> ScoredRows:
+        assert self.test is not None
+        return ScoredRows(
+            scores=self.test.scores[CHOICE],
+            positive=self.test.labels > 0,
+            group=group,
+            names=[visible(name) for name in names],
+            probabilities=self.probabilities(),
+            threshold=self.threshold,
+            units=self.test.units,
+        )
+
+
+_KNOWN: WeakKeyDictionary[StoredRun, TwoClasses | None] = WeakKeyDictionary()
+
+
+def two_classes(run: StoredRun) -> TwoClasses | None:
+    """The figures of a run with two classes, from its predictions or else from roc.json; None without any."""
+    if run not in _KNOWN:
+        _KNOWN[run] = _from_predictions(run) or _stored(run)
+    return _KNOWN[run]
+
+
+def _from_predictions(run: StoredRun) -> TwoClasses | None:
+    test = run.test
+    if test is None or CHOICE not in test.scores:
+        return None
+    stored, names = _stored(run), _names(run)
+    if stored is not None:
+        test = _with_all_sites(test, [site.name for site in stored.choice.sites])
+    models: dict[str, ModelFigures] = {}
+    for model, scores in test.scores.items():
+        if model == FEDAVG and np.array_equal(scores, test.scores[CHOICE]):
+            continue
+        ranking = rank(scores, test.labels, test.offsets, test.names, units=test.units)
+        own = (ranking.pooled, ranking.within_site_auroc, ranking.clients, ranking.curve(), ranking)
+        models[model] = ModelFigures(names[model], *own)
+    if stored is not None and test.units is None and run.search.get("patient"):  # patients are known to roc.json alone
+        for model in models.keys() & stored.models.keys():
+            models[model] = replace(stored.models[model], ranking=models[model].ranking, curve=models[model].curve)
+    gap = None
+    if FEDAVG in models:
+        gap = difference(*(m.ranking for m in models.values() if m.ranking is not None))
+    elif FEDAVG not in test.scores and stored is not None and FEDAVG in stored.models:  # of an older version
+        fits = [s.name for s in stored.models[FEDAVG].sites] == [s.name for s in models[CHOICE].sites]
+        if fits:
+            models[FEDAVG], gap = stored.models[FEDAVG], stored.difference
+    threshold, reason = _threshold(run)
+    return TwoClasses(models, gap, outcome_of(run), "test", test, threshold, reason, _compared(run))
+
+
+def _with_all_sites(test: HeldOut, names: list[str]) -> HeldOut:
+    """The rows with all sites in the order of roc.json, also those without a row."""
+    if len(set(names)) < len(names) or not set(test.names) <= set(names):
+        return test
+    place = {name: k for k, name in enumerate(names)}
+    return test.reordered(np.array([place[name] for name in test.names], dtype=np.int64)[test.sites], names)
+
+
+def _stored(run: StoredRun) -> TwoClasses | None:
+    """The figures as roc.json has them."""
+    try:
+        found, names = run.roc["models"], _names(run)
+        other = FEDAVG if FEDAVG in found and len(found) > 1 else None
+        first = next(name for name in found if name != other)
+        models = {CHOICE: _model(names[CHOICE], found[first])}
+        if other is not None:
+            models[FEDAVG] = _model(FEDAVG, found[other])
+        gap = run.roc.get("difference")
+        gap, part = None if gap is None else _difference(gap), str(run.roc.get("part", "test"))
+        return TwoClasses(models, gap, outcome_of(run), part, compared=_compared(run))
+    except (*DAMAGED, StopIteration):
+        return None
+
+
+def _model(name: str, found: dict[str, Any]) -> ModelFigures:
+    curve = found.get("curve")
+    points = None
+    if curve is not None:
+        points = (np.array(curve["false_positive_rate"], float), np.array(curve["true_positive_rate"], float))
+        if points[0].shape != points[1].shape or not np.isfinite(np.stack(points)).all():
+            raise ValueError("no curve")
+    sites = tuple(_ranked(site) for site in found["clients"])
+    return ModelFigures(name, _ranked(found["pooled"]), _interval(found["within_site_auroc"]), sites, points)
+
+
+def _ranked(found: dict[str, Any]) -> RankingFigures:
+    own = (_interval(found.get(key)) for key in ("auroc", "average_precision", "partial_auroc"))
+    return RankingFigures(str(found["name"]), int(found["positives"]), int(found["negatives"]), *own)
+
+
+def _difference(found: dict[str, Any]) -> RankingDifference:
+    keys = ("auroc", "average_precision", "partial_auroc", "within_site_auroc")
+    return RankingDifference("pooled", **{key: _interval(found.get(key)) for key in keys})  # type: ignore[arg-type]
+
+
+def _interval(found: Any) -> Interval | None:
+    if found is None:
+        return None
+    low, high = found["interval"]
+    figure = Interval(float(found["value"]), float(low), float(high))
+    if not np.isfinite([figure.value, figure.low, figure.high]).all():
+        raise ValueError("no figure")
+    return figure
+
+
+def _compared(run: StoredRun) -> str:
+    return "tuned alike" if run.is_search else "not tuned, with the same model, rounds and batches"
+
+
+def _names(run: StoredRun) -> dict[str, str]:
+    name = visible(run.summary.get("choice") or run.name)
+    return {CHOICE: name, FEDAVG: FEDAVG if name != FEDAVG else "FedAvg, to compare"}
+
+
+def _threshold(run: StoredRun) -> tuple[float | None, str]:
+    """The run's threshold, rounded as predictions.csv is, or the default on its validation rows."""
+    try:
+        found = run.summary["threshold"]
+        threshold, reason = float(found["probability"]), str(found.get("reason", ""))
+        if 0 <= threshold <= 1:
+            return float(f"{threshold:.8g}"), visible(reason)
+    except DAMAGED:
+        pass
+    held = run.validation
+    if held is None or CHOICE not in held.probabilities or not 0 < held.labels.sum() < len(held.labels):
+        return None, ""
+    chosen = Threshold.default(held.probabilities[CHOICE], held.labels, held.units)
+    return chosen.probability, chosen.reason
+
+
+def outcome_of(run: StoredRun) -> str:
+    """What is predicted, such as "died = yes"."""
+    data = run.config.get("data")
+    own = data if isinstance(data, dict) else {}
+    label, positive = run.search.get("label") or own.get("target"), run.summary.get("positive", own.get("positive"))
+    if label and positive is not None:
+        return f"{visible(label)} = {visible(positive)}"
+    return f"{visible(positive)}" if positive is not None else "a positive label"
+
+
+def _place(name: str) -> tuple[int, float, str]:
+    """Where a group stands: numbers in their order, then words, then those without a value."""
+    if name in ("", "(missing)", "(other)"):
+        return 2, float(name != "(other)"), name
+    first = name.removeprefix("up to ").split(" ", 1)[0]
+    try:
+        return 0, float(first) - name.startswith("up to ") * 1e-9, name
+    except ValueError:
+        return (0 if name.startswith("up to ") else 1), 0.0, name
+
+
+MOST_LINES = 40  # sites with a line each; more are a band
+MOST_POINTS = 60  # of a site's line
+MANY_ROWS = 20_000
+RATES = (0.05, 0.1, 0.2, 0.3, 0.5)
+RECALLS = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+
+def discrimination(run: StoredRun) -> Section | None:
+    """The curves and areas of all rows, and the difference to FedAvg in words."""
+    found = two_classes(run)
+    if found is None or found.choice.pooled.auroc is None:
+        return None
+    blocks: list[Block] = [Text(_in_words(found)), *_compared_models(found), _roc(found)]
+    curve = _precision_recall(found)
+    return Section("discrimination", "Telling the classes apart", [*blocks, *([curve] if curve else [])])
+
+
+def _in_words(found: TwoClasses) -> str:
+    pooled = found.choice.pooled
+    assert pooled.auroc is not None
+    area = pooled.auroc
+    text = (
+        f"Take one {found.part} row with {found.outcome} and one without, at random: of 100 such pairs, the model "
+        f"gives the higher score to the right one in {of_100(area.value)} (95 % interval {of_100(area.low)} to "
+        f"{of_100(area.high)}; guessing gives 50). This is the AUROC, {with_interval(area, 3)}, of "
+        f"{many(pooled.positives, 'row')} with {found.outcome} and {pooled.negatives:,} without."
+    )
+    if pooled.average_precision is not None:
+        base = pooled.positives / max(pooled.positives + pooled.negatives, 1)
+        precision = with_interval(pooled.average_precision, 3)
+        text += f" The average precision is {precision}; guessing gives {decimal(base, 3)}."
+    if found.units is not None and len(found.units):
+        text += (
+            f" The rows are those of {many(len(np.unique(found.units)), 'patient')}; the intervals take patients, not "
+            "rows, as drawn independently."
+        )
+    return text
+
+
+def _compared_models(found: TwoClasses) -> list[Block]:
+    gap, other = found.difference, found.other
+    if gap is None or other is None or gap.auroc is None:
+        return []
+    lines = [
+        f"{other.name}, {found.compared}, has an AUROC of {with_interval(other.pooled.auroc, 3)}. "
+        + verdict(gap.auroc, found.choice.name, other.name, "the pooled AUROC")
+    ]
+    if gap.average_precision is not None:
+        lines.append(verdict(gap.average_precision, found.choice.name, other.name, "the pooled average precision"))
+    return [Text(" ".join(lines))]
+
+
+def verdict(gap: Interval, ours: str, theirs: str, figure: str) -> str:
+    """A difference with its interval, and whether the rows decide."""
+    start = f"The difference in {figure} is {with_interval(gap, 3, sign=True)}"
+    if gap.low > 0:
+        return f"{start}: {ours} ranks better than {theirs}, by more than chance."
+    if gap.high < 0:
+        return f"{start}: {ours} ranks worse than {theirs}, by more than chance."
+    return f"{start}: too few rows to tell which of the two ranks better."
+
+
+def _roc(found: TwoClasses) -> Chart:
+    lines, choice = [Line("guessing", [0, 1], [0, 1], "guide")], found.choice
+    lines += _site_curves(choice)
+    if found.other is not None and found.other.curve is not None:
+        lines.append(_plain_curve(found.other, "second"))
+    band = None if choice.ranking is None else pooled_band(choice.ranking, draws=_draws(choice.ranking))
+    if choice.curve is not None and band is not None:
+        heights = np.interp(GRID, *choice.curve)
+        x, y, low, high = (_starting(a, b) for a, b in ((GRID, 0), (heights, 0), (band.low, 0), (band.high, None)))
+        lines.append(Line(choice.name, x.tolist(), y.tolist(), "first", low.tolist(), high.tolist()))
+    elif choice.curve is not None:
+        lines.append(_plain_curve(choice, "first"))
+    rows = []
+    for rate in RATES:
+        cells = [percent(rate)]
+        for model in found.models.values():
+            bounds = band if model is choice else None
+            cells.append(_height(model, rate, None if bounds is None else (bounds.low, bounds.high)))
+        rows.append(cells)
+    heads = ["false alarms among rows without", *(f"found by {m.name}, %" for m in found.models.values())]
+    svg = line_chart(
+        lines,
+        ChartAxis(f"false alarms among rows without {found.outcome}", 0, 1, percent=True),
+        ChartAxis(f"found among rows with {found.outcome}", 0, 1, percent=True),
+        square=True,
+        key="roc",
+    )
+    areas = "; ".join(f"{m.name} {with_interval(m.pooled.auroc, 3)}" for m in found.models.values())
+    return Chart(
+        "ROC curve",
+        svg,
+        f"ROC curves of the {found.part} rows. AUROC: {areas}. At a false alarm rate of 10 %, {rows[1][1]} % are "
+        "found.",
+        PageTable(heads, rows, "Share that is found, by the share of false alarms"),
+        "Each point is a threshold: going right costs more false alarms, going up finds more. The higher the curve, "
+        "the better; the dashed line is guessing. The band is the 95 % interval of the curve's height at each "
+        "single point." + _sites_note(choice),
+    )
+
+
+def _draws(ranking: Ranking) -> int:
+    """Draws for a band: fewer where there are many rows, whose bands are narrow anyway."""
+    return 200 if len(ranking.labels) <= MANY_ROWS else 60
+
+
+def _starting(values: Floats, first: float | None) -> Floats:
+    return np.concatenate([[values[0] if first is None else first], values])
+
+
+def _height(model: ModelFigures, rate: float, band: tuple[Floats, Floats] | None) -> str:
+    if model.curve is None:
+        return ""
+    value = float(np.interp(rate, *model.curve))
+    if band is None:
+        return of_100(value)
+    return brief_percent(Interval(value, *(float(np.interp(rate, GRID, side)) for side in band)))
+
+
+def _plain_curve(model: ModelFigures, style: str) -> Line:
+    assert model.curve is not None
+    x, y = thinned(*model.curve, most=200)
+    return Line(model.name, x.tolist(), y.tolist(), style)
+
+
+def thinned(x: Floats, y: Floats, most: int) -> tuple[Floats, Floats]:
+    """Some points of a curve, with both ends."""
+    at = np.unique(np.linspace(0, len(x) - 1, min(most, len(x))).round().astype(int))
+    return x[at], y[at]
+
+
+def _ranked_sites(model: ModelFigures) -> list[int]:
+    return [k for k, site in enumerate(model.sites) if site.auroc is not None]
+
+
+def _sites_note(model: ModelFigures) -> str:
+    ranked = _ranked_sites(model)
+    if model.ranking is None or not ranked:
+        return ""
+    if len(ranked) > MOST_LINES:
+        return f" The wider band holds the middle 80 % of the {len(ranked)} sites that have a curve."
+    return f" Faint lines are the {many(len(ranked), 'site')} with at least five rows of each class."
+
+
+def _site_curves(model: ModelFigures) -> list[Line]:
+    ranking, ranked = model.ranking, _ranked_sites(model)
+    if ranking is None or not ranked:
+        return []
+    if len(ranked) > MOST_LINES:
+        band, middle = client_band(ranking), client_band(ranking, 0.0)
+        assert band is not None
+        assert middle is not None
+        x, y, low, high = (side.tolist() for side in (GRID, middle.low, band.low, band.high))
+        return [Line(f"middle 80 % of {len(ranked)} sites", x, y, "third", low, high)]
+    lines = []
+    for k in ranked:
+        curve = ranking.curve(k)
+        if curve is not None:
+            x, y = thinned(*curve, most=MOST_POINTS)
+            lines.append(Line(visible(model.sites[k].name), x.tolist(), y.tolist(), "faint"))
+    return lines
+
+
+def _precision_recall(found: TwoClasses) -> Chart | None:
+    ranking = found.choice.ranking
+    ours = None if ranking is None else precision_recall(ranking, draws=_draws(ranking))
+    if ranking is None or ours is None:
+        return None
+    base = ours.base_rate
+    lines = [Line("guessing", [0, 1], [base, base], "guide"), *_site_precisions(found.choice, ranking)]
+    curves = {found.choice.name: ours}
+    if found.other is not None and found.other.ranking is not None:
+        theirs = precision_recall(found.other.ranking, draws=0)
+        if theirs is not None:
+            curves[found.other.name] = theirs
+            lines.append(Line(found.other.name, theirs.recall.tolist(), theirs.precision.tolist(), "second"))
+    sides = (ours.recall, ours.precision, ours.low, ours.high)
+    x, y, low, high = (side.tolist() for side in sides)
+    lines.append(Line(found.choice.name, x, y, "first", low, high))
+    svg = line_chart(
+        lines,
+        ChartAxis(f"found among rows with {found.outcome}", 0, 1, percent=True),
+        ChartAxis("right among the alarms", 0, 1, percent=True),
+        square=True,
+        key="precision-recall",
+    )
+    rows = [[percent(r), *(_precision(c, r, c is ours) for c in curves.values())] for r in RECALLS]
+    figures = "; ".join(f"{m.name} {brief(m.pooled.average_precision, 3)}" for m in found.models.values())
+    return Chart(
+        "Precision-recall curve",
+        svg,
+        f"Precision-recall curves of the {found.part} rows. Average precision: {figures}. Where half of the rows with "
+        f"{found.outcome} are found, {rows[2][1]} % of the alarms are right.",
+        PageTable(
+            ["found", *(f"right alarms of {name}, %" for name in curves)], rows, "Right alarms, by the share found"
+        ),
+        f"Each point is a threshold: to find more, one has to accept more false alarms. Without a model "
+        f"{percent(base)} of the alarms would be right (dashed). At the left, where alarms are few, the band is wide.",
+    )
+
+
+def _site_precisions(model: ModelFigures, ranking: Ranking) -> list[Line]:
+    ranked = _ranked_sites(model)
+    curves = {k: precision_recall(ranking, k, draws=0) for k in ranked}
+    there = {k: curve for k, curve in curves.items() if curve is not None}
+    if not there:
+        return []
+    if len(there) > MOST_LINES:
+        heights = np.stack([curve.precision for curve in there.values()])
+        low, middle, high = np.quantile(heights, [0.1, 0.5, 0.9], axis=0)
+        x = next(iter(there.values())).recall.tolist()
+        name = f"middle 80 % of {len(there)} sites"
+        return [Line(name, x, middle.tolist(), "third", low.tolist(), high.tolist())]
+    lines = []
+    for k, curve in there.items():
+        x, y = thinned(curve.recall, curve.precision, MOST_POINTS)
+        lines.append(Line(visible(model.sites[k].name), x.tolist(), y.tolist(), "faint"))
+    return lines
+
+
+def _precision(curve: PrecisionRecall, recall: float, banded: bool) -> str:
+    at = int(np.argmin(np.abs(curve.recall - recall)))
+    value = float(curve.precision[at])
+    return brief_percent(Interval(value, float(curve.low[at]), float(curve.high[at]))) if banded else of_100(value)

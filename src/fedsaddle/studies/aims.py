@@ -1,0 +1,139 @@
+"""What counts: the figures that a search can aim for, and whether a difference is more than chance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsaddle.array_types import Floats, Ints
+from fedsaddle.errors import BadInput
+
+DRAWS = 200
+MAX_FPR = 0.3
+LEAST_ROWS = 10  # of a site that can be the worst
+LEAST_POSITIVES = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Labelled rows of several sites, and to whom each belongs (a patient, or itself)."""
+
+    labels: Ints  # 1 and 0
+    site: Ints
+    unit: Ints  # 0, 1, ...
+
+    @classmethod
+    def of(cls, labels: Ints, offsets: Ints, units: NDArray[np.generic] | None = None) -> Rows:
+        """Rows that lie site by site."""
+        site = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        unit = np.arange(len(labels)) if units is None else np.unique(units, return_inverse=True)[1]
+        return cls(np.asarray(labels, dtype=np.int64), site, unit.astype(np.int64))
+
+    def weights(self, rng: np.random.Generator) -> Floats:
+        """How often each row is drawn when units are drawn with replacement."""
+        count = int(self.unit.max()) + 1
+        drawn = np.bincount(rng.integers(0, count, count), minlength=count)
+        return drawn[self.unit].astype(np.float64)
+
+
+Figure = Callable[[Floats, Rows, Floats], float]
+
+
+def auroc(scores: Floats, rows: Rows, weights: Floats) -> float:
+    """The weighted share of pairs in the right order."""
+    fpr, tpr = _roc(scores, rows, weights)
+    return float(np.diff(fpr) @ (tpr[1:] + tpr[:-1]) / 2)
+
+
+def partial_auroc(scores: Floats, rows: Rows, weights: Floats) -> float:
+    """The area up to a false positive rate of 0.3, on McClish's scale."""
+    fpr, tpr = _roc(scores, rows, weights)
+    stop = int(np.searchsorted(fpr, MAX_FPR, side="right"))
+    x, y = np.append(fpr[:stop], MAX_FPR), np.append(tpr[:stop], np.interp(MAX_FPR, fpr, tpr))
+    area, least = float(np.diff(x) @ (y[1:] + y[:-1]) / 2), MAX_FPR**2 / 2
+    return 0.5 * (1 + (area - least) / (MAX_FPR - least))
+
+
+def average_precision(scores: Floats, rows: Rows, weights: Floats) -> float:
+    """The mean precision over the positives."""
+    up, down = _from_top(scores, rows, weights)
+    precision = up[1:] / np.maximum(up[1:] + down[1:], 1e-12)
+    return float(np.diff(up) @ precision / up[-1]) if up[-1] > 0 else float("nan")
+
+
+def accuracy(scores: Floats, rows: Rows, weights: Floats) -> float:
+    """The share of rows whose score has the right sign."""
+    right = (scores > 0) == (rows.labels > 0)
+    return float(weights @ right / weights.sum())
+
+
+def worst_site(scores: Floats, rows: Rows, weights: Floats) -> float:
+    """Minus the largest mean log loss over the sites with enough rows."""
+    loss = np.logaddexp(0.0, np.where(rows.labels > 0, -scores, scores))
+    total, size = np.bincount(rows.site, weights * loss), np.bincount(rows.site, weights)
+    enough = np.bincount(rows.site) >= LEAST_ROWS
+    enough = (enough if enough.any() else np.ones_like(enough)) & (size > 0)
+    return -float((total[enough] / size[enough]).max())
+
+
+@dataclass(frozen=True)
+class Aim:
+    """One thing that can count."""
+
+    name: str
+    figure: Figure
+    select: str  # the measure by which a run chooses its best round
+    about: str
+
+    def value(self, scores: Floats, rows: Rows) -> float:
+        """The figure on these rows; higher is better."""
+        return self.figure(scores, rows, np.ones(len(scores)))
+
+    def gain(self, ours: Floats, theirs: Floats, rows: Rows, seed: int = 0) -> tuple[float, float]:
+        """The difference of two models' figures and its standard error, over draws of units."""
+        rng, found = np.random.default_rng([seed, 47]), []
+        for _ in range(DRAWS):
+            w = rows.weights(rng)
+            both = [self.figure(s, rows, w) for s in (ours, theirs)]
+            if np.isfinite(both).all():
+                found.append(both[0] - both[1])
+        gap = self.value(ours, rows) - self.value(theirs, rows)
+        return gap, float(np.std(found, ddof=1)) if len(found) > 1 else float("inf")
+
+
+AIMS = {
+    aim.name: aim
+    for aim in (
+        Aim("auroc", auroc, "auroc", "the order of all rows"),
+        Aim("average-precision", average_precision, "average_precision", "few false alarms among the highest scores"),
+        Aim("partial-auroc", partial_auroc, "partial_auroc_30", "the order at false positive rates up to 0.3"),
+        Aim("worst-site", worst_site, "worst loss", "the loss of the site that is served worst"),
+        Aim("accuracy", accuracy, "global accuracy", "the share of rows on the right side of one half"),
+    )
+}
+
+
+def aim_of(name: object) -> Aim:
+    """Look up an aim."""
+    if not isinstance(name, str) or name not in AIMS:
+        raise BadInput("aim", name, f"choose one of {', '.join(AIMS)}")
+    return AIMS[name]
+
+
+def _from_top(scores: Floats, rows: Rows, weights: Floats) -> tuple[Floats, Floats]:
+    """Positives and negatives among the highest scores, from 0 up; equal scores are one step."""
+    order = np.argsort(-scores, kind="stable")
+    s, w, positive = scores[order], weights[order], rows.labels[order] > 0
+    last = np.append(np.flatnonzero(np.diff(s)), len(s) - 1)
+    up, down = (np.concatenate([[0.0], np.cumsum(w * side)[last]]) for side in (positive, ~positive))
+    return up, down
+
+
+def _roc(scores: Floats, rows: Rows, weights: Floats) -> tuple[Floats, Floats]:
+    up, down = _from_top(scores, rows, weights)
+    if up[-1] <= 0 or down[-1] <= 0:
+        return np.array([0.0, 1.0]), np.array([np.nan, np.nan])
+    return down / down[-1], up / up[-1]

@@ -1,0 +1,250 @@
+"""The candidates of a search: what each trains, on which features, from where, with the same grid of steps for all."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedsaddle.config.schema import Config, validate_config
+from fedsaddle.data.federated import FederatedData
+from fedsaddle.studies import recipes
+
+STEPS = (0.3, 0.1, 1.0, 0.03)  # the first is preferred: another has to beat it by more than chance
+LADDER = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # where a grid goes on if its end is the best
+ROUNDS = 100
+MOST_BATCH = 256
+MOST_COHORT = 500  # clients in a round, where there are more
+EVALUATIONS = 25  # of a run
+PICTURE_STEPS = (0.1, 0.03, 0.3)
+PICTURE_BATCH = 32
+PICTURE_ROUNDS = (20, 40)  # at least, at most
+PICTURE_PASSES = 50  # over the pictures of a site, which its rounds follow between these bounds
+PICTURE_EVALUATIONS = 10  # of a run
+PICTURE_PATIENCE = 4  # of these
+MANY_PICTURES = 2000  # from which on a larger network is trained
+HINGE_ROWS = 2  # rows of the rarer class a feature, from which on hinges are tried
+FEDAVG = "FedAvg"
+BASE = "FedAvgM, site intercepts"
+BASE_PICTURES = "FedAvgM"
+HINGES = "FedAvgM, site intercepts, hinges"
+PLAIN = {"name": "supervised", "loss": "logistic"}  # what FedAvg minimises, from zero and without a penalty
+AVERAGED = "FedAvgM, site intercepts, averaged with hinges"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the candidates depend on, from the training rows."""
+
+    rows: int
+    rare: int  # rows of the rarer class
+    features: Mapping[str, int]  # of each kind
+    pictures: bool
+    clients: int
+    batch: int
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, data: FederatedData) -> Facts:
+        """The facts of a federation with two classes."""
+        counts = torch.bincount(data.train.y, minlength=2)
+        kinds: dict[str, int] = {}
+        for feature in data.encoding:
+            kinds[feature.kind] = kinds.get(feature.kind, 0) + 1
+        pictures = data.train.x.ndim > 2
+        if not data.encoding or pictures:
+            kinds = {"number": int(np.prod(data.train.x.shape[1:]))}
+        large = float(np.quantile(data.train.sizes, 0.9))
+        batch = int(min(MOST_BATCH, max(16, 2 ** np.ceil(np.log2(max(large, 1))))))
+        shape = tuple(data.train.x.shape[1:])
+        return cls(len(data.train.y), int(counts.min()), kinds, pictures, data.count, batch, shape)
+
+    def width(self, without: frozenset[str] = frozenset()) -> int:
+        """Features but those of some kinds."""
+        return sum(n for kind, n in self.features.items() if kind not in without)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to train; its steps are tuned on validation rows."""
+
+    name: str
+    algorithm: str
+    about: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    problem: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
+    without: frozenset[str] = frozenset()  # kinds of features that it leaves out
+    start: str | None = None  # the candidate whose model it starts from
+    rounds: int = ROUNDS
+    steps: tuple[float, ...] = STEPS
+    step_form: str = "cosine"  # or "staged" for algorithms with stages, "constant"
+    evaluations: int = EVALUATIONS
+    patience: int | None = None  # evaluations without a better one, after which a trial ends
+
+    @property
+    def log_odds(self) -> bool:
+        """Whether its scores are log odds: it minimises a log loss, not a loss of rankings."""
+        return self.problem.get("name") == "supervised"
+
+    def config(self, step: float, seed: int) -> Config:
+        """The config of a trial."""
+        forms: dict[str, Any] = {
+            "cosine": {"name": "cosine", "first": step, "rounds": self.rounds, "last": step / 30},
+            "staged": recipes.staged(step),
+            "constant": step,
+        }
+        return validate_config(
+            {
+                "data": {"name": "file"},
+                "split": {"name": "natural"},
+                "model": dict(self.model),
+                "problem": dict(self.problem),
+                "algorithm": {"name": self.algorithm, "primal_step": forms[self.step_form], **self.options},
+                "run": {"seed": seed, "rounds": self.rounds},
+            }
+        )
+
+
+def beyond(step: float, tried: Collection[float]) -> float | None:
+    """The step that extends a grid whose longest or shortest step is the best; None for a step between them.
+
+    Examples:
+        >>> beyond(1.0, (0.3, 0.1, 1.0, 0.03)), beyond(0.03, (0.3, 0.03)), beyond(0.1, (0.3, 0.1, 0.03))
+        (3.0, 0.01, None)
+    """
+    if len(tried) > 1 and step == max(tried):
+        return next((further for further in LADDER if further > step), None)
+    if len(tried) > 1 and step == min(tried):
+        return next((further for further in reversed(LADDER) if further < step), None)
+    return None
+
+
+def candidates(facts: Facts, aim: str) -> list[Candidate]:
+    """The candidates for such data and such an aim; the first is FedAvg, the second the default."""
+    return _for_pictures(facts, aim) if facts.pictures else _for_tables(facts, aim)
+
+
+def _for_tables(facts: Facts, aim: str) -> list[Candidate]:
+    local = _local(facts)
+    momentum = {**local, "server_momentum": 0.9, "nesterov": True}
+    linear, plain, bent = {"name": "logistic"}, frozenset({"site", "hinge"}), frozenset({"hinge"})
+
+    def likelihood(without: frozenset[str]) -> dict[str, Any]:
+        few = facts.rare < facts.width(without)
+        return recipes.likelihood((10.0 if few else 1.0) / facts.rows)
+
+    found = [
+        Candidate(FEDAVG, "FedAvg", "cross-entropy, no more", local, PLAIN, linear, plain),
+        Candidate(BASE, "FedAvg", "cross-entropy with server momentum", momentum, likelihood(bent), linear, bent),
+    ]
+    if facts.features.get("hinge") and facts.rare >= HINGE_ROWS * facts.width():
+        few = {**likelihood(frozenset()), "l2": 10.0 / facts.rows}
+        found.append(Candidate(HINGES, "FedAvg", "the same, bent at quartiles", momentum, few, linear))
+    if facts.rare >= facts.width(bent):
+        mlp = {"name": "mlp", "hidden": [32]}
+        found.append(
+            Candidate("FedAvgM, MLP", "FedAvg", "a network of 32 units", momentum, likelihood(bent), mlp, bent)
+        )
+    return found + _second_stages(facts, aim, BASE, {"rounds": 40, "model": linear, "without": bent})
+
+
+def _picture_model(facts: Facts) -> dict[str, Any]:
+    """Two convolutions, with more filters for many pictures; for pictures that are not square an MLP."""
+    if len(facts.shape) != 3 or facts.shape[1] != facts.shape[2] or facts.shape[1] < 4:
+        return {"name": "mlp", "hidden": [64]}
+    if facts.rows < MANY_PICTURES:
+        return {"name": "small-cnn"}
+    return {"name": "small-cnn", "filters": [16, 32], "units": 128}
+
+
+def _for_pictures(facts: Facts, aim: str) -> list[Candidate]:
+    local = _local(facts)
+    momentum = {**local, "server_momentum": 0.9, "nesterov": True}
+    likelihood = recipes.likelihood(0.0)
+    passes = PICTURE_PASSES * facts.rows / (facts.clients * recipes.LOCAL_STEPS * PICTURE_BATCH)
+    rounds = int(np.clip(np.ceil(passes), *PICTURE_ROUNDS))
+    alike: dict[str, Any] = {
+        "model": _picture_model(facts),
+        "rounds": rounds,
+        "steps": PICTURE_STEPS,
+        "evaluations": PICTURE_EVALUATIONS,
+        "patience": PICTURE_PATIENCE,
+    }
+    found = [
+        Candidate(FEDAVG, "FedAvg", "cross-entropy", local, PLAIN, **alike),
+        Candidate(BASE_PICTURES, "FedAvg", "with server momentum", momentum, likelihood, **alike),
+    ]
+    short = {**alike, "rounds": PICTURE_ROUNDS[0]}
+    return found + _second_stages(facts, aim, BASE_PICTURES, short)
+
+
+def _second_stages(facts: Facts, aim: str, base: str, alike: dict[str, Any]) -> list[Candidate]:
+    """Trained for the aim itself, from the model of the default."""
+    few: dict[str, Any] = {**alike, "start": base}
+    cohort = {k: v for k, v in _local(facts).items() if k != "batch_size"}
+    half = max(8, min(facts.batch, PICTURE_BATCH) // (2 if facts.pictures else 1))
+    if aim == "worst-site":
+        likelihood = recipes.likelihood(1.0 / facts.rows)
+        return [
+            Candidate(
+                f"{base}, then DRFA",
+                "DRFA",
+                "for the worst mixture of sites",
+                {**_local(facts), "dual_step": 1e-2, "weighting": "weight"},
+                likelihood,
+                step_form="constant",
+                **few,
+            ),
+            Candidate(
+                f"{base}, then q-FedAvg",
+                "q-FedAvg",
+                "for powers of the losses",
+                {**_local(facts), "q": 0.5},
+                likelihood,
+                step_form="constant",
+                **few,
+            ),
+        ]
+    if aim == "accuracy":
+        return []
+    found = [
+        Candidate(
+            f"{base}, then CODASCA",
+            "CODASCA",
+            "for the AUROC, with control variates",
+            {**_local(facts), "weighting": "size", "stage_rounds": few["rounds"] // 3 + 1},
+            recipes.auc(),
+            step_form="staged",
+            **few,
+        )
+    ]
+    pairs = {**cohort, "batch_size": half, "local_steps": recipes.LOCAL_STEPS}
+    if aim == "auroc":
+        found.append(
+            Candidate(
+                f"{base}, then FedX1",
+                "FedX1",
+                "for the AUROC, by pairs across sites",
+                pairs,
+                recipes.pairs(),
+                **few,
+            )
+        )
+    else:
+        risk = "average-precision" if aim == "average-precision" else "partial-auc"
+        found.append(
+            Candidate(f"{base}, then FedX2", "FedX2", f"for {aim}, by pairs", pairs, recipes.pairs(risk), **few)
+        )
+    return found
+
+
+def _local(facts: Facts) -> dict[str, Any]:
+    batch = min(facts.batch, PICTURE_BATCH) if facts.pictures else facts.batch
+    found: dict[str, Any] = {"local_steps": recipes.LOCAL_STEPS, "batch_size": batch}
+    if facts.clients > MOST_COHORT:
+        found["sampled_clients"] = MOST_COHORT
+    return found

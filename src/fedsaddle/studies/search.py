@@ -1,0 +1,378 @@
+"""`fs.search`: train several candidates, choose on validation rows, and compare with FedAvg tuned alike.
+
+The default is FedAvg with server momentum and an intercept for each site. Any other candidate has to beat it on
+validation rows by more than chance. Test rows are not looked at.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from fedsaddle.algorithms.protocols import Algorithm
+from fedsaddle.arguments import flag, function, instance, number, optional, whole
+from fedsaddle.arguments import path as file_path
+from fedsaddle.array_types import Floats
+from fedsaddle.config.build import build_algorithm
+from fedsaddle.data.federated import FederatedData
+from fedsaddle.errors import BadInput, FedSaddleError
+from fedsaddle.files import write_atomically
+from fedsaddle.studies.aims import Aim, Rows, aim_of
+from fedsaddle.studies.candidates import (
+    AVERAGED,
+    BASE,
+    BASE_PICTURES,
+    FEDAVG,
+    HINGES,
+    Candidate,
+    Facts,
+    beyond,
+    candidates,
+)
+from fedsaddle.studies.store import Clock
+from fedsaddle.studies.trial import Outcome, Trial, features_of, ranked
+from fedsaddle.studies.trial_pool import LARGE, TrialPool
+from fedsaddle.text import safe_cell
+
+CHANCE = 2.0  # standard errors by which a candidate has to be ahead
+FIRST_RUNG = 4  # the first rung of the halving is this part of the rounds
+SHORT = 10.0  # seconds
+KEPT = 2  # steps that go on to the second rung
+EXTENSIONS = 2  # times that a grid is extended by a step beyond its end
+
+Tell = Callable[[Trial, int, float | None], None]
+
+
+class Interrupted(FedSaddleError):
+    """The search was stopped; what is done is kept."""
+
+    exit_code = 130
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained candidate: its vector, problem and features."""
+
+    name: str
+    vector: Tensor
+    algorithm: Algorithm[Any]
+    data: FederatedData  # with its features only
+    trial: Trial
+    scores: Floats  # of the validation rows
+    selected_round: int | None = None  # whose model was kept
+
+    def rank(self, x: Tensor) -> Floats:
+        """The scores of some rows."""
+        return ranked(self.algorithm.problem, self.vector, x)
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """A line of trials.csv."""
+
+    candidate: str
+    step: float
+    rounds: int
+    selected_round: int | None
+    value: float | None  # of the aim, on validation rows
+    gain: float | None = None  # over what it had to beat
+    error: float | None = None  # standard error of that
+    seconds: float = 0.0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a search found: the chosen model, FedAvg tuned alike, and all that was tried."""
+
+    aim: str
+    chosen: Model
+    fedavg: Model
+    default: Model
+    trials: tuple[TrialRecord, ...]
+    reason: str
+    seconds: float
+    cut: tuple[str, ...] = ()  # candidates some of whose trials the budget left no time for
+
+    @property
+    def name(self) -> str:
+        """The name of the chosen candidate."""
+        return self.chosen.name
+
+
+def search(
+    data: FederatedData,
+    aim: str = "auroc",
+    *,
+    seed: int = 0,
+    budget: float | None = None,
+    out: str | Path | None = None,
+    workers: int | None = None,
+    basic: bool = False,
+    tell: Tell | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Choice:
+    """Choose among candidates on the validation rows of `data`.
+
+    Args:
+        data: rows of two classes with validation rows, from `fs.federate(..., validation_share=0.16)`.
+        aim: what counts: "auroc", "average-precision", "partial-auroc", "worst-site" or "accuracy".
+        seed: keys every draw.
+        budget: seconds after which no other trial begins; FedAvg and the default are always run. Those of earlier
+            processes in `out` count.
+        out: folder for the trials; a search that was stopped goes on from there. None: a temporary one.
+        workers: processes; by default all cores, for searches that are not short.
+        basic: FedAvg and the default only.
+        tell: called with a trial, its rounds so far and the best figure.
+        stop: called between rounds; True ends the search.
+
+    Raises:
+        BadInput: if the data have no validation rows or not two classes.
+        Interrupted: if `stop` ended the search.
+
+    Examples:
+        >>> import fedsaddle as fs
+        >>> data = fs.load("breast-cancer", split="iid", clients=4, validation_share=0.16, stratify=True)
+        >>> choice = fs.search(data, "auroc", basic=True)
+        >>> choice.chosen.vector.shape
+        torch.Size([31])
+    """
+    instance("data", data, FederatedData, "must be the result of fs.load or fs.federate")
+    goal = aim_of(aim)
+    whole("seed", seed, least=0)
+    if budget is not None:
+        number("budget", budget, least=0)
+    optional(whole, "workers", workers)
+    flag("basic", basic)
+    for key, called, takes in (("tell", tell, 3), ("stop", stop, 0)):
+        if called is not None:
+            function(key, called, takes)
+    if data.validation is None:
+        raise BadInput("data", "no validation rows", "hold some out: fs.federate(..., validation_share=0.16)")
+    if len(data.classes) != 2 or data.train.y.ndim > 1:
+        raise BadInput("data", f"{len(data.classes)} classes", "a search needs two classes; name the positive one")
+    folder = optional(file_path, "out", out)
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(TemporaryDirectory())) if folder is None else folder
+        stopped = (lambda: False) if stop is None else (lambda: flag("stop()", stop()))
+        if workers is None and (basic or (budget is not None and budget < SHORT)):
+            workers = 1  # starting processes would take longer
+        clock = Clock.at(place, budget)
+
+        def told(trial: Trial, done: int, best: float | None) -> None:
+            clock.tick()
+            if tell is not None:
+                tell(trial, done, best)
+
+        pool = stack.enter_context(TrialPool(data, workers, told, stopped))
+        try:
+            return Search(data, goal, seed, clock, place, pool, stopped).go(basic)
+        finally:
+            clock.keep()
+
+
+@dataclass
+class Search:
+    """A search and what it has found so far."""
+
+    data: FederatedData
+    aim: Aim
+    seed: int
+    clock: Clock
+    folder: Path
+    pool: TrialPool
+    stop: Callable[[], bool]
+    records: list[TrialRecord] = field(default_factory=list)
+    cut: dict[str, None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        assert self.data.validation is not None
+        rows = self.data.validation
+        self.rows = Rows.of(rows.y.numpy(), rows.offsets, self.data.validation_units)
+
+    def go(self, basic: bool = False) -> Choice:
+        """Tune FedAvg and the default, then all that may be better; decide."""
+        listed = candidates(Facts.of(self.data), self.aim.name)
+        first, others = listed[:2], [] if basic else listed[2:]
+        models = self._tune(first, {}, always=True)
+        if FEDAVG not in models or len(models) < 2:
+            missing = next(c.name for c in first if c.name not in models)
+            raise BadInput("data", missing, "diverged with every step; are the features scaled?")
+        others = [c for c in others if c.start is None or c.start in models]
+        models |= self._tune(others, models)
+        chosen, reason = self._decide(models)
+        default = models[BASE_PICTURES] if BASE_PICTURES in models else models[BASE]
+        records, cut = tuple(self.records), tuple(self.cut)
+        return Choice(self.aim.name, chosen, models[FEDAVG], default, records, reason, self.clock.seconds, cut)
+
+    def _tune(self, listed: Sequence[Candidate], known: dict[str, Model], always: bool = False) -> dict[str, Model]:
+        """The best model of each candidate, by successive halving over its steps."""
+
+        def may_begin(trial: Trial) -> bool:
+            return always or self._may_begin(trial)
+
+        def trial(candidate: Candidate, step: float, rounds: int) -> Trial:
+            start = None if candidate.start is None else known[candidate.start].trial
+            path = None if start is None else start.folder / start.name
+            threads = None if self.data.train.x.numel() > LARGE else 1
+            return Trial(candidate, step, rounds, self.seed, self.aim.name, self.folder, path, threads)
+
+        rung = [trial(c, step, max(1, c.rounds // FIRST_RUNG)) for c in listed for step in c.steps]
+        outcomes = self._run(rung, may_begin)
+        going = []
+        for candidate in listed:
+            own = [o for o in outcomes if o.trial.candidate is candidate and o.scores is not None]
+            own.sort(key=lambda o: (o.trial.step != o.trial.candidate.steps[0], -self._value(o)))
+            going += own[:KEPT]
+        last = self._run([replace(o.trial, rounds=o.trial.candidate.rounds) for o in going], may_begin)
+        finished = {(o.trial.name, o.trial.rounds) for o in last}
+        for outcome in outcomes:
+            if (outcome.trial.name, outcome.trial.candidate.rounds) not in finished:
+                self._note(outcome)
+        for outcome in last:
+            self._note(outcome)
+        for candidate in listed:
+            if not any(o.trial.candidate is candidate for o in outcomes):
+                self.records.append(TrialRecord(candidate.name, 0.0, 0, None, None, note="not run: budget"))
+        last += self._extend(listed, last, trial)
+        best = [self._best_step([o for o in (*last, *going) if o.trial.candidate is c]) for c in listed]
+        return {outcome.trial.candidate.name: self._model(outcome) for outcome in best if outcome is not None}
+
+    def _extend(
+        self, listed: Sequence[Candidate], last: Sequence[Outcome], trial: Callable[[Candidate, float, int], Trial]
+    ) -> list[Outcome]:
+        """Try longer or shorter steps where the best step of a candidate is an end of its grid, while there is time."""
+        found: list[Outcome] = []
+        tried = {candidate.name: set(candidate.steps) for candidate in listed}
+        for _ in range(EXTENSIONS):
+            wanted = []
+            for candidate in listed:
+                best = self._best_step([o for o in (*last, *found) if o.trial.candidate is candidate])
+                step = None if best is None else beyond(best.trial.step, tried[candidate.name])
+                if step is not None:
+                    tried[candidate.name].add(step)
+                    wanted.append(trial(candidate, step, candidate.rounds))
+            more = self._run(wanted, self._may_begin) if wanted else []
+            for outcome in more:
+                self._note(outcome)
+            found += more
+        return found
+
+    def _may_begin(self, trial: Trial) -> bool:
+        return self.clock.may_begin(f"{trial.name}, {trial.rounds} rounds")
+
+    def _best_step(self, outcomes: Sequence[Outcome]) -> Outcome | None:
+        """The preferred step, unless another is ahead by more than chance; of the last rung that was run."""
+        there = [o for o in outcomes if o.scores is not None]
+        there = [o for o in there if o.trial.rounds == max(p.trial.rounds for p in there)]
+        if not there:
+            return None
+        first = min(there, key=lambda o: (o.trial.step != o.trial.candidate.steps[0], -self._value(o)))
+        best, margin = first, 0.0
+        for other in there:
+            if other is not first and first.scores is not None and other.scores is not None:
+                gap, error = self.aim.gain(other.scores, first.scores, self.rows, self.seed)
+                if gap > CHANCE * error and gap > margin:
+                    best, margin = other, gap
+        return best
+
+    def _run(self, trials: Sequence[Trial], may_begin: Callable[[Trial], bool]) -> list[Outcome]:
+        outcomes = self.pool.run(trials, may_begin)
+        if self.stop():
+            raise Interrupted("interrupted; what is done is kept. Continue with --resume")
+        done = {(o.trial.name, o.trial.rounds) for o in outcomes}
+        self.cut |= dict.fromkeys(t.candidate.name for t in trials if (t.name, t.rounds) not in done)
+        return outcomes
+
+    def _value(self, outcome: Outcome) -> float:
+        assert outcome.scores is not None
+        value = self.aim.value(outcome.scores, self.rows)
+        return value if np.isfinite(value) else -np.inf
+
+    def _note(self, outcome: Outcome) -> None:
+        value = None if outcome.scores is None else self._value(outcome)
+        trial = outcome.trial
+        self.records.append(
+            TrialRecord(
+                trial.candidate.name, trial.step, outcome.rounds, outcome.selected_round, value,
+                seconds=outcome.seconds, note=outcome.failure,
+            )
+        )  # fmt: skip
+
+    def _model(self, outcome: Outcome) -> Model:
+        assert outcome.model is not None
+        assert outcome.scores is not None
+        own = features_of(self.data, outcome.trial.candidate)
+        algorithm = build_algorithm(outcome.trial.config(), own)[0]
+        name, kept = outcome.trial.candidate.name, outcome.selected_round
+        return Model(name, outcome.model, algorithm, own, outcome.trial, outcome.scores, kept)
+
+    def _decide(self, models: dict[str, Model]) -> tuple[Model, str]:
+        """The default, unless a candidate beats it by more than chance."""
+        default = models[BASE_PICTURES] if BASE_PICTURES in models else models[BASE]
+        if HINGES in models:
+            both = self._averaged(default, models[HINGES])
+            gap, error = self._compare(both, default, 0.0)
+            if gap > 0:
+                default = both
+        best, reason = default, "the default: no candidate beat it by more than chance on validation rows"
+        margin = 0.0
+        for name, model in models.items():
+            if name in (BASE, BASE_PICTURES):
+                continue
+            gap, error = self._compare(model, default, CHANCE)
+            if gap > CHANCE * error and gap > margin:
+                best, margin = model, gap
+                reason = f"ahead of the default by {gap:+.4f}, {gap / error:.1f} standard errors, on validation rows"
+        return best, reason
+
+    def _compare(self, model: Model, other: Model, needed: float) -> tuple[float, float]:
+        gap, error = self.aim.gain(model.scores, other.scores, self.rows, self.seed)
+        value = self.aim.value(model.scores, self.rows)
+        note = f"against {other.name}; needs {needed:g} standard errors" if needed else f"against {other.name}"
+        self.records.append(
+            TrialRecord(model.name, model.trial.step, model.trial.rounds, None, value, gap, error, note=note)
+        )
+        return gap, error
+
+    def _averaged(self, straight: Model, bent: Model) -> Model:
+        """The mean of two linear models, on the features of the larger one."""
+        places = {feature: k for k, feature in enumerate(bent.data.encoding)}
+        vector = bent.vector / 2
+        at = [places[feature] for feature in straight.data.encoding]
+        vector[at] += straight.vector[:-1] / 2
+        vector[-1] += straight.vector[-1] / 2
+        scores = (straight.scores + bent.scores) / 2
+        return replace(bent, name=AVERAGED, vector=vector, scores=scores)
+
+
+def trials_csv(records: Sequence[TrialRecord]) -> bytes:
+    """The trials as CSV."""
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(
+        ["candidate", "step", "rounds", "selected_round", "validation", "gain", "standard_error", "seconds", "note"]
+    )
+    for r in records:
+        cells: list[Any] = [safe_cell(r.candidate), f"{r.step:g}", r.rounds, r.selected_round]
+        cells += [_number(r.value), _number(r.gain), _number(r.error), f"{r.seconds:.2f}", safe_cell(r.note)]
+        lines.writerow(["" if cell is None else cell for cell in cells])
+    return text.getvalue().encode()
+
+
+def write_trials(records: Sequence[TrialRecord], path: Path) -> None:
+    """Write trials.csv."""
+    write_atomically(path, trials_csv(records))
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.6f}"

@@ -1,0 +1,349 @@
+"""`fs.study`: from a table to a model that was chosen, tested and calibrated, as `fedsaddle run TABLE` does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fedsaddle.arguments import flag, instance, number, optional, text, whole
+from fedsaddle.arguments import path as file_path
+from fedsaddle.array_types import Floats
+from fedsaddle.data.cautions import cautions
+from fedsaddle.data.federated import FederatedData
+from fedsaddle.data.tables.features import TableFeatures
+from fedsaddle.data.tables.later_rows import Encoder
+from fedsaddle.data.tables.read import check_names
+from fedsaddle.data.tables.sources import cell_text
+from fedsaddle.documents.summary import SearchSummary
+from fedsaddle.errors import BadCheckpoint, BadInput, NotGiven
+from fedsaddle.files import Record, make_folder, read_object, require_folder, write_json
+from fedsaddle.metrics.calibration import Platt, Threshold
+from fedsaddle.metrics.ranking import Ranking
+from fedsaddle.report.predictions import CHOICE
+from fedsaddle.report.run_report import report_or_warning
+from fedsaddle.runs.checkpoints import digest
+from fedsaddle.runs.closing import write_provenance
+from fedsaddle.runs.folder import RunFolder
+from fedsaddle.runs.lock import only_writer
+from fedsaddle.studies.aims import aim_of
+from fedsaddle.studies.leave_one_out import LeftOut, leave_one_site_out
+from fedsaddle.studies.search import Choice, search
+from fedsaddle.studies.store import Clock
+from fedsaddle.studies.table_config import TableConfig
+from fedsaddle.studies.table_study import (
+    BUDGET,
+    Finished,
+    StudyOptions,
+    missing_cells,
+    require_classes,
+    settings_of,
+)
+from fedsaddle.studies.trial import Trial
+from fedsaddle.text import visible
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class StudyWatch:
+    """Follows a study; override what you want to know."""
+
+    def begin(self, data: FederatedData, notes: Sequence[str], cautions: Sequence[str], seconds: float) -> None:
+        """The rows are read and split; `seconds` were used by earlier processes."""
+
+    def trial(self, trial: Trial, done: int, best: float | None) -> None:
+        """A trial has run `done` rounds; `best` is its best validation AUROC."""
+
+    def step(self, text: str, done: int, total: int) -> None:
+        """A site is left out."""
+
+    def warn(self, text: str) -> None:
+        """The report could not be made."""
+
+    def stop(self) -> bool:
+        """Whether to end; the trials are kept in `out`."""
+        return False
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """What a study found.
+
+    `test` has the ranking of the test rows for the choice and for FedAvg, by name; `summary` is summary.json.
+    """
+
+    choice: Choice
+    test: Mapping[str, Ranking]
+    threshold: Threshold
+    calibration: Platt
+    leave_one_out: LeftOut | None
+    summary: SearchSummary
+    folder: Path | None  # None: it was a temporary one
+    report: Path | None  # report.html in the folder
+    encoder: Encoder | None = None  # of later rows of a table
+    site: str | None = None
+
+    def predict(self, rows: Any) -> Floats:
+        """The probability of the positive class for each of some rows.
+
+        Args:
+            rows: a DataFrame with the columns of the table, a dictionary or a list of them; for pictures and federated
+                data sets the features as an array. At a site that was not trained on, the mean intercept counts.
+
+        Raises:
+            BadInput: for a missing column, and for cells that cannot be read.
+        """
+        chosen = self.choice.chosen
+        if self.encoder is None:
+            shape = tuple(chosen.data.train.x.shape[1:])
+            x = torch.as_tensor(np.asarray(rows), dtype=chosen.data.train.x.dtype)
+            if tuple(x.shape[1:]) != shape:
+                raise BadInput("rows.shape", tuple(x.shape), f"must be (rows, {', '.join(map(str, shape))})")
+        else:
+            x = torch.from_numpy(self._encoded(rows))
+        return self.calibration.probability(chosen.rank(x))
+
+    def _encoded(self, rows: Any) -> Any:
+        import pandas as pd
+
+        assert self.encoder is not None
+        if isinstance(rows, Mapping):
+            rows = [rows]
+        if not isinstance(rows, pd.DataFrame):
+            if not isinstance(rows, Sequence) or not all(isinstance(row, Mapping) for row in rows):
+                raise BadInput("rows", type(rows).__name__, "must be a DataFrame, a dictionary or a list of them")
+            rows = pd.DataFrame.from_records(list(rows))
+        needed = [column.name for column in self.encoder.columns]
+        missing = [name for name in needed if name not in rows.columns]
+        if missing:
+            raise BadInput("rows", f"no column {missing[0]!r}", f"needs the columns {', '.join(map(repr, needed))}")
+        sites = None
+        if self.site is not None and self.site in rows.columns:
+            sites = np.array([cell_text(cell).strip() for cell in rows[self.site]], dtype=str)
+        return self.encoder.encode(rows[needed], needed, sites)
+
+    def __str__(self) -> str:
+        auroc = self.test[self.choice.name].pooled.auroc
+        figure = "no AUROC" if auroc is None else f"AUROC {auroc.value:.4f}"
+        return visible(f"{self.choice.name}: {figure} on test rows; {self.choice.reason}")
+
+
+def study(
+    data: str | Path | pd.DataFrame | FederatedData,
+    *,
+    site: str | None = None,
+    label: str | None = None,
+    positive: str | int | bool | None = None,
+    patient: str | None = None,
+    image: str | None = None,
+    numeric: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    groups: Sequence[str] = (),
+    test_sites: Sequence[str] = (),
+    aim: str = "auroc",
+    budget: float | None = BUDGET,
+    sensitivity: float | None = None,
+    leave_one_site_out: bool = False,
+    seed: int = 0,
+    out: str | Path | None = None,
+    resume: bool = False,
+    workers: int | None = None,
+    watch: StudyWatch | None = None,
+) -> Study:
+    """Choose a model on validation rows, and look at the test rows once, beside FedAvg tuned alike.
+
+    Args:
+        data: the path of a table, a DataFrame, or two-class data of `fs.federate` with validation and test rows.
+        site: the column of sites.
+        label: the column of labels, with two values.
+        positive: the positive one; None: 1, yes or the rarer one.
+        patient: a column whose rows stay in one part of the split.
+        image: the column with the path of an image, relative to the table.
+        numeric: columns of numbers; cells that cannot be parsed become missing.
+        categorical: columns of categories.
+        drop: columns to leave out.
+        groups: columns for whose values figures are reported apart.
+        test_sites: sites whose rows are all test rows.
+        aim: "auroc", "average-precision", "partial-auroc", "worst-site" or "accuracy".
+        budget: seconds after which no other trial begins; None: no limit.
+        sensitivity: share of the positives that the threshold has to find; None: the best F1.
+        leave_one_site_out: also test each site on a model trained without it.
+        seed: random seed.
+        out: folder for the report, the model and all other files; None: nothing is kept, and no report is made.
+        resume: go on with a study in `out` that was stopped.
+        workers: processes; None: all cores.
+        watch: follows the study.
+
+    Raises:
+        BadInput: for arguments and rows that are invalid, by name.
+        BadCheckpoint: if a resumed study has other settings or rows.
+        Interrupted: if `watch` ended the study.
+    """
+    options = _options(aim, budget, sensitivity, leave_one_site_out)
+    listed = {"numeric": numeric, "categorical": categorical, "drop": drop, "groups": groups, "test_sites": test_sites}
+    for key, names in listed.items():
+        check_names(key, names)
+    named = {"site": site, "label": label, "patient": patient, "image": image}
+    for key, name in named.items():
+        optional(text, key, name)
+    whole("seed", seed, least=0)
+    flag("resume", resume)
+    if watch is not None:
+        instance("watch", watch, StudyWatch, "must be an fs.StudyWatch")
+    roles: dict[str, Any] = {**named, "positive": None if positive is None else str(positive)}
+    roles |= {key: tuple(names or ()) for key, names in listed.items()}
+    table = _table(data, roles, seed)
+    if leave_one_site_out and (table is None or table.test_sites):
+        remedy = "needs a table" if table is None else "tests every site; leave out `test_sites`"
+        raise BadInput("leave_one_site_out", True, remedy)
+    given = optional(file_path, "out", out)
+    if given is None and resume:
+        raise BadInput("resume", True, "needs `out`, the folder of the study")
+    with ExitStack() as stack:
+        folder = RunFolder(Path(stack.enter_context(TemporaryDirectory())) if given is None else given)
+        require_folder("out", folder.path)
+        settings = settings_of(table, options)
+        if given is not None:
+            check_folder(folder, settings, resume)
+            if folder.summary.exists():
+                raise BadInput("resume", True, f"the study in {visible(given)} is finished; choose another `out`")
+        return _study(data, table, options, settings, folder, given is not None, seed, workers, watch or StudyWatch())
+
+
+def _options(aim: str, budget: float | None, sensitivity: float | None, leave_one_site_out: bool) -> StudyOptions:
+    aim_of(aim)
+    if budget is not None:
+        number("budget", budget, least=0)
+    if sensitivity is not None:
+        number("sensitivity", sensitivity, above=0, most=1)
+    flag("leave_one_site_out", leave_one_site_out)
+    return StudyOptions(aim, budget, sensitivity, leave_one_site_out)
+
+
+def _table(data: object, roles: dict[str, Any], seed: int) -> TableConfig | None:
+    """The table and its roles; None for a federated data set."""
+    if isinstance(data, FederatedData):
+        for key, value in roles.items():
+            if value:
+                raise BadInput(key, value, "is for a table; a federated data set has its sites and labels")
+        return None
+    if not isinstance(data, str | Path):
+        import pandas as pd
+
+        if not isinstance(data, pd.DataFrame):
+            remedy = "must be the path of a table, a DataFrame or the result of fs.federate"
+            raise BadInput("data", type(data).__name__, remedy)
+    for key in ("site", "label"):
+        if roles[key] is None:
+            raise NotGiven(key, "name the column")
+    table = TableConfig(Path(data) if isinstance(data, str) else data, seed=seed, **roles)
+    table.refuse_two_roles()
+    return table
+
+
+def _study(
+    data: object,
+    table: TableConfig | None,
+    options: StudyOptions,
+    settings: Record,
+    folder: RunFolder,
+    kept: bool,
+    seed: int,
+    workers: int | None,
+    watch: StudyWatch,
+) -> Study:
+    dataset = None if table is None else table.dataset()
+    rows = data if table is None or dataset is None else table.federated(dataset)
+    assert isinstance(rows, FederatedData)
+    require_classes(rows)
+    test_rows = _test_rows(folder, rows)
+    make_folder("out", folder.path)
+    with only_writer(folder.path):
+        notes = {"notes": [] if dataset is None else list(dataset.notes), "cautions": cautions(rows)}
+        write_json(folder.path / "search.json", {**settings, "test_rows": test_rows})
+        trials = folder.path / "trials"
+        watch.begin(rows, notes["notes"], notes["cautions"], Clock.at(trials, options.budget).seconds)
+        choice = search(
+            rows,
+            options.aim,
+            seed=seed,
+            budget=options.budget,
+            out=trials,
+            workers=workers,
+            tell=watch.trial,
+            stop=watch.stop,
+        )
+        left_out = None
+        if options.leave_one_site_out and table is not None and dataset is not None:
+            left_out = leave_one_site_out(table, dataset, choice, watch.step, watch.stop)
+        about = {"missing": missing_cells(dataset, rows), **notes}
+        finished = Finished(table, options, folder, dataset, rows, choice, left_out, about)
+        summary = finished.write(drawn=kept)
+        report = None
+        if kept:
+            write_provenance(folder.path, table.table if table is not None and isinstance(table.table, Path) else None)
+            report = report_or_warning(folder.path, watch.warn)
+    encoder = None
+    if dataset is not None and table is not None and isinstance(dataset.pending, TableFeatures):
+        encoder = Encoder.of(choice.chosen.data.encoding, dataset.pending, table.numeric)
+    return Study(
+        choice,
+        finished.named(),
+        finished.threshold,
+        finished.platt[CHOICE],
+        left_out,
+        summary,
+        folder.path if kept else None,
+        report,
+        encoder,
+        None if table is None else table.site,
+    )
+
+
+def check_folder(folder: RunFolder, settings: Record, resume: bool) -> None:
+    """Refuse a folder with another run, and a resumed study with other settings."""
+    path = folder.path / "search.json"
+    if not resume:
+        if folder.holds_run or path.exists():
+            raise BadInput("out", str(folder.path), "holds a run already; resume it, or choose another folder")
+        return
+    if not path.exists():
+        raise BadInput("resume", True, f"there is no search in {visible(folder.path)}; leave out `resume` to start one")
+    try:
+        stored = read_object(path)
+    except ValueError as reason:
+        raise BadCheckpoint(f"{visible(path)} cannot be read ({reason}); choose another `out`") from None
+    for key, value in settings.items():
+        if stored.get(key) != value and not (value == [] and key not in stored):  # of a version without it
+            name = "aim" if key == "for" else key
+            raise BadCheckpoint(
+                f"`{name}` = {value!r}: the search in {visible(folder.path)} has {stored.get(key)!r}; "
+                "resume with the same, or choose another `out`"
+            )
+
+
+def _test_rows(folder: RunFolder, data: FederatedData) -> Record:
+    """Digests of the test rows; those of the other rows are kept with each trial.
+
+    Raises:
+        BadCheckpoint: if the search in the folder began with other test rows.
+    """
+    assert data.test is not None
+    found = {"features": digest(data.test.x), "labels": digest(data.test.y)}
+    path = folder.path / "search.json"
+    before = read_object(path).get("test_rows", found) if path.exists() else found
+    for name, value in found.items():
+        if before.get(name) != value:
+            raise BadCheckpoint(
+                f"the search in {visible(folder.path)} began with other test rows (different: test {name}); "
+                "resume with the same table, or choose another `out`"
+            )
+    return found

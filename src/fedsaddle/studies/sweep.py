@@ -1,0 +1,284 @@
+"""`fs.sweep`: run a config with every combination of values and several seeds, and compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from fedsaddle.arguments import flag, function, instance, optional, text, whole
+from fedsaddle.arguments import path as file_path
+from fedsaddle.config.schema import Config
+from fedsaddle.config.toml_files import read_toml
+from fedsaddle.errors import BadCheckpoint, BadInput, FedSaddleError, MissingData, NotGiven
+from fedsaddle.files import make_folder, read_object, require_folder, write_json
+from fedsaddle.metrics.selection import Target
+from fedsaddle.runs.lock import only_writer
+from fedsaddle.studies.bodies import CellBody, SweepBody
+from fedsaddle.studies.figures import CAUTIONS, GOOD, Aim, aim_of_config, cell_bodies
+from fedsaddle.studies.grid import MOST_CELLS, Axis, Range, cells_of, config_of, make_axis, require_once, with_values
+from fedsaddle.studies.optuna_search import first_values, require_optuna, search
+from fedsaddle.studies.sweep_job import ENDED, Job, folder_name, status_of
+from fedsaddle.studies.sweep_pool import Ended, JobPool, Tell
+from fedsaddle.studies.sweep_table import write_csv
+from fedsaddle.text import visible
+
+MANIFEST, RESULT, RUNS = "manifest.json", "sweep.json", "runs"
+MOST_SEEDS = 1000
+
+
+class Interrupted(FedSaddleError):
+    """The sweep was stopped; what is done is kept."""
+
+    exit_code = 130
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep found: every cell with its runs, and the best one."""
+
+    folder: Path | None  # None: it was a temporary one
+    body: SweepBody
+
+    @property
+    def cells(self) -> list[CellBody]:
+        """The cells: values, mean and interval over seeds, and the runs."""
+        return self.body["cells"]
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The values of the best cell; None if no run has a figure."""
+        return next((cell["values"] for cell in self.cells if cell["best"]), None)
+
+    def plot(self, path: str | Path) -> Path:
+        """Draw the means over the values: lines, a heat map, or points for names."""
+        from fedsaddle.studies.sweep_plot import plot
+
+        return plot(self.body, file_path("path", path))
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.cells)} cells, {len(self.body['seeds'])} seeds, by {self.body['by']}"]
+        for cell in self.cells:
+            mark = "  best" if cell["best"] else ""
+            figure = "no figure" if cell["mean"] is None else f"{cell['mean']:.4f}"
+            lines.append(f"{', '.join(f'{k}={v}' for k, v in cell['values'].items())}: {figure}{mark}")
+        return "\n".join(map(visible, lines))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep before it runs, with all keys checked."""
+
+    content: dict[str, Any]  # of the config
+    axes: tuple[Axis, ...]
+    seeds: tuple[int, ...]
+    folder: Path
+    trials: int | None = None  # of a search; None: all combinations
+    cells: list[dict[str, Any]] = field(default_factory=list)  # empty for a search
+
+    @classmethod
+    def of(
+        cls, content: dict[str, Any], axes: Sequence[Axis], seeds: int, folder: Path, trials: int | None = None
+    ) -> Plan:
+        """Check every cell; nothing is written. A key with one value beside others is a part of the config."""
+        if not axes:
+            raise NotGiven("--set", "name at least one key and its values: algorithm.primal_step=0.01,0.1")
+        require_once([axis.key for axis in axes])
+        many = [axis for axis in axes if isinstance(axis.values, Range) or len(axis.values) > 1]
+        if many:
+            fixed = {axis.key: axis.listed[0] for axis in axes if axis not in many}
+            content, axes = with_values(content, fixed), many
+        whole("seeds", seeds, most=MOST_SEEDS)
+        run = content.get("run")
+        first = run.get("seed", 0) if isinstance(run, dict) else 0
+        plan = cls(content, tuple(axes), tuple(range(first, first + seeds)), folder, trials)
+        if trials is not None:
+            whole("trials", trials, most=MOST_CELLS)
+            require_optuna()
+            plan.job(first_values(plan.axes), plan.seeds[0])
+            return plan
+        plan.cells.extend(cells_of(plan.axes))
+        for values in plan.cells:
+            plan.job(values, plan.seeds[0])
+        return plan
+
+    def job(self, values: dict[str, Any], seed: int) -> Job:
+        """One run."""
+        config = config_of(self.content, values, seed).model_dump(mode="json")
+        return Job(config, self.folder / RUNS / folder_name(values, seed), values, seed)
+
+    def jobs(self) -> list[Job]:
+        """All runs of the grid; those of one seed together, so that an interrupted sweep has whole rows early."""
+        return [self.job(values, seed) for seed in self.seeds for values in self.cells]
+
+    def first(self) -> Config:
+        """The config of the first cell."""
+        values = self.cells[0] if self.cells else first_values(self.axes)
+        return config_of(self.content, values, self.seeds[0])
+
+
+def left(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs that have not ended; those that failed are tried again."""
+    return [job for job in jobs if status_of(job.folder)[0] not in ENDED]
+
+
+def prepare(plan: Plan, by: str | None, resume: bool) -> None:
+    """Refuse a folder that holds something else; write the manifest."""
+    path = plan.folder / MANIFEST
+    require_folder("out", plan.folder)
+    stored = _manifest(path)
+    if stored is not None and not resume:
+        raise BadInput("out", str(plan.folder), "holds a sweep already; resume it, or choose another folder")
+    if stored is None and resume:
+        raise BadInput("--resume", True, f"there is no sweep in {visible(plan.folder)}; leave it out to start one")
+    axes = {axis.key: axis.listed for axis in plan.axes}
+    manifest = {"config": plan.content, "axes": axes, "seeds": list(plan.seeds), "by": by, "search": plan.trials}
+    if stored is not None:
+        same = ["config", *(["axes", "seeds", "by"] if plan.trials is not None else [])]
+        if (stored.get("search") is None) != (plan.trials is None):
+            raise BadCheckpoint(f"{visible(plan.folder)} holds a sweep of another kind; choose another --out")
+        for key in same:
+            if stored.get(key) != manifest[key]:
+                raise BadCheckpoint(
+                    f"{visible(plan.folder)} holds a sweep with another {key}; resume with the same, or choose "
+                    "another --out"
+                )
+    make_folder("out", plan.folder)
+    write_json(path, manifest)
+
+
+def _manifest(path: Path) -> dict[str, Any] | None:
+    if not path.exists():
+        return None
+    try:
+        return read_object(path)
+    except ValueError as reason:
+        raise BadCheckpoint(f"{visible(path)} cannot be read ({reason}); choose another --out") from None
+
+
+def run_sweep(plan: Plan, pool: JobPool, ended: Ended, aim: Aim) -> SweepBody:
+    """Run what is left, and write sweep.json, sweep.csv and sweep.png; the folder is prepared.
+
+    If it is stopped, the files say what there is.
+    """
+    if plan.trials is not None:
+        jobs = search(plan.trials, plan.axes, plan.seeds, plan.folder, plan.job, aim, pool, ended)
+    else:
+        jobs = plan.jobs()
+        pool.run(left(jobs), ended)
+    body = body_of(plan, jobs, aim)
+    write_json(plan.folder / RESULT, body)
+    write_csv(plan.folder / "sweep.csv", body)
+    if any(cell["mean"] is not None for cell in body["cells"]):
+        from fedsaddle.studies.sweep_plot import plot
+
+        plot(body, plan.folder / "sweep.png")
+    return body
+
+
+def body_of(plan: Plan, jobs: Sequence[Job], aim: Aim) -> SweepBody:
+    """All that is known of the runs."""
+    cells = cell_bodies(jobs, plan.folder, aim)
+    return {
+        "config": plan.content,
+        "axes": {axis.key: axis.listed for axis in plan.axes},
+        "seeds": list(plan.seeds),
+        "by": str(aim),
+        "part": aim.part,
+        "caution": CAUTIONS[aim.part],
+        "cells": cells,
+        "unfinished": sum(run["status"] not in GOOD for cell in cells for run in cell["runs"]),
+    }
+
+
+def sweep(
+    config: str | Path | Mapping[str, Any],
+    values: Mapping[str, Any],
+    *,
+    seeds: int = 5,
+    out: str | Path | None = None,
+    workers: int | None = None,
+    by: str | None = None,
+    target: str | None = None,
+    trials: int | None = None,
+    resume: bool = False,
+    tell: Tell | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Sweep:
+    """Run a config with every combination of values, each with several seeds, and compare the cells.
+
+    A run that diverges or fails is an outcome of its cell and does not end the sweep.
+
+    Args:
+        config: a TOML file, or the content of one as a dictionary.
+        values: by key of the config the values to try, such as `{"algorithm.primal_step": [0.01, 0.1]}`; in a search
+            also ranges, such as "0.001..1:log".
+        seeds: runs of each cell, with `run.seed` and the seeds after it.
+        out: folder for the runs, sweep.json, sweep.csv and sweep.png. None: a temporary one.
+        workers: processes of one thread each; by default one a core. In a script with more than one, call it under
+            `if __name__ == "__main__":`.
+        by: the figure to compare by, such as "worst accuracy" or "auroc"; by default `run.select`, else the AUROC, the
+            worst client's accuracy or its loss. Of validation rows if there are any.
+        target: stop each run at this, such as "worst accuracy >= 0.5", and compare the rounds to it.
+        trials: search with Optuna (TPE) instead of trying all combinations: so many cells.
+        resume: go on in `out`; runs that have ended are not run again. Values and seeds may be added.
+        tell: called with a job and its rounds so far.
+        stop: called now and then; True saves what runs and ends the sweep.
+
+    Raises:
+        BadInput: if a key or value is wrong; before anything is run.
+        Interrupted: if `stop` ended the sweep.
+
+    Examples:
+        >>> import fedsaddle as fs
+        >>> config = {"data": {"name": "iris"}, "split": {"name": "iid", "clients": 3}, "model": {"name": "logistic"},
+        ...           "algorithm": {"name": "FedAvg"}, "run": {"rounds": 2}}
+        >>> found = fs.sweep(config, {"algorithm.primal_step": [0.01, 0.1]}, seeds=2, workers=1)
+        >>> len(found.cells), found.body["by"]
+        (2, 'worst accuracy')
+    """
+    instance("values", values, dict, 'must be a dictionary, such as {"algorithm.primal_step": [0.01, 0.1]}')
+    for key, given in (("by", by), ("target", target)):
+        optional(text, key, given)
+    for key, called, takes in (("tell", tell, 2), ("stop", stop, 0)):
+        if called is not None:
+            function(key, called, takes)
+    optional(whole, "workers", workers)
+    folder = optional(file_path, "out", out)
+
+    def stopped() -> bool:
+        return stop is not None and flag("stop()", stop())
+
+    if flag("resume", resume) and folder is None:
+        raise BadInput("resume", True, "name the folder to resume with `out`")
+    axes = [make_axis(key, given) for key, given in values.items()]
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(TemporaryDirectory())) if folder is None else folder
+        plan = Plan.of(content_of(config, target), axes, seeds, place, trials)
+        aim = aim_of_config(plan.first(), by)
+        prepare(plan, by, resume)
+        stack.enter_context(only_writer(place))
+        pool = stack.enter_context(JobPool(workers, tell or (lambda job, done: None), stopped))
+        body = run_sweep(plan, pool, lambda job, status, reason: None, aim)
+        if stopped():
+            raise Interrupted("interrupted; what is done is kept. Go on with resume=True")
+        return Sweep(folder, body)
+
+
+def content_of(config: object, target: str | None = None) -> dict[str, Any]:
+    """The content of a config as a dictionary, with the target."""
+    if isinstance(config, Mapping):
+        content = dict(config)
+    else:
+        path = file_path("config", config)
+        try:
+            content = read_toml("config", path)
+        except FileNotFoundError:
+            raise MissingData(f"config = {str(path)!r}: the file does not exist; `fedsaddle init` writes one") from None
+    if target is None:
+        return content
+    Target.parse(target)
+    return with_values(content, {"run.target": target})

@@ -1,0 +1,128 @@
+"""The picture of a sweep: lines with bands over one axis of numbers, a heat map over two, else points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fedsaddle.report.plots import COLOURS, axes_of, label, save
+from fedsaddle.studies.bodies import CellBody, SweepBody
+
+FACTOR = 20  # between the ends of an axis, from which on it is logarithmic
+MOST_LINES = len(COLOURS)
+
+
+def plot(body: SweepBody, path: Path) -> Path:
+    """Draw the means of all cells."""
+    cells = [cell for cell in body["cells"] if cell["mean"] is not None]
+    keys = list(body["axes"])
+    numeric = [key for key in keys if _numbers(cells, key)]
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    (axes,) = axes_of(figure)
+    searched = any(".." in str(value) for values in body["axes"].values() for value in values)
+    if len(keys) == 2 and len(numeric) == 2 and not searched and _full(cells, keys):
+        _heat_map(figure, axes, cells, keys, body["by"])
+    elif numeric and not (searched and len(keys) > 1):
+        _lines(axes, cells, max(numeric, key=lambda key: len(_distinct(cells, key))), keys, body["by"])
+    elif numeric:
+        _scatter(axes, cells, numeric[0], body["by"])
+    else:
+        _points(axes, cells, keys, body["by"])
+    axes.set_title(label(f"{body['by']}, {body['part']} rows, {len(body['seeds'])} seeds"), loc="left")
+    return save(figure, path)
+
+
+def _numbers(cells: Sequence[CellBody], key: str) -> bool:
+    values = [cell["values"][key] for cell in cells]
+    plain = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+    return plain and len(set(values)) > 1
+
+
+def _distinct(cells: Sequence[CellBody], key: str) -> list[Any]:
+    return sorted({cell["values"][key] for cell in cells})
+
+
+def _full(cells: Sequence[CellBody], keys: Sequence[str]) -> bool:
+    return all(len(_distinct(cells, key)) > 1 for key in keys)
+
+
+def _logarithmic(values: Sequence[float]) -> bool:
+    return min(values) > 0 and max(values) / min(values) >= FACTOR
+
+
+def _lines(axes: Axes, cells: Sequence[CellBody], key: str, keys: Sequence[str], by: str) -> None:
+    groups: dict[str, list[CellBody]] = {}
+    for cell in cells:
+        rest = ", ".join(f"{k.rpartition('.')[2]} {cell['values'][k]}" for k in keys if k != key)
+        groups.setdefault(rest, []).append(cell)
+    for colour, (name, own) in zip(COLOURS, groups.items(), strict=False):
+        own.sort(key=lambda cell: float(cell["values"][key]))
+        x, y = [cell["values"][key] for cell in own], [float(cell["mean"] or 0) for cell in own]
+        axes.plot(x, y, marker="o", color=colour, label=label(name) if name else None)
+        low, high = zip(*(cell["interval"] or (m, m) for cell, m in zip(own, y, strict=True)), strict=True)
+        axes.fill_between(x, low, high, color=colour, alpha=0.15)
+    if _logarithmic(_distinct(cells, key)):
+        axes.set_xscale("log")
+    if len(groups) > 1:
+        left_out = len(groups) - MOST_LINES
+        axes.legend(title=f"{left_out} more are in sweep.csv" if left_out > 0 else None, fontsize="small")
+    _mark_best(axes, cells, key)
+    axes.set_xlabel(label(key))
+    axes.set_ylabel(label(by))
+
+
+def _mark_best(axes: Axes, cells: Sequence[CellBody], key: str) -> None:
+    for cell in cells:
+        if cell["best"] and cell["mean"] is not None:
+            axes.plot(
+                [cell["values"][key]], [float(cell["mean"])], marker="*", markersize=15, color="black", linestyle=""
+            )
+
+
+def _scatter(axes: Axes, cells: Sequence[CellBody], key: str, by: str) -> None:
+    """The cells of a search, over one of its keys."""
+    axes.scatter(
+        [cell["values"][key] for cell in cells], [float(cell["mean"] or 0) for cell in cells], color=COLOURS[0]
+    )
+    if _logarithmic(_distinct(cells, key)):
+        axes.set_xscale("log")
+    _mark_best(axes, cells, key)
+    axes.set_xlabel(label(key))
+    axes.set_ylabel(label(by))
+
+
+def _heat_map(figure: Figure, axes: Axes, cells: Sequence[CellBody], keys: Sequence[str], by: str) -> None:
+    down, across = keys
+    rows, columns = _distinct(cells, down), _distinct(cells, across)
+    grid = np.full((len(rows), len(columns)), np.nan)
+    for cell in cells:
+        grid[rows.index(cell["values"][down]), columns.index(cell["values"][across])] = cell["mean"]
+    axes.grid(visible=False)
+    picture = axes.imshow(grid, aspect="auto", origin="lower", cmap="viridis")
+    figure.colorbar(picture, ax=axes, label=label(by))
+    axes.set_xticks(range(len(columns)), [f"{v:g}" for v in columns])
+    axes.set_yticks(range(len(rows)), [f"{v:g}" for v in rows])
+    middle = (np.nanmin(grid) + np.nanmax(grid)) / 2
+    for cell in cells:
+        r, c = rows.index(cell["values"][down]), columns.index(cell["values"][across])
+        colour = "white" if grid[r, c] < middle else "black"
+        axes.text(c, r, f"{'★ ' if cell['best'] else ''}{grid[r, c]:.3g}", ha="center", va="center", color=colour)
+    axes.set_xlabel(label(across))
+    axes.set_ylabel(label(down))
+
+
+def _points(axes: Axes, cells: Sequence[CellBody], keys: Sequence[str], by: str) -> None:
+    """A point with its interval for each combination of names."""
+    for at, cell in enumerate(cells):
+        mean = float(cell["mean"] or 0)
+        low, high = cell["interval"] or (mean, mean)
+        axes.plot([low, high], [at, at], color=COLOURS[0])
+        axes.plot([mean], [at], marker="*" if cell["best"] else "o", markersize=12, color=COLOURS[0])
+    names = [", ".join(str(cell["values"][key]) for key in keys) for cell in cells]
+    axes.set_yticks(range(len(cells)), [label(name)[:40] for name in names])
+    axes.set_xlabel(label(by))
