@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -74,14 +74,13 @@ def test_what_it_gives(found):
 
 
 @pytest.mark.filterwarnings("ignore:column")
-def test_probabilities_of_later_rows_are_those_of_the_loader(found, monkeypatch):
+def test_probabilities_of_later_rows_are_those_of_the_loader(found):
     rows = pd.read_csv(PATIENTS)
     stored = pd.read_csv(found.folder / "predictions.csv")
     np.testing.assert_allclose(found.predict(rows)[stored["row"]], stored["probability"], rtol=0, atol=2e-6)
-    monkeypatch.syspath_prepend(found.folder)
-    import load_model
-
-    sys.modules.pop("load_model")
+    spec = importlib.util.spec_from_file_location("loader_of_this_study", found.folder / "load_model.py")
+    load_model = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(load_model)
     some = rows.head(20).assign(hospital="a new one")
     theirs = load_model.predict(some, strict=False)
     np.testing.assert_allclose(found.predict(some), theirs, rtol=0, atol=2e-6)
