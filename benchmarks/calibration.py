@@ -26,11 +26,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 import fedsaddle as fs
-from fedsaddle.config.build import build_algorithm
 from fedsaddle.metrics import calibration
 from fedsaddle.metrics.calibration import Platt, calibration_figures
 from fedsaddle.studies.candidates import BASE, Facts, candidates
-from fedsaddle.studies.trial import Trial, features_of, ranked, run_trial
+from fedsaddle.studies.trial import Trial, ranked, run_trial
 
 PATIENTS = ("eicu-demo-died", "randhie-admission")
 POSITIVES = (6, 12, 18, 30, 60, 120)
@@ -63,14 +62,14 @@ def one(job):
     for candidate in candidates(Facts.of(data), "auroc"):
         if candidate.start is not None:
             continue
-        own = features_of(data, candidate)
         with TemporaryDirectory() as folder:
             trial = Trial(candidate, candidate.steps[0], candidate.rounds, seed, "auroc", Path(folder))
-            outcome = run_trial(trial, data, lambda done, best: None, lambda: False)
+            outcome = run_trial(trial, lambda progress: None, lambda: False, data=data)
         if outcome.model is None:
             continue
-        problem = build_algorithm(trial.config(), own)[0].problem
-        scores = ranked(problem, outcome.model, own.test.x)
+        setup = trial.setup(data)
+        own = setup.data
+        scores = ranked(setup.algorithm.problem, outcome.model, own.test.x)
         labels, y = own.test.y.numpy(), own.validation.y.numpy()
         base = {"table": name, "seed": seed, "k": positives, "found": int(y.sum()), "candidate": candidate.name}
         for way, platt in ways(outcome.scores, y):

@@ -19,8 +19,8 @@ import numpy as np
 
 from fedsaddle.metrics.intervals import t_interval
 from fedsaddle.processes import cores
+from fedsaddle.studies.pool import Pool
 from fedsaddle_papers.reproductions.curves import RunCurves
-from fedsaddle_papers.reproductions.pool import run_jobs
 from fedsaddle_papers.suites.jobs import VALIDATION, Job, config_of, run_job
 from fedsaddle_papers.suites.ranking import final_level
 from fedsaddle_papers.suites.rare_positives import TASKS as RARE
@@ -106,7 +106,8 @@ def main() -> None:
     for name in arguments.case or CASES:
         tasks, methods = CASES[name]
         jobs = [job(task, method, seed) for task in tasks for seed in seeds for method in methods]
-        found = {curves.label: curves for curves in run_jobs(jobs, cores(), lambda curves: None, run_job)}
+        with Pool(run_job, cores()) as pool:
+            found = {one.label: curves for one, curves in pool.run(jobs)}
         print(f"\n{name}\n")
         table(tasks, methods, found, seeds)
 

@@ -17,7 +17,7 @@ TWO = ("--set", "algorithm.primal_step=0.01,0.1", "--seeds", "2", "--workers", "
 
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch):
-    monkeypatch.setattr("fedsaddle.studies.sweep_plot.save", lambda figure, path: path)
+    monkeypatch.setattr("fedsaddle.studies.sweep_output.save", lambda figure, path: path)
 
 
 def test_a_sweep_prints_a_table_and_leaves_its_runs(config):

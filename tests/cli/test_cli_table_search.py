@@ -19,16 +19,15 @@ from rich.console import Console
 from sklearn.metrics import average_precision_score, roc_auc_score
 from table_runs import PATIENTS, ROLES, lines, loaded, searched, short, summary
 
-from fedsaddle.commands.search_progress import SearchProgress
+from fedsaddle.commands.progress import SearchProgress
 from fedsaddle.data import pictures
 from fedsaddle.report.stored_run import read_run
 from fedsaddle.studies.aims import aim_of
 from fedsaddle.studies.candidates import BASE, FEDAVG, HINGES, Facts, candidates
 from fedsaddle.studies.leave_one_out import _recipe, _without
-from fedsaddle.studies.search import Choice, Interrupted, Search
-from fedsaddle.studies.store import Clock
+from fedsaddle.studies.pool import Interrupted
+from fedsaddle.studies.search import Choice, Clock, Search, trial_pool
 from fedsaddle.studies.table_config import TableConfig
-from fedsaddle.studies.trial_pool import TrialPool
 
 FIGURES = ("auroc", "within_site_auroc", "average_precision", "partial_auroc")
 
@@ -238,7 +237,7 @@ def test_what_is_left_out_is_what_is_delivered(tmp_path):
     dataset = table.dataset()
     data = table.federated(dataset)
     listed = [replace(c, rounds=5, steps=(0.3,)) for c in candidates(Facts.of(data), "auroc")]
-    with TrialPool(data, 1) as pool:
+    with trial_pool(data, 1) as pool:
         made = Search(data, aim_of("auroc"), 0, Clock.at(tmp_path, None), tmp_path, pool, lambda: False)
         models = made._tune([c for c in listed if c.start is None], {}, always=True)
         models |= made._tune([c for c in listed if c.start is not None][:1], models, always=True)
@@ -365,8 +364,8 @@ def test_pictures_are_searched_too(tmp_path):
 
 def test_progress_shows_names_as_they_are():
     screen = io.StringIO()
-    with SearchProgress(Console(file=screen, force_terminal=True, width=120), 60) as progress:
-        progress.say_step("without [/red]\x07[bold]", 1, 3)
+    with SearchProgress(60, console=Console(file=screen, force_terminal=True, width=120)) as progress:
+        progress.step("without [/red]\x07[bold]", 1, 3)
         progress.bar.refresh()
     assert "without [/red]\\x07[bold]" in screen.getvalue()
     assert "\x07" not in screen.getvalue()
@@ -375,9 +374,9 @@ def test_progress_shows_names_as_they_are():
 def test_the_time_left_follows_the_clock(monkeypatch):
     """Also between two reports of a trial; and what began goes on when the budget is used up."""
     now, screen = [1000.0], io.StringIO()
-    monkeypatch.setattr("fedsaddle.commands.search_progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("fedsaddle.commands.progress.time.monotonic", lambda: now[0])
     trial = SimpleNamespace(name="fedavg-0.1", rounds=40, step=0.1, candidate=SimpleNamespace(name="FedAvg"))
-    progress = SearchProgress(Console(file=screen, width=120), 30, used=10)
+    progress = SearchProgress(30, used=10, console=Console(file=screen, width=120))
     progress(trial, 1, None)
     assert progress.left() == "20 s of the budget left"
     now[0] += 15

@@ -62,7 +62,7 @@ def written(table: TableConfig, out: Path):
     data = table.federated(table.dataset())
     candidate = next(c for c in candidates(Facts.of(data), "auroc") if c.name == BASE)
     own = features_of(data, candidate) if out.name != "hinges" else data
-    algorithm, model = build_algorithm(candidate.config(0.1, 0), own)
+    algorithm, model = build_algorithm(candidate.experiment(0.1, 0), own)
     out.mkdir()
     problem = algorithm.problem
     module = problem.module(torch.randn(problem.dimension, generator=torch.Generator().manual_seed(1)))

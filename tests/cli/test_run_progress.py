@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedsaddle.commands.run_progress import Pace, runs_in_progress
+from fedsaddle.commands.progress import Pace, RunsProgress
 
 
 def test_stored_runs_tell_nothing_of_the_time_left() -> None:
@@ -23,12 +23,12 @@ def test_stored_runs_tell_nothing_of_the_time_left() -> None:
 
 def test_an_interruption_says_what_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted() -> None:
-        with runs_in_progress("games", [1.0, 1.0, 1.0]) as finished:
-            finished(1.0, True)
-            finished(1.0, False)
+        with RunsProgress("games", [1.0, 1.0, 1.0]) as progress:
+            progress.ended(1.0, stored=True)
+            progress.ended(1.0)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     told = capsys.readouterr().err
-    assert "games: interrupted; 2 of 3 runs have ended and are kept. The same command goes on" in told
+    assert "games: interrupted; 2 of 3 runs have ended and are kept. The same command continues" in told

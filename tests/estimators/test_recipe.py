@@ -27,7 +27,7 @@ def table(tmp_path_factory):
 def test_the_same_sections(table, name):
     written = tomllib.loads(TableConfig(table, "hospital", "died", algorithm=name).to_toml())
     options = {"snapshot_every": 4} if "snapshot_every" in ALGORITHMS[name].required else None
-    wanted = Wanted(name, **DEFAULTS, primal_step="auto", options=options, classes=2, rows=60, seed=0).config()
+    wanted = Wanted(name, **DEFAULTS, primal_step="auto", options=options, classes=2, rows=60, seed=0).experiment()
     own = {key: value for key, value in wanted.algorithm.model_dump().items() if key != "snapshot_every"}
     assert own == written["algorithm"]
     assert wanted.model.model_dump() == written["model"]

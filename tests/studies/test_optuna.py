@@ -8,7 +8,7 @@ import pytest
 
 import fedsaddle as fs
 from fedsaddle.errors import MissingData
-from fedsaddle.studies.sweep import Interrupted
+from fedsaddle.studies.pool import Interrupted
 
 CONFIG = {
     "data": {"name": "iris", "validation_share": 0.2},
@@ -30,7 +30,7 @@ def search(**options):
 
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch):
-    monkeypatch.setattr("fedsaddle.studies.sweep_plot.save", lambda figure, path: path)
+    monkeypatch.setattr("fedsaddle.studies.sweep_output.save", lambda figure, path: path)
 
 
 def test_a_search_is_the_same_after_an_interruption(tmp_path):

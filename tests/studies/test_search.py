@@ -14,7 +14,8 @@ from fedsaddle.data.splits import Natural
 from fedsaddle.errors import BadCheckpoint, BadInput
 from fedsaddle.studies import search as module
 from fedsaddle.studies.candidates import AVERAGED, BASE, FEDAVG, HINGES
-from fedsaddle.studies.search import Choice, Interrupted, trials_csv
+from fedsaddle.studies.pool import Interrupted
+from fedsaddle.studies.search import Choice, trials_csv
 
 SHORT = {"rounds": 8, "steps": (0.1, 0.3)}
 
@@ -184,7 +185,7 @@ def test_what_is_truly_better_is_chosen(law, monkeypatch):
 @pytest.mark.usefixtures("short")
 def test_the_averaged_model_scores_as_the_mean_of_both(tmp_path):
     data = table(600, lambda x: 2 * (x[:, 0] ** 2 - 1))
-    with module.TrialPool(data, 1) as pool:
+    with module.trial_pool(data, 1) as pool:
         made = module.Search(
             data, module.aim_of("auroc"), 0, module.Clock(tmp_path / "clock.json", None), tmp_path, pool, lambda: False
         )

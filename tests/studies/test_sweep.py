@@ -18,9 +18,9 @@ from fedsaddle.errors import BadCheckpoint, BadInput
 from fedsaddle.metrics.selection import STATISTICS, Selection
 from fedsaddle.studies.bodies import CellBody
 from fedsaddle.studies.figures import Aim, cell_bodies, mean_and_interval
-from fedsaddle.studies.sweep import Interrupted
+from fedsaddle.studies.pool import Interrupted
 from fedsaddle.studies.sweep_job import Job
-from fedsaddle.studies.sweep_plot import plot
+from fedsaddle.studies.sweep_output import plot
 from summaries import write_summary
 
 CONFIG = {
@@ -37,7 +37,7 @@ STEPS = {"algorithm.primal_step": [0.001, 0.1]}
 def drawn(monkeypatch) -> list[Path]:
     """Pictures are drawn once, elsewhere."""
     paths: list[Path] = []
-    monkeypatch.setattr("fedsaddle.studies.sweep_plot.save", lambda figure, path: paths.append(path) or path)
+    monkeypatch.setattr("fedsaddle.studies.sweep_output.save", lambda figure, path: paths.append(path) or path)
     return paths
 
 

@@ -31,8 +31,8 @@ from fedsaddle_papers.reproductions.codasca import (
 )
 from fedsaddle_papers.reproductions.curves import RunCurves, Runs
 from fedsaddle_papers.reproductions.figure import Figure, FinalValues
+from fedsaddle_papers.reproductions.jobs import Job, first_sources, run_job
 from fedsaddle_papers.reproductions.outcome import draw
-from fedsaddle_papers.reproductions.pool import Job, first_sources, run_job
 
 WINDOWED = {"1": FASHION_10, "2": CIFAR_10, "3": FASHION_30, "4": CIFAR_30}
 FIGURES = {**WINDOWED, "table 3": SITES, "table 4": SOURCES_ADDED}

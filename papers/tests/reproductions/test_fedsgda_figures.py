@@ -13,8 +13,8 @@ from fedsaddle_papers.reproductions.curves import RunCurves, Runs
 from fedsaddle_papers.reproductions.fedsgda import COHORT, GRID, PHI, TABLE_1
 from fedsaddle_papers.reproductions.fedsgda_auc import EXCHANGES, FIVE, SORTED, TABLE_2, TEN, TWENTY
 from fedsaddle_papers.reproductions.figure import Figure, Line, Panel
+from fedsaddle_papers.reproductions.jobs import Job, _federated, run_job, set_up
 from fedsaddle_papers.reproductions.outcome import draw
-from fedsaddle_papers.reproductions.pool import Job, _federated, make_algorithm, run_job
 
 FIGURES = {"1": COHORT, "2": FIVE, "3": GRID, "4": TEN, "5": TWENTY, "6": SORTED}
 
@@ -68,7 +68,7 @@ def test_the_schedules_of_storm() -> None:
     line = next(line for line in GRID.lines if line.label == "STORM, S = 5, K = 10")
     small = {**GRID.setting.data, "options": {"clients": 3, "rows": 4, "dimension": 2}}
     job = Job(replace(GRID.setting, data=small), line, 0)
-    made = make_algorithm(job, _federated(json.dumps(small), 0))
+    made = set_up(job, _federated(json.dumps(small), 0)).algorithm
     assert made.primal_step.at(7) == pytest.approx(1e-3 / 2)
     assert made.dual_step.at(26) == pytest.approx(1e-2 / 3)
     assert [made.estimator.alpha.at(t) for t in (0, 7, 124)] == pytest.approx([1, 1, 10 / 25])

@@ -38,8 +38,8 @@ from fedsaddle_papers.reproductions.fedx_tasks import (
     methods,
 )
 from fedsaddle_papers.reproductions.figure import Figure
+from fedsaddle_papers.reproductions.jobs import Job, run_job
 from fedsaddle_papers.reproductions.outcome import draw
-from fedsaddle_papers.reproductions.pool import Job, run_job
 from fedsaddle_papers.reproductions.tuning import budget_of, candidates, keys_of, tuned_lines, tuning_jobs
 
 TABLES = {"table 1": TABLE_1, "table 2": TABLE_2, "skew": SKEW}

@@ -14,6 +14,7 @@ from fedsaddle.commands.output import output
 from fedsaddle.config.lookup import find
 from fedsaddle.config.registry import Entry
 from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.studies.pool import JobFailed
 from fedsaddle_papers.commands import benchmark as benchmark_command
 from fedsaddle_papers.commands import reproduce as reproduce_command
 from fedsaddle_papers.commands.reproduce import FIRST_SEED, run_figure
@@ -21,16 +22,15 @@ from fedsaddle_papers.commands.reproduce import reproduce_figures as reproduce
 from fedsaddle_papers.reproductions.curves import Runs
 from fedsaddle_papers.reproductions.figure import Figure, Line, Setting
 from fedsaddle_papers.reproductions.hypotheses_of_papers import of_figure, papers
-from fedsaddle_papers.reproductions.names import FIGURES
-from fedsaddle_papers.reproductions.pool import (
+from fedsaddle_papers.reproductions.jobs import (
     Job,
-    JobFailed,
     _federated,
-    make_algorithm,
     run_job,
     run_jobs,
+    set_up,
     standing_still,
 )
+from fedsaddle_papers.reproductions.names import FIGURES
 from fedsaddle_papers.reproductions.store import Store
 from fedsaddle_papers.reproductions.tuning import budget_of, candidates, find_log, tuned_lines, with_tuned
 
@@ -188,7 +188,7 @@ def test_a_setting_may_name_a_min_max_problem() -> None:
     assert track.columns["exchanges"] == [2, 4]
     assert track.columns["bytes"][1] == 2 * track.columns["bytes"][0]
     assert 0 <= track.columns["worst_class_accuracy"][-1] <= track.columns["test global"][-1]
-    made = make_algorithm(Job(setting, line, 0), _federated(json.dumps(dict(setting.data)), 0))
+    made = set_up(Job(setting, line, 0), _federated(json.dumps(dict(setting.data)), 0)).algorithm
     assert made.problem.penalty == 0.5
     assert [made.primal_step.at(t) for t in (0, 1)] == [0.1, 0.01]
 
@@ -201,7 +201,7 @@ def test_missing_data_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_p
     with pytest.raises(MissingData, match=r"adult\.data"):
         run_job(jobs[0])
     with pytest.raises(JobFailed, match=r"adult\.data") as caught:
-        run_jobs(jobs, 2, lambda _: None)
+        run_jobs(jobs, 2, lambda stored: None)
     assert caught.value.exit_code == 2
 
 
@@ -209,14 +209,14 @@ def test_missing_data_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_what_is_stored_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path)
     first = run_figure(replace(SMALL, seeds=2), "small", 1, store)
-    monkeypatch.setattr("fedsaddle_papers.reproductions.pool.run_job", lambda job: pytest.fail("run again"))
+    monkeypatch.setattr("fedsaddle_papers.reproductions.jobs.run_job", lambda *_: pytest.fail("run again"))
     again = run_figure(replace(SMALL, seeds=2, lines=tuple(replace(x, colour=3) for x in SMALL.lines)), "x", 1, store)
     assert without_clock(first) == without_clock(again)
     other = replace(SMALL.lines[0], options={**SMALL.lines[0].options, "dual_step": 0.02})
-    assert store.find(SMALL.setting, other, 0) is None
+    assert store.find(Job(SMALL.setting, other, 0)) is None
     for file in tmp_path.iterdir():
         file.write_text("{")
-    assert store.find(SMALL.setting, SMALL.lines[0], 0) is None
+    assert store.find(Job(SMALL.setting, SMALL.lines[0], 0)) is None
 
 
 @pytest.mark.usefixtures("small")

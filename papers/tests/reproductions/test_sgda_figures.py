@@ -15,7 +15,7 @@ from fedsaddle.problems.fair import ClassFair
 from fedsaddle_papers.reproductions.claims import SeedValues
 from fedsaddle_papers.reproductions.curves import RunCurves, Runs
 from fedsaddle_papers.reproductions.figure import Figure
-from fedsaddle_papers.reproductions.pool import Job, run_job
+from fedsaddle_papers.reproductions.jobs import Job, run_job
 from fedsaddle_papers.reproductions.sgda import (
     BOX,
     CIFAR_ACCURACY,

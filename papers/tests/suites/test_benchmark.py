@@ -17,9 +17,11 @@ from fedsaddle.config.lookup import find
 from fedsaddle.config.registry import Entry
 from fedsaddle.config.schema import validate_config
 from fedsaddle.errors import BadInput, MissingData
+from fedsaddle.studies.pool import JobFailed
+from fedsaddle.studies.store import stored_or_run
 from fedsaddle_papers.commands.benchmark import run_benchmark as benchmark
 from fedsaddle_papers.reproductions.curves import RunCurves
-from fedsaddle_papers.reproductions.pool import JobFailed
+from fedsaddle_papers.reproductions.store import Store
 from fedsaddle_papers.suites import outcome
 from fedsaddle_papers.suites.jobs import Job, check_task, config_of, final_job, find_table, run_job, tuning_jobs
 from fedsaddle_papers.suites.names import SUITES
@@ -34,7 +36,6 @@ from fedsaddle_papers.suites.run import (
     on_cores,
     on_ray,
     run_suite,
-    stored_or_run,
 )
 from fedsaddle_papers.suites.suite import Method, Suite, each, steps
 
@@ -46,7 +47,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    return run_suite(SMALL, {}, tmp_path_factory.mktemp("runs"), on_cores(1))
+    return run_suite(SMALL, {}, Store(tmp_path_factory.mktemp("runs")), on_cores(1))
 
 
 @pytest.mark.parametrize("name", list(SUITES))
@@ -155,23 +156,29 @@ def test_a_part_or_another_question_does_not_take_the_place_of_the_whole(done: R
 
 def test_finished_runs_are_not_run_again(tmp_path: Path) -> None:
     jobs = [final_job(SMALL, DIGITS, METHODS[0], METHODS[0].candidates[0], seed) for seed in (0, 1)]
+    curves = RunCurves("FedAvg", 0, {"test worst": [0.5]})
     told: list[tuple[Job, bool]] = []
 
     def tell(job: Job, stored: bool) -> None:
         told.append((job, stored))
 
-    def fail(jobs: Any, on_finish: Any) -> None:
+    def fail(jobs: Any, ended: Any) -> Any:
         for job in jobs[:1]:
-            on_finish(RunCurves(job.label, job.seed, {"test worst": [0.5]}))
+            ended(job, curves)
         raise KeyboardInterrupt
 
+    def note(jobs: Any, ended: Any) -> Any:
+        left.extend(jobs)
+        for job in jobs:
+            ended(job, curves)
+
     with pytest.raises(KeyboardInterrupt):
-        stored_or_run(jobs, tmp_path, fail, tell)
+        stored_or_run(jobs, Store(tmp_path), fail, tell)
     left: list[Job] = []
-    found = stored_or_run(jobs, tmp_path, lambda jobs, on_finish: left.extend(jobs), tell)
+    found = stored_or_run(jobs, Store(tmp_path), note, tell)
     assert left == jobs[1:]
-    assert found[jobs[0].name].columns == {"test worst": [0.5]}
-    assert told == [(jobs[0], False), (jobs[0], True)]
+    assert [one.columns for one in found] == [{"test worst": [0.5]}] * 2
+    assert told == [(jobs[0], False), (jobs[0], True), (jobs[1], False)]
 
 
 VALUES = [[0.9, 0.1], [0.6, 0.6], [0.1, 0.9]]  # of three candidates with two seeds
@@ -204,7 +211,7 @@ def test_a_step_at_the_edge_of_its_grid_is_told() -> None:
 
 def test_a_method_that_diverges_is_ranked_last_and_said(tmp_path: Path) -> None:
     wild = Method("wild", {"name": "FedAvg"}, steps(1e38, 2e38))
-    results = run_suite(replace(SMALL, methods=(wild, METHODS[0]), tasks=(DIGITS,)), {}, tmp_path, on_cores(1))
+    results = run_suite(replace(SMALL, methods=(wild, METHODS[0]), tasks=(DIGITS,)), {}, Store(tmp_path), on_cores(1))
     ranking = ranked(results)
     assert list(ranking.ranks) == ["FedAvg", "wild"]
     assert not ranking.cells["digits", "wild"].best
@@ -292,11 +299,10 @@ def test_runs_on_ray_are_those_of_this_machine(monkeypatch: pytest.MonkeyPatch, 
     ray = PretendRay()
     monkeypatch.setattr("fedsaddle.engines.ray_workers.connect", lambda address, workers: (ray, True))
     jobs = [final_job(SMALL, TUMOURS, METHODS[0], METHODS[0].candidates[0], seed) for seed in (0, 1)]
-    there = stored_or_run(jobs, tmp_path, on_ray("auto"), lambda job, stored: None)
-    here = {job.name: run_job(job) for job in jobs}
+    there = stored_or_run(jobs, Store(tmp_path), on_ray("auto"))
     assert not ray.open
-    for name, curves in there.items():
-        assert curves.columns["test worst"] == here[name].columns["test worst"]
+    for job, curves in zip(jobs, there, strict=True):
+        assert curves.columns["test worst"] == run_job(job).columns["test worst"]
     wrong = Job("wrong", {**jobs[0].config, "algorithm": {"name": "nobody"}})
     with pytest.raises(JobFailed, match="nobody"):
-        stored_or_run([wrong], tmp_path, on_ray("auto"), lambda job, stored: None)
+        stored_or_run([wrong], Store(tmp_path), on_ray("auto"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -12,11 +11,11 @@ from fedsaddle.commands.documents import SCHEMA, Cost, DryRunDocument, Leaving, 
 from fedsaddle.commands.output import output, say
 from fedsaddle.commands.simulation import baseline_of, has_baseline
 from fedsaddle.commands.table_options import in_options
-from fedsaddle.config.build import Experiment, build, build_algorithm, precision
+from fedsaddle.config.build import Setup, build, build_on
 from fedsaddle.config.lookup import find
 from fedsaddle.config.registry import ALGORITHMS
 from fedsaddle.config.run_config import engine_of
-from fedsaddle.config.schema import Config, config_with, read_config
+from fedsaddle.config.schema import Config, Experiment, config_with, read_config
 from fedsaddle.config.toml_files import parse_toml
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.federation.records import Visibility
@@ -37,7 +36,7 @@ SEEN = {
 }
 
 
-def length_of(config: Config) -> Length:
+def length_of(config: Experiment) -> Length:
     """What the cost of a config's run depends on."""
     run = config.run
     return Length(
@@ -49,9 +48,9 @@ def length_of(config: Config) -> Length:
     )
 
 
-def plan_of(config: Config, built: Experiment) -> Plan:
-    """The plan of a simulated run, with the cost of a rehearsal."""
-    estimate = rehearse(built.algorithm, built.data, length_of(config), built.measures)
+def plan_of(config: Experiment, setup: Setup) -> Plan:
+    """The plan of a simulated run, with its cost by a probe."""
+    estimate = rehearse(setup.algorithm, setup.data, length_of(config), setup.measures)
     ledger, clients = estimate.ledger, max(estimate.clients, 1)
     note = estimate.note
     if config.run.target is not None or config.run.patience is not None:
@@ -75,10 +74,10 @@ def plan_of(config: Config, built: Experiment) -> Plan:
         "problem": config.problem.name,
         "model": config.model.name,
         "parameters": estimate.parameters,
-        "dataset": config.data.name,
+        "dataset": config.data.name if isinstance(config, Config) else setup.data.name,
         "clients": estimate.clients,
         "clients_per_round": ledger.asked / max(ledger.exchanges, 1),
-        "rows": rows_of(built.data),
+        "rows": rows_of(setup.data),
         "engine": config.engine.name,
         "cost": cost,
         "leaves_a_site": leaving(ledger),
@@ -216,14 +215,11 @@ def _document(kind: Literal["simulation", "search", "deployed"], folder: Path, p
 
 
 def _simulation(config: Config, folder: Path) -> DryRunDocument:
-    built = build(config)
-    document = _document("simulation", folder, plan_of(config, built))
+    setup = build(config)
+    document = _document("simulation", folder, plan_of(config, setup))
     if has_baseline(config):
-        other = baseline_of(config, built.algorithm, config.run.rounds)
-        with precision(config.run.dtype):
-            algorithm, model = build_algorithm(other, built.data)
-        plain = replace(built, algorithm=algorithm, model=model, measures=())
-        document["baseline"] = plan_of(other, plain)
+        other = baseline_of(config, setup.algorithm, config.run.rounds)
+        document["baseline"] = plan_of(other, build_on(other, setup.data))
     return document
 
 
@@ -249,26 +245,20 @@ def _search(table: TableConfig, folder: Path, aim: str, budget: str | None) -> D
     from fedsaddle.studies.aims import aim_of
     from fedsaddle.studies.candidates import Facts, candidates
     from fedsaddle.studies.table_study import BUDGET
+    from fedsaddle.studies.trial import features_of
 
     aim_of(aim)
     data = table.federated(table.dataset())
     planned, plans = [], []
     for candidate in candidates(Facts.of(data), aim):
-        config = candidate.config(candidate.steps[0], table.seed)
-        plan = _candidate_plan(config, data, candidate.without)
+        experiment = candidate.experiment(candidate.steps[0], table.seed)
+        plan = plan_of(experiment, build_on(experiment, features_of(data, candidate)))
         plans.append(plan)
         planned.append(_trials(candidate.name, candidate.about, candidate.rounds, len(candidate.steps), plan))
     document = _document("search", folder, plans[1])
     document["candidates"] = planned
     document["budget"] = BUDGET if budget is None else seconds_of(budget)
     return document
-
-
-def _candidate_plan(config: Config, data: FederatedData, without: frozenset[str]) -> Plan:
-    tabular = bool(data.encoding) and data.train.x.ndim <= 2
-    own = data.with_features([feature.kind not in without for feature in data.encoding]) if tabular else data
-    algorithm, model = build_algorithm(config, own)
-    return plan_of(config, Experiment(own, algorithm, model))
 
 
 def _trials(name: str, about: str, rounds: int, steps: int, plan: Plan) -> PlannedTrials:

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fedsaddle.commands.output import output
+from fedsaddle.commands.progress import SearchProgress
 from fedsaddle.commands.report import emit_run, print_report
-from fedsaddle.commands.search_progress import SearchProgress
 from fedsaddle.commands.table_options import in_options
 from fedsaddle.data.describe import describe
 from fedsaddle.data.federated import FederatedData
@@ -75,7 +75,7 @@ class _OnTerminal(StudyWatch):
             _say(self.errors, [describe(data).headline(), *(f"note: {note}" for note in summarised(list(notes)))])
         _say(self.errors, [f"warning: {line}" for line in cautions])
         self.stack.enter_context(self.interruption)
-        self.progress = self.stack.enter_context(SearchProgress(self.errors, self.budget, output.quiet, seconds))
+        self.progress = self.stack.enter_context(SearchProgress(self.budget, seconds))
 
     def trial(self, trial: Trial, done: int, best: float | None) -> None:
         if self.progress is not None:
@@ -83,7 +83,7 @@ class _OnTerminal(StudyWatch):
 
     def step(self, text: str, done: int, total: int) -> None:
         if self.progress is not None:
-            self.progress.say_step(text, done, total)
+            self.progress.step(text, done, total)
 
     def warn(self, text: str) -> None:
         _say(self.errors, [f"warning: {text}"])

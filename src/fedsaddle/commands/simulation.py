@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.commands.output import output, say
 from fedsaddle.commands.report import emit_run, print_report
 from fedsaddle.commands.table_options import in_options
-from fedsaddle.config.build import Experiment, build, build_algorithm, precision
+from fedsaddle.config.build import Setup, build, build_on
 from fedsaddle.config.run_config import require_same_config, trackers_of
 from fedsaddle.config.run_config import run_config as simulate_config
 from fedsaddle.config.schema import Config, NamedSection, ProblemSection, config_with, read_config
@@ -56,9 +56,9 @@ def run_config(path: Path, changes: list[str], out: Path | None, resume: bool, t
     if resume:
         config = require_same_config(config, folder)
     tracked = [DeferredEnd(tracker) for tracker in trackers_of(config)]
-    built = build(config)
+    setup = build(config)
     with Interruption() as interruption:
-        return Simulation(config, built, folder, resume, interruption, table_config=text, tracked=tracked).go()
+        return Simulation(config, setup, folder, resume, interruption, table_config=text, tracked=tracked).go()
 
 
 def _run_at_sites(config: Config, path: Path, out: Path, resume: bool, table: TableConfig | None) -> int:
@@ -85,7 +85,7 @@ class Simulation:
     """A simulated run with its baseline, tables and plots."""
 
     config: Config
-    built: Experiment
+    setup: Setup
     folder: RunFolder
     resume: bool
     interruption: Interruption
@@ -109,7 +109,7 @@ class Simulation:
     def _go(self) -> int:
         name = self.config.algorithm.name
         with Progress(self.errors, self.config.run.rounds, name, output.quiet) as progress:
-            result = self._run(self.config, self.built, self.folder, progress, main=True)
+            result = self._run(self.config, self.setup, self.folder, progress, main=True)
         self._write(result)
         self._draw(result)
         screen = output.screen()
@@ -134,14 +134,14 @@ class Simulation:
         have = "have the steps of their configs" if len(self.rankings) > 1 else "has the step of its config"
         return f"not tuned: {names} {have}; without --algorithm, steps are chosen on validation rows"
 
-    def _run(self, config: Config, built: Experiment, folder: RunFolder, progress: Progress, main: bool) -> Result:
+    def _run(self, config: Config, setup: Setup, folder: RunFolder, progress: Progress, main: bool) -> Result:
         """Run the config (`main`) or its baseline."""
-        about = describe(built.data)
+        about = describe(setup.data)
 
         def begin(beginning: Beginning) -> None:
             if main:
                 progress.say(about.headline())
-                for line in cautions_of_run(built.data):
+                for line in cautions_of_run(setup.data):
                     progress.warn(line)
             folder.write_config(config.model_dump(mode="json"), about.to_dict())
 
@@ -157,7 +157,7 @@ class Simulation:
         )
         return simulate_config(
             config,
-            built,
+            setup,
             out=folder.path,
             resume=self.resume and folder.holds_run,
             callbacks=[own, *(self.tracked if main else ())],
@@ -166,15 +166,15 @@ class Simulation:
     def _extend(self, result: Result) -> Record:
         """What the summary says beside the figures of every run."""
         tuned = {} if self.table_config is None else {"tuned": False}
-        lines = cautions_of_run(self.built.data)
-        found = tuned | figures_by_class(result, self.built.data) | self._rank(result)
+        lines = cautions_of_run(self.setup.data)
+        found = tuned | figures_by_class(result, self.setup.data) | self._rank(result)
         return {**found, "cautions": lines} if lines else found
 
     def _rank(self, result: Result) -> Record:
         """Rank the rows by our model and, in a run for the AUROC, by the baseline; return the summary entry."""
         if result.document.stopped == "interrupted" or result.own is not None:  # no one model ranks all rows
             return {}
-        ours = roc.ranking_of(result.algorithm.problem, result.model, self.built.data)
+        ours = roc.ranking_of(result.algorithm.problem, result.model, self.setup.data)
         if ours is None:
             return {}
         found = {self.config.algorithm.name: ours}
@@ -190,27 +190,25 @@ class Simulation:
 
     def _compare(self, result: Result) -> dict[str, Ranking] | None:
         """Run FedAvg on the same rows; empty if it diverged, None if it was interrupted."""
-        other = baseline_of(self.config, self.built.algorithm, result.document.rounds)
-        with precision(self.config.run.dtype):
-            algorithm, model = build_algorithm(other, self.built.data)
-        plain = replace(self.built, algorithm=algorithm, model=model, measures=())
+        other = baseline_of(self.config, self.setup.algorithm, result.document.rounds)
+        setup = build_on(other, self.setup.data)
         try:
             with Progress(self.errors, other.run.rounds, f"{BASELINE}, to compare", output.quiet) as progress:
-                theirs = self._run(other, plain, self.folder.baseline, progress, main=False)
+                theirs = self._run(other, setup, self.folder.baseline, progress, main=False)
         except Diverged as reason:
             _warn(self.errors, f"{BASELINE} diverged ({reason}); there is no comparison")
             return {}
         if theirs.document.stopped == "interrupted":
             self.baseline_interrupted = True
             return None
-        ranking = roc.ranking_of(algorithm.problem, theirs.model, self.built.data)
+        ranking = roc.ranking_of(setup.algorithm.problem, theirs.model, self.setup.data)
         if ranking is not None:
-            self.models[FEDAVG] = (algorithm.problem, theirs.model)
+            self.models[FEDAVG] = (setup.algorithm.problem, theirs.model)
         return {} if ranking is None else {BASELINE: ranking}
 
     def _predict(self) -> None:
         """Write the scores of the held-out rows; of the test rows they are in the rankings already."""
-        data, names = self.built.data, [self.config.algorithm.name, BASELINE]
+        data, names = self.setup.data, [self.config.algorithm.name, BASELINE]
         if data.test is None or len(data.test.y) > MOST_PREDICTIONS:
             return
         found = {
@@ -226,19 +224,19 @@ class Simulation:
         if self.table_config is not None:
             write_atomically(self.folder.table_config, self.table_config.encode())
         if result.has_module:
-            write_loader(self.built.model, self.built.data, result.module(), self.folder.path)
+            write_loader(self.setup.model, self.setup.data, result.module(), self.folder.path)
 
     def _draw(self, result: Result) -> None:
-        describe(self.built.data).plot(self.folder.picture("split"))
+        describe(self.setup.data).plot(self.folder.picture("split"))
         if not result.history:  # interrupted before the first evaluation
             return
-        data, name, picture = self.built.data, self.config.algorithm.name, self.folder.picture
+        data, name, picture = self.setup.data, self.config.algorithm.name, self.folder.picture
         names = data.names
         if not ranks_only(result.document):
             plots.progress(result.history, picture("progress"), name)
             tested = data.test is not None and data.validation is None  # the part that the history has
             plots.clients({name: result.history}, data.test_names if tested else names, picture("clients"))
-        for measure in self.built.measures:
+        for measure in self.setup.measures:
             plots.pooled({name: result.history}, measure.name, picture(measure.name), title=name)
         plots.mixture(result.history, names, picture("mixture"))
         if self.rankings:
@@ -252,7 +250,7 @@ class Simulation:
     @property
     def _part(self) -> str:
         """The rows of the evaluation."""
-        return "training" if self.built.data.test is None else "test"
+        return "training" if self.setup.data.test is None else "test"
 
 
 def _warn(errors: Console, text: str) -> None:

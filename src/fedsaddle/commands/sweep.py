@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,14 +14,13 @@ from fedsaddle.processes import cores, loading
 from fedsaddle.text import visible
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from fedsaddle.commands.progress import RunsProgress
     from fedsaddle.studies.bodies import SweepBody
     from fedsaddle.studies.sweep import Plan
-    from fedsaddle.studies.sweep_job import Job
+    from fedsaddle.studies.sweep_job import Job, Status
 
 SOME_FAILED, INTERRUPTED = 3, 130  # exit codes
-REHEARSED = 3  # cells whose cost a dry run measures
+PROBED = 3  # cells whose cost a dry run measures
 
 
 def sweep(
@@ -76,12 +73,12 @@ def sweep(
     """
     with loading():
         from fedsaddle.arguments import optional, renamed, whole
+        from fedsaddle.commands.progress import RunsProgress
         from fedsaddle.runs.interruption import Interruption
         from fedsaddle.runs.lock import only_writer
         from fedsaddle.studies.figures import aim_of_config
         from fedsaddle.studies.grid import parse_axis
-        from fedsaddle.studies.sweep import Plan, content_of, left, prepare, run_sweep
-        from fedsaddle.studies.sweep_pool import JobPool
+        from fedsaddle.studies.sweep import Plan, content_of, left, prepare, run_sweep, sweep_pool
 
     renames = {"by": "--by", "target": "--target", "seeds": "--seeds", "trials": "--optuna", "workers": "--workers"}
     with renamed(renames):
@@ -98,18 +95,17 @@ def sweep(
     with only_writer(folder), Interruption() as interruption:
         total = (plan.trials or len(plan.cells)) * len(plan.seeds)
         begun = total if plan.trials is not None else len(left(plan.jobs()))
-        with (
-            SweepProgress(output.errors(), begun, output.quiet) as progress,
-            JobPool(processes, progress.rounds, lambda: interruption.requested) as pool,
-        ):
-            progress.say(f"{total:,} runs, {total - begun:,} of them done before; workers: {processes}")
-            body = run_sweep(plan, pool, progress.ended, aim)
+        with RunsProgress("sweep", [1.0] * begun) as progress:
+            shown = Shown(progress)
+            with sweep_pool(processes, shown.rounds, lambda: interruption.requested) as pool:
+                progress.say(f"{total:,} runs, {total - begun:,} of them done before; workers: {processes}")
+                body = run_sweep(plan, pool, shown.ended, aim)
         raise typer.Exit(_finish(plan, body, interruption.requested))
 
 
 def _finish(plan: Plan, body: SweepBody, interrupted: bool) -> int:
     """Print the table and the document; return the exit code."""
-    from fedsaddle.studies.sweep_table import notes_of, sweep_table
+    from fedsaddle.studies.sweep_output import notes_of, sweep_table
 
     screen = output.screen()
     screen.print(sweep_table(body))
@@ -129,63 +125,27 @@ def _finish(plan: Plan, body: SweepBody, interrupted: bool) -> int:
     return SOME_FAILED if body["unfinished"] else 0
 
 
-@dataclass
-class SweepProgress:
-    """The progress of a sweep: a bar with the time left, or a line now and then; use it as a context manager."""
+class Shown:
+    """Shows the runs of a sweep: how far they are, and those that diverged or failed."""
 
-    console: Console
-    runs: int
-    quiet: bool
-    done: float = 0.0
-    part: dict[Path, float] = field(default_factory=dict)  # of the runs that are under way
-
-    def __post_init__(self) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
-
-        from fedsaddle.report.progress import PlainLines, has_bar
-
-        bar = has_bar(self.console)
-        self.lines = None if bar or self.quiet else PlainLines(self.say, self.runs, "run")
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self.bar = Bar(*columns, console=self.console, transient=True, disable=self.quiet or not bar)
-        self.task = self.bar.add_task("sweep", total=self.runs)
-        self.began = time.monotonic()
-
-    def __enter__(self) -> SweepProgress:
-        self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
+    def __init__(self, progress: RunsProgress) -> None:
+        self.progress = progress
 
     def rounds(self, job: Job, done: int) -> None:
         """A run has done so many rounds."""
-        self.part[job.folder] = min(done / max(job.rounds, 1), 1.0)
-        self.bar.update(self.task, completed=self.done + sum(self.part.values()))
+        self.progress.part(str(job.folder), min(done / max(job.rounds, 1), 1.0))
 
-    def ended(self, job: Job, status: str, reason: str) -> None:
+    def ended(self, job: Job, status: Status) -> None:
         """A run has ended."""
-        from rich.markup import escape
-
-        self.part.pop(job.folder, None)
-        self.done += status != "interrupted"
-        values = ", ".join(f"{key}={value}" for key, value in job.values.items())
-        if status in ("diverged", "failed"):
-            text = f"warning: {values}, seed {job.seed} {status}: {reason}"
-            self.console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
-        self.bar.update(self.task, completed=self.done, description=escape(visible(values)[:40]))
-        if self.lines is not None and status != "interrupted":
-            self.lines(round(self.done))
-
-    def say(self, text: str) -> None:
-        """A note."""
-        if not self.quiet:
-            self.console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
+        if status.name in ("diverged", "failed"):
+            values = ", ".join(f"{key}={value}" for key, value in job.values.items())
+            self.progress.warn(f"warning: {values}, seed {job.seed} {status.name}: {status.reason}")
+        if status.name != "interrupted":
+            self.progress.ended(run=str(job.folder))
 
 
 def _print_plan(plan: Plan, workers: int) -> None:
-    """Print how many runs there are and what they cost, from a rehearsal of some cells."""
+    """Print how many runs there are and what they cost, from a probe of some cells."""
     from fedsaddle.commands.plan import plan_of, plan_table
     from fedsaddle.config.build import build
     from fedsaddle.report.progress import duration
@@ -233,6 +193,6 @@ def _picked(plan: Plan) -> list[Any]:
 
     if plan.trials is not None:
         return [plan.first()]
-    count = min(REHEARSED, len(plan.cells))
+    count = min(PROBED, len(plan.cells))
     at = {round(k * (len(plan.cells) - 1) / max(count - 1, 1)) for k in range(count)}
     return [validate_config(plan.job(plan.cells[k], plan.seeds[0]).config) for k in sorted(at)]

@@ -20,7 +20,7 @@ from fedsaddle.config.lookup import entry, find, refuse_keys_of_others
 from fedsaddle.config.parts import arguments_of
 from fedsaddle.config.problem import START, NamedModel, build_problem, problem_keys
 from fedsaddle.config.registry import ALGORITHMS, DATASETS, MEASURES, MODELS, PROBLEMS, RISKS, SPLITS
-from fedsaddle.config.schema import Config
+from fedsaddle.config.schema import Config, Experiment
 from fedsaddle.config.validate import check_options
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Stacked
@@ -106,7 +106,7 @@ MIXING = "anderson"  # a key of every algorithm whose rounds are deterministic
 
 
 @dataclass(frozen=True)
-class Experiment:
+class Setup:
     """The objects that a config describes."""
 
     data: FederatedData
@@ -115,18 +115,27 @@ class Experiment:
     measures: tuple[Measure, ...] = ()
 
 
-def build(config: Config) -> Experiment:
+def build(config: Config) -> Setup:
     """Build the data, the model, the problem and the algorithm; write nothing."""
     with within("run"):
         measures = build_measures(config.run.measures, "run.measures")
     data = build_data(config)
     with precision(config.run.dtype):
         algorithm, model = build_algorithm(config, data)
-        return Experiment(cast(data, config.run.dtype), algorithm, model, measures)
+        return Setup(cast(data, config.run.dtype), algorithm, model, measures)
+
+
+def build_on(config: Experiment, data: FederatedData) -> Setup:
+    """Build the model, the problem, the algorithm and the measures for rows that are at hand."""
+    with within("run"):
+        measures = build_measures(config.run.measures, "run.measures")
+    with precision(config.run.dtype):
+        algorithm, model = build_algorithm(config, data)
+    return Setup(data, algorithm, model, measures)
 
 
 def build_algorithm(
-    config: Config, data: FederatedData, counts: Sequence[int] | None = None
+    config: Experiment, data: FederatedData, counts: Sequence[int] | None = None
 ) -> tuple[Algorithm[Any], NamedModel]:
     """Build the model, the problem and the algorithm; `counts` are rows of each class, or None: of `data`."""
     name = config.algorithm.name
@@ -191,14 +200,14 @@ def with_local_layers(algorithm: Algorithm[Any], layers: Any) -> Algorithm[Any]:
         raise reason if reason.key != "layers" else BadInput(LOCAL_LAYERS, reason.value, reason.remedy) from None
 
 
-def private(config: Config, algorithm: Algorithm[Any]) -> Algorithm[Any]:
+def private(config: Experiment, algorithm: Algorithm[Any]) -> Algorithm[Any]:
     """The algorithm, made private by its clients if [privacy] says so; for whole clients the server does it."""
     settings = config.privacy.settings(config.run.rounds)
     if settings is None or settings.unit == "client":
         return algorithm
     from fedsaddle.privacy.private import Private
 
-    if config.data.positives_per_batch is not None:
+    if isinstance(config, Config) and config.data.positives_per_batch is not None:
         remedy = "samples rows by label and so leaks labels; not available with [privacy]"
         raise BadInput("data.positives_per_batch", config.data.positives_per_batch, remedy)
     return Private(algorithm=algorithm, privacy=settings)

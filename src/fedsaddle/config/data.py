@@ -9,7 +9,7 @@ from typing import Any
 from fedsaddle.config.code_kinds import require_made
 from fedsaddle.config.lookup import entry
 from fedsaddle.config.registry import ALGORITHMS, DATASETS, SPLITS, Entry
-from fedsaddle.config.schema import Config
+from fedsaddle.config.schema import Config, RowsConfig
 from fedsaddle.config.validate import check_options
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.noise import Noise
@@ -58,32 +58,40 @@ def load(
 
 
 def build_data(config: Config) -> FederatedData:
-    """Load the rows and partition them between the clients."""
-    known_data = entry(DATASETS, "data.name", config.data.name)
+    """Load the rows of a config and partition them between the clients; in one place, where its algorithm wants it."""
+    return build_rows(config, config.run.seed, pooled=_is_centralised(config))
+
+
+def build_rows(config: RowsConfig, seed: int, pooled: bool = False) -> FederatedData:
+    """Load rows and partition them between the clients.
+
+    Args:
+        config: [data], [split] and [noise].
+        seed: keys the split, the held-out rows and the noise.
+        pooled: whether all rows are in one place.
+    """
+    own = config.data
+    known_data = entry(DATASETS, "data.name", own.name)
     known_split = entry(SPLITS, "split.name", config.split.name)
     with within("split"):
         given = check_options("split", known_split.load(), config.split.options())
         rule = _made("splits", known_split, "split.name", config.split.name, given)
-    options = config.data.options()
+    options = own.options()
     if "path" in options:
         options["path"] = str(options["path"])
     with within("data"):
-        dataset = _made(
-            "datasets", known_data, "data.name", config.data.name, check_options("data", known_data.load(), options)
-        )
-    if config.data.minimum_cell > 1 and isinstance(dataset.pending, TableFeatures):
-        dataset = replace(dataset, pending=dataset.pending.treated(minimum_cell=config.data.minimum_cell))
+        checked = check_options("data", known_data.load(), options)
+        dataset = _made("datasets", known_data, "data.name", own.name, checked)
+    if own.minimum_cell > 1 and isinstance(dataset.pending, TableFeatures):
+        dataset = replace(dataset, pending=dataset.pending.treated(minimum_cell=own.minimum_cell))
     with within("split"):
-        own = config.data
-        data = federate(
-            dataset, rule, config.run.seed, own.test_share, own.stratify, own.validation_share, own.test_clients
-        )
+        data = federate(dataset, rule, seed, own.test_share, own.stratify, own.validation_share, own.test_clients)
     with within("noise"):
-        data = Noise(**config.noise.model_dump()).apply(data, config.run.seed)
-    if _is_centralised(config):
+        data = Noise(**config.noise.model_dump()).apply(data, seed)
+    if pooled:
         data = data.pooled()
     with within("data"):
-        share = config.data.positives_per_batch
+        share = own.positives_per_batch
         return data if share is None else data.balanced(share)
 
 

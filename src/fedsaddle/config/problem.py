@@ -15,7 +15,7 @@ from fedsaddle.config.code_kinds import require_made
 from fedsaddle.config.lookup import entry
 from fedsaddle.config.parts import arguments_of
 from fedsaddle.config.registry import ALGORITHMS, MODELS, PROBLEMS, RISKS, Entry
-from fedsaddle.config.schema import Config, NamedSection
+from fedsaddle.config.schema import Config, Experiment, NamedSection
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.tables.small_cells import disclosed_label_counts
 from fedsaddle.errors import BadInput, within
@@ -124,7 +124,7 @@ def _frozen(model: nn.Module, patterns: object) -> nn.Module:
 
 
 def build_problem(
-    config: Config, data: FederatedData, counts: Sequence[int] | None = None
+    config: Experiment, data: FederatedData, counts: Sequence[int] | None = None
 ) -> tuple[Problem, NamedModel]:
     """Build the problem, on a model whose shapes fit the data; `counts` are rows of each class, or None: of `data`."""
     name, algorithm = config.problem.name, config.algorithm.name
@@ -133,9 +133,10 @@ def build_problem(
     if known.kind != kind:
         fits = [other for other, e in PROBLEMS.items() if e.kind == kind]
         raise BadInput("problem.name", name, f"does not fit {algorithm}; use problem.name = {' or '.join(fits)}")
-    if counts is None and config.data.minimum_cell > 1 and data.classes and data.train.y.ndim == 1:
+    least = config.data.minimum_cell if isinstance(config, Config) else 1
+    if counts is None and least > 1 and data.classes and data.train.y.ndim == 1:
         own = data.train
-        counts = disclosed_label_counts(own.y.numpy(), own.offsets, len(data.classes), config.data.minimum_cell)
+        counts = disclosed_label_counts(own.y.numpy(), own.offsets, len(data.classes), least)
     model = NamedModel(config.model, facts_of(data, config.model.name, counts))
     if known.kind == "pairwise" and not known.own:
         return _pairwise(config, model), model
@@ -151,7 +152,7 @@ def build_problem(
     return problem, model
 
 
-def _pairwise(config: Config, model: NamedModel) -> Problem:
+def _pairwise(config: Experiment, model: NamedModel) -> Problem:
     """Build a pairwise risk, which is named after the measure that it optimises."""
     options = config.problem.options()
     risk = options.pop("risk", "auc")
@@ -170,7 +171,7 @@ def _pairwise(config: Config, model: NamedModel) -> Problem:
     return problem
 
 
-def own_problem(config: Config, known: Entry, model: NamedModel) -> Problem:
+def own_problem(config: Experiment, known: Entry, model: NamedModel) -> Problem:
     """Build an own problem: by its `from_data`, or from the arguments that its signature asks for."""
     name, cls, facts = config.problem.name, known.load(), model.facts
     if config.engine.compile:

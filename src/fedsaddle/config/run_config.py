@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fedsaddle.algorithms.protocols import Algorithm
-from fedsaddle.config.build import Experiment, build
-from fedsaddle.config.schema import Config, validate_config
+from fedsaddle.config.build import Setup, build
+from fedsaddle.config.schema import Config, Experiment, validate_config
 from fedsaddle.data.store import Stacked
 from fedsaddle.errors import BadCheckpoint, BadInput
 from fedsaddle.metrics.selection import Selection, Target
@@ -24,35 +24,37 @@ from fedsaddle.runs.settings import RunOptions, Settings
 
 
 def run_config(
-    config: Config,
-    built: Experiment | None = None,
+    config: Experiment,
+    setup: Setup,
     *,
+    name: str | None = None,
     engine: EngineSettings | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     report: bool = False,
     callbacks: Sequence[Callback] = (),
 ) -> Result:
-    """Run a config in simulation.
+    """Run what a config describes in simulation.
 
     Args:
-        config: of a simulated run.
-        built: the data and the algorithm, if they exist already.
+        config: a whole config, or only the sections about training.
+        setup: what was built of it: the rows, the algorithm and the measures.
+        name: in the summary; None: the algorithm's.
         engine: instead of that of [engine].
         out: folder for metrics, model and checkpoints; None writes nothing.
         resume: continue from the newest checkpoint in `out`.
         report: write report.html at the end.
         callbacks: as for `fs.run`.
     """
-    made, settings = build(config) if built is None else built, config.run
+    settings = config.run
     return run(
-        made.algorithm,
-        made.data,
+        setup.algorithm,
+        setup.data,
         settings.rounds,
         seed=settings.seed,
         engine=engine_of(config) if engine is None else engine,
         evaluate_every=settings.evaluate_every,
-        measures=made.measures,
+        measures=setup.measures,
         target=settings.target,
         select=settings.select,
         patience=settings.patience,
@@ -64,7 +66,7 @@ def run_config(
         resume=resume,
         callbacks=callbacks,
         options=RunOptions(
-            name=config.algorithm.name,
+            name=config.algorithm.name if name is None else name,
             evaluate_train=settings.evaluate_train,
             checkpoint_every=settings.checkpoint_every,
             report=report,
@@ -72,7 +74,7 @@ def run_config(
     )
 
 
-def engine_of(config: Config) -> EngineSettings:
+def engine_of(config: Experiment) -> EngineSettings:
     """The engine of [engine]."""
     given = config.engine
     if given.name == "serial":

@@ -1,11 +1,11 @@
-"""[privacy] of a config file: secure aggregation, differential privacy, and what does not go with them."""
+"""The sections of a config file: their keys, and what does not go together."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -17,11 +17,9 @@ from fedsaddle.metrics.selection import Selection, Target
 from fedsaddle.own_code import search_in
 
 if TYPE_CHECKING:
+    from fedsaddle.privacy.settings import Privacy as Settings
     from fedsaddle.robust.attacks import Attack
     from fedsaddle.robust.settings import Robust
-
-if TYPE_CHECKING:
-    from fedsaddle.privacy.settings import Privacy as Settings
 
 
 class Privacy(BaseModel):
@@ -66,7 +64,7 @@ class Privacy(BaseModel):
         return Settings(epsilon=self.epsilon, rounds=self.rounds or rounds, **given)
 
 
-def check_privacy(config: Config) -> None:
+def check_privacy(config: Experiment) -> None:
     """Raise `BadInput` for settings that exclude each other, or that promise a privacy that is not there."""
     if config.privacy.epsilon is None:
         for name, field in Privacy.model_fields.items():
@@ -221,22 +219,35 @@ class TrackSection(BaseModel):
     wandb: str | None = Field(None, min_length=1)  # a project of Weights & Biases
 
 
-class Config(BaseModel):
-    """A config file."""
+class RowsConfig(BaseModel):
+    """[data], [split] and [noise]: the rows, and which client has which."""
 
     model_config = _STRICT
     data: DataSection
     split: NamedSection
+    noise: NoiseSection = NoiseSection()
+
+
+class Experiment(BaseModel):
+    """The other sections: what is trained on rows that are at hand, and how."""
+
+    model_config = _STRICT
     model: NamedSection
     algorithm: NamedSection
     problem: ProblemSection = ProblemSection()
-    noise: NoiseSection = NoiseSection()
     run: RunSection = RunSection()
     robust: RobustSection = RobustSection()
     attack: AttackSection = AttackSection()
     privacy: Privacy = Privacy()
     engine: EngineSection = EngineSection()
     track: TrackSection = TrackSection()
+
+
+class Config(Experiment, RowsConfig):
+    """A config file."""
+
+
+Sections = TypeVar("Sections", bound=BaseModel)
 
 
 def _ignore(text: str) -> None:
@@ -285,14 +296,36 @@ def leave_out_others(before: object, now: object) -> dict[str, Any]:
 
 def validate_config(content: dict[str, Any]) -> Config:
     """Validate a dictionary as a config; raise `BadInput` for the first error."""
+    config = _checked(Config, content)
+    check_experiment(config)
+    return config
+
+
+def validate_experiment(content: dict[str, Any]) -> Experiment:
+    """Validate a dictionary as the sections of a config that do not describe rows."""
+    experiment = _checked(Experiment, content)
+    check_experiment(experiment)
+    return experiment
+
+
+def validate_rows(content: dict[str, Any]) -> RowsConfig:
+    """Validate a dictionary as the sections of a config that describe rows."""
+    return _checked(RowsConfig, content)
+
+
+def _checked(kind: type[Sections], content: dict[str, Any]) -> Sections:
     try:
-        config = Config(**content)
+        return kind(**content)
     except ValidationError as error:
         first = first_error(error)
-        section = Config.model_fields.get(str(first["loc"][0]))
-        kind = section.annotation if section is not None and len(first["loc"]) > 1 else Config
-        known = kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else {}
+        section = kind.model_fields.get(str(first["loc"][0]))
+        within_it = section.annotation if section is not None and len(first["loc"]) > 1 else kind
+        known = within_it.model_fields if isinstance(within_it, type) and issubclass(within_it, BaseModel) else {}
         raise to_bad_input("", first, known) from None
+
+
+def check_experiment(config: Experiment) -> None:
+    """Raise `BadInput` for values that are valid alone, but not together or in what they name."""
     check_privacy(config)
     with within("attack"):
         if config.attack.name != "none":
@@ -303,7 +336,6 @@ def validate_config(content: dict[str, Any]) -> Config:
             Target.parse(config.run.target)
         if config.run.select is not None:
             Selection.parse(config.run.select)
-    return config
 
 
 def apply_change(content: dict[str, Any], change: str) -> None:

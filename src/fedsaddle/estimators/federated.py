@@ -227,7 +227,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]
         self.n_iter_ = found.result.document.rounds
         self.selected_round_ = found.result.document.selected_round
         self.history_ = found.result.history
-        self.config_ = found.config.model_dump(include={"model", "problem", "algorithm", "run"})
+        self.config_ = found.experiment.model_dump(include={"model", "problem", "algorithm", "run"})
         mixture = found.result.mixture
         self.mixture_ = None if mixture is None else np.asarray(mixture.double().numpy())
         self.privacy_ = found.result.summary.get("privacy")

@@ -1,7 +1,4 @@
-"""From the parameters of an estimator to a config: which problem fits an algorithm, and what is not said by the user.
-
-The rules are those of `studies.recipes`.
-"""
+"""From the parameters of an estimator to the sections of a config, with the defaults of `studies.recipes`."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ import numpy as np
 from fedsaddle.arguments import MAX_ROUNDS, number, whole
 from fedsaddle.config.lookup import entry
 from fedsaddle.config.registry import ALGORITHMS, PROBLEMS, Entry
-from fedsaddle.config.schema import Config, validate_config
+from fedsaddle.config.schema import Experiment, validate_experiment
 from fedsaddle.errors import BadInput
 from fedsaddle.privacy.settings import Privacy
 from fedsaddle.studies.recipes import WORST, default_step, problem_for, problem_section, stages
@@ -40,15 +37,13 @@ class Wanted:
     seed: int
     privacy: object = None
 
-    def config(self) -> Config:
-        """The config of the run, without data."""
+    def experiment(self) -> Experiment:
+        """The sections of a config that describe the run."""
         known = entry(ALGORITHMS, "algorithm", self.algorithm)
         rounds = whole("rounds", self.rounds, most=MAX_ROUNDS)
         problem = self._problem(known)
-        return validate_config(
+        return validate_experiment(
             {
-                "data": {"name": "file"},
-                "split": {"name": "natural"},
                 "model": self._model(),
                 "problem": problem,
                 "algorithm": self._algorithm(known, rounds),
@@ -135,7 +130,7 @@ def ranks_only(algorithm: object, problem: object) -> bool:
     return (name or problem_for(str(algorithm), known)) in ("auc", "pairwise")
 
 
-def selection_for(config: Config) -> str:
+def selection_for(config: Experiment) -> str:
     """The measure of validation rows that chooses the round, by what the problem is about."""
     name = config.problem.name
     if name in ("auc", "pairwise"):

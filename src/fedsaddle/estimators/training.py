@@ -1,4 +1,4 @@
-"""Train the model of an estimator: rows to clients, a config to an algorithm, and `fs.run`."""
+"""Train the model of an estimator: rows to clients, parameters to an experiment, and `fs.run`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from fedsaddle.arguments import number, optional, text, whole
 from fedsaddle.array_types import Floats
-from fedsaddle.config.build import build_algorithm
+from fedsaddle.config.build import build_on
 from fedsaddle.config.registry import ALGORITHMS
-from fedsaddle.config.schema import Config
+from fedsaddle.config.run_config import run_config
+from fedsaddle.config.schema import Experiment
 from fedsaddle.data.arrays import SITE, column_names, number_columns, rows_dataset, site_names
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.splits import Iid, Natural
@@ -33,8 +34,6 @@ from fedsaddle.errors import BadInput
 from fedsaddle.estimators.recipe import Wanted, is_auto, named, selection_for
 from fedsaddle.runs.callbacks import LambdaCallback
 from fedsaddle.runs.result import Result
-from fedsaddle.runs.run import run
-from fedsaddle.runs.settings import RunOptions
 from fedsaddle.studies.recipes import VALIDATION_SHARE
 
 NOWHERE = ""  # the name of the site of rows whose site is not known
@@ -131,7 +130,7 @@ class Trained:
     module: nn.Module
     encoder: Encoder
     data: FederatedData
-    config: Config
+    experiment: Experiment
     result: Result
     notes: tuple[str, ...]
 
@@ -142,30 +141,28 @@ def train(
     """Train on these rows; `labels` are codes of the classes, or targets if there are none."""
     seed = seed_of(parameters["random_state"])
     data, pending, notes = client_rows(parameters, rows, labels, classes, patients, seed)
-    config = config_of(parameters, len(classes), len(data.train.y), seed)
-    known, options = ALGORITHMS[config.algorithm.name], config.algorithm.options()
+    experiment = experiment_of(parameters, len(classes), len(data.train.y), seed)
+    known, options = ALGORITHMS[experiment.algorithm.name], experiment.algorithm.options()
     if {**options, **known.fixed}.get("centralised"):
         data = data.pooled()
     with torch.random.fork_rng(devices=[]):
-        algorithm, model = build_algorithm(config, data)
-    select = _selection(parameters["select"], config, data)
+        setup = build_on(experiment, data)
+    select = _selection(parameters["select"], experiment, data)
     watched = data.validation is not None or parameters["verbose"]
-    rounds = config.run.rounds
-    result = run(
-        algorithm,
-        data,
-        rounds,
-        seed=seed,
-        evaluate_every=max(1, rounds // EVALUATIONS) if watched else rounds,
-        select=select,
-        patience=parameters["patience"] if select else None,
-        privacy=config.privacy.of_server(rounds),
+    rounds, patience = experiment.run.rounds, optional(whole, "patience", parameters["patience"])
+    evaluated = {
+        "evaluate_every": max(1, rounds // EVALUATIONS) if watched else rounds,
+        "select": select,
+        "patience": patience if select else None,
+    }
+    result = run_config(
+        experiment.model_copy(update={"run": experiment.run.model_copy(update=evaluated)}),
+        setup,
         callbacks=[LambdaCallback(on_round=_tell)] if parameters["verbose"] else (),
-        options=RunOptions(name=config.algorithm.name),
     )
-    network = {"name": config.model.name, "arguments": model.arguments}
+    network = {"name": experiment.model.name, "arguments": setup.model.arguments}
     encoder = Encoder.of(data.encoding, pending, parameters["numeric"])
-    return Trained(network, scoring(result.module()), encoder, data, config, result, notes)
+    return Trained(network, scoring(result.module()), encoder, data, experiment, result, notes)
 
 
 def client_rows(
@@ -206,19 +203,19 @@ def validation_share(given: object, model: object) -> float:
     return 0.0 if name in ("linear", "logistic") else VALIDATION_SHARE
 
 
-def _selection(given: object, config: Config, data: FederatedData) -> str | None:
+def _selection(given: object, experiment: Experiment, data: FederatedData) -> str | None:
     """The measure that chooses the round; None: the last one, also where validation rows of one class cannot tell."""
     select = optional(text, "select", given)
     if data.validation is None or not is_auto(select):
         return None if data.validation is None else select
-    found = selection_for(config)
+    found = selection_for(experiment)
     return None if found == "auroc" and len(np.unique(data.validation.y.numpy())) < 2 else found
 
 
-def config_of(parameters: dict[str, Any], classes: int, rows: int, seed: int) -> Config:
-    """The config of the run."""
+def experiment_of(parameters: dict[str, Any], classes: int, rows: int, seed: int) -> Experiment:
+    """The sections of a config that describe the run."""
     keys = ("algorithm", "model", "problem", "rounds", "local_steps", "batch_size", "primal_step", "options", "privacy")
-    return Wanted(**{key: parameters[key] for key in keys}, classes=classes, rows=rows, seed=seed).config()
+    return Wanted(**{key: parameters[key] for key in keys}, classes=classes, rows=rows, seed=seed).experiment()
 
 
 def seed_of(random_state: Any) -> int:

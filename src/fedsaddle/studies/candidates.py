@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedsaddle.config.schema import Config, validate_config
+from fedsaddle.config.schema import Experiment, validate_experiment
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.studies import recipes
 
@@ -90,21 +90,26 @@ class Candidate:
         """Whether its scores are log odds: it minimises a log loss, not a loss of rankings."""
         return self.problem.get("name") == "supervised"
 
-    def config(self, step: float, seed: int) -> Config:
-        """The config of a trial."""
-        forms: dict[str, Any] = {
+    def experiment(self, step: float, seed: int, select: str | None = None) -> Experiment:
+        """The sections of a config that describe a trial; `select` is the measure that chooses its best round."""
+        forms: dict[str, object] = {
             "cosine": {"name": "cosine", "first": step, "rounds": self.rounds, "last": step / 30},
             "staged": recipes.staged(step),
             "constant": step,
         }
-        return validate_config(
+        return validate_experiment(
             {
-                "data": {"name": "file"},
-                "split": {"name": "natural"},
                 "model": dict(self.model),
                 "problem": dict(self.problem),
                 "algorithm": {"name": self.algorithm, "primal_step": forms[self.step_form], **self.options},
-                "run": {"seed": seed, "rounds": self.rounds},
+                "run": {
+                    "seed": seed,
+                    "rounds": self.rounds,
+                    "evaluate_every": max(1, self.rounds // self.evaluations),
+                    "checkpoint_every": max(1, self.rounds // 4),
+                    "select": select,
+                    "patience": self.patience,
+                },
             }
         )
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedsaddle.config.build import Experiment, build
+from fedsaddle.config.build import Setup, build
 from fedsaddle.config.schema import Config
 from fedsaddle.documents.summary import RunSummary
 from fedsaddle.engines.choose import make_engine
@@ -172,13 +172,12 @@ CAUTIONS = {
 def aim_of_config(config: Config, by: str | None) -> Aim:
     """The aim: `by`, else `run.select`, else the AUROC, the worst client's accuracy or its loss.
 
-    Builds the data of the config, so that what is wrong with them is told before anything is run.
+    Builds the data of the config, so that errors in them are found before anything is run.
 
     Raises:
         BadInput: if the problem has no such figure.
     """
-    built = build(config)
-    rows, pooled, parts = _measures(config, built)
+    rows, pooled, parts = _measures(config, build(config))
     wanted = by if by is not None else config.run.select
     part: Part = "validation" if "validation" in parts else "test" if "test" in parts else "train"
     if wanted is None:
@@ -196,14 +195,14 @@ def aim_of_config(config: Config, by: str | None) -> Aim:
     return Aim(selection, part, target)
 
 
-def _measures(config: Config, built: Experiment) -> tuple[list[str], list[str], Sequence[str]]:
+def _measures(config: Config, setup: Setup) -> tuple[list[str], list[str], Sequence[str]]:
     """The measures of clients, the pooled ones, and the parts of the rows."""
-    algorithm, data = built.algorithm, built.data
+    algorithm, data = setup.algorithm, setup.data
     check_algorithm(algorithm)
     train = check_rows(algorithm, data.train, data.test, data.validation)
     problem = algorithm.problem
     assert isinstance(problem, MinimisationProblem | MinimaxProblem)  # checked before
-    evaluator = LocalEvaluator(problem, train, data.test, built.measures, validation=data.validation)
+    evaluator = LocalEvaluator(problem, train, data.test, setup.measures, validation=data.validation)
     engine = make_engine("serial", problem, train, config.run.seed)
     at = Solution(algorithm.model(algorithm.start(engine)), None, 0)
     return evaluator.row_measures(at), evaluator.pooled_measures(at), evaluator.parts

@@ -11,12 +11,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsaddle.array_types import Floats
-from fedsaddle.config.build import build_algorithm
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.table import Dataset
 from fedsaddle.errors import BadInput
@@ -24,9 +22,10 @@ from fedsaddle.files import write_atomically
 from fedsaddle.metrics.calibration import Platt
 from fedsaddle.metrics.ranking import Ranking, difference, rank
 from fedsaddle.studies.candidates import AVERAGED, FEDAVG
-from fedsaddle.studies.search import Choice, Interrupted
+from fedsaddle.studies.pool import Interrupted, torch_threads
+from fedsaddle.studies.search import Choice
 from fedsaddle.studies.table_config import TableConfig
-from fedsaddle.studies.trial import INTERRUPTED, Trial, features_of, ranked, run_trial
+from fedsaddle.studies.trial import INTERRUPTED, Trial, ranked, run_trial
 from fedsaddle.text import safe_cell
 
 FILE = "leave-one-site-out.csv"
@@ -82,16 +81,13 @@ def leave_one_site_out(
     recipes = {choice.name: _recipe(choice)} | ({} if choice.name == FEDAVG else {FEDAVG: (choice.fedavg.trial,)})
     parts: list[dict[str, tuple[Floats, Floats]]] = []
     datas: list[FederatedData] = []
-    threads = torch.get_num_threads()
-    try:
+    first = choice.default.trial
+    with torch_threads(first.threads):
         for done, site in enumerate(names):
             say(f"without {site}", done, len(names))
             data = replace(table, test_sites=(site,)).federated(dataset)
             datas.append(data)
-            first = choice.default.trial
             parts.append({name: _without(data, recipe, first, stop) for name, recipe in recipes.items()})
-    finally:
-        torch.set_num_threads(threads)
     labels = np.concatenate([_test(d)[0] for d in datas])
     sizes = [len(_test(d)[0]) for d in datas]
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -151,10 +147,10 @@ def _without(
 
 def _trained(trial: Trial, data: FederatedData, stop: Callable[[], bool]) -> tuple[Tensor, object, FederatedData]:
     """The model of a trial on these rows, its problem and its features."""
-    outcome = run_trial(replace(trial, rounds=trial.candidate.rounds), data, lambda done, best: None, stop)
+    outcome = run_trial(replace(trial, rounds=trial.candidate.rounds), lambda progress: None, stop, data=data)
     if outcome.failure == INTERRUPTED:
         raise Interrupted("interrupted; the search is kept. Continue with --resume")
     if outcome.model is None:
         raise BadInput("--leave-one-site-out", trial.candidate.name, f"{outcome.failure} without one of the sites")
-    own = features_of(data, trial.candidate)
-    return outcome.model, build_algorithm(trial.config(), own)[0].problem, own
+    setup = trial.setup(data)
+    return outcome.model, setup.algorithm.problem, setup.data

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import csv
 import io
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,10 +24,10 @@ from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.arguments import flag, function, instance, number, optional, whole
 from fedsaddle.arguments import path as file_path
 from fedsaddle.array_types import Floats
-from fedsaddle.config.build import build_algorithm
 from fedsaddle.data.federated import FederatedData
-from fedsaddle.errors import BadInput, FedSaddleError
-from fedsaddle.files import write_atomically
+from fedsaddle.errors import BadCheckpoint, BadInput
+from fedsaddle.files import make_folder, read_object, write_atomically, write_json
+from fedsaddle.processes import cores
 from fedsaddle.studies.aims import Aim, Rows, aim_of
 from fedsaddle.studies.candidates import (
     AVERAGED,
@@ -38,10 +40,9 @@ from fedsaddle.studies.candidates import (
     beyond,
     candidates,
 )
-from fedsaddle.studies.store import Clock
-from fedsaddle.studies.trial import Outcome, Trial, features_of, ranked
-from fedsaddle.studies.trial_pool import LARGE, TrialPool
-from fedsaddle.text import safe_cell
+from fedsaddle.studies.pool import Interrupted, Pool
+from fedsaddle.studies.trial import Outcome, Progress, Trial, ranked, run_trial
+from fedsaddle.text import safe_cell, visible
 
 CHANCE = 2.0  # standard errors by which a candidate has to be ahead
 FIRST_RUNG = 4  # the first rung of the halving is this part of the rounds
@@ -49,13 +50,10 @@ SHORT = 10.0  # seconds
 KEPT = 2  # steps that go on to the second rung
 EXTENSIONS = 2  # times that a grid is extended by a step beyond its end
 
+LARGE = 30_000_000  # numbers in the training rows, above which several processes may not fit into memory
+
 Tell = Callable[[Trial, int, float | None], None]
-
-
-class Interrupted(FedSaddleError):
-    """The search was stopped; what is done is kept."""
-
-    exit_code = 130
+TrialPool = Pool[Trial, Progress, Outcome]
 
 
 @dataclass(frozen=True)
@@ -168,16 +166,109 @@ def search(
             workers = 1  # starting processes would take longer
         clock = Clock.at(place, budget)
 
-        def told(trial: Trial, done: int, best: float | None) -> None:
+        def report(trial: Trial, progress: Progress) -> None:
             clock.tick()
             if tell is not None:
-                tell(trial, done, best)
+                tell(trial, progress.rounds, progress.best)
 
-        pool = stack.enter_context(TrialPool(data, workers, told, stopped))
+        pool = stack.enter_context(trial_pool(data, workers, report, stopped))
         try:
             return Search(data, goal, seed, clock, place, pool, stopped).go(basic)
         finally:
             clock.keep()
+
+
+def trial_pool(
+    data: FederatedData,
+    workers: int | None = None,
+    tell: Callable[[Trial, Progress], None] = lambda trial, progress: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> TrialPool:
+    """A pool of trials on some rows, which its processes share; by default on all cores, unless the rows are many."""
+    large = data.train.x.numel() > LARGE
+    if workers is None:
+        workers = 1 if large else cores()
+    workers = min(workers, max(2, cores()))  # more do not pay
+    rows = data if workers == 1 else _shared(data)
+    return Pool(partial(run_trial, data=rows), workers, None if large and workers == 1 else 1, tell, stop)
+
+
+def _shared(data: FederatedData) -> FederatedData:
+    """The data without test rows, with tensors in shared memory, so that processes do not copy them."""
+    for rows in (data.train, data.validation):
+        if rows is not None:
+            rows.x.share_memory_()  # type: ignore[no-untyped-call]
+            rows.y.share_memory_()  # type: ignore[no-untyped-call]
+    return data.without_test()
+
+
+@dataclass
+class Clock:
+    """The seconds that a search has used in all its processes, and the trials that have begun, kept in its folder.
+
+    Once the budget is used up no other trial begins, in this process or in one that resumes the search; those that had
+    begun run to their end. So a search that its budget ended chooses the same model, however often it was killed.
+    """
+
+    path: Path
+    budget: float | None
+    before: float = 0.0  # seconds of earlier processes
+    ended: float | None = None  # the budget that was used up
+    begun: set[str] = field(default_factory=set)  # names of trials, with their rounds
+    _began: float = field(default_factory=time.monotonic)
+    _kept: float = 0.0
+
+    @classmethod
+    def at(cls, folder: Path, budget: float | None) -> Clock:
+        """The clock of the search in a folder.
+
+        Raises:
+            BadCheckpoint: if its file is damaged.
+        """
+        path = folder / "clock.json"
+        if not path.exists():
+            return cls(path, budget)
+        try:
+            stored = read_object(path)
+            ended = None if stored["ended"] is None else float(stored["ended"])
+            return cls(path, budget, float(stored["seconds"]), ended, set(map(str, stored["begun"])))
+        except (ValueError, KeyError, TypeError) as reason:
+            remedy = "remove it, and the budget starts anew"
+            raise BadCheckpoint(f"{visible(path)} cannot be read ({reason}); {remedy}") from reason
+
+    @property
+    def seconds(self) -> float:
+        """Used so far."""
+        return self.before + time.monotonic() - self._began
+
+    def may_begin(self, name: str) -> bool:
+        """Whether a trial may begin, or go on if it had begun; it counts as begun from here on."""
+        if name in self.begun:
+            return True
+        if self._over():
+            return False
+        self.begun.add(name)
+        self.keep()
+        return True
+
+    def _over(self) -> bool:
+        if self.budget is None:
+            return False
+        if (self.ended is None or self.ended < self.budget) and self.seconds > self.budget:
+            self.ended = self.budget
+            self.keep()
+        return self.ended is not None and self.ended >= self.budget
+
+    def tick(self) -> None:
+        """Keep the seconds used now and then, so that a killed process loses few of them."""
+        if time.monotonic() - self._kept > 1.0:
+            self.keep()
+
+    def keep(self) -> None:
+        """Write the file."""
+        self._kept = time.monotonic()
+        make_folder("out", self.path.parent)
+        write_json(self.path, {"seconds": round(self.seconds, 3), "ended": self.ended, "begun": sorted(self.begun)})
 
 
 @dataclass
@@ -286,11 +377,12 @@ class Search:
         return best
 
     def _run(self, trials: Sequence[Trial], may_begin: Callable[[Trial], bool]) -> list[Outcome]:
-        outcomes = self.pool.run(trials, may_begin)
+        done = self.pool.run(trials, may_begin=may_begin)
+        outcomes = [replace(outcome, trial=trial) for trial, outcome in done]  # ours, not a copy
         if self.stop():
             raise Interrupted("interrupted; what is done is kept. Continue with --resume")
-        done = {(o.trial.name, o.trial.rounds) for o in outcomes}
-        self.cut |= dict.fromkeys(t.candidate.name for t in trials if (t.name, t.rounds) not in done)
+        ran = {(o.trial.name, o.trial.rounds) for o in outcomes}
+        self.cut |= dict.fromkeys(t.candidate.name for t in trials if (t.name, t.rounds) not in ran)
         return outcomes
 
     def _value(self, outcome: Outcome) -> float:
@@ -311,10 +403,9 @@ class Search:
     def _model(self, outcome: Outcome) -> Model:
         assert outcome.model is not None
         assert outcome.scores is not None
-        own = features_of(self.data, outcome.trial.candidate)
-        algorithm = build_algorithm(outcome.trial.config(), own)[0]
-        name, kept = outcome.trial.candidate.name, outcome.selected_round
-        return Model(name, outcome.model, algorithm, own, outcome.trial, outcome.scores, kept)
+        setup, name = outcome.trial.setup(self.data), outcome.trial.candidate.name
+        scores, kept = outcome.scores, outcome.selected_round
+        return Model(name, outcome.model, setup.algorithm, setup.data, outcome.trial, scores, kept)
 
     def _decide(self, models: dict[str, Model]) -> tuple[Model, str]:
         """The default, unless a candidate beats it by more than chance."""

@@ -34,8 +34,7 @@ from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.lock import only_writer
 from fedsaddle.studies.aims import aim_of
 from fedsaddle.studies.leave_one_out import LeftOut, leave_one_site_out
-from fedsaddle.studies.search import Choice, search
-from fedsaddle.studies.store import Clock
+from fedsaddle.studies.search import Choice, Clock, search
 from fedsaddle.studies.table_config import TableConfig
 from fedsaddle.studies.table_study import (
     BUDGET,

@@ -13,27 +13,33 @@ from fedsaddle.arguments import flag, function, instance, optional, text, whole
 from fedsaddle.arguments import path as file_path
 from fedsaddle.config.schema import Config
 from fedsaddle.config.toml_files import read_toml
-from fedsaddle.errors import BadCheckpoint, BadInput, FedSaddleError, MissingData, NotGiven
+from fedsaddle.errors import BadCheckpoint, BadInput, MissingData, NotGiven, install
 from fedsaddle.files import make_folder, read_object, require_folder, write_json
 from fedsaddle.metrics.selection import Target
+from fedsaddle.processes import cores
 from fedsaddle.runs.lock import only_writer
 from fedsaddle.studies.bodies import CellBody, SweepBody
 from fedsaddle.studies.figures import CAUTIONS, GOOD, Aim, aim_of_config, cell_bodies
 from fedsaddle.studies.grid import MOST_CELLS, Axis, Range, cells_of, config_of, make_axis, require_once, with_values
-from fedsaddle.studies.optuna_search import first_values, require_optuna, search
-from fedsaddle.studies.sweep_job import ENDED, Job, folder_name, status_of
-from fedsaddle.studies.sweep_pool import Ended, JobPool, Tell
-from fedsaddle.studies.sweep_table import write_csv
+from fedsaddle.studies.pool import MOST_WORKERS, Interrupted, Pool
+from fedsaddle.studies.sweep_job import ENDED, Job, Status, folder_name, run_job, status_of
+from fedsaddle.studies.sweep_output import plot, write_csv
 from fedsaddle.text import visible
 
 MANIFEST, RESULT, RUNS = "manifest.json", "sweep.json", "runs"
 MOST_SEEDS = 1000
+JOURNAL, NAME = "optuna.jsonl", "sweep"  # of a search with Optuna
+
+SweepPool = Pool[Job, int, Status]  # news: the rounds so far
+Ended = Callable[[Job, Status], None]
+Tell = Callable[[Job, int], None]  # a job and its rounds so far
 
 
-class Interrupted(FedSaddleError):
-    """The sweep was stopped; what is done is kept."""
-
-    exit_code = 130
+def sweep_pool(
+    workers: int | None = None, tell: Tell = lambda job, done: None, stop: Callable[[], bool] = lambda: False
+) -> SweepPool:
+    """A pool of runs of one thread each; by default one process a core."""
+    return Pool(run_job, min(cores() if workers is None else workers, MOST_WORKERS), 1, tell, stop)
 
 
 @dataclass(frozen=True)
@@ -55,8 +61,6 @@ class Sweep:
 
     def plot(self, path: str | Path) -> Path:
         """Draw the means over the values: lines, a heat map, or points for names."""
-        from fedsaddle.studies.sweep_plot import plot
-
         return plot(self.body, file_path("path", path))
 
     def __str__(self) -> str:
@@ -122,7 +126,7 @@ class Plan:
 
 def left(jobs: Sequence[Job]) -> list[Job]:
     """The jobs that have not ended; those that failed are tried again."""
-    return [job for job in jobs if status_of(job.folder)[0] not in ENDED]
+    return [job for job in jobs if status_of(job.folder).name not in ENDED]
 
 
 def prepare(plan: Plan, by: str | None, resume: bool) -> None:
@@ -159,13 +163,118 @@ def _manifest(path: Path) -> dict[str, Any] | None:
         raise BadCheckpoint(f"{visible(path)} cannot be read ({reason}); choose another --out") from None
 
 
-def run_sweep(plan: Plan, pool: JobPool, ended: Ended, aim: Aim) -> SweepBody:
+def require_optuna() -> Any:
+    """Optuna, or a plain error without it."""
+    try:
+        import optuna
+    except ImportError:
+        raise MissingData(f"a search (trials) needs Optuna; {install('optuna')}") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def first_values(axes: Sequence[Axis]) -> dict[str, Any]:
+    """One cell, to check the keys with: the lower ends and the first values."""
+    found = {}
+    for axis in axes:
+        if isinstance(axis.values, Range):
+            found[axis.key] = int(axis.values.low) if axis.values.whole else axis.values.low
+        else:
+            found[axis.key] = axis.values[0]
+    return found
+
+
+@dataclass(frozen=True)
+class OptunaStudy:
+    """A study of Optuna in a sweep's folder: cells are proposed one after the other by TPE.
+
+    The study is a journal of JSON lines. Each proposal depends on the seed and the cells before it alone, so that a
+    search that was interrupted continues as if it had not been.
+    """
+
+    optuna: Any
+    storage: Any
+    study: Any
+
+    @classmethod
+    def open(cls, folder: Path, aim: Aim) -> OptunaStudy:
+        """The study of the folder; made if there is none."""
+        optuna = require_optuna()
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+        path = str(folder / JOURNAL)
+        storage = JournalStorage(JournalFileBackend(path, lock_obj=JournalFileOpenLock(path)))
+        direction = "minimize" if aim.lower_is_better else "maximize"
+        made = optuna.create_study(storage=storage, study_name=NAME, load_if_exists=True, direction=direction)
+        return cls(optuna, storage, made)
+
+    def trial(self, number: int, seed: int) -> tuple[Any, bool]:
+        """A trial by its number, new, unfinished or finished; and whether it is finished."""
+        self.study.sampler = self.optuna.samplers.TPESampler(seed=seed + number)
+        known = self.study.get_trials(deepcopy=False)
+        if number >= len(known):
+            return self.study.ask(), False
+        if known[number].state.is_finished():
+            return known[number], True
+        owner = self.storage.get_study_id_from_name(NAME)  # it was interrupted: what it has suggested stays
+        found = self.storage.get_trial_id_from_study_id_trial_number(owner, number)
+        return self.optuna.trial.Trial(self.study, found), False
+
+    def tell(self, number: int, cell: CellBody) -> None:
+        """The mean over seeds; a cell in which a run diverged, failed or missed the target counts as failed."""
+        if all(run["figure"] is not None for run in cell["runs"]):
+            self.study.tell(number, cell["mean"])
+        else:
+            self.study.tell(number, state=self.optuna.trial.TrialState.FAIL)
+
+
+def _search(
+    trials: int,
+    axes: Sequence[Axis],
+    seeds: Sequence[int],
+    folder: Path,
+    job: Callable[[dict[str, Any], int], Job],
+    aim: Aim,
+    pool: SweepPool,
+    ended: Ended,
+) -> list[Job]:
+    """Run so many trials, each with all seeds; return the jobs of all."""
+    study, jobs = OptunaStudy.open(folder, aim), list[Job]()
+    for number in range(trials):
+        if pool.stop():
+            break
+        trial, finished = study.trial(number, seeds[0])
+        values = {axis.key: _chosen(trial.params, axis) if finished else _suggested(trial, axis) for axis in axes}
+        own = [job(values, seed) for seed in seeds]
+        jobs += own
+        pool.run([one for one in own if status_of(one.folder).name not in ENDED], ended)
+        if not pool.stop() and not finished:
+            study.tell(number, cell_bodies(own, folder, aim)[0])
+    return jobs
+
+
+def _suggested(trial: Any, axis: Axis) -> Any:
+    values = axis.values
+    if isinstance(values, Range):
+        if values.whole:
+            return trial.suggest_int(axis.key, int(values.low), int(values.high), log=values.log)
+        return trial.suggest_float(axis.key, values.low, values.high, log=values.log)
+    return values[trial.suggest_categorical(axis.key, list(range(len(values))))]
+
+
+def _chosen(stored: Mapping[str, Any], axis: Axis) -> Any:
+    """A value of an earlier trial; of listed values the journal has the place."""
+    return stored[axis.key] if isinstance(axis.values, Range) else axis.values[int(stored[axis.key])]
+
+
+def run_sweep(plan: Plan, pool: SweepPool, ended: Ended, aim: Aim) -> SweepBody:
     """Run what is left, and write sweep.json, sweep.csv and sweep.png; the folder is prepared.
 
     If it is stopped, the files say what there is.
     """
     if plan.trials is not None:
-        jobs = search(plan.trials, plan.axes, plan.seeds, plan.folder, plan.job, aim, pool, ended)
+        jobs = _search(plan.trials, plan.axes, plan.seeds, plan.folder, plan.job, aim, pool, ended)
     else:
         jobs = plan.jobs()
         pool.run(left(jobs), ended)
@@ -173,8 +282,6 @@ def run_sweep(plan: Plan, pool: JobPool, ended: Ended, aim: Aim) -> SweepBody:
     write_json(plan.folder / RESULT, body)
     write_csv(plan.folder / "sweep.csv", body)
     if any(cell["mean"] is not None for cell in body["cells"]):
-        from fedsaddle.studies.sweep_plot import plot
-
         plot(body, plan.folder / "sweep.png")
     return body
 
@@ -261,8 +368,8 @@ def sweep(
         aim = aim_of_config(plan.first(), by)
         prepare(plan, by, resume)
         stack.enter_context(only_writer(place))
-        pool = stack.enter_context(JobPool(workers, tell or (lambda job, done: None), stopped))
-        body = run_sweep(plan, pool, lambda job, status, reason: None, aim)
+        pool = stack.enter_context(sweep_pool(workers, tell or (lambda job, done: None), stopped))
+        body = run_sweep(plan, pool, lambda job, status: None, aim)
         if stopped():
             raise Interrupted("interrupted; what is done is kept. Go on with resume=True")
         return Sweep(folder, body)

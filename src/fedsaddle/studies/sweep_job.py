@@ -1,4 +1,4 @@
-"""One run of a sweep: a config in a folder of its own, on one thread."""
+"""One run of a sweep: a config in a folder of its own."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import Any, NamedTuple
 
 from fedsaddle.config.build import build
 from fedsaddle.config.run_config import engine_of, run_config
@@ -23,9 +21,16 @@ from fedsaddle.runs.callbacks import LambdaCallback
 from fedsaddle.runs.engines import EngineSettings, Vectorised
 from fedsaddle.runs.folder import RunFolder
 
-FAILED = "failed.json"  # in the folder of a run that could not be
+FAILED = "failed.json"  # in the folder of a run that failed
 ENDED = ("finished", "target", "patience", "diverged")
 INTERRUPTED = "interrupted"
+
+
+class Status(NamedTuple):
+    """How a run ended, "missing" if it has not, and why it failed or diverged."""
+
+    name: str
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,19 +61,19 @@ def folder_name(values: Mapping[str, Any], seed: int) -> str:
     return f"{shown}-{digest}-seed{seed}"
 
 
-def status_of(folder: Path) -> tuple[str, str]:
-    """What became of a run, "missing" if it has not ended, and why it failed."""
+def status_of(folder: Path) -> Status:
+    """The status of a run, by its folder."""
     if (folder / FAILED).exists():
-        return "failed", _stored(folder / FAILED).get("reason", "")
+        return Status("failed", _stored(folder / FAILED).get("reason", ""))
     summary = _stored_summary(folder)
     if isinstance(summary, DivergedSummary):
-        return "diverged", f"in round {summary.round}"
-    return ("missing", "") if summary is None or summary.stopped not in ENDED else _ended(summary)
+        return Status("diverged", f"in round {summary.round}")
+    return Status("missing") if summary is None or summary.stopped not in ENDED else _ended(summary)
 
 
-def _ended(summary: RunSummary) -> tuple[str, str]:
+def _ended(summary: RunSummary) -> Status:
     """How a run ended, and why it diverged: one that stayed finite may have done so too."""
-    return ("diverged", summary.warnings[0].text) if summary.exploded else (summary.stopped, "")
+    return Status("diverged", summary.warnings[0].text) if summary.exploded else Status(summary.stopped)
 
 
 def summary_of(folder: Path) -> RunSummary | None:
@@ -93,26 +98,26 @@ def _stored(path: Path) -> dict[str, Any]:
         return {}
 
 
-def run_job(job: Job, tell: Callable[[int], None], stop: Callable[[], bool]) -> tuple[str, str]:
-    """Run a job, from where it stopped before; return what became of it and why.
+def run_job(job: Job, tell: Callable[[int], None], stop: Callable[[], bool]) -> Status:
+    """Run a job, from where it stopped before.
 
-    A run that diverges or cannot be is an outcome too: it does not end the sweep.
+    A run that diverges or fails is an outcome too: it does not end the sweep.
     """
     (job.folder / FAILED).unlink(missing_ok=True)
     try:
         return _run(job, tell, stop)
     except Diverged as reason:
-        return "diverged", str(reason)
+        return Status("diverged", str(reason))
     except (FedSaddleError, MemoryError, OSError) as reason:
         message = str(reason) or type(reason).__name__
         make_folder("out", job.folder)
         write_json(job.folder / FAILED, {"reason": message})
-        return "failed", message
+        return Status("failed", message)
 
 
-def _run(job: Job, tell: Callable[[int], None], stop: Callable[[], bool]) -> tuple[str, str]:
+def _run(job: Job, tell: Callable[[int], None], stop: Callable[[], bool]) -> Status:
     config, folder = validate_config(job.config), RunFolder(job.folder)
-    built = build(config)
+    setup = build(config)
     resume = folder.holds_run
     if resume and folder.read_config() not in (None, config.model_dump(mode="json")):
         raise BadCheckpoint(f"{folder.path} holds a run of another config; choose another --out")
@@ -126,7 +131,7 @@ def _run(job: Job, tell: Callable[[int], None], stop: Callable[[], bool]) -> tup
         on_round=after_round,
         on_warning=lambda text: None,
     )
-    result = run_config(config, built, engine=_engine(config), out=folder.path, resume=resume, callbacks=[own])
+    result = run_config(config, setup, engine=_engine(config), out=folder.path, resume=resume, callbacks=[own])
     return _ended(result.document)
 
 
@@ -136,13 +141,3 @@ def _engine(config: Config) -> EngineSettings:
     if not isinstance(engine, Vectorised) or engine.device != "cpu" or engine.precision != "full":
         return engine
     return replace(engine, workers=engine.workers or 1)
-
-
-def on_one_thread(job: Job, tell: Callable[[int], None], stop: Callable[[], bool]) -> tuple[str, str]:
-    """The same in this process, with one thread; the number of threads is as before afterwards."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return run_job(job, tell, stop)
-    finally:
-        torch.set_num_threads(threads)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsaddle.array_types import Floats
-from fedsaddle.config.build import build_algorithm
+from fedsaddle.config.build import build_on
 from fedsaddle.data.describe import describe
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Stacked
@@ -126,7 +126,7 @@ class Finished:
         trial, history = self.choice.chosen.trial, _history(self.choice.chosen)
         self.folder.begin(history)
         self.folder.write_config(
-            {**settings_of(self.table, self.options), "trial": trial.config().model_dump(mode="json")},
+            {**settings_of(self.table, self.options), "trial": trial.experiment().model_dump(mode="json")},
             describe(self.data).to_dict(),
         )
         if self.choice.name != FEDAVG:
@@ -212,8 +212,8 @@ class Finished:
         problem: Any = chosen.algorithm.problem
         module = problem.module(chosen.vector)
         self.folder.write_model({k: v.contiguous() for k, v in module.state_dict().items()})
-        model = build_algorithm(chosen.trial.config(), chosen.data)[1]
-        write_loader(model, chosen.data, module, out, self.platt[CHOICE], self.threshold)
+        setup = build_on(chosen.trial.experiment(), chosen.data)
+        write_loader(setup.model, chosen.data, module, out, self.platt[CHOICE], self.threshold)
         if self.table is not None and isinstance(self.table.table, Path):
             config = replace(self.table, algorithm=None).to_toml(self.dataset)
             write_atomically(self.folder.table_config, config.encode())

@@ -4,34 +4,43 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
-from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.array_types import Floats
-from fedsaddle.config.build import build_algorithm
-from fedsaddle.config.schema import Config, NamedSection
+from fedsaddle.config.build import Setup, build_on
+from fedsaddle.config.run_config import run_config
+from fedsaddle.config.schema import Experiment, NamedSection
 from fedsaddle.data.federated import FederatedData
-from fedsaddle.errors import Diverged
+from fedsaddle.errors import BadCheckpoint, Diverged
+from fedsaddle.files import Record, make_folder, read_object, write_atomically, write_json
 from fedsaddle.problems.protocols import Ranks
 from fedsaddle.runs.callbacks import LambdaCallback
+from fedsaddle.runs.checkpoints import fingerprint, to_safetensors
 from fedsaddle.runs.engines import Vectorised
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.result import Result
-from fedsaddle.runs.run import run
-from fedsaddle.runs.settings import RunOptions
 from fedsaddle.studies.aims import Rows, aim_of
 from fedsaddle.studies.candidates import Candidate
-from fedsaddle.studies.store import Kept
+from fedsaddle.text import visible
 
-Tell = Callable[[int, float | None], None]
 ROUND_CHANCE = 2.0  # standard errors by which the best round has to be ahead of the last
 INTERRUPTED = "interrupted"
+FIELDS = ("rounds", "selected_round", "seconds", "failure")  # of an outcome, in its file
+
+
+class Progress(NamedTuple):
+    """How far a trial is."""
+
+    rounds: int
+    best: float | None  # the best validation AUROC so far
 
 
 @dataclass(frozen=True)
@@ -52,18 +61,23 @@ class Trial:
         """Of the folder: the candidate and the step."""
         return f"{re.sub(r'[^a-z0-9]+', '-', self.candidate.name.lower()).strip('-')}-{self.step:g}"
 
-    def config(self) -> Config:
-        """The config of the run."""
-        config = self.candidate.config(self.step, self.seed)
-        if self.start is None:
-            return config
-        model = NamedSection(**{**config.model.model_dump(), "start_from": str(self.start)})
-        return config.model_copy(update={"model": model})
+    def experiment(self) -> Experiment:
+        """The sections of a config that describe it."""
+        found = self.candidate.experiment(self.step, self.seed, aim_of(self.aim).select)
+        run = found.run.model_copy(update={"rounds": self.rounds})
+        model = found.model
+        if self.start is not None:
+            model = NamedSection(**{**model.model_dump(), "start_from": str(self.start)})
+        return found.model_copy(update={"run": run, "model": model})
+
+    def setup(self, data: FederatedData) -> Setup:
+        """Its algorithm and problem, and the features that it uses of these rows."""
+        return build_on(self.experiment(), features_of(data, self.candidate))
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a trial: the chosen model and its scores of the validation rows, or why there is none."""
+    """The result of a trial: the chosen model and its scores of the validation rows, or why there is none."""
 
     trial: Trial
     model: Tensor | None = None
@@ -81,81 +95,137 @@ def features_of(data: FederatedData, candidate: Candidate) -> FederatedData:
     return data.with_features([feature.kind not in candidate.without for feature in data.encoding])
 
 
-def run_trial(trial: Trial, data: FederatedData, tell: Tell, stop: Callable[[], bool]) -> Outcome:
+@dataclass(frozen=True)
+class TrialStore:
+    """The outcomes of trials on some rows, in the folders of the trials.
+
+    A trial runs to a few rounds first and later to all of them, in one folder: the outcome after the few rounds is kept
+    beside the run, since the run itself has moved on.
+    """
+
+    setup: Setup  # of the trials
+    _digests: dict[int, str] = field(default_factory=dict)  # by seed: rows are hashed once
+
+    def fingerprint(self, trial: Trial) -> str:
+        """Of the algorithm, the rows, the seed and the aim."""
+        if trial.seed not in self._digests:
+            data = self.setup.data
+            assert data.validation is not None
+            both = [fingerprint(self.setup.algorithm, rows, trial.seed) for rows in (data.train, data.validation)]
+            self._digests[trial.seed] = "-".join(both)
+        return f"{self._digests[trial.seed]}-{trial.aim}"
+
+    def find(self, trial: Trial) -> Outcome | None:
+        """The outcome of a trial, None if there is none yet.
+
+        Raises:
+            BadCheckpoint: if it is of another search, or damaged.
+        """
+        folder, path = trial.folder / trial.name, self.path(trial)
+        if not path.exists():
+            return None
+        try:
+            about = read_object(path)
+        except ValueError as reason:
+            raise _damaged(path, reason) from reason
+        if about.get("of") != self.fingerprint(trial):
+            raise BadCheckpoint(
+                f"{visible(folder)} is of a search with other rows, options or seed; choose another --out"
+            )
+        fields: Record = {key: about.get(key) for key in FIELDS}
+        found = Outcome(trial, **fields)
+        if found.failure:
+            return found
+        tensors = path.with_suffix(".safetensors")
+        try:
+            stored = load_file(tensors)
+            return replace(found, model=stored["model"], scores=stored["scores"].numpy())
+        except (OSError, SafetensorError, KeyError) as reason:
+            raise _damaged(tensors, reason) from reason
+
+    def keep(self, trial: Trial, outcome: Outcome) -> None:
+        """Store an outcome."""
+        path = self.path(trial)
+        make_folder("out", path.parent)
+        if outcome.model is not None and outcome.scores is not None:
+            tensors = {"model": outcome.model.contiguous(), "scores": torch.from_numpy(outcome.scores)}
+            write_atomically(path.with_suffix(".safetensors"), to_safetensors(tensors))
+        own: Record = {key: getattr(outcome, key) for key in FIELDS}
+        write_json(path, {"of": self.fingerprint(trial), **own})
+
+    @staticmethod
+    def path(trial: Trial) -> Path:
+        """Of the figures; model and scores are beside it."""
+        return trial.folder / trial.name / f"after-{trial.rounds}.json"
+
+
+def _damaged(path: Path, reason: Exception) -> BadCheckpoint:
+    return BadCheckpoint(f"{visible(path)} cannot be read ({reason}); remove {visible(path.parent)} and resume")
+
+
+def run_trial(
+    trial: Trial, tell: Callable[[Progress], None], stop: Callable[[], bool], *, data: FederatedData
+) -> Outcome:
     """Run a trial to its rounds, from where it stopped before; a run that diverges is an outcome too."""
-    if trial.threads is not None:
-        torch.set_num_threads(trial.threads)
-    own = features_of(data, trial.candidate)
-    algorithm = build_algorithm(trial.config(), own)[0]
-    kept = Kept.at(trial.folder / trial.name, trial.rounds, algorithm, own, trial.aim, trial.seed)
-    if (before := kept.read()) is not None:
-        return Outcome(trial, **before)
-    outcome = _run_trial(trial, own, algorithm, tell, stop)
+    setup = trial.setup(data)
+    store = TrialStore(setup)
+    if (before := store.find(trial)) is not None:
+        return before
+    outcome = _run_trial(trial, setup, tell, stop)
     if outcome.failure != INTERRUPTED:
-        kept.write(outcome)
+        store.keep(trial, outcome)
     return outcome
 
 
-def _run_trial(
-    trial: Trial, own: FederatedData, algorithm: Algorithm[Any], tell: Tell, stop: Callable[[], bool]
-) -> Outcome:
+def _run_trial(trial: Trial, setup: Setup, tell: Callable[[Progress], None], stop: Callable[[], bool]) -> Outcome:
     folder = RunFolder(trial.folder / trial.name)
     best: list[float] = []
 
-    def after_round(done: int, record: dict[str, Any] | None) -> bool:
+    def after_round(done: int, record: Record | None) -> bool:
         if record is not None and "pooled_validation" in record:
             best.append(float(record["pooled_validation"].get("auroc", float("nan"))))
-        tell(done, max(best) if best else None)
+        tell(Progress(done, max(best) if best else None))
         return stop()
 
     try:
-        result = run(
-            algorithm,
-            replace(own, test=None),
-            trial.rounds,
-            seed=trial.seed,
+        result = run_config(
+            trial.experiment(),
+            replace(setup, data=replace(setup.data, test=None)),
+            name=trial.candidate.name,
             engine=Vectorised(workers=trial.threads),
-            evaluate_every=max(1, trial.candidate.rounds // trial.candidate.evaluations),
-            select=aim_of(trial.aim).select,
-            patience=trial.candidate.patience,
             out=folder.path,
             resume=folder.holds_run,
             callbacks=[LambdaCallback(on_round=after_round, on_warning=lambda text: None)],
-            options=RunOptions(
-                name=trial.candidate.name, checkpoint_every=max(1, trial.candidate.rounds // 4), report=False
-            ),
         )
     except Diverged as reason:
         return Outcome(trial, failure=f"diverged: {reason}")
     if result.document.stopped == "interrupted":
         return Outcome(trial, failure=INTERRUPTED)
-    kept, selected = _round_to_keep(trial, algorithm, result, own)
-    scores = scores_of(algorithm, kept, own)
-    return Outcome(trial, kept, scores, result.document.rounds, selected, result.document.seconds)
+    model, selected = _round_to_keep(trial, setup, result)
+    scores = scores_of(setup, model)
+    return Outcome(trial, model, scores, result.document.rounds, selected, result.document.seconds)
 
 
-def _round_to_keep(
-    trial: Trial, algorithm: Algorithm[Any], result: Result, data: FederatedData
-) -> tuple[Tensor, int | None]:
+def _round_to_keep(trial: Trial, setup: Setup, result: Result) -> tuple[Tensor, int | None]:
     """The model of the best round on validation rows where it is ahead of the last by more than chance, else the last.
 
     The best of many rounds is partly luck; a run whose steps have decayed is a mean over many batches.
     """
-    last, best = algorithm.model(result.server), result.model
+    last, best, data = setup.algorithm.model(result.server), result.model, setup.data
     selected = result.document.selected_round
     if selected == result.document.rounds:
         return last, selected
     assert data.validation is not None
     rows = Rows.of(data.validation.y.numpy(), data.validation.offsets, data.validation_units)
-    both = [scores_of(algorithm, model, data) for model in (best, last)]
+    both = [scores_of(setup, model) for model in (best, last)]
     gap, error = aim_of(trial.aim).gain(both[0], both[1], rows, trial.seed)
     return (best, selected) if gap > ROUND_CHANCE * error else (last, result.document.rounds)
 
 
-def scores_of(algorithm: Algorithm[Any], model: Tensor, data: FederatedData) -> Floats:
+def scores_of(setup: Setup, model: Tensor) -> Floats:
     """The scores of the validation rows."""
-    assert data.validation is not None
-    return ranked(algorithm.problem, model, data.validation.x)
+    assert setup.data.validation is not None
+    return ranked(setup.algorithm.problem, model, setup.data.validation.x)
 
 
 def ranked(problem: object, model: Tensor, x: Tensor) -> Floats:

@@ -14,7 +14,6 @@ import typer
 from fedsaddle.commands.documents import SCHEMA, Document, Listed
 from fedsaddle.commands.options import usable
 from fedsaddle.commands.output import JsonOption, QuietOption, output, say
-from fedsaddle.commands.run_progress import runs_in_progress
 from fedsaddle.config.lookup import entry, with_brought
 from fedsaddle.errors import BadInput
 from fedsaddle.files import require_folder
@@ -23,8 +22,6 @@ from fedsaddle.processes import cores
 from fedsaddle.text import visible
 from fedsaddle_papers.suites.names import SUITES
 from fedsaddle_papers.suites.suite import Suite
-
-MOST_WORKERS = 61  # that every system can wait for
 
 
 class SuitesDocument(Document):
@@ -133,7 +130,7 @@ def run_benchmark(
     if quick:
         shorter = suite.shortened() if not tasks else replace(suite, quick_tasks=()).shortened()
         suite = shorter if seeds is None else replace(shorter, seeds=seeds)
-    workers = min(cores() if workers is None else workers, MOST_WORKERS)
+    workers = cores() if workers is None else workers
     if estimate:
         _print_estimate(suite, workers)
         return 0
@@ -144,6 +141,8 @@ def run_benchmark(
 def _run(suite: Suite, name: str, out: Path, workers: int, ray: str | None) -> None:
     folder = out / suite.folder(name)
     require_folder("out", folder)
+    from fedsaddle.commands.progress import RunsProgress
+    from fedsaddle_papers.reproductions.store import Store
     from fedsaddle_papers.suites import outcome
     from fedsaddle_papers.suites.ranking import ranked
     from fedsaddle_papers.suites.run import all_jobs, available, on_cores, on_ray, run_suite
@@ -158,8 +157,9 @@ def _run(suite: Suite, name: str, out: Path, workers: int, ray: str | None) -> N
     began, runner = time.perf_counter(), on_cores(workers) if ray is None else on_ray(ray)
     tuning, final = suite.runs()
     say(f"{name}: {tuning} runs that tune, {final} final runs; Ctrl-C keeps those that have ended")
-    with runs_in_progress(name, [job.seconds for job in all_jobs(suite)]) as finished:
-        results = run_suite(suite, left_out, out / "runs", runner, lambda job, stored: finished(job.seconds, stored))
+    with RunsProgress(name, [job.seconds for job in all_jobs(suite)]) as progress:
+        store = Store(out / "runs")
+        results = run_suite(suite, left_out, store, runner, lambda job, stored: progress.ended(job.seconds, stored))
     results = replace(results, seconds=time.perf_counter() - began)
     summary = outcome.write(results, ranked(results), folder)
     for note in summary["notes"]:

@@ -15,7 +15,6 @@ from typing_extensions import TypedDict
 from fedsaddle.commands.documents import SCHEMA, Document, Listed
 from fedsaddle.commands.options import usable
 from fedsaddle.commands.output import JsonOption, QuietOption, output, say
-from fedsaddle.commands.run_progress import runs_in_progress
 from fedsaddle.config.lookup import entry, with_brought
 from fedsaddle.errors import BadInput, FedSaddleError
 from fedsaddle.files import require_folder
@@ -169,12 +168,13 @@ def _reproduce_all(quick: bool, tune: bool, out: Path) -> int:
 
 def _tune(name: str, out: Path) -> TuneDocument:
     """Tune the methods of a figure, and keep the log."""
+    from fedsaddle.commands.progress import RunsProgress
     from fedsaddle_papers.reproductions.store import Store
     from fedsaddle_papers.reproductions.tuning import job_count, tune, write_log
 
     figure = _figure(entry(FIGURES, "reproduce", name, "figures").load(), name)
-    with runs_in_progress(f"{name}, tuning", [1.0] * job_count(figure)) as finished:
-        log = tune(name, figure, _processes(), Store(out / "runs"), lambda stored: finished(1.0, stored))
+    with RunsProgress(f"{name}, tuning", [1.0] * job_count(figure)) as progress:
+        log = tune(name, figure, _processes(), Store(out / "runs"), lambda stored: progress.ended(stored=stored))
     file = write_log(log, out / "tuning")
     document: TuneDocument = {
         "schema": SCHEMA,
@@ -286,13 +286,14 @@ def _figure(found: object, name: str) -> Figure:
 
 def run_figure(figure: Figure, title: str, workers: int | None = None, store: Store | None = None) -> Runs:
     """Run every line with every seed on `workers` processes; None means one per core, at most 8."""
+    from fedsaddle.commands.progress import RunsProgress
     from fedsaddle_papers.reproductions.curves import Runs
-    from fedsaddle_papers.reproductions.pool import Job, stored_or_run
+    from fedsaddle_papers.reproductions.jobs import Job, run_jobs
 
     seeds = range(FIRST_SEED, FIRST_SEED + figure.seeds)
     jobs = [Job(figure.setting, line, seed) for seed in seeds for line in figure.lines]
-    with runs_in_progress(title, [1.0] * len(jobs)) as finished:
-        curves = stored_or_run(jobs, workers or _processes(), lambda stored: finished(1.0, stored), store)
+    with RunsProgress(title, [1.0] * len(jobs)) as progress:
+        curves = run_jobs(jobs, workers or _processes(), lambda stored: progress.ended(stored=stored), store)
     return Runs.of(curves)
 
 

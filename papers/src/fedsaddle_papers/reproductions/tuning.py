@@ -20,7 +20,7 @@ from fedsaddle.errors import BadInput
 from fedsaddle.files import make_folder, write_atomically
 from fedsaddle_papers.reproductions.curves import RunCurves
 from fedsaddle_papers.reproductions.figure import Figure, Line, Options, Tuning, shortened, with_first
-from fedsaddle_papers.reproductions.pool import Job, stored_or_run
+from fedsaddle_papers.reproductions.jobs import Job, run_jobs
 from fedsaddle_papers.reproductions.store import Store
 
 PACKAGED = Path(__file__).parent / "tuning_logs"
@@ -132,7 +132,7 @@ def tune(name: str, figure: Figure, workers: int, store: Store | None, on_finish
     jobs = {line.label: tuning_jobs(figure, line, tuning) for line in lines}
     everything = [job for own in jobs.values() for job in own]
     everything.sort(key=lambda job: job.seed)
-    curves = {(c.label, c.seed): c for c in stored_or_run(everything, workers, on_finish, store)}
+    curves = {(c.label, c.seed): c for c in run_jobs(everything, workers, on_finish, store)}
     log: Log = {"figure": name, "column": tuning.column, "falling": tuning.falling, "seeds": list(tuning.seeds)}
     log |= {"share": tuning.share, "tolerance": tuning.tolerance, "grid": {k: list(v) for k, v in tuning.grid.items()}}
     budget = budget_of(figure, tuning)

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-import torch
-
-from fedsaddle.config.build import build_algorithm, build_measures, cast, precision
-from fedsaddle.config.data import build_data
+from fedsaddle.config.build import build_on, cast
+from fedsaddle.config.data import build_rows
 from fedsaddle.config.lookup import entry
 from fedsaddle.config.registry import ALGORITHMS
-from fedsaddle.config.schema import Config, validate_config
+from fedsaddle.config.run_config import run_config
+from fedsaddle.config.schema import Config, validate_config, validate_rows
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.sets.locate import PACKED, search_folders
 from fedsaddle.errors import BadInput, Diverged, MissingData
 from fedsaddle.runs.engines import Vectorised
-from fedsaddle.runs.run import run
-from fedsaddle_papers.reproductions.curves import RunCurves, recorder
+from fedsaddle.studies.store import digest_of
+from fedsaddle_papers.reproductions.curves import RunCurves, recorder, timed
 from fedsaddle_papers.suites.suite import TABLES, Candidate, Method, Options, Suite, Task, actual
 
 SCHEME = 1  # raise it when stored results no longer mean the same
@@ -44,10 +40,14 @@ class Job:
         return int(self.config["run"]["seed"])
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """All that its curves depend on, as plain JSON."""
+        return {"scheme": SCHEME, "config": self.config}
+
+    @property
     def name(self) -> str:
         """The same for the same settings: the name of the file with its results."""
-        text = json.dumps({"scheme": SCHEME, "config": self.config}, sort_keys=True, ensure_ascii=False)
-        return hashlib.sha256(text.encode()).hexdigest()[:24]
+        return digest_of(self.settings)
 
 
 def final_job(suite: Suite, task: Task, method: Method, chosen: Candidate, seed: int) -> Job:
@@ -146,32 +146,19 @@ def find_table(name: str) -> str:
     raise MissingData(f"the table {name} is not there; {remedy}, or leave its task out with --tasks")
 
 
-def run_job(job: Job) -> RunCurves:
+def run_job(
+    job: Job, tell: Callable[[None], None] = lambda news: None, stop: Callable[[], bool] = lambda: False
+) -> RunCurves:
     """Run a job on one core; a run that diverges keeps its last finite figures, or has none."""
-    torch.set_num_threads(1)
-    began = time.process_time()
-    with np.errstate(over="ignore", invalid="ignore"):  # of a run that is about to diverge, which is noted
-        curves = _run(job)
-    return replace(curves, processor=round(time.process_time() - began, 2))
+    return timed(lambda: _run(job))
 
 
 def _run(job: Job) -> RunCurves:
     config = validate_config(resolved(job.config))
-    data = _federated(_text(job.config), config.run.dtype)
-    with precision(config.run.dtype):
-        algorithm = build_algorithm(config, data)[0]
-    settings, history = config.run, list[dict[str, Any]]()
+    history = list[dict[str, Any]]()
+    setup = build_on(config, _federated(_text(job.config), config.run.dtype))
     try:
-        result = run(
-            algorithm,
-            data,
-            settings.rounds,
-            seed=settings.seed,
-            engine=Vectorised(workers=1),
-            evaluate_every=settings.evaluate_every,
-            measures=build_measures(settings.measures),
-            callbacks=[recorder(history)],
-        )
+        result = run_config(config, setup, engine=Vectorised(workers=1), callbacks=[recorder(history)])
     except Diverged as reason:
         return _diverged(job, config, history, reason.round or 1)
     if result.document.stopped == "interrupted":
@@ -201,9 +188,8 @@ def _text(config: Mapping[str, Any]) -> str:
 def _federated(text: str, dtype: str) -> FederatedData:
     """The rows of a task; jobs are sorted by task and seed, so that consecutive ones share them."""
     own = json.loads(text)
-    config = {"data": own["data"], "split": own["split"], "run": {"seed": own["seed"]}}
-    some = {"model": {"name": "logistic"}, "algorithm": {"name": "FedAvg"}}  # any will do
-    return cast(build_data(validate_config(resolved({**config, **some}))), dtype)
+    seed = own.pop("seed")
+    return cast(build_rows(validate_rows(resolved(own)), seed), dtype)
 
 
 def check_task(suite: Suite, task: Task) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedsaddle.errors import FedSaddleError, MissingData
+from fedsaddle.studies.pool import MOST_WORKERS, JobFailed, Pool
+from fedsaddle.studies.store import Run, stored_or_run
 from fedsaddle_papers.reproductions.curves import RunCurves
 from fedsaddle_papers.reproductions.figure import Tuning
-from fedsaddle_papers.reproductions.pool import JobFailed, run_jobs
-from fedsaddle_papers.reproductions.store import read_curves, write_curves
+from fedsaddle_papers.reproductions.store import Store
 from fedsaddle_papers.reproductions.tuning import score
 from fedsaddle_papers.suites.jobs import Job, check_task, final_job, run_job, tuning_jobs
 from fedsaddle_papers.suites.suite import DUAL, PRIMAL, SERVER, Candidate, Suite, Task, falls
@@ -22,7 +22,7 @@ from fedsaddle_papers.suites.suite import DUAL, PRIMAL, SERVER, Candidate, Suite
 HALF_A_POINT, CLEARLY_LESS = 0.005, 0.9  # what a longer or shorter step must gain to be worth a note
 
 Finished = Callable[[Job, bool], None]  # the second: whether it was stored
-Runner = Callable[[Sequence[Job], Callable[[RunCurves], None]], Any]
+Runner = Run[Job, RunCurves]
 
 
 @dataclass(frozen=True)
@@ -96,14 +96,14 @@ def all_jobs(suite: Suite) -> list[Job]:
 
 
 def run_suite(
-    suite: Suite, left_out: dict[str, str], store: Path, runner: Runner, finished: Finished = lambda job, stored: None
+    suite: Suite, left_out: dict[str, str], store: Store, runner: Runner, finished: Finished = lambda job, stored: None
 ) -> Results:
     """Tune, then run; every run is stored as it ends, and taken from there the next time.
 
     Args:
         suite: with the tasks whose data are here.
         left_out: the other tasks, and why.
-        store: the folder of finished runs.
+        store: of finished runs.
         runner: runs jobs, such as `on_cores(2)`.
         finished: told of each run that has ended, or was stored.
     """
@@ -111,7 +111,7 @@ def run_suite(
     jobs = {(t.name, m.label): [tuning_jobs(suite, t, m, i) for i in range(suite.budget)] for t, m in pairs}
     every = [job for own in jobs.values() for candidate in own for job in candidate]
     every.sort(key=lambda job: (job.label.partition("|")[0], job.seed))  # so that consecutive ones share their rows
-    found = stored_or_run(every, store, runner, finished)
+    found = _curves_of(every, store, runner, finished)
     tuned = {
         (t.name, m.label): choose(
             t, m.candidates, [[found[job.name] for job in candidate] for candidate in jobs[t.name, m.label]]
@@ -125,33 +125,15 @@ def run_suite(
             if chosen is not None:
                 finals.setdefault((t.name, m.label), []).append(final_job(suite, t, m, chosen, seed))
     order = sorted((job for own in finals.values() for job in own), key=lambda job: job.label.partition("|")[0])
-    found = stored_or_run(order, store, runner, finished)
+    found = _curves_of(order, store, runner, finished)
     curves = {key: tuple(found[job.name] for job in own) for key, own in finals.items()}
     return Results(suite, tuned, curves, left_out)
 
 
-def stored_or_run(jobs: Sequence[Job], store: Path, runner: Runner, finished: Finished) -> dict[str, RunCurves]:
-    """The curves of all jobs by name: those that are stored, and the others, which are stored as they end."""
-    found: dict[str, RunCurves] = {}
-    missing: dict[str, Job] = {}
-    for job in jobs:
-        curves = read_curves(store / f"{job.name}.json", job.label, job.seed)
-        if curves is None:
-            missing.setdefault(job.name, job)
-        else:
-            found[job.name] = curves
-            finished(job, True)
-    by_label = {job.label: job for job in missing.values()}
-
-    def keep(curves: RunCurves) -> None:
-        job = by_label[curves.label]
-        write_curves(store / f"{job.name}.json", curves, {"config": job.config})
-        found[job.name] = curves
-        finished(job, False)
-
-    if missing:
-        runner(list(missing.values()), keep)
-    return found
+def _curves_of(jobs: Sequence[Job], store: Store, runner: Runner, finished: Finished) -> dict[str, RunCurves]:
+    """The curves of all jobs by name."""
+    found = stored_or_run(jobs, store, runner, finished)
+    return {job.name: curves for job, curves in zip(jobs, found, strict=True)}
 
 
 def choose(task: Task, candidates: Sequence[Candidate], runs: Sequence[Sequence[RunCurves]]) -> Tuned:
@@ -202,7 +184,12 @@ def at_the_edge(candidates: Sequence[Candidate], scores: Sequence[float], at: in
 
 def on_cores(workers: int) -> Runner:
     """A runner on so many processes of this machine."""
-    return lambda jobs, on_finish: run_jobs(jobs, workers, on_finish, run_job)
+
+    def runner(jobs: Sequence[Job], ended: Callable[[Job, RunCurves], None]) -> list[tuple[Job, RunCurves]]:
+        with Pool[Job, None, RunCurves](run_job, min(workers, MOST_WORKERS)) as pool:
+            return pool.run(jobs, ended)
+
+    return runner
 
 
 def on_ray(address: str) -> Runner:
@@ -211,20 +198,23 @@ def on_ray(address: str) -> Runner:
     Every machine needs FedSaddle and the data.
     """
 
-    def runner(jobs: Sequence[Job], on_finish: Callable[[RunCurves], None]) -> None:
+    def runner(jobs: Sequence[Job], ended: Callable[[Job, RunCurves], None]) -> list[tuple[Job, RunCurves]]:
         from fedsaddle.engines.ray_workers import connect
 
         ray, ours = connect(address, None)
+        found = dict[int, RunCurves]()
         try:
             remote = ray.remote(num_cpus=1)(run_text)
-            waiting = [remote.remote(json.dumps(asdict(job))) for job in jobs]
+            waiting = {remote.remote(json.dumps(asdict(job))): at for at, job in enumerate(jobs)}
             while waiting:
-                done, waiting = ray.wait(waiting)
-                for reference in done:
-                    on_finish(curves_of_text(ray.get(reference)))
+                for reference in ray.wait(list(waiting))[0]:
+                    at = waiting.pop(reference)
+                    found[at] = curves_of_text(ray.get(reference))
+                    ended(jobs[at], found[at])
         finally:
             if ours:
                 ray.shutdown()
+        return [(job, found[at]) for at, job in enumerate(jobs)]
 
     return runner
 

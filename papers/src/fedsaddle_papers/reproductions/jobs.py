@@ -1,38 +1,32 @@
-"""The runs of a figure, on several processes with one core each. Results do not depend on the number of processes."""
+"""The runs of a figure: a line with a seed each. Results do not depend on the number of processes."""
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
-import torch
 
 from fedsaddle.algorithms.fedx.local_pair import LocalPair
-from fedsaddle.algorithms.protocols import Algorithm
-from fedsaddle.config.build import build_algorithm
+from fedsaddle.config.build import Setup, build_on
 from fedsaddle.config.lookup import find
 from fedsaddle.config.registry import DATASETS, SPLITS
-from fedsaddle.config.schema import validate_config
+from fedsaddle.config.run_config import run_config
+from fedsaddle.config.schema import Experiment, validate_experiment
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.noise import Noise
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Dataset
-from fedsaddle.errors import Diverged, FedSaddleError
-from fedsaddle.processes import children_killed, exit_with_parent, interrupts_ignored
+from fedsaddle.errors import Diverged
 from fedsaddle.runs.engines import Vectorised
-from fedsaddle.runs.run import run
-from fedsaddle.runs.settings import RunOptions
-from fedsaddle_papers.reproductions.curves import RunCurves, recorder
+from fedsaddle.studies.pool import Pool
+from fedsaddle.studies.store import stored_or_run
+from fedsaddle_papers.reproductions.curves import RunCurves, recorder, timed
 from fedsaddle_papers.reproductions.figure import Line, Setting, with_first
-from fedsaddle_papers.reproductions.store import Store, fingerprint
+from fedsaddle_papers.reproductions.store import Store, settings_of
 
 
 @dataclass(frozen=True)
@@ -44,121 +38,60 @@ class Job:
     seed: int
 
     @property
+    def label(self) -> str:
+        """Of its curves."""
+        return self.line.label
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that its curves depend on, as plain JSON."""
+        return settings_of(self.setting, self.line, self.seed)
+
+    @property
     def data(self) -> dict[str, Any]:
         """The setting's data with the line's overrides."""
         return {**self.setting.data, **self.line.data}
 
 
-class JobFailed(FedSaddleError):
-    """An error of a job in another process, with its message and exit code."""
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
-
-
-def run_job(job: Job) -> RunCurves:
+def run_job(
+    job: Job, tell: Callable[[None], None] = lambda news: None, stop: Callable[[], bool] = lambda: False
+) -> RunCurves:
     """Run a job on one core. The seed determines the split, the initial model and every batch.
 
     A run that diverges keeps its last finite metrics, so that one line does not end the figure.
     """
-    torch.set_num_threads(1)
-    began = time.process_time()
-    with np.errstate(over="ignore", invalid="ignore"):  # of a run that is about to diverge, which is noted
-        curves = _run(job)
-    return replace(curves, processor=round(time.process_time() - began, 2))
-
-
-def stored_or_run(
-    jobs: Sequence[Job], workers: int, on_finish: Callable[[bool], None], store: Store | None
-) -> list[RunCurves]:
-    """The curves of all jobs: those that are stored, and the others, which are run once each and stored as they end.
-
-    `on_finish` is told of each, and whether it was stored.
-    """
-    if store is None:
-        return run_jobs(jobs, workers, lambda _: on_finish(False))
-    found: dict[str, RunCurves] = {}
-    missing: dict[str, Job] = {}
-    for job in jobs:
-        name = fingerprint(job.setting, job.line, job.seed)
-        stored = store.find(job.setting, job.line, job.seed)
-        if stored is not None:
-            found[name] = stored
-            on_finish(True)
-        else:
-            missing.setdefault(name, job)
-    by_label = {(job.line.label, job.seed): job for job in missing.values()}
-
-    def finished(curves: RunCurves) -> None:
-        job = by_label[curves.label, curves.seed]
-        store.keep(job.setting, job.line, curves)
-        on_finish(False)
-
-    for name, curves in zip(missing, run_jobs(list(missing.values()), workers, finished), strict=True):
-        found[name] = curves
-    names = [fingerprint(job.setting, job.line, job.seed) for job in jobs]
-    return [replace(found[name], label=job.line.label) for name, job in zip(names, jobs, strict=True)]
+    return timed(lambda: _run(job))
 
 
 def run_jobs(
-    jobs: Sequence[Any],
-    workers: int,
-    on_finish: Callable[[RunCurves], None],
-    work: Callable[[Any], RunCurves] = run_job,
+    jobs: Sequence[Job], workers: int, on_finish: Callable[[bool], None], store: Store | None = None
 ) -> list[RunCurves]:
-    """Run all jobs and return their curves in the order of the jobs.
+    """The curves of all jobs, in order: those that are stored, and the others, which are run and stored as they end.
 
     Args:
-        jobs: the runs; of two with one label and seed, the curves are the same.
+        jobs: the runs.
         workers: the number of processes; with one, the runs stay in this process.
-        on_finish: called with the curves of each run as it ends.
-        work: what runs a job, a function of a module.
-
-    Raises:
-        JobFailed: if a job in another process fails, or a process dies.
+        on_finish: told of each that has ended, and whether it was stored.
+        store: where curves are kept; None: nowhere.
     """
-    workers = min(workers, len(jobs))
-    if workers < 2:
-        curves = []
-        for job in jobs:
-            curves.append(work(job))
-            on_finish(curves[-1])
-        return curves
-    with children_killed():
-        # Spawned, not forked: a forked copy of torch's threads may hang.
-        pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=exit_with_parent)
-        try:
-            with interrupts_ignored():
-                futures = [pool.submit(_curves_or_error, work, job) for job in jobs]
-            for future in as_completed(futures):
-                on_finish(_curves(future.result()))
-            pool.shutdown()
-            return [_curves(future.result()) for future in futures]
-        except BrokenProcessPool as reason:
-            raise JobFailed("a process that ran a part of it died; is there enough memory?", 3) from reason
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    with Pool[Job, None, RunCurves](run_job, workers) as pool:
+        found = stored_or_run(jobs, store, pool.run, lambda job, stored: on_finish(stored))
+    return [replace(curves, label=job.label) for curves, job in zip(found, jobs, strict=True)]
 
 
 def _run(job: Job) -> RunCurves:
     data = _federated(json.dumps(job.data, sort_keys=True), job.seed)
-    algorithm = make_algorithm(job, data)
-    if isinstance(algorithm, LocalPair) and algorithm.centralised:
-        data = data.pooled()
-    every = job.line.evaluate_every or job.setting.evaluate_every
+    setup = set_up(job, data)
+    if isinstance(setup.algorithm, LocalPair) and setup.algorithm.centralised:
+        setup = replace(setup, data=data.pooled())
+    every = experiment_of(job).run.evaluate_every
     history: list[dict[str, Any]] = []
     try:
-        result = run(
-            algorithm,
-            data,
-            job.line.rounds,
-            seed=job.seed,
+        result = run_config(
+            experiment_of(job),
+            setup,
             engine=Vectorised(workers=1, chunk=job.line.chunk),
-            evaluate_every=every,
-            select=job.setting.select or None,
             callbacks=[recorder(history)],  # quiet: a run that diverges is named in the results
-            options=RunOptions(evaluate_train=job.setting.evaluate_train),
         )
     except Diverged as reason:
         if reason.round is None:
@@ -186,20 +119,28 @@ def standing_still(line: Line) -> Line:
     return replace(line, rounds=1, evaluate_every=1, options={**line.options, **still})
 
 
-def make_algorithm(job: Job, data: FederatedData) -> Algorithm[Any]:
-    """The line's algorithm on its problem, with an initial model drawn by the seed."""
+def experiment_of(job: Job) -> Experiment:
+    """The sections of a config that describe a job."""
     setting, line = job.setting, job.line
-    config = validate_config(
+    return validate_experiment(
         {
-            "data": {"name": job.data["name"]},
-            "split": {"name": job.data["split"]},
             "model": _model_section(setting, line),
             "problem": _problem_section(setting, line),
             "algorithm": {"name": line.algorithm, **line.options},
-            "run": {"seed": job.seed},
+            "run": {
+                "seed": job.seed,
+                "rounds": line.rounds,
+                "evaluate_every": line.evaluate_every or setting.evaluate_every,
+                "evaluate_train": setting.evaluate_train,
+                "select": setting.select or None,
+            },
         }
     )
-    return build_algorithm(config, data)[0]
+
+
+def set_up(job: Job, data: FederatedData) -> Setup:
+    """The line's algorithm on its problem, with an initial model drawn by the seed."""
+    return build_on(experiment_of(job), data)
 
 
 def first_sources(data: FederatedData, count: int) -> FederatedData:
@@ -264,17 +205,3 @@ def _federated(data: str, seed: int) -> FederatedData:
 def _dataset(name: str, options: str) -> Dataset:
     made: Dataset = find(DATASETS, "data", name)(**json.loads(options))
     return made
-
-
-def _curves_or_error(work: Callable[[Any], RunCurves], job: Any) -> RunCurves | tuple[str, int]:
-    """The curves, or an error's message and exit code: not every exception can be sent between processes."""
-    try:
-        return work(job)
-    except FedSaddleError as error:
-        return str(error), error.exit_code
-
-
-def _curves(outcome: RunCurves | tuple[str, int]) -> RunCurves:
-    if isinstance(outcome, RunCurves):
-        return outcome
-    raise JobFailed(*outcome)

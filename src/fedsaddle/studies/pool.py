@@ -1,0 +1,213 @@
+"""One pool for many runs: the trials of a search, the runs of a sweep and those of the figures of papers."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import torch
+import torch.multiprocessing
+
+from fedsaddle.errors import FedSaddleError
+from fedsaddle.processes import children_killed, exit_with_parent, interrupts_ignored
+
+if TYPE_CHECKING:
+    from multiprocessing.queues import Queue
+    from multiprocessing.synchronize import Event
+
+POLL = 0.2  # seconds between two looks at `stop` and at the news
+MOST_WORKERS = 61  # that every system can wait for
+
+Job = TypeVar("Job")
+News = TypeVar("News")
+Outcome = TypeVar("Outcome")
+_J = TypeVar("_J", contravariant=True)
+_N = TypeVar("_N", covariant=True)
+_O = TypeVar("_O", covariant=True)
+
+
+class Work(Protocol[_J, _N, _O]):
+    """Runs a job: a function of a module, or a `functools.partial` of one, so that processes can receive it."""
+
+    def __call__(self, job: _J, tell: Callable[[_N], None], stop: Callable[[], bool], /) -> _O:
+        """Run a job; `tell` takes news of it, and once `stop()` it ends early."""
+
+
+class Interrupted(FedSaddleError):
+    """The runs were stopped; what is done is kept."""
+
+    exit_code = 130
+
+
+class JobFailed(FedSaddleError):
+    """A job failed in another process, or that process died."""
+
+    def __init__(self, message: str, exit_code: int = 3) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@contextmanager
+def torch_threads(number: int | None) -> Iterator[None]:
+    """Within this context torch has so many threads; None leaves them as they are."""
+    before = torch.get_num_threads()
+    if number is not None:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@dataclass
+class Pool(Generic[Job, News, Outcome]):
+    """Runs jobs in worker processes, or in this one; outcomes do not depend on where. Use it as a context manager.
+
+    Args:
+        work: runs a job; it is sent to each process once.
+        workers: processes; with one worker, or one job, jobs run in this process.
+        threads: torch's threads in a job; None: as many as torch has.
+        tell: takes the news of jobs.
+        stop: asked now and then; once it is True no other job begins, and `work` is told so.
+    """
+
+    work: Work[Job, News, Outcome]
+    workers: int = 1
+    threads: int | None = 1
+    tell: Callable[[Job, News], None] = lambda job, news: None
+    stop: Callable[[], bool] = lambda: False
+    _executor: ProcessPoolExecutor | None = field(default=None, init=False)
+    _stack: ExitStack = field(default_factory=ExitStack, init=False)
+
+    def __enter__(self) -> Pool[Job, News, Outcome]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._executor is not None:
+            self._stopping.set()
+            self._executor.shutdown(wait=False, cancel_futures=True)
+        self._stack.close()
+
+    def run(
+        self,
+        jobs: Sequence[Job],
+        ended: Callable[[Job, Outcome], None] = lambda job, outcome: None,
+        may_begin: Callable[[Job], bool] = lambda job: True,
+    ) -> list[tuple[Job, Outcome]]:
+        """Run jobs; those that began, in order, with their outcomes.
+
+        Args:
+            jobs: what to run; plain data, if there are several workers.
+            ended: called with each outcome as it comes.
+            may_begin: asked of each job before it begins; those that may not are left out.
+
+        Raises:
+            JobFailed: if a job in another process fails, or a process dies.
+        """
+        if min(self.workers, len(jobs)) < 2 and self._executor is None:
+            return self._run_here(jobs, ended, may_begin)
+        try:
+            return self._run_in_processes(jobs, ended, may_begin)
+        except BrokenProcessPool as reason:
+            message = "a worker process died; is there enough memory? What has ended is kept"
+            raise JobFailed(message) from reason
+
+    def _run_here(
+        self, jobs: Sequence[Job], ended: Callable[[Job, Outcome], None], may_begin: Callable[[Job], bool]
+    ) -> list[tuple[Job, Outcome]]:
+        done = []
+        with torch_threads(self.threads):
+            for job in jobs:
+                if self.stop():
+                    break
+                if may_begin(job):
+                    outcome = self.work(job, lambda news, job=job: self.tell(job, news), self.stop)  # type: ignore[misc]
+                    done.append((job, outcome))
+                    ended(job, outcome)
+        return done
+
+    def _run_in_processes(
+        self, jobs: Sequence[Job], ended: Callable[[Job, Outcome], None], may_begin: Callable[[Job], bool]
+    ) -> list[tuple[Job, Outcome]]:
+        executor = self._started()
+        waiting, done = list(enumerate(jobs)), dict[int, Outcome]()
+        running: dict[Future[Outcome | _Failure], int] = {}
+        while waiting or running:
+            if self.stop():
+                self._stopping.set()
+                waiting = []
+            while waiting and len(running) < self.workers:
+                at, job = waiting.pop(0)
+                if may_begin(job):
+                    with interrupts_ignored():
+                        running[executor.submit(_run, at, job)] = at
+            finished, _ = wait(running, timeout=POLL, return_when=FIRST_COMPLETED)
+            self._hear(jobs)
+            for future in finished:
+                at, outcome = running.pop(future), future.result()
+                if isinstance(outcome, _Failure):
+                    raise JobFailed(outcome.message, outcome.exit_code)
+                done[at] = outcome
+                ended(jobs[at], outcome)
+        return [(jobs[at], done[at]) for at in sorted(done)]
+
+    def _started(self) -> ProcessPoolExecutor:
+        if self._executor is None:
+            self._stack.enter_context(children_killed())
+            context = torch.multiprocessing.get_context("spawn")  # a forked copy of torch's threads may hang
+            self._news, self._stopping = context.Queue(), context.Event()
+            here = _Worker(self.work, self._news, self._stopping, self.threads)
+            self._executor = ProcessPoolExecutor(self.workers, context, initializer=_begin, initargs=(here,))
+        return self._executor
+
+    def _hear(self, jobs: Sequence[Job]) -> None:
+        while True:
+            try:
+                at, news = self._news.get_nowait()
+            except queue.Empty:
+                return
+            self.tell(jobs[at], news)
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """An error of a job: not every exception can be sent between processes."""
+
+    message: str
+    exit_code: int
+
+
+@dataclass(frozen=True)
+class _Worker(Generic[Job, News, Outcome]):
+    """What a worker process has."""
+
+    work: Work[Job, News, Outcome]
+    news: Queue[tuple[int, News]]
+    stopping: Event
+    threads: int | None
+
+    def run(self, at: int, job: Job) -> Outcome | _Failure:
+        try:
+            return self.work(job, lambda news: self.news.put((at, news)), self.stopping.is_set)
+        except FedSaddleError as error:
+            return _Failure(str(error), error.exit_code)
+
+
+_here: list[_Worker[Any, Any, Any]] = []  # in a worker process: itself
+
+
+def _begin(worker: _Worker[Any, Any, Any]) -> None:
+    """Start a worker process: it exits with its parent."""
+    if worker.threads is not None:
+        torch.set_num_threads(worker.threads)
+    _here[:] = [worker]
+    exit_with_parent()
+
+
+def _run(at: int, job: object) -> Any:
+    return _here[0].run(at, job)
