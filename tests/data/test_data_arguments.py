@@ -237,9 +237,8 @@ MODULES = (
     "store",
     "federated",
     "noise",
-    "splits.rules",
+    "splits.partition",
     "splits.by_label",
-    "splits.imbalanced",
     "tables.own",
 )
 

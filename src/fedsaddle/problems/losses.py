@@ -381,7 +381,15 @@ class TorchLoss(Loss):
 
 
 def as_loss(key: str, loss: object) -> Loss:
-    """A loss of ours, or one of torch's adapted; refuses a name, a class and a sum."""
+    """A loss of this package as it is, or one of torch's adapted.
+
+    Args:
+        key: what an error calls the value.
+        loss: a `Loss`, or a module of torch with a `reduction`.
+
+    Raises:
+        BadInput: A name, a class, a module that sums or has parameters of its own.
+    """
     if isinstance(loss, nn.Module) and not isinstance(loss, Loss):
         kind = getattr(loss, "reduction", None)
         if kind is None:
@@ -403,7 +411,13 @@ def as_loss(key: str, loss: object) -> Loss:
 def cross_entropy(
     weight: Sequence[float] | None = None, label_smoothing: float = 0.0, ignore_index: int | None = None
 ) -> Loss:
-    """Cross-entropy, as configs name it: with weights of the classes, smoothed labels, or a label to leave out."""
+    """Cross-entropy by its name in configs.
+
+    Args:
+        weight: weight of each class; None weighs all classes the same.
+        label_smoothing: share of the target that is spread evenly over the classes.
+        ignore_index: label whose rows do not count; None counts all rows.
+    """
     if weight is None and label_smoothing == 0 and ignore_index is None:
         return CrossEntropy()
     number("label_smoothing", label_smoothing, least=0, most=1)
@@ -415,7 +429,11 @@ def cross_entropy(
 
 
 def logistic(pos_weight: float | None = None) -> Loss:
-    """The logistic loss, as configs name it: with a weight of the second class."""
+    """The logistic loss by its name in configs.
+
+    Args:
+        pos_weight: weight of the second class; None weighs both classes the same.
+    """
     if pos_weight is None:
         return Logistic()
     return TorchLoss(
@@ -424,10 +442,14 @@ def logistic(pos_weight: float | None = None) -> Loss:
 
 
 def absolute() -> Loss:
-    """The absolute error, as configs name it."""
+    """The absolute error by its name in configs."""
     return TorchLoss(nn.L1Loss(), "absolute")
 
 
 def huber(delta: float = 1.0) -> Loss:
-    """The Huber loss, as configs name it."""
+    """The Huber loss by its name in configs.
+
+    Args:
+        delta: δ, the residual up to which the loss is quadratic; beyond it, it is linear.
+    """
     return TorchLoss(nn.HuberLoss(delta=number("delta", delta, above=0)), "huber")
