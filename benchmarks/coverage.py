@@ -26,8 +26,19 @@ from pathlib import Path
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from fedsaddle.metrics.influence import FIGURES, Linearised, area, gap_excess, order, within_site_area
-from fedsaddle.metrics.intervals import GroupedUnits, Intervals, bounds, differences, sample
+from fedsaddle.metrics.intervals import (
+    FIGURES,
+    GroupedUnits,
+    Intervals,
+    Linearised,
+    area,
+    bounds,
+    differences,
+    gap_excess,
+    order,
+    sample,
+    within_site_area,
+)
 from fedsaddle.metrics.ranking import FEW
 from fedsaddle.metrics.subgroups import ScoredRows, worst
 

@@ -92,7 +92,7 @@ def once(algorithm: Any, rows: Stacked, clients: int, round: int) -> float:
 
         sent: Any = Start(start)
     else:
-        from fedsaddle.algorithms.sgda.rounds import Start as Both
+        from fedsaddle.algorithms.sgda.local_sgda import Start as Both
 
         sent = Both(*start, 0.02, 0.016, 0, STEPS)
     began = time.process_time()

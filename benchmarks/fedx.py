@@ -20,8 +20,7 @@ import torch
 
 import fedsaddle as fs
 from fedsaddle.engines.choose import keep_freed_memory
-from fedsaddle.engines.simulated import SerialEngine
-from fedsaddle.engines.vectorised import VectorisedEngine
+from fedsaddle.engines.simulated import SerialEngine, VectorisedEngine
 from fedsaddle.federation.randomness import server_generator
 from fedsaddle.federation.wrappers import Metered
 

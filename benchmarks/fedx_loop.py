@@ -22,8 +22,8 @@ from minimax import Ours, figures, timed
 from torch import Tensor, nn
 
 import fedsaddle as fs
-from fedsaddle.algorithms.fedx.active import InnerMeans
 from fedsaddle.algorithms.fedx.fedx2 import FedX2State
+from fedsaddle.algorithms.fedx.scores import InnerMeans
 from fedsaddle.federation.randomness import ClientKeys
 
 STEP, TRACKING, AVERAGING = 0.01, 0.9, 0.1

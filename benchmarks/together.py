@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 import fedsaddle as fs
 from fedsaddle.engines.choose import chunk_and_workers, keep_freed_memory
-from fedsaddle.engines.simulated import SerialEngine
-from fedsaddle.engines.vectorised import VectorisedEngine
+from fedsaddle.engines.simulated import SerialEngine, VectorisedEngine
 
 ROWS, STEPS = 100, 4
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 import fedsaddle as fs
-from fedsaddle.engines.vectorised import VectorisedEngine
+from fedsaddle.engines.simulated import VectorisedEngine
 from fedsaddle.federation.randomness import server_generator
 from fedsaddle.federation.records import Averaged
 from fedsaddle.problems.models.networks import McMahanCnn

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 from typing_extensions import is_typeddict
 
-from fedsaddle.algorithms.fedx.buffers import ScorePrivacy
+from fedsaddle.algorithms.fedx.scores import ScorePrivacy
 from fedsaddle.commands import documents
 from fedsaddle.commands.json_schema import all_documents, parts_of, texts
 from fedsaddle.config import schema

@@ -11,10 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from fedsaddle.data.store import Stacked
-from fedsaddle.engines.distributed import Distributed, Loopback
-from fedsaddle.engines.simulated import SerialEngine
-from fedsaddle.engines.vectorised import VectorisedEngine
-from fedsaddle.engines.worker import Worker
+from fedsaddle.engines.simulated import SerialEngine, VectorisedEngine
+from fedsaddle.engines.workers import Distributed, Loopback, Worker
 from fedsaddle.federation.randomness import server_generator
 
 SIZES = (7, 3, 11, 5, 2, 8)  # unequal on purpose

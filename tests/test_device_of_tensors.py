@@ -16,7 +16,7 @@ MAKES = {
 
 HERE = {  # file -> function -> why its tensors are those of the CPU
     "numerics/mixtures.py": dict.fromkeys(("uniform", "dense", "at", "onto_simplex", "_few"), "λ is the server's"),
-    "algorithms/fedx/buffers.py": {"updated": "the server's buffers", "_empty": "the server's buffers"},
+    "algorithms/fedx/scores.py": {"updated": "the server's buffers", "_empty": "the server's buffers"},
     "engines/site.py": dict.fromkeys(
         (
             "sizes",
@@ -31,7 +31,7 @@ HERE = {  # file -> function -> why its tensors are those of the CPU
         ),
         "rows that live here",
     ),
-    "engines/vectorised.py": {"_remember": "sizes for the memory's table"},
+    "engines/simulated.py": {"_remember": "sizes for the memory's table"},
     "numerics/regularisers.py": {"prox": "λ is the server's"},
     "algorithms/aaggff.py": dict.fromkeys(("start", "_newton"), "p is the server's"),
     "algorithms/fedmgda.py": {"mixture_of_least_norm": "λ is the server's"},
@@ -44,10 +44,10 @@ HERE = {  # file -> function -> why its tensors are those of the CPU
     "problems/regression.py": dict.fromkeys(("contrasts", "redundant", "ridge"), "the server's, and a measure's"),
     "problems/supervised.py": {"ridge": "the server's, and a measure's"},
     "problems/pairwise.py": {"row_measures": "a measure"},
-    "problems/torch_losses.py": dict.fromkeys(("cross_entropy", "logistic"), "modules with copies for devices"),
+    "problems/losses.py": dict.fromkeys(("cross_entropy", "logistic"), "modules with copies for devices"),
     "numerics/flat.py": {"without_penalty": "a constant, which has copies for devices"},
     "algorithms/personal.py": {"_places": "a constant, which has copies for devices"},
-    "engines/worker.py": {"read_answer": "numbers on their way"},
+    "engines/workers.py": {"read_answer": "numbers on their way"},
 }
 
 

@@ -53,10 +53,10 @@ _NAMES = {
     "algorithms.fedmgda": "FedMgda",
     "algorithms.fednova": "FedNova",
     "algorithms.fedsgda": "Estimate Estimator FedSgda MiniBatch Spider Storm",
-    "algorithms.fedx.buffers": "ScorePrivacy",
     "algorithms.fedx.fedx1": "FedX1",
     "algorithms.fedx.fedx2": "FedX2",
     "algorithms.fedx.local_pair": "LocalPair",
+    "algorithms.fedx.scores": "ScorePrivacy",
     "algorithms.local_steps": "cohort_size draw_cohort",
     "algorithms.personal": "Personal",
     "algorithms.newton": "Newton",
@@ -83,10 +83,8 @@ _NAMES = {
     "data.store": "Lazy Stacked",
     "data.table": "Dataset Table",
     "data.tables.own": "from_file from_frame",
-    "engines.memory": "Memory",
-    "engines.simulated": "SerialEngine",
-    "engines.site": "LocalSite",
-    "engines.vectorised": "VectorisedEngine",
+    "engines.simulated": "SerialEngine VectorisedEngine",
+    "engines.site": "LocalSite Memory",
     "errors": (
         "BadCheckpoint BadInput BadMessage CannotWrite Diverged FedSaddleError MissingData NobodyAnswered "
         "Refused TooFewAnswered"
@@ -174,10 +172,10 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.fedsgda import MiniBatch as MiniBatch
     from fedsaddle.algorithms.fedsgda import Spider as Spider
     from fedsaddle.algorithms.fedsgda import Storm as Storm
-    from fedsaddle.algorithms.fedx.buffers import ScorePrivacy as ScorePrivacy
     from fedsaddle.algorithms.fedx.fedx1 import FedX1 as FedX1
     from fedsaddle.algorithms.fedx.fedx2 import FedX2 as FedX2
     from fedsaddle.algorithms.fedx.local_pair import LocalPair as LocalPair
+    from fedsaddle.algorithms.fedx.scores import ScorePrivacy as ScorePrivacy
     from fedsaddle.algorithms.local_steps import cohort_size as cohort_size
     from fedsaddle.algorithms.local_steps import draw_cohort as draw_cohort
     from fedsaddle.algorithms.newton import Newton as Newton
@@ -219,10 +217,10 @@ if TYPE_CHECKING:
     from fedsaddle.data.table import Table as Table
     from fedsaddle.data.tables.own import from_file as from_file
     from fedsaddle.data.tables.own import from_frame as from_frame
-    from fedsaddle.engines.memory import Memory as Memory
     from fedsaddle.engines.simulated import SerialEngine as SerialEngine
+    from fedsaddle.engines.simulated import VectorisedEngine as VectorisedEngine
     from fedsaddle.engines.site import LocalSite as LocalSite
-    from fedsaddle.engines.vectorised import VectorisedEngine as VectorisedEngine
+    from fedsaddle.engines.site import Memory as Memory
     from fedsaddle.errors import BadCheckpoint as BadCheckpoint
     from fedsaddle.errors import BadInput as BadInput
     from fedsaddle.errors import BadMessage as BadMessage

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 import fedsaddle as fs
-from fedsaddle.engines.simulated import SerialEngine
-from fedsaddle.engines.vectorised import VectorisedEngine
+from fedsaddle.engines.simulated import SerialEngine, VectorisedEngine
 from fedsaddle.federation.randomness import server_generator
 from small import classes, play, seeded
 

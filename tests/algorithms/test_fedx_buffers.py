@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedsaddle.algorithms.fedx.buffers import Buffer, Columns, Lazy
+from fedsaddle.algorithms.fedx.scores import Buffer, Columns, Lazy
 
 
 def lazy(parts):

@@ -11,8 +11,7 @@ from scipy.stats import norm
 from torch import nn
 
 import fedsaddle as fs
-from fedsaddle.algorithms.fedx.active import FIRST
-from fedsaddle.algorithms.fedx.buffers import ScorePrivacy, Shared, epsilon
+from fedsaddle.algorithms.fedx.scores import FIRST, ScorePrivacy, Shared, epsilon
 from fedsaddle.engines.simulated import SerialEngine
 from fedsaddle.engines.site import LocalSite
 from fedsaddle.errors import BadInput

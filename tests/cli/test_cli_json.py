@@ -40,7 +40,7 @@ def test_a_run_and_what_comes_after_it(config, quick):
 
 
 def test_an_interrupted_run_has_a_document_too(config, quick, monkeypatch):
-    from fedsaddle.runs.interruption import Interruption
+    from fedsaddle.processes import Interruption
 
     monkeypatch.setattr(Interruption, "__enter__", lambda self: setattr(self, "requested", True) or self)
     said = document(RunDocument, "run", config, "--out", "a", code=130)

@@ -10,7 +10,7 @@ from cli_command import fedsaddle
 
 from fedsaddle.commands.documents import SweepDocument, SweepPlanDocument
 from fedsaddle.commands.json_schema import adapter
-from fedsaddle.runs.interruption import Interruption
+from fedsaddle.processes import Interruption
 
 TWO = ("--set", "algorithm.primal_step=0.01,0.1", "--seeds", "2", "--workers", "1", "--set", "run.rounds=1")
 

@@ -43,13 +43,12 @@ from fedsaddle.data.sets import pictures as fashion_mnist
 from fedsaddle.data.sets import pictures as medmnist
 from fedsaddle.data.tables.own import from_file
 from fedsaddle.deployment.remote_clients import RemoteClients
-from fedsaddle.engines.distributed import Distributed
-from fedsaddle.engines.simulated import SerialEngine
-from fedsaddle.engines.vectorised import VectorisedEngine
+from fedsaddle.engines.simulated import SerialEngine, VectorisedEngine
+from fedsaddle.engines.workers import Distributed
 from fedsaddle.errors import BadInput
 from fedsaddle.metrics import measures
 from fedsaddle.numerics import optimisers, projections, regularisers, schedules
-from fedsaddle.problems import losses, pair_losses, rare_losses, risks, torch_losses
+from fedsaddle.problems import losses, pair_losses, rare_losses, risks
 from fedsaddle.problems.auc import CompositionalAuc, MinimaxAuc
 from fedsaddle.problems.fair import ClassFair
 from fedsaddle.problems.games import NonconvexPl, QuadraticGame
@@ -104,15 +103,15 @@ STANDS_FOR = {  # class, kind, fixed arguments, defaults, and values for what is
 TARGETS = {
     "ALGORITHMS": {name: said[0] for name, said in STANDS_FOR.items()},
     "LOSSES": {
-        "cross-entropy": torch_losses.cross_entropy,
-        "logistic": torch_losses.logistic,
+        "cross-entropy": losses.cross_entropy,
+        "logistic": losses.logistic,
         "focal": rare_losses.Focal,
         "class-balanced": rare_losses.ClassBalanced,
         "logit-adjusted": rare_losses.LogitAdjusted,
         "square": losses.Square,
         "poisson": losses.Poisson,
-        "absolute": torch_losses.absolute,
-        "huber": torch_losses.huber,
+        "absolute": losses.absolute,
+        "huber": losses.huber,
     },
     "PROBLEMS": {
         "supervised": Supervised,
@@ -284,8 +283,8 @@ def test_the_lists_of_the_command_line() -> None:
 def test_what_knows_its_name_has_the_name_of_its_entry() -> None:
     assert all(name == target.name for name, target in TARGETS["MEASURES"].items())
     assert all(name == make().name for name, make in TARGETS["LOSSES"].items())
-    assert torch_losses.cross_entropy(label_smoothing=0.1).name == "cross-entropy"
-    assert torch_losses.logistic(pos_weight=2.0).name == "logistic"
+    assert losses.cross_entropy(label_smoothing=0.1).name == "cross-entropy"
+    assert losses.logistic(pos_weight=2.0).name == "logistic"
 
 
 def test_the_shapes_of_each_model() -> None:

@@ -14,10 +14,9 @@ from pathlib import Path
 import torch.distributed.tensor  # noqa: F401 - torch imports it at the first operation on the device; once will do
 
 from fedsaddle import Codasca, Drfa, FedAvg, FedX2
-from fedsaddle.engines.distributed import Distributed
 from fedsaddle.engines.processes import WorkerProcesses, forker
-from fedsaddle.engines.vectorised import DeviceEngine, VectorisedEngine
-from fedsaddle.engines.worker import Worker
+from fedsaddle.engines.simulated import DeviceEngine, VectorisedEngine
+from fedsaddle.engines.workers import Distributed, Worker
 from fedsaddle.federation.records import same
 from fedsaddle.problems import risks
 from fedsaddle.problems.auc import MinimaxAuc

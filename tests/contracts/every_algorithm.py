@@ -54,10 +54,10 @@ from fedsaddle.algorithms.fedgda_gt import FedGdaGt
 from fedsaddle.algorithms.fedmgda import FedMgda
 from fedsaddle.algorithms.fednova import FedNova
 from fedsaddle.algorithms.fedsgda import FedSgda, Spider, Storm
-from fedsaddle.algorithms.fedx.buffers import ScorePrivacy
 from fedsaddle.algorithms.fedx.fedx1 import FedX1
 from fedsaddle.algorithms.fedx.fedx2 import FedX2
 from fedsaddle.algorithms.fedx.local_pair import LocalPair
+from fedsaddle.algorithms.fedx.scores import ScorePrivacy
 from fedsaddle.algorithms.newton import Newton
 from fedsaddle.algorithms.personal import Personal
 from fedsaddle.algorithms.propfair import PropFair

@@ -9,8 +9,8 @@ from remembering import Diary, Model, Remembering
 from torch import nn
 from wrappers import Witness
 
+from fedsaddle.engines.simulated import VectorisedEngine
 from fedsaddle.engines.site import LocalSite
-from fedsaddle.engines.vectorised import VectorisedEngine
 from fedsaddle.errors import Diverged
 from fedsaddle.federation.records import same
 from fedsaddle.federation.wrappers import Lossy

@@ -14,9 +14,8 @@ from device_forks import FEW, binary, fedavg
 
 from fedsaddle import FedAvg
 from fedsaddle.data.store import Lazy
-from fedsaddle.engines.distributed import Distributed, Loopback
-from fedsaddle.engines.vectorised import DeviceEngine, VectorisedEngine
-from fedsaddle.engines.worker import Worker
+from fedsaddle.engines.simulated import DeviceEngine, VectorisedEngine
+from fedsaddle.engines.workers import Distributed, Loopback, Worker
 from fedsaddle.federation.records import same
 from fedsaddle.problems.models.networks import mlp
 from fedsaddle.problems.supervised import Supervised

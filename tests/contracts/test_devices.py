@@ -13,7 +13,7 @@ from worlds import GRU, PATIENTS
 from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.algorithms.newton import Newton
 from fedsaddle.data.store import Lazy
-from fedsaddle.engines.vectorised import DeviceEngine, VectorisedEngine
+from fedsaddle.engines.simulated import DeviceEngine, VectorisedEngine
 from fedsaddle.federation.randomness import ClientKeys, DeviceKeys
 from fedsaddle.federation.records import same
 from fedsaddle.federation.wrappers import Wrapper

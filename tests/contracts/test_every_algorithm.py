@@ -11,9 +11,8 @@ from every_algorithm import BY_NAME, EVERYWHERE, ONCE, algorithm
 from torch import nn
 from wrappers import Hurried, Notebook, Only, Weighing, Witness, copied
 
-from fedsaddle.engines.simulated import SerialEngine
+from fedsaddle.engines.simulated import SerialEngine, VectorisedEngine
 from fedsaddle.engines.site import LocalSite
-from fedsaddle.engines.vectorised import VectorisedEngine
 from fedsaddle.errors import NobodyAnswered
 from fedsaddle.federation.randomness import ClientKeys, server_generator
 from fedsaddle.federation.records import same

@@ -16,7 +16,7 @@ from test_secure import rounds_of
 from worlds import FAIR, GAME, GRU, LOGISTIC, MLP, VMAP
 
 import fedsaddle as fs
-from fedsaddle.engines.vectorised import DeviceEngine, VectorisedEngine
+from fedsaddle.engines.simulated import DeviceEngine, VectorisedEngine
 from fedsaddle.federation.records import same
 from fedsaddle.federation.wrappers import Lossy
 from fedsaddle.privacy.accountant import reason_against, within

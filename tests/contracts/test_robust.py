@@ -14,8 +14,7 @@ from wrappers import Only
 from deployment import deployed, sites
 from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.deployment.courier import InProcess
-from fedsaddle.engines.simulated import SerialEngine
-from fedsaddle.engines.vectorised import VectorisedEngine
+from fedsaddle.engines.simulated import SerialEngine, VectorisedEngine
 from fedsaddle.federation.randomness import server_generator
 from fedsaddle.federation.records import same
 from fedsaddle.federation.tasks import records_of

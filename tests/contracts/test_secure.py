@@ -16,8 +16,7 @@ from fedsaddle.deployment.courier import InProcess
 from fedsaddle.deployment.messages import Answer, Request, UnmaskAsked, read_payload
 from fedsaddle.deployment.secure_clients import SecureClients
 from fedsaddle.deployment.secure_site import SiteSecure
-from fedsaddle.engines.simulated import SerialEngine
-from fedsaddle.engines.vectorised import VectorisedEngine
+from fedsaddle.engines.simulated import SerialEngine, VectorisedEngine
 from fedsaddle.errors import NobodyAnswered
 from fedsaddle.federation.clients import merge_repeats
 from fedsaddle.federation.randomness import server_generator

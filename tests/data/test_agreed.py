@@ -13,10 +13,18 @@ from pydantic import ValidationError
 from fedsaddle.data.cautions import cautions
 from fedsaddle.data.federated import federate
 from fedsaddle.data.splits import Natural
-from fedsaddle.data.tables.agreed_encoding import AgreedColumns, encode, merge_arrays, merge_labels
+from fedsaddle.data.tables.agreed_encoding import (
+    AgreedColumns,
+    SiteCounts,
+    SiteFacts,
+    encode,
+    merge_arrays,
+    merge_labels,
+    site_counts,
+    site_facts,
+)
 from fedsaddle.data.tables.columns import MissingColumn
 from fedsaddle.data.tables.own import from_file
-from fedsaddle.data.tables.site_facts import SiteCounts, SiteFacts, site_counts, site_facts
 from fedsaddle.data.tables.site_file import HeldOutShares, SiteFile
 from fedsaddle.data.tables.small_cells import Disclosure
 from fedsaddle.errors import BadInput

@@ -154,7 +154,7 @@ def test_wrong_arguments_of_what_federate_gives_are_named() -> None:
 def scanned_two() -> Any:
     from dataclasses import replace
 
-    from fedsaddle.data.splits.imbalanced import one_against_rest
+    from fedsaddle.data.splits.by_label import one_against_rest
 
     data = digits()
     return replace(data, train=one_against_rest(data.train, [np.int64(3), "5"]))
@@ -237,9 +237,8 @@ MODULES = (
     "store",
     "federated",
     "noise",
-    "splits.rules",
+    "splits.partition",
     "splits.by_label",
-    "splits.imbalanced",
     "tables.own",
 )
 

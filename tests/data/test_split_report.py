@@ -102,7 +102,7 @@ def test_charts_are_drawn(data: FederatedData, tmp_path: Path) -> None:
 
 
 def test_the_bars_are_the_label_counts() -> None:
-    from fedsaddle.data.split_chart import draw
+    from fedsaddle.data.describe import draw
 
     report = describe(federate(digits(), Dirichlet(12, 0.3)))
     assert report.label_counts is not None

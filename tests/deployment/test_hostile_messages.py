@@ -15,7 +15,7 @@ from in_process import deployed, simulated
 from in_process import sites as services
 from test_deployed_runs import of_files, own_files, with_own_files
 
-from fedsaddle.data.tables.site_facts import SiteFacts
+from fedsaddle.data.tables.agreed_encoding import SiteFacts
 from fedsaddle.deployment.audit import log_to_folder, traceback_lines
 from fedsaddle.deployment.courier import Arrival, Courier, InProcess
 from fedsaddle.deployment.messages import (

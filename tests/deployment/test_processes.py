@@ -17,7 +17,7 @@ import pytest
 
 from fedsaddle.deployment.nvflare import processes
 from fedsaddle.errors import BadInput
-from fedsaddle.runs.interruption import terminate_as_interrupt
+from fedsaddle.processes import terminate_as_interrupt
 from fedsaddle.runs.lock import FolderInUse, only_writer
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="expects the exit codes of POSIX signals")

@@ -120,7 +120,9 @@ def test_the_examples_run(page, tmp_path, monkeypatch, capsys):
             for line in block.body.splitlines():
                 command(line)
             printed = capsys.readouterr().out
-        elif block.mark == "run" and re.search(r'engine="processes"|fs\.Processes\(', block.body):  # a fork, of a process that tests nothing else
+        elif block.mark == "run" and re.search(
+            r'engine="processes"|fs\.Processes\(', block.body
+        ):  # a fork, of a process that tests nothing else
             done = subprocess.run(
                 [sys.executable, "-c", f"{before}\nprint('{CUT}')\n{block.body}"],
                 capture_output=True, text=True, check=False,

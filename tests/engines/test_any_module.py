@@ -11,9 +11,8 @@ from torch import nn
 
 import fedsaddle as fs
 from fedsaddle.engines.choose import chunk_and_workers
-from fedsaddle.engines.simulated import SerialEngine
+from fedsaddle.engines.simulated import SerialEngine, VectorisedEngine
 from fedsaddle.engines.site import LocalSite
-from fedsaddle.engines.vectorised import VectorisedEngine
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.keyed_draws import KeyedDraws
 from small import classes, near, play, seeded

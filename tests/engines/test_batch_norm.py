@@ -15,9 +15,8 @@ from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda
 from fedsaddle.data.store import Stacked
 from fedsaddle.engines.choose import device_engine, make_engine
-from fedsaddle.engines.simulated import SerialEngine
+from fedsaddle.engines.simulated import DeviceEngine, SerialEngine, VectorisedEngine
 from fedsaddle.engines.site import LocalSite
-from fedsaddle.engines.vectorised import DeviceEngine, VectorisedEngine
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.records import same
 from fedsaddle.numerics.flat import FlatModel

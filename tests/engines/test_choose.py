@@ -26,8 +26,7 @@ from fedsaddle.engines.choose import (
     keep_freed_memory,
     make_engine,
 )
-from fedsaddle.engines.simulated import SerialEngine
-from fedsaddle.engines.vectorised import VectorisedEngine
+from fedsaddle.engines.simulated import SerialEngine, VectorisedEngine
 from fedsaddle.errors import BadInput
 from fedsaddle.problems.models.networks import CharacterGru, McMahanCnn
 from fedsaddle.problems.supervised import Supervised

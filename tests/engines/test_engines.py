@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from fedsaddle import Drfa, FedAvg, QFedAvg
 from fedsaddle.data.store import Lazy
-from fedsaddle.engines.simulated import SerialEngine
+from fedsaddle.engines.simulated import SerialEngine, VectorisedEngine
 from fedsaddle.engines.site import LocalSite
-from fedsaddle.engines.vectorised import VectorisedEngine
 from fedsaddle.errors import BadInput, Diverged
 from fedsaddle.federation.randomness import ClientKeys
 from fedsaddle.federation.records import PerClient, same

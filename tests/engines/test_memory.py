@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.engines.memory import Memory
-from fedsaddle.engines.site import LocalSite
+from fedsaddle.engines.site import LocalSite, Memory
 from fedsaddle.federation.randomness import ClientKeys
 from small import classes
 

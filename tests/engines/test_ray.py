@@ -18,10 +18,9 @@ from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.config.build import build
 from fedsaddle.config.schema import validate_config
 from fedsaddle.engines import ray_workers
-from fedsaddle.engines.distributed import Distributed
 from fedsaddle.engines.ray_workers import RayWorkers, connect
-from fedsaddle.engines.vectorised import VectorisedEngine
-from fedsaddle.engines.worker import Worker, WorkersFailed
+from fedsaddle.engines.simulated import VectorisedEngine
+from fedsaddle.engines.workers import Distributed, Worker, WorkersFailed
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.records import same
 from fedsaddle.runs.run import run

@@ -17,10 +17,9 @@ from torch import nn
 import fedsaddle as fs
 from fedsaddle import Codasca, FedAvg, FedX2
 from fedsaddle.engines import processes
-from fedsaddle.engines.distributed import Distributed
 from fedsaddle.engines.processes import WorkerProcesses, forker
-from fedsaddle.engines.vectorised import VectorisedEngine
-from fedsaddle.engines.worker import Worker, WorkersFailed
+from fedsaddle.engines.simulated import VectorisedEngine
+from fedsaddle.engines.workers import Distributed, Worker, WorkersFailed
 from fedsaddle.federation.records import same
 from fedsaddle.numerics.schedules import Geometric
 from fedsaddle.problems import risks

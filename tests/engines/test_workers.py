@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from fedsaddle import FedAvg
-from fedsaddle.engines.vectorised import VectorisedEngine
-from fedsaddle.engines.worker import WorkersFailed
+from fedsaddle.engines.simulated import VectorisedEngine
+from fedsaddle.engines.workers import WorkersFailed
 from fedsaddle.errors import BadInput, Diverged
 from fedsaddle.federation.records import same
 from fedsaddle.problems.supervised import Supervised

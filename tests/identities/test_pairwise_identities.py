@@ -13,8 +13,7 @@ from fedsaddle import pair_losses
 from fedsaddle.algorithms.fedx.fedx1 import FedX1
 from fedsaddle.algorithms.fedx.fedx2 import FedX2
 from fedsaddle.algorithms.fedx.local_pair import LocalPair
-from fedsaddle.engines.simulated import SerialEngine
-from fedsaddle.engines.vectorised import VectorisedEngine
+from fedsaddle.engines.simulated import SerialEngine, VectorisedEngine
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.problems import risks

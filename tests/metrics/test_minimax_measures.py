@@ -19,11 +19,12 @@ from fedsaddle.metrics.measures import (
     DualityGap,
     GradientOfEnvelope,
     GradientOfPhi,
+    Objective,
     Position,
     RobustAccuracy,
+    SolverLimits,
     WorstClassAccuracy,
 )
-from fedsaddle.metrics.objective import Objective, SolverLimits
 from fedsaddle.numerics.projections import Ball, Box
 from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.fair import ClassFair

@@ -7,8 +7,7 @@ import pytest
 from scipy.stats import norm
 from sklearn.metrics import average_precision_score, precision_recall_curve
 
-from fedsaddle.metrics.curves import RECALLS, precision_recall
-from fedsaddle.metrics.ranking import rank
+from fedsaddle.metrics.ranking import RECALLS, precision_recall, rank
 
 
 def made(rng, rows, base, each=1):

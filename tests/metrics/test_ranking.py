@@ -10,9 +10,8 @@ import pytest
 from scipy.stats import t as student
 
 from fedsaddle.errors import BadInput
-from fedsaddle.metrics.curves import GRID, client_band, pooled_band
 from fedsaddle.metrics.intervals import wilson
-from fedsaddle.metrics.ranking import RankingFigures, difference, rank
+from fedsaddle.metrics.ranking import GRID, RankingFigures, client_band, difference, pooled_band, rank
 
 FIGURES = ("auroc", "average_precision", "partial_auroc")
 

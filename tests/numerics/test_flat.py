@@ -10,7 +10,7 @@ from torch import nn
 
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.flat import FlatModel
-from fedsaddle.numerics.passes import shrink_
+from fedsaddle.numerics.tensors import shrink_
 from fedsaddle.problems.models.networks import CharacterGru, McMahanCnn, mlp
 from small import seeded
 

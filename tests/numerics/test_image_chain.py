@@ -10,11 +10,10 @@ from test_chain import by_autograd
 from torch import nn
 
 from fedsaddle.algorithms.fedavg import FedAvg
-from fedsaddle.engines.simulated import SerialEngine
-from fedsaddle.engines.vectorised import DeviceEngine, VectorisedEngine
+from fedsaddle.engines.simulated import DeviceEngine, SerialEngine, VectorisedEngine
 from fedsaddle.federation.clients import Batch
+from fedsaddle.numerics.chain import ImageChain
 from fedsaddle.numerics.flat import FlatModel, ShapedModel
-from fedsaddle.numerics.image_chain import ImageChain
 from fedsaddle.numerics.modules import in_precision, laid
 from fedsaddle.problems.models.networks import McMahanCnn
 from fedsaddle.problems.supervised import Supervised

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from fedsaddle.algorithms.fedx.buffers import epsilon
+from fedsaddle.algorithms.fedx.scores import epsilon
 from fedsaddle.errors import BadInput
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedsaddle.numerics.flat import FlatModel
-from fedsaddle.numerics.row_gradients import Bound, row_scores, row_sums
 from fedsaddle.numerics.tensors import clip_factors, clipped_sum
+from fedsaddle.privacy.problems import Bound, row_scores, row_sums
 from fedsaddle.problems.models.networks import CharacterGru
 from small import seeded
 

@@ -9,8 +9,7 @@ from torch import nn
 
 import fedsaddle as fs
 from fedsaddle.federation.clients import Batch
-from fedsaddle.metrics.measures import GradientOfPhi, Position
-from fedsaddle.metrics.objective import Objective, SolverLimits
+from fedsaddle.metrics.measures import GradientOfPhi, Objective, Position, SolverLimits
 from small import SIZES, classes, play, seeded
 
 ROWS = classes(SIZES, features=4, classes=2)

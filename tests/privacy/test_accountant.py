@@ -11,7 +11,7 @@ pytest.importorskip("dp_accounting")
 import dp_accounting as dp
 from dp_accounting import pld, rdp
 
-from fedsaddle.algorithms.fedx.buffers import epsilon as zcdp
+from fedsaddle.algorithms.fedx.scores import epsilon as zcdp
 from fedsaddle.privacy import accountant
 from fedsaddle.privacy.accountant import INTERVAL, Event, epsilon_of, noise_for
 

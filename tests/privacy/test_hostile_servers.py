@@ -12,9 +12,9 @@ from torch import nn
 pytest.importorskip("dp_accounting")
 
 import fedsaddle as fs
-from fedsaddle.algorithms.coda.stages import Start as Stage
+from fedsaddle.algorithms.coda.coda import Start as Stage
 from fedsaddle.algorithms.fedavg import Start
-from fedsaddle.algorithms.sgda.rounds import Start as Piece
+from fedsaddle.algorithms.sgda.local_sgda import Start as Piece
 from fedsaddle.data.store import Stacked
 from fedsaddle.deployment.ledger import SiteBudget, read_ledger
 from fedsaddle.deployment.messages import Ask

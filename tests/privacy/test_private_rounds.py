@@ -22,9 +22,8 @@ from fedsaddle.federation.tasks import task_of
 from fedsaddle.federation.wrappers import Lossy
 from fedsaddle.privacy.accountant import Event, epsilon_of, events_of, from_plain, planned_releases, to_plain
 from fedsaddle.privacy.client_level import Exchange, events
-from fedsaddle.privacy.noise import NOISE_STREAM, SecretKeys, SeededNormals
 from fedsaddle.privacy.problems import check_problem
-from fedsaddle.privacy.site import PrivateSite
+from fedsaddle.privacy.site import NOISE_STREAM, PrivateSite, SecretKeys, SeededNormals
 from privacy_quickly import coarse_accountant  # noqa: F401
 from small import classes as unequal
 from small import play, seeded, serial

@@ -10,8 +10,7 @@ from torch import nn
 import fedsaddle as fs
 from fedsaddle.config.build import build
 from fedsaddle.config.schema import validate_config
-from fedsaddle.engines.simulated import SerialEngine
-from fedsaddle.engines.vectorised import VectorisedEngine
+from fedsaddle.engines.simulated import SerialEngine, VectorisedEngine
 from fedsaddle.errors import BadInput
 from fedsaddle.runs.checkpoints import shared_fingerprint
 from small import classes, play, seeded

@@ -13,9 +13,8 @@ from fedsaddle.data.store import Stacked
 from fedsaddle.engines.simulated import SerialEngine
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
-from fedsaddle.problems.losses import Loss, Square
+from fedsaddle.problems.losses import Loss, Square, TorchLoss
 from fedsaddle.problems.supervised import Supervised
-from fedsaddle.problems.torch_losses import TorchLoss
 from small import classes, play, seeded
 
 C, B, T, K = 2, 6, 3, 3

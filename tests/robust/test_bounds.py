@@ -14,8 +14,7 @@ import fedsaddle as fs
 from fedsaddle.errors import BadInput, Diverged, NobodyAnswered
 from fedsaddle.federation.records import Averaged, ExactBounds, PerClient, Pooled, UpdateOf, same
 from fedsaddle.federation.reduction import Reduction
-from fedsaddle.robust.bounds import RunningScales
-from fedsaddle.robust.reduction import Guard, Guarded
+from fedsaddle.robust.reduction import Guard, Guarded, RunningScales
 
 SIZES = np.array([7, 3, 11, 5, 2, 8])
 EVERYONE = np.arange(6)

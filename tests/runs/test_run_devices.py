@@ -18,7 +18,7 @@ from fedsaddle.algorithms.fedavg import FedAvg
 from fedsaddle.engines import device as devices
 from fedsaddle.engines.choose import device_chunk
 from fedsaddle.engines.device import available_devices, shared_out
-from fedsaddle.engines.worker import WorkersFailed
+from fedsaddle.engines.workers import WorkersFailed
 from fedsaddle.errors import BadInput
 from fedsaddle.problems.auc import MinimaxAuc
 from fedsaddle.problems.fair import ClassFair

@@ -15,7 +15,7 @@ from fedsaddle.config.build import build
 from fedsaddle.config.schema import validate_config
 from fedsaddle.engines.simulated import SerialEngine
 from fedsaddle.engines.site import LocalSite
-from fedsaddle.engines.worker import WorkersFailed
+from fedsaddle.engines.workers import WorkersFailed
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, ClientsState, Remembers, merge_repeats
 from fedsaddle.federation.randomness import ClientKeys

@@ -16,13 +16,13 @@ import fedsaddle as fs
 from fedsaddle.algorithms.drfa import Drfa, DrfaGa
 from fedsaddle.algorithms.qfedavg import QFedAvg
 from fedsaddle.config.run_config import _may_change
-from fedsaddle.engines.vectorised import VectorisedEngine
+from fedsaddle.engines.simulated import VectorisedEngine
 from fedsaddle.errors import BadCheckpoint, BadInput
 from fedsaddle.federation.records import Averaged, PerSample
 from fedsaddle.numerics.regularisers import KullbackLeibler
+from fedsaddle.processes import Interruption
 from fedsaddle.runs.evaluation import LocalEvaluator
 from fedsaddle.runs.folder import RunFolder
-from fedsaddle.runs.interruption import Interruption
 from fedsaddle.runs.resume import rounding_of
 from fedsaddle.runs.run import run
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedsaddle.algorithms.fedavg import Start
 from fedsaddle.algorithms.local_steps import cohort_size, draw_cohort
-from fedsaddle.algorithms.losses_first import LossesFirst
+from fedsaddle.algorithms.term import LossesFirst
 from fedsaddle.arguments import choice, number
 from fedsaddle.array_types import Ints
 from fedsaddle.errors import BadInput

@@ -106,9 +106,9 @@ def try_deployment(
     from fedsaddle.deployment.site_policy import FILE as POLICY
     from fedsaddle.deployment.site_policy import module_digests
     from fedsaddle.privacy.settings import Privacy
+    from fedsaddle.processes import terminate_as_interrupt
     from fedsaddle.report.tables import one_run
     from fedsaddle.runs.folder import RunFolder
-    from fedsaddle.runs.interruption import terminate_as_interrupt
     from fedsaddle.runs.run import run
 
     require_nvflare()

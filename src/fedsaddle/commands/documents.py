@@ -167,6 +167,15 @@ class ReportDocument(Document):
     pdf: str | None
 
 
+class CheckReleaseDocument(Document):
+    """`check-release`; exit code 1 if an attack is successful."""
+
+    folder: str
+    report: str | None
+    successful: Annotated[list[str], "attacks that are better than chance"]
+    check: Annotated[dict[str, Any], "the content of release.json"]
+
+
 class DemoDocument(Document):
     """`demo`."""
 
@@ -241,6 +250,7 @@ DOCUMENTS: tuple[Any, ...] = (
     ListDocument,
     DoctorDocument,
     ReportDocument,
+    CheckReleaseDocument,
     DemoDocument,
     LinesDocument,
     AuditDocument,

@@ -19,13 +19,13 @@ from fedsaddle.data.describe import describe
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.tables.columns import summarised
 from fedsaddle.files import require_folder
+from fedsaddle.processes import Interruption
 from fedsaddle.report import plots as roc
 from fedsaddle.report.run_report import REPORT
 from fedsaddle.report.sections.settings import cut_in_words
 from fedsaddle.report.tables import choice_table
 from fedsaddle.runs.closing import exit_code
 from fedsaddle.runs.folder import RunFolder
-from fedsaddle.runs.interruption import Interruption
 from fedsaddle.runs.lock import require_unused
 from fedsaddle.studies.leave_one_out import LeftOut
 from fedsaddle.studies.study import Study, StudyWatch, check_folder, study

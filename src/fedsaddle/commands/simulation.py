@@ -24,6 +24,7 @@ from fedsaddle.errors import BadInput, Diverged
 from fedsaddle.files import Record, require_folder, write_atomically
 from fedsaddle.metrics.ranking import Ranking
 from fedsaddle.metrics.selection import pooled_part
+from fedsaddle.processes import Interruption, terminate_as_interrupt
 from fedsaddle.report import plots
 from fedsaddle.report import plots as roc
 from fedsaddle.report.predictions import CHOICE, FEDAVG, TEST, VALIDATION, parts_of, platt_of, write_predictions
@@ -32,7 +33,6 @@ from fedsaddle.report.tables import one_run, ranks_only
 from fedsaddle.runs.callbacks import Beginning, CallbackRunner, DeferredEnd, LambdaCallback
 from fedsaddle.runs.closing import exit_code, figures_by_class
 from fedsaddle.runs.folder import RunFolder
-from fedsaddle.runs.interruption import Interruption, terminate_as_interrupt
 from fedsaddle.runs.lock import require_unused
 from fedsaddle.runs.result import Result
 from fedsaddle.studies.model_loader import write_loader

@@ -76,7 +76,7 @@ def sweep(
     """
     with loading():
         from fedsaddle.arguments import optional, renamed, whole
-        from fedsaddle.runs.interruption import Interruption
+        from fedsaddle.processes import Interruption
         from fedsaddle.runs.lock import only_writer
         from fedsaddle.studies.figures import aim_of_config
         from fedsaddle.studies.grid import parse_axis

@@ -15,7 +15,7 @@ import typer
 
 from fedsaddle.commands.options import usable_each
 from fedsaddle.errors import BadInput, MissingData
-from fedsaddle.runs.interruption import terminate_as_interrupt
+from fedsaddle.processes import terminate_as_interrupt
 from fedsaddle.text import visible
 
 SECONDS = 10.0  # for another page to answer

@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from fedsaddle.algorithms.fedsgda import Estimator
-from fedsaddle.algorithms.fedx.buffers import ScorePrivacy
+from fedsaddle.algorithms.fedx.scores import ScorePrivacy
 from fedsaddle.arguments import whole
 from fedsaddle.config.code_kinds import require_made
 from fedsaddle.config.lookup import entry, group_of

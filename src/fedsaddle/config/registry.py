@@ -66,7 +66,7 @@ def _named_algorithms() -> dict[str, Entry]:
 
 ALGORITHMS: dict[str, Entry] = _named_algorithms()
 
-_TORCH = "fedsaddle.problems.torch_losses"
+_TORCH = "fedsaddle.problems.losses"
 _RARE = "fedsaddle.problems.rare_losses"
 LOSSES: dict[str, Entry] = {
     "cross-entropy": Entry(f"{_TORCH}:cross_entropy", "k scores; weight = [1, 5], label_smoothing, ignore_index"),
@@ -285,9 +285,9 @@ MEASURES: dict[str, Entry] = {
 }
 
 ENGINES: dict[str, Entry] = {
-    "vectorised": Entry("fedsaddle.engines.vectorised:VectorisedEngine", "many clients in one step; the default"),
-    "processes": Entry("fedsaddle.engines.distributed:Distributed", "worker processes on this machine"),
-    "ray": Entry("fedsaddle.engines.distributed:Distributed", "workers on many machines, with Ray; extra [ray]"),
+    "vectorised": Entry("fedsaddle.engines.simulated:VectorisedEngine", "many clients in one step; the default"),
+    "processes": Entry("fedsaddle.engines.workers:Distributed", "worker processes on this machine"),
+    "ray": Entry("fedsaddle.engines.workers:Distributed", "workers on many machines, with Ray; extra [ray]"),
     "serial": Entry("fedsaddle.engines.simulated:SerialEngine", "one client after the other; the slow reference"),
     "nvflare": Entry("fedsaddle.deployment.remote_clients:RemoteClients", "real sites; see `fedsaddle deploy`"),
 }

@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike
 
 from fedsaddle.arguments import choice, tensor
 from fedsaddle.data.table import Array, Dataset, PendingFeatures, Table
-from fedsaddle.data.tables.cells import Task, targets
-from fedsaddle.data.tables.columns import RawColumn, shown, tidy_names
+from fedsaddle.data.tables.columns import RawColumn, Task, shown, targets, tidy_names
 from fedsaddle.data.tables.features import ArrayFeatures, TableFeatures
 from fedsaddle.data.tables.own import check_clients, feature_array, treatment
 from fedsaddle.data.tables.read import check_names, check_positive_value, read_table, with_positive

@@ -14,8 +14,7 @@ from fedsaddle.arguments import choice, flag, optional, text
 from fedsaddle.data.arrays import site_names, without_torch
 from fedsaddle.data.splits.partition import plain_names
 from fedsaddle.data.table import Array, Dataset, Table
-from fedsaddle.data.tables.cells import Task, targets
-from fedsaddle.data.tables.columns import require
+from fedsaddle.data.tables.columns import Task, require, targets
 from fedsaddle.data.tables.features import ArrayFeatures
 from fedsaddle.data.tables.own import check_clients, feature_array, from_frame
 from fedsaddle.data.tables.read import check_names, check_positive_value, with_positive

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedsaddle.arguments import flag, optional, text, whole
 from fedsaddle.arguments import path as file_path
 from fedsaddle.data.table import Array, Dataset, Table
-from fedsaddle.data.tables.cells import targets
+from fedsaddle.data.tables.columns import targets
 from fedsaddle.data.tables.features import ArrayFeatures
 from fedsaddle.data.tables.judge import group_names
 from fedsaddle.data.tables.own import check_clients

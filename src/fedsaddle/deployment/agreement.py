@@ -21,13 +21,15 @@ from fedsaddle.data.store import Stacked
 from fedsaddle.data.tables.agreed_encoding import (
     Agreed,
     AgreedColumns,
+    CategoryColumn,
+    SiteCounts,
+    SiteFacts,
     encoding_of,
     label_counts,
     merge_arrays,
     merge_labels,
     odd_one_out,
 )
-from fedsaddle.data.tables.site_facts import CategoryColumn, SiteCounts, SiteFacts
 from fedsaddle.data.tables.site_file import SiteFile
 from fedsaddle.data.tables.treatment import NumberFacts
 from fedsaddle.deployment.audit import traceback_lines

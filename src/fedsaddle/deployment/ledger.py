@@ -20,8 +20,8 @@ from fedsaddle.errors import BadCheckpoint, Refused
 from fedsaddle.federation.tasks import Releases
 from fedsaddle.files import read_object, write_atomically, write_json
 from fedsaddle.privacy.accountant import epsilon_of, events_of, from_plain, to_plain, within
-from fedsaddle.privacy.noise import SecretKeys, digest_of
 from fedsaddle.privacy.private import Private
+from fedsaddle.privacy.site import SecretKeys, digest_of
 from fedsaddle.runs.lock import only_writer
 from fedsaddle.text import visible
 

@@ -22,8 +22,7 @@ from fedsaddle.array_types import Floats, Ints
 from fedsaddle.data.store import Stacked
 from fedsaddle.deployment.courier import Attendance, Courier
 from fedsaddle.deployment.messages import Answer, Ask, Fault, FaultKind, SecureCohort
-from fedsaddle.engines.memory import Memory
-from fedsaddle.engines.site import LocalSite
+from fedsaddle.engines.site import LocalSite, Memory
 from fedsaddle.errors import BadMessage, NobodyAnswered
 from fedsaddle.federation.clients import ClientsState, R, Task, merge_repeats
 from fedsaddle.federation.records import Visibility, tensors, visibility

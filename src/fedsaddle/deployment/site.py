@@ -17,8 +17,7 @@ from fedsaddle.config.build import cast_rows, check_keys
 from fedsaddle.config.schema import Config, read_config
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Table
-from fedsaddle.data.tables.agreed_encoding import UnknownLabel, encode
-from fedsaddle.data.tables.site_facts import LONGEST_NAME, site_counts, site_facts
+from fedsaddle.data.tables.agreed_encoding import LONGEST_NAME, UnknownLabel, encode, site_counts, site_facts
 from fedsaddle.data.tables.site_file import SiteRows
 from fedsaddle.deployment.agreement import VERSIONS, build_from, difference, digests
 from fedsaddle.deployment.audit import AuditLog, Occasion, log_to_folder, traceback_lines
@@ -48,9 +47,9 @@ from fedsaddle.errors import BadInput, BadMessage, Refused
 from fedsaddle.federation.wire import Message, about, pack, unpack
 from fedsaddle.files import is_disk_failure, write_json
 from fedsaddle.own_code import only_modules
-from fedsaddle.privacy.noise import digest_of
 from fedsaddle.privacy.private import Private
 from fedsaddle.privacy.problems import check_model
+from fedsaddle.privacy.site import digest_of
 from fedsaddle.runs.checkpoints import shared_fingerprint
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.text import visible

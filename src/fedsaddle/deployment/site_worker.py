@@ -21,15 +21,14 @@ from fedsaddle.deployment.ledger import MeasuredModels, SiteBudget
 from fedsaddle.deployment.messages import Answer, Ask
 from fedsaddle.deployment.secure_site import SiteSecure
 from fedsaddle.engines.device import CPU, ResidentRows, fits, moved, site_on
-from fedsaddle.engines.memory import Memory
-from fedsaddle.engines.site import LocalSite
+from fedsaddle.engines.site import LocalSite, Memory
 from fedsaddle.errors import BadCheckpoint, BadMessage, CannotWrite, FedSaddleError, Refused
 from fedsaddle.federation.randomness import ClientKeys
 from fedsaddle.federation.records import tensors
 from fedsaddle.federation.tasks import records_of, task_of
 from fedsaddle.federation.wire import Kinds, Message, pack, unpack
 from fedsaddle.files import write_atomically
-from fedsaddle.privacy.noise import SecretKeys
+from fedsaddle.privacy.site import SecretKeys
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _DIGEST = hashlib.sha256().digest_size

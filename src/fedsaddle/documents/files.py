@@ -127,6 +127,11 @@ class RunFiles:
         return self.path / "provenance.json"
 
     @property
+    def release(self) -> Path:
+        """The check of the model before it is handed on."""
+        return self.path / "release.json"
+
+    @property
     def report(self) -> Path:
         """The page about the run."""
         return self.path / "report.html"

@@ -15,12 +15,11 @@ from torch import Tensor
 from fedsaddle.arguments import did_you_mean, whole
 from fedsaddle.data.store import ClientRows
 from fedsaddle.engines.device import ROOM, free_bytes
-from fedsaddle.engines.simulated import SerialEngine
-from fedsaddle.engines.vectorised import DeviceEngine, VectorisedEngine
+from fedsaddle.engines.simulated import DeviceEngine, SerialEngine, VectorisedEngine
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics.flat import FlatModel
 from fedsaddle.numerics.modules import quick_alone, step_numbers
-from fedsaddle.numerics.passes import ScoresCohorts
+from fedsaddle.numerics.tensors import ScoresCohorts
 from fedsaddle.problems.protocols import HasModel, MinimaxProblem, MinimisationProblem
 from fedsaddle.threads import thread_budget
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol
 
-from fedsaddle.engines.worker import OURS, Worker, WorkersFailed, failure_of, one_thread, pack_failure
+from fedsaddle.engines.workers import OURS, Worker, WorkersFailed, failure_of, one_thread, pack_failure
 from fedsaddle.errors import FedSaddleError
 from fedsaddle.federation.wire import about
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from fedsaddle.engines.worker import OURS, Worker, WorkersFailed, failure_of, one_thread, pack_failure
+from fedsaddle.engines.workers import OURS, Worker, WorkersFailed, failure_of, one_thread, pack_failure
 from fedsaddle.errors import BadInput, FedSaddleError, install
 from fedsaddle.federation.wire import Message, about, pack
 

@@ -13,20 +13,23 @@ import numpy as np
 
 from fedsaddle.array_types import Bools, Floats, Ints
 from fedsaddle.metrics.calibration import FEW_ALARMS
-from fedsaddle.metrics.influence import Linearised, area, order, within_site_area
 from fedsaddle.metrics.intervals import (
     LEVEL,
     GroupedRows,
     GroupedUnits,
     Interval,
     Intervals,
+    Linearised,
+    area,
     bonferroni_level,
     bounds,
     difference_of_independent,
     gap_of_extremes,
     means,
+    order,
     sample,
     shares,
+    within_site_area,
 )
 from fedsaddle.metrics.ranking import FEW
 

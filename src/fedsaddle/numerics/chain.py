@@ -1,18 +1,22 @@
-"""A chain of linear layers for a whole cohort: stacked matrix products, forward and backward by hand.
+"""Chains of layers, forward and backward by hand: linear layers for a whole cohort, image layers for one client.
 
-Generic vmap and autograd pay for generality at every operation; for the models that most federated studies train
-this is two to four times faster. The single-client path, which runs the module itself, is its oracle.
+Generic vmap and autograd pay for generality at every operation; for the models that most federated studies train,
+stacked matrix products are two to four times faster. Of image layers, autograd keeps every output, joins all gradients
+into a vector and adds that to the parameters; here a layer's gradient goes straight to its place in the vector, and its
+input is freed. The channels come last. The single-client path, which runs the module itself, is the oracle of both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from fedsaddle.numerics.passes import shrink_
+from fedsaddle.numerics.modules import channels_last
+from fedsaddle.numerics.tensors import shrink_
 
 
 @dataclass(frozen=True)
@@ -163,3 +167,327 @@ def _slope(kind: type[nn.Module], output: Tensor, d: Tensor) -> Tensor:
     if kind is nn.Tanh:
         return d * (1 - output * output)
     return d * output * (1 - output) if kind is nn.Sigmoid else d
+
+
+_ATEN = torch.ops.aten
+Pair = tuple[int, int]
+Own = tuple[Tensor, ...]  # a layer's weight and bias: views of a flat vector
+
+
+class Write(NamedTuple):
+    """What happens to the parameters: `into ← keep into + gain gradient`."""
+
+    keep: float
+    gain: float
+
+    def __call__(self, into: Tensor, gradient: Tensor) -> None:
+        """Do it."""
+        if self.keep == 0:
+            into.copy_(gradient)
+            if self.gain != 1:
+                into.mul_(self.gain)
+            return
+        if self.keep != 1:
+            into.mul_(self.keep)
+        into.add_(gradient, alpha=self.gain)
+
+
+class Layer(Protocol):
+    """One layer of the chain."""
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Of its weight and bias."""
+        ...
+
+    def forward(self, h: Tensor, own: Own) -> tuple[Tensor, Any]:
+        """Its output, and what `backward_` needs."""
+        ...
+
+    def backward_(self, d: Tensor, kept: Any, into: Own, write: Write, wanted: bool) -> Tensor:
+        """Write the gradient of its parameters; gives the slope in its input, if that is wanted."""
+        ...
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """nn.Conv2d with zeros around the picture."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+    groups: int
+
+    def forward(self, h: Tensor, own: Own) -> tuple[Tensor, Any]:
+        """The picture and the kernels are laid out first."""
+        h, kernel, bias = channels_last(h), channels_last(own[0]), own[1] if len(own) > 1 else None
+        wide = min(kernel.shape[2:]) >= 5 and any(self.padding)  # oneDNN is slow at the borders of these
+        rows, padding = (_padded(h, self.padding), (0, 0)) if wide else (h, self.padding)
+        z = _ATEN.convolution.default(
+            rows, kernel, bias, self.stride, padding, self.dilation, False, (0, 0), self.groups
+        )
+        return z, (h, kernel)
+
+    def backward_(self, d: Tensor, kept: Any, into: Own, write: Write, wanted: bool) -> Tensor:
+        """The bias by a sum of our own, which is quicker than oneDNN's."""
+        (h, kernel), d = kept, channels_last(d)
+        before, weight, _ = _ATEN.convolution_backward.default(
+            d, h, kernel, None, self.stride, self.padding, self.dilation, False, (0, 0), self.groups,
+            (wanted, True, False),
+        )  # fmt: skip
+        write(into[0], weight)
+        if len(into) > 1:
+            write(into[1], d.sum((0, 2, 3)))
+        return before if wanted else d
+
+
+@dataclass(frozen=True)
+class Dense:
+    """nn.Linear on vectors."""
+
+    shapes: tuple[tuple[int, ...], ...]
+
+    def forward(self, h: Tensor, own: Own) -> tuple[Tensor, Any]:
+        """`h W' + b`."""
+        weight = own[0]
+        return torch.addmm(own[1], h, weight.t()) if len(own) > 1 else h @ weight.t(), (h, weight)
+
+    def backward_(self, d: Tensor, kept: Any, into: Own, write: Write, wanted: bool) -> Tensor:
+        """The weight's gradient is never formed."""
+        h, weight = kept
+        before = d @ weight if wanted else d  # before the weight is written
+        into[0].addmm_(d.t(), h, beta=write.keep, alpha=write.gain)
+        if len(into) > 1:
+            write(into[1], d.sum(0))
+        return before
+
+
+@dataclass(frozen=True)
+class MaxPool:
+    """nn.MaxPool2d."""
+
+    size: Pair
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+    ceil: bool
+    shapes: tuple[tuple[int, ...], ...] = ()
+
+    def forward(self, h: Tensor, own: Own) -> tuple[Tensor, Any]:
+        """The largest of each window, and where it was."""
+        h = channels_last(h)
+        out, at = _ATEN.max_pool2d_with_indices.default(
+            h, self.size, self.stride, self.padding, self.dilation, self.ceil
+        )
+        return out, (h, at)
+
+    def backward_(self, d: Tensor, kept: Any, into: Own, write: Write, wanted: bool) -> Tensor:
+        """Of the input it needs the shape alone."""
+        h, at = kept
+        before: Tensor = _ATEN.max_pool2d_with_indices_backward.default(
+            channels_last(d), h, self.size, self.stride, self.padding, self.dilation, self.ceil, at
+        )
+        return before
+
+
+@dataclass(frozen=True)
+class AvgPool:
+    """nn.AvgPool2d."""
+
+    options: tuple[Any, ...]  # size, stride, padding, ceil, whether zeros around count, divisor
+    shapes: tuple[tuple[int, ...], ...] = ()
+
+    def forward(self, h: Tensor, own: Own) -> tuple[Tensor, Any]:
+        """The mean of each window."""
+        h = channels_last(h)
+        return _ATEN.avg_pool2d.default(h, *self.options), h
+
+    def backward_(self, d: Tensor, kept: Any, into: Own, write: Write, wanted: bool) -> Tensor:
+        """Of the input it needs the shape alone."""
+        before: Tensor = _ATEN.avg_pool2d_backward.default(channels_last(d), kept, *self.options)
+        return before
+
+
+@dataclass(frozen=True)
+class Flat:
+    """nn.Flatten: pictures to vectors."""
+
+    shapes: tuple[tuple[int, ...], ...] = ()
+
+    def forward(self, h: Tensor, own: Own) -> tuple[Tensor, Any]:
+        """In the usual order, channel by channel."""
+        return h.flatten(1), h.shape
+
+    def backward_(self, d: Tensor, kept: Any, into: Own, write: Write, wanted: bool) -> Tensor:
+        """Back to pictures."""
+        return channels_last(d.view(kept)) if len(kept) == 4 else d
+
+
+@dataclass(frozen=True)
+class Activation:
+    """ReLU, Tanh or Sigmoid; its slope follows from its output."""
+
+    kind: type[nn.Module]
+    inplace: bool  # nobody needs its input
+    shapes: tuple[tuple[int, ...], ...] = ()
+
+    def forward(self, h: Tensor, own: Own) -> tuple[Tensor, Any]:
+        """Of each number."""
+        f: Callable[[Tensor], Tensor] = _FUNCTIONS[self.kind][self.inplace]
+        out = f(h)
+        return out, out
+
+    def backward_(self, d: Tensor, kept: Any, into: Own, write: Write, wanted: bool) -> Tensor:
+        """From the output."""
+        before: Tensor = _SLOPES[self.kind](d, kept)
+        return before
+
+
+_FUNCTIONS = {
+    nn.ReLU: (torch.relu, torch.relu_),
+    nn.Tanh: (torch.tanh, torch.tanh_),
+    nn.Sigmoid: (torch.sigmoid, torch.sigmoid_),
+}
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_SLOPES: dict[type[nn.Module], Callable[[Tensor, Tensor], Tensor]] = {
+    nn.ReLU: lambda d, out: _ATEN.threshold_backward.default(d, out, 0),
+    nn.Tanh: lambda d, out: _ATEN.tanh_backward.default(d, out),
+    nn.Sigmoid: lambda d, out: _ATEN.sigmoid_backward.default(d, out),
+}
+
+
+@dataclass(frozen=True)
+class ImageChain:
+    """Convolutions, pooling, activations and then linear layers, over `w (1, d)` and `x (1, B, channels, h, w)`."""
+
+    layers: tuple[Layer, ...]
+    sizes: list[int]  # of weight, bias, weight, bias ... in the flat vector
+    first: int  # the first layer with parameters: no slope is needed before it
+
+    @classmethod
+    def of(cls, module: nn.Module) -> ImageChain | None:
+        """The chain that `module` is, or None if it is something else, or has no convolution."""
+        layers: list[Layer] = []
+        fresh = False  # whether the output so far may be written to
+        for part in _parts(module):
+            layer = None if part is None else _layer(part, fresh, flat=any(isinstance(v, Flat) for v in layers))
+            if layer is None:
+                return None
+            if isinstance(layer, MaxPool) and layers and layers[-1] == Activation(nn.ReLU, True):
+                layers.insert(-1, layer)  # of a quarter as many numbers, and the same ones
+                continue
+            layers.append(layer)
+            fresh = not isinstance(layer, Activation) and (fresh or not isinstance(layer, Flat))
+        owners = [k for k, layer in enumerate(layers) if layer.shapes]
+        if not any(isinstance(layer, Convolution) for layer in layers) or _shared(module):
+            return None
+        sizes = [torch.Size(shape).numel() for layer in layers for shape in layer.shapes]
+        return cls(tuple(layers), sizes, owners[0])
+
+    def fits(self, w: Tensor, x: Tensor) -> bool:
+        """Whether it can take these rows, `(1, B, channels, height, width)`."""
+        return x.ndim == 5 and x.shape[1] > 0 and x.dtype == w.dtype and w.dtype in (torch.float32, torch.float64)
+
+    def scores(self, w: Tensor, x: Tensor) -> Tensor:
+        """The outputs, (1, B, ...), as autograd sees them too."""
+        h = x[0]
+        for layer, own in zip(self.layers, self._parameters(w), strict=True):
+            h, _ = layer.forward(h, own)
+        return h[None]
+
+    def pullback(self, w: Tensor, x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """The scores, and the map from their slope to the gradient in `w`."""
+        scores, write = self.push(w, x)
+
+        def gradient(slope: Tensor) -> Tensor:
+            g = torch.empty(w.shape, dtype=w.dtype, device=w.device)
+            write(slope, g, 0.0, 1.0)
+            return g
+
+        return scores, gradient
+
+    def push(self, w: Tensor, x: Tensor) -> tuple[Tensor, Callable[[Tensor, Tensor, float, float], None]]:
+        """The scores, and what writes `into ← keep into + gain gradient` from their slope; `into` may be `w` itself."""
+        scores, kept = self._forward(w, x)
+
+        def write(slope: Tensor, into: Tensor, keep: float, gain: float) -> None:
+            self._backward_(kept.copy(), into, slope, Write(keep, gain))
+
+        return scores, write
+
+    def descend_(self, w: Tensor, x: Tensor, slope_of: Callable[[Tensor], Tensor], step: float, keep: float) -> None:
+        """`w ← keep w - step gradient`, in place, without a gradient in between; `slope_of` is the scores' slope."""
+        scores, kept = self._forward(w, x)
+        self._backward_(kept, w, slope_of(scores), Write(keep, -step))
+
+    def _forward(self, w: Tensor, x: Tensor) -> tuple[Tensor, list[Any]]:
+        h, kept = x[0].detach(), []
+        for layer, own in zip(self.layers, self._parameters(w.detach()), strict=True):
+            h, needed = layer.forward(h, own)
+            kept.append(needed)
+        return h[None], kept
+
+    def _backward_(self, kept: list[Any], into: Tensor, slope: Tensor, write: Write) -> None:
+        """Each layer's share of `kept` is let go once it is used."""
+        d, places = slope[0].detach(), self._parameters(into.detach())
+        for k in range(len(self.layers) - 1, self.first - 1, -1):
+            d = self.layers[k].backward_(d, kept.pop(), places[k], write, k > self.first)
+
+    def _parameters(self, w: Tensor) -> list[Own]:
+        parts = iter(w[0].split_with_sizes(self.sizes))
+        return [tuple(next(parts).view(shape) for shape in layer.shapes) for layer in self.layers]
+
+
+def _padded(h: Tensor, margin: Pair) -> Tensor:
+    """With zeros around each picture, and the channels last."""
+    return channels_last(nn.functional.pad(h, (margin[1], margin[1], margin[0], margin[0])))
+
+
+def _parts(module: nn.Module) -> Iterator[nn.Module | None]:
+    """The layers of nested nn.Sequentials; None for what has hooks, or a pass of its own."""
+    if any(getattr(module, name) for name in _HOOKS) or "forward" in vars(module):
+        yield None
+    elif isinstance(module, nn.Sequential):
+        if type(module).forward is not nn.Sequential.forward or type(module).__call__ is not nn.Module.__call__:
+            yield None
+        for part in module:
+            yield from _parts(part)
+    elif type(module) is not nn.Identity:
+        yield module
+
+
+def _shared(module: nn.Module) -> bool:
+    """Whether a part or a parameter stands in two places, or there is one that no layer of ours knows."""
+    places = [
+        p
+        for part in _parts(module)
+        if part is not None
+        for name, p in part.named_parameters()
+        if name in ("weight", "bias")
+    ]
+    own = {id(p) for part in module.modules() for p in part.parameters(recurse=False)}
+    return len(own) != len(places) or not all(type(p) is nn.Parameter and p.requires_grad for p in places)
+
+
+def _layer(part: Any, fresh: bool, flat: bool) -> Layer | None:
+    """The layer of the chain for a part of the module; None if there is none. `flat`: its input are vectors."""
+    shapes = tuple(tuple(p.shape) for p in part.parameters())
+    kind = type(part)
+    if kind in _FUNCTIONS:
+        return Activation(kind, fresh)
+    if flat:
+        return Dense(shapes) if kind is nn.Linear else None
+    if kind is nn.Conv2d and part.padding_mode == "zeros" and not isinstance(part.padding, str):
+        return Convolution(shapes, part.stride, part.padding, part.dilation, part.groups)
+    if kind is nn.MaxPool2d and not part.return_indices:
+        size, stride, padding = _pair(part.kernel_size), _pair(part.stride), _pair(part.padding)
+        return MaxPool(size, stride, padding, _pair(part.dilation), part.ceil_mode)
+    if kind is nn.AvgPool2d:
+        sides = _pair(part.kernel_size), _pair(part.stride), _pair(part.padding)
+        return AvgPool((*sides, part.ceil_mode, part.count_include_pad, part.divisor_override))
+    return Flat() if kind is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1) else None
+
+
+def _pair(side: int | Pair) -> Pair:
+    return (side, side) if isinstance(side, int) else side

@@ -25,8 +25,7 @@ from torch import Tensor, nn
 
 from fedsaddle.arguments import flag, instance, number
 from fedsaddle.errors import BadInput
-from fedsaddle.numerics.chain import Chain
-from fedsaddle.numerics.image_chain import ImageChain
+from fedsaddle.numerics.chain import Chain, ImageChain
 from fedsaddle.numerics.keyed_draws import KeyedDraws
 from fedsaddle.numerics.modules import (
     BareModule,
@@ -45,8 +44,7 @@ from fedsaddle.numerics.modules import (
     takes_cohorts,
     trained_parameters,
 )
-from fedsaddle.numerics.passes import Forward, InPlace, Keys, ScoresCohorts, SlopeMap, shrink_
-from fedsaddle.numerics.tensors import Constant, norms
+from fedsaddle.numerics.tensors import Constant, Forward, InPlace, Keys, ScoresCohorts, SlopeMap, norms, shrink_
 
 _TRIALS = RLock()
 

@@ -26,9 +26,9 @@ from fedsaddle.federation.wrappers import Wrapper
 from fedsaddle.files import write_atomically
 from fedsaddle.numerics.tensors import clip_factors
 from fedsaddle.privacy.accountant import Event, Events, epsilon_of, noise_for
-from fedsaddle.privacy.noise import SecretKeys, digest_of
 from fedsaddle.privacy.private import NOTES
 from fedsaddle.privacy.settings import Privacy
+from fedsaddle.privacy.site import SecretKeys, digest_of
 
 
 class Exchange(NamedTuple):

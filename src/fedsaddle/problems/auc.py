@@ -12,8 +12,8 @@ from fedsaddle.arguments import flag, number
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.flat import FlatModel, ShapedModel
-from fedsaddle.numerics.passes import shrink_
 from fedsaddle.numerics.projections import Box, Everywhere, Projection
+from fedsaddle.numerics.tensors import shrink_
 from fedsaddle.problems.losses import Logistic
 from fedsaddle.problems.protocols import AllRows, DataFacts, DualGradient, Gradients, ModelMaker
 from fedsaddle.problems.scored import ByScores, Slopes, pooled_auroc

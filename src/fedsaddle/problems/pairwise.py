@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fedsaddle.arguments import LARGEST, instance
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
-from fedsaddle.numerics.passes import InPlace, Keys
+from fedsaddle.numerics.tensors import InPlace, Keys
 from fedsaddle.problems.outers import NO_CAPS, Identity, Outer, RatioCaps, inner_parts, log_mean
 from fedsaddle.problems.pair_losses import PairLoss, Scores, SquaredHinge, WeightedScores
 from fedsaddle.problems.protocols import AllRows, MinimisationProblem, PrimalGradient

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
-from fedsaddle.numerics.passes import InPlace, Keys, shrink_
 from fedsaddle.numerics.projections import Projection
+from fedsaddle.numerics.tensors import InPlace, Keys, shrink_
 
 if TYPE_CHECKING:
     from fedsaddle.problems.outers import Outer, RatioCaps

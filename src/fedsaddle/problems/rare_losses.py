@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from fedsaddle.arguments import number
 from fedsaddle.errors import BadInput
-from fedsaddle.problems.losses import CrossEntropy, Loss
-from fedsaddle.problems.torch_losses import TorchLoss
+from fedsaddle.problems.losses import CrossEntropy, Loss, TorchLoss
 
 
 @runtime_checkable

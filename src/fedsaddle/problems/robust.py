@@ -14,11 +14,10 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.flat import ShapedModel
 from fedsaddle.numerics.projections import Ball, Box, Projection
-from fedsaddle.problems.losses import CrossEntropy, Loss
+from fedsaddle.problems.losses import CrossEntropy, Loss, as_loss
 from fedsaddle.problems.protocols import AllRows, DataFacts, Gradients, MinimaxProblem, ModelMaker, PrimalGradient
 from fedsaddle.problems.scored import OverModel
 from fedsaddle.problems.supervised import loss_shares
-from fedsaddle.problems.torch_losses import as_loss
 
 BLOCK = 1000  # rows of the attack at a time
 MOST_STEPS = 1_000_000  # of the attack

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.flat import FlatModel, ShapedModel, flat_model
-from fedsaddle.numerics.passes import shrink_
 from fedsaddle.numerics.projections import Everywhere, Projection, check_projection
 from fedsaddle.numerics.roc import ranking_measures
+from fedsaddle.numerics.tensors import shrink_
 from fedsaddle.problems.protocols import DualGradient, Gradients, MinimaxProblem
 from fedsaddle.threads import in_parallel
 

@@ -14,14 +14,12 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.flat import FlatModel, check_clip, clip_, without_penalty
 from fedsaddle.numerics.modules import step_numbers
-from fedsaddle.numerics.passes import SlopeMap
-from fedsaddle.numerics.tensors import Constant
-from fedsaddle.problems.losses import CrossEntropy, HasCurvature, Loss
+from fedsaddle.numerics.tensors import Constant, SlopeMap
+from fedsaddle.problems.losses import CrossEntropy, HasCurvature, Loss, as_loss
 from fedsaddle.problems.protocols import AllRows, DataFacts, HasHessian, ModelMaker, PrimalGradient, SecondOrder
 from fedsaddle.problems.rare_losses import FromCounts
 from fedsaddle.problems.regression import LinearLayout, linear_layout, linear_second_order, need_curvature
 from fedsaddle.problems.scored import in_blocks, pooled_auroc
-from fedsaddle.problems.torch_losses import as_loss
 
 ROUNDING = 1e-9  # of a product that should be a whole number
 

@@ -19,9 +19,18 @@ from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Stacked
 from fedsaddle.errors import BadInput
 from fedsaddle.files import make_folder, write_atomically, write_json
-from fedsaddle.metrics.curves import Band, client_band, pooled_band
 from fedsaddle.metrics.intervals import Interval
-from fedsaddle.metrics.ranking import FEW, Ranking, RankingDifference, RankingFigures, difference, rank
+from fedsaddle.metrics.ranking import (
+    FEW,
+    Band,
+    Ranking,
+    RankingDifference,
+    RankingFigures,
+    client_band,
+    difference,
+    pooled_band,
+    rank,
+)
 from fedsaddle.metrics.selection import main_part_name, pooled_part
 from fedsaddle.problems.protocols import Ranks
 from fedsaddle.report.tables import cell

@@ -26,6 +26,7 @@ from fedsaddle.report.sections.inputs import missing_cells, split
 from fedsaddle.report.sections.learning_curves import learning_curves
 from fedsaddle.report.sections.numbers import DAMAGED
 from fedsaddle.report.sections.ranking import discrimination
+from fedsaddle.report.sections.release import release, stored_check, verdict
 from fedsaddle.report.sections.score_counts import score_counts
 from fedsaddle.report.sections.settings import settings, trials
 from fedsaddle.report.sections.subgroups import groups, sites
@@ -65,7 +66,7 @@ def card(run: StoredRun, page: Page) -> str:
         + bullets(f"{f.name}: {f.value}" + (f" ({f.detail})" if f.detail else "") for f in page.figures),
         "## Groups\n\n" + _groups(page),
         "## Limits\n\n" + bullets(page.cautions),
-        "## Privacy\n\n" + PRIVACY + _read(run, _budget),
+        "## Privacy\n\n" + PRIVACY + _read(run, _budget) + _read(run, _release),
         "## Versions\n\n" + _read(run, _versions),
     ]
     return "\n\n".join(parts) + "\n"
@@ -101,6 +102,13 @@ def _budget(run: StoredRun) -> str:
     given = run.summary.get("privacy")
     said = None if given is None else budget_line(Budget.model_validate(given))
     return "" if said is None else f" It was trained with differential {escaped(said)}."
+
+
+def _release(run: StoredRun) -> str:
+    """What attacks on the model found."""
+    check = stored_check(run)
+    said = "The release check was not made: `fedsaddle check-release`." if check is None else escaped(verdict(check))
+    return f"\n\n{said}"
 
 
 def _groups(page: Page) -> str:
@@ -198,6 +206,7 @@ SECTIONS: Sequence[Maker] = (  # in the order of the page; None where a run has 
     trials,
     split,
     left_sites,
+    release,
     settings,
 )
 

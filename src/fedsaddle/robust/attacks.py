@@ -18,7 +18,7 @@ from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import R, Site, Task
 from fedsaddle.federation.records import ExactBounds, Visibility, bounds_marks, tensors, visibility
 from fedsaddle.federation.wrappers import Wrapper
-from fedsaddle.robust.bounds import origin
+from fedsaddle.robust.reduction import origin
 
 ATTACKS = {"scale": -100.0, "sign-flip": -1.0, "flipped-labels": 1.0, "inflated-loss": 100.0}  # -> the usual factor
 

@@ -16,7 +16,7 @@ from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.arguments import choice, did_you_mean, flag, text, whole
 from fedsaddle.engines.choose import Objective, chunk_for, device_chunk, device_engine, make_engine
 from fedsaddle.engines.device import CPU, deterministic_algorithms, device_name, find_device, shared_out
-from fedsaddle.engines.distributed import Carrier, Distributed
+from fedsaddle.engines.workers import Carrier, Distributed
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients
 from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem

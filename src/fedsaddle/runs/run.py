@@ -32,11 +32,10 @@ from fedsaddle.runs.engines import EngineJob, EngineSettings, engine_settings
 from fedsaddle.runs.evaluation import LocalEvaluator
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.lock import only_writer, require_unused
-from fedsaddle.runs.loop import Loop
+from fedsaddle.runs.loop import Loop, apply_privacy
 from fedsaddle.runs.result import Result
 from fedsaddle.runs.resume import note_code
 from fedsaddle.runs.settings import RunOptions, Settings, parameters_of
-from fedsaddle.runs.wrapping import apply_privacy
 
 ROBUST = 'give fs.Robust(aggregation="trimmed-mean"), or None'
 ATTACK = 'give fs.Attack(name="sign-flip", clients=2), or None'

@@ -19,7 +19,7 @@ from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Lazy, Stacked
 from fedsaddle.engines.choose import keep_freed_memory
 from fedsaddle.engines.device import CPU, be_deterministic, find_device
-from fedsaddle.engines.worker import Worker, WorkersFailed, one_thread
+from fedsaddle.engines.workers import Worker, WorkersFailed, one_thread
 from fedsaddle.errors import BadInput, FedSaddleError, within
 from fedsaddle.federation.clients import Task
 from fedsaddle.robust.attacks import Attack, hostile_task, with_flipped_labels

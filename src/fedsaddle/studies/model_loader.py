@@ -15,7 +15,7 @@ from fedsaddle.config.problem import NamedModel
 from fedsaddle.config.registry import MODELS
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.tables import parse
-from fedsaddle.data.tables.cells import MISSING, MISSING_NUMBER, NOTHING
+from fedsaddle.data.tables.columns import MISSING, MISSING_NUMBER, NOTHING
 from fedsaddle.data.tables.judge import LARGEST
 from fedsaddle.files import write_atomically, write_json
 from fedsaddle.metrics.calibration import Platt, Threshold

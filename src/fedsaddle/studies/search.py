@@ -24,6 +24,7 @@ from fedsaddle.arguments import path as file_path
 from fedsaddle.array_types import Floats
 from fedsaddle.config.build import build_algorithm
 from fedsaddle.data.federated import FederatedData
+from fedsaddle.data.table import Encoded
 from fedsaddle.errors import BadInput, FedSaddleError
 from fedsaddle.files import write_atomically
 from fedsaddle.studies.aims import Aim, Rows, aim_of
@@ -346,13 +347,21 @@ class Search:
 
     def _averaged(self, straight: Model, bent: Model) -> Model:
         """The mean of two linear models, on the features of the larger one."""
-        places = {feature: k for k, feature in enumerate(bent.data.encoding)}
-        vector = bent.vector / 2
-        at = [places[feature] for feature in straight.data.encoding]
-        vector[at] += straight.vector[:-1] / 2
-        vector[-1] += straight.vector[-1] / 2
+        vector = averaged_vector(straight.vector, bent.vector, straight.data.encoding, bent.data.encoding)
         scores = (straight.scores + bent.scores) / 2
         return replace(bent, name=AVERAGED, vector=vector, scores=scores)
+
+
+def averaged_vector(
+    straight: Tensor, bent: Tensor, straight_encoding: Sequence[Encoded], bent_encoding: Sequence[Encoded]
+) -> Tensor:
+    """The mean of two linear models, on the features of the larger one, `bent`."""
+    places = {feature: k for k, feature in enumerate(bent_encoding)}
+    vector = bent / 2
+    at = [places[feature] for feature in straight_encoding]
+    vector[at] += straight[:-1] / 2
+    vector[-1] += straight[-1] / 2
+    return vector
 
 
 def trials_csv(records: Sequence[TrialRecord]) -> bytes:

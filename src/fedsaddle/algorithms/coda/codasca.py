@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.coda import stages
-from fedsaddle.algorithms.coda.stages import StageState, Start
+from fedsaddle.algorithms.coda import coda
+from fedsaddle.algorithms.coda.coda import StageState, Start
 from fedsaddle.arguments import choice, number
 from fedsaddle.array_types import Ints
 from fedsaddle.federation.clients import Clients, Site
@@ -115,7 +115,7 @@ class Codasca:
     secret_cohorts = False  # clients keep their variates
 
     def __post_init__(self) -> None:
-        stages.check(self)
+        coda.check(self)
         if isinstance(self.global_step, str):
             choice("global_step", self.global_step, ("sqrt",))
         else:
@@ -124,19 +124,19 @@ class Codasca:
 
     def planned_exchanges(self, rounds: int, clients: int) -> list[PlannedExchange]:
         """One a round."""
-        return stages.planned(self, rounds, clients)
+        return coda.planned(self, rounds, clients)
 
     def start(self, clients: Clients) -> StageState:
         """(v_0, α_0), c = 0."""
-        return stages.start(self, clients)
+        return coda.start(self, clients)
 
     def round(self, server: StageState, clients: Clients, rng: np.random.Generator) -> StageState:
         """Lines 3-13 of Algorithm 4, as the documentation counts them."""
-        cohort, sent = stages.begin(self, server, clients, rng)
+        cohort, sent = coda.begin(self, server, clients, rng)
         sent = self._with_momentum(server, sent) if self.momentum else sent
         divisor("primal_step", sent.primal_step, sent.stage)  # the variates divide by them
         divisor("dual_step", sent.dual_step, sent.stage)
-        weights = stages.client_weights(self, clients, cohort)
+        weights = coda.client_weights(self, clients, cohort)
         answered, local = clients.ask(cohort, self.dsgsca, sent, weights=weights)  # lines 3-9, 11
         share, (dcx, dcy) = self._share(clients, answered), _changes(sent, local)
         cx, cy = server.cx + share * dcx, server.cy + share * dcy  # line 10: c = (1/K) Σ c^k
@@ -147,7 +147,7 @@ class Codasca:
             now = replace(now, mx=β * (dcx + sent.cx), my=β * (dcy + sent.cy))
         if self.output == "average":
             now = replace(now, kept_x=x, kept_y=y)
-        return stages.finish_round(self, server, now, rng)
+        return coda.finish_round(self, server, now, rng)
 
     def _with_momentum(self, server: StageState, sent: Start) -> Start:
         """`(1-μ) (∇ - c^k + c) + μ d` as steps of (1-μ) η along `∇ - c^k + c'` with `c' = c + μ d / (1-μ)`."""
@@ -165,7 +165,7 @@ class Codasca:
         )
         return Variates(x, y, torch.full((len(x),), -1.0, dtype=x.dtype, device=x.device))
 
-    @task(releases=stages.released)
+    @task(releases=coda.released)
     def dsgsca(self, own: Variates, sent: Start, site: Site) -> tuple[Variates, Local]:
         """Lines 3-9 of Algorithm 4; x is v and y is α."""
         F, γ, η, η_α = self.problem, self.proximal, sent.primal_step, sent.dual_step
@@ -199,11 +199,11 @@ class Codasca:
 
     def model(self, server: StageState) -> Tensor:
         """v, as `output` says."""
-        return stages.returned(server)[0]
+        return coda.returned(server)[0]
 
     def dual(self, server: StageState) -> Tensor:
         """α that goes with it."""
-        return stages.returned(server)[1]
+        return coda.returned(server)[1]
 
     def iterations(self, server: StageState) -> int:
         """Local steps so far."""
@@ -211,7 +211,7 @@ class Codasca:
 
     def _share(self, clients: Clients, answered: Ints) -> float:
         """The share of those who answered in the whole."""
-        n = stages.client_weights(self, clients, answered)
+        n = coda.client_weights(self, clients, answered)
         return len(answered) / clients.count if n is None else float(n.sum() / clients.sizes.sum())
 
     def _extrapolate(self, server: StageState, local: Local, K: int) -> Pair:

@@ -9,9 +9,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.fedx import buffers
-from fedsaddle.algorithms.fedx.active import BY_PAIRS, FIRST, SECOND, draw, score, set_sizes
-from fedsaddle.algorithms.fedx.buffers import BufferState, First, Opening, ScorePrivacy, Shared, lazy_batches
+from fedsaddle.algorithms.fedx import scores
+from fedsaddle.algorithms.fedx.scores import (
+    BY_PAIRS,
+    FIRST,
+    SECOND,
+    BufferState,
+    First,
+    Opening,
+    ScorePrivacy,
+    Shared,
+    draw,
+    lazy_batches,
+    score,
+    set_sizes,
+)
 from fedsaddle.algorithms.local_steps import cohort_size
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
@@ -104,7 +116,7 @@ class FedX1:
     clip: float = 0.3
 
     def __post_init__(self) -> None:
-        buffers.check_sharing(self)
+        scores.check_sharing(self)
         if not self.problem.outer.linear:
             name = type(self.problem.outer).__name__
             raise BadInput("problem.outer", name, "FedX1 is for the identity; use FedX2")
@@ -116,18 +128,18 @@ class FedX1:
 
     def round(self, server: FedX1State, clients: Clients, rng: np.random.Generator) -> FedX1State:
         """Lines 22-27; the first round begins with lines 3-4."""
-        R = server.buffers() or buffers.collect_first_scores(self, self.first_scores, server.w, clients, rng)
+        R = server.buffers() or scores.collect_first_scores(self, self.first_scores, server.w, clients, rng)
         R1, R2 = R
         m = cohort_size(self.sampled_clients, clients)
         P, η = rng.choice(clients.count, m, replace=False), at(self.primal_step, server.rounds)
         sent = Start(server.w, R1.scores, R2.scores, R1.mean, R2.mean, η, m)  # lines 24-25
         _, local = clients.ask(P, self.local_sgd, sent)
         after = replace(server, w=local.w, rounds=server.rounds + 1)  # line 26
-        return after.holding(*buffers.update_buffers(self, R, local, after.rounds, rng))  # line 23
+        return after.holding(*scores.update_buffers(self, R, local, after.rounds, rng))  # line 23
 
     def first_scores(self, own: None, sent: Opening, site: Site) -> tuple[None, First]:
         """Lines 3-4."""
-        return None, buffers.first_scores(self, sent, site)
+        return None, scores.first_scores(self, sent, site)
 
     @task(reason=BY_PAIRS)
     def local_sgd(self, own: None, sent: Start, site: Site) -> tuple[None, Local]:
@@ -157,4 +169,4 @@ class FedX1:
 
     def guarantee(self, rounds: int) -> dict[str, float | str] | None:
         """What the noise on shared scores guarantees after some rounds."""
-        return buffers.guarantee(self, rounds)
+        return scores.guarantee(self, rounds)

@@ -10,18 +10,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.fedx import buffers
-from fedsaddle.algorithms.fedx.active import BY_PAIRS, FIRST, SECOND, InnerMeans, draw, score, set_sizes, unobserved
-from fedsaddle.algorithms.fedx.buffers import (
+from fedsaddle.algorithms.fedx import scores
+from fedsaddle.algorithms.fedx.scores import (
+    BY_PAIRS,
+    FIRST,
+    SECOND,
     Buffer,
     Buffers,
     BufferState,
     Columns,
     First,
+    InnerMeans,
     Opening,
     ScorePrivacy,
     Shared,
+    draw,
     lazy_batches,
+    score,
+    set_sizes,
+    unobserved,
 )
 from fedsaddle.algorithms.local_steps import cohort_size
 from fedsaddle.arguments import flag, number
@@ -158,7 +165,7 @@ class FedX2:
     normalised_weights: bool = False
 
     def __post_init__(self) -> None:
-        buffers.check_sharing(self)
+        scores.check_sharing(self)
         number("tracking", self.tracking, above=0, most=1)
         number("averaging", self.averaging, above=0, most=1)
         flag("normalised_weights", self.normalised_weights)
@@ -175,7 +182,7 @@ class FedX2:
         """Lines 25-27 (28-32 of Algorithm 3); the first round begins with lines 3-4."""
         R, scale, mean_weight = server.buffers(), server.scale, server.mean_weight
         if R is None:
-            R, scale = self._first_u(*buffers.collect_first_scores(self, self.first_scores, server.w, clients, rng))
+            R, scale = self._first_u(*scores.collect_first_scores(self, self.first_scores, server.w, clients, rng))
             if self.normalised_weights:
                 asked = clients.ask(np.arange(clients.count), self.own_weight, Means(R[0].mean, R[1].mean))
                 mean_weight = float(asked[1].s)
@@ -189,11 +196,11 @@ class FedX2:
         after = replace(server, w=local.w, G=local.G, scale=scale, rounds=server.rounds + 1)  # line 27
         if self.normalised_weights:
             after = replace(after, w=self.problem.project_x(local.w[None])[0], mean_weight=mean_weight)
-        return after.holding(*buffers.update_buffers(self, R, local, after.rounds, rng))  # line 25
+        return after.holding(*scores.update_buffers(self, R, local, after.rounds, rng))  # line 25
 
     def first_scores(self, own: InnerMeans, sent: Opening, site: Site) -> tuple[None, First]:
         """Lines 3-4."""
-        return None, buffers.first_scores(self, sent, site)
+        return None, scores.first_scores(self, sent, site)
 
     def own_weight(self, own: InnerMeans, sent: Means, site: Site) -> tuple[None, Weight]:
         """max(ω1_i, ω2_i), once, for normalised weights."""
@@ -272,4 +279,4 @@ class FedX2:
 
     def guarantee(self, rounds: int) -> dict[str, float | str] | None:
         """The privacy guarantee of the noise on shared scores after `rounds` rounds."""
-        return buffers.guarantee(self, rounds)
+        return scores.guarantee(self, rounds)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.fedx.active import BY_PAIRS, InnerMeans, check, draw, score, unobserved
+from fedsaddle.algorithms.fedx.scores import BY_PAIRS, InnerMeans, check, draw, score, unobserved
 from fedsaddle.algorithms.local_steps import cohort_size
 from fedsaddle.arguments import flag, number
 from fedsaddle.errors import BadInput

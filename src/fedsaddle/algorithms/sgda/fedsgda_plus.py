@@ -9,9 +9,8 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from fedsaddle.algorithms.sgda import rounds
-from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
-from fedsaddle.algorithms.sgda.rounds import Local, SgdaState, Start
+from fedsaddle.algorithms.sgda import local_sgda
+from fedsaddle.algorithms.sgda.local_sgda import Local, LocalSgda, SgdaState, Start
 from fedsaddle.arguments import number, whole
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
@@ -77,7 +76,7 @@ class FedSgdaPlus:
     output: str = "last"
 
     def __post_init__(self) -> None:
-        rounds.check(self)
+        local_sgda.check(self)
         number("server_step", self.server_step, above=0)
         whole("snapshot_rounds", self.snapshot_rounds)
 
@@ -90,13 +89,13 @@ class FedSgdaPlus:
 
     def start(self, clients: Clients) -> SgdaState:
         """x_0 is the first snapshot."""
-        at_first = rounds.start(self, clients)
+        at_first = local_sgda.start(self, clients)
         return replace(at_first, anchor=at_first.x)  # line 1
 
     def round(self, server: SgdaState, clients: Clients, rng: np.random.Generator) -> SgdaState:
         """Lines 2-6 of the box."""
         f, γ, x, y = self.problem, self.server_step, server.x, server.y
-        mean = rounds.synchronised_round(self, self.local_sgda, server, clients, rng)  # lines 2-4
+        mean = local_sgda.synchronised_round(self, self.local_sgda, server, clients, rng)  # lines 2-4
         x_next = f.project_x((x + γ * (mean.x - x))[None])[0]  # line 5
         y_next = f.project_y((y + γ * (mean.y - y))[None])[0]  # line 5
         x̃ = x_next if mean.rounds % self.snapshot_rounds == 0 else server.anchor  # line 6

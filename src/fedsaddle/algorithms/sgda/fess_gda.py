@@ -9,9 +9,8 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from fedsaddle.algorithms.sgda import rounds
-from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
-from fedsaddle.algorithms.sgda.rounds import Local, SgdaState, Start
+from fedsaddle.algorithms.sgda import local_sgda
+from fedsaddle.algorithms.sgda.local_sgda import Local, LocalSgda, SgdaState, Start
 from fedsaddle.arguments import number
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
@@ -96,7 +95,7 @@ class FessGda:
     output: str = "last"
 
     def __post_init__(self) -> None:
-        rounds.check(self)
+        local_sgda.check(self)
         check_local_optimiser(self.local_optimiser)
         number("server_primal_step", self.server_primal_step, above=0)
         number("server_dual_step", self.server_dual_step, above=0)
@@ -116,14 +115,14 @@ class FessGda:
 
     def start(self, clients: Clients) -> SmoothedState:
         """z_0 is x_0."""
-        at_first = rounds.start(self, clients)
+        at_first = local_sgda.start(self, clients)
         return SmoothedState(at_first.x, at_first.y, at_first.x)
 
     def round(self, server: SmoothedState, clients: Clients, rng: np.random.Generator) -> SmoothedState:
         """Lines 2-5 of the box."""
         f, x, y, z, r = self.problem, server.x, server.y, server.z, server.rounds
         before = SgdaState(x, y, r, kept=server.kept)
-        mean = rounds.synchronised_round(self, self.local_sgda, before, clients, rng)  # lines 1-2
+        mean = local_sgda.synchronised_round(self, self.local_sgda, before, clients, rng)  # lines 1-2
         γ_x, γ_y, β = self.server_primal_step, self.server_dual_step, self.trailing
         pull = at(self.primal_step, r) * γ_x * self.local_steps * self.smoothing
         x_next = f.project_x((x + γ_x * (mean.x - x) - pull * (x - z))[None])[0]  # line 3

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsaddle.algorithms.sgda import rounds
-from fedsaddle.algorithms.sgda.rounds import IterateRecorder, Local, MidRound, SgdaState, Start, planned
+from fedsaddle.algorithms.sgda import local_sgda
+from fedsaddle.algorithms.sgda.local_sgda import IterateRecorder, Local, MidRound, SgdaState, Start, planned
 from fedsaddle.arguments import choice, number
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Clients, Site
@@ -50,7 +50,7 @@ class Momentum(MidRound):
 def _released(algorithm: MomentumLocalSgda, sent: Start) -> Releases:
     """Both players' gradients of each iteration, and of the one that begins the momentum."""
     begins = int(sent.first == 0 and sent.dx is None)
-    return rounds.released(algorithm, sent) + Counter({Release(algorithm.batch_size, 2): begins})
+    return local_sgda.released(algorithm, sent) + Counter({Release(algorithm.batch_size, 2): begins})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ class MomentumLocalSgda:
     output: str = "last"
 
     def __post_init__(self) -> None:
-        rounds.check(self)
+        local_sgda.check(self)
         choice("momentum_at_sync", self.momentum_at_sync, ("average", "keep", "reset"))
         number("alpha", self.alpha, above=0, most=1)
         for key in ("primal_beta", "dual_beta"):
@@ -117,7 +117,7 @@ class MomentumLocalSgda:
     @property
     def secret_cohorts(self) -> bool:
         """Whether every exchange has a fresh cohort, and clients remember nothing."""
-        return not rounds.cuts_rounds(self) and self.momentum_at_sync != "keep"
+        return not local_sgda.cuts_rounds(self) and self.momentum_at_sync != "keep"
 
     def planned_exchanges(self, rounds: int, clients: int) -> list[PlannedExchange]:
         """As Local SGDA's; a round without an answer may begin the momentum once more."""
@@ -125,18 +125,18 @@ class MomentumLocalSgda:
 
     def start(self, clients: Clients) -> SgdaState:
         """x_0, y_0, and x_0 as the first snapshot."""
-        return rounds.start(self, clients)
+        return local_sgda.start(self, clients)
 
     def round(self, server: SgdaState, clients: Clients, rng: np.random.Generator) -> SgdaState:
         """τ iterations and the averages (lines 8-12 of Algorithm 2, 8-18 of Algorithm 5)."""
-        return rounds.synchronised_round(self, self.local_sgda, server, clients, rng)
+        return local_sgda.synchronised_round(self, self.local_sgda, server, clients, rng)
 
     def fresh(self, site: Site) -> Momentum | None:
         """Clients remember the momentum they keep, and where a snapshot cut their round."""
-        wanted = self.momentum_at_sync == "keep" or rounds.cuts_rounds(self)
+        wanted = self.momentum_at_sync == "keep" or local_sgda.cuts_rounds(self)
         if not wanted:
             return None
-        at = rounds.blank(self, site)
+        at = local_sgda.blank(self, site)
         return Momentum(at.x, at.y, torch.zeros_like(at.x), torch.zeros_like(at.y), at.x.new_zeros(len(at.x)))
 
     @task(releases=_released)
@@ -144,7 +144,7 @@ class MomentumLocalSgda:
         """Lines 3-7, for the iterations that were asked for."""
         f, α, β_x, β_y = self.problem, self.alpha, self.primal_beta, self.dual_beta
         η_x, η_y = sent.primal_step, sent.dual_step
-        x, y = rounds.begin(own, sent, site)
+        x, y = local_sgda.begin(own, sent, site)
         dx, dy = self._momentum(own, sent, site, x, y)
         seen = IterateRecorder(sent, self.output == "average")
         for t in range(sent.first, sent.last):  # line 2

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedsaddle.arguments import choice, flag, whole
 from fedsaddle.data.sets.locate import PublicFile
-from fedsaddle.data.splits.imbalanced import check_positive, one_against_rest
+from fedsaddle.data.splits.by_label import check_positive, one_against_rest
 from fedsaddle.data.table import Array, Dataset, Table
 from fedsaddle.errors import BadInput, MissingData
 

@@ -14,8 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsaddle.data.table import GROUP, Array
-from fedsaddle.data.tables.cells import MISSING, MISSING_NUMBER, NOTHING, TRUTH, Cells, Comma, text_cells
-from fedsaddle.data.tables.columns import RawColumn, empty_column, shown
+from fedsaddle.data.tables.columns import (
+    MISSING,
+    MISSING_NUMBER,
+    NOTHING,
+    TRUTH,
+    Cells,
+    Comma,
+    RawColumn,
+    empty_column,
+    shown,
+    text_cells,
+)
 from fedsaddle.data.tables.parse import DAYS, Dates, Numbers, keep_unit, parse_dates, parse_numbers
 from fedsaddle.errors import BadInput
 

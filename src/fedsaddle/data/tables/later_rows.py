@@ -12,8 +12,19 @@ from numpy.typing import NDArray
 
 from fedsaddle.data.arrays import number_columns
 from fedsaddle.data.table import Array, Encoded
-from fedsaddle.data.tables.cells import MISSING, MISSING_NUMBER, NOTHING, TRUTH, Cells, How, text_cells
-from fedsaddle.data.tables.columns import RawColumn, empty_column, listed, shown
+from fedsaddle.data.tables.columns import (
+    MISSING,
+    MISSING_NUMBER,
+    NOTHING,
+    TRUTH,
+    Cells,
+    How,
+    RawColumn,
+    empty_column,
+    listed,
+    shown,
+    text_cells,
+)
 from fedsaddle.data.tables.features import TableFeatures
 from fedsaddle.data.tables.judge import ColumnHint, judge_column
 from fedsaddle.data.tables.sources import series_cells

@@ -19,8 +19,7 @@ from numpy.lib import format as npy
 from fedsaddle.arguments import choice, flag, optional, renamed, whole
 from fedsaddle.arguments import path as file_path
 from fedsaddle.data.table import ROW, Array, Dataset, Table
-from fedsaddle.data.tables.cells import LARGEST, Task, client_names, targets
-from fedsaddle.data.tables.columns import RawTable, require
+from fedsaddle.data.tables.columns import LARGEST, RawTable, Task, client_names, require, targets
 from fedsaddle.data.tables.features import ArrayFeatures, TableFeatures
 from fedsaddle.data.tables.judge import group_names
 from fedsaddle.data.tables.read import (

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsaddle.data.tables.cells import Comma
-from fedsaddle.data.tables.columns import listed
+from fedsaddle.data.tables.columns import Comma, listed
 
 PLAIN = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 INFINITE = re.compile(r"[+-]?inf(?:inity)?", re.IGNORECASE)

@@ -13,8 +13,19 @@ import numpy as np
 from fedsaddle.arguments import text
 from fedsaddle.data.table import Array, Table
 from fedsaddle.data.tables import sources
-from fedsaddle.data.tables.cells import Comma, How, Loaded, Plan, role_cells
-from fedsaddle.data.tables.columns import RawColumn, RawTable, check_lists, empty_column, require, shown
+from fedsaddle.data.tables.columns import (
+    Comma,
+    How,
+    Loaded,
+    Plan,
+    RawColumn,
+    RawTable,
+    check_lists,
+    empty_column,
+    require,
+    role_cells,
+    shown,
+)
 from fedsaddle.data.tables.judge import ColumnHint, group_column, judge_column, near_duplicates
 from fedsaddle.data.tables.sources import read_excel, read_frame, read_parquet
 from fedsaddle.errors import BadInput, MissingData

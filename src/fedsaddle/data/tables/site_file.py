@@ -13,8 +13,7 @@ from fedsaddle.array_types import Ints
 from fedsaddle.data.hold_out import hold_out
 from fedsaddle.data.pictures import picture_shape, read_pictures
 from fedsaddle.data.table import Array
-from fedsaddle.data.tables.cells import whole
-from fedsaddle.data.tables.columns import RawTable, require
+from fedsaddle.data.tables.columns import RawTable, require, whole
 from fedsaddle.data.tables.features import ArrayFeatures, TableFeatures
 from fedsaddle.data.tables.own import feature_array, read_arrays, row_entries, treatment
 from fedsaddle.data.tables.read import (

@@ -23,8 +23,7 @@ from typing import Any, BinaryIO, TextIO, cast
 import numpy as np
 
 from fedsaddle.data.table import Array
-from fedsaddle.data.tables.cells import MISSING, MISSING_NUMBER, Cells, How, Loaded, Plan
-from fedsaddle.data.tables.columns import listed, shown, tidy_names
+from fedsaddle.data.tables.columns import MISSING, MISSING_NUMBER, Cells, How, Loaded, Plan, listed, shown, tidy_names
 from fedsaddle.data.tables.parse import DAYS, HOURS
 from fedsaddle.errors import BadInput, FedSaddleError, install
 

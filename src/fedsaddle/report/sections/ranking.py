@@ -11,9 +11,19 @@ import numpy as np
 
 from fedsaddle.array_types import Floats, Ints
 from fedsaddle.metrics.calibration import Threshold
-from fedsaddle.metrics.curves import GRID, PrecisionRecall, client_band, pooled_band, precision_recall
 from fedsaddle.metrics.intervals import Interval
-from fedsaddle.metrics.ranking import Ranking, RankingDifference, RankingFigures, difference, rank
+from fedsaddle.metrics.ranking import (
+    GRID,
+    PrecisionRecall,
+    Ranking,
+    RankingDifference,
+    RankingFigures,
+    client_band,
+    difference,
+    pooled_band,
+    precision_recall,
+    rank,
+)
 from fedsaddle.metrics.subgroups import ScoredRows
 from fedsaddle.report.page.charts import ChartAxis, Line, line_chart
 from fedsaddle.report.page.parts import Block, Chart, PageTable, Section, Text
