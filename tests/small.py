@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,11 @@ def alike(rows: Stacked) -> Stacked:
 
 def relabelled(rows: Stacked, order: Sequence[int]) -> Stacked:
     """The clients in another order: new client i is old client `order[i]`."""
-    return rows_of([rows.client(i)[0] for i in order], [rows.client(i)[1] for i in order])
+    found = rows_of([rows.client(i)[0] for i in order], [rows.client(i)[1] for i in order])
+    if rows.units is None:
+        return found
+    own = [rows.units[rows.offsets[i] : rows.offsets[i + 1]] for i in order]
+    return replace(found, units=np.concatenate(own))
 
 
 def seeded(make: Callable[[], nn.Module], seed: int = 1) -> nn.Module:

@@ -18,7 +18,17 @@ HERE = {  # file -> function -> why its tensors are those of the CPU
     "numerics/mixtures.py": dict.fromkeys(("uniform", "dense", "at", "onto_simplex", "_few"), "λ is the server's"),
     "algorithms/fedx/scores.py": {"updated": "the server's buffers", "_empty": "the server's buffers"},
     "engines/site.py": dict.fromkeys(
-        ("sizes", "minibatches", "_draw_labelled", "_draw_balanced", "everything", "labelled", "uniforms", "_keys"),
+        (
+            "sizes",
+            "minibatches",
+            "_draw_labelled",
+            "_draw_balanced",
+            "everything",
+            "labelled",
+            "uniforms",
+            "_keys",
+            "_units",
+        ),
         "rows that live here",
     ),
     "engines/simulated.py": {"_remember": "sizes for the memory's table"},

@@ -19,7 +19,8 @@ RUN = "trial"
 def alone(rows: Stacked, i: int) -> Stacked:
     """One client's rows, as its site holds them."""
     x, y = rows.client(i)
-    return Stacked(x, y, np.array([0, len(x)]), positives=rows.positives)
+    own = None if rows.units is None else rows.unit_numbers(i)
+    return Stacked(x, y, np.array([0, len(x)]), positives=rows.positives, units=own)
 
 
 def sites(

@@ -34,6 +34,7 @@ from worlds import (
     PAIRS,
     PAIRS_DROPOUT,
     PARTIAL,
+    PATIENTS,
     RANKING,
     RIDGE,
     TWO_WAY,
@@ -170,7 +171,7 @@ TABLE = [
     Case("SCAFFOLD", Scaffold, LOCAL, (LOGISTIC, MLP)),
     Case("SCAFFOLD, all, by size, longer steps", Scaffold, LOCAL | {"sampled_clients": None, "weighting": "size", "global_step": 1.2}, (MLP,), slow=True),  # noqa: E501
     Case("Newton", Newton, {"sampled_clients": 4, "missing": "go on"}, (RIDGE, COX), draws_rows=False),
-    Case("Newton, wait, sandwich", Newton, {"sampled_clients": 5, "sandwich": True, "damping": 0.9}, (RIDGE,), draws_rows=False),  # noqa: E501
+    Case("Newton, wait, sandwich", Newton, {"sampled_clients": 5, "sandwich": True, "damping": 0.9, "tolerance": 0.9}, (PATIENTS,), draws_rows=False),  # noqa: E501
     Case("AFL", Drfa, DUAL | {"local_steps": 1}, shows=LOSS),
     Case("DRFA", Drfa, DUAL, shows=LOSS),
     Case("DRFA, average, ball", Drfa, DUAL | {"output": "average", "projection": Ball(1.0)}, shows=LOSS),

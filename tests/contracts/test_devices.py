@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 from every_algorithm import EVERY_NAME, ONE_A_KIND, algorithm
-from worlds import GRU
+from worlds import GRU, PATIENTS
 
 from fedsaddle.algorithms.fedavg import FedAvg
+from fedsaddle.algorithms.newton import Newton
 from fedsaddle.data.store import Lazy
 from fedsaddle.engines.simulated import DeviceEngine, VectorisedEngine
 from fedsaddle.federation.randomness import ClientKeys, DeviceKeys
@@ -72,6 +73,18 @@ def test_rows_that_do_not_fit_are_sent_batch_by_batch(case, world):
     expected = play(alg, VectorisedEngine(rows, chunk=3), 2)
     for a, b in zip(expected, play(alg, streamed, 2), strict=True):
         assert same(a, b)
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_patients_are_known_on_a_device(resident):
+    alg = Newton(problem=PATIENTS.problem(), sandwich=True)
+    engine = DeviceEngine(PATIENTS.rows(), device=PRETEND, chunk=3)
+    if not resident:
+        engine._resident = None
+    expected, found = (play(alg, each, 10)[-1] for each in (VectorisedEngine(PATIENTS.rows(), chunk=3), engine))
+    assert expected.products is not None
+    assert expected.units < expected.rows
+    assert same(expected, found)
 
 
 @one_a_kind

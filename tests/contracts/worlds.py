@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -63,6 +64,12 @@ def times() -> Stacked:
     return Stacked(rows.x, torch.stack([time, event], 1).double(), rows.offsets)
 
 
+def patients() -> Stacked:
+    """Classes, with two or three rows a patient."""
+    rows = classes()
+    return replace(rows, units=np.concatenate([np.arange(n) % (n // 2) for n in rows.sizes]))
+
+
 def with_dropout(scores: int) -> nn.Module:
     return seeded(lambda: nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Dropout(0.4), nn.Linear(5, scores)))
 
@@ -74,6 +81,7 @@ GRU = World("gru", lambda: Supervised(seeded(lambda: CharacterGru(6, 3, 4))), la
 DROPOUT = World("dropout", lambda: Supervised(with_dropout(3), l2=0.01), classes)
 
 RIDGE = World("ridge", lambda: Supervised(seeded(lambda: nn.Linear(4, 3)), l2=0.1, l2_biases=False), classes)
+PATIENTS = World("patients", lambda: Supervised(seeded(lambda: logistic_regression(4, 3)), l2=0.1), patients)
 COX = World("cox", lambda: Cox(seeded(lambda: nn.Linear(4, 1, bias=False)), l2=0.1), times)
 
 MINIMISATION = (LOGISTIC, MLP, VMAP, GRU)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -137,6 +139,59 @@ def test_statsmodels(kind):
         expected = plain.wald_test(np.eye(4)[[0, 2]], scalar=True)
         assert test.statistic == pytest.approx(float(expected.statistic), rel=1e-8)
         assert test.p_value == pytest.approx(float(expected.pvalue), abs=1e-8)
+
+
+def with_units(of, seed=5):
+    """Each client's rows belong to patients, who have neighbouring numbers but no neighbouring rows."""
+    rng = np.random.default_rng(seed)
+    return replace(of, units=np.concatenate([100 * i + rng.integers(0, n // 3, n) for i, n in enumerate(of.sizes)]))
+
+
+def clustered(kind, of):
+    """The standard errors of statsmodels with the units as clusters, without and with the factor for small samples."""
+    sm = pytest.importorskip("statsmodels.api")
+    x, y, units = of.x.numpy(), of.y.numpy(), of.units
+    X = np.column_stack([x, np.ones(len(x))])
+    if kind == "cox":
+        site = np.repeat(np.arange(of.count), of.sizes)
+        model = sm.PHReg(y[:, 0], x, status=y[:, 1], strata=site, ties="efron")
+        return [model.fit(groups=units, disp=0, tol=1e-14, maxiter=100, method="newton").bse, None]
+    models = {
+        "logistic": lambda: sm.GLM(y, X, family=sm.families.Binomial()),
+        "square": lambda: sm.OLS(y, X),
+        "poisson": lambda: sm.GLM(y[:, 0], X, family=sm.families.Poisson(), exposure=y[:, 1]),
+    }
+    options = {} if kind == "square" else {"tol": 1e-14}
+    how = [{"groups": units, "use_correction": correction} for correction in (False, True)]
+    return [models[kind]().fit(cov_type="cluster", cov_kwds=one, **options).bse for one in how]
+
+
+@pytest.mark.parametrize("kind", ["logistic", "square", "poisson", "cox"])
+@engines
+def test_patients_are_clusters(kind, engine):
+    of = with_units(rows(kind))
+    if kind == "cox":  # residuals of statsmodels are those of Breslow's ties, and NaN before the first event
+        of.y[:, 0] += torch.linspace(0, 1e-3, len(of.y), dtype=torch.float64)
+        for i in range(of.count):
+            y = of.client(i)[1]
+            y[y[:, 0].argmin(), 1] = 1
+    algorithm, states = solved(kind, of, engine=engine, sandwich=True, rounds=ROUNDS + 1)
+    fit = algorithm.fit(states[-1])
+    assert fit.units == len(np.unique(of.units)) < 0.5 * fit.rows
+    for small, expected in zip((False, True), clustered(kind, of), strict=True):
+        if expected is not None:
+            found = fs.inference(fit, covariance="sandwich", small_sample=small)
+            np.testing.assert_allclose(found.standard_error, expected, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_the_blocks_of_rows_do_not_matter_for_clusters(kind, monkeypatch):
+    of = with_units(rows(kind))
+    whole = solved(kind, of, sandwich=True, rounds=ROUNDS + 1)[1][-1].products
+    monkeypatch.setattr("fedsaddle.problems.regression.BLOCK", 7)
+    torch.testing.assert_close(
+        solved(kind, of, sandwich=True, rounds=ROUNDS + 1)[1][-1].products, whole, rtol=0, atol=1e-10
+    )
 
 
 def test_the_sandwich_of_classes_and_of_survival_is_that_of_leaving_rows_out():
@@ -359,6 +414,21 @@ def test_a_run_ends_by_itself(kind):
         found = fs.inference(result, covariance=covariance)
         np.testing.assert_allclose(found.estimate, expected.estimate, rtol=0, atol=1e-5)
         assert found.to_pandas().shape == (len(found.names), 6)
+
+
+def named(of):
+    """As a federation whose columns have names."""
+    names = tuple(f"site-{i}" for i in range(of.count))
+    return fs.FederatedData("made", single(of), None, names, ("0", "1"), ("age", "dose", "time\n"))
+
+
+def test_warnings_and_coefficients_have_the_names_of_columns():
+    problem = fs.Supervised(nn.Linear(3, 1).float(), fs.losses.Logistic())
+    with pytest.warns(UserWarning, match="of columns 'dose' grow without end"):
+        fs.run(fs.Newton(problem=problem), named(separated()), rounds=15)
+    result = fs.run(fs.Newton(problem=problem), named(rows("logistic")), rounds=15)
+    assert fs.inference(result).names == ("age", "dose", "time\n", "intercept")
+    assert fs.inference(result, columns=["a", "b", "c"]).names == ("a", "b", "c", "intercept")
 
 
 def test_a_run_warns_of_separation():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -45,7 +46,7 @@ class Point:
 
     w: Parameters
     limit: float  # a client with a larger value answers with `far` alone
-    products: bool  # whether the outer products of the rows' scores are wanted
+    products: bool  # whether the outer products of the units' scores are wanted
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ class Sums:
     gradient: Averaged  # (d,)
     hessian: Averaged  # its upper triangle, (d (d + 1) / 2,)
     far: Averaged  # 1 if the value is above the limit or not finite; then the others are 0
-    products: Averaged | None = None  # the upper triangle of the outer products' mean
+    products: Averaged | None = None  # the upper triangle of the units' outer products, by row
+    units: Averaged | None = None  # by row
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class NewtonState:
     hessian: Tensor | None = None  # (d, d), without the penalty
     first: Tensor | None = None  # (d, d): the Hessian of the first exchange
     products: Tensor | None = None  # (d, d)
+    units: int | None = None  # of those who answered
     answered: Tensor | None = None  # (N,): who answered at the point
     rows: int = 0  # of those
     settled: bool = False  # whether the point is the solution for those who answered
@@ -100,7 +103,8 @@ class Newton:
         missing: What a reply that is missing means: "wait" asks all once more without a step, "go on" takes the step
             of those who answered.
         sampled_clients: How many clients are asked, drawn anew in each round; None: all. The steps end only with all.
-        sandwich: Whether a last exchange asks for the outer products of the rows' scores, for robust standard errors.
+        sandwich: Whether a last exchange asks for the outer products of the units' scores, for robust standard errors.
+            A unit is a patient where the rows know theirs (`together`), else a row.
 
     Raises:
         BadInput: if an argument is invalid, with its name; if the model is not linear, the loss has no Hessian, or
@@ -184,6 +188,7 @@ class Newton:
             rows=rows,
             settled=settled,
             products=None if sums.products is None else _whole(sums.products.cpu(), d),
+            units=None if sums.units is None else round(float(sums.units) * rows),
         )
         if settled:
             return replace(found, share=0.0, w=found.point)
@@ -195,21 +200,21 @@ class Newton:
         """Lines 4-6: value, gradient and Hessian of the client's rows."""
         w = site.broadcast(sent.w)
         found = self.problem.second_order(w, site.everything(), sent.products)  # lines 4-5
-        parts = [found.value, found.gradient, found.hessian, found.products]
+        parts = [found.value, found.gradient, found.hessian, found.products, found.units]
         near = found.value <= sent.limit  # also False for NaN
         for each in parts[1:]:
-            near = near if each is None else near & torch.isfinite(each).flatten(1).all(1)
+            near = near if each is None else near & torch.isfinite(each).reshape(len(each), -1).all(1)
         if sent.limit >= ANY:
             near = torch.ones_like(near)  # a start that is not finite is an error
         kept = [
             None if each is None else torch.where(near.view(-1, *[1] * (each.ndim - 1)), each, 0.0) for each in parts
         ]
-        value, gradient, hessian, products = kept
+        value, gradient, hessian, products, units = kept
         assert value is not None
         assert gradient is not None
         assert hessian is not None
         outer = None if products is None else _triangle(products)
-        return None, Sums(value, gradient, _triangle(hessian), (~near).to(value.dtype), outer)  # line 6
+        return None, Sums(value, gradient, _triangle(hessian), (~near).to(value.dtype), outer, units)  # line 6
 
     def model(self, server: NewtonState) -> Tensor:
         """The last accepted point."""
@@ -229,9 +234,10 @@ class Newton:
         ridge, variance = self.problem.ridge(), self.problem.estimates_variance()
         value = server.value - self._penalty(server.point)
         layout = self.problem.layout()
-        return Fit(layout, server.point, server.hessian, ridge, server.rows, value, variance, server.products)
+        robust = server.products, server.units
+        return Fit(layout, server.point, server.hessian, ridge, server.rows, value, variance, *robust)
 
-    def cautions(self, server: NewtonState) -> list[str]:
+    def cautions(self, server: NewtonState, features: Sequence[str] = ()) -> list[str]:
         """What a reader of the result must know: columns that the rows do not identify, or separation."""
         if server.hessian is None or server.first is None or server.direction is None:
             return []
@@ -239,14 +245,15 @@ class Newton:
         lacking = self._decomposed(server.first).lacking()
         if len(lacking):
             remedy = "leave out one of each set of columns that determine each other, or set l2"
-            return [f"the rows do not identify the coefficients of {_columns(layout, lacking)}: {remedy}"]
+            return [f"the rows do not identify the coefficients of {_columns(layout, lacking, features)}: {remedy}"]
         growing = self._decomposed(server.hessian).lacking()
         length = float(server.direction @ (server.first @ server.direction))
         if length > LONG**2 and -server.slope < VANISHING * length:
             growing = _large(server.direction.abs() * server.first.diagonal().clamp_min(0).sqrt())
         if len(growing):
             cause = "grow without end, as these columns separate the outcomes of some rows perfectly"
-            return [f"the coefficients of {_columns(layout, growing)} {cause}: set l2, or leave such a column out"]
+            which = _columns(layout, growing, features)
+            return [f"the coefficients of {which} {cause}: set l2, or leave such a column out"]
         if server.settled or self.sampled_clients is not None:
             return []
         return ["the Newton steps have not ended; run more rounds"]
@@ -337,9 +344,10 @@ def _whole(triangle: Tensor, d: int) -> Tensor:
     return found
 
 
-def _columns(layout: LinearLayout, places: Ints) -> str:
-    """Their columns by number, from 0; at most ten."""
+def _columns(layout: LinearLayout, places: Ints, features: Sequence[str]) -> str:
+    """Their columns by name, or by number from 0; at most ten."""
     found = sorted({-1 if (column := layout.column(int(i))) is None else column for i in places})
-    named = ["the intercept" if j < 0 else str(j) for j in found[:10]]
+    known = len(features) == layout.inputs
+    named = ["the intercept" if j < 0 else repr(features[j]) if known else str(j) for j in found[:10]]
     more = f" and {len(found) - 10} more" if len(found) > 10 else ""
     return ("columns " if found[-1] >= 0 else "") + ", ".join(named) + more

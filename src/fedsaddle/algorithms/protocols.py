@@ -92,8 +92,8 @@ class Guarantees(Protocol):
 class HasCautions(Protocol[Seen]):
     """An algorithm that knows whether its solution may be used."""
 
-    def cautions(self, server: Seen) -> Sequence[str]:
-        """What a reader of the result must know, a line each, with the remedy."""
+    def cautions(self, server: Seen, features: Sequence[str] = ()) -> Sequence[str]:
+        """What a reader of the result must know, a line each, with the remedy; `features` may name the columns."""
         ...
 
 

@@ -64,6 +64,10 @@ class ClientRows(Protocol):
         """All rows of `clients`, where that takes no copy; else None."""
         ...
 
+    def unit_numbers(self, client: int) -> Ints | None:
+        """The number of each row's unit within its client, from 0; None: each row is its own."""
+        ...
+
 
 @dataclass(frozen=True)
 class Stacked:
@@ -153,6 +157,13 @@ class Stacked:
         """All rows of client i, without a copy."""
         rows = slice(int(self.offsets[i]), int(self.offsets[i + 1]))
         return self.x[rows], self.y[rows]
+
+    def unit_numbers(self, client: int) -> Ints | None:
+        """The number of each row's unit within the client, from 0; None: each row is its own."""
+        if self.units is None:
+            return None
+        own = self.units[self.offsets[client] : self.offsets[client + 1]]
+        return np.unique(own, return_inverse=True)[1].astype(np.int64)
 
     def unit_rows(self, client: int) -> list[Ints]:
         """The rows of each unit of a client, such as a patient; each row is a unit if nothing else is known."""
@@ -281,6 +292,10 @@ class Lazy:
             return None
         x, y = self.client(int(clients[0]))
         return x[None], y[None]
+
+    def unit_numbers(self, client: int) -> Ints | None:
+        """None: each row is its own unit."""
+        return None
 
 
 def check_positives(share: float | None) -> float | None:

@@ -134,6 +134,7 @@ class DeployedRun:
             folder,
             CallbackRunner([own, *trackers_of(self.config), *callbacks]),
             clients_named=self.names,
+            features_named=data.features,
             parameters=parameters_of(algorithm, settings),
         )
 

@@ -135,6 +135,10 @@ class OwnRows:
         sizes[self.client] = len(self.own.x)
         return sizes
 
+    def unit_numbers(self, client: int) -> Ints | None:
+        """The number of each row's patient; None: each row is its own."""
+        return self.own.unit_numbers(0)
+
     def unit_rows(self, client: int) -> list[Ints]:
         """The rows of each patient."""
         return self.own.unit_rows(0)

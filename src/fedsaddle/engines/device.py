@@ -178,6 +178,9 @@ class StreamedSite(LocalSite):
         whole = super().everything()
         return whole._replace(x=whole.x.to(self.on), y=whole.y.to(self.on), weight=self._sent(whole.weight))
 
+    def _units(self) -> Tensor | None:
+        return self._sent(super()._units())
+
     def labelled(self, label: int) -> Tensor:
         """The number of rows with that label, (C,)."""
         return super().labelled(label).to(self.on)
@@ -253,9 +256,13 @@ class ResidentSite(LocalSite):
         x, y = self._gather(torch.minimum(at, self._counts[:, None] - 1))
         keys = partial(self._keys, 0, EVERYTHING_STREAM)
         if (self._sizes == longest).all():
-            return Batch(x, y, keys=keys)
+            return Batch(x, y, keys=keys, units=self._units)
         real = (at < self._counts[:, None]).to(_weights(x))
-        return Batch(x, y, real, keys=keys, sizes=self._sizes.tolist())
+        return Batch(x, y, real, keys=keys, sizes=self._sizes.tolist(), units=self._units)
+
+    def _units(self) -> Tensor | None:
+        found = super()._units()
+        return None if found is None else found.to(self.device)
 
     def labelled(self, label: int) -> Tensor:
         """The number of rows with that label, (C,)."""

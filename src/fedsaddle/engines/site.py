@@ -142,15 +142,25 @@ class LocalSite:
         """All rows; smaller clients repeat their last row with weight 0."""
         self.samples += int(self._sizes.sum())
         whole, keys = self.rows.everything(self.clients), partial(self._keys, 0, EVERYTHING_STREAM)
-        if whole is not None:
-            return Batch(*whole, keys=keys)
         longest = int(self._sizes.max())
+        if whole is not None:
+            return Batch(*whole, keys=keys, units=self._units)
         at = np.arange(longest)
         x, y = self.rows.gather(self.clients, np.minimum(at, self._sizes[:, None] - 1))
         if (self._sizes == longest).all():
-            return Batch(x, y, keys=keys)
+            return Batch(x, y, keys=keys, units=self._units)
         real = torch.from_numpy(at < self._sizes[:, None])
-        return Batch(x, y, real.to(_dtype(x)), keys=keys, sizes=self._sizes.tolist())
+        return Batch(x, y, real.to(_dtype(x)), keys=keys, sizes=self._sizes.tolist(), units=self._units)
+
+    def _units(self) -> Tensor | None:
+        """The number of each row's unit within its client, `(C, B)`; 0 for padding."""
+        numbers = [self.rows.unit_numbers(client) for client in self.clients.tolist()]
+        if all(own is None for own in numbers):
+            return None
+        found = np.zeros((len(self.clients), int(self._sizes.max())), dtype=np.int64)
+        for row, own, size in zip(found, numbers, self._sizes.tolist(), strict=True):
+            row[:size] = np.arange(size) if own is None else own
+        return torch.from_numpy(found)
 
     def _keys(self, step: int, stream: int) -> Tensor:
         """What a batch's dropout is drawn from, (C,)."""

@@ -29,7 +29,9 @@ class Batch(NamedTuple):
     `weight (C, B)` is present if rows have different weights or are padding. `rows (C, B)` holds the row numbers
     within the client; it is present if rows were drawn. `keys()` gives a key for each client, `(C,)` int64, from which
     a model's dropout is drawn; the same batch gives the same masks. Without it there is no dropout. `sizes` holds how
-    many rows of each client are real, the first ones; it is present if the others are padding.
+    many rows of each client are real, the first ones; it is present if the others are padding. `units()` gives
+    the number of each row's unit within its client, such as a patient, `(C, B)` int64, or None where each row is its
+    own; it is present if all rows were asked for.
 
     Args:
         x: features, `(C, B, ...)`.
@@ -39,6 +41,8 @@ class Batch(NamedTuple):
         keys: gives a key for each client, `(C,)` int64, from which dropout masks are drawn; without it there is no
             dropout.
         sizes: number of real rows of each client, which come first, if the others are padding.
+        units: gives `(C, B)`, the number of each row's unit within its client, or None where each row is its own; it
+            is present if all rows were asked for.
     """
 
     x: Tensor
@@ -47,6 +51,7 @@ class Batch(NamedTuple):
     rows: Tensor | None = None
     keys: Callable[[], Tensor] | None = None
     sizes: Sequence[int] | None = None
+    units: Callable[[], Tensor | None] | None = None
 
 
 class Site(Protocol):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -11,7 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from fedsaddle.arguments import choice, flag, number
+from fedsaddle.arguments import choice, did_you_mean, flag, number
+from fedsaddle.data.federated import FederatedData
+from fedsaddle.data.table import Encoded
 from fedsaddle.errors import BadInput
 from fedsaddle.problems.regression import Fit
 
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 SPREAD = 1e-8  # of a difference of log-likelihoods: below, it is rounding
+ROUND_UNITS = (1, 2, 5)  # times powers of 10
+ZERO_ONE = 0.02  # of p (1 - p), that the variance of a column of zeros and ones may be away from it
 
 
 class Fits(Protocol):
@@ -44,6 +49,11 @@ class Fitted(Protocol):
         """Its state."""
         ...
 
+    @property
+    def features(self) -> Sequence[str]:
+        """The names of the columns; empty where they are unknown."""
+        ...
+
 
 class HypothesisTest(NamedTuple):
     """A test of a hypothesis on coefficients."""
@@ -65,12 +75,13 @@ class Inference:
         estimate: The coefficients.
         covariance: Theirs.
         rows: Of all clients that took part.
+        units: Of a sandwich, such as patients; as many as rows where each row is a unit.
+        classes: Where there are several: those that are compared with the first one.
         level: Of the intervals.
         freedom: Degrees of freedom of Student's law; None: the normal law.
         penalised: Whether the coefficients are those of a penalised likelihood. Their covariance is then that of the
             penalised coefficients around their own expectation, which a penalty draws towards 0: intervals are too
             narrow for the true coefficients, and p-values too large or small. Fit without l2 for tests.
-        robust: Whether the covariance is the sandwich.
     """
 
     names: tuple[str, ...]
@@ -80,7 +91,13 @@ class Inference:
     level: float = 0.95
     freedom: int | None = None
     penalised: bool = False
-    robust: bool = False
+    units: int | None = None
+    classes: tuple[str, ...] = ()
+
+    @property
+    def robust(self) -> bool:
+        """Whether the covariance is the sandwich."""
+        return self.units is not None
 
     @cached_property
     def standard_error(self) -> Floats:
@@ -145,13 +162,142 @@ class Inference:
             raise BadInput("coefficients", matrix.shape, f"give names, or a matrix with {want}")
         return matrix
 
-    def to_pandas(self) -> pd.DataFrame:
-        """A table with a row for each coefficient."""
+    def combined(self, combinations: ArrayLike, names: Sequence[str]) -> Inference:
+        """The same for linear combinations of the coefficients, such as differences of two.
+
+        Args:
+            combinations: A matrix with a row for each combination and a column for each coefficient.
+            names: Of the combinations.
+
+        Raises:
+            BadInput: if the matrix does not fit.
+        """
+        L = np.atleast_2d(np.asarray(combinations, dtype=np.float64))
+        if L.shape != (len(names), len(self.names)):
+            want = f"a row for each of {len(names)} names and a column for each of {len(self.names)} coefficients"
+            raise BadInput("combinations", L.shape, f"give {want}")
+        return replace(self, names=tuple(names), estimate=L @ self.estimate, covariance=L @ self.covariance @ L.T)
+
+    def per(self, data: FederatedData, units: Mapping[str, float] | None = None) -> Inference:
+        """The effects of a table's columns in units that a person knows: "age, per 10", "smoker: yes against no".
+
+        A number column is shown by a round unit near its standard deviation, or by the one given, and one that was
+        trained by its logarithm per doubling of 1 + the number; a category against the first one, or against the other
+        one of two. Intercepts and columns with hinges have no place here.
+
+        Args:
+            data: The data that the model was trained on, with columns of a table.
+            units: The unit of some number columns, such as `{"age": 10}`.
+
+        Raises:
+            BadInput: if the data have no columns, or `units` names another column.
+
+        Examples:
+            >>> import pandas as pd
+            >>> import fedsaddle as fs
+            >>> row = {"age": [30, 41, 52, 66, 71, 45], "smoker": ["no", "no", "yes", "yes", "no", "yes"]}
+            >>> table = pd.concat([pd.DataFrame(row | {"site": site}) for site in "abcdefghij"], ignore_index=True)
+            >>> table["died"] = [0, 1, 1, 1, 0] * 12
+            >>> data = fs.federate(fs.from_frame(table, label="died", site="site"), fs.splits.Natural("site"))
+            >>> problem = fs.Supervised(torch.nn.Linear(2, 1), fs.losses.Logistic())
+            >>> result = fs.run(fs.Newton(problem=problem), data, rounds=10)
+            >>> fs.inference(result).per(data).names
+            ('age, per 20', 'smoker: yes against no')
+        """
+        found = _contrasts(data, {} if units is None else units)
+        at = {name: j for j, name in enumerate(self.names)}
+        names, rows = [], []
+        for one in self.classes or ("",):
+            front = f"{one}: " if one else ""
+            for name, parts in found:
+                row = np.zeros(len(self.names))
+                for feature, weight in parts:
+                    if front + feature not in at:
+                        raise BadInput("data", data.name, f"has a column {feature!r} that the fit has not")
+                    row[at[front + feature]] = weight
+                names.append(front + name)
+                rows.append(row)
+        return self.combined(np.reshape(rows, (len(names), len(self.names))), names)
+
+    def to_pandas(self, *, ratios: bool = False) -> pd.DataFrame:
+        """A table with a row for each coefficient.
+
+        Args:
+            ratios: Whether estimates and bounds are given as their exponentials: odds ratios of a logistic model and of
+                several classes, rate ratios of counts, hazard ratios of times to an event.
+        """
         import pandas as pd
 
         low, high = self.interval.T
+        if ratios:
+            columns = {"ratio": np.exp(self.estimate), "low": np.exp(low), "high": np.exp(high)}
+            return pd.DataFrame({**columns, "p_value": self.p_value}, index=list(self.names))
         columns = {"estimate": self.estimate, "standard_error": self.standard_error, "statistic": self.statistic}
         return pd.DataFrame({**columns, "p_value": self.p_value, "low": low, "high": high}, index=list(self.names))
+
+
+def _contrasts(data: FederatedData, units: Mapping[str, float]) -> list[tuple[str, list[tuple[str, float]]]]:
+    """What a person compares: its words, and the features with their weights."""
+    if not data.encoding:
+        raise BadInput("data", data.name, "has no columns of a table; use to_pandas, or combined")
+    columns: dict[str, list[Encoded]] = {}
+    for feature in data.encoding:
+        if feature.kind != "site":
+            columns.setdefault(feature.column, []).append(feature)
+    numbers = [name for name, own in columns.items() if any(f.kind == "number" for f in own)]
+    for name, unit in units.items():
+        if name not in numbers:
+            raise BadInput("units", name, f"is no number column; {did_you_mean(name, numbers)}choose another")
+        number(f"units[{name!r}]", unit, above=0)
+    found: list[tuple[str, list[tuple[str, float]]]] = []
+    for name, own in columns.items():
+        if any(f.kind == "hinge" for f in own):
+            continue
+        if name in numbers:
+            found += [_of_number(f, units.get(name)) for f in own]
+        else:
+            found += _of_categories(own, data.seen.values.get(name, ()))
+    return found
+
+
+def _of_number(feature: Encoded, unit: float | None) -> tuple[str, list[tuple[str, float]]]:
+    """A unit more of a number, or a missing cell against the number that fills it."""
+    if feature.kind == "missing":
+        return f"{feature.column}: missing against filled", [(feature.name, 1.0)]
+    if feature.log and unit is None:
+        return f"{feature.column}, per doubling of 1 + it", [(feature.name, math.log(2) / feature.std)]
+    if feature.log:
+        remedy = "was trained by its logarithm, so that no unit has one effect; leave its unit out"
+        raise BadInput("units", feature.column, remedy)
+    spread = feature.mean * (1 - feature.mean)
+    if unit is None and spread > 0 and abs(feature.std**2 - spread) <= ZERO_ONE * spread:
+        return f"{feature.column}: 1 against 0", [(feature.name, 1 / feature.std)]
+    unit = round_unit(feature.std) if unit is None else unit
+    return f"{feature.column}, per {unit:g}", [(feature.name, unit / feature.std)]
+
+
+def _of_categories(own: Sequence[Encoded], seen: Sequence[str]) -> list[tuple[str, list[tuple[str, float]]]]:
+    """Each value of a column against the first one, or the only one against the other."""
+    words = {"missing": "missing", "other": "another value"}
+    named = [(words.get(f.kind, f.category or ""), f.name) for f in own]
+    if len(own) == 1:
+        (word, name), others = named[0], [value for value in seen if value != named[0][0]]
+        rest = others[0] if len(others) == 1 else "all others"
+        return [(f"{own[0].column}: {word} against {rest}", [(name, 1.0)])]
+    (first, base), *more = named
+    return [(f"{own[0].column}: {word} against {first}", [(name, 1.0), (base, -1.0)]) for word, name in more]
+
+
+def round_unit(spread: float) -> float:
+    """The number nearest to it in ratio that is 1, 2 or 5 times a power of 10.
+
+    Examples:
+        >>> round_unit(12.3), round_unit(0.306), round_unit(700.0)
+        (10.0, 0.2, 500.0)
+    """
+    power = math.floor(math.log10(spread))
+    near = [k * 10.0**m for m in (power, power + 1) for k in ROUND_UNITS]
+    return float(f"{min(near, key=lambda k: abs(math.log(k / spread))):.1g}")
 
 
 def inference(
@@ -166,17 +312,19 @@ def inference(
     """Standard errors of an exact regression.
 
     The model-based covariance is `φ H^{-1} / n` with the Hessian H of the mean negative log-likelihood and the variance
-    φ of least squares, or 1; with a ridge R it is `φ (H + R)^{-1} H (H + R)^{-1} / n`. The sandwich has the mean outer
-    product of the rows' scores in place of φ H between the two inverses. Each row is a cluster of its own: with several
-    rows a patient, both covariances are too small.
+    φ of least squares, or 1; with a ridge R it is `φ (H + R)^{-1} H (H + R)^{-1} / n`. The sandwich has the sum over
+    units of the outer products of their scores, by row, in place of φ H between the two inverses: take it with several
+    rows a patient, for which the model-based covariance is too small. A unit is a patient where the data set has their
+    column (`together`), else a row; a patient of two clients counts as two.
 
     Args:
         fit: The result of a run of `fs.Newton`, or `fs.Newton.fit(...)`.
-        columns: The names of the columns; None: x0, x1 and so on.
+        columns: The names of the columns; None: those of the run's data, else x0, x1 and so on.
         classes: The names of the classes, where there are several scores.
         covariance: "model", or "sandwich" (HC0), which wants `fs.Newton(..., sandwich=True)`.
         level: Of the intervals.
-        small_sample: Multiply the sandwich by `n / (n - q)`, as HC1.
+        small_sample: Multiply the sandwich by `g / (g - 1) (n - 1) / (n - q)` with g units, n rows and q coefficients;
+            where each row is a unit that is HC1.
 
     Raises:
         BadInput: if the steps have not ended, the rows do not identify the coefficients, or a name is missing.
@@ -194,6 +342,8 @@ def inference(
     flag("small_sample", small_sample)
     found = fit if isinstance(fit, Fit) else _fit_of(fit)
     layout, n, q = found.layout, found.rows, found.degrees
+    if columns is None and isinstance(fit, Fitted) and fit.features:
+        columns = fit.features
     for key, given, wanted in (("columns", columns, layout.inputs), ("classes", classes, layout.outputs)):
         if given is not None and len(given) != wanted:
             raise BadInput(key, f"{len(given)} names", f"give {wanted}")
@@ -202,12 +352,15 @@ def inference(
         raise BadInput("rows", n, f"the variance of rows wants more rows than the {q} coefficients")
     variance = 1.0 if freedom is None else 2 * found.value * n / freedom
     if covariance == "sandwich":
-        if found.products is None:
+        if found.products is None or found.units is None:
             raise BadInput("covariance", covariance, "wants outer products of scores; use fs.Newton(sandwich=True)")
-        middle = found.products * (n / (n - q) if small_sample else 1.0)
-        freedom = None
+        middle, units, freedom = found.products, found.units, None
+        if small_sample:
+            if units < 2 or n <= q:
+                raise BadInput("small_sample", True, f"wants two units and more rows than the {q} coefficients")
+            middle = middle * (units / (units - 1) * (n - 1) / (n - q))
     else:
-        middle = variance * found.hessian
+        middle, units = variance * found.hessian, None
     contrasts = layout.contrasts()
     A = torch.eye(layout.dimension, dtype=torch.float64) if contrasts is None else contrasts
     bread = A @ _inverse(found)
@@ -220,7 +373,8 @@ def inference(
         level,
         freedom,
         found.penalised,
-        covariance == "sandwich",
+        units,
+        () if contrasts is None else tuple(classes or map(str, range(layout.outputs)))[1:],
     )
 
 

@@ -281,7 +281,8 @@ class SecondOrder(NamedTuple):
     value: Tensor  # (C,)
     gradient: Tensor  # (C, d)
     hessian: Tensor  # (C, d, d)
-    products: Tensor | None = None  # (C, d, d): the mean over rows of the outer products of their scores
+    products: Tensor | None = None  # (C, d, d): the sum over units of the outer products of their scores, by row
+    units: Tensor | None = None  # (C,): units by row, where products are wanted
 
 
 @runtime_checkable
@@ -305,7 +306,11 @@ class HasHessian(MinimisationProblem, Protocol):
         ...
 
     def second_order(self, w: Tensor, batch: Batch, products: bool = False) -> SecondOrder:
-        """The mean negative log-likelihood of each client at `w (C, d)`, and its derivatives, without the penalty."""
+        """The mean negative log-likelihood of each client at `w (C, d)`, and its derivatives, without the penalty.
+
+        With `products` also the outer products of the units' scores: a unit's score is the sum of its rows', and each
+        row is a unit where the batch knows none.
+        """
         ...
 
 

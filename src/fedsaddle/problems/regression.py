@@ -156,7 +156,10 @@ def linear_second_order(
     k, p = layout.outputs, layout.inputs + layout.bias
     value, gradient = theta.new_zeros(C), theta.new_zeros(C, k, p)
     hessian = theta.new_zeros(C, k, p, k, p)
-    outer = theta.new_zeros(C, d, d) if products else None
+    outer = None
+    if products:
+        outer, order = OuterProducts.over(batch, d)
+        batch, share = Batch(_taken(batch.x, order), _taken(batch.y, order)), share.gather(1, order)
     for first in range(0, batch.x.shape[1], BLOCK):
         x = layout.design(batch.x[:, first : first + BLOCK])
         y, s = batch.y[:, first : first + BLOCK], share[:, first : first + BLOCK]
@@ -171,12 +174,66 @@ def linear_second_order(
                 if a != b:
                     hessian[:, b, :, a] += part
         if outer is not None:
-            own = (slope[..., None] * x[:, :, None]).flatten(2)  # each row's gradient, (C, B, d)
-            outer += (own * s[..., None]).mT @ own
+            outer.add((slope[..., None] * x[:, :, None]).flatten(2), first)
     at = layout.places(w.device)
     hessian = hessian.view(C, d, d)[:, at][:, :, at]
-    outer = None if outer is None else outer[:, at][:, :, at]
-    return SecondOrder(value, gradient.view(C, d)[:, at], hessian, outer)
+    found = SecondOrder(value, gradient.view(C, d)[:, at], hessian)
+    return found if outer is None else outer.beside(found, at)
+
+
+@dataclass
+class OuterProducts:
+    """The sum over units of the outer products of their scores, from blocks of rows that are sorted by unit.
+
+    Args:
+        real: 1 for each row, 0 for padding, `(C, B)`.
+        of: The number of each row's unit, `(C, B)`, rising.
+        total: The sum so far, `(C, d, d)`, without the last unit.
+        last: The number of the last unit so far, `(C,)`.
+        score: Its score so far, `(C, d)`.
+    """
+
+    real: Tensor
+    of: Tensor
+    total: Tensor
+    last: Tensor
+    score: Tensor
+
+    @classmethod
+    def over(cls, batch: Batch, d: int) -> tuple[OuterProducts, Tensor]:
+        """The sum over no row yet, and the order of each client's rows by unit, `(C, B)`."""
+        like = torch.zeros(len(batch.x), d, dtype=torch.float64, device=batch.x.device)
+        real = like.new_ones(batch.x.shape[:2]) if batch.weight is None else (batch.weight > 0).double()
+        each = torch.arange(real.shape[1], device=like.device).expand(real.shape)
+        of = each if batch.units is None or (units := batch.units()) is None else units
+        order = torch.argsort(of, dim=1, stable=True)
+        of, real = of.gather(1, order), real.gather(1, order)
+        return cls(real, of, like[..., None] * like[:, None], of[:, 0], like), order
+
+    def add(self, scores: Tensor, first: int = 0) -> None:
+        """Add the scores `(C, b, d)` of the rows from the first on."""
+        here = slice(first, first + scores.shape[1])
+        place = self.of[:, here] - self.last[:, None]
+        sums = scores.new_zeros(len(scores), scores.shape[1] + 1, scores.shape[2])
+        sums[:, 0] = self.score
+        sums.scatter_add_(1, place[..., None].expand_as(scores), scores * self.real[:, here, None])
+        each = torch.arange(len(scores), device=scores.device)
+        self.last, self.score = self.of[:, here][:, -1], sums[each, place[:, -1]]
+        sums[each, place[:, -1]] = 0.0
+        self.total += sums.mT @ sums
+
+    def beside(self, found: SecondOrder, at: Tensor | None = None) -> SecondOrder:
+        """The other parts with these, by row; `at` are the places of the coefficients among the scores."""
+        rows = self.real.sum(1)
+        total = (self.total + self.score[..., None] * self.score[:, None]) / rows[:, None, None]
+        seen = torch.zeros_like(self.real).scatter_add_(1, self.of, self.real)
+        total = total if at is None else total[:, at][:, :, at]
+        return found._replace(products=total, units=(seen > 0).double().sum(1) / rows)
+
+
+def _taken(values: Tensor, order: Tensor) -> Tensor:
+    """Each client's rows in its order."""
+    return values[torch.arange(len(order), device=order.device)[:, None], order]
 
 
 class RiskSets(NamedTuple):
@@ -298,13 +355,20 @@ class Cox(HasHessian):
 
     def second_order(self, w: Tensor, batch: Batch, products: bool = False) -> SecondOrder:
         """The mean negative log partial likelihood of each client, and its derivatives, without the penalty."""
-        found = self._each(w, batch)
-        return SecondOrder(
-            torch.stack([one.value / n for one, n in found]),
-            torch.stack([one.gradient / n for one, n in found]),
-            torch.stack([one.hessian / n for one, n in found]),
-            torch.stack([one.scores.mT @ one.scores / n for one, n in found]) if products else None,
+        each = self._each(w, batch)
+        found = SecondOrder(
+            torch.stack([one.value / n for one, n in each]),
+            torch.stack([one.gradient / n for one, n in each]),
+            torch.stack([one.hessian / n for one, n in each]),
         )
+        if not products:
+            return found
+        outer, order = OuterProducts.over(batch, w.shape[1])
+        scores = torch.zeros(*order.shape, w.shape[1], dtype=torch.float64, device=w.device)
+        for c, (one, n) in enumerate(each):
+            scores[c, :n] = one.scores
+        outer.add(_taken(scores, order))
+        return outer.beside(found)
 
     def row_measures(self, w: Tensor, x: Tensor, y: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
         """The mean over these rows as one stratum, the same for each; clients are measured as a whole instead."""
@@ -355,7 +419,8 @@ class Fit:
         rows: Of all clients that took part.
         value: The mean negative log-likelihood, without the penalty; for least squares half the mean squared error.
         estimates_variance: Whether rows have a variance that is estimated.
-        products: The mean over rows of the outer products of their scores; None: not asked for.
+        products: The sum over units of the outer products of their scores, by row; None: not asked for.
+        units: Of all clients that took part; as many as rows where each row is a unit.
     """
 
     layout: LinearLayout
@@ -366,6 +431,7 @@ class Fit:
     value: float
     estimates_variance: bool = False
     products: Tensor | None = None
+    units: int | None = None
 
     @property
     def penalised(self) -> bool:

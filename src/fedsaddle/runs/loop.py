@@ -171,6 +171,7 @@ class Loop:
     folder: RunFolder | None = None
     callbacks: CallbackRunner = field(default_factory=CallbackRunner)
     clients_named: tuple[str, ...] = ()
+    features_named: tuple[str, ...] = ()
     parameters: Record = field(default_factory=dict)  # for the callbacks
     resumed: bool = False  # whether an earlier process began the run
     done: int = 0
@@ -239,7 +240,13 @@ class Loop:
             raise
         at, best = self._chosen(), self.best is not None and self.best.best is not None
         result = Result(
-            self.algorithm, self.server, self.history, self._summary(stopped), at.model if best else None, at.own
+            self.algorithm,
+            self.server,
+            self.history,
+            self._summary(stopped),
+            at.model if best else None,
+            at.own,
+            self.features_named,
         )
         if entries := self.callbacks.result(result):
             result = replace(result, document=extended(result.document, entries))
@@ -482,7 +489,8 @@ class Loop:
             moved = float((at.model - self._began.model)[:network].abs().max()) if network else None
         found = bad_ends(problem, start, end, moved, self.done, self.evaluator.scores_vary(at))
         if isinstance(self.algorithm, HasCautions):
-            found += [BadEnd(kind="caution", text=text) for text in self.algorithm.cautions(self.server)]
+            cautions = self.algorithm.cautions(self.server, self.features_named)
+            found += [BadEnd(kind="caution", text=text) for text in cautions]
         for each in found:
             self.callbacks.warn(each.text)
         return found

@@ -27,6 +27,7 @@ class Result:
     document: RunSummary  # what summary.json says
     selected: Tensor | None = None
     own: OwnLayers | None = None  # layers that clients keep to themselves
+    features: tuple[str, ...] = ()  # the names of the data's columns, where they are known
 
     @cached_property
     def summary(self) -> dict[str, Any]:

@@ -184,6 +184,7 @@ def run(
             folder,
             runner,
             data.test_names if isinstance(data, FederatedData) else (),
+            data.features if isinstance(data, FederatedData) else (),
             parameters_of(algorithm, settings) if given else {},
         )
         if folder is None:
