@@ -22,6 +22,7 @@ from cli_command import no_pictures
 
 import fedsaddle.commands.simulation as command
 from fedsaddle.cli import main
+from fedsaddle.config.build import build
 
 
 def forked(config: str, out: Path) -> int:
@@ -86,7 +87,7 @@ if __name__ == "__main__":
     said = {}
     for number, config in enumerate(sys.argv[1:]):
         given = command.read_config(Path(config), ["run.rounds=1", "engine.workers=1"])
-        command.simulate_config(given)  # imports what the processes will need
+        command.simulate_config(given, build(given))  # imports what the processes will need
         name = Path(config).stem
         assert ended(forked(config, Path(f"{name}-whole"))) == 0
         whole = records(Path(f"{name}-whole"))

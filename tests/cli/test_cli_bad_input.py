@@ -18,7 +18,7 @@ DIRICHLET = "split.name=dirichlet"
 CASES = [
     # unknown keys
     ("run.roundz=5", "run.roundz = 5", "did you mean 'rounds'?"),
-    ("bogus.x=1", "bogus = {'x': 1}", "known keys: data, split, model, algorithm, problem, noise, run, robust"),
+    ("bogus.x=1", "bogus = {'x': 1}", "known keys: data, split, noise, model, algorithm, problem, run, robust"),
     ("top=1", "top = 1", "unknown key"),
     ("data.images=true", "data.images = True", "unknown key"),
     ("split.client=3", "split.client = 3", "did you mean 'clients'?"),

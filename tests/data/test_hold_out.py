@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fedsaddle_papers.reproductions.pool import first_sources
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from fedsaddle.data.sets.sklearn_sets import diabetes, digits
 from fedsaddle.data.splits import Iid, Imbalanced, Natural
 from fedsaddle.data.table import Dataset, Table
 from fedsaddle.errors import BadInput
+from fedsaddle_papers.reproductions.jobs import first_sources
 
 clients_of_rows = st.lists(st.integers(0, 4), min_size=1, max_size=60)
 shares = st.tuples(st.floats(0, 0.6), st.floats(0, 0.39))

@@ -11,7 +11,7 @@ import pytest
 from some_slow import some_slow
 
 from fedsaddle.data.table import Dataset, Table
-from fedsaddle_papers.reproductions import pool
+from fedsaddle_papers.reproductions import jobs
 from fedsaddle_papers.reproductions.curves import RunCurves, Runs
 from fedsaddle_papers.reproductions.fedx import (
     ABLATION,
@@ -85,9 +85,9 @@ def test_tuning_sees_training_rows_alone(monkeypatch: pytest.MonkeyPatch) -> Non
         Table(sign * (1 + rng.random((600, 3), dtype=np.float32)), np.arange(600) % 10, classes=tuple("0123456789"))
         for sign in (1, -1)
     ]
-    monkeypatch.setattr(pool, "_dataset", lambda name, options: Dataset("made up", *tables, "", ""))
+    monkeypatch.setattr(jobs, "_dataset", lambda name, options: Dataset("made up", *tables, "", ""))
     seen = []
-    monkeypatch.setattr(pool, "run", lambda algorithm, data, *_, **__: seen.append(data) or ENDED)
+    monkeypatch.setattr(jobs, "run_config", lambda config, setup, **_: seen.append(setup.data) or ENDED)
     assert TABLE_1.tuning is not None
     tried = tuning_jobs(TABLE_1, TABLE_1.lines[4], TABLE_1.tuning)[0]
     assert tried.seed >= 1000

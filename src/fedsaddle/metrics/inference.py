@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
@@ -303,8 +303,8 @@ def round_unit(spread: float) -> float:
 def inference(
     fit: Fit | Fitted,
     *,
-    columns: Sequence[str] | None = None,
-    classes: Sequence[str] | None = None,
+    columns: Iterable[str] | None = None,
+    classes: Iterable[str] | None = None,
     covariance: str = "model",
     level: float = 0.95,
     small_sample: bool = False,
@@ -344,9 +344,7 @@ def inference(
     layout, n, q = found.layout, found.rows, found.degrees
     if columns is None and isinstance(fit, Fitted) and fit.features:
         columns = fit.features
-    for key, given, wanted in (("columns", columns, layout.inputs), ("classes", classes, layout.outputs)):
-        if given is not None and len(given) != wanted:
-            raise BadInput(key, f"{len(given)} names", f"give {wanted}")
+    columns, classes = _names("columns", columns, layout.inputs), _names("classes", classes, layout.outputs)
     freedom = n - q if found.estimates_variance else None
     if freedom is not None and freedom < 1:
         raise BadInput("rows", n, f"the variance of rows wants more rows than the {q} coefficients")
@@ -376,6 +374,18 @@ def inference(
         units,
         () if contrasts is None else tuple(classes or map(str, range(layout.outputs)))[1:],
     )
+
+
+def _names(key: str, given: Iterable[str] | None, wanted: int) -> list[str] | None:
+    """The names as a list; None for None."""
+    if given is None:
+        return None
+    if isinstance(given, str) or not isinstance(given, Iterable) or not all(isinstance(name, str) for name in given):
+        raise BadInput(key, given, f"must be a list of {wanted} names")
+    names = list(given)
+    if len(names) != wanted:
+        raise BadInput(key, f"{len(names)} names", f"give {wanted}")
+    return names
 
 
 def likelihood_ratio(full: Fit | Fitted, restricted: Fit | Fitted) -> HypothesisTest:
