@@ -10,9 +10,9 @@ import numpy as np
 
 from fedsaddle.report.page.charts import ChartAxis, ForestRow, Line, forest, line_chart
 from fedsaddle.report.page.parts import Block, Bullets, Chart, Code, Figure, Page, PageTable, Section, Text
-from fedsaddle.report.progress import duration
 from fedsaddle.report.sections.numbers import axis
 from fedsaddle.report.words import many
+from fedsaddle.text import duration
 from fedsaddle_papers.reproductions.page import STYLES
 from fedsaddle_papers.suites.pictures import mean_and_band, on_exchanges
 from fedsaddle_papers.suites.ranking import FEWEST, Ranking
