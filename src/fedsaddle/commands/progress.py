@@ -90,9 +90,9 @@ class Display:
             self.say(", ".join(part for part in (*parts, self.left()) if part))
 
     def say(self, text: str) -> None:
-        """Print a note above the bar, unless `quiet`."""
-        if not self.quiet:
-            self._print(text)
+        """Print a note, which may have several lines, above the bar, unless `quiet`."""
+        for line in () if self.quiet else text.split("\n"):
+            self._print(line)
 
     def warn(self, text: str) -> None:
         """Print a warning above the bar."""
