@@ -24,7 +24,7 @@ from fedsaddle.report.page.charts import (
     picked,
     thinned,
 )
-from fedsaddle.report.page.parts import Block, Bullets, Chart, Page, PageTable, Section, Text
+from fedsaddle.report.page.parts import Block, Bullets, Chart, Figure, Page, PageTable, Section, Text
 from fedsaddle.report.page.render import render
 from fedsaddle.report.paired import (
     ROW_FIGURES,
