@@ -57,15 +57,3 @@ def plain_cell(cell: str) -> str:
     """
     rest = cell[1:]
     return rest if cell.startswith("'") and safe_cell(rest) == cell else cell
-
-
-def duration(seconds: float) -> str:
-    """A time in words.
-
-    Examples:
-        >>> duration(45), duration(600), duration(9000)
-        ('45 s', '10 min', '2.5 h')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from fedsaddle.commands import options
 from fedsaddle.commands.options import after_equals, complete_changes
-from fedsaddle.commands.progress import RunProgress, has_bar
+from fedsaddle.commands.progress import RoundProgress, has_bar
 from fedsaddle.report.tables import console
+from fedsaddle.report.words import duration
 from fedsaddle.runs.folder import seconds_per_round
-from fedsaddle.text import duration
 
 BASH = {"_FEDSADDLE_COMPLETE": "complete_bash"}
 
@@ -114,7 +114,7 @@ class Log:
     def __init__(self, monkeypatch, rounds, pace=None):
         self.now, self.out = 0.0, io.StringIO()
         monkeypatch.setattr("fedsaddle.commands.progress.time.monotonic", lambda: self.now)
-        self.progress = RunProgress(rounds, "DRFA", Console(file=self.out, width=200), quiet=False, pace=pace)
+        self.progress = RoundProgress(rounds, "DRFA", Console(file=self.out, width=200), quiet=False, pace=pace)
 
     def at(self, now, done, record=None):
         self.now = now
@@ -157,7 +157,7 @@ def test_the_time_left_of_a_deployed_run_is_at_the_servers_pace(monkeypatch):
 
 def test_quiet_progress_says_warnings_only():
     text = io.StringIO()
-    with RunProgress(3, "FedAvg", Console(file=text, width=200), quiet=True) as progress:
+    with RoundProgress(3, "FedAvg", Console(file=text, width=200), quiet=True) as progress:
         progress.say("a note")
         progress(1, None)
         progress.warn("take care")

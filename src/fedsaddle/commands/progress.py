@@ -17,7 +17,8 @@ from fedsaddle.commands.output import output
 from fedsaddle.files import Record
 from fedsaddle.metrics.selection import main_part
 from fedsaddle.report.tables import real_terminal
-from fedsaddle.text import duration, visible
+from fedsaddle.report.words import duration
+from fedsaddle.text import visible
 
 if TYPE_CHECKING:
     from fedsaddle.studies.trial import Trial
@@ -102,7 +103,7 @@ class Display:
         self.console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
 
 
-class RunProgress(Display):
+class RoundProgress(Display):
     """The progress of one run, called after each round: the worst client of the last evaluation and the time left.
 
     Args:

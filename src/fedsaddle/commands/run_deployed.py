@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsaddle.commands.output import output
-from fedsaddle.commands.progress import RunProgress
+from fedsaddle.commands.progress import RoundProgress
 from fedsaddle.commands.report import emit_run, print_report
 from fedsaddle.config.run_config import require_same_config
 from fedsaddle.config.schema import Config, read_config, validate_config
@@ -144,7 +144,7 @@ def _follow(
     def pace() -> float | None:
         return seconds_per_round(latest)
 
-    with RunProgress(config.run.rounds, config.algorithm.name, pace=pace) as progress:
+    with RoundProgress(config.run.rounds, config.algorithm.name, pace=pace) as progress:
         if begun.warning:
             progress.warn(begun.warning)
         progress.say(f"run {name} at {len(project.names)} sites: {', '.join(project.names)}")

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.commands.options import in_options
 from fedsaddle.commands.output import output, say
-from fedsaddle.commands.progress import RunProgress
+from fedsaddle.commands.progress import RoundProgress
 from fedsaddle.commands.report import emit_run, print_report
 from fedsaddle.config.build import Setup, build, build_on
 from fedsaddle.config.run_config import require_same_config, trackers_of
@@ -108,7 +108,7 @@ class Simulation:
 
     def _go(self) -> int:
         name = self.config.algorithm.name
-        with RunProgress(self.config.run.rounds, name, self.errors) as progress:
+        with RoundProgress(self.config.run.rounds, name, self.errors) as progress:
             result = self._run(self.config, self.setup, self.folder, progress, main=True)
         self._write(result)
         self._draw(result)
@@ -134,7 +134,7 @@ class Simulation:
         have = "have the steps of their configs" if len(self.rankings) > 1 else "has the step of its config"
         return f"not tuned: {names} {have}; without --algorithm, steps are chosen on validation rows"
 
-    def _run(self, config: Config, setup: Setup, folder: RunFolder, progress: RunProgress, main: bool) -> Result:
+    def _run(self, config: Config, setup: Setup, folder: RunFolder, progress: RoundProgress, main: bool) -> Result:
         """Run the config (`main`) or its baseline."""
         about = describe(setup.data)
 
@@ -193,7 +193,7 @@ class Simulation:
         other = baseline_of(self.config, self.setup.algorithm, result.document.rounds)
         setup = build_on(other, self.setup.data)
         try:
-            with RunProgress(other.run.rounds, f"{BASELINE}, to compare", self.errors) as progress:
+            with RoundProgress(other.run.rounds, f"{BASELINE}, to compare", self.errors) as progress:
                 theirs = self._run(other, setup, self.folder.baseline, progress, main=False)
         except Diverged as reason:
             _warn(self.errors, f"{BASELINE} diverged ({reason}); there is no comparison")

@@ -149,8 +149,8 @@ def _print_plan(plan: Plan, workers: int) -> None:
     from fedsaddle.commands.plan import plan_of, plan_table
     from fedsaddle.config.build import build
     from fedsaddle.report.tables import megabytes
+    from fedsaddle.report.words import duration
     from fedsaddle.studies.sweep import left
-    from fedsaddle.text import duration
 
     jobs = plan.jobs() if plan.trials is None else []
     cells = plan.trials or len(plan.cells)

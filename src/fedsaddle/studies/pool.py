@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from multiprocessing.synchronize import Event
 
 POLL = 0.2  # seconds between two looks at `stop` and at the news
+LATE = 5.0  # seconds to wait for news of a job that has ended
 MOST_WORKERS = 61  # that every system can wait for
 
 Job = TypeVar("Job")
@@ -89,6 +90,8 @@ class Pool(Generic[Job, News, Outcome]):
     stop: Callable[[], bool] = lambda: False
     _executor: ProcessPoolExecutor | None = field(default=None, init=False)
     _stack: ExitStack = field(default_factory=ExitStack, init=False)
+    _begun: list[Job] = field(default_factory=list, init=False)  # in processes, over all calls: news name them by place
+    _heard: dict[int, int] = field(default_factory=dict, init=False)
 
     def __enter__(self) -> Pool[Job, News, Outcome]:
         return self
@@ -141,26 +144,29 @@ class Pool(Generic[Job, News, Outcome]):
         self, jobs: Sequence[Job], ended: Callable[[Job, Outcome], None], may_begin: Callable[[Job], bool]
     ) -> list[tuple[Job, Outcome]]:
         executor = self._started()
-        waiting, done = list(enumerate(jobs)), dict[int, Outcome]()
-        running: dict[Future[Outcome | _Failure], int] = {}
+        waiting, done = list(jobs), dict[int, Outcome]()
+        running: dict[Future[tuple[Outcome | _Failure, int]], int] = {}
         while waiting or running:
             if self.stop():
                 self._stopping.set()
                 waiting = []
             while waiting and len(running) < self.workers:
-                at, job = waiting.pop(0)
+                job = waiting.pop(0)
                 if may_begin(job):
+                    self._begun.append(job)
+                    at = len(self._begun) - 1
                     with interrupts_ignored():
                         running[executor.submit(_run, at, job)] = at
             finished, _ = wait(running, timeout=POLL, return_when=FIRST_COMPLETED)
-            self._hear(jobs)
+            self._hear()
             for future in finished:
-                at, outcome = running.pop(future), future.result()
+                at, (outcome, sent) = running.pop(future), future.result()
+                self._hear(at, sent)
                 if isinstance(outcome, _Failure):
                     raise WorkFailed(outcome.message, outcome.exit_code)
                 done[at] = outcome
-                ended(jobs[at], outcome)
-        return [(jobs[at], done[at]) for at in sorted(done)]
+                ended(self._begun[at], outcome)
+        return [(self._begun[at], done[at]) for at in sorted(done)]
 
     def _started(self) -> ProcessPoolExecutor:
         if self._executor is None:
@@ -171,13 +177,15 @@ class Pool(Generic[Job, News, Outcome]):
             self._executor = ProcessPoolExecutor(self.workers, context, initializer=_begin, initargs=(here,))
         return self._executor
 
-    def _hear(self, jobs: Sequence[Job]) -> None:
+    def _hear(self, job: int = -1, sent: int = 0) -> None:
+        """Pass on what has come, and wait for the rest of what a job has sent, which may come after its outcome."""
         while True:
             try:
-                at, news = self._news.get_nowait()
+                at, news = self._news.get(timeout=LATE) if self._heard.get(job, 0) < sent else self._news.get_nowait()
             except queue.Empty:
                 return
-            self.tell(jobs[at], news)
+            self._heard[at] = self._heard.get(at, 0) + 1
+            self.tell(self._begun[at], news)
 
 
 @dataclass(frozen=True)
@@ -197,11 +205,19 @@ class _Worker(Generic[Job, News, Outcome]):
     stopping: Event
     threads: int | None
 
-    def run(self, at: int, job: Job) -> Outcome | _Failure:
+    def run(self, at: int, job: Job) -> tuple[Outcome | _Failure, int]:
+        """The outcome of a job, and how much news it has sent."""
+        sent = 0
+
+        def tell(news: News) -> None:
+            nonlocal sent
+            sent += 1
+            self.news.put((at, news))
+
         try:
-            return self.work(job, lambda news: self.news.put((at, news)), self.stopping.is_set)
+            return self.work(job, tell, self.stopping.is_set), sent
         except FedSaddleError as error:
-            return _Failure(str(error), error.exit_code)
+            return _Failure(str(error), error.exit_code), sent
 
 
 _here: list[_Worker[Any, Any, Any]] = []  # in a worker process: itself

@@ -27,7 +27,7 @@ from fedsaddle.files import Record, make_folder, read_object, write_json
 from fedsaddle.metrics.intervals import t_interval
 from fedsaddle.metrics.selection import Selection, Target
 from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
-from fedsaddle.report.sections.numbers import is_share
+from fedsaddle.report.words import is_share
 from fedsaddle.runs.callbacks import LambdaCallback
 from fedsaddle.runs.compatibility import check_algorithm, check_rows
 from fedsaddle.runs.engines import EngineSettings, Vectorised

@@ -14,8 +14,8 @@ from typing import Any
 
 from fedsaddle.config.registry import Entry
 from fedsaddle.files import make_folder, write_atomically
-from fedsaddle.report.words import many
-from fedsaddle.text import duration, visible
+from fedsaddle.report.words import duration, many
+from fedsaddle.text import visible
 from fedsaddle_papers.reproductions.publish import with_palette
 from fedsaddle_papers.suites.names import SUITES
 from fedsaddle_papers.suites.outcome import PLOT, markdown, stored_summary
