@@ -1,4 +1,4 @@
-"""The progress of many runs: a bar with the time left on terminals, elsewhere a line now and then."""
+"""The progress of a run, of many runs and of a search: a bar on terminals, elsewhere a line now and then."""
 
 from __future__ import annotations
 
@@ -14,11 +14,21 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 from fedsaddle.commands.output import output
-from fedsaddle.report.progress import SECONDS_BETWEEN, duration, has_bar
+from fedsaddle.files import Record
+from fedsaddle.metrics.selection import main_part
+from fedsaddle.report.tables import real_terminal
+from fedsaddle.report.words import duration
 from fedsaddle.text import visible
 
 if TYPE_CHECKING:
     from fedsaddle.studies.trial import Trial
+
+SECONDS_BETWEEN = 30.0  # lines about progress, where there is no bar
+
+
+def has_bar(console: Console) -> bool:
+    """Whether a bar can be drawn: on a real terminal, also if FORCE_COLOR says that a file is one."""
+    return real_terminal(console) and not console.is_dumb_terminal
 
 
 class _Left(ProgressColumn):
@@ -81,13 +91,62 @@ class Display:
             self.say(", ".join(part for part in (*parts, self.left()) if part))
 
     def say(self, text: str) -> None:
-        """A note."""
-        if not self.quiet:
-            self.warn(text)
+        """Print a note, which may have several lines, above the bar, unless `quiet`."""
+        for line in () if self.quiet else text.split("\n"):
+            self._print(line)
 
     def warn(self, text: str) -> None:
-        """A line that `--quiet` does not leave out."""
+        """Print a warning above the bar."""
+        self._print(f"warning: {text}")
+
+    def _print(self, text: str) -> None:
         self.console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
+
+
+class RoundProgress(Display):
+    """The progress of one run, called after each round: the worst client of the last evaluation and the time left.
+
+    Args:
+        rounds: of the whole run.
+        title: at the left of the bar, such as the algorithm.
+        console: where it is shown; None: standard error.
+        quiet: whether nothing but warnings is shown; None: as `--quiet` says.
+        pace: seconds a round, where whoever computes the rounds knows it; None: by the clock of this process.
+    """
+
+    def __init__(
+        self,
+        rounds: int,
+        title: str,
+        console: Console | None = None,
+        quiet: bool | None = None,
+        pace: Callable[[], float | None] | None = None,
+    ) -> None:
+        super().__init__(title, console, quiet)
+        self.title, self.rounds, self.pace = title, rounds, pace
+        self.worst, self.done = "", 0
+        self.first: int | None = None  # rounds that were done before, in a run that was resumed
+        self.show(title, 0, rounds, f"0/{rounds}")
+
+    def __call__(self, done: int, record: Record | None) -> None:
+        """Advance to `done` rounds, and show the worst client of an evaluation's record."""
+        if self.first is None:
+            self.first = max(done - 1, 0)
+        if record is not None:
+            part = main_part(record)
+            measure = "accuracy" if "accuracy" in part else "loss"
+            self.worst = f"worst {measure} {part[measure]['worst']:.3f}"
+        self.done = done
+        self.show(self.title, done, self.rounds, f"{done}/{self.rounds} {self.worst}".rstrip())
+        self.line(f"{self.title}: round {done} of {self.rounds}", self.worst)
+
+    def left(self) -> str:
+        """Of all rounds; nothing before the first has ended."""
+        if self.first is None:
+            return ""
+        own = (time.monotonic() - self.began) / max(self.done - self.first, 1)
+        pace = own if self.pace is None else self.pace()
+        return "" if pace is None else f"about {duration(pace * max(self.rounds - self.done, 0))} left"
 
 
 @dataclass

@@ -1,9 +1,14 @@
-"""One pool for many runs: the trials of a search, the runs of a sweep and those of the figures of papers."""
+"""One pool for many runs, and stores of their outcomes: trials of a search, runs of a sweep, runs of papers' figures.
+
+A store knows an outcome by a fingerprint of all that it depends on: a run whose outcome is stored is not run again.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import queue
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
     from multiprocessing.synchronize import Event
 
 POLL = 0.2  # seconds between two looks at `stop` and at the news
+LATE = 5.0  # seconds to wait for news of a job that has ended
 MOST_WORKERS = 61  # that every system can wait for
 
 Job = TypeVar("Job")
@@ -29,6 +35,7 @@ Outcome = TypeVar("Outcome")
 _J = TypeVar("_J", contravariant=True)
 _N = TypeVar("_N", covariant=True)
 _O = TypeVar("_O", covariant=True)
+_S = TypeVar("_S")
 
 
 class Work(Protocol[_J, _N, _O]):
@@ -44,7 +51,7 @@ class Interrupted(FedSaddleError):
     exit_code = 130
 
 
-class JobFailed(FedSaddleError):
+class WorkFailed(FedSaddleError):
     """A job failed in another process, or that process died."""
 
     def __init__(self, message: str, exit_code: int = 3) -> None:
@@ -83,6 +90,8 @@ class Pool(Generic[Job, News, Outcome]):
     stop: Callable[[], bool] = lambda: False
     _executor: ProcessPoolExecutor | None = field(default=None, init=False)
     _stack: ExitStack = field(default_factory=ExitStack, init=False)
+    _begun: list[Job] = field(default_factory=list, init=False)  # in processes, over all calls: news name them by place
+    _heard: dict[int, int] = field(default_factory=dict, init=False)
 
     def __enter__(self) -> Pool[Job, News, Outcome]:
         return self
@@ -107,7 +116,7 @@ class Pool(Generic[Job, News, Outcome]):
             may_begin: asked of each job before it begins; those that may not are left out.
 
         Raises:
-            JobFailed: if a job in another process fails, or a process dies.
+            WorkFailed: if a job in another process fails, or a process dies.
         """
         if min(self.workers, len(jobs)) < 2 and self._executor is None:
             return self._run_here(jobs, ended, may_begin)
@@ -115,7 +124,7 @@ class Pool(Generic[Job, News, Outcome]):
             return self._run_in_processes(jobs, ended, may_begin)
         except BrokenProcessPool as reason:
             message = "a worker process died; is there enough memory? What has ended is kept"
-            raise JobFailed(message) from reason
+            raise WorkFailed(message) from reason
 
     def _run_here(
         self, jobs: Sequence[Job], ended: Callable[[Job, Outcome], None], may_begin: Callable[[Job], bool]
@@ -135,26 +144,29 @@ class Pool(Generic[Job, News, Outcome]):
         self, jobs: Sequence[Job], ended: Callable[[Job, Outcome], None], may_begin: Callable[[Job], bool]
     ) -> list[tuple[Job, Outcome]]:
         executor = self._started()
-        waiting, done = list(enumerate(jobs)), dict[int, Outcome]()
-        running: dict[Future[Outcome | _Failure], int] = {}
+        waiting, done = list(jobs), dict[int, Outcome]()
+        running: dict[Future[tuple[Outcome | _Failure, int]], int] = {}
         while waiting or running:
             if self.stop():
                 self._stopping.set()
                 waiting = []
             while waiting and len(running) < self.workers:
-                at, job = waiting.pop(0)
+                job = waiting.pop(0)
                 if may_begin(job):
+                    self._begun.append(job)
+                    at = len(self._begun) - 1
                     with interrupts_ignored():
                         running[executor.submit(_run, at, job)] = at
             finished, _ = wait(running, timeout=POLL, return_when=FIRST_COMPLETED)
-            self._hear(jobs)
+            self._hear()
             for future in finished:
-                at, outcome = running.pop(future), future.result()
+                at, (outcome, sent) = running.pop(future), future.result()
+                self._hear(at, sent)
                 if isinstance(outcome, _Failure):
-                    raise JobFailed(outcome.message, outcome.exit_code)
+                    raise WorkFailed(outcome.message, outcome.exit_code)
                 done[at] = outcome
-                ended(jobs[at], outcome)
-        return [(jobs[at], done[at]) for at in sorted(done)]
+                ended(self._begun[at], outcome)
+        return [(self._begun[at], done[at]) for at in sorted(done)]
 
     def _started(self) -> ProcessPoolExecutor:
         if self._executor is None:
@@ -165,13 +177,15 @@ class Pool(Generic[Job, News, Outcome]):
             self._executor = ProcessPoolExecutor(self.workers, context, initializer=_begin, initargs=(here,))
         return self._executor
 
-    def _hear(self, jobs: Sequence[Job]) -> None:
+    def _hear(self, job: int = -1, sent: int = 0) -> None:
+        """Pass on what has come, and wait for the rest of what a job has sent, which may come after its outcome."""
         while True:
             try:
-                at, news = self._news.get_nowait()
+                at, news = self._news.get(timeout=LATE) if self._heard.get(job, 0) < sent else self._news.get_nowait()
             except queue.Empty:
                 return
-            self.tell(jobs[at], news)
+            self._heard[at] = self._heard.get(at, 0) + 1
+            self.tell(self._begun[at], news)
 
 
 @dataclass(frozen=True)
@@ -191,11 +205,19 @@ class _Worker(Generic[Job, News, Outcome]):
     stopping: Event
     threads: int | None
 
-    def run(self, at: int, job: Job) -> Outcome | _Failure:
+    def run(self, at: int, job: Job) -> tuple[Outcome | _Failure, int]:
+        """The outcome of a job, and how much news it has sent."""
+        sent = 0
+
+        def tell(news: News) -> None:
+            nonlocal sent
+            sent += 1
+            self.news.put((at, news))
+
         try:
-            return self.work(job, lambda news: self.news.put((at, news)), self.stopping.is_set)
+            return self.work(job, tell, self.stopping.is_set), sent
         except FedSaddleError as error:
-            return _Failure(str(error), error.exit_code)
+            return _Failure(str(error), error.exit_code), sent
 
 
 _here: list[_Worker[Any, Any, Any]] = []  # in a worker process: itself
@@ -211,3 +233,66 @@ def _begin(worker: _Worker[Any, Any, Any]) -> None:
 
 def _run(at: int, job: object) -> Any:
     return _here[0].run(at, job)
+
+
+Run = Callable[[Sequence[Job], Callable[[Job, Outcome], None]], Sequence[tuple[Job, Outcome]]]  # `Pool.run`
+
+
+class Store(Protocol[_J, _S]):
+    """A folder of outcomes."""
+
+    def fingerprint(self, job: _J, /) -> str:
+        """The same for jobs that have the same outcome."""
+
+    def find(self, job: _J, /) -> _S | None:
+        """The stored outcome; None if there is none."""
+
+    def keep(self, job: _J, outcome: _S, /) -> None:
+        """Store an outcome."""
+
+
+def digest_of(settings: Mapping[str, object], length: int = 24) -> str:
+    """A name for settings, which are plain JSON: the beginning of their SHA-256.
+
+    Examples:
+        >>> digest_of({"step": 0.1, "seed": 0}) == digest_of({"seed": 0, "step": 0.1})
+        True
+    """
+    text = json.dumps(settings, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def stored_or_run(
+    jobs: Sequence[Job],
+    store: Store[Job, Outcome] | None,
+    run: Run[Job, Outcome],
+    ended: Callable[[Job, bool], None] = lambda job, stored: None,
+) -> list[Outcome]:
+    """The outcomes of jobs, in order: those that are stored, and the others, which are run once and stored as they end.
+
+    Args:
+        jobs: what is wanted; of several with one fingerprint the first is run.
+        store: where outcomes are; None: nothing is stored.
+        run: runs the others, such as `Pool.run`.
+        ended: called with each job that has ended, and whether it was stored.
+    """
+    if store is None:
+        return [outcome for _, outcome in run(jobs, lambda job, outcome: ended(job, False))]
+    names = [store.fingerprint(job) for job in jobs]
+    found, missing = dict[str, Outcome](), dict[str, Job]()
+    for name, job in zip(names, jobs, strict=True):
+        stored = found.get(name) or store.find(job)
+        if stored is None:
+            missing.setdefault(name, job)
+        else:
+            found[name] = stored
+            ended(job, True)
+
+    def keep(job: Job, outcome: Outcome) -> None:
+        store.keep(job, outcome)
+        found[store.fingerprint(job)] = outcome
+        ended(job, False)
+
+    if missing:
+        run(list(missing.values()), keep)
+    return [found[name] for name in names]

@@ -14,7 +14,7 @@ import typer
 from fedsaddle.commands.documents import SCHEMA, Document, Listed
 from fedsaddle.commands.options import usable
 from fedsaddle.commands.output import JsonOption, QuietOption, output, say
-from fedsaddle.config.lookup import entry, with_brought
+from fedsaddle.config.registry import entry, with_brought
 from fedsaddle.errors import BadInput
 from fedsaddle.files import require_folder
 from fedsaddle.own_code import told_in_one_line
@@ -196,7 +196,7 @@ def _named_suite(name: str) -> Suite:
 
 
 def _print_estimate(suite: Suite, workers: int) -> None:
-    from fedsaddle.report.progress import duration
+    from fedsaddle.report.words import duration
 
     tuning, final = suite.runs()
     minutes = suite.minutes() / workers
