@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedsaddle.data.store import Stacked
-from fedsaddle.deployment.evaluation import measure_site
+from fedsaddle.deployment.site_measures import measure_site
 from fedsaddle.deployment.site import AgreedRun
 from fedsaddle.problems import risks
 from fedsaddle.problems.auc import MinimaxAuc

@@ -263,13 +263,25 @@ class MissingShare(JsonObject):
     sites: dict[str, float]
 
 
-class ScoredSite(JsonObject):
-    """A site's score counts."""
+class Alarms(JsonObject):
+    """At a threshold."""
 
-    positives: int
-    negatives: int
+    score: float
+    true: int
+    false: int
+
+
+class ScoredSite(JsonObject):
+    """A site's own figures."""
+
+    positives: int | None
+    """Null where the number is small."""
+    negatives: int | None
     auroc_bounds: Ends | None = None
+    """Where the site does not say its AUROC."""
     auroc: StoredFigure | None = None
+    alarms: list[Alarms] | None = None
+    """At the agreed thresholds at which no count is small."""
 
 
 class PooledScores(JsonObject):
@@ -277,17 +289,27 @@ class PooledScores(JsonObject):
 
     auroc_bounds: Ends | None = None
     average_precision_bounds: Ends | None = None
+    partial_auroc_bounds: Ends | None = None
     auroc: StoredFigure | None = None
     average_precision: StoredFigure | None = None
     partial_auroc: StoredFigure | None = None
 
 
 class ScoreBounds(JsonObject):
-    """What is known at a threshold."""
+    """What is known at a threshold: bounds, which are equal where counts are exact, and 95 % intervals."""
 
     score: float
-    sensitivity: Ends
-    specificity: Ends
+    sensitivity: Ends | None = None
+    specificity: Ends | None = None
+    positive_predictive_value: Ends | None = None
+    negative_predictive_value: Ends | None = None
+    alarms: Ends | None = None
+    """Of all rows."""
+    sensitivity_interval: Ends | None = None
+    specificity_interval: Ends | None = None
+    positive_predictive_value_interval: Ends | None = None
+    negative_predictive_value_interval: Ends | None = None
+    alarms_interval: Ends | None = None
 
 
 class ScoreCounts(JsonObject):
@@ -301,10 +323,20 @@ class ScoreCounts(JsonObject):
     sides: tuple[int, int] = (0, 0)
     pooled: PooledScores = PooledScores()
     sites: dict[str, ScoredSite] = {}
+    summed: bool = False
+    """Whether counts were added up behind masks, and then small ones merged."""
+    least: int = 1
+    """No count that is shown is smaller, but 0."""
+    ends: list[int] | None = None
+    """Where each group of bins ends, if counts are of groups."""
     positives: list[int] | None = None
     negatives: list[int] | None = None
+    mean_scores: list[float] | None = None
+    """Of each group, on the scale of the bins."""
     within_site_auroc: StoredFigure | None = None
     thresholds: list[ScoreBounds] | None = None
+    patients: bool = False
+    """Whether intervals are those of patients, with several rows each."""
 
     @model_validator(mode="after")
     def _counts_agree(self) -> Self:

@@ -406,6 +406,8 @@ def _ranked(run: StoredRun) -> str:
     missing = [visible(name) for name in scores.get("without_counts") or ()]
     over = "Over the rows of all sites" + (f" but {', '.join(missing)}" if missing else "")
     known = (scores.get("pooled") or {}).get("auroc_bounds")  # as in the section with the details
+    if scores.get("summed") and (exact := interval_text((scores.get("pooled") or {}).get("auroc"))):
+        return f"{over}, the AUROC is {exact}."
     if "auroc_low" in pooled:
         low, high = known or (pooled["auroc_low"], pooled["auroc_high"])
         return f"{over}, the AUROC lies in the range {bounds(low, high)} (bounds: sites merge small counts)."
@@ -467,9 +469,10 @@ def _cautions(run: StoredRun, ranks: bool) -> list[str]:
             "low by chance too."
         )
     if run.is_deployed:
+        summed = bool((run.summary.get("scores") or {}).get("summed"))
         found.append(
-            "The figures come from what may leave the sites: means, and counts of scores. Their bounds say how far the "
-            "counts leave them open; they are no confidence intervals."
+            "The figures come from what may leave the sites: means, figures of their own, and counts of scores."
+            + ("" if summed else " Bounds say how far counts leave a figure open; they are no confidence intervals.")
         )
     notes = run.summary.get("cautions", ())
     return [*(f"{titled(visible(line))}." for line in notes), *found]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from fedsaddle.text import visible
 
 LISTED = 200
 SCROLLED = 40
-FEW = 5
+WIDEST = 0.02  # of the AUROC that fits the points of a curve
 NO_COUNTS = "no counts: too few rows of a class, or no answer"
 
 
@@ -47,9 +47,28 @@ class Counts:
         return float(self.figures.get("widest", 1 / self.bins))
 
     @property
+    def summed(self) -> bool:
+        """Whether the counts were added up behind masks before small ones were merged: then they are exact."""
+        return bool(self.figures.get("summed"))
+
+    @property
     def merged(self) -> bool:
-        """Whether some site has merged bins."""
-        return self.widest > 1.5 / self.bins
+        """Whether some site has merged bins, so that counts above an edge have bounds."""
+        return not self.summed and self.widest > 1.5 / self.bins
+
+    @property
+    def drawn(self) -> bool:
+        """Whether the counts say enough for a curve."""
+        area = self.histogram.auroc()
+        return area is not None and 2 * area.error <= WIDEST
+
+    @property
+    def middle(self) -> np.ndarray[Any, Any]:
+        """The mean score of the rows of each group of bins, or the middle of each bin, between 0 and 1."""
+        found = self.figures.get("mean_scores")
+        if found is not None:
+            return np.clip(np.asarray(found, dtype=np.float64), 1e-6, 1 - 1e-6)
+        return (np.arange(self.bins) + 0.5) / self.bins
 
     def bounds(self, figure: str) -> tuple[float, float] | None:
         """The lowest and the highest value of a figure that fit the counts."""
@@ -88,7 +107,12 @@ def counts_of(run: StoredRun) -> Counts | None:
     histogram, bins = None, int(stored["bins"])
     if "positives" in stored:
         both = [np.asarray(stored[key], dtype=np.int64) for key in ("positives", "negatives")]
-        histogram = ScoreHistogram(sigmoid_edges(bins), both[0], both[1])
+        edges = sigmoid_edges(bins)
+        if "ends" in stored:
+            edges = edges[np.asarray(stored["ends"], dtype=np.int64)[:-1] - 1]
+        if not len(edges):
+            return Counts(str(stored.get("part")), (up, down), bins, stored, None, None)
+        histogram = ScoreHistogram(edges, both[0], both[1])
         if histogram.sides != (up, down):
             return None
     found = run.summary.get("probabilities") or {}
@@ -98,23 +122,8 @@ def counts_of(run: StoredRun) -> Counts | None:
     return Counts(str(stored.get("part")), (up, down), bins, stored, histogram, platt, threshold)
 
 
-def site_bounds(counts: Counts) -> PageTable | None:
-    """The bounds of each site's AUROC, where no more is known; in the order of the sites, as they cannot be ranked."""
-    sites: Mapping[str, Any] = counts.figures.get("sites") or {}
-    cells = []
-    for name in list(sites)[:LISTED]:
-        own = sites[name]
-        up, down, area = int(own["positives"]), int(own["negatives"]), own.get("auroc_bounds")
-        text = "one class only" if area is None else bounds(float(area[0]), float(area[1]))
-        cells.append([visible(name), f"{up:,}", f"{down:,}", text])
-    cells += [[visible(name), "–", "–", NO_COUNTS] for name in counts.figures.get("without_counts") or ()]
-    return PageTable(
-        ["site", "positives", "negatives", "AUROC, bounds"], cells, caption=f"Each site, on its {counts.rows}"
-    )
-
-
-def site_areas(counts: Counts) -> Chart | None:
-    """The AUROC of each site with what its bins may hide, and the interval where it has rows enough."""
+def site_areas(counts: Counts) -> Chart | PageTable | None:
+    """The AUROC of each site: its own, with the interval; bounds where it does not say it, and why."""
     sites: Mapping[str, Any] = counts.figures.get("sites") or {}
     if not sites:
         return None
@@ -122,35 +131,31 @@ def site_areas(counts: Counts) -> Chart | None:
     order = sorted(sites, key=lambda name: (sites[name].get("auroc") or {}).get("value", 2.0))[:LISTED]
     for name in order:
         own = sites[name]
-        up, down, known = int(own["positives"]), int(own["negatives"]), own.get("auroc_bounds")
-        found = own.get("auroc")
-        numbers = [f"{up:,}", f"{down:,}"]
-        if found is None or "interval" not in found or known is None:
-            why = "one class only" if not up or not down else f"fewer than {FEW} of a class"
-            rows.append(ForestRow(visible(name), numbers, None, why_not=why))
-            cells.append([visible(name), *numbers, "–", "–", why])
+        up, down, known, found = own["positives"], own["negatives"], own.get("auroc_bounds"), own.get("auroc")
+        numbers = ["few" if n is None else f"{int(n):,}" for n in (up, down)]
+        if found is not None and "interval" in found:
+            value, (low, high) = float(found["value"]), map(float, found["interval"])
+            rows.append(ForestRow(visible(name), numbers, value, low, high))
+            cells.append([visible(name), *numbers, short(value), f"{short(low)} to {short(high)}"])
             continue
-        value, (low, high), (least, most) = float(found["value"]), found["interval"], map(float, known)
-        rows.append(ForestRow(visible(name), numbers, value, float(low), float(high)))
-        cells.append(
-            [
-                visible(name),
-                *numbers,
-                short(value),
-                bounds(least, most, 4),
-                f"{short(low)} to {short(high)}",
-            ]
-        )
+        why = "one class only" if 0 in (up, down) else "too few rows of a class"
+        text = why if known is None else f"in the range {bounds(float(known[0]), float(known[1]))}"
+        rows.append(ForestRow(visible(name), numbers, None, why_not=text))
+        cells.append([visible(name), *numbers, text, "–"])
     for name in counts.figures.get("without_counts") or ():
-        rows.append(ForestRow(visible(name), ["–", "–"], None, why_not=NO_COUNTS))
-        cells.append([visible(name), "–", "–", "–", "–", NO_COUNTS])
-    together, interval = counts.bounds("auroc"), (counts.figures.get("pooled") or {}).get("auroc", {}).get("interval")
-    if together is not None and interval:
+        if name not in sites:
+            rows.append(ForestRow(visible(name), ["–", "–"], None, why_not=NO_COUNTS))
+            cells.append([visible(name), "–", "–", NO_COUNTS, "–"])
+    table = PageTable(["site", "positives", "negatives", "AUROC", "95 % interval"], cells)
+    judged = sum(r.value is not None for r in rows)
+    if not judged:
+        return replace(table, caption=f"Each site, on its {counts.rows}")
+    pooled = (counts.figures.get("pooled") or {}).get("auroc") or {}
+    if pooled.get("interval"):
         up, down = counts.sides
-        low, high = map(float, interval)
-        rows.append(ForestRow(counts.whose, [f"{up:,}", f"{down:,}"], sum(together) / 2, low, high, kind="total"))
+        low, high = map(float, pooled["interval"])
+        rows.append(ForestRow(counts.whose, [f"{up:,}", f"{down:,}"], float(pooled["value"]), low, high, kind="total"))
     lows = [r.low for r in rows if r.low is not None]
-    judged = sum(r.value is not None for r in rows if r.kind == "row")
     return Chart(
         "AUROC of each site",
         forest(
@@ -161,14 +166,31 @@ def site_areas(counts: Counts) -> Chart | None:
             key="sites",
         ),
         f"{many(judged, 'site has', 'sites have')} rows enough of both classes for a figure.",
-        PageTable(["site", "positives", "negatives", "AUROC", "bounds of the bins", "95 % interval"], cells),
-        note=(
-            "Lines are 95 % intervals in closed form from the site's counts, with rows taken as independent. The "
-            "bounds of the bins, in the table, are not "
-            "confidence intervals: they only say how far the figure may be off because scores were counted in bins."
-        ),
+        table,
+        note="Each site computes its own figure from its own rows; lines are 95 % intervals, in which patients count.",
         scrolls=len(rows) > SCROLLED,
     )
+
+
+def site_alarms(counts: Counts) -> PageTable | None:
+    """What alarms mean at each site, at the agreed thresholds where no count is small."""
+    sites: Mapping[str, Any] = counts.figures.get("sites") or {}
+    cells = []
+    for name, own in list(sites.items())[:LISTED]:
+        for at in own.get("alarms") or ():
+            up, down, tp, fp = (int(n) for n in (own["positives"], own["negatives"], at["true"], at["false"]))
+            if 0 < tp + fp < up + down:
+                chance = float(counts.probability(np.array([_log_odds(float(at["score"]))]))[0])
+                cells.append([visible(name), short(chance), f"{tp:,}", f"{fp:,}", f"{up - tp:,}", f"{down - fp:,}"])
+    if not cells:
+        return None
+    heads = ["site", "threshold", "true alarms", "false alarms", "positives missed", "right all-clears"]
+    return PageTable(heads, cells, caption="Tables of the sites' own, where no number is small")
+
+
+def _log_odds(score: float) -> float:
+    inside = min(max(score, 1e-9), 1 - 1e-9)
+    return float(np.log(inside) - np.log1p(-inside))
 
 
 TENTHS = 10
@@ -176,16 +198,19 @@ TITLE = "How well the model tells the two classes apart"
 
 
 def score_counts(run: StoredRun) -> Section | None:
-    """ROC, precision and recall, thresholds, calibration and sites, with what the bins may hide."""
+    """ROC, precision and recall, thresholds, calibration and sites, with what the counts leave open."""
     counts = counts_of(run)
     if counts is None:
         return None
     up, down = counts.sides
     about = (
-        f"All figures here come from counts that may leave the sites: how many of the {up:,} positives and {down:,} "
-        f"negatives among the {counts.rows} of {counts.whose} lie in each of {counts.bins:,} bins of the score. Within "
-        "a bin the order is unknown: figures have bounds, the best and the worst case."
+        f"The sites counted how many of the {up:,} positives and {down:,} negatives among the {counts.rows} of "
+        f"{counts.whose} lie in each of {counts.bins:,} bins of the score."
     )
+    if counts.summed:
+        return Section("score-counts", TITLE, [*_summed(counts, about), *_of_each_site(counts)])
+    about = f"All figures over several sites come from counts. {about} Within a bin the order is unknown: "
+    about += "figures have bounds, the best and the worst case."
     if counts.known is None:
         return Section("score-counts", TITLE, _bounds_only(counts, about))
     if counts.merged:
@@ -197,19 +222,80 @@ def score_counts(run: StoredRun) -> Section | None:
     calibration = _calibration(counts)
     if calibration is not None:
         blocks.append(calibration)
-    sites = site_areas(counts)
-    if sites is not None:
-        blocks.append(sites)
-    return Section("score-counts", TITLE, blocks)
+    return Section("score-counts", TITLE, [*blocks, *_of_each_site(counts)])
+
+
+def _of_each_site(counts: Counts) -> list[Block]:
+    return [block for block in (site_areas(counts), site_alarms(counts)) if block is not None]
+
+
+def _summed(counts: Counts, about: str) -> list[Block]:
+    """From counts that were added up behind masks: figures are exact, and curves where small counts leave them."""
+    least = int(counts.figures.get("least", 1))
+    about += (
+        " The counts were added up behind masks, so that nobody saw those of a site. Figures of all rows follow from "
+        "the sum."
+    )
+    if least > 1:
+        about += f" Counts on this page are of {least} rows or more (minimum_cell): neighbouring bins are merged."
+    blocks: list[Block] = [Text(about), Text(_in_words(counts))]
+    curves = counts.known is not None and counts.drawn
+    if curves:
+        blocks += [_roc(counts), _precision(counts)]
+    else:
+        blocks.append(Text(f"There are no curves: with {counts.sides[0]:,} positives they would have too few points."))
+    blocks.append(_agreed_thresholds(counts, slides=curves))
+    if curves and (calibration := _calibration(counts)) is not None:
+        blocks.append(calibration)
+    return blocks
+
+
+def _agreed_thresholds(counts: Counts, slides: bool) -> ThresholdSlider | PageTable:
+    """What alarms mean at the thresholds: shares with intervals, or bounds where a count would be small."""
+    rows, chosen = [], counts.threshold
+    for at in counts.figures.get("thresholds") or ():
+        chance = float(counts.probability(np.array([_log_odds(float(at["score"]))]))[0])
+        mark = " (chosen)" if chosen is not None and abs(chance - chosen) < 1e-6 else ""
+        cells = [_known(at, key) for key in ("sensitivity", "specificity")]
+        called = at.get("alarms") or (0.0, 0.0)
+        some = called[0] * sum(counts.sides) >= FEW_ALARMS
+        cells.append(_known(at, "positive_predictive_value") if some else "–")
+        cells += [_known(at, key) for key in ("negative_predictive_value", "alarms")]
+        rows.append([f"{short(chance)}{mark}", *cells])
+    table = PageTable(
+        ["threshold", "sensitivity", "specificity", "right alarms (PPV)", "right all-clears (NPV)", "alarms"], rows,
+        caption=f"Thresholds on the {counts.rows} of {counts.whose}, with 95 % intervals"
+        + (" of patients" if counts.figures.get("patients") else "")
+        + "; a range without one means that the exact share would tell a small count",
+    )  # fmt: skip
+    if not slides or chosen is None:
+        return table
+    tp, fp = counts.above()
+    up, down = counts.histogram.sides
+    chances = counts.probability(np.concatenate([[-1e6], counts.histogram.edges]))
+    keep = np.array(picked(len(chances), MOST_POINTS), dtype=np.int64)
+    keep = keep[np.concatenate([[True], np.diff(chances[keep]) > 0])]
+    nearest = float(chances[keep][int(np.argmin(np.abs(chances[keep] - chosen)))])
+    return ThresholdSlider(chances[keep].tolist(), tp[keep].tolist(), fp[keep].tolist(), up, down, nearest, table)
+
+
+def _known(at: Mapping[str, Any], key: str) -> str:
+    """A share with its interval, or the range that small counts leave."""
+    known, interval = at.get(key), at.get(f"{key}_interval")
+    if known is None:
+        return "–"
+    if interval is None:
+        return _percents(known)
+    return f"{percent(float(known[0]), 1)} ({percent(float(interval[0]), 0)} to {percent(float(interval[1]), 0)})"
 
 
 def _bounds_only(counts: Counts, about: str) -> list[Block]:
     """What is known where sites have merged bins to wide groups: bounds, and nothing that looks like more."""
     about += (
         f" Sites merge bins with few rows (minimum_cell), here up to a width of {short(counts.widest)} of the range of "
-        "scores from 0 to 1. Where in a merged bin the rows lie is unknown. So there are no curves, no calibration, no "
-        "confidence intervals and no chosen threshold, and sites cannot be ranked; more test rows of the rarer class "
-        "narrow the bounds."
+        "scores from 0 to 1. Where in a merged bin the rows lie is unknown. So over all sites there are no curves, no "
+        "calibration, no confidence intervals and no chosen threshold. With secure aggregation and three sites or more "
+        "the counts are added up before they are merged, and these figures are exact."
     )
     area, precision = counts.bounds("auroc"), counts.bounds("average_precision")
     words = "" if area is None else f"The AUROC lies in the range {bounds(*area)}."
@@ -224,8 +310,7 @@ def _bounds_only(counts: Counts, about: str) -> list[Block]:
     if rows:
         caption = f"Bounds at thresholds that no wide group of scores crosses, on the {counts.rows} of {counts.whose}"
         blocks.append(PageTable(["score, 0 to 1", "sensitivity", "specificity"], rows, caption=caption))
-    sites = site_bounds(counts)
-    return blocks if sites is None else [*blocks, sites]
+    return [*blocks, *_of_each_site(counts)]
 
 
 def _percents(both: Sequence[float]) -> str:
@@ -235,31 +320,37 @@ def _percents(both: Sequence[float]) -> str:
 
 def _in_words(counts: Counts) -> str:
     known, pooled = counts.bounds("auroc"), counts.figures.get("pooled") or {}
-    assert known is not None  # both classes are there
-    value = sum(known) / 2
-    words = (
-        f"AUROC {short(value)}: of 100 pairs of a positive and a negative, the model puts the positive first in "
-        f"about {100 * value:.0f}. {titled(_left(known))}"
-    )
-    interval = (pooled.get("auroc") or {}).get("interval")
-    if interval:
-        words += (
-            f"; the chance of having drawn these rows leaves {short(interval[0])} to {short(interval[1])} (95 % "
-            f"interval, with rows taken as independent)"
+    if known is None:
+        return f"There are fewer than {counts.figures.get('least', 1)} rows of a class, too few for an AUROC."
+    found, share = pooled.get("auroc") or {}, counts.sides[0] / sum(counts.sides)
+    if counts.summed and "value" not in found:
+        words = f"The AUROC lies in the range {bounds(*known)}."
+    else:
+        value = float(found["value"]) if counts.summed else sum(known) / 2
+        words = (
+            f"AUROC {short(value)}: of 100 pairs of a positive and a negative, the model puts the positive first in "
+            f"about {100 * value:.0f}."
         )
-    words += "."
+        words += "" if counts.summed else f" {titled(_left(known))}."
+    if interval := found.get("interval"):
+        unit = "patients" if counts.figures.get("patients") else "rows"
+        words += (
+            f" The chance of having drawn these {unit} leaves {short(interval[0])} to {short(interval[1])} (95 % "
+            f"interval)."
+        )
     within = counts.figures.get("within_site_auroc")
     if within:
         low, high = within["interval"]
         words += f" Among rows of one site it is {short(within['value'])} ({short(low)} to {short(high)})."
-    precision = counts.bounds("average_precision")
-    if precision is not None:
-        share = counts.sides[0] / sum(counts.sides)
-        words += (
-            f" The average precision is {short(sum(precision) / 2)} ({_left(precision)}); guessing would have "
-            f"{short(share)}."
-        )
-    return words
+    precision, found = counts.bounds("average_precision"), pooled.get("average_precision") or {}
+    if precision is not None and counts.summed and "interval" in found:
+        low, high = map(float, found["interval"])
+        words += f" The average precision is {short(found['value'])} ({short(low)} to {short(high)})"
+    elif precision is not None and counts.summed:
+        words += f" The average precision lies in the range {bounds(*precision)}"
+    elif precision is not None:
+        words += f" The average precision is {short(sum(precision) / 2)} ({_left(precision)})"
+    return words + (f"; guessing would have {short(share)}." if precision is not None else "")
 
 
 def _left(known: tuple[float, float]) -> str:
@@ -400,8 +491,7 @@ def _calibration(counts: Counts) -> Chart | None:
     """Promised and observed shares of positives in tenths of the rows, by Platt's numbers from validation rows."""
     if counts.platt is None or counts.platt.slope <= 0:
         return None
-    bins = counts.histogram.positives.size
-    share = (np.arange(bins) + 0.5) / bins
+    share = counts.middle
     chance = counts.probability(np.log(share) - np.log1p(-share))
     up, total = counts.histogram.positives, counts.histogram.positives + counts.histogram.negatives
     tenth = np.minimum((TENTHS * (total.cumsum() - total / 2) / total.sum()).astype(int), TENTHS - 1)
@@ -444,6 +534,6 @@ def _calibration(counts: Counts) -> Chart | None:
         PageTable(["promised", "observed", "95 % interval", "rows"], rows),
         note=(
             "Rows of all sites in ten groups of like size. Probabilities follow from the score by two numbers "
-            "(Platt's) that fit the validation rows; in a bin, its middle stands for its rows."
+            "(Platt's) that fit the validation rows."
         ),
     )
