@@ -53,6 +53,8 @@ class SiteScores:
         if within is not None and len(self.own) > 1 and not self.without:
             entry["within_site_auroc"] = within.to_dict()
         entry["sites"] = {name: self._site(name) for name in dict.fromkeys([*self.own, *self.merged])}
+        if self.summed is not None:
+            _hide_what_could_be_subtracted(entry["sites"])
         return {"scores": entry}
 
     def _site(self, name: str) -> dict[str, Any]:
@@ -76,8 +78,8 @@ class SiteScores:
     def pooled(self) -> dict[str, float]:
         """The pooled figures under the same names as in a simulation, each with its error bound as `NAME_error`.
 
-        Where the bounds of a figure are more than .02 apart, or sites have merged bins to wider groups, they stand as
-        `NAME_low` and `NAME_high`. `worst_site_auroc`, `best_site_auroc` and `std_site_auroc` are over the sites that
+        Where sites have merged bins to groups that are too wide, there are bounds only, as `NAME_low` and `NAME_high`.
+        `worst_site_auroc`, `best_site_auroc` and `std_site_auroc` are over the sites that
         say their own.
         """
         found: dict[str, float] = {}
@@ -90,7 +92,7 @@ class SiteScores:
         else:
             return found
         for name, figure in figures.items():
-            if figure is not None and (wide or 2 * figure.error > WIDEST):
+            if figure is not None and wide:
                 found |= bounds_of(name, figure.bounds)
             elif figure is not None:
                 found |= {name: figure.value, f"{name}_error": figure.error}
@@ -113,6 +115,15 @@ class SiteScores:
         return {
             "worst_site_auroc": min(middle), "best_site_auroc": max(middle), "std_site_auroc": float(np.std(middle)),
         }  # fmt: skip
+
+
+def _hide_what_could_be_subtracted(sites: dict[str, dict[str, Any]]) -> None:
+    """Where one site alone has small counts, the sum less all others would tell them: another's are left out too."""
+    hidden = [name for name, own in sites.items() if own["positives"] is None]
+    if len(hidden) == 1 and len(sites) > 1:
+        fewest = min((own["positives"] or 0, name) for name, own in sites.items() if name not in hidden)[1]
+        sites[fewest] = {**sites[fewest], "positives": None, "negatives": None}
+        sites[fewest].pop("alarms", None)
 
 
 def _five(counts: ScoreHistogram | PooledHistogram) -> dict[str, BoundedFigure | None]:

@@ -406,8 +406,9 @@ def _ranked(run: StoredRun) -> str:
     missing = [visible(name) for name in scores.get("without_counts") or ()]
     over = "Over the rows of all sites" + (f" but {', '.join(missing)}" if missing else "")
     known = (scores.get("pooled") or {}).get("auroc_bounds")  # as in the section with the details
-    if scores.get("summed") and (exact := interval_text((scores.get("pooled") or {}).get("auroc"))):
-        return f"{over}, the AUROC is {exact}."
+    if scores.get("summed") and known:
+        exact = interval_text((scores.get("pooled") or {}).get("auroc"))
+        return f"{over}, the AUROC {f'is {exact}' if exact else f'lies in the range {bounds(*known)}'}."
     if "auroc_low" in pooled:
         low, high = known or (pooled["auroc_low"], pooled["auroc_high"])
         return f"{over}, the AUROC lies in the range {bounds(low, high)} (bounds: sites merge small counts)."
