@@ -111,9 +111,6 @@ def flat_parameters(given: Mapping[str, Any], before: str = "") -> dict[str, str
     return found
 
 
-FILE = "metrics.csv"
-
-
 def row_of(record: Record, clients: Sequence[str] = ()) -> dict[str, float]:
     """The numbers of a record by column: `round`, `test.loss.mean`, `clients.test.loss.Hospital A`.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -35,7 +34,12 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Effect:
-    """What one feature adds to the log odds, or to the score."""
+    """What one feature adds to the log odds, or to the score.
+
+    Args:
+        feature: Of the encoded table.
+        change: Its weight.
+    """
 
     feature: Encoded
     change: float
@@ -45,7 +49,7 @@ class Effect:
         """The feature, in words."""
         f = self.feature
         if f.kind == "number":
-            return f"{visible(f.column)}, per {'standard deviation of its logarithm' if f.log else _unit(f)}"
+            return f"{visible(f.column)}, per {'standard deviation of its logarithm' if f.log else f'{f.std:.3g}'}"
         words = {"missing": "is missing", "other": "is another value", "category": f"is {visible(f.category)}"}
         return f"{visible(f.column)} {words.get(f.kind, f.kind)}"
 
@@ -71,26 +75,25 @@ def effects(run: StoredRun) -> Section | None:
 
 def unit_of(run: StoredRun) -> str:
     """What the weights add to: log odds where scores were fitted to probabilities or trained as such, else a score."""
-    fitted = "slope" in (run.summary.get("probabilities") or {})
+    fitted = run.finished is not None and run.finished.probabilities is not None
     trained = run.setting("problem", "loss") in ("logistic", "cross-entropy") and not run.is_search
     return ODDS if fitted or trained else SCORE
 
 
 def linear_effects(run: StoredRun) -> list[Effect]:
     """The weights of a model that is one linear layer over the encoded features; empty for other models."""
-    path = run.folder / "model.safetensors"
-    if not run.features or not path.exists():
+    if not run.features or not run.files.model.exists():
         return []
     try:
-        features = [Encoded.from_dict(f) for f in run.features]
-        with safe_open(path, "np") as file:
+        with safe_open(run.files.model, "np") as file:
             weights = [file.get_tensor(k) for k in file.keys() if k.endswith("weight")]  # noqa: SIM118
-    except (SafetensorError, OSError, TypeError, ValueError):
+    except (SafetensorError, OSError):
         return []
-    if len(weights) != 1 or weights[0].shape != (1, len(features)):
+    if len(weights) != 1 or weights[0].shape != (1, len(run.features)):
         return []
-    slope = float(run.summary.get("probabilities", {}).get("slope", 1.0))
-    return [Effect(f, slope * float(w)) for f, w in zip(features, weights[0][0], strict=True)]
+    fitted = run.finished.probabilities if run.finished else None
+    slope = 1.0 if fitted is None else fitted.slope
+    return [Effect(f, slope * float(w)) for f, w in zip(run.features, weights[0][0], strict=True)]
 
 
 def _bars_of_columns(plain: Sequence[Effect], unit: str) -> Chart:
@@ -186,7 +189,3 @@ def _room(low: float, high: float) -> tuple[float, float]:
     """A range that is a little wider, and never empty."""
     edge = 0.08 * (high - low) or 1.0
     return low - edge, high + edge
-
-
-def _unit(f: Any) -> str:
-    return f"{f.std:.3g}"
