@@ -12,8 +12,9 @@ from rich.console import Console
 
 from fedsaddle.commands import options
 from fedsaddle.commands.options import after_equals, complete_changes
-from fedsaddle.report.progress import PlainLines, Progress, duration, has_bar
+from fedsaddle.commands.progress import PlainLines, RoundProgress, has_bar
 from fedsaddle.report.tables import console
+from fedsaddle.report.words import duration
 from fedsaddle.runs.folder import seconds_per_round
 
 BASH = {"_FEDSADDLE_COMPLETE": "complete_bash"}
@@ -109,7 +110,7 @@ def test_no_color(monkeypatch):
 
 def test_lines_in_a_log_have_the_time_left(monkeypatch):
     now, said = 0.0, []
-    monkeypatch.setattr("fedsaddle.report.progress.time.monotonic", lambda: now)
+    monkeypatch.setattr("fedsaddle.commands.progress.time.monotonic", lambda: now)
     lines = PlainLines(said.append, 100, began=0.0, said=0.0)
     for at, done in ((1.0, 1), (31.0, 20), (40.0, 30), (62.0, 50)):
         now = at
@@ -123,7 +124,7 @@ def test_lines_in_a_log_have_the_time_left(monkeypatch):
 
 def test_a_run_that_was_resumed_knows_its_own_speed(monkeypatch):
     now, said = 0.0, []
-    monkeypatch.setattr("fedsaddle.report.progress.time.monotonic", lambda: now)
+    monkeypatch.setattr("fedsaddle.commands.progress.time.monotonic", lambda: now)
     lines = PlainLines(said.append, 110, began=0.0, said=0.0)
     for at, done in ((1.0, 91), (40.0, 100)):
         now = at
@@ -134,7 +135,7 @@ def test_a_run_that_was_resumed_knows_its_own_speed(monkeypatch):
 def test_the_time_left_of_a_deployed_run_is_at_the_servers_pace(monkeypatch):
     """Half a minute for sites to connect, then 20 rounds in 10 s: 80 more take 40 s, not 53 min."""
     now, said, pace = 0.0, [], None
-    monkeypatch.setattr("fedsaddle.report.progress.time.monotonic", lambda: now)
+    monkeypatch.setattr("fedsaddle.commands.progress.time.monotonic", lambda: now)
     lines = PlainLines(said.append, 100, began=0.0, said=0.0, pace=lambda: pace)
     now = 35.0
     lines(20)
@@ -147,7 +148,7 @@ def test_the_time_left_of_a_deployed_run_is_at_the_servers_pace(monkeypatch):
 
 def test_quiet_progress_says_warnings_only():
     text = io.StringIO()
-    with Progress(Console(file=text, width=200), 3, "FedAvg", quiet=True) as progress:
+    with RoundProgress(Console(file=text, width=200), 3, "FedAvg", quiet=True) as progress:
         progress.say("a note")
         progress(1, None)
         progress.warn("take care")

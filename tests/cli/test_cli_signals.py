@@ -15,7 +15,7 @@ import pytest
 from cli_command import IRIS, run
 from test_cli_run import same_end, story, summary
 
-from fedsaddle.report.progress import Progress
+from fedsaddle.commands.progress import RoundProgress
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 STARTED = [sys.executable, "-c", "from fedsaddle.cli import main; main()"]
@@ -149,7 +149,7 @@ def stop_after(monkeypatch):
     """Ctrl-C while that round's end is being shown; so many times."""
 
     def arrange(round, times=1):
-        shown = Progress.__call__
+        shown = RoundProgress.__call__
 
         def show(self, done, record):
             shown(self, done, record)
@@ -157,7 +157,7 @@ def stop_after(monkeypatch):
                 for _ in range(times):
                     signal.raise_signal(signal.SIGINT)
 
-        monkeypatch.setattr(Progress, "__call__", show)
+        monkeypatch.setattr(RoundProgress, "__call__", show)
 
     return arrange
 
@@ -183,7 +183,7 @@ def test_interrupted_in_the_last_round(config, stop_after):
 def test_a_second_ctrl_c_ends_at_once(config, stop_after, monkeypatch):
     run(config, out=Path("whole"))
     with monkeypatch.context() as only_now:
-        only_now.setattr(Progress, "__call__", Progress.__call__)
+        only_now.setattr(RoundProgress, "__call__", RoundProgress.__call__)
         stop_after(5, times=2)
         outcome = run(config, out=Path("out"))
         assert outcome.code == 130

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedsaddle.commands.demo import demo_algorithms, mean_history
-from fedsaddle.report.demo_page import write_demo_page
+from fedsaddle.report.comparison import write_demo_page
 
 SITES = ["site 01", "<i>02</i>", "site 03"]
 

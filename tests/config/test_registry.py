@@ -133,9 +133,9 @@ TARGETS = {
     },
     "PAIR_LOSSES": {
         "squared-hinge": pair_losses.SquaredHinge,
-        "square": pair_losses.Square,
+        "square": pair_losses.SquaredMargin,
         "hinge": pair_losses.Hinge,
-        "logistic": pair_losses.Logistic,
+        "logistic": pair_losses.LogisticMargin,
         "sigmoid": pair_losses.Sigmoid,
         "barrier-hinge": pair_losses.BarrierHinge,
     },

@@ -70,4 +70,4 @@ def test_every_parameter_is_documented(name: str, argument_docs: Callable[[objec
 def test_there_are_enough() -> None:
     assert len(PUBLIC) > 100
     assert "Drfa" in PUBLIC
-    assert "pair_losses.Square" in PUBLIC
+    assert "pair_losses.SquaredMargin" in PUBLIC

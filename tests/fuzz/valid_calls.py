@@ -156,7 +156,7 @@ def with_pair_loss(loss: Any, outer: Any = None) -> Any:
 
 
 def with_outer(outer: Any) -> Any:
-    loss = fs.pair_losses.Square()
+    loss = fs.pair_losses.SquaredMargin()
     if isinstance(outer, fs.outers.Ratio):
         return with_pair_loss(fs.pair_losses.Precision(loss), outer)
     return with_pair_loss(loss, outer)
@@ -323,8 +323,8 @@ def parts() -> dict[str, Call]:
             fs.rare_losses.ClassBalanced, {}, lambda made: with_classes(made.with_counts((7, 3)))
         ),
         "losses.Custom": Call(fs.losses.Custom, {"function": lambda: own_loss}, with_loss),
-        "pair_losses.Custom": Call(
-            fs.pair_losses.Custom, {"function": lambda: lambda a, b: (a - b).sum(-1)}, with_pair_loss
+        "pair_losses.CustomPairLoss": Call(
+            fs.pair_losses.CustomPairLoss, {"function": lambda: lambda a, b: (a - b).sum(-1)}, with_pair_loss
         ),
         "pair_losses.Precision": Call(
             fs.pair_losses.Precision, {"surrogate": fs.pair_losses.SquaredHinge}, with_pair_loss

@@ -76,7 +76,9 @@ DRAWS = {"local_steps": 1, "batch_size": B1, "second_batch_size": B2, "primal_st
 
 
 @ENGINES
-@pytest.mark.parametrize("loss", [pair_losses.SquaredHinge(), pair_losses.Sigmoid(), pair_losses.Square()], ids=repr)
+@pytest.mark.parametrize(
+    "loss", [pair_losses.SquaredHinge(), pair_losses.Sigmoid(), pair_losses.SquaredMargin()], ids=repr
+)
 def test_fedx1_takes_a_step_along_the_gradient_of_all_pairs(engine, loss):
     """Pairs of all clients count alike, however uneven the clients are."""
     rows, problem = federation(), risks.auc(linear(), loss)

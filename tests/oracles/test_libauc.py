@@ -15,9 +15,9 @@ from fedsaddle.problems.auc import MinimaxAuc
 RECORDED = json.loads((Path(__file__).parent / "libauc.json").read_text())
 SURROGATES = {
     "squared_hinge": lambda m: pair_losses.SquaredHinge(margin=m),
-    "squared": lambda m: pair_losses.Square(margin=m),
+    "squared": lambda m: pair_losses.SquaredMargin(margin=m),
     "hinge": lambda m: pair_losses.Hinge(margin=m),
-    "logistic": lambda m: pair_losses.Logistic(steepness=m),
+    "logistic": lambda m: pair_losses.LogisticMargin(steepness=m),
     "barrier_hinge": lambda m: pair_losses.BarrierHinge(width=m[0], slope_outside=m[1]),
 }
 

@@ -18,10 +18,10 @@ from fedsaddle.problems.pairwise import PairwiseRisk
 from small import classes, rows_of, seeded
 
 BY_HAND = {
-    "square": (pair_losses.Square(margin=0.5), lambda t: (0.5 - t) ** 2),
+    "square": (pair_losses.SquaredMargin(margin=0.5), lambda t: (0.5 - t) ** 2),
     "squared hinge": (pair_losses.SquaredHinge(margin=0.7), lambda t: max(0.0, 0.7 - t) ** 2),
     "hinge": (pair_losses.Hinge(), lambda t: max(0.0, 1 - t)),
-    "logistic": (pair_losses.Logistic(steepness=2.0), lambda t: math.log1p(math.exp(-2 * t))),
+    "logistic": (pair_losses.LogisticMargin(steepness=2.0), lambda t: math.log1p(math.exp(-2 * t))),
     "sigmoid": (pair_losses.Sigmoid(), lambda t: 1 / (1 + math.exp(t))),
     "barrier hinge": (
         pair_losses.BarrierHinge(slope_outside=5.0, width=0.8),
@@ -57,8 +57,8 @@ def every_loss():
     yield pair_losses.SquaredHinge(first_is_higher=False)
     yield pair_losses.Precision(pair_losses.SquaredHinge())
     yield pair_losses.Contrastive(1.5)
-    yield pair_losses.Custom(lambda a, b: (a * b).sum(-1))
-    yield pair_losses.Custom(lambda a, b, y, z: (a - b).square().squeeze(-1) * (y == z), labels=True)
+    yield pair_losses.CustomPairLoss(lambda a, b: (a * b).sum(-1))
+    yield pair_losses.CustomPairLoss(lambda a, b, y, z: (a - b).square().squeeze(-1) * (y == z), labels=True)
 
 
 @pytest.mark.parametrize("loss", list(every_loss()), ids=lambda loss: type(loss).__name__)
@@ -148,8 +148,8 @@ def test_padding_and_clients_without_pairs():
 def test_small_temperatures_and_large_margins_stay_finite(kind, margin):
     outer = {
         "partial": outers.Kl(0.01),
-        "two-way": outers.Power(power=0.5, temperature=0.01),
-        "push": outers.Power(power=4.0, temperature=0.01),
+        "two-way": outers.LogPower(power=0.5, temperature=0.01),
+        "push": outers.LogPower(power=4.0, temperature=0.01),
     }[kind]
     for dtype in (torch.float32, torch.float64):
         model = nn.Linear(1, 1).to(dtype)
@@ -182,7 +182,7 @@ def test_the_log_domain_is_the_plain_one():
 
 
 def test_a_users_own_pair_loss_and_outer_function():
-    loss = pair_losses.Custom(lambda a, b: (1 - (a - b).squeeze(-1)).clamp_min(0) ** 2)
+    loss = pair_losses.CustomPairLoss(lambda a, b: (1 - (a - b).squeeze(-1)).clamp_min(0) ** 2)
     mine = PairwiseRisk(model=seeded(lambda: nn.Linear(4, 1)), loss=loss, outer=outers.Smooth(lambda u: u.squeeze(-1)))
     ready = risks.auc(mine.model)
     x, y = classes((9,), classes=2).client(0)
@@ -193,7 +193,7 @@ def test_a_users_own_pair_loss_and_outer_function():
 def test_bad_losses_are_named():
     model = seeded(lambda: nn.Linear(4, 1))
     x, y = classes((9,), classes=2).client(0)
-    bad = PairwiseRisk(model=model, loss=pair_losses.Custom(lambda a, b: (a - b).mean()))
+    bad = PairwiseRisk(model=model, loss=pair_losses.CustomPairLoss(lambda a, b: (a - b).mean()))
     with pytest.raises(BadInput, match="must give the loss of each pair"):
         bad.value(bad.initial()[None], Batch(x[None], y[None]))
     two = risks.auc(seeded(lambda: nn.Linear(4, 2)))
@@ -202,7 +202,7 @@ def test_bad_losses_are_named():
     with pytest.raises(BadInput, match="temperature = 0"):
         risks.partial_auc(model, temperature=0)
     with pytest.raises(BadInput, match=r"loss\.parts = 2"):
-        PairwiseRisk(model=model, loss=pair_losses.Precision(pair_losses.Square()))
+        PairwiseRisk(model=model, loss=pair_losses.Precision(pair_losses.SquaredMargin()))
     with pytest.raises(BadInput, match="FedX1 is for the identity"):
         fs.FedX1(problem=risks.partial_auc(model))
     wrong = PairwiseRisk(model=model, outer=outers.Smooth(lambda u: u.sum()))
@@ -247,17 +247,17 @@ REFUSED = {
         model=model(), loss=pair_losses.Precision(pair_losses.Hinge()), outer=outers.Kl()
     ),
     "margin": lambda: pair_losses.SquaredHinge(margin=math.nan),
-    "margin ": lambda: pair_losses.Square(margin="1"),
+    "margin ": lambda: pair_losses.SquaredMargin(margin="1"),
     "margin  ": lambda: pair_losses.Hinge(margin=math.inf),
     "margin   ": lambda: risks.metric(model(), margin=-1.0),
     "first_is_higher": lambda: pair_losses.Sigmoid(first_is_higher="no"),
-    "steepness": lambda: pair_losses.Logistic(steepness=0.0),
+    "steepness": lambda: pair_losses.LogisticMargin(steepness=0.0),
     "slope_outside": lambda: pair_losses.BarrierHinge(slope_outside=0.5),
     "width": lambda: pair_losses.BarrierHinge(width=None),
     "surrogate": lambda: pair_losses.Precision("square"),
-    "function": lambda: pair_losses.Custom(None),
-    "parts": lambda: pair_losses.Custom(lambda a, b: a - b, parts=0),
-    "labels": lambda: pair_losses.Custom(lambda a, b: a - b, labels=1),
+    "function": lambda: pair_losses.CustomPairLoss(None),
+    "parts": lambda: pair_losses.CustomPairLoss(lambda a, b: a - b, parts=0),
+    "labels": lambda: pair_losses.CustomPairLoss(lambda a, b: a - b, labels=1),
     "floor": lambda: outers.Ratio(-1.0),
     "function ": lambda: outers.Smooth(2.0),
     "function  ": lambda: outers.SmoothLog("log"),
@@ -267,7 +267,7 @@ REFUSED = {
     "positive_temperature": lambda: risks.two_way_partial_auc(model(), positive_temperature=0),
     "power": lambda: risks.p_norm_push(model(), power=math.inf),
     "loss  ": lambda: risks.auc(model(), loss=0),
-    "loss   ": lambda: risks.average_precision(model(), loss=pair_losses.Custom(lambda a, b: a - b)),
+    "loss   ": lambda: risks.average_precision(model(), loss=pair_losses.CustomPairLoss(lambda a, b: a - b)),
 }
 
 

@@ -18,7 +18,6 @@ from hostile_page import HOSTILE, hostile_page
 from markupsafe import Markup
 
 from fedsaddle.report.page.charts import Bar, ChartAxis, ForestRow, Line, bars, forest, heat_map, line_chart
-from fedsaddle.report.page.markup import clean, compact, tag
 from fedsaddle.report.page.parts import (
     Block,
     Chart,
@@ -26,6 +25,9 @@ from fedsaddle.report.page.parts import (
     PageTable,
     Section,
     ThresholdSlider,
+    clean,
+    compact,
+    tag,
 )
 from fedsaddle.report.page.render import KINDS, column_kinds, render
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedsaddle.metrics.intervals import wilson_share
+from fedsaddle.report.page.charts import axis_for, picked
 from fedsaddle.report.page.parts import Bullets, Chart, Page, PageTable, Section, Text
 from fedsaddle.report.page.render import render
 from fedsaddle.report.run_report import page_of
@@ -16,7 +18,6 @@ from fedsaddle.report.sections.clients import classes, clients, mixture
 from fedsaddle.report.sections.disclosure import left_sites
 from fedsaddle.report.sections.inputs import split
 from fedsaddle.report.sections.learning_curves import learning_curves
-from fedsaddle.report.sections.numbers import axis, picked, wilson
 from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.report.words import short
 
@@ -255,12 +256,12 @@ def test_numbers_as_text():
     ]  # fmt: skip
     assert picked(5, 3) == [0, 2, 4]
     assert picked(2, 9) == [0, 1]
-    found = axis("loss", [0.0, 0.0])
+    found = axis_for("loss", [0.0, 0.0])
     assert found.low < found.high
 
 
 @pytest.mark.parametrize(("right", "rows"), [(0, 1), (1, 1), (5, 10), (999, 1000)])
 def test_wilson_holds_its_share(right, rows):
-    found = wilson(right, rows)
+    found = wilson_share(right, rows)
     assert 0 <= found.low <= found.value <= found.high <= 1
     assert found.high > found.low

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from fedsaddle.commands.progress import RoundProgress
 from fedsaddle.report.paired import side_by_side
-from fedsaddle.report.progress import Progress
 from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.report.tables import console, megabytes, of_sites, one_run, several_runs
 from summaries import run_summary
@@ -122,7 +122,7 @@ RECORD = {"round": 1, "test": {"loss": FIGURES, "accuracy": FIGURES}}
 
 def watched(**options):
     out = io.StringIO()
-    with Progress(Console(file=out, width=100, **options), 3, "DRFA") as progress:
+    with RoundProgress(Console(file=out, width=100, **options), 3, "DRFA") as progress:
         progress.say("ten clients [/b]")
         for done in (1, 2, 3):
             progress(done, RECORD if done != 2 else None)
@@ -144,6 +144,6 @@ def test_the_bar_on_a_terminal():
 
 def test_the_bar_of_a_regression():
     out = io.StringIO()
-    with Progress(Console(file=out, width=100, force_terminal=True), 1, "FedAvg") as progress:
+    with RoundProgress(Console(file=out, width=100, force_terminal=True), 1, "FedAvg") as progress:
         progress(1, {"train": {"loss": FIGURES}})
     assert "worst loss 0.125" in out.getvalue()

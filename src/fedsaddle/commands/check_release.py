@@ -10,7 +10,7 @@ import typer
 from fedsaddle.commands.documents import SCHEMA, CheckReleaseDocument
 from fedsaddle.commands.options import usable
 from fedsaddle.commands.output import JsonOption, QuietOption, output
-from fedsaddle.documents.release import SHADOWS
+from fedsaddle.documents.stored import SHADOWS
 from fedsaddle.errors import MissingData
 from fedsaddle.processes import loading
 from fedsaddle.text import visible
@@ -32,7 +32,7 @@ def check_release(
         from rich.table import Table
 
         from fedsaddle.report.run_report import report_or_warning
-        from fedsaddle.report.sections.release import verdict
+        from fedsaddle.report.sections.disclosure import verdict
         from fedsaddle.studies.release_check import check_release as check
 
     if not folder.is_dir():

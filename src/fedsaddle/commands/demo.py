@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.drfa import Drfa
     from fedsaddle.algorithms.fedavg import FedAvg
     from fedsaddle.algorithms.qfedavg import QFedAvg
-    from fedsaddle.report.progress import Progress
+    from fedsaddle.commands.progress import RoundProgress
 
 SEEDS = 3
 SITES = 10
@@ -39,10 +39,10 @@ def demo(
 ) -> None:
     """Compare FedAvg, q-FedAvg, AFL and DRFA on real data at simulated sites: a table and plots."""
     with loading():
+        from fedsaddle.commands.progress import RoundProgress
         from fedsaddle.config.data import load
         from fedsaddle.report import plots
-        from fedsaddle.report.demo_page import write_demo_page
-        from fedsaddle.report.progress import Progress
+        from fedsaddle.report.comparison import write_demo_page
         from fedsaddle.runs.callbacks import LambdaCallback
         from fedsaddle.runs.run import run
 
@@ -59,7 +59,7 @@ def demo(
     )
     histories: dict[str, list[dict[str, Any]]] = {}
     every: dict[str, list[list[dict[str, Any]]]] = {}
-    with Progress(output.errors(), rounds * SEEDS * len(algorithms), "demo", output.quiet) as progress:
+    with RoundProgress(output.errors(), rounds * SEEDS * len(algorithms), "demo", output.quiet) as progress:
         for k, (name, algorithm) in enumerate(algorithms.items()):
             seeds = []
             for seed in range(SEEDS):
@@ -107,7 +107,7 @@ def demo_algorithms() -> dict[str, FedAvg | QFedAvg | Drfa]:
     }
 
 
-def _watch_after(progress: Progress, done_before: int) -> Callable[[int, dict[str, Any] | None], None]:
+def _watch_after(progress: RoundProgress, done_before: int) -> Callable[[int, dict[str, Any] | None], None]:
     """A `watch` function that adds the rounds of earlier runs."""
     return lambda done, record: progress(done_before + done, record)
 

@@ -73,7 +73,7 @@ class Cost(TypedDict):
     note: Annotated[str, "how it was estimated"]
 
 
-class Plan(TypedDict):
+class RunPlan(TypedDict):
     """One run, before it is run."""
 
     algorithm: str
@@ -104,8 +104,8 @@ class DryRunDocument(Document):
 
     kind: Literal["simulation", "search", "deployed"]
     folder: Annotated[str, "where the run would write"]
-    plan: Plan
-    baseline: Annotated[Plan | None, "FedAvg, where the run has it to compare"]
+    plan: RunPlan
+    baseline: Annotated[RunPlan | None, "FedAvg, where the run has it to compare"]
     candidates: Annotated[list[PlannedTrials], "of a search"]
     budget: Annotated[float | None, "seconds after which a search begins no other trial"]
     sites: Annotated[list[str], "of a deployed run"]
@@ -228,7 +228,7 @@ class SweepPlanDocument(Document):
     runs: int
     finished: Annotated[int, "runs that the folder has already"]
     workers: int
-    plan: Annotated[Plan, "of the first cell"]
+    plan: Annotated[RunPlan, "of the first cell"]
     seconds: Annotated[float | None, "of all runs that are left, on all workers"]
     bytes_up: int | None
     note: Annotated[str, "how it was estimated"]

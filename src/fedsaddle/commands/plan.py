@@ -7,7 +7,7 @@ from typing import Literal
 
 from rich.table import Table
 
-from fedsaddle.commands.documents import SCHEMA, Cost, DryRunDocument, Leaving, Plan, PlannedTrials
+from fedsaddle.commands.documents import SCHEMA, Cost, DryRunDocument, Leaving, PlannedTrials, RunPlan
 from fedsaddle.commands.output import output, say
 from fedsaddle.commands.simulation import baseline_of, has_baseline
 from fedsaddle.commands.table_options import in_options
@@ -20,8 +20,8 @@ from fedsaddle.config.toml_files import parse_toml
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.federation.records import Visibility
 from fedsaddle.federation.wrappers import Ledger
-from fedsaddle.report.progress import duration
 from fedsaddle.report.tables import cell, megabytes
+from fedsaddle.report.words import duration
 from fedsaddle.runs.cost_probe import Length, rehearse
 from fedsaddle.secure.secured import reply_fields
 from fedsaddle.studies.table_config import TableConfig
@@ -48,7 +48,7 @@ def length_of(config: Experiment) -> Length:
     )
 
 
-def plan_of(config: Experiment, setup: Setup) -> Plan:
+def plan_of(config: Experiment, setup: Setup) -> RunPlan:
     """The plan of a simulated run, with its cost by a probe."""
     estimate = rehearse(setup.algorithm, setup.data, length_of(config), setup.measures)
     ledger, clients = estimate.ledger, max(estimate.clients, 1)
@@ -84,7 +84,7 @@ def plan_of(config: Experiment, setup: Setup) -> Plan:
     }
 
 
-def plan_without_data(config: Config, sites: int, why: str) -> Plan:
+def plan_without_data(config: Config, sites: int, why: str) -> RunPlan:
     """The plan of a run whose rows are elsewhere: what leaves a site is known, sizes are not."""
     cost: Cost = {
         "rounds": config.run.rounds,
@@ -132,7 +132,7 @@ def leaving_by_type(algorithm: str) -> list[Leaving]:
     return [{"field": name, "visibility": one.value} for name, one in seen.items()]
 
 
-def plan_table(plan: Plan, title: str) -> Table:
+def plan_table(plan: RunPlan, title: str) -> Table:
     """A plan for the terminal."""
     table = Table(title=title, show_header=False, title_justify="left", caption_justify="left")
     table.caption = cell(plan["cost"]["note"])
@@ -143,7 +143,7 @@ def plan_table(plan: Plan, title: str) -> Table:
     return table
 
 
-def _lines(plan: Plan) -> list[tuple[str, str]]:
+def _lines(plan: RunPlan) -> list[tuple[str, str]]:
     cost = plan["cost"]
     size = "" if plan["parameters"] is None else f", {plan['parameters']:,} numbers"
     rows = ", ".join(f"{count:,} {part}" for part, count in plan["rows"].items())
@@ -164,7 +164,7 @@ def _lines(plan: Plan) -> list[tuple[str, str]]:
     return lines
 
 
-def _rounds(plan: Plan) -> str:
+def _rounds(plan: RunPlan) -> str:
     cost = plan["cost"]
     text = f"{cost['rounds']:,}"
     if cost["exchanges"] is not None:
@@ -200,7 +200,7 @@ def print_run_plan(
     return 0
 
 
-def _document(kind: Literal["simulation", "search", "deployed"], folder: Path, plan: Plan) -> DryRunDocument:
+def _document(kind: Literal["simulation", "search", "deployed"], folder: Path, plan: RunPlan) -> DryRunDocument:
     return {
         "schema": SCHEMA,
         "command": "run --dry-run",
@@ -261,7 +261,7 @@ def _search(table: TableConfig, folder: Path, aim: str, budget: str | None) -> D
     return document
 
 
-def _trials(name: str, about: str, rounds: int, steps: int, plan: Plan) -> PlannedTrials:
+def _trials(name: str, about: str, rounds: int, steps: int, plan: RunPlan) -> PlannedTrials:
     """A quarter of the rounds with each step, then all rounds with the best two and with steps beyond the grid."""
     from fedsaddle.studies.search import EXTENSIONS, FIRST_RUNG, KEPT
 

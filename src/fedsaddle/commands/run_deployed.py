@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsaddle.commands.output import output
+from fedsaddle.commands.progress import RoundProgress
 from fedsaddle.commands.report import emit_run, print_report
 from fedsaddle.config.run_config import require_same_config
 from fedsaddle.config.schema import Config, read_config, validate_config
@@ -24,7 +25,6 @@ from fedsaddle.deployment.site_worker import safe_name
 from fedsaddle.errors import BadCheckpoint, BadInput, BadMessage, FedSaddleError, MissingData
 from fedsaddle.files import make_folder, read_object, write_json
 from fedsaddle.report import plots
-from fedsaddle.report.progress import Progress
 from fedsaddle.report.run_report import REPORT
 from fedsaddle.report.tables import of_sites, one_run
 from fedsaddle.runs.closing import exit_code
@@ -144,7 +144,7 @@ def _follow(
     def pace() -> float | None:
         return seconds_per_round(latest)
 
-    with Progress(output.errors(), config.run.rounds, config.algorithm.name, output.quiet, pace) as progress:
+    with RoundProgress(output.errors(), config.run.rounds, config.algorithm.name, output.quiet, pace) as progress:
         if begun.warning:
             progress.warn(begun.warning)
         progress.say(f"run {name} at {len(project.names)} sites: {', '.join(project.names)}")

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.commands.output import output, say
+from fedsaddle.commands.progress import RoundProgress
 from fedsaddle.commands.report import emit_run, print_report
 from fedsaddle.commands.table_options import in_options
 from fedsaddle.config.build import Setup, build, build_on
@@ -28,7 +29,6 @@ from fedsaddle.processes import Interruption, terminate_as_interrupt
 from fedsaddle.report import plots
 from fedsaddle.report import plots as roc
 from fedsaddle.report.predictions import CHOICE, FEDAVG, TEST, VALIDATION, parts_of, platt_of, write_predictions
-from fedsaddle.report.progress import Progress
 from fedsaddle.report.tables import one_run, ranks_only
 from fedsaddle.runs.callbacks import Beginning, CallbackRunner, DeferredEnd, LambdaCallback
 from fedsaddle.runs.closing import exit_code, figures_by_class
@@ -108,7 +108,7 @@ class Simulation:
 
     def _go(self) -> int:
         name = self.config.algorithm.name
-        with Progress(self.errors, self.config.run.rounds, name, output.quiet) as progress:
+        with RoundProgress(self.errors, self.config.run.rounds, name, output.quiet) as progress:
             result = self._run(self.config, self.setup, self.folder, progress, main=True)
         self._write(result)
         self._draw(result)
@@ -134,7 +134,7 @@ class Simulation:
         have = "have the steps of their configs" if len(self.rankings) > 1 else "has the step of its config"
         return f"not tuned: {names} {have}; without --algorithm, steps are chosen on validation rows"
 
-    def _run(self, config: Config, setup: Setup, folder: RunFolder, progress: Progress, main: bool) -> Result:
+    def _run(self, config: Config, setup: Setup, folder: RunFolder, progress: RoundProgress, main: bool) -> Result:
         """Run the config (`main`) or its baseline."""
         about = describe(setup.data)
 
@@ -193,7 +193,7 @@ class Simulation:
         other = baseline_of(self.config, self.setup.algorithm, result.document.rounds)
         setup = build_on(other, self.setup.data)
         try:
-            with Progress(self.errors, other.run.rounds, f"{BASELINE}, to compare", output.quiet) as progress:
+            with RoundProgress(self.errors, other.run.rounds, f"{BASELINE}, to compare", output.quiet) as progress:
                 theirs = self._run(other, setup, self.folder.baseline, progress, main=False)
         except Diverged as reason:
             _warn(self.errors, f"{BASELINE} diverged ({reason}); there is no comparison")

@@ -148,8 +148,8 @@ def _print_plan(plan: Plan, workers: int) -> None:
     """Print how many runs there are and what they cost, from a probe of some cells."""
     from fedsaddle.commands.plan import plan_of, plan_table
     from fedsaddle.config.build import build
-    from fedsaddle.report.progress import duration
     from fedsaddle.report.tables import megabytes
+    from fedsaddle.report.words import duration
     from fedsaddle.studies.sweep import left
 
     jobs = plan.jobs() if plan.trials is None else []

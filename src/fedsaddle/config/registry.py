@@ -118,9 +118,9 @@ RISKS: dict[str, Entry] = {
 
 PAIR_LOSSES: dict[str, Entry] = {
     "squared-hinge": Entry(f"{_PAIR}:SquaredHinge", "max(0, margin - t)^2; the default"),
-    "square": Entry(f"{_PAIR}:Square", "(margin - t)^2"),
+    "square": Entry(f"{_PAIR}:SquaredMargin", "(margin - t)^2"),
     "hinge": Entry(f"{_PAIR}:Hinge", "max(0, margin - t)"),
-    "logistic": Entry(f"{_PAIR}:Logistic", "log(1 + exp(-steepness t))"),
+    "logistic": Entry(f"{_PAIR}:LogisticMargin", "log(1 + exp(-steepness t))"),
     "sigmoid": Entry(f"{_PAIR}:Sigmoid", "1 / (1 + exp(t)), PSM; robust to flipped labels"),
     "barrier-hinge": Entry(f"{_PAIR}:BarrierHinge", "convex, symmetric for small t"),
 }

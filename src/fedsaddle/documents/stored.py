@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from fedsaddle.documents.summary import PARTS, Figure, Figures, Measures, Part, PartName, RankedClient, problem_of
+from fedsaddle.documents.summary import (
+    PARTS,
+    Figures,
+    JsonObject,
+    Measures,
+    PartName,
+    RankedClient,
+    StoredFigure,
+    problem_of,
+)
+from fedsaddle.errors import MissingData
 from fedsaddle.files import Record, read_object
+from fedsaddle.text import visible
 
-D = TypeVar("D", bound=Part)
+SHADOWS = 16  # models to compare with, by default
+CHANCE = 0.5  # the AUROC of an attack that only guesses
+D = TypeVar("D", bound=JsonObject)
 Shares = Annotated[list[Annotated[float, Field(ge=0, le=1)]], Field(min_length=2)]
 
 
-class Split(Part):
+class SplitCounts(JsonObject):
     """split.json: the rows and classes of each client."""
 
     model_config = ConfigDict(extra="allow")
@@ -44,7 +58,7 @@ class Split(Part):
         return {"train": self.train_sizes, "validation": self.validation_sizes, "test": self.test_sizes}[part] or []
 
 
-class Curve(Part):
+class Curve(JsonObject):
     """A ROC curve."""
 
     false_positive_rate: Shares
@@ -57,11 +71,11 @@ class Curve(Part):
         return self
 
 
-class RankedModel(Part):
+class RankedModel(JsonObject):
     """How a model ranks."""
 
     pooled: RankedClient
-    within_site_auroc: Figure | None
+    within_site_auroc: StoredFigure | None
     single_class_clients: int
     few_clients: int
     clients: list[RankedClient]
@@ -74,28 +88,28 @@ class ClientDifference(Figures):
     name: str
 
 
-class Difference(ClientDifference):
+class ModelDifference(ClientDifference):
     """Of all, and of each client."""
 
     clients: list[ClientDifference] = Field(default_factory=list)
 
 
-class Roc(Part):
+class Roc(JsonObject):
     """roc.json: the figures and curves of the ranking, by model."""
 
     part: str
     models: Annotated[dict[str, RankedModel], Field(min_length=1)]
-    difference: Difference | None = None
+    difference: ModelDifference | None = None
 
 
-class TableFile(Part):
+class TableFile(JsonObject):
     """The table of a run."""
 
     file: str
     sha256: str | None
 
 
-class Provenance(Part):
+class Provenance(JsonObject):
     """provenance.json: with what a run was made."""
 
     finished: str
@@ -105,7 +119,7 @@ class Provenance(Part):
     table: TableFile | None = None
 
 
-class SearchOptions(Part):
+class SearchOptions(JsonObject):
     """search.json: the options of a search on a table."""
 
     model_config = ConfigDict(extra="allow")
@@ -122,7 +136,7 @@ class SearchOptions(Part):
         return {key: value for key, value in found.items() if key not in ("table", "test_rows")}
 
 
-class LabelCounts(Part):
+class LabelCounts(JsonObject):
     """Labels of a site."""
 
     model_config = ConfigDict(extra="allow")
@@ -131,7 +145,7 @@ class LabelCounts(Part):
     counts: list[int] = Field(default_factory=list)
 
 
-class SiteFacts(Part):
+class SiteLabels(JsonObject):
     """The facts that a site reported."""
 
     model_config = ConfigDict(extra="allow")
@@ -139,7 +153,7 @@ class SiteFacts(Part):
     target: LabelCounts
 
 
-class AgreedLabels(Part):
+class AgreedLabels(JsonObject):
     """The shared encoding of the labels."""
 
     model_config = ConfigDict(extra="allow")
@@ -149,7 +163,7 @@ class AgreedLabels(Part):
     positive: Any = None
 
 
-class Agreed(Part):
+class Agreed(JsonObject):
     """agreed.json: what server and sites of a deployed run share."""
 
     model_config = ConfigDict(extra="allow")
@@ -157,7 +171,7 @@ class Agreed(Part):
     names: list[str]
     sizes: dict[str, list[int]]
     agreed: AgreedLabels
-    told: list[SiteFacts] = Field(default_factory=list)
+    told: list[SiteLabels] = Field(default_factory=list)
     notes: list[str] = Field(default_factory=list)
 
     @model_validator(mode="after")
@@ -167,7 +181,7 @@ class Agreed(Part):
         return self
 
 
-class Round(Part):
+class Round(JsonObject):
     """A line of metrics.jsonl."""
 
     model_config = ConfigDict(extra="allow")
@@ -195,6 +209,70 @@ class Round(Part):
             if len({len(values) for values in measures.values()}) > 1:
                 raise ValueError("the figures are of different numbers of clients")
         return self
+
+
+class SmallestCell(JsonObject):
+    """The fewest training rows behind a feature of the model."""
+
+    feature: str
+    rows: int
+    """That are not 0 there."""
+    rarer: int | None = None
+    """Of them, those of the class with fewer: None without classes."""
+
+
+class PrivacyBound(JsonObject):
+    """Differential privacy of the run, and the largest AUROC that it allows an attack."""
+
+    epsilon: float
+    delta: float
+    auroc: float
+
+
+class ReleaseCheck(JsonObject):
+    """The check of a model before it is handed on."""
+
+    model: str
+    """SHA-256 of the model.safetensors that was checked."""
+    members: int = Field(ge=1)
+    """Rows that the model was trained on."""
+    others: int = Field(ge=1)
+    """Held-out rows of the same sites."""
+    shadows: int = Field(ge=2)
+    """Models that were trained by the same recipe on other halves of the rows."""
+    loss_threshold: StoredFigure
+    """AUROC of the attack by the loss alone."""
+    likelihood_ratio: StoredFigure
+    """AUROC of the attack by the likelihood ratio against the shadow models."""
+    smallest_cell: SmallestCell | None = None
+    privacy: PrivacyBound | None = None
+    checked: str
+    """When, in UTC."""
+    seconds: float
+
+    @property
+    def attacks(self) -> dict[str, StoredFigure]:
+        """By their names in words."""
+        return {"loss threshold": self.loss_threshold, "likelihood ratio": self.likelihood_ratio}
+
+    @property
+    def successful(self) -> list[str]:
+        """The attacks whose interval lies above chance."""
+        return [
+            name for name, auroc in self.attacks.items() if auroc.interval is not None and auroc.interval[0] > CHANCE
+        ]
+
+
+def model_digest(model: Path) -> str:
+    """The SHA-256 of a model's file.
+
+    Raises:
+        MissingData: if it cannot be read.
+    """
+    try:
+        return hashlib.sha256(model.read_bytes()).hexdigest()
+    except OSError as reason:
+        raise MissingData(f"{visible(model)}: cannot be read ({reason.strerror}); there is no model to check") from None
 
 
 def read_document(kind: type[D], path: Path) -> D | None:

@@ -59,7 +59,7 @@ Measures: TypeAlias = dict[str, Spread]  # by measure
 Ends: TypeAlias = tuple[float, float]
 
 
-class Part(BaseModel):
+class JsonObject(BaseModel):
     """An object in a document."""
 
     model_config = ConfigDict(
@@ -72,20 +72,20 @@ class Part(BaseModel):
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
-class Figure(Part):
+class StoredFigure(JsonObject):
     """A figure and its 95 % interval, where it has one."""
 
     value: float
     interval: Ends | None = None
 
 
-class Figures(Part):
+class Figures(JsonObject):
     """How well scores rank rows."""
 
-    auroc: Figure | None = None
-    average_precision: Figure | None = None
-    partial_auroc: Figure | None = None
-    within_site_auroc: Figure | None = None
+    auroc: StoredFigure | None = None
+    average_precision: StoredFigure | None = None
+    partial_auroc: StoredFigure | None = None
+    within_site_auroc: StoredFigure | None = None
 
 
 class RankedClient(Figures):
@@ -100,11 +100,11 @@ class RankedClient(Figures):
 class ModelFigures(Figures):
     """The figures of a model that a search compares."""
 
-    accuracy: Figure | None = None
-    worst_site_loss: Figure | None = None
+    accuracy: StoredFigure | None = None
+    worst_site_loss: StoredFigure | None = None
 
 
-class ComparedModels(Part):
+class ComparedModels(JsonObject):
     """The figures of a search on the test rows."""
 
     choice: ModelFigures
@@ -113,7 +113,7 @@ class ComparedModels(Part):
     """The choice minus FedAvg."""
 
 
-class RankedModels(Part):
+class RankedModels(JsonObject):
     """Figures by the name of each ranked model, here as further keys."""
 
     model_config = ConfigDict(extra="allow")
@@ -135,7 +135,7 @@ class LeftOutSites(RankedClient):
     clients: list[RankedClient] = []
 
 
-class LeftOut(Part):
+class LeaveOneOutFigures(JsonObject):
     """What `--leave-one-site-out` found, by the name of each model, here as further keys."""
 
     model_config = ConfigDict(extra="allow")
@@ -155,7 +155,7 @@ class LeftOut(Part):
         return dict(sorted(found.items(), key=lambda item: item[0] == "difference"))
 
 
-class Ledger(Part):
+class LedgerTotals(JsonObject):
     """What was exchanged."""
 
     exchanges: int
@@ -168,7 +168,7 @@ class Ledger(Part):
     """By field of a reply, such as `LocalModel.final`: `averaged`, `pooled` or `per client`."""
 
 
-class SiteAnswers(Part):
+class SiteAnswers(JsonObject):
     """A site of a deployed run."""
 
     answered: int
@@ -178,7 +178,7 @@ class SiteAnswers(Part):
     bytes_up: int = 0
 
 
-class ClientFigures(Part):
+class ClientFigures(JsonObject):
     """Figures of each client."""
 
     rows: list[int]
@@ -191,7 +191,7 @@ class ClientFigures(Part):
         return self
 
 
-class ClientDeciles(Part):
+class ClientDeciles(JsonObject):
     """Figures of many clients: the smallest, those that a tenth, two tenths ... do not exceed, and the largest."""
 
     rows: int
@@ -199,7 +199,7 @@ class ClientDeciles(Part):
     deciles: dict[str, Annotated[list[float], Field(min_length=11, max_length=11)]]
 
 
-class BadEnd(Part):
+class BadEnd(JsonObject):
     """What to know before the model is used."""
 
     kind: Literal["exploded", "worse", "constant", "still", "caution"]  # a caution is the algorithm's own
@@ -207,21 +207,21 @@ class BadEnd(Part):
     """With the remedy."""
 
 
-class ClassCount(Part):
+class ClassCount(JsonObject):
     """Of a class."""
 
     rows: int = Field(ge=1)
     correct: int
 
 
-class Classes(Part):
+class Classes(JsonObject):
     """Right answers by class."""
 
     part: PartName
     counts: dict[str, ClassCount]
 
 
-class Probabilities(Part):
+class Probabilities(JsonObject):
     """From scores to probabilities, and how good these are."""
 
     slope: float
@@ -230,7 +230,7 @@ class Probabilities(Part):
     log_loss: float | None = None
 
 
-class AtThreshold(Part):
+class ThresholdFigures(JsonObject):
     """Figures of calling rows positive; null where there is nothing to count."""
 
     sensitivity: float | None = None
@@ -241,48 +241,48 @@ class AtThreshold(Part):
     alarms_per_100: float | None = None
 
 
-class ChosenThreshold(Part):
+class ChosenThreshold(JsonObject):
     """From which probability on rows are called positive, and why."""
 
     probability: float
     reason: str
-    test: AtThreshold | None = None
+    test: ThresholdFigures | None = None
 
 
-class RowCounts(Part):
+class RowCounts(JsonObject):
     """Of a part of the data."""
 
     rows: int
     positives: int
 
 
-class MissingShare(Part):
+class MissingShare(JsonObject):
     """Of a column: the share of missing cells, and of those sites that have any."""
 
     share: float
     sites: dict[str, float]
 
 
-class ScoredSite(Part):
+class ScoredSite(JsonObject):
     """A site's score counts."""
 
     positives: int
     negatives: int
     auroc_bounds: Ends | None = None
-    auroc: Figure | None = None
+    auroc: StoredFigure | None = None
 
 
-class PooledScores(Part):
+class PooledScores(JsonObject):
     """Over all sites."""
 
     auroc_bounds: Ends | None = None
     average_precision_bounds: Ends | None = None
-    auroc: Figure | None = None
-    average_precision: Figure | None = None
-    partial_auroc: Figure | None = None
+    auroc: StoredFigure | None = None
+    average_precision: StoredFigure | None = None
+    partial_auroc: StoredFigure | None = None
 
 
-class ScoreBounds(Part):
+class ScoreBounds(JsonObject):
     """What is known at a threshold."""
 
     score: float
@@ -290,7 +290,7 @@ class ScoreBounds(Part):
     specificity: Ends
 
 
-class Scores(Part):
+class ScoreCounts(JsonObject):
     """Score counts of the sites of a deployed run."""
 
     part: PartName
@@ -303,7 +303,7 @@ class Scores(Part):
     sites: dict[str, ScoredSite] = {}
     positives: list[int] | None = None
     negatives: list[int] | None = None
-    within_site_auroc: Figure | None = None
+    within_site_auroc: StoredFigure | None = None
     thresholds: list[ScoreBounds] | None = None
 
     @model_validator(mode="after")
@@ -318,7 +318,7 @@ class Scores(Part):
         return self
 
 
-class Budget(Part):
+class Budget(JsonObject):
     """Differential privacy: what was spent of what."""
 
     model_config = ConfigDict(extra="allow")
@@ -329,14 +329,14 @@ class Budget(Part):
     unit: str = ""
 
 
-class SeenFields(Part):
+class VisibleFields(JsonObject):
     """Which fields the server saw as sums over sites only, and which of single sites."""
 
     sums: list[str]
     single: list[str]
 
 
-class Engine(Part):
+class Engine(JsonObject):
     """The engine, with the settings that affect rounding."""
 
     model_config = ConfigDict(extra="allow")
@@ -344,7 +344,7 @@ class Engine(Part):
     name: str
 
 
-class Summary(Part):
+class Summary(JsonObject):
     """What the summaries of runs and of searches share."""
 
     model_config = ConfigDict(extra="allow")  # `extend` of `fs.run` adds keys
@@ -370,7 +370,7 @@ class Summary(Part):
     cautions: list[str] = []
     privacy: Budget | None = None
     seconds: float
-    ledger: Ledger
+    ledger: LedgerTotals
     engine: Engine
     fingerprint: str
 
@@ -412,8 +412,8 @@ class RunSummary(Summary):
     """False where hyper-parameters were taken from the config, beside methods that were tuned."""
     sites: dict[str, SiteAnswers] | None = None
     """Of a deployed run."""
-    scores: Scores | None = None
-    secure_aggregation: SeenFields | None = None
+    scores: ScoreCounts | None = None
+    secure_aggregation: VisibleFields | None = None
 
     @property
     def main_pooled(self) -> dict[str, float]:
@@ -441,10 +441,10 @@ class SearchSummary(Summary):
     cut: list[str] = []
     """Candidates that were not tried to the end."""
     budget: float | None = None
-    leave_one_site_out: LeftOut | None = None
+    leave_one_site_out: LeaveOneOutFigures | None = None
 
 
-class DivergedSummary(Part):
+class DivergedSummary(JsonObject):
     """Of a run that ended because no loss was finite."""
 
     algorithm: str

@@ -105,7 +105,7 @@ def _not_finite(reply: Any, c: int) -> str:
 
 
 @dataclass
-class LeftOut:
+class RejectedReplies:
     """Client -> why its replies were left out, and how often. Counts of a round become valid when it is committed."""
 
     counts: dict[int, Counter[str]] = field(default_factory=dict)
@@ -145,7 +145,7 @@ class Simulated:
     draw: Draw = ClientKeys.of  # keys of all client draws; tests substitute fixed sequences
     memory: Memory = field(default_factory=Memory)
     reduce: MakeReduction = streaming  # how replies become one; robust aggregation substitutes its own
-    left_out: LeftOut = field(default_factory=LeftOut)
+    left_out: RejectedReplies = field(default_factory=RejectedReplies)
     samples: int = 0
     round: int = 0
     exchange: int = 0

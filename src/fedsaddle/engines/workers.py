@@ -35,7 +35,7 @@ class WorkersFailed(FedSaddleError):
 
 
 @dataclass(frozen=True)
-class Exchange:
+class WorkerExchange:
     """What all blocks of an exchange have in common; `number` tells exchanges of a run apart."""
 
     number: int
@@ -54,13 +54,13 @@ class Exchange:
 class Block:
     """The clients of a block, their weights, and the state of those that have some."""
 
-    of: Exchange
+    of: WorkerExchange
     clients: Ints
     weights: Floats
     state: dict[str, Any]
 
 
-def pack_block(of: Exchange, clients: Ints, weights: Floats, memory: Memory, task: Task[Any]) -> bytes:
+def pack_block(of: WorkerExchange, clients: Ints, weights: Floats, memory: Memory, task: Task[Any]) -> bytes:
     """A block as bytes."""
     state: dict[str, Any] = {}
     if remembering(task) is not None:
@@ -76,7 +76,7 @@ def read_block(content: bytes, kinds: Kinds) -> Block:
     message = unpack(content, kinds, OURS)
     clients, weights = message.about.pop("clients"), message.about.pop("weights")
     return Block(
-        Exchange(**message.about),
+        WorkerExchange(**message.about),
         np.array(clients, dtype=np.int64),
         np.array(weights, dtype=np.float64),
         message.record,
@@ -240,7 +240,7 @@ class Distributed(Simulated):
         exchange, self.exchange = self.exchange, self.exchange + 1
         self._number += 1
         reduction, (owner, name) = self.reduce(task, sent), _named(task)
-        of = Exchange(self._number, self.round, exchange, self.seed, name, isinstance(reduction, Reduction))
+        of = WorkerExchange(self._number, self.round, exchange, self.seed, name, isinstance(reduction, Reduction))
         parts, kinds = blocks_of(len(clients), self.chunk), self._kinds_of(owner)
         packed = (pack_block(of, clients[s], total_weights[s], self.memory, task) for s in parts)
         answers = self.carrier.answers(pack(Message({}, sent)), packed)

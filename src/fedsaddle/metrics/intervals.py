@@ -7,6 +7,7 @@ patients Obuchowski's. All groups are computed together, after one sort.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -394,6 +395,24 @@ def wilson(value: Floats, spread: Floats, scarce: Floats, t: Floats) -> tuple[Fl
         middle = (value + k / 2) / (1 + k)
         half = np.sqrt(k * value * (1 - value) + k**2 / 4) / (1 + k)
     return np.clip(middle - half, 0, 1), np.clip(middle + half, 0, 1)
+
+
+def wilson_share(correct: float, rows: int) -> Interval:
+    """A share with Wilson's 95 % interval, for rows that are drawn independently.
+
+    Args:
+        correct: Number of rows that count.
+        rows: Number of all rows.
+
+    Examples:
+        >>> wilson_share(9, 10)
+        Interval(value=0.9, low=0.5958..., high=0.9821...)
+    """
+    z, share = 1.959963984540054, correct / rows
+    middle = share + z * z / (2 * rows)
+    half = z * math.sqrt(share * (1 - share) / rows + z * z / (4 * rows * rows))
+    scale = 1 + z * z / rows
+    return Interval(share, max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale))
 
 
 def _spread(figure: Linearised, drawn: GroupedUnits) -> tuple[Floats, Floats, Floats]:

@@ -201,7 +201,7 @@ class Kl(Exponential):
 
 
 @dataclass(frozen=True)
-class Power(Exponential):
+class LogPower(Exponential):
     """f(u) = u^p under a log: `(λ / p) log mean_{S1} u^p`, which has the minimisers of `mean_{S1} u^p`.
 
     p = λ / λ' makes it the two-way KL partial AUC, `λ' log mean_{S1} (mean_{S2} exp(L / λ))^(λ / λ')`; λ = 1 with the
@@ -270,7 +270,7 @@ def inner_parts(outer: Outer) -> int | None:
     """
     if isinstance(outer, Ratio):
         return 2
-    return 1 if outer.linear or isinstance(outer, Kl | Power) else None
+    return 1 if outer.linear or isinstance(outer, Kl | LogPower) else None
 
 
 def log_mean(logs: Tensor, weight: Tensor) -> Tensor:

@@ -106,7 +106,7 @@ class MarginLoss:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Square(MarginLoss):
+class SquaredMargin(MarginLoss):
     """`(m - t)²`: with the identity, what min-max AUC optimises.
 
     Args:
@@ -172,7 +172,7 @@ class Hinge(MarginLoss):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Logistic(MarginLoss):
+class LogisticMargin(MarginLoss):
     """`log(1 + exp(-s t))`.
 
     Args:
@@ -328,7 +328,7 @@ class Precision(Differentiated):
 
 
 @dataclass(frozen=True)
-class Custom(Differentiated):
+class CustomPairLoss(Differentiated):
     """A user's own: `function(a, b)` of scores `(C, A, 1, d_o)` and `(C, 1, B, d_o)` gives `(C, A, B)`.
 
     With several parts it gives `(C, A, B, parts)`. With `labels`, it is called as `function(a, b, y_a, y_b)`.

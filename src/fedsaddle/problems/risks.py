@@ -6,7 +6,7 @@ from torch import nn
 
 from fedsaddle.arguments import LARGEST_REAL, instance, number
 from fedsaddle.errors import BadInput
-from fedsaddle.problems.outers import Kl, Power, Ratio
+from fedsaddle.problems.outers import Kl, LogPower, Ratio
 from fedsaddle.problems.pair_losses import (
     MARGIN_LOSS,
     Contrastive,
@@ -78,7 +78,7 @@ def two_way_partial_auc(
     if not 0 < power <= LARGEST_REAL:
         remedy = f"does not fit temperature = {temperature}: their ratio is {power:g}"
         raise BadInput("positive_temperature", positive_temperature, remedy)
-    outer = Power(power, temperature)
+    outer = LogPower(power, temperature)
     return PairwiseRisk(model=model, loss=SquaredHinge() if loss is None else loss, outer=outer, l2=l2, clip=clip)
 
 
@@ -107,7 +107,7 @@ def p_norm_push(model: nn.Module, power: float = 4.0, *, l2: float = 0.0, clip: 
         clip: largest norm of a gradient; None does not clip.
     """
     return PairwiseRisk(
-        model=model, loss=Difference(first_is_higher=False), outer=Power(power), first=0, second=1, l2=l2, clip=clip
+        model=model, loss=Difference(first_is_higher=False), outer=LogPower(power), first=0, second=1, l2=l2, clip=clip
     )
 
 

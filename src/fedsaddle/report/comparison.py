@@ -6,12 +6,25 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedsaddle.files import Record, make_folder, write_atomically
 from fedsaddle.metrics.intervals import Interval
 from fedsaddle.metrics.ranking import RankingDifference
 from fedsaddle.metrics.selection import is_side, main_part_name
-from fedsaddle.report.page.charts import ChartAxis, ForestRow, Line, forest, line_chart
-from fedsaddle.report.page.parts import Block, Bullets, Chart, Page, PageTable, Section, Text
+from fedsaddle.report.page.charts import (
+    MOST_POINTS,
+    ChartAxis,
+    ForestRow,
+    Line,
+    axis_for,
+    forest,
+    heat_map,
+    line_chart,
+    picked,
+    thinned,
+)
+from fedsaddle.report.page.parts import Block, Bullets, Chart, Figure, Page, PageTable, Section, Text
 from fedsaddle.report.page.render import render
 from fedsaddle.report.paired import (
     ROW_FIGURES,
@@ -24,14 +37,13 @@ from fedsaddle.report.paired import (
     same_loss,
     side_by_side,
 )
-from fedsaddle.report.sections.numbers import MOST_POINTS, axis, is_share, picked, thinned
 from fedsaddle.report.sections.ranking import two_classes
 from fedsaddle.report.stored_run import StoredRun
-from fedsaddle.report.words import PARTS, amount, cased, many, short, titled
+from fedsaddle.report.words import PARTS, amount, cased, is_share, many, percent, short, titled
 from fedsaddle.text import shortened, visible
 
 STYLES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
-Figure = Callable[[Record], float | None]
+FigureOf = Callable[[Record], float | None]
 
 
 def curves_together(runs: Mapping[str, StoredRun]) -> Section | None:
@@ -45,7 +57,7 @@ def curves_together(runs: Mapping[str, StoredRun]) -> Section | None:
 
 
 def together(
-    title: str, label: str, histories: Mapping[str, Sequence[Record]], figure: Figure, key: str
+    title: str, label: str, histories: Mapping[str, Sequence[Record]], figure: FigureOf, key: str
 ) -> Chart | None:
     """A line for each run; None where fewer than two have the figure."""
     lines = []
@@ -59,7 +71,7 @@ def together(
         return None
     values = [v for line in lines for v in line.y]
     log = not is_share(label) and min(values) > 0 and max(values) > 100 * min(values)
-    y = axis(label, values, share=is_share(label.lower()), log=log)
+    y = axis_for(label, values, share=is_share(label.lower()), log=log)
     ends = ", ".join(f"{line.name} {short(line.y[-1])}" for line in lines)
     return Chart(
         title,
@@ -81,7 +93,7 @@ def _pooled(histories: Mapping[str, Sequence[Record]]) -> list[Chart | None]:
     shared = [m for m in next(iter(histories.values()))[-1].get(key, {}) if not is_side(m)]
     skipped = ("partial_auroc_30", "partial_auroc_50", "two_way_partial_auroc", "best_site_auroc", "std_site_auroc")
 
-    def of(measure: str) -> Figure:
+    def of(measure: str) -> FigureOf:
         return lambda record: record.get(key, {}).get(measure)
 
     where = " of the validation rows" if key == "pooled_validation" else ""
@@ -104,7 +116,7 @@ def _of_clients(histories: Mapping[str, Sequence[Record]], losses: bool) -> list
         if all(m in h[-1].get(part, {}) for h in histories.values())
     ]
 
-    def of(measure: str, statistic: str) -> Figure:
+    def of(measure: str, statistic: str) -> FigureOf:
         return lambda record: record.get(part, {}).get(measure, {}).get(statistic)
 
     names = {"worst": "worst client", "mean": "mean over clients"}
@@ -319,7 +331,7 @@ def _ends(gap: Interval | None) -> tuple[Any, ...]:
 
 
 def _around_zero(label: str, values: list[float]) -> ChartAxis:
-    found = axis(label, [0.0, *values])
+    found = axis_for(label, [0.0, *values])
     return ChartAxis(label, min(found.low, min([0.0, *values])), found.high)
 
 
@@ -389,3 +401,119 @@ def _settings(runs: Mapping[str, StoredRun]) -> Section | None:
     if len(apart) > SETTINGS:
         blocks.append(Bullets([f"{len(apart) - SETTINGS:,} more settings differ."]))
     return Section("settings", "Settings that differ", blocks)
+
+
+History = Sequence[Mapping[str, Any]]
+Curve = Callable[[Mapping[str, Any]], float]
+
+
+def write_demo_page(
+    path: Path,
+    seeds: Mapping[str, Sequence[History]],
+    means: Mapping[str, History],
+    sites: Sequence[str],
+    seconds: float,
+) -> Path:
+    """Write the page.
+
+    Args:
+        path: the file.
+        seeds: of each algorithm, the history of each seed.
+        means: their mean over the seeds.
+        sites: the names of the sites.
+        seconds: how long it took.
+    """
+    write_atomically(path, render(demo_page(seeds, means, sites, seconds)).encode())
+    return path
+
+
+def demo_page(
+    seeds: Mapping[str, Sequence[History]], means: Mapping[str, History], sites: Sequence[str], seconds: float
+) -> Page:
+    """The page of the demo."""
+    last = {name: history[-1]["test"]["accuracy"] for name, history in means.items()}
+    best = max(last, key=lambda name: float(last[name]["worst"]))
+    rounds, runs = next(iter(means.values()))[-1]["round"], len(next(iter(seeds.values())))
+    return Page(
+        title="Four algorithms, ten sites, one of them upside down",
+        subtitle=f"The demo of FedSaddle: {rounds} rounds, {runs} seeds, {seconds:.0f} s",
+        answers=[
+            Text(
+                "1,797 handwritten digits are spread over ten simulated sites, one of which scans them upside down. "
+                "Plain "
+                f"averaging (FedAvg) gets {percent(last['FedAvg']['mean'], 1)} right at the mean site, but "
+                f"{percent(last['FedAvg']['worst'], 1)} at the worst.",
+                head="What is the question?",
+            ),
+            Text(
+                f"{best} has the best worst site: {percent(last[best]['worst'], 1)} there, and "
+                f"{percent(last[best]['mean'], 1)} "
+                "at the mean site.",
+                head="What helps?",
+            ),
+        ],
+        figures=[
+            Figure(f"worst site, {name}", percent(own["worst"], 1), "test accuracy") for name, own in last.items()
+        ],
+        sections=[_client_table(last), _demo_curves(seeds), _demo_sites(means, sites)],
+        footer="Made by fedsaddle demo; all rows were on one machine.",
+    )
+
+
+def _client_table(last: Mapping[str, Mapping[str, float]]) -> Section:
+    base = last["FedAvg"]["worst"]
+    rows = []
+    for name, own in last.items():
+        gain = "" if name == "FedAvg" else f"{100 * (own['worst'] - base):+.1f} points"
+        rows.append([name, percent(own["worst"], 1), gain, percent(own["mean"], 1), f"{100 * own['std']:.1f} points"])
+    heads = ["algorithm", "worst site", "against FedAvg", "mean of sites", "spread over sites"]
+    return Section("figures", "At the end", [PageTable(heads, rows, caption="Test accuracy, mean over the seeds")])
+
+
+def _demo_curves(seeds: Mapping[str, Sequence[History]]) -> Section:
+    worst = _seeds_chart("Worst site", seeds, lambda record: float(record["test"]["accuracy"]["worst"]), "worst")
+    mean = _seeds_chart("Mean of the sites", seeds, lambda record: float(record["test"]["accuracy"]["mean"]), "mean")
+    return Section("curves", "Over the rounds", [worst, mean])
+
+
+def _seeds_chart(title: str, seeds: Mapping[str, Sequence[History]], curve: Curve, key: str) -> Chart:
+    """A line for each algorithm: its mean, with a band from the lowest to the highest seed."""
+    lines = []
+    for (name, histories), style in zip(seeds.items(), STYLES, strict=False):
+        at = picked(len(histories[0]), MOST_POINTS)
+        y = np.array([[curve(history[k]) for k in at] for history in histories])
+        rounds = [int(histories[0][k]["round"]) for k in at]
+        low, high = y.min(axis=0).tolist(), y.max(axis=0).tolist()
+        lines.append(Line(name, rounds, y.mean(axis=0).tolist(), style, low, high))
+    values = [v for line in lines for v in (*(line.low or ()), *(line.high or ()))]
+    return Chart(
+        title,
+        line_chart(
+            lines, ChartAxis("round", 0, lines[0].x[-1]), axis_for("test accuracy", values, share=True), key=key
+        ),
+        ", ".join(f"{line.name} ends at {percent(line.y[-1], 1)}" for line in lines) + ".",
+        PageTable(["algorithm", "last round", "lowest seed", "highest seed"], [_last_of(line) for line in lines]),
+        note="Means over the seeds; bands reach from the lowest to the highest seed.",
+    )
+
+
+def _last_of(line: Line) -> list[str]:
+    low, high = line.low or line.y, line.high or line.y
+    return [line.name, percent(line.y[-1], 1), percent(low[-1], 1), percent(high[-1], 1)]
+
+
+def _demo_sites(means: Mapping[str, History], sites: Sequence[str]) -> Section:
+    columns = {name: history[-1]["clients"]["test"]["accuracy"] for name, history in means.items()}
+    shares = [[float(own[i]) for own in columns.values()] for i in range(len(sites))]
+    worst = {name: int(np.argmin(own)) for name, own in columns.items()}
+    chart = Chart(
+        "Right answers in per cent",
+        heat_map(list(sites), list(columns), shares, key="sites"),
+        "; ".join(f"{name} is worst at {sites[i]} with {percent(columns[name][i], 1)}" for name, i in worst.items())
+        + ".",
+        PageTable(
+            ["site", *columns], [[site, *(percent(v, 1) for v in row)] for site, row in zip(sites, shares, strict=True)]
+        ),
+        note="Test accuracy of each site at the end, mean over the seeds.",
+    )
+    return Section("sites", "Each site", [chart])

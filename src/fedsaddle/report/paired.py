@@ -22,9 +22,9 @@ from fedsaddle.metrics.ranking import RankingDifference, difference, rank
 from fedsaddle.metrics.selection import main_part_name, pooled_part, spread
 from fedsaddle.report.predictions import CHOICE
 from fedsaddle.report.sections.clients import clients_of
-from fedsaddle.report.sections.numbers import DAMAGED, is_share
 from fedsaddle.report.sections.ranking import two_classes
-from fedsaddle.report.stored_run import HeldOut, StoredRun
+from fedsaddle.report.stored_run import DAMAGED, HeldOut, StoredRun
+from fedsaddle.report.words import is_share
 
 LEAST_ROWS = 5  # of a client that can be called the worst
 ROW_FIGURES = {

@@ -20,17 +20,15 @@ from fedsaddle.report.page.parts import Page, PageTable, Section, Text
 from fedsaddle.report.page.render import render
 from fedsaddle.report.sections.clients import classes, clients, mixture
 from fedsaddle.report.sections.decisions import calibration, decision, thresholds
-from fedsaddle.report.sections.disclosure import left_sites
+from fedsaddle.report.sections.disclosure import left_sites, release, stored_check, verdict
 from fedsaddle.report.sections.effects import effects
 from fedsaddle.report.sections.inputs import missing_cells, split
 from fedsaddle.report.sections.learning_curves import learning_curves
-from fedsaddle.report.sections.numbers import DAMAGED
 from fedsaddle.report.sections.ranking import discrimination
-from fedsaddle.report.sections.release import release, stored_check, verdict
 from fedsaddle.report.sections.score_counts import score_counts
 from fedsaddle.report.sections.settings import settings, trials
 from fedsaddle.report.sections.subgroups import groups, sites
-from fedsaddle.report.stored_run import StoredRun, read_run
+from fedsaddle.report.stored_run import DAMAGED, StoredRun, read_run
 from fedsaddle.report.tables import budget_line
 from fedsaddle.report.words import titled
 from fedsaddle.text import shortened, visible

@@ -17,11 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsaddle.array_types import Floats, Ints
-from fedsaddle.errors import MissingData
+from fedsaddle.errors import FedSaddleError, MissingData
 from fedsaddle.files import Record, read_object, read_records
 from fedsaddle.metrics.ranking import FEW
 from fedsaddle.report.predictions import HEADS, PREDICTIONS, Predictions, codes_of, read_predictions
 from fedsaddle.text import plain_cell, visible
+
+DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError, FedSaddleError)
 
 
 def current_roc(stored: Record) -> Record:

@@ -10,7 +10,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fedsaddle.documents.summary import PARTS, AtThreshold, Budget, Figure, Figures, RunSummary, SearchSummary
+from fedsaddle.documents.summary import (
+    PARTS,
+    Budget,
+    Figures,
+    RunSummary,
+    SearchSummary,
+    StoredFigure,
+    ThresholdFigures,
+)
 from fedsaddle.metrics.selection import STATISTICS, bounds_in, is_side
 from fedsaddle.report.words import bounds, plus_minus
 from fedsaddle.text import visible
@@ -152,7 +160,7 @@ def against_fedavg(gaps: Figures) -> str:
     return f"{words[pooled]} on the pooled rows, but {words[within]} within sites, each by more than chance explains"
 
 
-def _decided(gap: Figure | None) -> int | None:
+def _decided(gap: StoredFigure | None) -> int | None:
     """1 or -1 where an interval is above or below 0, else 0; None without an interval."""
     if gap is None or gap.interval is None:
         return None
@@ -187,7 +195,7 @@ def choice_table(summary: SearchSummary) -> Table:
 
 def _at_threshold(summary: SearchSummary) -> str:
     """The figures of the threshold on the test rows; of few alarms, how many there are in place of their share."""
-    found = summary.threshold.test or AtThreshold()
+    found = summary.threshold.test or ThresholdFigures()
     said = [f"{name.replace('_', ' ')} {value:.3g}" for name, value in found if value is not None]
     alarms = round((found.alarms_per_100 or 0) * summary.rows["test"].rows / 100)
     if alarms and found.positive_predictive_value is None:
@@ -195,7 +203,7 @@ def _at_threshold(summary: SearchSummary) -> str:
     return ", ".join(said)
 
 
-def _figure(figure: Figure | None, sign: str = "") -> str:
+def _figure(figure: StoredFigure | None, sign: str = "") -> str:
     """A figure and its interval."""
     if figure is None:
         return ""

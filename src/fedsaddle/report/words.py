@@ -9,6 +9,7 @@ from fedsaddle.metrics.intervals import Interval
 MINUS = "−"
 NONE = "–"
 LEVEL = "95 % interval"
+SHARES = ("accuracy", "auroc", "precision")  # a measure with such a word in its name lies between 0 and 1
 PARTS = {"train": "training rows", "validation": "validation rows", "test": "test rows"}
 
 
@@ -142,6 +143,18 @@ def amount(size: float) -> str:
     return f"{size:.0f} bytes"
 
 
+def duration(seconds: float) -> str:
+    """A time in words.
+
+    Examples:
+        >>> duration(45), duration(600), duration(9000)
+        ('45 s', '10 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def titled(text: str) -> str:
     """The text with a capital in front.
 
@@ -161,3 +174,8 @@ def cased(name: str) -> str:
     """
     words = {"auroc": "AUROC", "phi": "Φ", "30": "to FPR 0.3", "50": "to FPR 0.5"}
     return " ".join(words.get(word, word) for word in name.split("_"))
+
+
+def is_share(measure: str) -> bool:
+    """Whether a measure lies between 0 and 1, and more is better."""
+    return any(word in measure for word in SHARES)

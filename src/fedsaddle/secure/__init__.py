@@ -1,1 +1,0 @@
-"""Secure aggregation: averaged fields of replies reach the server as sums only."""

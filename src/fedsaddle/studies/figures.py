@@ -18,7 +18,7 @@ from fedsaddle.errors import BadInput
 from fedsaddle.metrics.intervals import t_interval
 from fedsaddle.metrics.selection import Selection, Target
 from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
-from fedsaddle.report.sections.numbers import is_share
+from fedsaddle.report.words import is_share
 from fedsaddle.runs.compatibility import check_algorithm, check_rows
 from fedsaddle.runs.evaluation import LocalEvaluator, Solution
 from fedsaddle.studies.bodies import CellBody, SeedBody

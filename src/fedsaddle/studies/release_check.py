@@ -28,9 +28,16 @@ from fedsaddle.config.schema import Experiment, NamedSection, ProblemSection, va
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.hold_out import hold_out
 from fedsaddle.data.store import Stacked
-from fedsaddle.documents.release import SHADOWS, PrivacyBound, ReleaseCheck, SmallestCell, model_digest
-from fedsaddle.documents.stored import SearchOptions, read_document
-from fedsaddle.documents.summary import Budget, Figure, RunSummary, SearchSummary
+from fedsaddle.documents.stored import (
+    SHADOWS,
+    PrivacyBound,
+    ReleaseCheck,
+    SearchOptions,
+    SmallestCell,
+    model_digest,
+    read_document,
+)
+from fedsaddle.documents.summary import Budget, RunSummary, SearchSummary, StoredFigure
 from fedsaddle.errors import BadCheckpoint, BadInput, Diverged, MissingData
 from fedsaddle.files import write_json
 from fedsaddle.metrics.calibration import Platt
@@ -222,8 +229,8 @@ def smallest_cell(data: FederatedData) -> SmallestCell | None:
     return min((cell for cell in found if cell.rows), key=lambda cell: (cell.rows, cell.feature), default=None)
 
 
-def _figure(interval: Interval) -> Figure:
-    return Figure(value=interval.value, interval=(interval.low, interval.high))
+def _figure(interval: Interval) -> StoredFigure:
+    return StoredFigure(value=interval.value, interval=(interval.low, interval.high))
 
 
 def _bound(budget: Budget | None) -> PrivacyBound | None:

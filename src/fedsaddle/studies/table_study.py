@@ -32,7 +32,8 @@ from fedsaddle.studies.aims import Rows, worst_site
 from fedsaddle.studies.candidates import FEDAVG
 from fedsaddle.studies.leave_one_out import LeftOut
 from fedsaddle.studies.model_loader import write_loader
-from fedsaddle.studies.search import Choice, Model, write_trials
+from fedsaddle.studies.search import Choice, write_trials
+from fedsaddle.studies.site_questions import Model
 from fedsaddle.studies.table_config import TableConfig
 from fedsaddle.text import visible
 
@@ -92,10 +93,10 @@ class Finished:
         assert validation is not None
         self.labels = validation.y.numpy()
         self.platt = {
-            name: Platt.fit(m.scores, self.labels, log_odds=m.trial.candidate.log_odds)
+            name: Platt.fit(m.validation_scores, self.labels, log_odds=m.trial.candidate.log_odds)
             for name, m in self._models().items()
         }
-        p = self.platt[CHOICE].probability(model.scores)
+        p = self.platt[CHOICE].probability(model.validation_scores)
         wanted = self.options.sensitivity
         self.threshold = (
             Threshold.default(p, self.labels, self.data.validation_units)
@@ -117,7 +118,7 @@ class Finished:
         }
         content = self._summary(scores)
         write_trials(self.choice.trials, self.folder.trials_table)
-        validation = {name: m.scores for name, m in self._models().items()}
+        validation = {name: m.validation_scores for name, m in self._models().items()}
         write_predictions(out, parts_of(self.data, {"validation": validation, "test": scores}), self.platt)
         self._write_model()
         if self.left_out is not None:

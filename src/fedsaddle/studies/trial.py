@@ -87,6 +87,12 @@ class Outcome:
     seconds: float = 0.0
     failure: str = ""
 
+    @property
+    def vector(self) -> Tensor:
+        """The model of a trial that did not fail."""
+        assert self.model is not None
+        return self.model
+
 
 def features_of(data: FederatedData, candidate: Candidate) -> FederatedData:
     """The data with the features that a candidate uses."""

@@ -13,8 +13,7 @@ from fedsaddle.report.page.parts import Block, Code, Figure, PageTable, Section,
 from fedsaddle.report.page.render import Head, RunRow, render_blocks, render_head
 from fedsaddle.report.sections.clients import mixture, named, trained_and_tested
 from fedsaddle.report.sections.learning_curves import learning_curves
-from fedsaddle.report.sections.numbers import DAMAGED
-from fedsaddle.report.stored_run import StoredRun
+from fedsaddle.report.stored_run import DAMAGED, StoredRun
 from fedsaddle.report.words import amount, cased, percent, short, titled
 from fedsaddle.text import shortened, visible
 from fedsaddle.watching.state import Watched, number, time_words

@@ -196,7 +196,7 @@ def _named_suite(name: str) -> Suite:
 
 
 def _print_estimate(suite: Suite, workers: int) -> None:
-    from fedsaddle.report.progress import duration
+    from fedsaddle.report.words import duration
 
     tuning, final = suite.runs()
     minutes = suite.minutes() / workers

@@ -313,7 +313,7 @@ class Remaining:
         """Such as ", about 2.5 h left for all"; nothing without estimates."""
         ahead = sum(self.estimates.values()) / _processes()
         pace = self.spent / self.promised if self.promised else 1.0
-        from fedsaddle.report.progress import duration
+        from fedsaddle.report.words import duration
 
         return f", about {duration(60 * ahead * pace)} left for all" if ahead else ""
 

@@ -10,10 +10,9 @@ import numpy as np
 
 from fedsaddle.array_types import Floats
 from fedsaddle.metrics.intervals import t_interval
-from fedsaddle.report.page.charts import ChartAxis, Line, line_chart
+from fedsaddle.report.page.charts import MOST_POINTS, ChartAxis, Line, axis_for, line_chart, picked, thinned
 from fedsaddle.report.page.parts import Block, Chart, Figure, Page, PageTable, Section, Text
-from fedsaddle.report.sections.numbers import MOST_POINTS, axis, is_share, picked, thinned
-from fedsaddle.report.words import many, percent, short
+from fedsaddle.report.words import is_share, many, percent, short
 from fedsaddle_papers.reproductions.claims import Claim
 from fedsaddle_papers.reproductions.curves import Runs
 from fedsaddle_papers.reproductions.effects import Judged
@@ -144,7 +143,7 @@ def _panel(panel: Panel, figure: Reproduction, runs: Runs, number: int) -> Chart
         band = t_interval(rows, share=_is_share(panel))
         lines.append(_banded(label, x, band, style, panel))
     values = [v for line in lines for v in (*line.y, *(line.low or ()), *(line.high or ()))]
-    y = axis(panel.title, values, share=_is_share(panel), log=panel.log, percent=_is_share(panel))
+    y = axis_for(panel.title, values, share=_is_share(panel), log=panel.log, percent=_is_share(panel))
     x_axis = ChartAxis(COSTS.get(panel.x, panel.x), 0.0, max(line.x[-1] for line in lines))
     if panel.target is not None and y.low < panel.target < y.high:
         lines.append(Line("target", [0.0, x_axis.high], [panel.target] * 2, "guide"))
@@ -200,7 +199,7 @@ def _final_values(panel: FinalValues, runs: Runs, number: int) -> Chart:
         x_axis = ChartAxis(panel.x, x_axis.low - 1, x_axis.high + 1)
     return Chart(
         panel.title,
-        line_chart(lines, x_axis, axis(panel.title, values), key=f"panel-{number}"),
+        line_chart(lines, x_axis, axis_for(panel.title, values), key=f"panel-{number}"),
         f"Final values over {panel.x}" + (f", as differences to {panel.base}." if panel.base else "."),
         PageTable(["line", "at the end", "95 % interval"], rows),
     )

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fedsaddle.report.page.charts import ChartAxis, ForestRow, Line, forest, line_chart
+from fedsaddle.report.page.charts import ChartAxis, ForestRow, Line, axis_for, forest, line_chart
 from fedsaddle.report.page.parts import Block, Bullets, Chart, Code, Figure, Page, PageTable, Section, Text
-from fedsaddle.report.progress import duration
-from fedsaddle.report.sections.numbers import axis
-from fedsaddle.report.words import many
+from fedsaddle.report.words import duration, many
 from fedsaddle_papers.reproductions.page import STYLES
 from fedsaddle_papers.suites.pictures import mean_and_band, on_exchanges
 from fedsaddle_papers.suites.ranking import FEWEST, Ranking
@@ -136,7 +134,7 @@ def _task(task: Task, results: Results, summary: Mapping[str, Any], place: int) 
         line_chart(
             lines,
             ChartAxis("exchanges", 0.0, max((line.x[-1] for line in lines), default=1.0)),
-            axis(words, values, share=share, log=not share),
+            axis_for(words, values, share=share, log=not share),
             key=f"task-{place}",
         ),
         f"At the end: {', '.join(ends_said)}.",

@@ -14,8 +14,7 @@ from typing import Any
 
 from fedsaddle.config.registry import Entry
 from fedsaddle.files import make_folder, write_atomically
-from fedsaddle.report.progress import duration
-from fedsaddle.report.words import many
+from fedsaddle.report.words import duration, many
 from fedsaddle.text import visible
 from fedsaddle_papers.reproductions.publish import with_palette
 from fedsaddle_papers.suites.names import SUITES

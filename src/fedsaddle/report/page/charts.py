@@ -14,10 +14,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
 
+import numpy as np
 from markupsafe import Markup
 
-from fedsaddle.report.page.markup import compact, tag
+from fedsaddle.report.page.parts import compact, tag
 
+MOST_POINTS = 240  # of a line
+MOST_LINES = 20  # of a table behind a line
 _FAR = 1000.0  # places beyond this many widths of the axis are as good as infinite
 _DECADES = 3.0  # what a log axis shows if it is said to begin at or below 0
 
@@ -101,6 +104,34 @@ class ChartAxis:
         return json.dumps(
             {"label": self.label, "low": self.low, "high": self.high, "log": self.log, "pc": self.percent}
         )
+
+
+def axis_for(
+    label: str, values: Iterable[float | None], *, share: bool = False, log: bool = False, percent: bool | None = None
+) -> ChartAxis:
+    """An axis that holds all values with a little room; from 0 to 1 at most for shares."""
+    if percent is None:
+        percent = share and not any(word in label.lower() for word in ("auroc", "precision"))
+    known = [float(v) for v in values if v is not None and math.isfinite(v) and (v > 0 or not log)]
+    low, high = (min(known), max(known)) if known else (0.0, 1.0)
+    if log:
+        return ChartAxis(label, low / 1.5, high * 1.5, log=True)
+    room = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
+    low, high = low - room, high + room
+    if share:
+        low, high = max(0.0, low), min(1.0, high)
+        return ChartAxis(label, low, high, percent=percent)
+    return ChartAxis(label, max(low, 0.0) if low > -2 * room and min(known, default=0.0) >= 0 else low, high)
+
+
+def picked(length: int, most: int) -> list[int]:
+    """At most that many places out of a length, evenly, with the first and the last."""
+    return np.unique(np.linspace(0, length - 1, min(length, most)).round().astype(int)).tolist() if length else []
+
+
+def thinned(values: Sequence[Item], places: Sequence[int]) -> list[Item]:
+    """The values at some places."""
+    return [values[k] for k in places]
 
 
 def share(place: float) -> str:

@@ -15,8 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedsaddle.metrics.calibration import FEW_ALARMS
-from fedsaddle.report.page.markup import clean
-from fedsaddle.report.page.parts import Block, Figure, Page, PageTable, Section, ThresholdSlider
+from fedsaddle.report.page.parts import Block, Figure, Page, PageTable, Section, ThresholdSlider, clean
 
 STYLES = ("style.css", "charts.css", "print.css")
 KINDS = ("Text", "Bullets", "Code", "PageTable", "Chart", "ThresholdSlider")  # the blocks of templates/blocks.html

@@ -7,13 +7,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fedsaddle.metrics.intervals import Interval
+from fedsaddle.metrics.intervals import Interval, wilson_share
 from fedsaddle.metrics.selection import main_part_name
-from fedsaddle.report.page.charts import Bar, ChartAxis, ForestRow, Line, bars, forest, line_chart
+from fedsaddle.report.page.charts import (
+    MOST_POINTS,
+    Bar,
+    ChartAxis,
+    ForestRow,
+    Line,
+    axis_for,
+    bars,
+    forest,
+    line_chart,
+    picked,
+)
 from fedsaddle.report.page.parts import Block, Chart, PageTable, Section, Text
-from fedsaddle.report.sections.numbers import MOST_POINTS, axis, is_share, picked, wilson
 from fedsaddle.report.stored_run import StoredRun
-from fedsaddle.report.words import PARTS, cased, many, percent, short, titled
+from fedsaddle.report.words import PARTS, cased, is_share, many, percent, short, titled
 from fedsaddle.text import visible
 
 
@@ -59,7 +69,7 @@ class Client:
         value = self.figures.get(measure)
         if measure != "accuracy" or value is None or not self.rows:
             return None
-        return wilson(value * self.rows, self.rows)
+        return wilson_share(value * self.rows, self.rows)
 
 
 def clients(run: StoredRun) -> Section | None:
@@ -142,7 +152,7 @@ def _chart(found: list[Client], measure: str, rows: str) -> Chart:
         drawn = _forest(order, measure)
     else:
         values = [Bar(c.name, float(c.figures[measure] or 0.0), _value(c, measure)) for c in order]
-        drawn = bars(values, axis(cased(measure), [0.0, *(b.value for b in values)]), key="clients")
+        drawn = bars(values, axis_for(cased(measure), [0.0, *(b.value for b in values)]), key="clients")
     return Chart(
         f"{titled(cased(measure))} of each client",
         drawn,
@@ -185,7 +195,7 @@ def _deciles(values: list[float], measure: str, clients: int, rows: str) -> Char
     drawn = [Bar(name, value, show(value)) for name, value in zip(names, values, strict=True)]
     return Chart(
         f"{titled(cased(measure))} over {clients:,} clients",
-        bars(drawn, axis(cased(measure), [0.0, *values], share=is_share(measure)), key="clients"),
+        bars(drawn, axis_for(cased(measure), [0.0, *values], share=is_share(measure)), key="clients"),
         f"Half of the clients have {show(values[5])} or {'more' if is_share(measure) else 'less'}; one tenth has "
         f"{show(values[1])} or worse.",
         PageTable(
@@ -228,7 +238,7 @@ def classes(run: StoredRun) -> Section | None:
     if never:
         said = "class is" if never == 1 else "classes are"
         blocks.append(Text(f"{never:,} {said} never recognised.", "caution"))
-    intervals = [wilson(k, n) for _, n, k in lines]
+    intervals = [wilson_share(k, n) for _, n, k in lines]
     shown = list(zip(lines, intervals, strict=True))[:LISTED]
     chart = Chart(
         "Accuracy of each class",
@@ -292,7 +302,7 @@ def mixture(run: StoredRun) -> Section | None:
         line_chart(
             lines,
             ChartAxis("round", 0, rounds[-1]),
-            axis("weight λ", [v for line in lines for v in line.y], share=True),
+            axis_for("weight λ", [v for line in lines for v in line.y], share=True),
             key="mixture",
         ),
         words,

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedsaddle.report.page.charts import Bar, ChartAxis, bars, heat_map
+from fedsaddle.report.page.charts import Bar, ChartAxis, axis_for, bars, heat_map
 from fedsaddle.report.page.parts import Block, Chart, PageTable, Section, Text
-from fedsaddle.report.sections.numbers import axis
 from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.report.words import PARTS, many, percent, short
 from fedsaddle.text import visible
@@ -21,7 +20,7 @@ CLASSES = 20  # columns of a heat map
 
 
 @dataclass(frozen=True)
-class RowCounts:
+class RowsByClient:
     """Rows of each client by part, and of each class among its training rows."""
 
     names: list[str]
@@ -61,10 +60,10 @@ def split(run: StoredRun) -> Section | None:
     return Section("data", "The rows", blocks)
 
 
-def _stored(split: Mapping[str, Any]) -> RowCounts:
+def _stored(split: Mapping[str, Any]) -> RowsByClient:
     sizes = {part: split.get(f"{part}_sizes") for part in PARTS}
     counts = split.get("label_counts")
-    return RowCounts(
+    return RowsByClient(
         [visible(name) for name in split["names"]],
         {part: found for part, found in sizes.items() if found and any(found)},
         [visible(name) for name in split.get("classes") or ()],
@@ -73,7 +72,7 @@ def _stored(split: Mapping[str, Any]) -> RowCounts:
     )
 
 
-def _told(agreed: Mapping[str, Any]) -> RowCounts:
+def _told(agreed: Mapping[str, Any]) -> RowsByClient:
     keys = {"train": "rows", "validation": "validation_rows", "test": "test_rows"}
     sizes = {part: agreed["sizes"].get(key) for part, key in keys.items()}
     known = agreed["agreed"]
@@ -85,7 +84,7 @@ def _told(agreed: Mapping[str, Any]) -> RowCounts:
         for i, one in enumerate(agreed["told"]):
             for value, n in zip(one["target"]["values"], one["target"]["counts"], strict=True):
                 counts[i, place[str(value)]] = n
-    return RowCounts(
+    return RowsByClient(
         [visible(name) for name in agreed["names"]],
         {part: found for part, found in sizes.items() if found and any(found)},
         [visible(name) for name in classes or ()],
@@ -94,7 +93,7 @@ def _told(agreed: Mapping[str, Any]) -> RowCounts:
     )
 
 
-def _in_words(split: RowCounts) -> str:
+def _in_words(split: RowsByClient) -> str:
     train = np.asarray(split.sizes["train"])
     parts = [f"{sum(found):,} {PARTS[part]}" for part, found in split.sizes.items()]
     if split.test_only:
@@ -115,7 +114,7 @@ def _in_words(split: RowCounts) -> str:
     return words
 
 
-def _unlike(split: RowCounts) -> str:
+def _unlike(split: RowsByClient) -> str:
     """How far the classes of the clients are apart."""
     found = split.heterogeneity
     if found is None or split.counts is None:
@@ -145,7 +144,7 @@ def _unlike(split: RowCounts) -> str:
     return words
 
 
-def _shares(split: RowCounts) -> Chart | None:
+def _shares(split: RowsByClient) -> Chart | None:
     """The shares of classes at each client, for as many as can be listed."""
     if split.counts is None or len(split.names) > LISTED or len(split.classes) < 2:
         return None
@@ -156,7 +155,7 @@ def _shares(split: RowCounts) -> Chart | None:
         drawn = [Bar(split.names[i], float(share[i]), percent(float(share[i]), 1)) for i in order]
         return Chart(
             f"Share of {split.classes[1]!r} among the training rows",
-            bars(drawn, axis("share", [0.0, *share.tolist()], share=True), key="split"),
+            bars(drawn, axis_for("share", [0.0, *share.tolist()], share=True), key="split"),
             f"From {percent(float(share.min()), 1)} to {percent(float(share.max()), 1)}.",
             None,
             scrolls=len(drawn) > SCROLLED,
@@ -179,7 +178,7 @@ def _shares(split: RowCounts) -> Chart | None:
     )
 
 
-def _sizes(split: RowCounts) -> Chart:
+def _sizes(split: RowsByClient) -> Chart:
     """Training rows of the clients: of each, or of each tenth."""
     sizes = np.asarray(split.sizes["train"], dtype=np.float64)
     if len(sizes) <= LISTED:
@@ -191,14 +190,14 @@ def _sizes(split: RowCounts) -> Chart:
         drawn = [Bar(name, v, f"{v:,.0f}") for name, v in zip(names, deciles, strict=True)]
     return Chart(
         f"Training rows of the {split.who}s",
-        bars(drawn, axis("training rows", [0.0, *(b.value for b in drawn)]), key="sizes"),
+        bars(drawn, axis_for("training rows", [0.0, *(b.value for b in drawn)]), key="sizes"),
         f"From {sizes.min():,.0f} to {sizes.max():,.0f} rows.",
         PageTable([split.who, "training rows"], [[b.name, b.text] for b in drawn]),
         scrolls=len(drawn) > SCROLLED,
     )
 
 
-def _table(split: RowCounts) -> PageTable:
+def _table(split: RowsByClient) -> PageTable:
     parts = list(split.sizes)
     two = split.counts is not None and len(split.classes) == 2
     heads = [split.who, *(PARTS[part] for part in parts), *([f"{split.classes[1]!r} in training rows"] if two else [])]

@@ -7,11 +7,10 @@ from typing import Any
 
 from fedsaddle.files import Record
 from fedsaddle.metrics.selection import is_side, main_part_name
-from fedsaddle.report.page.charts import ChartAxis, Line, line_chart
+from fedsaddle.report.page.charts import MOST_LINES, MOST_POINTS, ChartAxis, Line, axis_for, line_chart, picked, thinned
 from fedsaddle.report.page.parts import Block, Chart, PageTable, Section, Text
-from fedsaddle.report.sections.numbers import MOST_LINES, MOST_POINTS, axis, is_share, picked, thinned
 from fedsaddle.report.stored_run import StoredRun
-from fedsaddle.report.words import PARTS, cased, many, short, titled
+from fedsaddle.report.words import PARTS, cased, is_share, many, short, titled
 
 BASELINE = "FedAvg"
 RANKING = ("auroc", "average_precision")  # drawn; the other figures of the ranking stand in the table
@@ -86,7 +85,7 @@ def _pooled(run: StoredRun, measure: str) -> Chart | None:
     where = "validation rows" if run.history[-1].get("pooled_validation") else "test rows or training rows"
     if measure in RANKING and "test" in run.history[-1]:
         where = "test rows"
-    y = axis(cased(measure), values, share=is_share(measure), log=log)
+    y = axis_for(cased(measure), values, share=is_share(measure), log=log)
     kept = _kept(run, y)
     x = ChartAxis("round", 0, max(max(line.x) for line in lines))
     words = f"{titled(cased(measure))} goes from {short(ours[1][0])} to {short(ours[1][-1])}" + _extreme(ours, measure)
@@ -164,7 +163,7 @@ def _over_clients(run: StoredRun, part: str, measure: str) -> Chart:
             name = f"{BASELINE}, {'mean over clients' if statistic == 'mean' else 'worst client'}"
             lines.append(_line(name, theirs, style))
     values = [*low, *high, *(v for line in lines for v in line.y)]
-    y = axis(f"{measure}, {PARTS[part]}", values, share=is_share(measure))
+    y = axis_for(f"{measure}, {PARTS[part]}", values, share=is_share(measure))
     last = {s: short(v[-1]) for s, v in figures.items()}
     return Chart(
         f"{titled(cased(measure))} of the clients",

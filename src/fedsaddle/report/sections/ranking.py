@@ -28,14 +28,13 @@ from fedsaddle.metrics.subgroups import ScoredRows
 from fedsaddle.report.page.charts import ChartAxis, Line, line_chart
 from fedsaddle.report.page.parts import Block, Chart, PageTable, Section, Text
 from fedsaddle.report.predictions import CHOICE, FEDAVG
-from fedsaddle.report.sections.numbers import DAMAGED
-from fedsaddle.report.stored_run import HeldOut, StoredRun
+from fedsaddle.report.stored_run import DAMAGED, HeldOut, StoredRun
 from fedsaddle.report.words import brief, brief_percent, decimal, many, of_100, percent, with_interval
 from fedsaddle.text import visible
 
 
 @dataclass(frozen=True, eq=False)
-class ModelFigures:
+class ModelRanking:
     """How a model ranks: all rows together, within sites, and by site. From its scores, or as roc.json has it."""
 
     name: str
@@ -50,7 +49,7 @@ class ModelFigures:
 class TwoClasses:
     """A run with two classes: its figures, by model, and how to speak of it."""
 
-    models: Mapping[str, ModelFigures]  # "choice" and, where it is another model, "FedAvg"
+    models: Mapping[str, ModelRanking]  # "choice" and, where it is another model, "FedAvg"
     difference: RankingDifference | None  # of the choice and FedAvg
     outcome: str  # such as "died = yes"
     part: str  # "test", or "training" where no rows were held out
@@ -61,12 +60,12 @@ class TwoClasses:
     kept: dict[str, Any] = field(default_factory=dict)  # what several sections need, by name
 
     @property
-    def choice(self) -> ModelFigures:
+    def choice(self) -> ModelRanking:
         """The model that the run made."""
         return self.models[CHOICE]
 
     @property
-    def other(self) -> ModelFigures | None:
+    def other(self) -> ModelRanking | None:
         """FedAvg, where it was compared and is another model."""
         return self.models.get(FEDAVG)
 
@@ -128,13 +127,13 @@ def _from_predictions(run: StoredRun) -> TwoClasses | None:
     stored, names = _stored(run), _names(run)
     if stored is not None:
         test = _with_all_sites(test, [site.name for site in stored.choice.sites])
-    models: dict[str, ModelFigures] = {}
+    models: dict[str, ModelRanking] = {}
     for model, scores in test.scores.items():
         if model == FEDAVG and np.array_equal(scores, test.scores[CHOICE]):
             continue
         ranking = rank(scores, test.labels, test.offsets, test.names, units=test.units)
         own = (ranking.pooled, ranking.within_site_auroc, ranking.clients, ranking.curve(), ranking)
-        models[model] = ModelFigures(names[model], *own)
+        models[model] = ModelRanking(names[model], *own)
     if stored is not None and test.units is None and run.search.get("patient"):  # patients are known to roc.json alone
         for model in models.keys() & stored.models.keys():
             models[model] = replace(stored.models[model], ranking=models[model].ranking, curve=models[model].curve)
@@ -173,7 +172,7 @@ def _stored(run: StoredRun) -> TwoClasses | None:
         return None
 
 
-def _model(name: str, found: dict[str, Any]) -> ModelFigures:
+def _model(name: str, found: dict[str, Any]) -> ModelRanking:
     curve = found.get("curve")
     points = None
     if curve is not None:
@@ -181,7 +180,7 @@ def _model(name: str, found: dict[str, Any]) -> ModelFigures:
         if points[0].shape != points[1].shape or not np.isfinite(np.stack(points)).all():
             raise ValueError("no curve")
     sites = tuple(_ranked(site) for site in found["clients"])
-    return ModelFigures(name, _ranked(found["pooled"]), _interval(found["within_site_auroc"]), sites, points)
+    return ModelRanking(name, _ranked(found["pooled"]), _interval(found["within_site_auroc"]), sites, points)
 
 
 def _ranked(found: dict[str, Any]) -> RankingFigures:
@@ -361,7 +360,7 @@ def _starting(values: Floats, first: float | None) -> Floats:
     return np.concatenate([[values[0] if first is None else first], values])
 
 
-def _height(model: ModelFigures, rate: float, band: tuple[Floats, Floats] | None) -> str:
+def _height(model: ModelRanking, rate: float, band: tuple[Floats, Floats] | None) -> str:
     if model.curve is None:
         return ""
     value = float(np.interp(rate, *model.curve))
@@ -370,7 +369,7 @@ def _height(model: ModelFigures, rate: float, band: tuple[Floats, Floats] | None
     return brief_percent(Interval(value, *(float(np.interp(rate, GRID, side)) for side in band)))
 
 
-def _plain_curve(model: ModelFigures, style: str) -> Line:
+def _plain_curve(model: ModelRanking, style: str) -> Line:
     assert model.curve is not None
     x, y = thinned(*model.curve, most=200)
     return Line(model.name, x.tolist(), y.tolist(), style)
@@ -382,11 +381,11 @@ def thinned(x: Floats, y: Floats, most: int) -> tuple[Floats, Floats]:
     return x[at], y[at]
 
 
-def _ranked_sites(model: ModelFigures) -> list[int]:
+def _ranked_sites(model: ModelRanking) -> list[int]:
     return [k for k, site in enumerate(model.sites) if site.auroc is not None]
 
 
-def _sites_note(model: ModelFigures) -> str:
+def _sites_note(model: ModelRanking) -> str:
     ranked = _ranked_sites(model)
     if model.ranking is None or not ranked:
         return ""
@@ -395,7 +394,7 @@ def _sites_note(model: ModelFigures) -> str:
     return f" Faint lines are the {many(len(ranked), 'site')} with at least five rows of each class."
 
 
-def _site_curves(model: ModelFigures) -> list[Line]:
+def _site_curves(model: ModelRanking) -> list[Line]:
     ranking, ranked = model.ranking, _ranked_sites(model)
     if ranking is None or not ranked:
         return []
@@ -452,7 +451,7 @@ def _precision_recall(found: TwoClasses) -> Chart | None:
     )
 
 
-def _site_precisions(model: ModelFigures, ranking: Ranking) -> list[Line]:
+def _site_precisions(model: ModelRanking, ranking: Ranking) -> list[Line]:
     ranked = _ranked_sites(model)
     curves = {k: precision_recall(ranking, k, draws=0) for k in ranked}
     there = {k: curve for k, curve in curves.items() if curve is not None}

@@ -10,9 +10,9 @@ import numpy as np
 
 from fedsaddle.metrics.calibration import FEW_ALARMS, Platt
 from fedsaddle.metrics.histograms import ScoreHistogram, sigmoid_edges
-from fedsaddle.report.page.charts import ChartAxis, ForestRow, Line, forest, line_chart
+from fedsaddle.metrics.intervals import wilson_share
+from fedsaddle.report.page.charts import MOST_POINTS, ChartAxis, ForestRow, Line, forest, line_chart, picked, thinned
 from fedsaddle.report.page.parts import Block, Chart, PageTable, Section, Text, ThresholdSlider
-from fedsaddle.report.sections.numbers import MOST_POINTS, picked, thinned, wilson
 from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.report.words import PARTS, bounds, many, percent, short, titled
 from fedsaddle.text import visible
@@ -392,7 +392,7 @@ def _threshold_row(chance: float, tp: int, fp: int, up: int, down: int) -> list[
 def _share(part: int, whole: int) -> str:
     if not whole:
         return "–"
-    found = wilson(part, whole)
+    found = wilson_share(part, whole)
     return f"{percent(found.value, 1)} ({percent(found.low, 0)} to {percent(found.high, 0)})"
 
 
@@ -410,7 +410,7 @@ def _calibration(counts: Counts) -> Chart | None:
         own = tenth == k
         n = int(total[own].sum())
         if n:
-            groups.append((float((chance * total)[own].sum() / n), wilson(int(up[own].sum()), n), n))
+            groups.append((float((chance * total)[own].sum() / n), wilson_share(int(up[own].sum()), n), n))
     if len(groups) < 2:
         return None
     lines = [
