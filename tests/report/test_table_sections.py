@@ -54,7 +54,9 @@ def coefficients(of, measure="odds ratio"):
 @pytest.mark.parametrize("measure", ["odds ratio", "difference"])
 def test_ratios_have_intervals_and_words(measure, tmp_path):
     run = with_weights(tmp_path, [0.5, -0.25, 0.1, -0.1])
-    run = dataclasses.replace(run, summary={**run.summary, "coefficients": coefficients(run.summary["choice"], measure)})
+    run = dataclasses.replace(
+        run, summary={**run.summary, "coefficients": coefficients(run.summary["choice"], measure)}
+    )
     chart, moved, sites = effects(run).blocks
     shown = [f"{math.exp(v):.2f}" for v in (0.5, 0.3, 0.7)] if measure == "odds ratio" else ["0.500", "0.300", "0.700"]
     assert chart.table.rows[0] == ("age, per 10", shown[0], f"{shown[1]} to {shown[2]}", "0.1", "< 0.001")
