@@ -185,7 +185,7 @@ def test_the_coefficients_are_those_of_a_penalised_regression_on_the_pooled_rows
     patients = pd.read_csv(PATIENTS)["patient"].to_numpy()[data.train_rows]
     assert own.patients == len(np.unique(patients))
     x = np.column_stack([data.train.x.double().numpy(), np.ones(len(data.train.y))])
-    y, n = data.train.y.double().numpy(), len(data.train.y)
+    y = data.train.y.double().numpy()
     R = np.diag([own.penalty] * (x.shape[1] - 1) + [0.0])
     w = np.zeros(x.shape[1])
     for _ in range(40):

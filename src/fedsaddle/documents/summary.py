@@ -481,6 +481,7 @@ class SearchSummary(Summary):
     """Candidates that were not tried to the end."""
     budget: float | None = None
     leave_one_site_out: LeaveOneOutFigures | None = None
+    coefficients: Coefficients | None = None
 
 
 class DivergedSummary(JsonObject):
