@@ -19,6 +19,7 @@ from fedsaddle.federation.tasks import task
 from fedsaddle.problems.losses import HasCurvature
 from fedsaddle.problems.models.forest import NO_SPLIT, Forest, leaves, reached
 from fedsaddle.problems.protocols import MinimisationProblem
+from fedsaddle.problems.regression import need_curvature
 from fedsaddle.problems.supervised import Supervised
 
 NAMED = {
@@ -33,6 +34,7 @@ LARGEST = 88.0  # of asinh of a feature: beyond what a float holds
 NARROWINGS = 4  # exchanges that look for the quantiles
 PIECES = 16  # into which each of them cuts an interval
 EXACT = 22  # bits of a gradient of usual size: sums of up to 2^30 rows are then exact in any order
+FINE = 2.0**-20  # of the intercept
 ROUNDING = 1e-9  # of a node's own gain: a smaller gain is none
 REASON = "the sensitivity of a histogram is not bounded here; use fs.FedAvg with a linear model or a network"
 
@@ -183,9 +185,7 @@ class BoostedTrees:
         model = problem.model if isinstance(problem, Supervised) else None
         if not isinstance(model, Forest):
             raise BadInput("model", type(model).__name__, "BoostedTrees grows fs.models.Forest; use that")
-        if not isinstance(problem.loss, HasCurvature):
-            remedy = "has no second derivative here; use fs.losses.CrossEntropy, Logistic, Square or Poisson"
-            raise BadInput("loss", problem.loss.name, remedy)
+        need_curvature(problem.loss, model.outputs)
         for key, without in (("l2", 0.0), ("clip", None), ("trimmed", 0.0), ("hardest", 1.0), ("compiled", False)):
             if getattr(problem, key) != without:
                 remedy = "is for gradients in the parameters; leave it out, BoostedTrees has an l2 of its own"
@@ -238,7 +238,7 @@ class BoostedTrees:
         """The features that each new tree may split on, `(several, outputs, m)`."""
         p = self.forest.inputs
         m = max(1, round(self.column_share * p))
-        draws = [np.sort(rng.choice(p, m, replace=False)) for _ in range(several * self.forest.outputs)]
+        draws = [np.sort(rng.permutation(p)[:m]) for _ in range(several * self.forest.outputs)]
         return np.stack(draws).reshape(several, self.forest.outputs, m).astype(np.int64)
 
     def _with_bins(self, server: ForestState, clients: Clients) -> ForestState:
@@ -263,7 +263,8 @@ class BoostedTrees:
             under, upto = (np.take_along_axis(counts, (at + i)[..., None], 2)[..., 0] for i in (0, 1))
             gradient, curvature = (part.cpu().double() for part in (reply.slope, reply.curvature))
             bias = self._views(w)["bias"]
-            bias -= (gradient / curvature.clamp_min(1e-12)).clamp(-2, 2).to(bias)
+            step = (gradient / curvature.clamp_min(1e-12)).clamp(-2, 2).to(bias)
+            bias.copy_(((bias - step) / FINE).round() * FINE)  # alike in whatever order the sums were taken
         found = np.stack([_edges(*each, n, edges) for each in zip(low, high, under, upto, strict=True)])
         scores = float(reply.rows) * self.forest.outputs
         return replace(

@@ -94,15 +94,3 @@ def reached(x: Tensor, feature: Tensor, threshold: Tensor, levels: int) -> Tenso
 def leaves(leaf: Tensor, at: Tensor) -> Tensor:
     """The values of the leaves that rows reach, `(B, trees, outputs)`; `leaf` is `(trees, outputs, leaves)`."""
     return leaf.gather(2, at.permute(1, 2, 0)).permute(2, 0, 1)
-
-
-def forest(inputs: int, outputs: int, trees: int = 240, depth: int = 4) -> nn.Module:
-    """Trees that `fs.BoostedTrees` grows.
-
-    Args:
-        inputs: features.
-        outputs: scores.
-        trees: trees for each score.
-        depth: splits on the way from the root to a leaf.
-    """
-    return Forest(inputs, outputs, trees, depth)
