@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedsaddle.algorithms.newton import Newton
+from fedsaddle.algorithms.newton import Newton, NewtonState
 from fedsaddle.array_types import Floats
 from fedsaddle.documents.summary import Coefficient, Coefficients, SiteInfluence
 from fedsaddle.engines.choose import make_engine
@@ -64,7 +64,7 @@ def coefficients(model: Model, measure: Measure = "odds ratio") -> Coefficients 
 
 
 def _without_each(
-    algorithm: Newton, server: object, model: Model, combinations: Floats, found: Inference
+    algorithm: Newton, server: NewtonState, model: Model, combinations: Floats, found: Inference
 ) -> list[SiteInfluence]:
     """What leaving out each site changes most; nothing for many sites, or where the others have no solution."""
     data = model.data

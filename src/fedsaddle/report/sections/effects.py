@@ -113,10 +113,10 @@ def p_text(p: float) -> str:
 def _with_intervals(found: Coefficients, choice: str) -> list[Block]:
     ordered, plural = strongest(found), f"{found.measure}s"
     ratio = found.measure != "difference"
-    drawn = [
-        ForestRow(visible(one.name), (), *(shown_value(found, v) for v in (one.estimate, *one.interval)))
-        for one in ordered[:MOST_BARS]
-    ]
+    drawn = []
+    for one in ordered[:MOST_BARS]:
+        value, low, high = (shown_value(found, v) for v in (one.estimate, *one.interval))
+        drawn.append(ForestRow(visible(one.name), (), value, low, high))
     values = [v for row in drawn for v in (row.value, row.low, row.high)]
     axis = axis_for(found.measure, [v if v is None else min(max(v, 0.01), 100.0) for v in values], log=ratio)
     axis = axis if ratio else axis_for(found.measure, [*values, 0.0])
