@@ -49,7 +49,9 @@ MAY_IMPORT = {
     "deployment": {
         *("algorithms", "config", "data", "engines", "federation", "metrics", "privacy", "problems", "runs", "secure"),
     },
-    "studies": {"algorithms", "config", "data", "documents", "engines", "metrics", "problems", "report", "runs"},
+    "studies": {
+        *("algorithms", "config", "data", "documents", "engines", "metrics", "numerics", "problems", "report", "runs"),
+    },
     "estimators": {"config", "data", "metrics", "privacy", "runs", "studies"},
 }
 FILES = sorted(ROOT.rglob("*.py"))

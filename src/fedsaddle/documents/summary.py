@@ -456,6 +456,52 @@ class RunSummary(Summary, PooledEvaluated):
     secure_aggregation: VisibleFields | None = None
 
 
+class Coefficient(JsonObject):
+    """An effect of a column, in a unit that a person knows."""
+
+    name: str
+    estimate: float
+    """Of a ratio its logarithm."""
+    standard_error: float
+    interval: Ends
+    p_value: float
+
+
+class SiteInfluence(JsonObject):
+    """What leaving out a site changes most, in standard errors."""
+
+    site: str
+    rows: int
+    coefficient: str
+    estimate: float
+    """Without the site."""
+    change: float
+    """In standard errors."""
+
+
+class Coefficients(JsonObject):
+    """The coefficients of the default of a study, a regression that is exact, with intervals."""
+
+    of: str
+    """The candidate."""
+    measure: Literal["odds ratio", "rate ratio", "hazard ratio", "difference"]
+    """What the estimates are the logarithms of; a difference is none."""
+    rows: int
+    patients: int | None = None
+    """Clusters of the standard errors; without them each row counts on its own."""
+    penalty: float
+    """On half the sum of squared coefficients, beside the sum of the losses of all rows."""
+    listed: list[Coefficient]
+    sites: list[SiteInfluence] = []
+
+    @model_validator(mode="after")
+    def _of_columns(self) -> Self:
+        names = {one.name for one in self.listed}
+        if any(site.coefficient not in names for site in self.sites):
+            raise ValueError("a site changes a coefficient that is not listed")
+        return self
+
+
 class SearchSummary(Summary):
     """The summary of a search on a table."""
 
@@ -477,6 +523,7 @@ class SearchSummary(Summary):
     """Candidates that were not tried to the end."""
     budget: float | None = None
     leave_one_site_out: LeaveOneOutFigures | None = None
+    coefficients: Coefficients | None = None
 
 
 class DivergedSummary(JsonObject):

@@ -1,7 +1,8 @@
 """`fs.search`: train several candidates, choose on validation rows, and compare with FedAvg tuned alike.
 
-The default is FedAvg with server momentum and an intercept for each site. Any other candidate has to beat it on
-validation rows by more than chance. Test rows are not looked at.
+The default is a logistic regression with an intercept for each site, exact by `fs.Newton` where it has at most 500
+parameters, else by FedAvg with server momentum, as for pictures. Any other candidate has to beat it on validation rows
+by more than chance. Test rows are not looked at.
 """
 
 from __future__ import annotations
@@ -17,19 +18,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
-from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.arguments import flag, function, instance, number, optional, whole
 from fedsaddle.arguments import path as file_path
-from fedsaddle.array_types import Floats
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.table import Encoded
 from fedsaddle.errors import BadCheckpoint, BadInput
 from fedsaddle.files import make_folder, read_object, write_atomically, write_json
 from fedsaddle.processes import cores
-from fedsaddle.studies.aims import Aim, Rows, aim_of
+from fedsaddle.studies.aims import Aim, aim_of
 from fedsaddle.studies.candidates import (
     AVERAGED,
     BASE,
@@ -37,12 +35,12 @@ from fedsaddle.studies.candidates import (
     FEDAVG,
     HINGES,
     Candidate,
-    Facts,
     beyond,
     candidates,
 )
 from fedsaddle.studies.pool import Interrupted, Pool
-from fedsaddle.studies.trial import Outcome, Progress, Trial, ranked, run_trial
+from fedsaddle.studies.site_questions import LARGE, Model, SimulatedSites, Sites, TrialPool
+from fedsaddle.studies.trial import Outcome, Progress, Trial, run_trial
 from fedsaddle.text import safe_cell, visible
 
 CHANCE = 2.0  # standard errors by which a candidate has to be ahead
@@ -51,27 +49,7 @@ SHORT = 10.0  # seconds
 KEPT = 2  # steps that go on to the second rung
 EXTENSIONS = 2  # times that a grid is extended by a step beyond its end
 
-LARGE = 30_000_000  # numbers in the training rows, above which several processes may not fit into memory
-
 Tell = Callable[[Trial, int, float | None], None]
-TrialPool = Pool[Trial, Progress, Outcome]
-
-
-@dataclass(frozen=True)
-class Model:
-    """A trained candidate: its vector, problem and features."""
-
-    name: str
-    vector: Tensor
-    algorithm: Algorithm[Any]
-    data: FederatedData  # with its features only
-    trial: Trial
-    scores: Floats  # of the validation rows
-    selected_round: int | None = None  # whose model was kept
-
-    def rank(self, x: Tensor) -> Floats:
-        """The scores of some rows."""
-        return ranked(self.algorithm.problem, self.vector, x)
 
 
 @dataclass(frozen=True)
@@ -174,7 +152,7 @@ def search(
 
         pool = stack.enter_context(trial_pool(data, workers, report, stopped))
         try:
-            return Search(data, goal, seed, clock, place, pool, stopped).go(basic)
+            return Search(SimulatedSites(data, goal, seed, pool), goal, seed, clock, place, stopped).go(basic)
         finally:
             clock.keep()
 
@@ -274,26 +252,20 @@ class Clock:
 
 @dataclass
 class Search:
-    """A search and what it has found so far."""
+    """A search at some sites, which it asks and never looks at, and what it has found so far."""
 
-    data: FederatedData
+    sites: Sites
     aim: Aim
     seed: int
     clock: Clock
     folder: Path
-    pool: TrialPool
     stop: Callable[[], bool]
     records: list[TrialRecord] = field(default_factory=list)
     cut: dict[str, None] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        assert self.data.validation is not None
-        rows = self.data.validation
-        self.rows = Rows.of(rows.y.numpy(), rows.offsets, self.data.validation_units)
-
     def go(self, basic: bool = False) -> Choice:
         """Tune FedAvg and the default, then all that may be better; decide."""
-        listed = candidates(Facts.of(self.data), self.aim.name)
+        listed = candidates(self.sites.facts(), self.aim.name)
         first, others = listed[:2], [] if basic else listed[2:]
         models = self._tune(first, {}, always=True)
         if FEDAVG not in models or len(models) < 2:
@@ -302,7 +274,8 @@ class Search:
         others = [c for c in others if c.start is None or c.start in models]
         models |= self._tune(others, models)
         chosen, reason = self._decide(models)
-        default = models[BASE_PICTURES] if BASE_PICTURES in models else models[BASE]
+        default = _default(models)
+        assert default is not None
         records, cut = tuple(self.records), tuple(self.cut)
         return Choice(self.aim.name, chosen, models[FEDAVG], default, records, reason, self.clock.seconds, cut)
 
@@ -315,16 +288,16 @@ class Search:
         def trial(candidate: Candidate, step: float, rounds: int) -> Trial:
             start = None if candidate.start is None else known[candidate.start].trial
             path = None if start is None else start.folder / start.name
-            threads = None if self.data.train.x.numel() > LARGE else 1
-            return Trial(candidate, step, rounds, self.seed, self.aim.name, self.folder, path, threads)
+            return Trial(candidate, step, rounds, self.seed, self.aim.name, self.folder, path)
 
-        rung = [trial(c, step, max(1, c.rounds // FIRST_RUNG)) for c in listed for step in c.steps]
+        short = {c.name: max(1, c.rounds // FIRST_RUNG) if len(c.steps) > 1 else c.rounds for c in listed}
+        rung = [trial(c, step, short[c.name]) for c in listed for step in c.steps]
         outcomes = self._run(rung, may_begin)
         going = []
         for candidate in listed:
-            own = [o for o in outcomes if o.trial.candidate is candidate and o.scores is not None]
-            own.sort(key=lambda o: (o.trial.step != o.trial.candidate.steps[0], -self._value(o)))
-            going += own[:KEPT]
+            own = [o for o in outcomes if o.trial.candidate is candidate and o.model is not None]
+            own.sort(key=lambda o: (o.trial.step != o.trial.candidate.steps[0], -self.sites.value(o)))
+            going += [] if self._behind(own, known) else own[:KEPT]
         last = self._run([replace(o.trial, rounds=o.trial.candidate.rounds) for o in going], may_begin)
         finished = {(o.trial.name, o.trial.rounds) for o in last}
         for outcome in outcomes:
@@ -337,7 +310,21 @@ class Search:
                 self.records.append(TrialRecord(candidate.name, 0.0, 0, None, None, note="not run: budget"))
         last += self._extend(listed, last, trial)
         best = [self._best_step([o for o in (*last, *going) if o.trial.candidate is c]) for c in listed]
-        return {outcome.trial.candidate.name: self._model(outcome) for outcome in best if outcome is not None}
+        return {outcome.trial.candidate.name: self.sites.model(outcome) for outcome in best if outcome is not None}
+
+    def _behind(self, own: Sequence[Outcome], known: dict[str, Model]) -> bool:
+        """Whether even a candidate's best step is behind the default by more than chance after the first rung."""
+        default = _default(known)
+        if default is None or not own or own[0].trial.rounds == own[0].trial.candidate.rounds:
+            return False
+        best = max(own, key=self.sites.value)
+        gap, error = self.sites.gain(best, default)
+        if gap >= -CHANCE * error:
+            return False
+        one, note = best.trial, f"against {default.name}; behind by more than chance, so it ended here"
+        value = self.sites.value(best)
+        self.records.append(TrialRecord(one.candidate.name, one.step, one.rounds, None, value, gap, error, note=note))
+        return True
 
     def _extend(
         self, listed: Sequence[Candidate], last: Sequence[Outcome], trial: Callable[[Candidate, float, int], Trial]
@@ -364,35 +351,29 @@ class Search:
 
     def _best_step(self, outcomes: Sequence[Outcome]) -> Outcome | None:
         """The preferred step, unless another is ahead by more than chance; of the last rung that was run."""
-        there = [o for o in outcomes if o.scores is not None]
+        there = [o for o in outcomes if o.model is not None]
         there = [o for o in there if o.trial.rounds == max(p.trial.rounds for p in there)]
         if not there:
             return None
-        first = min(there, key=lambda o: (o.trial.step != o.trial.candidate.steps[0], -self._value(o)))
+        first = min(there, key=lambda o: (o.trial.step != o.trial.candidate.steps[0], -self.sites.value(o)))
         best, margin = first, 0.0
         for other in there:
-            if other is not first and first.scores is not None and other.scores is not None:
-                gap, error = self.aim.gain(other.scores, first.scores, self.rows, self.seed)
+            if other is not first:
+                gap, error = self.sites.gain(other, first)
                 if gap > CHANCE * error and gap > margin:
                     best, margin = other, gap
         return best
 
     def _run(self, trials: Sequence[Trial], may_begin: Callable[[Trial], bool]) -> list[Outcome]:
-        done = self.pool.run(trials, may_begin=may_begin)
-        outcomes = [replace(outcome, trial=trial) for trial, outcome in done]  # ours, not a copy
+        outcomes = self.sites.train(trials, may_begin)
         if self.stop():
             raise Interrupted("interrupted; what is done is kept. Continue with --resume")
         ran = {(o.trial.name, o.trial.rounds) for o in outcomes}
         self.cut |= dict.fromkeys(t.candidate.name for t in trials if (t.name, t.rounds) not in ran)
         return outcomes
 
-    def _value(self, outcome: Outcome) -> float:
-        assert outcome.scores is not None
-        value = self.aim.value(outcome.scores, self.rows)
-        return value if np.isfinite(value) else -np.inf
-
     def _note(self, outcome: Outcome) -> None:
-        value = None if outcome.scores is None else self._value(outcome)
+        value = None if outcome.model is None else self.sites.value(outcome)
         trial = outcome.trial
         self.records.append(
             TrialRecord(
@@ -401,16 +382,10 @@ class Search:
             )
         )  # fmt: skip
 
-    def _model(self, outcome: Outcome) -> Model:
-        assert outcome.model is not None
-        assert outcome.scores is not None
-        setup, name = outcome.trial.setup(self.data), outcome.trial.candidate.name
-        scores, kept = outcome.scores, outcome.selected_round
-        return Model(name, outcome.model, setup.algorithm, setup.data, outcome.trial, scores, kept)
-
     def _decide(self, models: dict[str, Model]) -> tuple[Model, str]:
         """The default, unless a candidate beats it by more than chance."""
-        default = models[BASE_PICTURES] if BASE_PICTURES in models else models[BASE]
+        default = _default(models)
+        assert default is not None
         if HINGES in models:
             both = self._averaged(default, models[HINGES])
             gap, error = self._compare(both, default, 0.0)
@@ -428,8 +403,7 @@ class Search:
         return best, reason
 
     def _compare(self, model: Model, other: Model, needed: float) -> tuple[float, float]:
-        gap, error = self.aim.gain(model.scores, other.scores, self.rows, self.seed)
-        value = self.aim.value(model.scores, self.rows)
+        (gap, error), value = self.sites.gain(model, other), self.sites.value(model)
         note = f"against {other.name}; needs {needed:g} standard errors" if needed else f"against {other.name}"
         self.records.append(
             TrialRecord(model.name, model.trial.step, model.trial.rounds, None, value, gap, error, note=note)
@@ -439,8 +413,14 @@ class Search:
     def _averaged(self, straight: Model, bent: Model) -> Model:
         """The mean of two linear models, on the features of the larger one."""
         vector = averaged_vector(straight.vector, bent.vector, straight.data.encoding, bent.data.encoding)
-        scores = (straight.scores + bent.scores) / 2
+        both = (straight.scores, bent.scores)
+        scores = None if both[0] is None or both[1] is None else (both[0] + both[1]) / 2
         return replace(bent, name=AVERAGED, vector=vector, scores=scores)
+
+
+def _default(models: dict[str, Model]) -> Model | None:
+    """The default of a table, or of pictures."""
+    return models.get(BASE, models.get(BASE_PICTURES))
 
 
 def averaged_vector(

@@ -16,7 +16,7 @@ from fedsaddle.data.describe import describe
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import ROW, Dataset
-from fedsaddle.documents.summary import SearchSummary
+from fedsaddle.documents.summary import Coefficients, SearchSummary
 from fedsaddle.errors import BadInput
 from fedsaddle.files import Record, write_atomically
 from fedsaddle.metrics.calibration import Platt, Threshold, calibration_figures
@@ -30,9 +30,11 @@ from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.loop import MAX_LISTED_CLIENTS
 from fedsaddle.studies.aims import Rows, worst_site
 from fedsaddle.studies.candidates import FEDAVG
-from fedsaddle.studies.leave_one_out import LeftOut
+from fedsaddle.studies.coefficients import coefficients
+from fedsaddle.studies.leave_one_out import LeaveOneSiteOut
 from fedsaddle.studies.model_loader import write_loader
-from fedsaddle.studies.search import Choice, Model, write_trials
+from fedsaddle.studies.search import Choice, write_trials
+from fedsaddle.studies.site_questions import Model
 from fedsaddle.studies.table_config import TableConfig
 from fedsaddle.text import visible
 
@@ -83,7 +85,7 @@ class Finished:
     dataset: Dataset | None  # as it was read
     data: FederatedData
     choice: Choice
-    left_out: LeftOut | None
+    left_out: LeaveOneSiteOut | None
     about: Record  # missing cells, notes and cautions, for the summary
     rankings: dict[str, Ranking] = field(default_factory=dict)
 
@@ -92,10 +94,10 @@ class Finished:
         assert validation is not None
         self.labels = validation.y.numpy()
         self.platt = {
-            name: Platt.fit(m.scores, self.labels, log_odds=m.trial.candidate.log_odds)
+            name: Platt.fit(m.validation_scores, self.labels, log_odds=m.trial.candidate.log_odds)
             for name, m in self._models().items()
         }
-        p = self.platt[CHOICE].probability(model.scores)
+        p = self.platt[CHOICE].probability(model.validation_scores)
         wanted = self.options.sensitivity
         self.threshold = (
             Threshold.default(p, self.labels, self.data.validation_units)
@@ -117,7 +119,7 @@ class Finished:
         }
         content = self._summary(scores)
         write_trials(self.choice.trials, self.folder.trials_table)
-        validation = {name: m.scores for name, m in self._models().items()}
+        validation = {name: m.validation_scores for name, m in self._models().items()}
         write_predictions(out, parts_of(self.data, {"validation": validation, "test": scores}), self.platt)
         self._write_model()
         if self.left_out is not None:
@@ -145,6 +147,8 @@ class Finished:
         labels, problem = test.y.numpy(), chosen.algorithm.problem
         measured = evaluate(problem, chosen.vector, _rows(chosen, "test"))
         p = self.platt[CHOICE].probability(scores[CHOICE])
+        effects = coefficients(self.choice.default)
+        cautions = [*self.about["cautions"], *([effects] if isinstance(effects, str) else [])]
         roc_entry = roc.write(self.named(), "test", self.folder.path)
         return {
             "algorithm": self.choice.name,
@@ -171,6 +175,8 @@ class Finished:
             },
             "positive": self.data.classes[1],
             **self.about,
+            "cautions": cautions,
+            **({"coefficients": effects} if isinstance(effects, Coefficients) else {}),
             **({"warnings": summary.warnings} if summary.warnings else {}),
             "test": measured.spread(),
             "clients": {"test": measured.listed(MAX_LISTED_CLIENTS)},
