@@ -18,9 +18,9 @@ from typing_extensions import is_typeddict
 
 from fedsaddle.algorithms.fedx.scores import ScorePrivacy
 from fedsaddle.commands import documents
-from fedsaddle.commands.json_schema import all_documents, parts_of, texts
+from fedsaddle.commands.info import all_documents, parts_of, texts
 from fedsaddle.config import schema
-from fedsaddle.config.parts import NAMED_KINDS
+from fedsaddle.config.arguments import NAMED_KINDS
 from fedsaddle.config.registry import ALGORITHMS, KINDS, LISTED, MODELS, SCHEDULES, Entry
 from fedsaddle.federation.records import Visibility
 from fedsaddle.privacy import accountant

@@ -13,7 +13,7 @@ from cli_command import IRIS, fedsaddle, no_pictures, run
 
 import fedsaddle as package
 from fedsaddle.config import registry as catalogue
-from fedsaddle.config.lookup import find
+from fedsaddle.config.registry import find
 
 STARTED = [sys.executable, "-c", "from fedsaddle.cli import main; main()"]
 

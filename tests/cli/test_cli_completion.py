@@ -12,7 +12,7 @@ from rich.console import Console
 
 from fedsaddle.commands import options
 from fedsaddle.commands.options import after_equals, complete_changes
-from fedsaddle.commands.progress import PlainLines, RoundProgress, has_bar
+from fedsaddle.commands.progress import RoundProgress, has_bar
 from fedsaddle.report.tables import console
 from fedsaddle.report.words import duration
 from fedsaddle.runs.folder import seconds_per_round
@@ -108,47 +108,56 @@ def test_no_color(monkeypatch):
     assert "31m" not in text.getvalue()
 
 
+class Log:
+    """What a run of so many rounds writes to a log, by a clock that tests set."""
+
+    def __init__(self, monkeypatch, rounds, pace=None):
+        self.now, self.out = 0.0, io.StringIO()
+        monkeypatch.setattr("fedsaddle.commands.progress.time.monotonic", lambda: self.now)
+        self.progress = RoundProgress(rounds, "DRFA", Console(file=self.out, width=200), quiet=False, pace=pace)
+
+    def at(self, now, done, record=None):
+        self.now = now
+        self.progress(done, record)
+
+    @property
+    def lines(self):
+        return self.out.getvalue().splitlines()
+
+
 def test_lines_in_a_log_have_the_time_left(monkeypatch):
-    now, said = 0.0, []
-    monkeypatch.setattr("fedsaddle.commands.progress.time.monotonic", lambda: now)
-    lines = PlainLines(said.append, 100, began=0.0, said=0.0)
-    for at, done in ((1.0, 1), (31.0, 20), (40.0, 30), (62.0, 50)):
-        now = at
-        lines(done, "worst accuracy 0.500")
-    assert said == [
-        "round 20 of 100, worst accuracy 0.500, about 2 min left",
-        "round 50 of 100, worst accuracy 0.500, about 62 s left",
+    log = Log(monkeypatch, 100)
+    for now, done in ((1.0, 1), (31.0, 20), (40.0, 30), (62.0, 50)):
+        log.at(now, done, {"round": done, "test": {"accuracy": {"worst": 0.5}}})
+    assert log.lines == [
+        "DRFA: round 20 of 100, worst accuracy 0.500, about 2 min left",
+        "DRFA: round 50 of 100, worst accuracy 0.500, about 62 s left",
     ]
     assert duration(7200) == "2.0 h"
 
 
 def test_a_run_that_was_resumed_knows_its_own_speed(monkeypatch):
-    now, said = 0.0, []
-    monkeypatch.setattr("fedsaddle.commands.progress.time.monotonic", lambda: now)
-    lines = PlainLines(said.append, 110, began=0.0, said=0.0)
-    for at, done in ((1.0, 91), (40.0, 100)):
-        now = at
-        lines(done)
-    assert said == ["round 100 of 110, about 40 s left"]
+    log = Log(monkeypatch, 110)
+    log.at(1.0, 91)
+    log.at(40.0, 100)
+    assert log.lines == ["DRFA: round 100 of 110, about 40 s left"]
 
 
 def test_the_time_left_of_a_deployed_run_is_at_the_servers_pace(monkeypatch):
     """Half a minute for sites to connect, then 20 rounds in 10 s: 80 more take 40 s, not 53 min."""
-    now, said, pace = 0.0, [], None
-    monkeypatch.setattr("fedsaddle.commands.progress.time.monotonic", lambda: now)
-    lines = PlainLines(said.append, 100, began=0.0, said=0.0, pace=lambda: pace)
-    now = 35.0
-    lines(20)
-    now, pace = 70.0, seconds_per_round({"round": 20, "after": 0, "began": 1030.0, "updated": 1040.0})
-    lines(20)
-    assert said == ["round 20 of 100", "round 20 of 100, about 40 s left"]
+    pace = None
+    log = Log(monkeypatch, 100, lambda: pace)
+    log.at(35.0, 20)
+    pace = seconds_per_round({"round": 20, "after": 0, "began": 1030.0, "updated": 1040.0})
+    log.at(70.0, 20)
+    assert log.lines == ["DRFA: round 20 of 100", "DRFA: round 20 of 100, about 40 s left"]
     assert seconds_per_round({"round": 20, "after": 20, "began": 1030.0, "updated": 1040.0}) is None
     assert seconds_per_round({}) is None
 
 
 def test_quiet_progress_says_warnings_only():
     text = io.StringIO()
-    with RoundProgress(Console(file=text, width=200), 3, "FedAvg", quiet=True) as progress:
+    with RoundProgress(3, "FedAvg", Console(file=text, width=200), quiet=True) as progress:
         progress.say("a note")
         progress(1, None)
         progress.warn("take care")

@@ -10,7 +10,7 @@ import pytest
 from cli_command import fedsaddle
 
 from fedsaddle.commands.documents import DryRunDocument
-from fedsaddle.commands.json_schema import adapter
+from fedsaddle.commands.info import adapter
 from fedsaddle.commands.plan import leaving_by_type
 from fedsaddle.config.registry import ALGORITHMS
 from fedsaddle.runs.cost_probe import TIMED

@@ -8,7 +8,7 @@ import pytest
 from cli_command import fedsaddle, no_pictures
 from table_runs import PATIENTS, ROLES, lines, searched
 
-from fedsaddle.commands.table_options import table_of
+from fedsaddle.commands.options import table_of
 from fedsaddle.report.sections.subgroups import worst_group
 from fedsaddle.report.stored_run import read_run
 

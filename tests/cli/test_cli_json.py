@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from fedsaddle.commands import documents
 from fedsaddle.commands.documents import RunDocument
-from fedsaddle.commands.json_schema import adapter, all_documents, json_schema, texts
+from fedsaddle.commands.info import adapter, all_documents, json_schema, texts
 from fedsaddle.commands.output import json_text, json_wanted
 from fedsaddle.own_code import Brought
 from fedsaddle_papers.commands.reproduce import FiguresDocument

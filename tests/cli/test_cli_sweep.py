@@ -9,7 +9,7 @@ import pytest
 from cli_command import fedsaddle
 
 from fedsaddle.commands.documents import SweepDocument, SweepPlanDocument
-from fedsaddle.commands.json_schema import adapter
+from fedsaddle.commands.info import adapter
 from fedsaddle.processes import Interruption
 
 TWO = ("--set", "algorithm.primal_step=0.01,0.1", "--seeds", "2", "--workers", "1", "--set", "run.rounds=1")

@@ -13,7 +13,7 @@ import pytest
 from cli_command import fedsaddle
 from table_runs import PATIENTS, ROLES, lines, searched, short, summary
 
-from fedsaddle.commands.table_options import seconds_of
+from fedsaddle.commands.options import seconds_of
 from fedsaddle.errors import BadInput
 from fedsaddle.runs.lock import only_writer
 

@@ -13,8 +13,7 @@ from cli_command import fedsaddle
 
 from fedsaddle import own_code
 from fedsaddle.config.build import build
-from fedsaddle.config.lookup import entry
-from fedsaddle.config.registry import ALGORITHMS
+from fedsaddle.config.registry import ALGORITHMS, entry
 from fedsaddle.config.schema import read_config
 from fedsaddle.errors import BadInput
 

@@ -11,9 +11,8 @@ import torch
 import fedsaddle as fs
 from fedsaddle import own_code as code_module
 from fedsaddle.config.build import build, check_keys
-from fedsaddle.config.lookup import entry
 from fedsaddle.config.problem import ASKED
-from fedsaddle.config.registry import GROUPS
+from fedsaddle.config.registry import GROUPS, entry
 from fedsaddle.config.schema import read_config, validate_config
 from fedsaddle.errors import BadInput
 from own_package import ALGORITHMS, PARTS, own_code

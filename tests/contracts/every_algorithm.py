@@ -70,7 +70,7 @@ from fedsaddle.algorithms.sgda.fess_gda import FessGda
 from fedsaddle.algorithms.sgda.local_sgda import LocalSgda
 from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda
 from fedsaddle.algorithms.term import Term
-from fedsaddle.config.parts import arguments_of
+from fedsaddle.config.arguments import arguments_of
 from fedsaddle.config.registry import ALGORITHMS, Entry
 from fedsaddle.numerics.optimisers import Adam, Momentum, ServerAdagrad, ServerAdam, ServerYogi
 from fedsaddle.numerics.projections import Ball, Box

@@ -17,7 +17,7 @@ from fedsaddle.errors import NobodyAnswered
 from fedsaddle.federation.randomness import ClientKeys, server_generator
 from fedsaddle.federation.records import same
 from fedsaddle.federation.wrappers import Lossy, Metered
-from fedsaddle.runs.checkpoints import Checkpoints, Identity, restore_record
+from fedsaddle.runs.checkpoints import Checkpoints, RunIdentity, restore_record
 from small import alike, loopback, play, relabelled, serial, vectorised
 
 everywhere = pytest.mark.parametrize(("case", "world"), EVERYWHERE)
@@ -137,7 +137,7 @@ def test_inputs_are_left_alone(case, world, engine):
 def test_resuming_is_not_stopping(case, world, engine, tmp_path):
     """Each round in a new world, from the files that the one before has left."""
     whole = play(algorithm(case, world), engine(world.rows()), 6)
-    folder = Checkpoints(tmp_path, Identity("contract"), keep=1)
+    folder = Checkpoints(tmp_path, RunIdentity("contract"), keep=1)
     for r in range(6):
         alg, clients = algorithm(case, world), engine(world.rows())
         state = alg.start(clients)

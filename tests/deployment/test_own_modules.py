@@ -12,8 +12,7 @@ from in_process import OPEN, config, deployed, simulated, sites
 
 from fedsaddle import own_code
 from fedsaddle.commands.deploy import digest
-from fedsaddle.config.lookup import entry
-from fedsaddle.config.registry import ALGORITHMS, MODELS
+from fedsaddle.config.registry import ALGORITHMS, MODELS, entry
 from fedsaddle.deployment.agreement import digests
 from fedsaddle.deployment.messages import Answer, Request
 from fedsaddle.deployment.site import SiteService, SiteSettings
@@ -172,7 +171,7 @@ def test_nothing_in_a_message_names_code(package, tmp_path, config_of_run):
 
 def test_names_of_entry_points_are_gated_too(package, tmp_path, monkeypatch):
     point = Brought("Mine", "site_pkg.mine:Mine", "site-pkg 1.0")
-    for place in ("fedsaddle.own_code.brought", "fedsaddle.config.lookup.brought"):
+    for place in ("fedsaddle.own_code.brought", "fedsaddle.config.registry.brought"):
         monkeypatch.setattr(place, lambda group: (point,) if group == "algorithms" else ())
     given = config({"name": "Mine"})
     assert [code.module for code in named_code(given)] == ["site_pkg.mine"]

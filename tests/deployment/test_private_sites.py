@@ -12,7 +12,7 @@ pytest.importorskip("dp_accounting")
 import torch
 from in_process import OPEN, config, deployed, simulated, sites
 
-from fedsaddle.config.schema import Privacy, validate_config
+from fedsaddle.config.schema import PrivacySection, validate_config
 from fedsaddle.deployment.ledger import LEDGER, SECRET, read_ledger
 from fedsaddle.deployment.site import SiteService, SiteSettings
 from fedsaddle.errors import BadCheckpoint, BadInput, Refused, TooFewAnswered
@@ -22,7 +22,7 @@ from privacy_quickly import coarse_accountant  # noqa: F401
 
 def conf(rounds=2, **privacy):
     plain = config({"name": "FedAvg", "local_steps": 2}, rounds=rounds, checkpoint_every=1)
-    return plain.model_copy(update={"privacy": Privacy(**privacy)})
+    return plain.model_copy(update={"privacy": PrivacySection(**privacy)})
 
 
 def ledger(folder, site=0):
@@ -45,7 +45,7 @@ def test_a_deployed_run_makes_its_own_noise_and_keeps_a_ledger(tmp_path):
 
 def test_losses_of_single_sites_leave_with_noise(tmp_path):
     given = config({"name": "DRFA", "local_steps": 2, "weighting": "weight"}, rounds=1)
-    given = given.model_copy(update={"privacy": Privacy(epsilon=4.0)})
+    given = given.model_copy(update={"privacy": PrivacySection(epsilon=4.0)})
     result = deployed(given, sites(given, tmp_path), tmp_path / "out")
     assert result.summary["rounds"] == 1
     assert not any(site["left_out"] for site in result.summary["sites"].values())
@@ -79,7 +79,7 @@ def test_patients_are_the_unit_at_a_site(tmp_path):
 
 def test_the_server_makes_the_noise_of_whole_clients(tmp_path):
     plain = config({"name": "FedAvg", "local_steps": 2, "weighting": "uniform"}, rounds=2)
-    given = plain.model_copy(update={"privacy": Privacy(epsilon=4.0, unit="client")})
+    given = plain.model_copy(update={"privacy": PrivacySection(epsilon=4.0, unit="client")})
     result = deployed(given, sites(given, tmp_path), tmp_path / "out")
     assert 0 < result.summary["privacy"]["epsilon_spent"] <= 4
     stored = tmp_path / "out" / SERVER_LEDGER
@@ -149,19 +149,19 @@ def test_a_policy_refuses_runs_with_less_privacy(tmp_path, rule, complaint):
 def test_a_policy_refuses_runs_without_privacy_and_counts_all_runs():
     policy = OPEN.model_copy(update={"epsilon_at_most": 8.0, "epsilon_in_all": 10.0})
     for privacy, others, complaint in (
-        (Privacy(), 0.0, "the run has no"),
-        (Privacy(epsilon=8.0), 4.0, "with this run it would be 12"),
-        (Privacy(epsilon=8.0, unit="client"), 0.0, "unit = row; the run has unit = client"),
-        (Privacy(epsilon=8.0, delta=0.5), 0.0, "delta_at_most = 1e-05; the run has delta = 0.5"),
+        (PrivacySection(), 0.0, "the run has no"),
+        (PrivacySection(epsilon=8.0), 4.0, "with this run it would be 12"),
+        (PrivacySection(epsilon=8.0, unit="client"), 0.0, "unit = row; the run has unit = client"),
+        (PrivacySection(epsilon=8.0, delta=0.5), 0.0, "delta_at_most = 1e-05; the run has delta = 0.5"),
     ):
         with pytest.raises(Exception, match=complaint):
             policy.check_privacy(privacy, lambda others=others: others)
-    policy.check_privacy(Privacy(epsilon=8.0, unit="patient"), lambda: 2.0)
+    policy.check_privacy(PrivacySection(epsilon=8.0, unit="patient"), lambda: 2.0)
     loose = policy.model_copy(update={"delta_at_most": 1e-3})
-    loose.check_privacy(Privacy(epsilon=8.0, delta=1e-4), lambda: 2.0)
+    loose.check_privacy(PrivacySection(epsilon=8.0, delta=1e-4), lambda: 2.0)
     with pytest.raises(Refused, match="unit = row; the run has no"):
-        OPEN.model_copy(update={"delta_at_most": 1e-3}).check_privacy(Privacy(), lambda: 0.0)
-    OPEN.check_privacy(Privacy(), lambda: 100.0)
+        OPEN.model_copy(update={"delta_at_most": 1e-3}).check_privacy(PrivacySection(), lambda: 0.0)
+    OPEN.check_privacy(PrivacySection(), lambda: 100.0)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from fedsaddle.robust.attacks import Attack, Attacked, hostile_task
 from fedsaddle.robust.reduction import Guarded
 from fedsaddle.robust.settings import Robust
 from fedsaddle.runs.checkpoints import fingerprint
-from fedsaddle.runs.worker import Recipe, build_worker
+from fedsaddle.runs.worker import WorkerRecipe, build_worker
 from small import classes, loopback, play, seeded
 
 
@@ -124,7 +124,7 @@ def elsewhere(monkeypatch, tmp_path):
 
 
 def recipe(factory=f"{__name__}:made", **changes):
-    known = Recipe(factory, 3, 0.0, fingerprint(fedavg(), classes(), 3))
+    known = WorkerRecipe(factory, 3, 0.0, fingerprint(fedavg(), classes(), 3))
     return replace(known, **changes).to_json()
 
 

@@ -8,7 +8,7 @@ import pytest
 from patients import patients
 
 from fedsaddle.config.registry import ALGORITHMS
-from fedsaddle.estimators.recipe import Wanted
+from fedsaddle.estimators.training import Wanted
 from fedsaddle.studies.recipes import RANKERS, problem_for
 from fedsaddle.studies.table_config import TableConfig
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import fedsaddle as fs
-from fedsaddle.config.parts import arguments_of
+from fedsaddle.config.arguments import arguments_of
 from fedsaddle.data.store import Stacked
 from fedsaddle.engines.simulated import SerialEngine
 from fedsaddle.errors import BadInput

@@ -122,7 +122,7 @@ RECORD = {"round": 1, "test": {"loss": FIGURES, "accuracy": FIGURES}}
 
 def watched(**options):
     out = io.StringIO()
-    with RoundProgress(Console(file=out, width=100, **options), 3, "DRFA") as progress:
+    with RoundProgress(3, "DRFA", Console(file=out, width=100, **options), quiet=False) as progress:
         progress.say("ten clients [/b]")
         for done in (1, 2, 3):
             progress(done, RECORD if done != 2 else None)
@@ -144,6 +144,6 @@ def test_the_bar_on_a_terminal():
 
 def test_the_bar_of_a_regression():
     out = io.StringIO()
-    with RoundProgress(Console(file=out, width=100, force_terminal=True), 1, "FedAvg") as progress:
+    with RoundProgress(1, "FedAvg", Console(file=out, width=100, force_terminal=True), quiet=False) as progress:
         progress(1, {"train": {"loss": FIGURES}})
     assert "worst loss 0.125" in out.getvalue()

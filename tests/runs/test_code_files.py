@@ -12,7 +12,7 @@ import torch
 
 import fedsaddle as fs
 from fedsaddle.own_code import file_digest
-from fedsaddle.runs.resume import own_packages
+from fedsaddle.runs.checkpoints import own_packages
 
 NET = """
 import torch

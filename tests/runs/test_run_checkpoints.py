@@ -16,7 +16,7 @@ from torch import Tensor
 import fedsaddle as fs
 from fedsaddle.errors import BadCheckpoint, CannotWrite
 from fedsaddle.files import write_atomically
-from fedsaddle.runs.checkpoints import FORMAT, Checkpoints, Identity, restore_record
+from fedsaddle.runs.checkpoints import FORMAT, Checkpoints, RunIdentity, restore_record
 from fedsaddle.runs.run import run
 
 
@@ -181,7 +181,7 @@ class Own:
 
 
 def test_what_is_saved_comes_back(tmp_path):
-    folder = Checkpoints(tmp_path, Identity("mine"))
+    folder = Checkpoints(tmp_path, RunIdentity("mine"))
     state = State(torch.tensor([0.1, -0.0, 1e-40]), 3, None, 0.1 + 0.2)
     memory = {
         7: Own(torch.arange(3.0, dtype=torch.float64), torch.tensor(5)),
@@ -202,7 +202,7 @@ def test_what_is_saved_comes_back(tmp_path):
 
 
 def test_only_the_last_ones_are_kept(tmp_path):
-    folder = Checkpoints(tmp_path, Identity("mine"), keep=2)
+    folder = Checkpoints(tmp_path, RunIdentity("mine"), keep=2)
     for rounds in (1, 2, 3, 10):
         folder.save(rounds, State(torch.full((2,), float(rounds))), {}, {})
     assert sorted(p.stem for p in tmp_path.glob("*.safetensors")) == ["00000003", "00000010"]
@@ -211,7 +211,7 @@ def test_only_the_last_ones_are_kept(tmp_path):
 
 
 def test_no_checkpoint_yet(tmp_path):
-    assert Checkpoints(tmp_path / "none", Identity("mine")).newest() == (None, [])
+    assert Checkpoints(tmp_path / "none", RunIdentity("mine")).newest() == (None, [])
 
 
 def test_a_state_of_another_version():

@@ -21,9 +21,9 @@ from fedsaddle.errors import BadCheckpoint, BadInput
 from fedsaddle.federation.records import Averaged, PerSample
 from fedsaddle.numerics.regularisers import KullbackLeibler
 from fedsaddle.processes import Interruption
+from fedsaddle.runs.checkpoints import rounding_of
 from fedsaddle.runs.evaluation import LocalEvaluator
 from fedsaddle.runs.folder import RunFolder
-from fedsaddle.runs.resume import rounding_of
 from fedsaddle.runs.run import run
 
 

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from fedsaddle.errors import BadInput
-from fedsaddle.studies.pool import JobFailed, Pool
-from fedsaddle.studies.store import digest_of, stored_or_run
+from fedsaddle.studies.pool import Pool, WorkFailed, digest_of, stored_or_run
 
 
 def work(job: int, tell: Callable[[str], None], stop: Callable[[], bool]) -> tuple[int, int]:
@@ -32,7 +31,7 @@ def test_outcomes_are_those_of_this_process():
             outcomes[workers] = pool.run([3, 4, 5, 6], lambda job, outcome: ended.append(job), lambda job: job != 5)  # noqa: B023
             outcomes[workers] += pool.run([7])
             if workers > 1:
-                with pytest.raises(JobFailed, match="job = -1: must be positive") as caught:
+                with pytest.raises(WorkFailed, match="job = -1: must be positive") as caught:
                     pool.run([1, -1])
                 assert caught.value.exit_code == BadInput.exit_code
         assert sorted(ended) == [3, 4, 6]
@@ -42,7 +41,7 @@ def test_outcomes_are_those_of_this_process():
 
 
 def test_a_process_that_dies_is_an_error_and_what_has_ended_is_told():
-    with Pool(work, 2) as pool, pytest.raises(JobFailed, match="a worker process died") as caught:
+    with Pool(work, 2) as pool, pytest.raises(WorkFailed, match="a worker process died") as caught:
         pool.run([99, 99])
     assert caught.value.exit_code == 3
 

@@ -17,10 +17,9 @@ from fedsaddle.config.schema import EngineSection, validate_config
 from fedsaddle.errors import BadCheckpoint, BadInput
 from fedsaddle.metrics.selection import STATISTICS, Selection
 from fedsaddle.studies.bodies import CellBody
-from fedsaddle.studies.figures import Aim, cell_bodies, mean_and_interval
 from fedsaddle.studies.pool import Interrupted
-from fedsaddle.studies.sweep_job import Job
 from fedsaddle.studies.sweep_output import plot
+from fedsaddle.studies.sweep_runs import Criterion, Job, cell_bodies, mean_and_interval
 from summaries import write_summary
 
 CONFIG = {
@@ -205,11 +204,14 @@ def test_the_interval_of_a_share_lies_within_0_and_1(values):
     ],
 )
 def test_accuracies_and_areas_are_shares(by, target, share):
-    assert Aim(Selection.parse(by), "test", target).share is share
+    assert Criterion(Selection.parse(by), "test", target).share is share
 
 
 def test_cells_of_accuracies_have_bounded_intervals(tmp_path):
-    aim, figures = Aim(Selection.parse("worst accuracy"), "test"), {"a": (0.0, 0.0, 0.9), "b": (1.0, 0.1, 0.9)}
+    criterion, figures = (
+        Criterion(Selection.parse("worst accuracy"), "test"),
+        {"a": (0.0, 0.0, 0.9), "b": (1.0, 0.1, 0.9)},
+    )
     jobs = []
     for name, own in figures.items():
         for seed, figure in enumerate(own):
@@ -218,7 +220,7 @@ def test_cells_of_accuracies_have_bounded_intervals(tmp_path):
             values = dict.fromkeys(STATISTICS, figure)
             write_summary(folder, test={"accuracy": values})
             jobs.append(Job({}, folder, {"name": name}, seed))
-    for cell in cell_bodies(jobs, tmp_path, aim):
+    for cell in cell_bodies(jobs, tmp_path, criterion):
         assert 0 < cell["interval"][0] < cell["mean"] < cell["interval"][1] < 1
         if not cell["best"]:
             assert -1 <= cell["behind_interval"][0] < cell["behind_best"] < cell["behind_interval"][1] <= 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedsaddle.studies.sweep_job import status_of
+from fedsaddle.studies.sweep_runs import status_of
 from summaries import write_summary
 
 

@@ -11,10 +11,9 @@ import pytest
 from small_figure import SENTENCES, SMALL
 
 from fedsaddle.commands.output import output
-from fedsaddle.config.lookup import find
-from fedsaddle.config.registry import Entry
+from fedsaddle.config.registry import Entry, find
 from fedsaddle.errors import BadInput, MissingData
-from fedsaddle.studies.pool import JobFailed
+from fedsaddle.studies.pool import WorkFailed
 from fedsaddle_papers.commands import benchmark as benchmark_command
 from fedsaddle_papers.commands import reproduce as reproduce_command
 from fedsaddle_papers.commands.reproduce import FIRST_SEED, run_figure
@@ -200,7 +199,7 @@ def test_missing_data_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_p
     jobs = [Job(setting, Line("FedAvg", "FedAvg", {}, 1), seed) for seed in (0, 1)]
     with pytest.raises(MissingData, match=r"adult\.data"):
         run_job(jobs[0])
-    with pytest.raises(JobFailed, match=r"adult\.data") as caught:
+    with pytest.raises(WorkFailed, match=r"adult\.data") as caught:
         run_jobs(jobs, 2, lambda stored: None)
     assert caught.value.exit_code == 2
 

@@ -13,12 +13,10 @@ import numpy as np
 import pytest
 from small_suite import DIGITS, METHODS, SMALL, TUMOURS
 
-from fedsaddle.config.lookup import find
-from fedsaddle.config.registry import Entry
+from fedsaddle.config.registry import Entry, find
 from fedsaddle.config.schema import validate_config
 from fedsaddle.errors import BadInput, MissingData
-from fedsaddle.studies.pool import JobFailed
-from fedsaddle.studies.store import stored_or_run
+from fedsaddle.studies.pool import WorkFailed, stored_or_run
 from fedsaddle_papers.commands.benchmark import run_benchmark as benchmark
 from fedsaddle_papers.reproductions.curves import RunCurves
 from fedsaddle_papers.reproductions.store import Store
@@ -304,5 +302,5 @@ def test_runs_on_ray_are_those_of_this_machine(monkeypatch: pytest.MonkeyPatch, 
     for job, curves in zip(jobs, there, strict=True):
         assert curves.columns["test worst"] == run_job(job).columns["test worst"]
     wrong = Job("wrong", {**jobs[0].config, "algorithm": {"name": "nobody"}})
-    with pytest.raises(JobFailed, match="nobody"):
+    with pytest.raises(WorkFailed, match="nobody"):
         stored_or_run([wrong], Store(tmp_path), on_ray("auto"))

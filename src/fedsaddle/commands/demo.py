@@ -59,7 +59,7 @@ def demo(
     )
     histories: dict[str, list[dict[str, Any]]] = {}
     every: dict[str, list[list[dict[str, Any]]]] = {}
-    with RoundProgress(output.errors(), rounds * SEEDS * len(algorithms), "demo", output.quiet) as progress:
+    with RoundProgress(rounds * SEEDS * len(algorithms), "demo") as progress:
         for k, (name, algorithm) in enumerate(algorithms.items()):
             seeds = []
             for seed in range(SEEDS):

@@ -23,14 +23,15 @@ from fedsaddle.commands.options import (
     PatientOption,
     PositiveOption,
     SiteOption,
+    in_options,
     refuse_options,
+    table_of,
     usable,
 )
 from fedsaddle.commands.output import JsonOption, output
 from fedsaddle.errors import BadInput
 from fedsaddle.files import make_folder, require_folder, require_path, write_atomically
 from fedsaddle.own_code import OURS, is_module
-from fedsaddle.processes import loading
 from fedsaddle.text import visible
 
 EXAMPLE = """\
@@ -119,9 +120,6 @@ def init(
         write_extension(extension, out)
         return
     refuse_options({"out": out}, "--extension")
-    with loading():
-        from fedsaddle.commands.table_options import in_options, table_of
-
     table = table_of(
         csv,
         site,

@@ -8,12 +8,11 @@ from typing import Literal
 from rich.table import Table
 
 from fedsaddle.commands.documents import SCHEMA, Cost, DryRunDocument, Leaving, PlannedTrials, RunPlan
+from fedsaddle.commands.options import in_options
 from fedsaddle.commands.output import output, say
 from fedsaddle.commands.simulation import baseline_of, has_baseline
-from fedsaddle.commands.table_options import in_options
 from fedsaddle.config.build import Setup, build, build_on
-from fedsaddle.config.lookup import find
-from fedsaddle.config.registry import ALGORITHMS
+from fedsaddle.config.registry import ALGORITHMS, find
 from fedsaddle.config.run_config import engine_of
 from fedsaddle.config.schema import Config, Experiment, config_with, read_config
 from fedsaddle.config.toml_files import parse_toml
@@ -241,7 +240,7 @@ def _deployed(config: Config, path: Path, folder: Path) -> DryRunDocument:
 
 @in_options()
 def _search(table: TableConfig, folder: Path, aim: str, budget: str | None) -> DryRunDocument:
-    from fedsaddle.commands.table_options import seconds_of
+    from fedsaddle.commands.options import seconds_of
     from fedsaddle.studies.aims import aim_of
     from fedsaddle.studies.candidates import Facts, candidates
     from fedsaddle.studies.table_study import BUDGET

@@ -1,4 +1,4 @@
-"""The progress of one run or of many: a bar with the time left on terminals, elsewhere a line now and then."""
+"""The progress of a run, of many runs and of a search: a bar on terminals, elsewhere a line now and then."""
 
 from __future__ import annotations
 
@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from fedsaddle.commands.output import output
@@ -32,98 +23,12 @@ from fedsaddle.text import visible
 if TYPE_CHECKING:
     from fedsaddle.studies.trial import Trial
 
-
 SECONDS_BETWEEN = 30.0  # lines about progress, where there is no bar
 
 
 def has_bar(console: Console) -> bool:
     """Whether a bar can be drawn: on a real terminal, also if FORCE_COLOR says that a file is one."""
     return real_terminal(console) and not console.is_dumb_terminal
-
-
-@dataclass
-class PlainLines:
-    """A line about what is done and the time left, at most every so many seconds; for logs."""
-
-    say: Callable[[str], None]
-    total: int
-    unit: str = "round"
-    every: float = SECONDS_BETWEEN
-    began: float = field(default_factory=time.monotonic)
-    first: int | None = None  # done when it began, in a run that was resumed
-    said: float = field(default_factory=time.monotonic)
-    pace: Callable[[], float | None] | None = None  # seconds a unit, where whoever does the work knows it
-
-    def __call__(self, done: int, more: str = "") -> None:
-        """So many are done."""
-        now = time.monotonic()
-        if self.first is None:
-            self.first = max(done - 1, 0)
-        if now - self.said < self.every:
-            return
-        self.said = now
-        own = (now - self.began) / max(done - self.first, 1)
-        pace = own if self.pace is None else self.pace()
-        left = "" if pace is None else f", about {duration(pace * max(self.total - done, 0))} left"
-        self.say(f"{self.unit} {done} of {self.total}{f', {more}' if more else ''}{left}")
-
-
-class RoundProgress:
-    """What a run calls after each round; use it as a context manager. `quiet` leaves out all but warnings."""
-
-    def __init__(
-        self,
-        console: Console,
-        rounds: int,
-        title: str,
-        quiet: bool = False,
-        pace: Callable[[], float | None] | None = None,
-    ) -> None:
-        self.console, self.quiet, self.worst = console, quiet, ""
-        bar = has_bar(console)
-        self.lines = None if bar or quiet else PlainLines(self._named(title), rounds, pace=pace)
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[worst]}"),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=quiet or not bar,
-        )
-        self.task = self.bar.add_task(escape(visible(title)), total=rounds, worst="")
-
-    def __enter__(self) -> Self:
-        self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
-
-    def __call__(self, done: int, record: Record | None) -> None:
-        """Advance to `done` rounds, and show the worst client of an evaluation's record."""
-        if record is not None:
-            part = main_part(record)
-            measure = "accuracy" if "accuracy" in part else "loss"
-            self.worst = f"worst {measure} {part[measure]['worst']:.3f}"
-        if self.lines is not None:
-            self.lines(done, self.worst)
-        else:
-            self.bar.update(self.task, completed=done, worst=self.worst)
-
-    def _named(self, title: str) -> Callable[[str], None]:
-        return lambda line: self.say(f"{visible(title)}: {line}")
-
-    def say(self, message: str) -> None:
-        """Print a message above the bar."""
-        if self.quiet:
-            return
-        self.console.print(message, highlight=False, markup=False, soft_wrap=True)
-
-    def warn(self, message: str) -> None:
-        """Print a warning above the bar."""
-        self.console.print(f"warning: {visible(message)}", highlight=False, markup=False, soft_wrap=True)
 
 
 class _Left(ProgressColumn):
@@ -186,13 +91,62 @@ class Display:
             self.say(", ".join(part for part in (*parts, self.left()) if part))
 
     def say(self, text: str) -> None:
-        """A note."""
-        if not self.quiet:
-            self.warn(text)
+        """Print a note, which may have several lines, above the bar, unless `quiet`."""
+        for line in () if self.quiet else text.split("\n"):
+            self._print(line)
 
     def warn(self, text: str) -> None:
-        """A line that `--quiet` does not leave out."""
+        """Print a warning above the bar."""
+        self._print(f"warning: {text}")
+
+    def _print(self, text: str) -> None:
         self.console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
+
+
+class RoundProgress(Display):
+    """The progress of one run, called after each round: the worst client of the last evaluation and the time left.
+
+    Args:
+        rounds: of the whole run.
+        title: at the left of the bar, such as the algorithm.
+        console: where it is shown; None: standard error.
+        quiet: whether nothing but warnings is shown; None: as `--quiet` says.
+        pace: seconds a round, where whoever computes the rounds knows it; None: by the clock of this process.
+    """
+
+    def __init__(
+        self,
+        rounds: int,
+        title: str,
+        console: Console | None = None,
+        quiet: bool | None = None,
+        pace: Callable[[], float | None] | None = None,
+    ) -> None:
+        super().__init__(title, console, quiet)
+        self.title, self.rounds, self.pace = title, rounds, pace
+        self.worst, self.done = "", 0
+        self.first: int | None = None  # rounds that were done before, in a run that was resumed
+        self.show(title, 0, rounds, f"0/{rounds}")
+
+    def __call__(self, done: int, record: Record | None) -> None:
+        """Advance to `done` rounds, and show the worst client of an evaluation's record."""
+        if self.first is None:
+            self.first = max(done - 1, 0)
+        if record is not None:
+            part = main_part(record)
+            measure = "accuracy" if "accuracy" in part else "loss"
+            self.worst = f"worst {measure} {part[measure]['worst']:.3f}"
+        self.done = done
+        self.show(self.title, done, self.rounds, f"{done}/{self.rounds} {self.worst}".rstrip())
+        self.line(f"{self.title}: round {done} of {self.rounds}", self.worst)
+
+    def left(self) -> str:
+        """Of all rounds; nothing before the first has ended."""
+        if self.first is None:
+            return ""
+        own = (time.monotonic() - self.began) / max(self.done - self.first, 1)
+        pace = own if self.pace is None else self.pace()
+        return "" if pace is None else f"about {duration(pace * max(self.rounds - self.done, 0))} left"
 
 
 @dataclass

@@ -28,7 +28,10 @@ from fedsaddle.commands.options import (
     complete_aims,
     complete_changes,
     complete_engines,
+    is_table,
     refuse_options,
+    seconds_of,
+    table_of,
     tracked,
     usable,
 )
@@ -154,7 +157,6 @@ def run(
     """
     with loading():
         from fedsaddle.commands.simulation import run_config
-        from fedsaddle.commands.table_options import is_table, table_of
 
     own_table = table_of(
         config if is_table(config) else None,
@@ -192,7 +194,6 @@ def run(
 def _search(table: TableConfig, options: dict[str, Any], out: Path | None, resume: bool) -> int:
     """Search among candidates on your own table; return the exit code."""
     from fedsaddle.commands.run_table import run_table
-    from fedsaddle.commands.table_options import seconds_of
 
     given = {("aim" if k == "for" else k): v for k, v in options.items() if v is not None}
     if "budget" in given:

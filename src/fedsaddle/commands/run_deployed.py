@@ -144,7 +144,7 @@ def _follow(
     def pace() -> float | None:
         return seconds_per_round(latest)
 
-    with RoundProgress(output.errors(), config.run.rounds, config.algorithm.name, output.quiet, pace) as progress:
+    with RoundProgress(config.run.rounds, config.algorithm.name, pace=pace) as progress:
         if begun.warning:
             progress.warn(begun.warning)
         progress.say(f"run {name} at {len(project.names)} sites: {', '.join(project.names)}")

@@ -11,10 +11,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from fedsaddle.commands.options import in_options
 from fedsaddle.commands.output import output
 from fedsaddle.commands.progress import SearchProgress
 from fedsaddle.commands.report import emit_run, print_report
-from fedsaddle.commands.table_options import in_options
 from fedsaddle.data.describe import describe
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.tables.columns import summarised
@@ -27,7 +27,7 @@ from fedsaddle.report.tables import choice_table
 from fedsaddle.runs.closing import exit_code
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.lock import require_unused
-from fedsaddle.studies.leave_one_out import LeftOut
+from fedsaddle.studies.leave_one_out import LeaveOneSiteOut
 from fedsaddle.studies.study import Study, StudyWatch, check_folder, study
 from fedsaddle.studies.table_config import TableConfig
 from fedsaddle.studies.table_study import StudyOptions, settings_of
@@ -124,7 +124,7 @@ def _print(found: Study) -> None:
     screen.print(f"written to {visible(str(found.folder))}", highlight=False, markup=False, soft_wrap=True)
 
 
-def left_out_table(left_out: LeftOut) -> Table:
+def left_out_table(left_out: LeaveOneSiteOut) -> Table:
     """The figures of sites that were left out, for the terminal."""
     shown = roc.table(left_out.rankings, "left-out sites'")
     shown.title = "AUROC at sites that were not trained on, with 95 % intervals"

@@ -10,10 +10,10 @@ from rich.console import Console
 from torch import Tensor
 
 from fedsaddle.algorithms.protocols import Algorithm
+from fedsaddle.commands.options import in_options
 from fedsaddle.commands.output import output, say
 from fedsaddle.commands.progress import RoundProgress
 from fedsaddle.commands.report import emit_run, print_report
-from fedsaddle.commands.table_options import in_options
 from fedsaddle.config.build import Setup, build, build_on
 from fedsaddle.config.run_config import require_same_config, trackers_of
 from fedsaddle.config.run_config import run_config as simulate_config
@@ -108,7 +108,7 @@ class Simulation:
 
     def _go(self) -> int:
         name = self.config.algorithm.name
-        with RoundProgress(self.errors, self.config.run.rounds, name, output.quiet) as progress:
+        with RoundProgress(self.config.run.rounds, name, self.errors) as progress:
             result = self._run(self.config, self.setup, self.folder, progress, main=True)
         self._write(result)
         self._draw(result)
@@ -193,7 +193,7 @@ class Simulation:
         other = baseline_of(self.config, self.setup.algorithm, result.document.rounds)
         setup = build_on(other, self.setup.data)
         try:
-            with RoundProgress(self.errors, other.run.rounds, f"{BASELINE}, to compare", output.quiet) as progress:
+            with RoundProgress(other.run.rounds, f"{BASELINE}, to compare", self.errors) as progress:
                 theirs = self._run(other, setup, self.folder.baseline, progress, main=False)
         except Diverged as reason:
             _warn(self.errors, f"{BASELINE} diverged ({reason}); there is no comparison")

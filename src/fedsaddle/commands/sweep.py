@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedsaddle.commands.progress import RunsProgress
     from fedsaddle.studies.bodies import SweepBody
     from fedsaddle.studies.sweep import Plan
-    from fedsaddle.studies.sweep_job import Job, Status
+    from fedsaddle.studies.sweep_runs import Job, Status
 
 SOME_FAILED, INTERRUPTED = 3, 130  # exit codes
 PROBED = 3  # cells whose cost a dry run measures
@@ -76,9 +76,9 @@ def sweep(
         from fedsaddle.commands.progress import RunsProgress
         from fedsaddle.processes import Interruption
         from fedsaddle.runs.lock import only_writer
-        from fedsaddle.studies.figures import aim_of_config
         from fedsaddle.studies.grid import parse_axis
         from fedsaddle.studies.sweep import Plan, content_of, left, prepare, run_sweep, sweep_pool
+        from fedsaddle.studies.sweep_runs import criterion_of
 
     renames = {"by": "--by", "target": "--target", "seeds": "--seeds", "trials": "--optuna", "workers": "--workers"}
     with renamed(renames):
@@ -90,7 +90,7 @@ def sweep(
         if dry_run:
             _print_plan(plan, processes)
             return
-        aim = aim_of_config(plan.first(), by)
+        criterion = criterion_of(plan.first(), by)
     prepare(plan, by, resume)
     with only_writer(folder), Interruption() as interruption:
         total = (plan.trials or len(plan.cells)) * len(plan.seeds)
@@ -99,7 +99,7 @@ def sweep(
             shown = Shown(progress)
             with sweep_pool(processes, shown.rounds, lambda: interruption.requested) as pool:
                 progress.say(f"{total:,} runs, {total - begun:,} of them done before; workers: {processes}")
-                body = run_sweep(plan, pool, shown.ended, aim)
+                body = run_sweep(plan, pool, shown.ended, criterion)
         raise typer.Exit(_finish(plan, body, interruption.requested))
 
 
@@ -139,7 +139,7 @@ class Shown:
         """A run has ended."""
         if status.name in ("diverged", "failed"):
             values = ", ".join(f"{key}={value}" for key, value in job.values.items())
-            self.progress.warn(f"warning: {values}, seed {job.seed} {status.name}: {status.reason}")
+            self.progress.warn(f"{values}, seed {job.seed} {status.name}: {status.reason}")
         if status.name != "interrupted":
             self.progress.ended(run=str(job.folder))
 

@@ -14,14 +14,23 @@ from fedsaddle.algorithms.anderson import Anderson
 from fedsaddle.algorithms.personal import Personal
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.arguments import did_you_mean, whole
+from fedsaddle.config.arguments import arguments_of, check_options
 from fedsaddle.config.code_kinds import require_made
 from fedsaddle.config.data import build_data
-from fedsaddle.config.lookup import entry, find, refuse_keys_of_others
-from fedsaddle.config.parts import arguments_of
 from fedsaddle.config.problem import START, NamedModel, build_problem, problem_keys
-from fedsaddle.config.registry import ALGORITHMS, DATASETS, MEASURES, MODELS, PROBLEMS, RISKS, SPLITS
+from fedsaddle.config.registry import (
+    ALGORITHMS,
+    DATASETS,
+    MEASURES,
+    MODELS,
+    PROBLEMS,
+    RISKS,
+    SPLITS,
+    entry,
+    find,
+    refuse_keys_of_others,
+)
 from fedsaddle.config.schema import Config, Experiment
-from fedsaddle.config.validate import check_options
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Stacked
 from fedsaddle.errors import BadInput, within

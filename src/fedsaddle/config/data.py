@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from fedsaddle.config.arguments import check_options
 from fedsaddle.config.code_kinds import require_made
-from fedsaddle.config.lookup import entry
-from fedsaddle.config.registry import ALGORITHMS, DATASETS, SPLITS, Entry
+from fedsaddle.config.registry import ALGORITHMS, DATASETS, SPLITS, Entry, entry
 from fedsaddle.config.schema import Config, RowsConfig
-from fedsaddle.config.validate import check_options
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.noise import Noise
 from fedsaddle.data.tables.features import TableFeatures

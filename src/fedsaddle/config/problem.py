@@ -11,10 +11,9 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from fedsaddle.config.arguments import arguments_of
 from fedsaddle.config.code_kinds import require_made
-from fedsaddle.config.lookup import entry
-from fedsaddle.config.parts import arguments_of
-from fedsaddle.config.registry import ALGORITHMS, MODELS, PROBLEMS, RISKS, Entry
+from fedsaddle.config.registry import ALGORITHMS, MODELS, PROBLEMS, RISKS, Entry, entry
 from fedsaddle.config.schema import Config, Experiment, NamedSection
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.tables.small_cells import disclosed_label_counts

@@ -15,10 +15,10 @@ from fedsaddle.metrics.selection import Selection, Target
 from fedsaddle.privacy.settings import Privacy
 from fedsaddle.robust.settings import Robust
 from fedsaddle.runs.callbacks import Callback
+from fedsaddle.runs.checkpoints import BLOCKS
 from fedsaddle.runs.engines import EngineSettings, Processes, Ray, Serial, Vectorised, engine_settings
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.result import Result
-from fedsaddle.runs.resume import BLOCKS
 from fedsaddle.runs.run import run
 from fedsaddle.runs.settings import RunOptions, Settings
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedsaddle.arguments import MAX_ROUNDS
+from fedsaddle.config.arguments import first_error, to_bad_input
 from fedsaddle.config.toml_files import DEEPEST, TooDeep, parse_toml, read_toml
-from fedsaddle.config.validate import first_error, to_bad_input
 from fedsaddle.errors import BadInput, MissingData, within
 from fedsaddle.metrics.selection import Selection, Target
 from fedsaddle.own_code import search_in
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedsaddle.robust.settings import Robust
 
 
-class Privacy(BaseModel):
+class PrivacySection(BaseModel):
     """[privacy]: what the server may learn, and what anybody may learn of a row, a patient or a client."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -67,7 +67,7 @@ class Privacy(BaseModel):
 def check_privacy(config: Experiment) -> None:
     """Raise `BadInput` for settings that exclude each other, or that promise a privacy that is not there."""
     if config.privacy.epsilon is None:
-        for name, field in Privacy.model_fields.items():
+        for name, field in PrivacySection.model_fields.items():
             if name not in ("secure_aggregation", "epsilon") and getattr(config.privacy, name) != field.default:
                 remedy = "protects nobody without epsilon; give privacy.epsilon = 8, or leave it out"
                 raise BadInput(f"privacy.{name}", getattr(config.privacy, name), remedy)
@@ -238,7 +238,7 @@ class Experiment(BaseModel):
     run: RunSection = RunSection()
     robust: RobustSection = RobustSection()
     attack: AttackSection = AttackSection()
-    privacy: Privacy = Privacy()
+    privacy: PrivacySection = PrivacySection()
     engine: EngineSection = EngineSection()
     track: TrackSection = TrackSection()
 
@@ -283,7 +283,7 @@ def leave_out_others(before: object, now: object) -> dict[str, Any]:
     """
     if not isinstance(before, dict) or not isinstance(now, dict) or before.get("name") == now.get("name"):
         return {}
-    from fedsaddle.config.lookup import keys_of_algorithm
+    from fedsaddle.config.registry import keys_of_algorithm
 
     old, new = keys_of_algorithm(before.get("name")), keys_of_algorithm(now.get("name"))
     if old is None or new is None:

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fedsaddle.config.arguments import to_bad_input
 from fedsaddle.config.build import check_keys
 from fedsaddle.config.schema import Config, NoiseSection
 from fedsaddle.config.toml_files import read_toml
-from fedsaddle.config.validate import to_bad_input
 from fedsaddle.deployment.courier import Patience
 from fedsaddle.deployment.site_policy import write_default_policy
 from fedsaddle.errors import BadInput, MissingData, install

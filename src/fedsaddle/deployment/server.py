@@ -30,12 +30,11 @@ from fedsaddle.deployment.secure_clients import SecureClients
 from fedsaddle.errors import BadInput, BadMessage, FedSaddleError
 from fedsaddle.files import make_folder
 from fedsaddle.runs.callbacks import Callback, CallbackRunner, LambdaCallback
-from fedsaddle.runs.checkpoints import Identity, remote_fingerprint, shared_fingerprint
+from fedsaddle.runs.checkpoints import RunIdentity, note_code, remote_fingerprint, shared_fingerprint
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.lock import only_writer
 from fedsaddle.runs.loop import Loop
 from fedsaddle.runs.result import Result
-from fedsaddle.runs.resume import note_code
 from fedsaddle.runs.settings import parameters_of
 
 log = logging.getLogger("fedsaddle.server")
@@ -129,7 +128,7 @@ class DeployedRun:
             clients,
             evaluator,
             settings,
-            Identity(remote_fingerprint(algorithm, train, data.train.positives, given.seed, given.lost_replies)),
+            RunIdentity(remote_fingerprint(algorithm, train, data.train.positives, given.seed, given.lost_replies)),
             self.config.algorithm.name,
             folder,
             CallbackRunner([own, *trackers_of(self.config), *callbacks]),

@@ -8,11 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from fedsaddle.config.lookup import entry
-from fedsaddle.config.registry import ALGORITHMS, GROUPS, PROBLEMS
-from fedsaddle.config.schema import Config, Privacy
+from fedsaddle.config.arguments import to_bad_input
+from fedsaddle.config.registry import ALGORITHMS, GROUPS, PROBLEMS, entry
+from fedsaddle.config.schema import Config, PrivacySection
 from fedsaddle.config.toml_files import read_toml
-from fedsaddle.config.validate import to_bad_input
 from fedsaddle.errors import BadInput, Refused
 from fedsaddle.files import write_atomically
 from fedsaddle.own_code import (
@@ -195,7 +194,7 @@ class SitePolicy(BaseModel):
                     if column not in self.columns:
                         raise self.broken("columns", self.columns, f"the run reads {column!r}")
 
-    def check_privacy(self, privacy: Privacy, others: Callable[[], float]) -> None:
+    def check_privacy(self, privacy: PrivacySection, others: Callable[[], float]) -> None:
         """Refuse a run with less privacy than asked for; `others` gives the budgets of all other runs here."""
         ε, unit = privacy.epsilon, privacy.unit
         for key, most in (("epsilon_at_most", self.epsilon_at_most), ("epsilon_in_all", self.epsilon_in_all)):

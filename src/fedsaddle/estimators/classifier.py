@@ -17,8 +17,7 @@ from fedsaddle.data.table import Array
 from fedsaddle.errors import BadInput
 from fedsaddle.estimators import federated
 from fedsaddle.estimators.federated import BadValue, Federated, value_errors
-from fedsaddle.estimators.recipe import is_auto, ranks_only
-from fedsaddle.estimators.training import InputRows, Trained, scores_of
+from fedsaddle.estimators.training import InputRows, Trained, is_auto, ranks_only, scores_of
 from fedsaddle.metrics.calibration import Platt
 from fedsaddle.privacy.settings import Privacy
 

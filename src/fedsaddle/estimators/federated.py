@@ -21,13 +21,11 @@ from fedsaddle import __version__
 from fedsaddle.arguments import path as file_path
 from fedsaddle.arguments import whole
 from fedsaddle.array_types import Floats
-from fedsaddle.config.lookup import find
-from fedsaddle.config.registry import MODELS
+from fedsaddle.config.registry import MODELS, find
 from fedsaddle.data.table import Array
 from fedsaddle.data.tables.later_rows import Encoder
 from fedsaddle.errors import BadInput, FedSaddleError, MissingData
-from fedsaddle.estimators.recipe import privacy_section
-from fedsaddle.estimators.training import InputRows, Trained, scores_of, scoring, train
+from fedsaddle.estimators.training import InputRows, Trained, privacy_section, scores_of, scoring, train
 from fedsaddle.files import make_folder, write_atomically
 from fedsaddle.privacy.settings import Privacy
 

@@ -1,10 +1,11 @@
-"""Checkpoints of a run, written atomically, and the fingerprint that tells whether one belongs to a run."""
+"""Checkpoints of a run, written atomically: the fingerprint by which one belongs to a run, and what changed since."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,10 +21,13 @@ from fedsaddle import __version__
 from fedsaddle.algorithms.protocols import Algorithm
 from fedsaddle.array_types import Ints
 from fedsaddle.data.store import ClientRows, Lazy, Stacked
+from fedsaddle.documents.files import RunFiles
 from fedsaddle.errors import BadCheckpoint
-from fedsaddle.files import disk_failures, write_atomically, write_json
+from fedsaddle.files import disk_failures, read_object, write_atomically, write_json
+from fedsaddle.own_code import OURS, file_digest, loaded_files, named_packages
 from fedsaddle.problems.models.transfer import fixed_tensors
 from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
+from fedsaddle.text import visible
 
 DIGEST = 64  # hex digits of a tensor's
 LAZY_CLIENTS = 8  # of lazy rows, whose rows are compared: loading all of them may take hours
@@ -31,7 +35,7 @@ _SHORT = 40  # characters of a value that a message can show
 
 
 @dataclass(frozen=True)
-class Identity:
+class RunIdentity:
     """The fingerprint of a run, and a digest of each part of it, so that a message can name the part that differs."""
 
     fingerprint: str
@@ -45,7 +49,7 @@ class Identity:
         held_out: Mapping[str, Stacked | None],
         seed: int,
         lost_replies: float = 0.0,
-    ) -> Identity:
+    ) -> RunIdentity:
         """Of a simulated run. Held-out rows do not affect the trajectory, but they affect its figures."""
         rows = _row_digests(train)
         mark = _fingerprint(algorithm, train.sizes, rows, train.positives, seed, lost_replies)
@@ -225,7 +229,7 @@ class Checkpoints:
     """The checkpoints of one run; damaged ones and those of other runs are refused."""
 
     path: Path
-    identity: Identity
+    identity: RunIdentity
     keep: int = 2
 
     def save(
@@ -319,3 +323,85 @@ def _checksum(about: dict[str, Any], content: bytes) -> str:
 
 def _fields(record: Any) -> dict[str, Any]:
     return {f.name: getattr(record, f.name) for f in fields(record)}
+
+
+_INSTALLED = {"site-packages", "dist-packages"}  # folders of libraries
+_DEEPEST = 8  # objects in objects
+
+
+def note_code(folder: RunFiles, *things: object) -> list[str]:
+    """Note the files that the classes of these objects come from; lines that say which have changed since.
+
+    Own code is that of packages named in a config, and whatever lies outside of the installed libraries; of scripts
+    (`__main__`), which change when a run is resumed, nothing is noted.
+    """
+    files = {name: path for package in sorted(own_packages(*things)) for name, path in loaded_files(package).items()}
+    if not files:
+        return []
+    try:
+        before = read_object(folder.code)
+    except ValueError:
+        before = {}
+    warnings, known = [], {name: [str(d) for d in used] for name, used in before.items() if isinstance(used, list)}
+    for name, path in files.items():
+        digest, used = file_digest(path), known.setdefault(name, [])
+        if used and used[-1] != digest:
+            told = f"{visible(path)} has changed since the run began; its later rounds are computed by other code"
+            warnings.append(f"{told}: run it anew, unless you know that the change does not matter")
+        if not used or used[-1] != digest:
+            used.append(digest)
+    write_json(folder.code, known)
+    return warnings
+
+
+def own_packages(*things: object) -> set[str]:
+    """The packages that these objects, and what they hold, are of, without ours and the installed libraries."""
+    found = {type(part).__module__.partition(".")[0] for thing in things for part in _parts(thing, _DEEPEST)}
+    others = {OURS, "torch", "__main__", *sys.stdlib_module_names}
+    return {package for package in found - others if package in named_packages() or not _installed(package)}
+
+
+def _installed(package: str) -> bool:
+    file = getattr(sys.modules.get(package), "__file__", None)
+    return file is None or bool(_INSTALLED & set(Path(file).parts))
+
+
+def _parts(thing: Any, deep: int) -> Iterator[object]:
+    """The object, and those in its fields."""
+    yield thing
+    if deep == 0:
+        return
+    inner: list[Any] = []
+    if isinstance(thing, nn.Module):
+        yield from thing.modules()
+    elif is_dataclass(thing) and not isinstance(thing, type):
+        inner = [getattr(thing, each.name, None) for each in fields(thing)]
+    elif isinstance(thing, list | tuple):
+        inner = list(thing[:100])
+    for part in inner:
+        yield from _parts(part, deep - 1)
+
+
+BLOCKS = ("vectorised", "processes", "ray")  # engines that round alike: blocks of `chunk` clients, in cohort order
+
+
+def rounding_of(settings: dict[str, Any]) -> dict[str, Any]:
+    """What of an engine's settings rounds sums: the number of workers does not, nor which engine runs the blocks."""
+    kept = {key: value for key, value in settings.items() if key not in ("workers", "device")}
+    return {**kept, "name": BLOCKS[0]} if kept.get("name") in BLOCKS else kept
+
+
+def on_another_device(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """A warning about a checkpoint of another kind of device."""
+    old, new = before.get("device", "cpu"), now.get("device", "cpu")
+    told = f"the run began on {old} and goes on on {new}"
+    return [] if old == new else [f"{told}; sums are rounded differently there, so the last digits may differ"]
+
+
+def cut_by_workers(settings: dict[str, Any]) -> list[str]:
+    """A warning about a checkpoint of an earlier version, whose blocks followed the number of workers."""
+    workers = settings.get("workers", 1)
+    if workers == 1 or settings.get("chunk", 1) == 1:
+        return []
+    told = f"the run began in an earlier version, which cut cohorts by its {workers} workers"
+    return [f"{told}; from here on blocks have {settings['chunk']} clients, and the last digits may differ"]

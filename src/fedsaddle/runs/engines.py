@@ -23,7 +23,7 @@ from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
 from fedsaddle.processes import cores
 from fedsaddle.robust.attacks import Attack, with_flipped_labels
 from fedsaddle.runs.compatibility import Rows
-from fedsaddle.runs.worker import FACTORY, Recipe, attacked_worker, build_worker, check_factory
+from fedsaddle.runs.worker import FACTORY, WorkerRecipe, attacked_worker, build_worker, check_factory
 
 SERVE, BUILD = "fedsaddle.runs.worker", f"{build_worker.__module__}:{build_worker.__name__}"
 MOST = 1 << 20
@@ -223,7 +223,7 @@ class _Workers(_Blocks):
             remedy = "is defined in the script that runs; workers cannot import it: move it to a module of its own"
             raise BadInput("algorithm", type(job.algorithm).__name__, remedy)
         attack = None if job.attack is None else asdict(job.attack)
-        return Recipe(
+        return WorkerRecipe(
             factory,
             job.seed,
             job.lost_replies,

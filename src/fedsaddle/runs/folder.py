@@ -26,7 +26,7 @@ from fedsaddle.files import (
     write_json,
 )
 from fedsaddle.runs import figures
-from fedsaddle.runs.checkpoints import Checkpoint, Checkpoints, Identity, to_safetensors
+from fedsaddle.runs.checkpoints import Checkpoint, Checkpoints, RunIdentity, to_safetensors
 
 TRACK = "track.json"  # what trackers need to continue a run
 SECONDS = 1.0  # between two writings
@@ -88,7 +88,7 @@ def write_progress(path: Path, content: Record) -> None:
 class RunFolder(RunFiles):
     """The folder that a run writes to."""
 
-    def checkpoints(self, identity: Identity) -> Checkpoints:
+    def checkpoints(self, identity: RunIdentity) -> Checkpoints:
         """The checkpoints of that run."""
         return Checkpoints(self.checkpoints_folder, identity)
 
@@ -114,7 +114,7 @@ class RunFolder(RunFiles):
                 raise BadInput("out", str(self.path), remedy)
 
     def resume(
-        self, identity: Identity, every: int, due: Callable[[int], bool], clients: Sequence[str] = ()
+        self, identity: RunIdentity, every: int, due: Callable[[int], bool], clients: Sequence[str] = ()
     ) -> tuple[Checkpoint | None, list[str]]:
         """The newest valid checkpoint, and warnings of newer ones and of records that are damaged or missing.
 

@@ -34,14 +34,19 @@ from fedsaddle.privacy.settings import Privacy
 from fedsaddle.problems.protocols import HasModel
 from fedsaddle.robust.attacks import Attacked
 from fedsaddle.robust.reduction import Guarded
-from fedsaddle.runs.best_round import BestRound, require_same_selection
 from fedsaddle.runs.callbacks import Beginning, CallbackRunner
-from fedsaddle.runs.checkpoints import Identity, measured_loss, restore_record
+from fedsaddle.runs.checkpoints import (
+    RunIdentity,
+    cut_by_workers,
+    measured_loss,
+    on_another_device,
+    restore_record,
+    rounding_of,
+)
 from fedsaddle.runs.closing import bad_ends
-from fedsaddle.runs.evaluation import Evaluator, Solution
+from fedsaddle.runs.evaluation import BestRound, Evaluator, Solution, require_same_selection
 from fedsaddle.runs.folder import ProgressFile, RunFolder
 from fedsaddle.runs.result import Result
-from fedsaddle.runs.resume import cut_by_workers, on_another_device, rounding_of
 from fedsaddle.runs.settings import Settings
 from fedsaddle.secure.secured import Secured
 from fedsaddle.threads import one_torch_thread
@@ -166,7 +171,7 @@ class Loop:
     engine: Clients
     evaluator: Evaluator
     settings: Settings
-    identity: Identity
+    identity: RunIdentity
     name: str  # the algorithm's name in the summary
     folder: RunFolder | None = None
     callbacks: CallbackRunner = field(default_factory=CallbackRunner)

@@ -25,7 +25,7 @@ from fedsaddle.privacy.settings import Privacy
 from fedsaddle.robust.attacks import Attack
 from fedsaddle.robust.settings import Robust, require_sums
 from fedsaddle.runs.callbacks import Callback, CallbackRunner, check_callbacks
-from fedsaddle.runs.checkpoints import Identity
+from fedsaddle.runs.checkpoints import RunIdentity, note_code
 from fedsaddle.runs.closing import ClassFigures, write_report, write_split
 from fedsaddle.runs.compatibility import Rows, check_algorithm, check_rows
 from fedsaddle.runs.engines import EngineJob, EngineSettings, engine_settings
@@ -34,7 +34,6 @@ from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.lock import only_writer, require_unused
 from fedsaddle.runs.loop import Loop, apply_privacy
 from fedsaddle.runs.result import Result
-from fedsaddle.runs.resume import note_code
 from fedsaddle.runs.settings import RunOptions, Settings, parameters_of
 
 ROBUST = 'give fs.Robust(aggregation="trimmed-mean"), or None'
@@ -170,7 +169,7 @@ def run(
         require_unused(folder.path)
     runner = CallbackRunner([ClassFigures(data), *given] if reports else given)
     held_out = {} if folder is None else {"validation": validation, "test": test}  # compared on resume alone
-    identity = Identity.of(algorithm, train, held_out, settings.seed, settings.lost_replies)
+    identity = RunIdentity.of(algorithm, train, held_out, settings.seed, settings.lost_replies)
     job = EngineJob(algorithm, train, attack, settings.seed, settings.lost_replies, identity.fingerprint)
     with chosen.open(job, runner.warn) as clients:
         device = chosen.evaluation_device()

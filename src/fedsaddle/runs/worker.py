@@ -31,7 +31,7 @@ DATA = "FEDSADDLE_DATA"
 
 
 @dataclass(frozen=True)
-class Recipe:
+class WorkerRecipe:
     """What a worker needs to make what the driver has; it compares the fingerprints."""
 
     factory: str | Mapping[str, Any]

@@ -32,7 +32,7 @@ FILE = "leave-one-site-out.csv"
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class LeaveOneSiteOut:
     """Scores of all rows by models that have not seen their sites."""
 
     rankings: dict[str, Ranking]  # of the choice and of FedAvg
@@ -71,7 +71,7 @@ def leave_one_site_out(
     choice: Choice,
     say: Callable[[str, int, int], None],
     stop: Callable[[], bool],
-) -> LeftOut:
+) -> LeaveOneSiteOut:
     """Train what was chosen and FedAvg without each site in turn, with the steps that were chosen.
 
     That is the whole way to the delivered model: the model that a second stage starts from, and both models of an
@@ -98,7 +98,7 @@ def leave_one_site_out(
     for name in recipes:
         scores = np.concatenate([part[name][0] for part in parts])
         rankings[name] = rank(scores, labels, offsets, names, units=units)
-    return LeftOut(
+    return LeaveOneSiteOut(
         rankings,
         np.concatenate([_test(d)[1] for d in datas]),
         tuple(site for site, n in zip(names, sizes, strict=True) for _ in range(n)),

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedsaddle.config.lookup import entry
 from fedsaddle.config.problem import NamedModel
-from fedsaddle.config.registry import MODELS
+from fedsaddle.config.registry import MODELS, entry
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.tables import parse
 from fedsaddle.data.tables.columns import MISSING, MISSING_NUMBER, NOTHING

@@ -1,9 +1,14 @@
-"""One pool for many runs: the trials of a search, the runs of a sweep and those of the figures of papers."""
+"""One pool for many runs, and stores of their outcomes: trials of a search, runs of a sweep, runs of papers' figures.
+
+A store knows an outcome by a fingerprint of all that it depends on: a run whose outcome is stored is not run again.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import queue
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
@@ -30,6 +35,7 @@ Outcome = TypeVar("Outcome")
 _J = TypeVar("_J", contravariant=True)
 _N = TypeVar("_N", covariant=True)
 _O = TypeVar("_O", covariant=True)
+_S = TypeVar("_S")
 
 
 class Work(Protocol[_J, _N, _O]):
@@ -45,7 +51,7 @@ class Interrupted(FedSaddleError):
     exit_code = 130
 
 
-class JobFailed(FedSaddleError):
+class WorkFailed(FedSaddleError):
     """A job failed in another process, or that process died."""
 
     def __init__(self, message: str, exit_code: int = 3) -> None:
@@ -110,7 +116,7 @@ class Pool(Generic[Job, News, Outcome]):
             may_begin: asked of each job before it begins; those that may not are left out.
 
         Raises:
-            JobFailed: if a job in another process fails, or a process dies.
+            WorkFailed: if a job in another process fails, or a process dies.
         """
         if min(self.workers, len(jobs)) < 2 and self._executor is None:
             return self._run_here(jobs, ended, may_begin)
@@ -118,7 +124,7 @@ class Pool(Generic[Job, News, Outcome]):
             return self._run_in_processes(jobs, ended, may_begin)
         except BrokenProcessPool as reason:
             message = "a worker process died; is there enough memory? What has ended is kept"
-            raise JobFailed(message) from reason
+            raise WorkFailed(message) from reason
 
     def _run_here(
         self, jobs: Sequence[Job], ended: Callable[[Job, Outcome], None], may_begin: Callable[[Job], bool]
@@ -157,7 +163,7 @@ class Pool(Generic[Job, News, Outcome]):
                 at, (outcome, sent) = running.pop(future), future.result()
                 self._hear(at, sent)
                 if isinstance(outcome, _Failure):
-                    raise JobFailed(outcome.message, outcome.exit_code)
+                    raise WorkFailed(outcome.message, outcome.exit_code)
                 done[at] = outcome
                 ended(self._begun[at], outcome)
         return [(self._begun[at], done[at]) for at in sorted(done)]
@@ -227,3 +233,66 @@ def _begin(worker: _Worker[Any, Any, Any]) -> None:
 
 def _run(at: int, job: object) -> Any:
     return _here[0].run(at, job)
+
+
+Run = Callable[[Sequence[Job], Callable[[Job, Outcome], None]], Sequence[tuple[Job, Outcome]]]  # `Pool.run`
+
+
+class Store(Protocol[_J, _S]):
+    """A folder of outcomes."""
+
+    def fingerprint(self, job: _J, /) -> str:
+        """The same for jobs that have the same outcome."""
+
+    def find(self, job: _J, /) -> _S | None:
+        """The stored outcome; None if there is none."""
+
+    def keep(self, job: _J, outcome: _S, /) -> None:
+        """Store an outcome."""
+
+
+def digest_of(settings: Mapping[str, object], length: int = 24) -> str:
+    """A name for settings, which are plain JSON: the beginning of their SHA-256.
+
+    Examples:
+        >>> digest_of({"step": 0.1, "seed": 0}) == digest_of({"seed": 0, "step": 0.1})
+        True
+    """
+    text = json.dumps(settings, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def stored_or_run(
+    jobs: Sequence[Job],
+    store: Store[Job, Outcome] | None,
+    run: Run[Job, Outcome],
+    ended: Callable[[Job, bool], None] = lambda job, stored: None,
+) -> list[Outcome]:
+    """The outcomes of jobs, in order: those that are stored, and the others, which are run once and stored as they end.
+
+    Args:
+        jobs: what is wanted; of several with one fingerprint the first is run.
+        store: where outcomes are; None: nothing is stored.
+        run: runs the others, such as `Pool.run`.
+        ended: called with each job that has ended, and whether it was stored.
+    """
+    if store is None:
+        return [outcome for _, outcome in run(jobs, lambda job, outcome: ended(job, False))]
+    names = [store.fingerprint(job) for job in jobs]
+    found, missing = dict[str, Outcome](), dict[str, Job]()
+    for name, job in zip(names, jobs, strict=True):
+        stored = found.get(name) or store.find(job)
+        if stored is None:
+            missing.setdefault(name, job)
+        else:
+            found[name] = stored
+            ended(job, True)
+
+    def keep(job: Job, outcome: Outcome) -> None:
+        store.keep(job, outcome)
+        found[store.fingerprint(job)] = outcome
+        ended(job, False)
+
+    if missing:
+        run(list(missing.values()), keep)
+    return [found[name] for name in names]

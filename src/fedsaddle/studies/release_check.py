@@ -60,7 +60,7 @@ Train = Callable[[FederatedData, int], Tensor]  # the solution on other rows, wi
 
 
 @dataclass(frozen=True, eq=False)
-class Recipe:
+class RepeatableRun:
     """A finished run that can be repeated on other rows."""
 
     data: FederatedData
@@ -94,7 +94,7 @@ def check_release(
     began, files = time.monotonic(), RunFolder(Path(folder))
     summary = files.read_summary()
     recipe = _of_search(files, summary) if isinstance(summary, SearchSummary) else _of_run(files, summary)
-    rows, own = AllRows.of(recipe.data), AllRows.of(recipe.used)
+    rows, own = RunRows.of(recipe.data), RunRows.of(recipe.used)
     target = row_confidences(recipe.problem, recipe.vector, own, own.members)
     found, trained = np.empty((shadows, len(rows.x))), np.empty((shadows, len(rows.x)), dtype=bool)
     for one in range(shadows):
@@ -122,7 +122,7 @@ def check_release(
 
 
 @dataclass(frozen=True, eq=False)
-class AllRows:
+class RunRows:
     """The rows of the sites that trained: training rows first, then validation rows, then test rows."""
 
     x: Tensor
@@ -133,7 +133,7 @@ class AllRows:
     units: Ints | None  # the patient of each row; None: each row is its own
 
     @classmethod
-    def of(cls, data: FederatedData) -> AllRows:
+    def of(cls, data: FederatedData) -> RunRows:
         """The rows of a run.
 
         Raises:
@@ -195,7 +195,7 @@ class AllRows:
         return new.without_test(), trained
 
 
-def row_confidences(problem: Problem, vector: Tensor, rows: AllRows, trained: Bools) -> Floats:
+def row_confidences(problem: Problem, vector: Tensor, rows: RunRows, trained: Bools) -> Floats:
     """The log odds of the right answer for each row; scores become probabilities on the rows not trained on.
 
     Raises:
@@ -256,7 +256,7 @@ def _trained(config: Experiment, data: FederatedData, model: Path) -> tuple[Prob
     return problem, _solution(problem)
 
 
-def _of_run(files: RunFolder, summary: RunSummary) -> Recipe:
+def _of_run(files: RunFolder, summary: RunSummary) -> RepeatableRun:
     if summary.sites is not None:
         raise MissingData(
             f"{visible(files.path)}: its training rows are at real sites, and the check needs them; check a simulation "
@@ -282,10 +282,10 @@ def _of_run(files: RunFolder, summary: RunSummary) -> Recipe:
         except Diverged as reason:
             raise BadInput("shadows", seed, f"a shadow model diverged ({reason}); train with a smaller step") from None
 
-    return Recipe(setup.data, setup.data, problem, vector, train)
+    return RepeatableRun(setup.data, setup.data, problem, vector, train)
 
 
-def _of_search(files: RunFolder, summary: SearchSummary) -> Recipe:
+def _of_search(files: RunFolder, summary: SearchSummary) -> RepeatableRun:
     stored, config = read_document(SearchOptions, files.path / "search.json"), files.read_config()
     if stored is None or config is None or "trial" not in config:
         raise MissingData(f"{visible(files.path)}: has no search.json or config.json, by which it could be repeated")
@@ -332,7 +332,7 @@ def _of_search(files: RunFolder, summary: SearchSummary) -> Recipe:
             encodings = features_of(rows, listed[BASE]).encoding, features_of(rows, chosen).encoding
             return averaged_vector(straight, found, *encodings)
 
-    return Recipe(data, own, problem, vector, train)
+    return RepeatableRun(data, own, problem, vector, train)
 
 
 def _steps(files: RunFolder) -> dict[str, float]:

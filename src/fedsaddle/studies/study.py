@@ -33,7 +33,7 @@ from fedsaddle.runs.closing import write_provenance
 from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.lock import only_writer
 from fedsaddle.studies.aims import aim_of
-from fedsaddle.studies.leave_one_out import LeftOut, leave_one_site_out
+from fedsaddle.studies.leave_one_out import LeaveOneSiteOut, leave_one_site_out
 from fedsaddle.studies.search import Choice, Clock, search
 from fedsaddle.studies.table_config import TableConfig
 from fedsaddle.studies.table_study import (
@@ -82,7 +82,7 @@ class Study:
     test: Mapping[str, Ranking]
     threshold: Threshold
     calibration: Platt
-    leave_one_out: LeftOut | None
+    leave_one_out: LeaveOneSiteOut | None
     summary: SearchSummary
     folder: Path | None  # None: it was a temporary one
     report: Path | None  # report.html in the folder

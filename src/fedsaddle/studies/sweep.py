@@ -19,11 +19,22 @@ from fedsaddle.metrics.selection import Target
 from fedsaddle.processes import cores
 from fedsaddle.runs.lock import only_writer
 from fedsaddle.studies.bodies import CellBody, SweepBody
-from fedsaddle.studies.figures import CAUTIONS, GOOD, Aim, aim_of_config, cell_bodies
 from fedsaddle.studies.grid import MOST_CELLS, Axis, Range, cells_of, config_of, make_axis, require_once, with_values
 from fedsaddle.studies.pool import MOST_WORKERS, Interrupted, Pool
-from fedsaddle.studies.sweep_job import ENDED, Job, Status, folder_name, run_job, status_of
 from fedsaddle.studies.sweep_output import plot, write_csv
+from fedsaddle.studies.sweep_runs import (
+    CAUTIONS,
+    ENDED,
+    GOOD,
+    Criterion,
+    Job,
+    Status,
+    cell_bodies,
+    criterion_of,
+    folder_name,
+    run_job,
+    status_of,
+)
 from fedsaddle.text import visible
 
 MANIFEST, RESULT, RUNS = "manifest.json", "sweep.json", "runs"
@@ -197,7 +208,7 @@ class OptunaStudy:
     study: Any
 
     @classmethod
-    def open(cls, folder: Path, aim: Aim) -> OptunaStudy:
+    def open(cls, folder: Path, criterion: Criterion) -> OptunaStudy:
         """The study of the folder; made if there is none."""
         optuna = require_optuna()
         from optuna.storages import JournalStorage
@@ -205,7 +216,7 @@ class OptunaStudy:
 
         path = str(folder / JOURNAL)
         storage = JournalStorage(JournalFileBackend(path, lock_obj=JournalFileOpenLock(path)))
-        direction = "minimize" if aim.lower_is_better else "maximize"
+        direction = "minimize" if criterion.lower_is_better else "maximize"
         made = optuna.create_study(storage=storage, study_name=NAME, load_if_exists=True, direction=direction)
         return cls(optuna, storage, made)
 
@@ -235,12 +246,12 @@ def _search(
     seeds: Sequence[int],
     folder: Path,
     job: Callable[[dict[str, Any], int], Job],
-    aim: Aim,
+    criterion: Criterion,
     pool: SweepPool,
     ended: Ended,
 ) -> list[Job]:
     """Run so many trials, each with all seeds; return the jobs of all."""
-    study, jobs = OptunaStudy.open(folder, aim), list[Job]()
+    study, jobs = OptunaStudy.open(folder, criterion), list[Job]()
     for number in range(trials):
         if pool.stop():
             break
@@ -250,7 +261,7 @@ def _search(
         jobs += own
         pool.run([one for one in own if status_of(one.folder).name not in ENDED], ended)
         if not pool.stop() and not finished:
-            study.tell(number, cell_bodies(own, folder, aim)[0])
+            study.tell(number, cell_bodies(own, folder, criterion)[0])
     return jobs
 
 
@@ -268,17 +279,17 @@ def _chosen(stored: Mapping[str, Any], axis: Axis) -> Any:
     return stored[axis.key] if isinstance(axis.values, Range) else axis.values[int(stored[axis.key])]
 
 
-def run_sweep(plan: Plan, pool: SweepPool, ended: Ended, aim: Aim) -> SweepBody:
+def run_sweep(plan: Plan, pool: SweepPool, ended: Ended, criterion: Criterion) -> SweepBody:
     """Run what is left, and write sweep.json, sweep.csv and sweep.png; the folder is prepared.
 
     If it is stopped, the files say what there is.
     """
     if plan.trials is not None:
-        jobs = _search(plan.trials, plan.axes, plan.seeds, plan.folder, plan.job, aim, pool, ended)
+        jobs = _search(plan.trials, plan.axes, plan.seeds, plan.folder, plan.job, criterion, pool, ended)
     else:
         jobs = plan.jobs()
         pool.run(left(jobs), ended)
-    body = body_of(plan, jobs, aim)
+    body = body_of(plan, jobs, criterion)
     write_json(plan.folder / RESULT, body)
     write_csv(plan.folder / "sweep.csv", body)
     if any(cell["mean"] is not None for cell in body["cells"]):
@@ -286,16 +297,16 @@ def run_sweep(plan: Plan, pool: SweepPool, ended: Ended, aim: Aim) -> SweepBody:
     return body
 
 
-def body_of(plan: Plan, jobs: Sequence[Job], aim: Aim) -> SweepBody:
+def body_of(plan: Plan, jobs: Sequence[Job], criterion: Criterion) -> SweepBody:
     """All that is known of the runs."""
-    cells = cell_bodies(jobs, plan.folder, aim)
+    cells = cell_bodies(jobs, plan.folder, criterion)
     return {
         "config": plan.content,
         "axes": {axis.key: axis.listed for axis in plan.axes},
         "seeds": list(plan.seeds),
-        "by": str(aim),
-        "part": aim.part,
-        "caution": CAUTIONS[aim.part],
+        "by": str(criterion),
+        "part": criterion.part,
+        "caution": CAUTIONS[criterion.part],
         "cells": cells,
         "unfinished": sum(run["status"] not in GOOD for cell in cells for run in cell["runs"]),
     }
@@ -365,11 +376,11 @@ def sweep(
     with ExitStack() as stack:
         place = Path(stack.enter_context(TemporaryDirectory())) if folder is None else folder
         plan = Plan.of(content_of(config, target), axes, seeds, place, trials)
-        aim = aim_of_config(plan.first(), by)
+        criterion = criterion_of(plan.first(), by)
         prepare(plan, by, resume)
         stack.enter_context(only_writer(place))
         pool = stack.enter_context(sweep_pool(workers, tell or (lambda job, done: None), stopped))
-        body = run_sweep(plan, pool, lambda job, status: None, aim)
+        body = run_sweep(plan, pool, lambda job, status: None, criterion)
         if stopped():
             raise Interrupted("interrupted; what is done is kept. Go on with resume=True")
         return Sweep(folder, body)

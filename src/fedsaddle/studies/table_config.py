@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedsaddle.arguments import renamed
-from fedsaddle.config.lookup import entry
-from fedsaddle.config.registry import ALGORITHMS, Entry
+from fedsaddle.config.registry import ALGORITHMS, Entry, entry
 from fedsaddle.config.toml_files import toml_string
 from fedsaddle.data.federated import FederatedData, federate
 from fedsaddle.data.pictures import pictures

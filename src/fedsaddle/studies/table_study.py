@@ -30,7 +30,7 @@ from fedsaddle.runs.folder import RunFolder
 from fedsaddle.runs.loop import MAX_LISTED_CLIENTS
 from fedsaddle.studies.aims import Rows, worst_site
 from fedsaddle.studies.candidates import FEDAVG
-from fedsaddle.studies.leave_one_out import LeftOut
+from fedsaddle.studies.leave_one_out import LeaveOneSiteOut
 from fedsaddle.studies.model_loader import write_loader
 from fedsaddle.studies.search import Choice, write_trials
 from fedsaddle.studies.site_questions import Model
@@ -84,7 +84,7 @@ class Finished:
     dataset: Dataset | None  # as it was read
     data: FederatedData
     choice: Choice
-    left_out: LeftOut | None
+    left_out: LeaveOneSiteOut | None
     about: Record  # missing cells, notes and cautions, for the summary
     rankings: dict[str, Ranking] = field(default_factory=dict)
 

@@ -14,7 +14,7 @@ import typer
 from fedsaddle.commands.documents import SCHEMA, Document, Listed
 from fedsaddle.commands.options import usable
 from fedsaddle.commands.output import JsonOption, QuietOption, output, say
-from fedsaddle.config.lookup import entry, with_brought
+from fedsaddle.config.registry import entry, with_brought
 from fedsaddle.errors import BadInput
 from fedsaddle.files import require_folder
 from fedsaddle.own_code import told_in_one_line

@@ -12,8 +12,7 @@ import numpy as np
 
 from fedsaddle.algorithms.fedx.local_pair import LocalPair
 from fedsaddle.config.build import Setup, build_on
-from fedsaddle.config.lookup import find
-from fedsaddle.config.registry import DATASETS, SPLITS
+from fedsaddle.config.registry import DATASETS, SPLITS, find
 from fedsaddle.config.run_config import run_config
 from fedsaddle.config.schema import Experiment, validate_experiment
 from fedsaddle.data.federated import FederatedData, federate
@@ -22,8 +21,7 @@ from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Dataset
 from fedsaddle.errors import Diverged
 from fedsaddle.runs.engines import Vectorised
-from fedsaddle.studies.pool import Pool
-from fedsaddle.studies.store import stored_or_run
+from fedsaddle.studies.pool import Pool, stored_or_run
 from fedsaddle_papers.reproductions.curves import RunCurves, recorder, timed
 from fedsaddle_papers.reproductions.figure import Line, Setting, with_first
 from fedsaddle_papers.reproductions.store import Store, settings_of

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from fedsaddle import __version__
 from fedsaddle.files import make_folder, write_atomically
-from fedsaddle.studies.store import digest_of
+from fedsaddle.studies.pool import digest_of
 from fedsaddle_papers.reproductions.curves import RunCurves
 from fedsaddle_papers.reproductions.figure import Line, Setting
 

@@ -10,15 +10,14 @@ from typing import Any
 
 from fedsaddle.config.build import build_on, cast
 from fedsaddle.config.data import build_rows
-from fedsaddle.config.lookup import entry
-from fedsaddle.config.registry import ALGORITHMS
+from fedsaddle.config.registry import ALGORITHMS, entry
 from fedsaddle.config.run_config import run_config
 from fedsaddle.config.schema import Config, validate_config, validate_rows
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.sets.locate import PACKED, search_folders
 from fedsaddle.errors import BadInput, Diverged, MissingData
 from fedsaddle.runs.engines import Vectorised
-from fedsaddle.studies.store import digest_of
+from fedsaddle.studies.pool import digest_of
 from fedsaddle_papers.reproductions.curves import RunCurves, recorder, timed
 from fedsaddle_papers.suites.suite import TABLES, Candidate, Method, Options, Suite, Task, actual
 

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedsaddle.errors import FedSaddleError, MissingData
-from fedsaddle.studies.pool import MOST_WORKERS, JobFailed, Pool
-from fedsaddle.studies.store import Run, stored_or_run
+from fedsaddle.studies.pool import MOST_WORKERS, Pool, Run, WorkFailed, stored_or_run
 from fedsaddle_papers.reproductions.curves import RunCurves
 from fedsaddle_papers.reproductions.figure import Tuning
 from fedsaddle_papers.reproductions.store import Store
@@ -231,9 +230,9 @@ def curves_of_text(text: str) -> RunCurves:
     """The curves that `run_text` gave.
 
     Raises:
-        JobFailed: if it gave an error.
+        WorkFailed: if it gave an error.
     """
     found = json.loads(text)
     if "error" in found:
-        raise JobFailed(found["error"], found["exit_code"])
+        raise WorkFailed(found["error"], found["exit_code"])
     return RunCurves(**found)

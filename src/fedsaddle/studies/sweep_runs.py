@@ -1,35 +1,168 @@
-"""The figures of a sweep: the mean over seeds of every cell, the best cell, and how far the others are behind."""
+"""The runs of a sweep, each a config in a folder of its own, and their figures.
+
+Figures are the mean over seeds of every cell, the best cell, and how far the others are behind.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from fedsaddle.config.build import Setup, build
-from fedsaddle.config.schema import Config
-from fedsaddle.documents.summary import RunSummary
+from fedsaddle.config.run_config import engine_of, run_config
+from fedsaddle.config.schema import Config, validate_config
+from fedsaddle.documents.files import RunFiles
+from fedsaddle.documents.summary import DivergedSummary, RunSummary, SearchSummary
 from fedsaddle.engines.choose import make_engine
-from fedsaddle.errors import BadInput
+from fedsaddle.errors import BadCheckpoint, BadInput, Diverged, FedSaddleError
+from fedsaddle.files import Record, make_folder, read_object, write_json
 from fedsaddle.metrics.intervals import t_interval
 from fedsaddle.metrics.selection import Selection, Target
 from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
 from fedsaddle.report.words import is_share
+from fedsaddle.runs.callbacks import LambdaCallback
 from fedsaddle.runs.compatibility import check_algorithm, check_rows
+from fedsaddle.runs.engines import EngineSettings, Vectorised
 from fedsaddle.runs.evaluation import LocalEvaluator, Solution
+from fedsaddle.runs.folder import RunFolder
 from fedsaddle.studies.bodies import CellBody, SeedBody
-from fedsaddle.studies.sweep_job import Job, status_of, summary_of
+
+FAILED = "failed.json"  # in the folder of a run that failed
+ENDED = ("finished", "target", "patience", "diverged")
+INTERRUPTED = "interrupted"
+
+
+class Status(NamedTuple):
+    """How a run ended, "missing" if it has not, and why it failed or diverged."""
+
+    name: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run of a sweep: plain data, so that another process can receive it."""
+
+    config: dict[str, Any]
+    folder: Path
+    values: dict[str, Any]
+    seed: int
+
+    @property
+    def rounds(self) -> int:
+        """How many the run has at most."""
+        return int(self.config["run"]["rounds"])
+
+
+def folder_name(values: Mapping[str, Any], seed: int) -> str:
+    """The name of a run's folder: short values that can be read, and a digest that tells all apart.
+
+    Examples:
+        >>> folder_name({"algorithm.primal_step": 0.1}, 3)
+        'primal_step-0.1-9d9ebe-seed3'
+    """
+    words = "-".join(f"{key.rpartition('.')[2]}-{value}" for key, value in values.items())
+    shown = re.sub(r"[^A-Za-z0-9._]+", "-", words).strip("-.")[:60].strip("-.")
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:6]
+    return f"{shown}-{digest}-seed{seed}"
+
+
+def status_of(folder: Path) -> Status:
+    """The status of a run, by its folder."""
+    if (folder / FAILED).exists():
+        return Status("failed", _stored(folder / FAILED).get("reason", ""))
+    summary = _stored_summary(folder)
+    if isinstance(summary, DivergedSummary):
+        return Status("diverged", f"in round {summary.round}")
+    return Status("missing") if summary is None or summary.stopped not in ENDED else _ended(summary)
+
+
+def _ended(summary: RunSummary) -> Status:
+    """How a run ended, and why it diverged: one that stayed finite may have done so too."""
+    return Status("diverged", summary.warnings[0].text) if summary.exploded else Status(summary.stopped)
+
+
+def summary_of(folder: Path) -> RunSummary | None:
+    """The summary of a run that has one."""
+    summary = _stored_summary(folder)
+    return None if isinstance(summary, DivergedSummary) else summary
+
+
+def _stored_summary(folder: Path) -> RunSummary | DivergedSummary | None:
+    """The summary of a run; None if there is none, or a damaged one, so that the run counts as missing."""
+    try:
+        found = RunFiles(folder).stored_summary()
+    except ValueError:
+        return None
+    return None if isinstance(found, SearchSummary) else found
+
+
+def _stored(path: Path) -> dict[str, Any]:
+    try:
+        return read_object(path)
+    except ValueError:
+        return {}
+
+
+def run_job(job: Job, tell: Callable[[int], None], stop: Callable[[], bool]) -> Status:
+    """Run a job, from where it stopped before.
+
+    A run that diverges or fails is an outcome too: it does not end the sweep.
+    """
+    (job.folder / FAILED).unlink(missing_ok=True)
+    try:
+        return _run(job, tell, stop)
+    except Diverged as reason:
+        return Status("diverged", str(reason))
+    except (FedSaddleError, MemoryError, OSError) as reason:
+        message = str(reason) or type(reason).__name__
+        make_folder("out", job.folder)
+        write_json(job.folder / FAILED, {"reason": message})
+        return Status("failed", message)
+
+
+def _run(job: Job, tell: Callable[[int], None], stop: Callable[[], bool]) -> Status:
+    config, folder = validate_config(job.config), RunFolder(job.folder)
+    setup = build(config)
+    resume = folder.holds_run
+    if resume and folder.read_config() not in (None, config.model_dump(mode="json")):
+        raise BadCheckpoint(f"{folder.path} holds a run of another config; choose another --out")
+
+    def after_round(done: int, record: Record | None) -> bool:
+        tell(done)
+        return stop()
+
+    own = LambdaCallback(
+        on_begin=lambda beginning: folder.write_config(config.model_dump(mode="json")),
+        on_round=after_round,
+        on_warning=lambda text: None,
+    )
+    result = run_config(config, setup, engine=_engine(config), out=folder.path, resume=resume, callbacks=[own])
+    return _ended(result.document)
+
+
+def _engine(config: Config) -> EngineSettings:
+    """The engine of a run that has one core: with one thread, unless the config says otherwise."""
+    engine = engine_of(config)
+    if not isinstance(engine, Vectorised) or engine.device != "cpu" or engine.precision != "full":
+        return engine
+    return replace(engine, workers=engine.workers or 1)
+
 
 Part = Literal["validation", "test", "train"]
 GOOD = ("finished", "target", "patience")
 
 
 @dataclass(frozen=True)
-class Aim:
+class Criterion:
     """By which figure of which rows cells are compared; with a target, by the rounds to it."""
 
     selection: Selection
@@ -72,7 +205,7 @@ class Aim:
         return found if found is None or math.isfinite(found) else None
 
 
-def seed_body(job: Job, root: Path, aim: Aim) -> SeedBody:
+def seed_body(job: Job, root: Path, criterion: Criterion) -> SeedBody:
     """What became of a run."""
     status, reason = status_of(job.folder)
     summary = summary_of(job.folder) if status in GOOD else None
@@ -81,8 +214,8 @@ def seed_body(job: Job, root: Path, aim: Aim) -> SeedBody:
         "folder": job.folder.relative_to(root).as_posix(),
         "status": status,
         "reason": reason,
-        "figure": None if summary is None else aim.figure(summary),
-        "test": None if summary is None else aim.test(summary),
+        "figure": None if summary is None else criterion.figure(summary),
+        "test": None if summary is None else criterion.test(summary),
         "rounds": None if summary is None else summary.rounds,
         "target_round": None if summary is None else summary.target_round,
         "bytes_up": None if summary is None else summary.ledger.bytes_up,
@@ -90,23 +223,23 @@ def seed_body(job: Job, root: Path, aim: Aim) -> SeedBody:
     }
 
 
-def cell_bodies(jobs: Sequence[Job], root: Path, aim: Aim) -> list[CellBody]:
+def cell_bodies(jobs: Sequence[Job], root: Path, criterion: Criterion) -> list[CellBody]:
     """The cells in order of their first run, with the best one marked."""
     groups: dict[str, list[Job]] = {}
     for job in jobs:
         groups.setdefault(repr(job.values), []).append(job)
-    cells = [_cell(own, root, aim) for own in groups.values()]
-    if (best := _best(cells, aim)) is not None:
+    cells = [_cell(own, root, criterion) for own in groups.values()]
+    if (best := _best(cells, criterion)) is not None:
         best["best"] = True
         for cell in cells:
             if cell is not best:
-                _compare(cell, best, aim)
+                _compare(cell, best, criterion)
     return cells
 
 
-def _cell(jobs: Sequence[Job], root: Path, aim: Aim) -> CellBody:
-    runs = [seed_body(job, root, aim) for job in jobs]
-    mean, interval = mean_and_interval([r["figure"] for r in runs if r["figure"] is not None], share=aim.share)
+def _cell(jobs: Sequence[Job], root: Path, criterion: Criterion) -> CellBody:
+    runs = [seed_body(job, root, criterion) for job in jobs]
+    mean, interval = mean_and_interval([r["figure"] for r in runs if r["figure"] is not None], share=criterion.share)
     return {
         "values": jobs[0].values,
         "mean": mean,
@@ -114,7 +247,7 @@ def _cell(jobs: Sequence[Job], root: Path, aim: Aim) -> CellBody:
         "test_mean": mean_and_interval([r["test"] for r in runs if r["test"] is not None])[0],
         "behind_best": None,
         "behind_interval": None,
-        "reached": None if aim.target is None else sum(r["target_round"] is not None for r in runs),
+        "reached": None if criterion.target is None else sum(r["target_round"] is not None for r in runs),
         "best": False,
         "runs": runs,
     }
@@ -129,7 +262,7 @@ def mean_and_interval(values: Sequence[float], *, share: bool = False) -> tuple[
     return mean, None if len(found) < 2 else [low, high]
 
 
-def _best(cells: Sequence[CellBody], aim: Aim) -> CellBody | None:
+def _best(cells: Sequence[CellBody], criterion: Criterion) -> CellBody | None:
     """Of the cells with most figures the one with the best mean; of equal ones the first."""
     most = max(map(_figures, cells), default=0)
     best: CellBody | None = None
@@ -137,7 +270,7 @@ def _best(cells: Sequence[CellBody], aim: Aim) -> CellBody | None:
         mean = cell["mean"]
         if mean is None or _figures(cell) < most:
             continue
-        if best is None or best["mean"] is None or aim.better(mean, best["mean"]):
+        if best is None or best["mean"] is None or criterion.better(mean, best["mean"]):
             best = cell
     return best
 
@@ -146,7 +279,7 @@ def _figures(cell: CellBody) -> int:
     return sum(r["figure"] is not None for r in cell["runs"])
 
 
-def _compare(cell: CellBody, best: CellBody, aim: Aim) -> None:
+def _compare(cell: CellBody, best: CellBody, criterion: Criterion) -> None:
     """Seed by seed: both have the same split, model and draws."""
     theirs = {r["seed"]: r["figure"] for r in best["runs"]}
     gaps = [
@@ -155,7 +288,7 @@ def _compare(cell: CellBody, best: CellBody, aim: Aim) -> None:
         if r["figure"] is not None and (other := theirs.get(r["seed"])) is not None
     ]
     gap, ends = mean_and_interval(gaps)
-    if ends is not None and aim.share:
+    if ends is not None and criterion.share:
         ends = [max(ends[0], -1.0), min(ends[1], 1.0)]
     cell["behind_best"], cell["behind_interval"] = gap, ends
 
@@ -169,8 +302,8 @@ CAUTIONS = {
 }
 
 
-def aim_of_config(config: Config, by: str | None) -> Aim:
-    """The aim: `by`, else `run.select`, else the AUROC, the worst client's accuracy or its loss.
+def criterion_of(config: Config, by: str | None) -> Criterion:
+    """The criterion: `by`, else `run.select`, else the AUROC, the worst client's accuracy or its loss.
 
     Builds the data of the config, so that errors in them are found before anything is run.
 
@@ -192,7 +325,7 @@ def aim_of_config(config: Config, by: str | None) -> Aim:
     if selection.measure not in known:
         raise BadInput("by", wanted, f"the problem has no such figure; of this kind there are: {', '.join(known)}")
     target = None if config.run.target is None else str(Target.parse(config.run.target))
-    return Aim(selection, part, target)
+    return Criterion(selection, part, target)
 
 
 def _measures(config: Config, setup: Setup) -> tuple[list[str], list[str], Sequence[str]]:
