@@ -340,9 +340,7 @@ class MergedHistogram:
     def above_cut(self, cut: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """The least and the most positives from a bin on, and negatives; equal where a group begins there."""
         sure, possible = self.first >= cut, self.ends > cut
-        up, down = (
-            (int(side[sure].sum()), int(side[possible].sum())) for side in (self.positives, self.negatives)
-        )
+        up, down = ((int(side[sure].sum()), int(side[possible].sum())) for side in (self.positives, self.negatives))
         return up, down
 
     def placed(self, positives: Ints, negatives: Ints) -> ScoreHistogram:

@@ -86,7 +86,7 @@ class ScoreCounts(_Sums):
 
 def smoothed(counts: Ints, least: int) -> Floats:
     """The counts of one class as others may see them: bins are merged to `least` rows, and spread over them evenly."""
-    if least <= 1 or not 0 < counts.sum():
+    if least <= 1 or not counts.sum() > 0:
         return counts.astype(np.float64)
     merged = MergedHistogram.of(ScoreHistogram(EDGES, counts, np.zeros_like(counts)), least)
     if merged is None:

@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fedsaddle.config.arguments import to_bad_input
 from fedsaddle.config.build import check_keys
-from fedsaddle.config.schema import Config, DataSection, NamedSection, Privacy, ProblemSection, validate_config
+from fedsaddle.config.schema import Config, DataSection, NamedSection, PrivacySection, ProblemSection, validate_config
 from fedsaddle.config.toml_files import read_toml, toml_string
-from fedsaddle.config.validate import to_bad_input
 from fedsaddle.errors import BadInput, MissingData
 from fedsaddle.studies.aims import aim_of
-from fedsaddle.studies.candidates import FEDAVG, Candidate, beyond
+from fedsaddle.studies.candidates import BASE, BASE_PICTURES, FEDAVG, Candidate, beyond
 from fedsaddle.studies.trial import Trial
 
 EXTENSIONS = 2  # times that a grid is extended by a step beyond its end
@@ -52,7 +52,7 @@ class CandidateSection(BaseModel):
     rounds: int = Field(100, ge=1, le=100_000)
     steps: list[float] = Field(min_length=1, max_length=10)
     step_form: Literal["cosine", "staged", "constant"] = "cosine"
-    evaluations: int = Field(5, ge=1, le=1000)  # of a run, to choose its best round
+    evaluations: int = Field(0, ge=0, le=1000)  # of a run, to choose its best round; 0: the last one is taken
     patience: int | None = Field(None, ge=1)
     start: str | None = None  # the candidate whose model it starts from
     without: list[str] = []  # kinds of features that it leaves out
@@ -76,7 +76,7 @@ class _Content(BaseModel):
     model_config = _STRICT
     study: StudySection = StudySection()
     data: DataSection
-    privacy: Privacy = Privacy()
+    privacy: PrivacySection = PrivacySection()
     candidates: list[CandidateSection] = Field(min_length=1, max_length=50)
 
 
@@ -93,7 +93,7 @@ class StudyPlan:
 
     study: StudySection
     data: DataSection
-    privacy: Privacy
+    privacy: PrivacySection
     candidates: tuple[Candidate, ...]
 
     def config(self, candidate: Candidate, step: float | None = None, start: Path | None = None) -> Config:
@@ -140,7 +140,7 @@ class StudyPlan:
         """The file; `comments` are by the key of [study]."""
         lines = [HEAD, "[study]", *_section(self.study.model_dump(exclude_none=True), comments or {}), "", "[data]"]
         lines += _section({"name": self.data.name, **_given(self.data)}, {})
-        if self.privacy != Privacy():
+        if self.privacy != PrivacySection():
             lines += ["", "[privacy]", *_section(self.privacy.model_dump(exclude_unset=True), {})]
         return "\n".join([*lines, *candidates_toml(self.candidates)]) + "\n"
 
@@ -186,12 +186,14 @@ def plan_of(content: Mapping[str, Any]) -> StudyPlan:
     except ValidationError as error:
         raise to_bad_input("", error.errors()[0], _Content.model_fields) from None
     aim_of(found.study.aim)
+    if found.study.aim == "worst-site":
+        raise BadInput("study.aim", "worst-site", "is for rows at hand; sites tell sums of score counts only")
     candidates = tuple(section.candidate() for section in found.candidates)
     if found.privacy.epsilon is not None:
         remedy = "a study measures many models, each of which would cost a budget of its own; run one config instead"
         raise BadInput("privacy.epsilon", found.privacy.epsilon, remedy)
-    if len(candidates) < 2 or candidates[0].name != FEDAVG:
-        remedy = f"the first must be named {FEDAVG!r}, and the second is the default"
+    if len(candidates) < 2 or candidates[0].name != FEDAVG or candidates[1].name not in (BASE, BASE_PICTURES):
+        remedy = f"the first must be named {FEDAVG!r}, and the second {BASE!r} or {BASE_PICTURES!r}: the default"
         raise BadInput("candidates", [c.name for c in candidates], remedy)
     names: list[str] = []
     for c in candidates:
