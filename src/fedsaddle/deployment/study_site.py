@@ -124,7 +124,8 @@ class AgreedStudy:
     run: str
     folder: Path
     payload: Mapping[str, Any]  # as `StudyAsked`
-    site: SiteService  # whose rows, policy and keys they are
+    site: SiteService  # whose rows and keys they are
+    policy: SitePolicy  # of the site
     trials: OrderedDict[str, TrialService] = field(default_factory=OrderedDict)
     workers: dict[str, SiteWorker] = field(default_factory=dict)
 
@@ -175,7 +176,7 @@ class AgreedStudy:
             raise Refused(f"trial {name!r:.60} starts from another model, which has not come")
         config = self.plan.config(candidate, step, start if candidate.start is not None else None)
         settings = replace(own.settings, folder=self.folder / TRIALS)
-        policy = own.policy.model_copy(update={"most_runs": None})
+        policy = self.policy.model_copy(update={"most_runs": None})
         policy.check(config, len(self.names))
         made = TrialService(config, settings, policy, own.identity, "", own._rows(), {}, self.run, own.settings.folder)
         whole = name_of(self.run, name)
@@ -217,7 +218,7 @@ class AgreedStudy:
             secure = None
             if self.plan.privacy.secure_aggregation:
                 secure = _masks(own, self.folder, self.run, self.folder / TRIALS / whole, self.payload)
-            least = 1 if secure is not None else own.policy.cell(own.config)
+            least = 1 if secure is not None else self.policy.cell(own.config)
             questions = StudyQuestions(Scorers(self), least)
             rows = replace(own._stacked(self.tables[part], None), units=units_of(own._rows(), part))
             self.workers[part] = SiteWorker(
@@ -243,12 +244,12 @@ class AgreedStudy:
         new = [model for model in dict.fromkeys(models) if model not in known[part]]
         if not new:
             return
+        if part == "test" and any(model not in known["validation"] for model in new):
+            raise Refused("a model that was not compared on validation rows is not tested")
         most = 2 * self.plan.study.looks if part == "test" else MOST_VALIDATIONS
         if len(known[part]) + len(new) > most:
             looks = f"study.toml says looks = {self.plan.study.looks}, each at two models; the test rows were looked at"
             raise Refused(looks if part == "test" else f"{most} models were scored on validation rows, enough for all")
-        if part == "test" and any(model not in known["validation"] for model in new):
-            raise Refused("a model that was not compared on validation rows is not tested")
         known[part] += new
         write_json(path, known, OWNER)
 
@@ -326,7 +327,7 @@ class StudySite:
         if self.settings.name not in asked.names:
             raise Refused(f"this site, {self.settings.name}, is not among the sites of the run")
         self._check_cells()
-        made = AgreedStudy(self.plan, run, self.settings.folder / run, payload, self.base)
+        made = AgreedStudy(self.plan, run, self.settings.folder / run, payload, self.base, self.policy)
         rows = len(made.tables["train"].x)
         path = RunFolder(made.folder).agreed
         if path.exists() and json.loads(path.read_text(encoding="utf-8")) != payload:
@@ -351,7 +352,7 @@ class StudySite:
             payload = json.loads(path.read_text(encoding="utf-8"))
             if payload.get("plan") != self.plan.digest():
                 raise Refused("study.toml has changed since this site agreed to the study; begin a new one")
-            self._studies[run] = AgreedStudy(self.plan, run, path.parent, payload, self.base)
+            self._studies[run] = AgreedStudy(self.plan, run, path.parent, payload, self.base, self.policy)
         return self._studies[run]
 
 

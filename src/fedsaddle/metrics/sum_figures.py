@@ -112,9 +112,8 @@ class SummedScores:
         """The standard error of the first model's figure minus the second's; infinite without both classes."""
         if self.spread is None or not min(self.sides):
             return float("inf")
-        spread, scarce, _ = self._spread(name, 1.0, -1.0)
-        unlike = float(self.spread.unlike[0, 0]) > 0
-        return self._scales[name][0] * math.sqrt(float(spread[0]) + 0.5 / float(scarce[0]) ** 3) if unlike else 0.0
+        spread, _, _ = self._spread(name, 1.0, -1.0)
+        return self._scales[name][0] * math.sqrt(float(spread[0]))
 
     def _spread(self, name: str, first: float, second: float) -> tuple[Floats, Floats, Floats]:
         """The variance of a sum of the models' figures, units of the rarer class, and degrees of freedom."""
