@@ -50,7 +50,9 @@ MAY_IMPORT = {
         *("algorithms", "config", "data", "documents", "engines", "federation", "metrics", "privacy", "problems"),
         *("report", "runs", "secure", "studies"),
     },
-    "studies": {"algorithms", "config", "data", "documents", "engines", "metrics", "problems", "report", "runs"},
+    "studies": {
+        *("algorithms", "config", "data", "documents", "engines", "metrics", "numerics", "problems", "report", "runs"),
+    },
     "estimators": {"config", "data", "metrics", "privacy", "runs", "studies"},
 }
 FILES = sorted(ROOT.rglob("*.py"))

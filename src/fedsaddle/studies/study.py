@@ -17,10 +17,10 @@ from fedsaddle.arguments import path as file_path
 from fedsaddle.array_types import Floats
 from fedsaddle.data.cautions import cautions
 from fedsaddle.data.federated import FederatedData
+from fedsaddle.data.tables.encode_rows import cell_text
 from fedsaddle.data.tables.features import TableFeatures
 from fedsaddle.data.tables.later_rows import Encoder
 from fedsaddle.data.tables.read import check_names
-from fedsaddle.data.tables.sources import cell_text
 from fedsaddle.documents.summary import SearchSummary
 from fedsaddle.errors import BadCheckpoint, BadInput, NotGiven
 from fedsaddle.files import Record, make_folder, read_object, require_folder, write_json
