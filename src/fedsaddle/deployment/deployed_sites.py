@@ -30,7 +30,7 @@ from fedsaddle.errors import BadCheckpoint, Diverged, FedSaddleError
 from fedsaddle.federation.records import tensors
 from fedsaddle.files import make_folder, read_object, write_atomically, write_json
 from fedsaddle.metrics.histograms import ScoreHistogram
-from fedsaddle.metrics.score_sums import ScoreCounts, Spread, SpreadQuestion
+from fedsaddle.metrics.score_sums import BinCounts, SpreadQuestion, SquareSums
 from fedsaddle.metrics.sum_figures import SummedScores
 from fedsaddle.runs.callbacks import Callback, LambdaCallback
 from fedsaddle.runs.checkpoints import to_safetensors
@@ -227,7 +227,7 @@ class DeployedSites:
         if key not in self._counts:
             sent = ScoredModel(trained.vector, self._numbers[trained.trial.name])
             reply = self._ask(part, "count_scores", sent, f"counts-{key[1]}")
-            assert isinstance(reply, ScoreCounts)
+            assert isinstance(reply, BinCounts)
             self._counts[key] = reply.histogram()
         return self._counts[key]
 
@@ -243,14 +243,14 @@ class DeployedSites:
             *(torch.from_numpy(np.asarray(value)) for value in (asked.positives, asked.negatives, asked.cuts)),
         )  # fmt: skip
         reply = self._ask(part, "spread", sent, f"spread-{self._key(ours)}-{self._key(theirs)}-{len(asked.cuts[0])}")
-        assert isinstance(reply, Spread)
+        assert isinstance(reply, SquareSums)
         return SummedScores(both, least, asked, reply)
 
-    def _ask(self, part: str, task: str, sent: object, key: str) -> ScoreCounts | Spread:
+    def _ask(self, part: str, task: str, sent: object, key: str) -> BinCounts | SquareSums:
         """The sum of the sites' answers; an answer is kept, so that a study that goes on does not ask again."""
         folder = self.out / "answers"
         path = folder / f"{part}-{digest_of_text(key)}.safetensors"
-        kind = ScoreCounts if task == "count_scores" else Spread
+        kind = BinCounts if task == "count_scores" else SquareSums
         if path.exists():
             return kind(**load_file(path))
         make_folder("out", folder)

@@ -18,7 +18,7 @@ from fedsaddle.errors import BadMessage
 from fedsaddle.federation.clients import Site
 from fedsaddle.federation.tasks import task
 from fedsaddle.metrics.histograms import MergedHistogram
-from fedsaddle.metrics.score_sums import ScoreCounts, Spread, SpreadQuestion
+from fedsaddle.metrics.score_sums import BinCounts, SpreadQuestion, SquareSums
 
 NO_NOISE = "counts of rows have no private form"
 
@@ -79,14 +79,14 @@ class StudyQuestions:
     least: int = 1
 
     @task(reason=NO_NOISE)
-    def count_scores(self, own: None, sent: ScoredModel, site: Site) -> tuple[None, ScoreCounts]:
+    def count_scores(self, own: None, sent: ScoredModel, site: Site) -> tuple[None, BinCounts]:
         """The rows of each class in each bin of the score."""
         batch = site.everything()
         scores = self._scorer(sent.trial).scores(sent.w, batch.x[0])
-        return None, disclosed(ScoreCounts.of(scores, batch.y[0].numpy()), self.least)
+        return None, disclosed(BinCounts.of(scores, batch.y[0].numpy()), self.least)
 
     @task(reason=NO_NOISE)
-    def spread(self, own: None, sent: ComparedModels, site: Site) -> tuple[None, Spread]:
+    def spread(self, own: None, sent: ComparedModels, site: Site) -> tuple[None, SquareSums]:
         """Sums of squared influences over patients."""
         batch = site.everything()
         units = None if batch.units is None else batch.units()
@@ -95,7 +95,7 @@ class StudyQuestions:
             for trial, w in ((sent.trial, sent.w), (sent.other_trial, sent.other))
         ]
         asked = SpreadQuestion(sent.positives.numpy(), sent.negatives.numpy(), sent.cuts.numpy())
-        return None, Spread.of(asked, scores, batch.y[0].numpy(), None if units is None else units[0].numpy())
+        return None, SquareSums.of(asked, scores, batch.y[0].numpy(), None if units is None else units[0].numpy())
 
     def _scorer(self, trial: int) -> Scorer:
         try:
@@ -104,15 +104,15 @@ class StudyQuestions:
             raise BadMessage(f"this study has no trial number {trial}") from None
 
 
-def disclosed(counts: ScoreCounts, least: int) -> ScoreCounts:
+def disclosed(counts: BinCounts, least: int) -> BinCounts:
     """The counts as they may leave without a mask: small cells are merged, and stand in the middle of their bins."""
     if least <= 1:
         return counts
     merged = MergedHistogram.of(counts.histogram(), least)
     if merged is None:
-        return ScoreCounts.empty()
+        return BinCounts.empty()
     middle = merged.in_the_middle()
-    return ScoreCounts(*(torch.from_numpy(side).double()[None, None] for side in (middle.positives, middle.negatives)))
+    return BinCounts(*(torch.from_numpy(side).double()[None, None] for side in (middle.positives, middle.negatives)))
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ class _Sums:
 
 
 @dataclass(frozen=True, eq=False)
-class ScoreCounts(_Sums):
+class BinCounts(_Sums):
     """The rows of each class in each bin of the score: all rows, and those of each agreed group.
 
     Args:
@@ -58,7 +58,7 @@ class ScoreCounts(_Sums):
     negatives: Averaged
 
     @classmethod
-    def of(cls, scores: ArrayLike, labels: ArrayLike, groups: Sequence[ArrayLike] = ()) -> ScoreCounts:
+    def of(cls, scores: ArrayLike, labels: ArrayLike, groups: Sequence[ArrayLike] = ()) -> BinCounts:
         """Count the rows of a site.
 
         Args:
@@ -74,7 +74,7 @@ class ScoreCounts(_Sums):
         return cls(*(torch.from_numpy(side).double()[None] for side in sides))
 
     @classmethod
-    def empty(cls, groups: int = 0) -> ScoreCounts:
+    def empty(cls, groups: int = 0) -> BinCounts:
         """The answer of a site without rows."""
         return cls(*(torch.zeros(1, 1 + groups, BINS, dtype=torch.float64) for _ in range(2)))
 
@@ -112,8 +112,8 @@ class SpreadQuestion:
     @classmethod
     def of(cls, sums: Sequence[ScoreHistogram], cuts: Sequence[Sequence[int]], least: int) -> SpreadQuestion:
         """The question about one model, or about two and their difference."""
-        sides = ([smoothed(side, least) for side in both] for both in zip(*((s.positives, s.negatives) for s in sums)))
-        up, down = (np.stack(side) for side in sides)
+        up = np.stack([smoothed(one.positives, least) for one in sums])
+        down = np.stack([smoothed(one.negatives, least) for one in sums])
         return cls(up, down, np.array(cuts, dtype=np.int64).reshape(len(sums), -1))
 
     @property
@@ -162,7 +162,7 @@ def figures_of(sums: ScoreHistogram) -> dict[str, float]:
 
 
 @dataclass(frozen=True, eq=False)
-class Spread(_Sums):
+class SquareSums(_Sums):
     """Sums of squares over the patients of a site (or over its rows): DeLong's and Obuchowski's variance add up.
 
     Args:
@@ -182,7 +182,7 @@ class Spread(_Sums):
     @classmethod
     def of(
         cls, asked: SpreadQuestion, scores: Sequence[ArrayLike], labels: ArrayLike, units: ArrayLike | None = None
-    ) -> Spread:
+    ) -> SquareSums:
         """The answer of a site.
 
         Args:
@@ -220,7 +220,7 @@ class Spread(_Sums):
         )
 
     @classmethod
-    def empty(cls, asked: SpreadQuestion) -> Spread:
+    def empty(cls, asked: SpreadQuestion) -> SquareSums:
         """The answer of a site without rows."""
         none = np.zeros(0)
         return cls.of(asked, [none] * len(asked.positives), none)

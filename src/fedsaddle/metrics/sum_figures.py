@@ -26,7 +26,7 @@ from fedsaddle.metrics.intervals import (
     stdtrit,
     wilson,
 )
-from fedsaddle.metrics.score_sums import Spread, SpreadQuestion, figures_of, influences_among
+from fedsaddle.metrics.score_sums import SpreadQuestion, SquareSums, figures_of, influences_among
 
 WIDEST = 0.02  # of the bounds of a figure that is given as a number
 FEW = 5  # with fewer rows of a class a figure has no interval
@@ -61,7 +61,7 @@ class SummedScores:
     counts: tuple[ScoreHistogram, ...]
     least: int = 1
     asked: SpreadQuestion | None = None
-    spread: Spread | None = None
+    spread: SquareSums | None = None
 
     @property
     def sides(self) -> tuple[int, int]:
@@ -123,7 +123,8 @@ class SummedScores:
         pick = np.kron(by_model, np.array([[float(a[0]), 0.0], [0.0, float(b[0])]]))  # positives and negatives
         (up, cross), (_, down) = pick @ squares @ pick.T
         whole = max(up + 2 * cross + down, 0.0)
-        return spread_of_sums(*(np.array([max(x, 0.0)]) for x in (up, down, whole)), self._effective)
+        rows = [np.array([max(float(x), 0.0)]) for x in (up, down, whole)]
+        return spread_of_sums(rows[0], rows[1], rows[2], self._effective)
 
     @cached_property
     def _effective(self) -> list[Floats]:
@@ -179,17 +180,17 @@ class SummedScores:
             model: Which of the models.
         """
         asked = [] if self.asked is None else self.asked.cuts[model].tolist()
-        pick = [0, 1, 2 + 2 * model, 3 + 2 * model]
-        return [
-            AtCut.of(
-                cut,
-                shown,
-                self.spread.moments[0, asked.index(cut)].numpy()[np.ix_(pick, pick)]
-                if self.spread is not None and cut in asked
-                else None,
-            )
-            for cut in cuts
-        ]
+        pick, counts = [0, 1, 2 + 2 * model, 3 + 2 * model], self.counts[model]
+        both = ScoreHistogram(counts.edges, counts.positives + counts.negatives, np.zeros_like(counts.positives))
+        rows = MergedHistogram.with_cuts(both, self.least, [*shown.ends.tolist(), *cuts])
+        found = []
+        for cut in cuts:
+            moments = None
+            if self.spread is not None and cut in asked:
+                moments = self.spread.moments[0, asked.index(cut)].numpy()[np.ix_(pick, pick)]
+            called = (0, sum(shown.sides)) if rows is None else rows.above_cut(cut)[0]
+            found.append(AtCut.of(cut, shown, called, moments))
+        return found
 
 
 @dataclass(frozen=True)
@@ -222,33 +223,46 @@ class AtCut:
         return len({*self.true_positives}) == len({*self.false_positives}) == 1
 
     @classmethod
-    def of(cls, cut: int, shown: MergedHistogram, moments: Floats | None = None) -> AtCut:
-        """From counts, and sums over patients of the products of (positives, negatives, true alarms, false alarms)."""
+    def of(
+        cls, cut: int, shown: MergedHistogram, called: tuple[int, int] | None = None, moments: Floats | None = None
+    ) -> AtCut:
+        """From counts, and sums over patients of products.
+
+        Args:
+            cut: The first bin of those called positive.
+            shown: Counts of each class.
+            called: The least and the most rows called positive; None: what `shown` says.
+            moments: Sums over patients of the products of their (positives, negatives, true alarms, false alarms);
+                None: each row is its own patient.
+        """
         (p, n), (tp, fp) = shown.sides, shown.above_cut(cut)
+        rows = (tp[0] + fp[0], tp[1] + fp[1]) if called is None else called
+        tp = max(tp[0], rows[0] - fp[1]), min(tp[1], rows[1] - fp[0])
+        fp = max(fp[0], rows[0] - tp[1]), min(fp[1], rows[1] - tp[0])
         exact = tp[0] == tp[1] and fp[0] == fp[1]
-        sums = np.array([p, n, tp[0], fp[0]], dtype=np.float64)
-        if exact and moments is None:
+        sums = np.array([p, n, tp[0], rows[0] - tp[0]], dtype=np.float64)
+        if moments is None:
             moments = _row_moments(sums)
 
-        def share(part: tuple[int, ...], whole: tuple[int, ...], low: float, high: float) -> SumFigure | None:
+        def share(
+            part: tuple[int, ...], whole: tuple[int, ...], low: float, high: float, known: bool = exact
+        ) -> SumFigure | None:
             a, b = np.array(part, dtype=np.float64), np.array(whole, dtype=np.float64)
             if not b @ sums:
                 return None
-            if exact and moments is not None:
-                return _share(a, b, sums, moments)
-            return SumFigure((low, high))
+            return _share(a, b, sums, moments) if known else SumFigure((low, high))
 
         def ratio(part: int, rest: int) -> float:
             return part / (part + rest) if part + rest else 0.0
 
-        rows = max(p + n, 1)
+        all_ = max(p + n, 1)
         return cls(
             cut, tp, fp,
             share((0, 0, 1, 0), (1, 0, 0, 0), tp[0] / max(p, 1), tp[1] / max(p, 1)),
             share((0, 1, 0, -1), (0, 1, 0, 0), 1 - fp[1] / max(n, 1), 1 - fp[0] / max(n, 1)),
             share((0, 0, 1, 0), (0, 0, 1, 1), ratio(tp[0], fp[1]), ratio(tp[1], fp[0])),
             share((0, 1, 0, -1), (1, 1, -1, -1), ratio(n - fp[1], p - tp[0]), ratio(n - fp[0], p - tp[1])),
-            share((0, 0, 1, 1), (1, 1, 0, 0), (tp[0] + fp[0]) / rows, (tp[1] + fp[1]) / rows),
+            share((0, 0, 1, 1), (1, 1, 0, 0), rows[0] / all_, rows[1] / all_, rows[0] == rows[1]),
         )  # fmt: skip
 
 
