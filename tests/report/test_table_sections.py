@@ -41,6 +41,43 @@ def test_columns_and_intercepts_are_told_apart(tmp_path):
     assert "from +0.200 at H1 to −0.200 at H2" in sites.description
 
 
+def coefficients(of, measure="odds ratio"):
+    one = {"name": "age, per 10", "estimate": 0.5, "standard_error": 0.1, "interval": [0.3, 0.7], "p_value": 1e-6}
+    two = {"name": "sex: <b>", "estimate": -3.0, "standard_error": 2.0, "interval": [-7.0, 1.0], "p_value": 0.134}
+    moved = {"site": "H1", "rows": 40, "coefficient": "age, per 10", "estimate": 0.0, "change": -5.0}
+    return {
+        "of": of, "measure": measure, "rows": 1200, "patients": 900, "penalty": 1.0, "listed": [two, one],
+        "sites": [moved],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("measure", ["odds ratio", "difference"])
+def test_ratios_have_intervals_and_words(measure, tmp_path):
+    run = with_weights(tmp_path, [0.5, -0.25, 0.1, -0.1])
+    run = dataclasses.replace(
+        run, summary={**run.summary, "coefficients": coefficients(run.summary["choice"], measure)}
+    )
+    chart, moved, sites = effects(run).blocks
+    shown = [f"{math.exp(v):.2f}" for v in (0.5, 0.3, 0.7)] if measure == "odds ratio" else ["0.500", "0.300", "0.700"]
+    assert chart.table.rows[0] == ("age, per 10", shown[0], f"{shown[1]} to {shown[2]}", "0.1", "< 0.001")
+    assert chart.table.rows[1][-1] == "0.13"
+    assert "1,200 training rows of 900 patients" in chart.note
+    assert "prior" in chart.note
+    assert moved.rows[0][:2] == ("H1", "40")
+    assert moved.rows[0][4:] == ("1.00" if measure == "odds ratio" else "0", "−5.0")
+    assert sites.table.heads[0] == "site"
+
+
+def test_ratios_of_the_default_stand_beside_the_weights_of_another_choice(tmp_path):
+    run = with_weights(tmp_path, [0.5, -0.25, 0.1, -0.1])
+    run = dataclasses.replace(run, summary={**run.summary, "coefficients": coefficients("another")})
+    blocks = effects(run).blocks
+    assert len(blocks) == 4
+    assert "The chosen model is another" in blocks[0].note
+    without = dataclasses.replace(run, features=[])  # such as a network
+    assert len(effects(without).blocks) == 2
+
+
 def test_hinges_are_summed_to_a_curve(tmp_path):
     hinges = [FEATURES[0], {**FEATURES[0], "kind": "hinge", "knot": 0.5}]
     (curve,) = effects(with_weights(tmp_path, [1.0, -1.0], hinges)).blocks

@@ -421,6 +421,45 @@ class RunSummary(Summary):
         return (self.pooled_validation if self.pooled is None else self.pooled) or {}
 
 
+class Coefficient(JsonObject):
+    """An effect of a column, in a unit that a person knows."""
+
+    name: str
+    estimate: float
+    """Of a ratio its logarithm."""
+    standard_error: float
+    interval: Ends
+    p_value: float
+
+
+class SiteInfluence(JsonObject):
+    """What leaving out a site changes most, in standard errors."""
+
+    site: str
+    rows: int
+    coefficient: str
+    estimate: float
+    """Without the site."""
+    change: float
+    """In standard errors."""
+
+
+class Coefficients(JsonObject):
+    """The coefficients of the default of a study, a regression that is exact, with intervals."""
+
+    of: str
+    """The candidate."""
+    measure: Literal["odds ratio", "rate ratio", "hazard ratio", "difference"]
+    """What the estimates are the logarithms of; a difference is none."""
+    rows: int
+    patients: int | None = None
+    """Clusters of the standard errors; without them each row counts on its own."""
+    penalty: float
+    """On half the sum of squared coefficients, beside the sum of the losses of all rows."""
+    listed: list[Coefficient]
+    sites: list[SiteInfluence] = []
+
+
 class SearchSummary(Summary):
     """Of a search on a table."""
 
@@ -442,6 +481,7 @@ class SearchSummary(Summary):
     """Candidates that were not tried to the end."""
     budget: float | None = None
     leave_one_site_out: LeaveOneOutFigures | None = None
+    coefficients: Coefficients | None = None
 
 
 class DivergedSummary(JsonObject):

@@ -39,6 +39,11 @@ class Rows:
         drawn = np.bincount(rng.integers(0, count, count), minlength=count)
         return drawn[self.unit].astype(np.float64)
 
+    def falling(self, scores: Floats) -> tuple[Floats, Rows, Ints]:
+        """Scores and rows in falling order of the scores, and that order."""
+        order = np.argsort(-scores, kind="stable")
+        return scores[order], Rows(self.labels[order], self.site[order], self.unit[order]), order
+
 
 Figure = Callable[[Floats, Rows, Floats], float]
 
@@ -89,9 +94,10 @@ class Aim:
     def gain(self, ours: Floats, theirs: Floats, rows: Rows, seed: int = 0) -> tuple[float, float]:
         """The difference of two models' figures and its standard error, over draws of units."""
         rng, found = np.random.default_rng([seed, 47]), []
+        falling = [rows.falling(scores) for scores in (ours, theirs)]  # each draw then sorts what is sorted
         for _ in range(DRAWS if np.isfinite(ours).all() and np.isfinite(theirs).all() else 0):
             w = rows.weights(rng)
-            both = [self.figure(s, rows, w) for s in (ours, theirs)]
+            both = [self.figure(s, own, w[order]) for s, own, order in falling]
             if np.isfinite(both).all():
                 found.append(both[0] - both[1])
         gap = self.value(ours, rows) - self.value(theirs, rows)

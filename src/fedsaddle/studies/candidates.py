@@ -30,11 +30,14 @@ PICTURE_PATIENCE = 4  # of these
 MANY_PICTURES = 2000  # from which on a larger network is trained
 HINGE_ROWS = 2  # rows of the rarer class a feature, from which on hinges are tried
 FEDAVG = "FedAvg"
-BASE = "FedAvgM, site intercepts"
+BASE = "logistic regression, site intercepts"
 BASE_PICTURES = "FedAvgM"
-HINGES = "FedAvgM, site intercepts, hinges"
+HINGES = "logistic regression, hinges"
 PLAIN = {"name": "supervised", "loss": "logistic"}  # what FedAvg minimises, from zero and without a penalty
-AVERAGED = "FedAvgM, site intercepts, averaged with hinges"
+AVERAGED = "logistic regression, averaged with hinges"
+EXACT_ROUNDS = 20  # of Newton, which needs 6 to 7; damped steps need more
+EXACT_PARAMETERS = 500  # at most; their Hessian has 125,250 numbers
+EXACT_WORK = 2e10  # at most, of rows times squared parameters: some 10 seconds an exchange on a core
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class Candidate:
     start: str | None = None  # the candidate whose model it starts from
     rounds: int = ROUNDS
     steps: tuple[float, ...] = STEPS
-    step_form: str = "cosine"  # or "staged" for algorithms with stages, "constant"
+    step_form: str = "cosine"  # or "staged" for algorithms with stages, "constant", "none" for those without a step
     evaluations: int = EVALUATIONS
     patience: int | None = None  # evaluations without a better one, after which a trial ends
 
@@ -92,6 +95,11 @@ class Candidate:
         """Whether its scores are log odds: it minimises a log loss, not a loss of rankings."""
         return self.problem.get("name") == "supervised"
 
+    @property
+    def exact(self) -> bool:
+        """Whether it goes to the minimum of its objective: it has no step to tune, and its last round is the best."""
+        return self.step_form == "none"
+
     def experiment(self, step: float, seed: int, select: str | None = None) -> Experiment:
         """The sections of a config that describe a trial; `select` is the measure that chooses its best round."""
         forms: dict[str, object] = {
@@ -99,17 +107,18 @@ class Candidate:
             "staged": recipes.staged(step),
             "constant": step,
         }
+        given = {} if self.exact else {"primal_step": forms[self.step_form]}
         return validate_experiment(
             {
                 "model": dict(self.model),
                 "problem": dict(self.problem),
-                "algorithm": {"name": self.algorithm, "primal_step": forms[self.step_form], **self.options},
+                "algorithm": {"name": self.algorithm, **given, **self.options},
                 "run": {
                     "seed": seed,
                     "rounds": self.rounds,
                     "evaluate_every": max(1, self.rounds // self.evaluations),
                     "checkpoint_every": max(1, self.rounds // 4),
-                    "select": select,
+                    "select": None if self.exact else select,
                     "patience": self.patience,
                 },
             }
@@ -144,13 +153,20 @@ def _for_tables(facts: Facts, aim: str) -> list[Candidate]:
         few = facts.rare < facts.width(without)
         return recipes.likelihood((10.0 if few else 1.0) / facts.rows)
 
+    def regression(name: str, about: str, problem: dict[str, Any], without: frozenset[str]) -> Candidate:
+        d = facts.width(without) + 1
+        if d <= EXACT_PARAMETERS and facts.rows * d**2 <= EXACT_WORK:
+            exact: dict[str, Any] = {"rounds": EXACT_ROUNDS, "steps": (1.0,), "step_form": "none"}
+            return Candidate(name, "Newton", f"{about}, exact", {}, problem, linear, without, **exact)
+        return Candidate(name, "FedAvg", f"{about}, with server momentum", momentum, problem, linear, without)
+
     found = [
         Candidate(FEDAVG, "FedAvg", "cross-entropy, no more", local, PLAIN, linear, plain),
-        Candidate(BASE, "FedAvg", "cross-entropy with server momentum", momentum, likelihood(bent), linear, bent),
+        regression(BASE, "cross-entropy", likelihood(bent), bent),
     ]
     if facts.features.get("hinge") and facts.rare >= HINGE_ROWS * facts.width():
         few = {**likelihood(frozenset()), "l2": 10.0 / facts.rows}
-        found.append(Candidate(HINGES, "FedAvg", "the same, bent at quartiles", momentum, few, linear))
+        found.append(regression(HINGES, "the same, bent at quartiles", few, frozenset()))
     if facts.rare >= facts.width(bent):
         mlp: dict[str, Json] = {"name": "mlp", "hidden": [32]}
         found.append(
