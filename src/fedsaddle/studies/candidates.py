@@ -153,11 +153,13 @@ def _for_tables(facts: Facts, aim: str) -> list[Candidate]:
         few = facts.rare < facts.width(without)
         return recipes.likelihood((10.0 if few else 1.0) / facts.rows)
 
-    def regression(name: str, about: str, problem: dict[str, Any], without: frozenset[str]) -> Candidate:
+    def regression(name: str, about: str, problem: Mapping[str, Json], without: frozenset[str]) -> Candidate:
         d = facts.width(without) + 1
         if d <= EXACT_PARAMETERS and facts.rows * d**2 <= EXACT_WORK:
-            exact: dict[str, Any] = {"rounds": EXACT_ROUNDS, "steps": (1.0,), "step_form": "none"}
-            return Candidate(name, "Newton", f"{about}, exact", {}, problem, linear, without, **exact)
+            return Candidate(
+                name, "Newton", f"{about}, exact", {}, problem, linear, without, rounds=EXACT_ROUNDS, steps=(1.0,),
+                step_form="none",
+            )  # fmt: skip
         return Candidate(name, "FedAvg", f"{about}, with server momentum", momentum, problem, linear, without)
 
     found = [
@@ -172,7 +174,7 @@ def _for_tables(facts: Facts, aim: str) -> list[Candidate]:
         found.append(
             Candidate("FedAvgM, MLP", "FedAvg", "a network of 32 units", momentum, likelihood(bent), mlp, bent)
         )
-    return found + _second_stages(facts, aim, replace(found[1], rounds=SECOND_ROUNDS))
+    return found + _second_stages(facts, aim, replace(found[1], rounds=SECOND_ROUNDS, steps=STEPS))
 
 
 def _picture_model(facts: Facts) -> dict[str, Json]:
