@@ -47,7 +47,8 @@ MAY_IMPORT = {
     },
     "watching": {"documents", "metrics", "report", "runs"},
     "deployment": {
-        *("algorithms", "config", "data", "engines", "federation", "metrics", "privacy", "problems", "runs", "secure"),
+        *("algorithms", "config", "data", "documents", "engines", "federation", "metrics", "privacy", "problems"),
+        *("report", "runs", "secure", "studies"),
     },
     "studies": {
         *("algorithms", "config", "data", "documents", "engines", "metrics", "numerics", "problems", "report", "runs"),

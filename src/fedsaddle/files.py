@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,9 @@ def disk_failures(path: Path) -> Iterator[None]:
         raise
 
 
-Record = dict[str, Any]
+Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]  # a value that JSON can hold
+JsonObject = dict[str, Any]  # an object as it was read
+Record = JsonObject  # of one round, in metrics.jsonl
 LARGEST = 1 << 30  # bytes of a file that is read
 
 

@@ -68,16 +68,15 @@ class Level:
     first: int  # of the open trees
     level: int
     edges: Tensor  # (p, E)
-    columns: Tensor  # (open trees, outputs, m): the features that each may split on
     unit: float  # gradients are multiples of it
     curvature_unit: float
 
 
 @dataclass(frozen=True)
 class Histograms:
-    """Client to server: sums over its rows by open tree, score, node, column and bin."""
+    """Client to server: sums over its rows by open tree, score and node, and by the bins of all features in a row."""
 
-    sums: Averaged  # (open trees, outputs, nodes, m, E + 1, 3): gradients, curvatures, rows
+    sums: Averaged  # (open trees, outputs, 3, nodes, all bins): gradients, curvatures, rows
 
 
 @dataclass(frozen=True)
@@ -104,12 +103,12 @@ class ForestState:
 
 
 class Splits(NamedTuple):
-    """The best split of each node, all of shape `(open trees, outputs, nodes)`."""
+    """The best split of each node, `(open trees, outputs, nodes)`, and the sums on its sides."""
 
-    column: NDArray[np.int64]  # its place among the tree's columns
+    feature: NDArray[np.int64]
     edge: NDArray[np.int64]
     gain: Sums  # 0: no split
-    left: Sums  # (..., 3): gradient, curvature and rows that go to the left
+    left: Sums  # (open trees, outputs, 3, nodes): gradient, curvature and rows
     right: Sums
 
 
@@ -223,11 +222,10 @@ class BoostedTrees:
         columns = self._columns(rng, several)  # line 5
         units = later.unit, later.curvature_unit
         for level in range(self.forest.depth):  # line 6
-            sent = Level(w.clone(), first, level, later.edges, torch.from_numpy(columns), *units)
-            answered, reply = clients.ask(S, self.histograms, sent)  # lines 7-8
-            sums: Sums = reply.sums.cpu().double().numpy() * len(answered)
-            splits = self.best_splits(sums)  # line 9
-            self._grow_(w, splits, columns, later.edges.cpu(), first, level)  # lines 10-11
+            answered, reply = clients.ask(S, self.histograms, Level(w.clone(), first, level, later.edges, *units))
+            sums: Sums = reply.sums.cpu().double().numpy() * len(answered)  # lines 7-8
+            splits = self.best_splits(by_feature(sums, later.edges), columns)  # line 9
+            self._grow_(w, splits, later.edges.cpu(), first, level)  # lines 10-11
         return replace(later, w=w, grown=first + several)  # line 12
 
     def model(self, server: ForestState) -> Tensor:
@@ -315,14 +313,13 @@ class BoostedTrees:
         own = self._drawn(self._scored(own, views, x, sent), sent.first, site)
         g, h = self._second_order(own.scores, batch)
         g, h = (g / sent.unit).round() * sent.unit, (h / sent.curvature_unit).round() * sent.curvature_unit
-        several = sent.columns.shape[0]
+        several = min(self.parallel, self.forest.trees - sent.first)
         counts = real[..., None] * own.drawn[..., :several]  # (C, B, open trees)
         part = slice(sent.first, sent.first + several)
         node = reached(x.flatten(0, 1), views["feature"][part], views["threshold"][part], sent.level)
         node = node.view(*x.shape[:2], several, -1)
-        sums = histograms_of(own.bins, node, g, h, counts, 2**sent.level, self.bins)
-        each = sent.columns[None, :, :, None, :, None, None].expand(*sums.shape[:4], -1, *sums.shape[5:])
-        return own, Histograms(sums.gather(4, each) if sent.columns.shape[2] < x.shape[2] else sums)
+        starts, total = places(sent.edges)
+        return own, Histograms(histograms_of(own.bins + starts, node, g, h, counts, 2**sent.level, total))
 
     def _views(self, w: Tensor) -> dict[str, Tensor]:
         return self.problem.flat.views(w)
@@ -366,82 +363,94 @@ class BoostedTrees:
             drawn[..., t] = torch.where(new[:, None], counts.to(drawn), drawn[..., t])
         return replace(own, drawn=drawn, open=torch.full_like(own.open, first))
 
-    def best_splits(self, sums: Sums) -> Splits:
+    def best_splits(self, sums: Sums, columns: NDArray[np.int64]) -> Splits:
         """Line 9: for each node the split with the largest gain, the first of equal ones.
 
         Args:
-            sums: gradients, curvatures and rows, `(open trees, outputs, nodes, m, E + 1, 3)`.
+            sums: gradients, curvatures and rows, `(open trees, outputs, 3, nodes, p, E + 1)`.
+            columns: the features that each tree may split on, `(open trees, outputs, m)`.
         """
-        left = sums[..., :-1, :].cumsum(-2)
-        whole = sums.sum(-2)[..., :1, :]  # alike for all columns
-        right = whole[..., None, :] - left
-        gain = self._worth(left) + self._worth(right) - self._worth(whole)[..., None]
+        picked = np.take_along_axis(sums, columns[:, :, None, None, :, None], 4)
+        left = picked[..., :-1].cumsum(-1)
+        whole = picked[..., 0, :].sum(-1)[..., None, None]  # alike for all features
+        right = whole - left
+        gain = self._worth(left) + self._worth(right) - self._worth(whole)
         for side in (left, right):
-            gain[(side[..., 2] < self.least_rows - 0.5) | (side[..., 1] < self.least_curvature)] = 0.0
-        gain[~(gain > np.maximum(2 * self.least_gain, ROUNDING * self._worth(whole))[..., None])] = 0.0
+            gain[(side[:, :, 2] < self.least_rows - 0.5) | (side[:, :, 1] < self.least_curvature)] = 0.0
+        gain[~(gain > np.maximum(2 * self.least_gain, ROUNDING * self._worth(whole)))] = 0.0
         flat = gain.reshape(*gain.shape[:3], -1)
-        best = flat.argmax(-1)
-        column, edge = np.divmod(best, gain.shape[-1])
+        best = flat.argmax(-1)[..., None]
+        column, edge = np.divmod(best[..., 0], gain.shape[-1])
         sides = (
-            np.take_along_axis(s.reshape(*flat.shape, 3), best[..., None, None], -2)[..., 0, :] for s in (left, right)
+            np.take_along_axis(side.reshape(*side.shape[:4], -1), best[:, :, None], -1)[..., 0]
+            for side in (left, right)
         )
-        return Splits(column, edge, np.take_along_axis(flat, best[..., None], -1)[..., 0] / 2, *sides)
+        feature = np.take_along_axis(columns, column, 2)
+        return Splits(feature, edge, np.take_along_axis(flat, best, -1)[..., 0] / 2, *sides)
 
     def _worth(self, sums: Sums) -> Sums:
         """`G² / (H + λ)`."""
-        worth: Sums = sums[..., 0] ** 2 / np.maximum(sums[..., 1] + self.l2, 1e-300)
+        worth: Sums = sums[:, :, 0] ** 2 / np.maximum(sums[:, :, 1] + self.l2, 1e-300)
         return worth
 
-    def _grow_(
-        self, w: Tensor, splits: Splits, columns: NDArray[np.int64], edges: Tensor, first: int, level: int
-    ) -> None:
+    def _grow_(self, w: Tensor, splits: Splits, edges: Tensor, first: int, level: int) -> None:
         """Lines 10-11: write the splits of a level into the forest, and after the last the leaves."""
-        views = self._views(w)
-        trees = slice(first, first + len(columns))
-        nodes = slice(2**level - 1, 2 ** (level + 1) - 1)
+        views, several = self._views(w), len(splits.gain)
+        trees, nodes = slice(first, first + several), slice(2**level - 1, 2 ** (level + 1) - 1)
         split = splits.gain > 0
-        feature = np.take_along_axis(columns, splits.column.reshape(*columns.shape[:2], -1), 2)
-        threshold = edges.double().numpy()[feature, splits.edge]
         for name, values in (
-            ("feature", np.where(split, feature, 0)),
-            ("threshold", np.where(split, threshold, NO_SPLIT)),
+            ("feature", np.where(split, splits.feature, 0)),
+            ("threshold", np.where(split, edges.double().numpy()[splits.feature, splits.edge], NO_SPLIT)),
             ("gain", splits.gain),
         ):
             views[name][trees, :, nodes] = torch.from_numpy(values.astype(np.float64)).to(w)
         if level == self.forest.depth - 1:
-            left = np.where(split[..., None], splits.left, splits.left + splits.right)
-            right = np.where(split[..., None], splits.right, 0.0)
-            sums = np.stack([left, right], -2)
-            value = -self.shrinkage / len(columns) * sums[..., 0] / np.maximum(sums[..., 1] + self.l2, 1e-300)
-            value = np.where(sums[..., 2] > 0.5, value, 0.0)
+            left = np.where(split[:, :, None], splits.left, splits.left + splits.right)
+            right = np.where(split[:, :, None], splits.right, 0.0)
+            g, h, rows = np.moveaxis(np.stack([left, right], -1), 2, 0)
+            value = np.where(rows > 0.5, -self.shrinkage / several * g / np.maximum(h + self.l2, 1e-300), 0.0)
             views["leaf"][trees] = torch.from_numpy(value.reshape(*value.shape[:2], -1)).to(w)
 
 
-def histograms_of(bins: Tensor, node: Tensor, g: Tensor, h: Tensor, counts: Tensor, nodes: int, most: int) -> Tensor:
-    """Sums of gradients, curvatures and rows, `(C, open trees, outputs, nodes, p, most, 3)`.
+def places(edges: Tensor) -> tuple[Tensor, int]:
+    """Where the bins of each feature start among those of all, and how many there are; `edges` is `(p, E)`."""
+    sizes = (edges < NO_SPLIT).sum(1) + 1
+    return sizes.cumsum(0) - sizes, int(sizes.sum())
+
+
+def by_feature(sums: Sums, edges: Tensor) -> Sums:
+    """Sums by all bins in a row as sums by feature and bin, `(..., p, E + 1)`; bins that do not exist are 0."""
+    bins = np.arange(edges.shape[1] + 1)
+    real = bins <= (edges.cpu() < NO_SPLIT).sum(1).numpy()[:, None]
+    found = np.zeros((*sums.shape[:-1], *real.shape))
+    found[..., real] = sums
+    return found
+
+
+def histograms_of(place: Tensor, node: Tensor, g: Tensor, h: Tensor, counts: Tensor, nodes: int, total: int) -> Tensor:
+    """Sums of gradients, curvatures and rows, `(C, open trees, outputs, 3, nodes, total)`.
 
     Args:
-        bins: the bin of each row's features, `(C, B, p)`.
+        place: the bin of each row's features among those of all features, `(C, B, p)`.
         node: of each row in each open tree, `(C, B, open trees, outputs)`.
         g: gradients, `(C, B, outputs)`.
         h: curvatures, of the same shape.
         counts: 1 for rows that count, `(C, B, open trees)`.
         nodes: nodes of this level.
-        most: bins of a feature.
+        total: bins of all features.
     """
-    (C, _, p), (trees, outputs) = bins.shape, node.shape[2:]
-    size = p * most
-    found = torch.empty(C, trees, outputs, 3, nodes * size, dtype=torch.float64, device=bins.device)
-    offset = torch.arange(p, device=bins.device) * most
-    for c in range(C):
-        place = bins[c] + offset
-        for t in range(trees):
-            for k in range(outputs):
-                at = place if nodes == 1 else place + size * node[c, :, t, k, None]
-                for i, values in enumerate((g[c, :, k], h[c, :, k], torch.ones_like(g[c, :, k]))):
-                    each = (values * counts[c, :, t])[:, None].expand(-1, p)
-                    found[c, t, k, i] = torch.bincount(at.flatten(), each.flatten(), nodes * size)
-    return found.view(C, trees, outputs, 3, nodes, p, most).movedim(3, -1)
+    (C, _, p), (trees, outputs) = place.shape, node.shape[2:]
+    size = nodes * total
+    found = torch.empty(C, trees, outputs, 3, size, dtype=torch.float64, device=place.device)
+    place = place + torch.arange(C, device=place.device).view(-1, 1, 1) * size
+    values = torch.stack([g, h, torch.ones_like(g)])
+    for t in range(trees):
+        for k in range(outputs):
+            at = (place if nodes == 1 else place + total * node[:, :, t, k, None]).flatten()
+            for i, each in enumerate(values[..., k] * counts[:, :, t]):
+                spread = each[..., None].expand(-1, -1, p).flatten()
+                found[:, t, k, i] = torch.bincount(at, spread, C * size).view(C, size)
+    return found.view(C, trees, outputs, 3, nodes, total)
 
 
 def bins_of(x: Tensor, edges: Tensor) -> Tensor:

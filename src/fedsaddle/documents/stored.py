@@ -11,8 +11,8 @@ from pydantic import ConfigDict, Field, JsonValue, ValidationError, model_valida
 
 from fedsaddle.documents.summary import (
     PARTS,
+    DocumentPart,
     Figures,
-    JsonObject,
     Measures,
     PartName,
     PooledEvaluated,
@@ -27,11 +27,11 @@ from fedsaddle.text import visible
 
 SHADOWS = 16  # models to compare with, by default
 CHANCE = 0.5  # the AUROC of an attack that only guesses
-D = TypeVar("D", bound=JsonObject)
+D = TypeVar("D", bound=DocumentPart)
 Shares = Annotated[list[Annotated[float, Field(ge=0, le=1)]], Field(min_length=2)]
 
 
-class SplitCounts(JsonObject):
+class SplitCounts(DocumentPart):
     """split.json: rows and classes of each client."""
 
     model_config = ConfigDict(extra="allow")
@@ -64,7 +64,7 @@ class SplitCounts(JsonObject):
         return {"train": self.train_sizes, "validation": self.validation_sizes, "test": self.test_sizes}[part] or []
 
 
-class Curve(JsonObject):
+class Curve(DocumentPart):
     """A ROC curve."""
 
     false_positive_rate: Shares
@@ -77,7 +77,7 @@ class Curve(JsonObject):
         return self
 
 
-class RankedModel(JsonObject):
+class RankedModel(DocumentPart):
     """How a model ranks."""
 
     pooled: RankedClient
@@ -100,7 +100,7 @@ class ModelDifference(ClientDifference):
     clients: list[ClientDifference] = Field(default_factory=list)
 
 
-class Roc(JsonObject):
+class Roc(DocumentPart):
     """roc.json: the figures and curves of the ranking, by model."""
 
     part: str
@@ -108,14 +108,14 @@ class Roc(JsonObject):
     difference: ModelDifference | None = None
 
 
-class TableFile(JsonObject):
+class TableFile(DocumentPart):
     """The table of a run."""
 
     file: str
     sha256: str | None
 
 
-class Provenance(JsonObject):
+class Provenance(DocumentPart):
     """provenance.json: with what a run was made."""
 
     finished: str
@@ -125,7 +125,7 @@ class Provenance(JsonObject):
     table: TableFile | None = None
 
 
-class SearchOptions(JsonObject):
+class SearchOptions(DocumentPart):
     """search.json: the options of a search on a table."""
 
     model_config = ConfigDict(extra="allow")
@@ -141,7 +141,7 @@ class SearchOptions(JsonObject):
         return {key: value for key, value in self.to_dict().items() if key not in ("table", "test_rows")}
 
 
-class LabelCounts(JsonObject):
+class LabelCounts(DocumentPart):
     """Labels of a site."""
 
     model_config = ConfigDict(extra="allow")
@@ -156,7 +156,7 @@ class LabelCounts(JsonObject):
         return self
 
 
-class SiteLabels(JsonObject):
+class SiteLabels(DocumentPart):
     """The labels that a site reported."""
 
     model_config = ConfigDict(extra="allow")
@@ -164,7 +164,7 @@ class SiteLabels(JsonObject):
     target: LabelCounts
 
 
-class AgreedLabels(JsonObject):
+class AgreedLabels(DocumentPart):
     """The shared encoding of the labels."""
 
     model_config = ConfigDict(extra="allow")
@@ -174,7 +174,7 @@ class AgreedLabels(JsonObject):
     positive: JsonValue = None
 
 
-class Agreed(JsonObject):
+class Agreed(DocumentPart):
     """agreed.json: what server and sites of a deployed run share."""
 
     model_config = ConfigDict(extra="allow")
@@ -196,7 +196,7 @@ class Agreed(JsonObject):
         return self
 
 
-class Round(JsonObject, PooledEvaluated):
+class Round(DocumentPart, PooledEvaluated):
     """A line of metrics.jsonl: one evaluation."""
 
     model_config = ConfigDict(extra="allow")
@@ -226,7 +226,7 @@ class Round(JsonObject, PooledEvaluated):
         return self
 
 
-class SmallestCell(JsonObject):
+class SmallestCell(DocumentPart):
     """The fewest training rows behind a feature of the model."""
 
     feature: str
@@ -236,7 +236,7 @@ class SmallestCell(JsonObject):
     """Of them, those of the class with fewer: None without classes."""
 
 
-class PrivacyBound(JsonObject):
+class PrivacyBound(DocumentPart):
     """Differential privacy of the run, and the largest AUROC that it allows an attack."""
 
     epsilon: float
@@ -244,7 +244,7 @@ class PrivacyBound(JsonObject):
     auroc: float
 
 
-class ReleaseCheck(JsonObject):
+class ReleaseCheck(DocumentPart):
     """The check of a model before it is handed on."""
 
     model: str
@@ -290,7 +290,7 @@ def model_digest(model: Path) -> str:
         raise MissingData(f"{visible(model)}: cannot be read ({reason.strerror}); there is no model to check") from None
 
 
-class StoredProgress(JsonObject):
+class StoredProgress(DocumentPart):
     """progress.json: the rounds that are done, also between evaluations."""
 
     model_config = ConfigDict(extra="allow")

@@ -69,7 +69,7 @@ Measures: TypeAlias = dict[str, Spread]  # by measure
 Ends: TypeAlias = tuple[float, float]
 
 
-class JsonObject(BaseModel):
+class DocumentPart(BaseModel):
     """An object in a document."""
 
     model_config = ConfigDict(
@@ -122,14 +122,14 @@ class PooledEvaluated(Evaluated):
         return (self.pooled_validation if self.pooled is None else self.pooled) or {}
 
 
-class StoredFigure(JsonObject):
+class StoredFigure(DocumentPart):
     """A figure and its 95 % interval, where it has one."""
 
     value: float
     interval: Ends | None = None
 
 
-class Figures(JsonObject):
+class Figures(DocumentPart):
     """How well scores rank rows."""
 
     auroc: StoredFigure | None = None
@@ -154,7 +154,7 @@ class ModelFigures(Figures):
     worst_site_loss: StoredFigure | None = None
 
 
-class ComparedModels(JsonObject):
+class ComparedModels(DocumentPart):
     """The figures of a search on the test rows."""
 
     choice: ModelFigures
@@ -163,7 +163,7 @@ class ComparedModels(JsonObject):
     """The choice minus FedAvg."""
 
 
-class RankedModels(JsonObject):
+class RankedModels(DocumentPart):
     """Figures by the name of each ranked model, here as further keys."""
 
     model_config = ConfigDict(extra="allow")
@@ -185,7 +185,7 @@ class LeftOutSites(RankedClient):
     clients: list[RankedClient] = []
 
 
-class LeaveOneOutFigures(JsonObject):
+class LeaveOneOutFigures(DocumentPart):
     """What `--leave-one-site-out` found, by the name of each model, here as further keys."""
 
     model_config = ConfigDict(extra="allow")
@@ -205,7 +205,7 @@ class LeaveOneOutFigures(JsonObject):
         return dict(sorted(plain.items(), key=lambda item: item[0] == "difference"))
 
 
-class LedgerTotals(JsonObject):
+class LedgerTotals(DocumentPart):
     """What was exchanged."""
 
     exchanges: int
@@ -218,7 +218,7 @@ class LedgerTotals(JsonObject):
     """By field of a reply, such as `LocalModel.final`: `averaged`, `pooled` or `per client`."""
 
 
-class SiteAnswers(JsonObject):
+class SiteAnswers(DocumentPart):
     """A site of a deployed run."""
 
     answered: int
@@ -228,7 +228,7 @@ class SiteAnswers(JsonObject):
     bytes_up: int = 0
 
 
-class ClientFigures(JsonObject):
+class ClientFigures(DocumentPart):
     """Figures of each client."""
 
     rows: list[int]
@@ -241,7 +241,7 @@ class ClientFigures(JsonObject):
         return self
 
 
-class ClientDeciles(JsonObject):
+class ClientDeciles(DocumentPart):
     """Figures of many clients: the smallest, those that a tenth, two tenths ... do not exceed, and the largest."""
 
     rows: int
@@ -249,7 +249,7 @@ class ClientDeciles(JsonObject):
     deciles: dict[str, Annotated[list[float], Field(min_length=11, max_length=11)]]
 
 
-class BadEnd(JsonObject):
+class BadEnd(DocumentPart):
     """What to know before the model is used."""
 
     kind: Literal["exploded", "worse", "constant", "still", "caution"]  # a caution is the algorithm's own
@@ -257,21 +257,21 @@ class BadEnd(JsonObject):
     """With the remedy."""
 
 
-class ClassCount(JsonObject):
+class ClassCount(DocumentPart):
     """Of a class."""
 
     rows: int = Field(ge=1)
     correct: int
 
 
-class Classes(JsonObject):
+class Classes(DocumentPart):
     """Right answers by class."""
 
     part: PartName
     counts: dict[str, ClassCount]
 
 
-class Probabilities(JsonObject):
+class Probabilities(DocumentPart):
     """From scores to probabilities, and how good these are."""
 
     slope: float
@@ -280,7 +280,7 @@ class Probabilities(JsonObject):
     log_loss: float | None = None
 
 
-class ThresholdFigures(JsonObject):
+class ThresholdFigures(DocumentPart):
     """Figures of calling rows positive; null where there is nothing to count."""
 
     sensitivity: float | None = None
@@ -291,7 +291,7 @@ class ThresholdFigures(JsonObject):
     alarms_per_100: float | None = None
 
 
-class ChosenThreshold(JsonObject):
+class ChosenThreshold(DocumentPart):
     """From which probability on rows are called positive, and why."""
 
     probability: float = Field(ge=0, le=1)
@@ -299,21 +299,21 @@ class ChosenThreshold(JsonObject):
     test: ThresholdFigures | None = None
 
 
-class RowCounts(JsonObject):
+class RowCounts(DocumentPart):
     """Of a part of the data."""
 
     rows: int
     positives: int
 
 
-class MissingShare(JsonObject):
+class MissingShare(DocumentPart):
     """Of a column: the share of missing cells, and of those sites that have any."""
 
     share: float
     sites: dict[str, float]
 
 
-class ScoredSite(JsonObject):
+class ScoredSite(DocumentPart):
     """A site's score counts."""
 
     positives: int
@@ -322,7 +322,7 @@ class ScoredSite(JsonObject):
     auroc: StoredFigure | None = None
 
 
-class PooledScores(JsonObject):
+class PooledScores(DocumentPart):
     """Over all sites."""
 
     auroc_bounds: Ends | None = None
@@ -332,7 +332,7 @@ class PooledScores(JsonObject):
     partial_auroc: StoredFigure | None = None
 
 
-class ScoreBounds(JsonObject):
+class ScoreBounds(DocumentPart):
     """What is known at a threshold."""
 
     score: float
@@ -340,7 +340,7 @@ class ScoreBounds(JsonObject):
     specificity: Ends
 
 
-class ScoreCounts(JsonObject):
+class ScoreCounts(DocumentPart):
     """Score counts of the sites of a deployed run."""
 
     part: PartName
@@ -372,7 +372,7 @@ class ScoreCounts(JsonObject):
         return self
 
 
-class Budget(JsonObject):
+class Budget(DocumentPart):
     """Differential privacy: what was spent of what."""
 
     model_config = ConfigDict(extra="allow")
@@ -383,14 +383,14 @@ class Budget(JsonObject):
     unit: str = ""
 
 
-class VisibleFields(JsonObject):
+class VisibleFields(DocumentPart):
     """Which fields the server saw as sums over sites only, and which of single sites."""
 
     sums: list[str]
     single: list[str]
 
 
-class Engine(JsonObject):
+class Engine(DocumentPart):
     """The engine, with the settings that affect rounding."""
 
     model_config = ConfigDict(extra="allow")
@@ -398,7 +398,7 @@ class Engine(JsonObject):
     name: str
 
 
-class Summary(JsonObject, Evaluated):
+class Summary(DocumentPart, Evaluated):
     """What the summaries of runs and of searches share."""
 
     model_config = ConfigDict(extra="allow")  # `extend` of `fs.run` adds keys
@@ -456,7 +456,7 @@ class RunSummary(Summary, PooledEvaluated):
     secure_aggregation: VisibleFields | None = None
 
 
-class Coefficient(JsonObject):
+class Coefficient(DocumentPart):
     """An effect of a column, in a unit that a person knows."""
 
     name: str
@@ -467,7 +467,7 @@ class Coefficient(JsonObject):
     p_value: float
 
 
-class SiteInfluence(JsonObject):
+class SiteInfluence(DocumentPart):
     """What leaving out a site changes most, in standard errors."""
 
     site: str
@@ -479,7 +479,7 @@ class SiteInfluence(JsonObject):
     """In standard errors."""
 
 
-class Coefficients(JsonObject):
+class Coefficients(DocumentPart):
     """The coefficients of the default of a study, a regression that is exact, with intervals."""
 
     of: str
@@ -526,7 +526,7 @@ class SearchSummary(Summary):
     coefficients: Coefficients | None = None
 
 
-class DivergedSummary(JsonObject):
+class DivergedSummary(DocumentPart):
     """The summary of a run that ended because no loss was finite."""
 
     schema_version: Literal[1] = VERSION

@@ -35,7 +35,7 @@ from fedsaddle.documents.stored import (
 from fedsaddle.documents.summary import (
     AnySummary,
     DivergedSummary,
-    JsonObject,
+    DocumentPart,
     PartName,
     RunSummary,
     SearchSummary,
@@ -48,7 +48,7 @@ from fedsaddle.metrics.ranking import Ranking
 from fedsaddle.report.predictions import HEADS, Predictions, codes_of, read_predictions
 from fedsaddle.text import plain_cell, visible
 
-D = TypeVar("D", bound=JsonObject)
+D = TypeVar("D", bound=DocumentPart)
 T = TypeVar("T")
 FEATURES = TypeAdapter(list[Encoded])
 
