@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from fedsaddle.text import visible
 
 if TYPE_CHECKING:
     from fedsaddle.commands.progress import RunsProgress
+    from fedsaddle.config.schema import Config
     from fedsaddle.studies.bodies import SweepBody
     from fedsaddle.studies.sweep import Plan
     from fedsaddle.studies.sweep_runs import Job, Status
@@ -187,7 +188,7 @@ def _print_plan(plan: Plan, workers: int) -> None:
     output.emit(document)
 
 
-def _picked(plan: Plan) -> list[Any]:
+def _picked(plan: Plan) -> list[Config]:
     """Configs of cells from the first to the last; of a search of its lower ends."""
     from fedsaddle.config.schema import validate_config
 

@@ -6,6 +6,7 @@ rows: neighbouring bins are merged, if possible where a threshold lies, above wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -106,6 +107,13 @@ class SummedScores:
             if both is not None:
                 found[name] = both
         return found
+
+    def difference_error(self, name: str) -> float:
+        """The standard error of the first model's figure minus the second's; infinite without both classes."""
+        if self.spread is None or not min(self.sides):
+            return float("inf")
+        spread, _, _ = self._spread(name, 1.0, -1.0)
+        return self._scales[name][0] * math.sqrt(float(spread[0]))
 
     def _spread(self, name: str, first: float, second: float) -> tuple[Floats, Floats, Floats]:
         """The variance of a sum of the models' figures, units of the rarer class, and degrees of freedom."""

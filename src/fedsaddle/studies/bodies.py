@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from typing_extensions import TypedDict
 
+from fedsaddle.files import JsonObject
+
 
 class SeedBody(TypedDict):
     """One run of a sweep."""
@@ -25,7 +27,7 @@ class SeedBody(TypedDict):
 class CellBody(TypedDict):
     """The runs of a sweep with the same values."""
 
-    values: Annotated[dict[str, Any], "by key of the config"]
+    values: Annotated[JsonObject, "by key of the config"]
     mean: float | None
     interval: Annotated[list[float] | None, "95 % t-interval of the mean over seeds; of a share for its log odds"]
     test_mean: float | None
@@ -39,7 +41,7 @@ class CellBody(TypedDict):
 class SweepBody(TypedDict):
     """A sweep, as in sweep.json."""
 
-    config: Annotated[dict[str, Any], "as in the file and with keys that have one value, before the values of a cell"]
+    config: Annotated[JsonObject, "as in the file and with keys that have one value, before the values of a cell"]
     axes: Annotated[dict[str, list[Any]], "the values of each key; for a range its ends"]
     seeds: list[int]
     by: Annotated[str, "the figure of the choice, such as `worst accuracy`, or `rounds to worst accuracy >= 0.5`"]

@@ -7,14 +7,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fedsaddle.arguments import flag, function, instance, optional, text, whole
 from fedsaddle.arguments import path as file_path
 from fedsaddle.config.schema import Config
 from fedsaddle.config.toml_files import read_toml
 from fedsaddle.errors import BadCheckpoint, BadInput, MissingData, NotGiven, install
-from fedsaddle.files import make_folder, read_object, require_folder, write_json
+from fedsaddle.files import Json, JsonObject, make_folder, read_object, require_folder, write_json
 from fedsaddle.metrics.selection import Target
 from fedsaddle.processes import cores
 from fedsaddle.runs.lock import only_writer
@@ -36,6 +36,11 @@ from fedsaddle.studies.sweep_runs import (
     status_of,
 )
 from fedsaddle.text import visible
+
+if TYPE_CHECKING:
+    from optuna import Study as OptunaTrials
+    from optuna.storages import BaseStorage
+    from optuna.trial import FrozenTrial, Trial
 
 MANIFEST, RESULT, RUNS = "manifest.json", "sweep.json", "runs"
 MOST_SEEDS = 1000
@@ -66,7 +71,7 @@ class Sweep:
         return self.body["cells"]
 
     @property
-    def best(self) -> dict[str, Any] | None:
+    def best(self) -> JsonObject | None:
         """The values of the best cell; None if no run has a figure."""
         return next((cell["values"] for cell in self.cells if cell["best"]), None)
 
@@ -87,17 +92,15 @@ class Sweep:
 class Plan:
     """A sweep before it runs, with all keys checked."""
 
-    content: dict[str, Any]  # of the config
+    content: JsonObject  # of the config
     axes: tuple[Axis, ...]
     seeds: tuple[int, ...]
     folder: Path
     trials: int | None = None  # of a search; None: all combinations
-    cells: list[dict[str, Any]] = field(default_factory=list)  # empty for a search
+    cells: list[dict[str, Json]] = field(default_factory=list)  # empty for a search
 
     @classmethod
-    def of(
-        cls, content: dict[str, Any], axes: Sequence[Axis], seeds: int, folder: Path, trials: int | None = None
-    ) -> Plan:
+    def of(cls, content: JsonObject, axes: Sequence[Axis], seeds: int, folder: Path, trials: int | None = None) -> Plan:
         """Check every cell; nothing is written. A key with one value beside others is a part of the config."""
         if not axes:
             raise NotGiven("--set", "name at least one key and its values: algorithm.primal_step=0.01,0.1")
@@ -120,7 +123,7 @@ class Plan:
             plan.job(values, plan.seeds[0])
         return plan
 
-    def job(self, values: dict[str, Any], seed: int) -> Job:
+    def job(self, values: Mapping[str, Json], seed: int) -> Job:
         """One run."""
         config = config_of(self.content, values, seed).model_dump(mode="json")
         return Job(config, self.folder / RUNS / folder_name(values, seed), values, seed)
@@ -165,7 +168,7 @@ def prepare(plan: Plan, by: str | None, resume: bool) -> None:
     write_json(path, manifest)
 
 
-def _manifest(path: Path) -> dict[str, Any] | None:
+def _manifest(path: Path) -> JsonObject | None:
     if not path.exists():
         return None
     try:
@@ -174,19 +177,18 @@ def _manifest(path: Path) -> dict[str, Any] | None:
         raise BadCheckpoint(f"{visible(path)} cannot be read ({reason}); choose another --out") from None
 
 
-def require_optuna() -> Any:
-    """Optuna, or a plain error without it."""
+def require_optuna() -> None:
+    """Raise `MissingData` without Optuna; quieten it."""
     try:
         import optuna
     except ImportError:
         raise MissingData(f"a search (trials) needs Optuna; {install('optuna')}") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna
 
 
-def first_values(axes: Sequence[Axis]) -> dict[str, Any]:
+def first_values(axes: Sequence[Axis]) -> dict[str, Json]:
     """One cell, to check the keys with: the lower ends and the first values."""
-    found = {}
+    found = dict[str, Json]()
     for axis in axes:
         if isinstance(axis.values, Range):
             found[axis.key] = int(axis.values.low) if axis.values.whole else axis.values.low
@@ -203,26 +205,29 @@ class OptunaStudy:
     search that was interrupted continues as if it had not been.
     """
 
-    optuna: Any
-    storage: Any
-    study: Any
+    storage: BaseStorage
+    study: OptunaTrials
 
     @classmethod
     def open(cls, folder: Path, criterion: Criterion) -> OptunaStudy:
         """The study of the folder; made if there is none."""
-        optuna = require_optuna()
+        require_optuna()
+        from optuna import create_study
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
         path = str(folder / JOURNAL)
         storage = JournalStorage(JournalFileBackend(path, lock_obj=JournalFileOpenLock(path)))
         direction = "minimize" if criterion.lower_is_better else "maximize"
-        made = optuna.create_study(storage=storage, study_name=NAME, load_if_exists=True, direction=direction)
-        return cls(optuna, storage, made)
+        made = create_study(storage=storage, study_name=NAME, load_if_exists=True, direction=direction)
+        return cls(storage, made)
 
-    def trial(self, number: int, seed: int) -> tuple[Any, bool]:
+    def trial(self, number: int, seed: int) -> tuple[Trial | FrozenTrial, bool]:
         """A trial by its number, new, unfinished or finished; and whether it is finished."""
-        self.study.sampler = self.optuna.samplers.TPESampler(seed=seed + number)
+        from optuna.samplers import TPESampler
+        from optuna.trial import Trial
+
+        self.study.sampler = TPESampler(seed=seed + number)
         known = self.study.get_trials(deepcopy=False)
         if number >= len(known):
             return self.study.ask(), False
@@ -230,14 +235,16 @@ class OptunaStudy:
             return known[number], True
         owner = self.storage.get_study_id_from_name(NAME)  # it was interrupted: what it has suggested stays
         found = self.storage.get_trial_id_from_study_id_trial_number(owner, number)
-        return self.optuna.trial.Trial(self.study, found), False
+        return Trial(self.study, found), False
 
     def tell(self, number: int, cell: CellBody) -> None:
         """The mean over seeds; a cell in which a run diverged, failed or missed the target counts as failed."""
+        from optuna.trial import TrialState
+
         if all(run["figure"] is not None for run in cell["runs"]):
             self.study.tell(number, cell["mean"])
         else:
-            self.study.tell(number, state=self.optuna.trial.TrialState.FAIL)
+            self.study.tell(number, state=TrialState.FAIL)
 
 
 def _search(
@@ -245,7 +252,7 @@ def _search(
     axes: Sequence[Axis],
     seeds: Sequence[int],
     folder: Path,
-    job: Callable[[dict[str, Any], int], Job],
+    job: Callable[[Mapping[str, Json], int], Job],
     criterion: Criterion,
     pool: SweepPool,
     ended: Ended,
@@ -265,16 +272,16 @@ def _search(
     return jobs
 
 
-def _suggested(trial: Any, axis: Axis) -> Any:
+def _suggested(trial: Trial | FrozenTrial, axis: Axis) -> Json:
     values = axis.values
     if isinstance(values, Range):
         if values.whole:
-            return trial.suggest_int(axis.key, int(values.low), int(values.high), log=values.log)
-        return trial.suggest_float(axis.key, values.low, values.high, log=values.log)
-    return values[trial.suggest_categorical(axis.key, list(range(len(values))))]
+            return int(trial.suggest_int(axis.key, int(values.low), int(values.high), log=values.log))
+        return float(trial.suggest_float(axis.key, values.low, values.high, log=values.log))
+    return values[int(trial.suggest_categorical(axis.key, list(range(len(values)))))]
 
 
-def _chosen(stored: Mapping[str, Any], axis: Axis) -> Any:
+def _chosen(stored: Mapping[str, float], axis: Axis) -> Json:
     """A value of an earlier trial; of listed values the journal has the place."""
     return stored[axis.key] if isinstance(axis.values, Range) else axis.values[int(stored[axis.key])]
 
@@ -313,8 +320,8 @@ def body_of(plan: Plan, jobs: Sequence[Job], criterion: Criterion) -> SweepBody:
 
 
 def sweep(
-    config: str | Path | Mapping[str, Any],
-    values: Mapping[str, Any],
+    config: str | Path | Mapping[str, Json],
+    values: Mapping[str, Json],
     *,
     seeds: int = 5,
     out: str | Path | None = None,
@@ -386,7 +393,7 @@ def sweep(
         return Sweep(folder, body)
 
 
-def content_of(config: object, target: str | None = None) -> dict[str, Any]:
+def content_of(config: object, target: str | None = None) -> JsonObject:
     """The content of a config as a dictionary, with the target."""
     if isinstance(config, Mapping):
         content = dict(config)

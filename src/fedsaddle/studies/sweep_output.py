@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -32,7 +31,7 @@ def write_csv(path: Path, body: SweepBody) -> None:
     lines.writerow([*map(safe_cell, body["axes"]), *COLUMNS])
     for cell in body["cells"]:
         for run in cell["runs"]:
-            found: dict[str, Any] = {**run}
+            found: Mapping[str, object] = run
             cells = [*cell["values"].values(), *(found[column] for column in COLUMNS)]
             lines.writerow(["" if c is None else safe_cell(str(c)) for c in cells])
     write_atomically(path, text.getvalue().encode())
@@ -133,7 +132,7 @@ def _numbers(cells: Sequence[CellBody], key: str) -> bool:
     return plain and len(set(values)) > 1
 
 
-def _distinct(cells: Sequence[CellBody], key: str) -> list[Any]:
+def _distinct(cells: Sequence[CellBody], key: str) -> list[float]:
     return sorted({cell["values"][key] for cell in cells})
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from fedsaddle.documents.files import RunFiles
 from fedsaddle.documents.summary import DivergedSummary, RunSummary, SearchSummary
 from fedsaddle.engines.choose import make_engine
 from fedsaddle.errors import BadCheckpoint, BadInput, Diverged, FedSaddleError
-from fedsaddle.files import Record, make_folder, read_object, write_json
+from fedsaddle.files import Json, JsonObject, Record, make_folder, read_object, write_json
 from fedsaddle.metrics.intervals import t_interval
 from fedsaddle.metrics.selection import Selection, Target
 from fedsaddle.problems.protocols import MinimaxProblem, MinimisationProblem
@@ -51,9 +51,9 @@ class Status(NamedTuple):
 class Job:
     """A run of a sweep: plain data, so that another process can receive it."""
 
-    config: dict[str, Any]
+    config: JsonObject
     folder: Path
-    values: dict[str, Any]
+    values: Mapping[str, Json]
     seed: int
 
     @property
@@ -62,7 +62,7 @@ class Job:
         return int(self.config["run"]["rounds"])
 
 
-def folder_name(values: Mapping[str, Any], seed: int) -> str:
+def folder_name(values: Mapping[str, Json], seed: int) -> str:
     """The name of a run's folder: short values that can be read, and a digest that tells all apart.
 
     Examples:
@@ -105,7 +105,7 @@ def _stored_summary(folder: Path) -> RunSummary | DivergedSummary | None:
     return None if isinstance(found, SearchSummary) else found
 
 
-def _stored(path: Path) -> dict[str, Any]:
+def _stored(path: Path) -> JsonObject:
     try:
         return read_object(path)
     except ValueError:
@@ -241,7 +241,7 @@ def _cell(jobs: Sequence[Job], root: Path, criterion: Criterion) -> CellBody:
     runs = [seed_body(job, root, criterion) for job in jobs]
     mean, interval = mean_and_interval([r["figure"] for r in runs if r["figure"] is not None], share=criterion.share)
     return {
-        "values": jobs[0].values,
+        "values": dict(jobs[0].values),
         "mean": mean,
         "interval": interval,
         "test_mean": mean_and_interval([r["test"] for r in runs if r["test"] is not None])[0],
