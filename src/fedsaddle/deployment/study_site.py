@@ -218,8 +218,7 @@ class AgreedStudy:
             secure = None
             if self.plan.privacy.secure_aggregation:
                 secure = _masks(own, self.folder, self.run, self.folder / TRIALS / whole, self.payload)
-            least = 1 if secure is not None else self.policy.cell(own.config)
-            questions = StudyQuestions(Scorers(self), least)
+            questions = StudyQuestions(Scorers(self))
             rows = replace(own._stacked(self.tables[part], None), units=units_of(own._rows(), part))
             self.workers[part] = SiteWorker(
                 questions, OwnRows(rows, self.client, len(self.names)), self.client, self.plan.study.seed, whole,
@@ -338,9 +337,12 @@ class StudySite:
         return {"rows": rows}
 
     def _check_cells(self) -> None:
-        """Sums over sites show counts as small as the study says: no site may ask for more."""
+        """Exact counts leave this site only into a sum over three or more, which shows none below the study's cell."""
         least, shown = self.policy.minimum_cell, self.plan.data.minimum_cell
-        if self.plan.privacy.secure_aggregation and least > shown:
+        if not self.plan.privacy.secure_aggregation and max(least, shown) > 1:
+            why = "score counts of a study leave in sums of three or more sites only: set privacy.secure_aggregation"
+            raise self.policy.broken("minimum_cell", max(least, shown), why)
+        if least > shown:
             raise self.policy.broken("minimum_cell", least, f"the study shows sums of {shown}: raise data.minimum_cell")
 
     def _study(self, run: str) -> AgreedStudy:
