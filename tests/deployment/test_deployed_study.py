@@ -233,7 +233,6 @@ def test_a_policy_that_refuses_a_candidate_costs_that_candidate_only(tmp_path):
 def test_counts_are_summed_behind_masks(tmp_path):
     """Small cells leave no site; only the sum over all is merged to five."""
     plan = small_plan(cell=5, secure=True)
-    plan = replace(plan, candidates=plan.candidates[:2])
     policy = SitePolicy(minimum_rows=10)
     plain = replace(small_plan(), candidates=plan.candidates)
     result = study(plan, with_keys(sites_of(plan, tmp_path, policy), tmp_path), tmp_path / "out")

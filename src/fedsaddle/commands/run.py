@@ -157,6 +157,7 @@ def run(
     """
     with loading():
         from fedsaddle.commands.simulation import run_config
+        from fedsaddle.studies.study_plan import is_study
 
     own_table = table_of(
         config if is_table(config) else None,
@@ -173,6 +174,16 @@ def run(
         test_sites=test_site,
         seed=seed,
     )
+    if own_table is None and is_study(config):
+        from fedsaddle.commands.run_study import run_study
+
+        others = {"set": set, "device": device, "track": track, "for": aim, "budget": budget, "algorithm": algorithm}
+        refuse_options(
+            {**others, "sensitivity": sensitivity}, "a run; a study has all in its file, which sites agreed to"
+        )
+        if engine not in (None, "nvflare"):
+            raise BadInput("--engine", engine, "a study runs at the sites of its deployment; leave it out")
+        raise typer.Exit(run_study(config, out, resume))
     changes = [*(set or []), *([f'engine.name="{engine}"'] if engine else [])]
     changes += [f'engine.device="{device}"'] if device else []
     searches = own_table is not None and algorithm is None and not changes
