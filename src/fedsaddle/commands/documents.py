@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal
 
 from typing_extensions import TypedDict
 
+from fedsaddle.files import JsonObject
 from fedsaddle.studies.bodies import SweepBody
 
 SCHEMA: Literal[1] = 1  # a larger number means that keys have changed their meaning or are gone
-Summary = Annotated[dict[str, Any], "the content of summary.json"]
+Summary = Annotated[JsonObject, "the content of summary.json"]
 
 
 class Document(TypedDict):
@@ -173,7 +174,7 @@ class CheckReleaseDocument(Document):
     folder: str
     report: str | None
     successful: Annotated[list[str], "attacks that are better than chance"]
-    check: Annotated[dict[str, Any], "the content of release.json"]
+    check: Annotated[JsonObject, "the content of release.json"]
 
 
 class DemoDocument(Document):
@@ -198,8 +199,8 @@ class AuditDocument(Document):
     """`deploy audit`."""
 
     kit: str
-    entries: Annotated[list[dict[str, Any]], "the lines of the site's log"]
-    privacy: Annotated[list[dict[str, Any]], "of each private run, epsilon spent and left, by the site's ledger"]
+    entries: Annotated[list[JsonObject], "the lines of the site's log"]
+    privacy: Annotated[list[JsonObject], "of each private run, epsilon spent and left, by the site's ledger"]
 
 
 class TryDocument(Document):
@@ -237,10 +238,10 @@ class SweepPlanDocument(Document):
 class SchemaDocument(Document):
     """`schema`: JSON Schema of all documents, by name."""
 
-    documents: dict[str, dict[str, Any]]
+    documents: dict[str, JsonObject]
 
 
-DOCUMENTS: tuple[Any, ...] = (
+DOCUMENTS: tuple[type, ...] = (
     ErrorDocument,
     RunDocument,
     DryRunDocument,

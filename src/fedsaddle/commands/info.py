@@ -7,7 +7,7 @@ import os
 import platform
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, get_args, get_origin, get_type_hints
 
 import typer
 from typing_extensions import is_typeddict
@@ -18,6 +18,7 @@ from fedsaddle.commands.options import complete_kinds
 from fedsaddle.commands.output import JsonOption, output
 from fedsaddle.config.registry import LISTED, group_of, with_brought
 from fedsaddle.errors import BadInput, install
+from fedsaddle.files import JsonObject
 from fedsaddle.own_code import brought, clashes
 from fedsaddle.processes import loading
 from fedsaddle.text import visible
@@ -130,13 +131,13 @@ def schema(as_json: JsonOption = True) -> None:
     output.emit(document)
 
 
-def all_documents() -> list[Any]:
+def all_documents() -> list[type]:
     """Our documents, and `DOCUMENTS` of the modules with other packages' commands."""
     modules = dict.fromkeys(one.target.partition(":")[0] for one in brought("commands"))
     return [*DOCUMENTS, *(kind for module in modules for kind in getattr(import_module(module), "DOCUMENTS", ()))]
 
 
-def json_schema(kind: Any) -> dict[str, Any]:
+def json_schema(kind: type) -> JsonObject:
     """The JSON Schema of a document, with the texts of its keys."""
     found = adapter(kind).json_schema()
     for part in (found, *found.get("$defs", {}).values()):
@@ -147,7 +148,7 @@ def json_schema(kind: Any) -> dict[str, Any]:
     return found
 
 
-def adapter(kind: Any) -> TypeAdapter[Any]:
+def adapter(kind: type) -> TypeAdapter[JsonObject]:
     """What validates a document; keys that it does not have are refused."""
     from pydantic import TypeAdapter, with_config
 
@@ -156,20 +157,20 @@ def adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def texts(kind: Any) -> dict[str, str]:
+def texts(kind: type) -> dict[str, str]:
     """By key: what it means, from the annotations."""
     hints = get_type_hints(kind, include_extras=True)
     return {key: about_of(hint) for key, hint in hints.items()}
 
 
-def about_of(hint: Any) -> str:
+def about_of(hint: object) -> str:
     """The text of an annotated type; empty if it has none."""
     if get_origin(hint) is not Annotated:
         return ""
     return next((mark for mark in get_args(hint)[1:] if isinstance(mark, str)), "")
 
 
-def parts_of(kind: Any) -> list[Any]:
+def parts_of(kind: type) -> list[type]:
     """The types of a document and of all objects in it."""
     found = [kind]
     for hint in get_type_hints(kind).values():
@@ -179,5 +180,5 @@ def parts_of(kind: Any) -> list[Any]:
     return found
 
 
-def _parts(hint: Any) -> list[Any]:
+def _parts(hint: object) -> list[object]:
     return [hint, *(deep for part in get_args(hint) for deep in _parts(part))]
