@@ -21,7 +21,6 @@ from fedsaddle.documents.summary import Coefficients
 from fedsaddle.files import require_folder
 from fedsaddle.processes import Interruption
 from fedsaddle.report import plots as roc
-from fedsaddle.report.run_report import REPORT
 from fedsaddle.report.sections.effects import p_text, shown, strongest
 from fedsaddle.report.sections.settings import cut_in_words
 from fedsaddle.report.tables import cell, choice_table
@@ -111,7 +110,7 @@ def _show_finished(folder: RunFolder, table: Path) -> int:
     screen.print(choice_table(summary))
     told = f"the search in {visible(folder.path)} is finished, and nothing was trained or changed"
     _say(errors, [f"{told}; choose another --out for a new one"])
-    page: Path | None = folder.path / REPORT
+    page: Path | None = folder.report
     if page is not None and page.exists():
         screen.print(f"report: {visible(page)}", highlight=False, markup=False, soft_wrap=True)
     else:  # killed before it was written
@@ -128,7 +127,7 @@ def _say(errors: Console, lines: Sequence[str]) -> None:
 def _print(found: Study) -> None:
     screen, summary = output.screen(), found.summary
     screen.print(choice_table(summary))
-    if cut := cut_in_words(summary.to_dict()):
+    if cut := cut_in_words(summary):
         _say(output.errors(), [f"warning: {cut[:1].lower()}{cut[1:]}"])
     screen.print(roc.table(found.test, "test"))
     if summary.coefficients is not None:

@@ -119,7 +119,9 @@ class Simulation:
             screen.print(self._not_tuned(), highlight=False, markup=False, soft_wrap=True)
         screen.print(f"written to {visible(self.folder.path)}", highlight=False, markup=False, soft_wrap=True)
         given = self.config.data.options().get("path")
-        page = print_report(self.folder.path, screen, self.errors, Path(given) if isinstance(given, str) else None)
+        table = Path(given) if isinstance(given, str) else None
+        rankings = dict(zip((CHOICE, FEDAVG), self.rankings.values(), strict=False))
+        page = print_report(self.folder.path, screen, self.errors, table, rankings)
         emit_run("simulation", self.folder.path, page, result.document)
         if result.document.stopped == "interrupted" or self.baseline_interrupted:
             text = f"interrupted after round {result.document.rounds}; continue with --resume"

@@ -87,7 +87,7 @@ class Candidate:
     rounds: int = ROUNDS
     steps: tuple[float, ...] = STEPS
     step_form: str = "cosine"  # or "staged" for algorithms with stages, "constant", "none" for those without a step
-    evaluations: int = EVALUATIONS
+    evaluations: int = EVALUATIONS  # to choose the best round; 0: the last one is taken
     patience: int | None = None  # evaluations without a better one, after which a trial ends
 
     @property
@@ -116,9 +116,9 @@ class Candidate:
                 "run": {
                     "seed": seed,
                     "rounds": self.rounds,
-                    "evaluate_every": max(1, self.rounds // self.evaluations),
+                    "evaluate_every": max(1, self.rounds // max(1, self.evaluations)),
                     "checkpoint_every": max(1, self.rounds // 4),
-                    "select": None if self.exact else select,
+                    "select": None if self.exact or not self.evaluations else select,
                     "patience": self.patience,
                 },
             }

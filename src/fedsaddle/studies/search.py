@@ -259,12 +259,13 @@ class Search:
     clock: Clock
     folder: Path
     stop: Callable[[], bool]
+    listed: Sequence[Candidate] = ()  # the candidates of a plan; by default those for such rows
     records: list[TrialRecord] = field(default_factory=list)
     cut: dict[str, None] = field(default_factory=dict)
 
     def go(self, basic: bool = False) -> Choice:
         """Tune FedAvg and the default, then all that may be better; decide."""
-        listed = candidates(self.sites.facts(), self.aim.name)
+        listed = list(self.listed) or candidates(self.sites.facts(), self.aim.name)
         first, others = listed[:2], [] if basic else listed[2:]
         models = self._tune(first, {}, always=True)
         if FEDAVG not in models or len(models) < 2:
