@@ -1,19 +1,47 @@
 """What `--json` prints: the keys of each document, which stay as they are within one number of the schema.
 
-These are types alone: they cost nothing at run time. `fedsaddle schema` prints them as JSON Schema.
+These are types alone: they cost nothing at run time. The content of files is described by the models in `documents`,
+which are imported only when the schema is needed. `fedsaddle schema` prints all as JSON Schema.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typing_extensions import TypedDict
 
 from fedsaddle.files import JsonObject
-from fedsaddle.studies.bodies import SweepBody
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
 
 SCHEMA: Literal[1] = 1  # a larger number means that keys have changed their meaning or are gone
-Summary = Annotated[JsonObject, "the content of summary.json"]
+
+
+@dataclass(frozen=True)
+class ModelAt:
+    """Marks JSON that a pydantic model describes; the model is imported only when it is needed.
+
+    Args:
+        target: Where the model is, as "module:name".
+    """
+
+    target: str
+
+    def load(self) -> type:
+        """The model."""
+        module, _, name = self.target.partition(":")
+        found: type = getattr(import_module(module), name)
+        return found
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return handler.generate_schema(self.load())
+
+
+Summary = Annotated[JsonObject, "the content of summary.json", ModelAt("fedsaddle.documents.summary:AnySummary")]
 
 
 class Document(TypedDict):
@@ -174,7 +202,7 @@ class CheckReleaseDocument(Document):
     folder: str
     report: str | None
     successful: Annotated[list[str], "attacks that are better than chance"]
-    check: Annotated[JsonObject, "the content of release.json"]
+    check: Annotated[JsonObject, "the content of release.json", ModelAt("fedsaddle.documents.stored:ReleaseCheck")]
 
 
 class DemoDocument(Document):
@@ -213,13 +241,6 @@ class TryDocument(Document):
     agree: bool
 
 
-class SweepDocument(Document, SweepBody):
-    """`sweep`."""
-
-    folder: str
-    interrupted: bool
-
-
 class SweepPlanDocument(Document):
     """`sweep --dry-run`."""
 
@@ -241,11 +262,11 @@ class SchemaDocument(Document):
     documents: dict[str, JsonObject]
 
 
-DOCUMENTS: tuple[type, ...] = (
+DOCUMENTS: tuple[type | ModelAt, ...] = (
     ErrorDocument,
     RunDocument,
     DryRunDocument,
-    SweepDocument,
+    ModelAt("fedsaddle.documents.sweep:SweepDocument"),
     SweepPlanDocument,
     CompareDocument,
     ListDocument,

@@ -5,15 +5,16 @@ from __future__ import annotations
 import inspect
 import os
 import platform
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Annotated, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, TypeGuard, get_args, get_origin, get_type_hints
 
 import typer
 from typing_extensions import is_typeddict
 
 from fedsaddle import __version__
-from fedsaddle.commands.documents import DOCUMENTS, SCHEMA, DoctorDocument, ListDocument, SchemaDocument
+from fedsaddle.commands.documents import DOCUMENTS, SCHEMA, DoctorDocument, ListDocument, ModelAt, SchemaDocument
 from fedsaddle.commands.options import complete_kinds
 from fedsaddle.commands.output import JsonOption, output
 from fedsaddle.config.registry import LISTED, group_of, with_brought
@@ -24,7 +25,7 @@ from fedsaddle.processes import loading
 from fedsaddle.text import visible
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+    from pydantic import BaseModel, TypeAdapter
 
 PACKAGES = ("torch", "numpy", "scikit-learn", "safetensors")
 TOLERANCE = 1e-4  # of the largest difference between the engines' models
@@ -134,7 +135,8 @@ def schema(as_json: JsonOption = True) -> None:
 def all_documents() -> list[type]:
     """Our documents, and `DOCUMENTS` of the modules with other packages' commands."""
     modules = dict.fromkeys(one.target.partition(":")[0] for one in brought("commands"))
-    return [*DOCUMENTS, *(kind for module in modules for kind in getattr(import_module(module), "DOCUMENTS", ()))]
+    ours = [kind.load() if isinstance(kind, ModelAt) else kind for kind in DOCUMENTS]
+    return [*ours, *(kind for module in modules for kind in getattr(import_module(module), "DOCUMENTS", ()))]
 
 
 def json_schema(kind: type) -> JsonObject:
@@ -153,14 +155,34 @@ def adapter(kind: type) -> TypeAdapter[JsonObject]:
     from pydantic import TypeAdapter, with_config
 
     for one in parts_of(kind):
-        with_config({"extra": "forbid"})(one)
+        if is_typeddict(one):
+            with_config({"extra": "forbid"})(one)
     return TypeAdapter(kind)
 
 
 def texts(kind: type) -> dict[str, str]:
-    """By key: what it means, from the annotations."""
-    hints = get_type_hints(kind, include_extras=True)
-    return {key: about_of(hint) for key, hint in hints.items()}
+    """By key: what it means, from the annotations of a typed dictionary or the fields of a model."""
+    if (model := _model(kind)) is None:
+        return {key: about_of(hint) for key, hint in get_type_hints(kind, include_extras=True).items()}
+    return {one.alias or name: one.description or "" for name, one in model.model_fields.items()}
+
+
+def hints_of(kind: type) -> Mapping[str, object]:
+    """By key: its type."""
+    if (model := _model(kind)) is None:
+        return get_type_hints(kind)
+    return {one.alias or name: one.annotation for name, one in model.model_fields.items()}
+
+
+def _model(kind: object) -> type[BaseModel] | None:
+    from pydantic import BaseModel
+
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def is_document(kind: object) -> TypeGuard[type]:
+    """Whether a type is a typed dictionary or a model."""
+    return inspect.isclass(kind) and (is_typeddict(kind) or _model(kind) is not None)
 
 
 def about_of(hint: object) -> str:
@@ -173,9 +195,9 @@ def about_of(hint: object) -> str:
 def parts_of(kind: type) -> list[type]:
     """The types of a document and of all objects in it."""
     found = [kind]
-    for hint in get_type_hints(kind).values():
+    for hint in hints_of(kind).values():
         for part in _parts(hint):
-            if inspect.isclass(part) and is_typeddict(part):
+            if is_document(part):
                 found += [one for one in parts_of(part) if one not in found]
     return found
 
