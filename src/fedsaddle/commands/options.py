@@ -6,16 +6,16 @@ import csv
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from fedsaddle.config.registry import ALGORITHMS, DATASETS, ENGINES, LISTED, MODELS, PROBLEMS, SPLITS, entry
 from fedsaddle.errors import BadCheckpoint, BadInput, NotGiven
-from fedsaddle.files import require_path
+from fedsaddle.files import JsonObject, require_path
 from fedsaddle.processes import loading
 from fedsaddle.text import visible
 
@@ -59,7 +59,10 @@ BASH = "complete_bash"
 VARIABLE = "_FEDSADDLE_COMPLETE"
 
 
-def usable(parameter: typer.CallbackParam, path: Any) -> Any:
+Paths = TypeVar("Paths", Path | None, list[Path], list[str])
+
+
+def usable(parameter: typer.CallbackParam, path: Paths) -> Paths:
     """Refuse paths that no file can have, such as very long ones, whatever the command does with them."""
     for one in path if isinstance(path, list | tuple) else [path]:
         if one is not None:
@@ -87,7 +90,7 @@ def tracked(track: list[str] | None) -> list[str]:
     return changes
 
 
-def refuse_options(options: dict[str, Any], what: str) -> None:
+def refuse_options(options: Mapping[str, object], what: str) -> None:
     """Refuse options that have no effect."""
     for key, value in options.items():
         if value is not None and value is not False:
@@ -280,7 +283,9 @@ def _worded(text: str) -> str:
 
 
 @in_options()
-def table_of(table: Path | None, site: str | None, label: str | None, **others: Any) -> TableConfig | None:
+def table_of(
+    table: Path | None, site: str | None, label: str | None, **others: str | int | list[str] | None
+) -> TableConfig | None:
     """The table that the options describe; None without one."""
     if table is None:
         for key, value in {"site": site, "label": label, **others}.items():
@@ -296,9 +301,8 @@ def table_of(table: Path | None, site: str | None, label: str | None, **others: 
     if site is None or label is None:
         columns = f"name a column of {visible(table.name)}, one of {listed_names(column_names(table))}"
         raise NotGiven("--site" if site is None else "--label", columns)
-    others["groups"] = listed(others.get("groups") or ())
-    given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in others.items() if v is not None}
-    found = TableConfig(table, site, label, **given)
+    given: JsonObject = {k: tuple(v) if isinstance(v, list) else v for k, v in others.items() if v is not None}
+    found = TableConfig(table, site, label, **{**given, "groups": listed(given.get("groups", ()))})
     found.refuse_two_roles()
     if found.algorithm is not None:
         entry(ALGORITHMS, "algorithm", found.algorithm)
