@@ -51,7 +51,7 @@ class CandidateSection(BaseModel):
     about: str = Field("", max_length=200)
     rounds: int = Field(100, ge=1, le=100_000)
     steps: list[float] = Field(min_length=1, max_length=10)
-    step_form: Literal["cosine", "staged", "constant", "none"] = "cosine"
+    step_form: Literal["cosine", "staged", "constant", "shrinkage", "none"] = "cosine"
     evaluations: int = Field(0, ge=0, le=1000)  # of a run, to choose its best round; 0: the last one is taken
     patience: int | None = Field(None, ge=1)
     start: str | None = None  # the candidate whose model it starts from
