@@ -72,8 +72,7 @@ _NAMES = {
     "algorithms.sgda.local_sgda": "LocalSgda",
     "algorithms.sgda.momentum": "MomentumLocalSgda",
     "algorithms.term": "Term",
-    "config.build": "algorithm",
-    "config.data": "load",
+    "config.build": "algorithm load",
     "data.arrays": "from_arrays",
     "data.datasets": "from_datasets from_hugging_face",
     "data.describe": "describe",
@@ -201,7 +200,7 @@ if TYPE_CHECKING:
     from fedsaddle.algorithms.sgda.momentum import MomentumLocalSgda as MomentumLocalSgda
     from fedsaddle.algorithms.term import Term as Term
     from fedsaddle.config.build import algorithm as algorithm
-    from fedsaddle.config.data import load as load
+    from fedsaddle.config.build import load as load
     from fedsaddle.data import splits as splits
     from fedsaddle.data.arrays import from_arrays as from_arrays
     from fedsaddle.data.datasets import from_datasets as from_datasets
