@@ -15,7 +15,7 @@ from typing_extensions import is_typeddict
 
 from fedsaddle import __version__
 from fedsaddle.commands.documents import DOCUMENTS, SCHEMA, DoctorDocument, ListDocument, ModelAt, SchemaDocument
-from fedsaddle.commands.options import complete_kinds
+from fedsaddle.commands.options import beginning
 from fedsaddle.commands.output import JsonOption, output
 from fedsaddle.config.registry import LISTED, group_of, with_brought
 from fedsaddle.errors import BadInput, install
@@ -84,6 +84,11 @@ def _workers() -> str:
         return f"workers: processes; Ray is not installed (for it, {install('ray')})"
 
 
+def _complete_kinds(incomplete: str) -> list[str]:
+    """What `fedsaddle list` lists."""
+    return beginning(incomplete, LISTED)
+
+
 def list_names(
     what: Annotated[
         str,
@@ -91,7 +96,7 @@ def list_names(
             metavar="KIND",
             help=f"One of {', '.join(LISTED)}; by default all.",
             show_default=False,
-            autocompletion=complete_kinds,
+            autocompletion=_complete_kinds,
         ),
     ] = "",
     as_json: JsonOption = False,

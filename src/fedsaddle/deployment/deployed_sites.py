@@ -99,7 +99,7 @@ class DeployedSites:
     watch: Watch = lambda trial, done: None
     refused: list[str] = field(default_factory=list)  # a line for each trial that a site refused
     _counts: dict[tuple[str, str], ScoreHistogram] = field(default_factory=dict)
-    _parts: dict[str, AskedPart] = field(default_factory=dict)
+    parts: dict[str, AskedPart] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._numbers = {name: k for k, name in enumerate(self.plan.trials)}
@@ -264,7 +264,7 @@ class DeployedSites:
 
     def _part(self, part: str) -> AskedPart:
         """The clients that answer questions about one part of the rows."""
-        if part not in self._parts:
+        if part not in self.parts:
             secure = self.plan.privacy.secure_aggregation
             _, data = build_from(self.plan.base, self.agreement.encoding, self.names)
             questions = StudyQuestions({k: Placeholder() for k in self._numbers.values()})
@@ -274,8 +274,8 @@ class DeployedSites:
                 self.plan.digest()[:16], ExpectedReplies(placeholder_rows(data.train.x, data.train.y)),
                 minimum_sites=self.agreement.minimum_sites,
             )  # fmt: skip
-            self._parts[part] = AskedPart(clients, questions)
-        return self._parts[part]
+            self.parts[part] = AskedPart(clients, questions)
+        return self.parts[part]
 
 
 @dataclass(frozen=True)

@@ -94,13 +94,7 @@ class SiteService:
     @classmethod
     def from_kit(cls, kit: Path, name: str) -> SiteService:
         """The service of the site with that kit: from the two files that `provision` wrote, and its own policy."""
-        stored = json.loads((kit / KIT_SETTINGS).read_text(encoding="utf-8"))
-        test = stored.get("test_data")
-        settings = SiteSettings(name, Path(stored["data"]), kit / RUNS, None if test is None else Path(test))
-        try:
-            policy, identity, unusable = read_policy(kit), read_identity(kit, name), ""
-        except BadInput as reason:
-            policy, identity, unusable = SitePolicy(), None, str(reason)
+        settings, policy, identity, unusable = read_kit(kit, name)
         return cls(read_config(kit / KIT_CONFIG), settings, policy, identity, unusable)
 
     @property
@@ -363,3 +357,14 @@ def _round_of(request: Request, payload: object) -> int | None:
     """The last round before a model is measured; None for all other requests."""
     rounds = payload.get("rounds") if request.do in ("measure", "spread") and isinstance(payload, dict) else None
     return rounds - 1 if type(rounds) is int else None
+
+
+def read_kit(kit: Path, name: str) -> tuple[SiteSettings, SitePolicy, SiteIdentity | None, str]:
+    """The data paths, the policy and the keys in a site's kit, and why the last two cannot be used."""
+    stored = json.loads((kit / KIT_SETTINGS).read_text(encoding="utf-8"))
+    test = stored.get("test_data")
+    settings = SiteSettings(name, Path(stored["data"]), kit / RUNS, None if test is None else Path(test))
+    try:
+        return settings, read_policy(kit), read_identity(kit, name), ""
+    except BadInput as reason:
+        return settings, SitePolicy(), None, str(reason)

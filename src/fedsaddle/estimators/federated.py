@@ -201,6 +201,9 @@ class Federated(BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | Path) -> Self:
         """The fitted estimator that `save` wrote; its predictions are the same bit for bit.
 
+        Args:
+            path: the file.
+
         Raises:
             BadInput: if the file holds something else, or is damaged.
             MissingData: if there is no such file.
