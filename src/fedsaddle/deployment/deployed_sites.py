@@ -27,7 +27,7 @@ from fedsaddle.deployment.study_messages import name_of
 from fedsaddle.deployment.study_questions import ComparedModels, Placeholder, ScoredModel, StudyQuestions
 from fedsaddle.deployment.study_site import encoding_for
 from fedsaddle.errors import BadCheckpoint, Diverged, FedSaddleError
-from fedsaddle.federation.records import tensors
+from fedsaddle.federation.records import Record, tensors
 from fedsaddle.files import make_folder, read_object, write_atomically, write_json
 from fedsaddle.metrics.histograms import ScoreHistogram
 from fedsaddle.metrics.score_sums import BinCounts, SpreadQuestion, SquareSums
@@ -246,7 +246,7 @@ class DeployedSites:
         assert isinstance(reply, SquareSums)
         return SummedScores(both, least, asked, reply)
 
-    def _ask(self, part: str, task: str, sent: object, key: str) -> BinCounts | SquareSums:
+    def _ask(self, part: str, task: str, sent: Record, key: str) -> BinCounts | SquareSums:
         """The sum of the sites' answers; an answer is kept, so that a study that goes on does not ask again."""
         folder = self.out / "answers"
         path = folder / f"{part}-{digest_of_text(key)}.safetensors"

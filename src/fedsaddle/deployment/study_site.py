@@ -32,8 +32,8 @@ from fedsaddle.deployment.site_worker import OwnRows, SiteWorker, failed, safe_n
 from fedsaddle.deployment.study_messages import PARTS, BeginAsked, StudyAsked, name_of, places_of
 from fedsaddle.deployment.study_questions import Scorer, StudyQuestions
 from fedsaddle.errors import BadMessage, Refused
-from fedsaddle.federation.records import tensors
-from fedsaddle.federation.wire import Message, about, pack, unpack
+from fedsaddle.federation.records import Record, tensors
+from fedsaddle.federation.wire import Message, about, pack, require_record, unpack
 from fedsaddle.files import read_object, write_atomically, write_json
 from fedsaddle.own_code import only_modules
 from fedsaddle.problems.protocols import HasModel, Problem, Ranks
@@ -233,10 +233,10 @@ class AgreedStudy:
         worker = self.worker(part)
         message = unpack(content, worker.kinds)
         Ask.read(message.about)
-        self._count(part, message.record)
+        self._count(part, require_record(message.record))
         return worker.answer(content)
 
-    def _count(self, part: str, sent: object) -> None:
+    def _count(self, part: str, sent: Record) -> None:
         """Note which models are scored; test rows are looked at as often as the plan says, after validation rows."""
         path = self.folder / SCORED
         known: dict[str, list[str]] = read_object(path) if path.exists() else {"validation": [], "test": []}
