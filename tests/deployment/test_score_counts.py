@@ -195,7 +195,7 @@ def test_printed_bounds_hold_the_exact_figures(positives, tmp_path):
                 seen += 1
         for name, up, _, area in tables["site"].rows:
             if name in without:
-                assert (up, area) == ("–", "no counts: too few rows of a class, or no answer")
+                assert (up, area) == ("–", "no counts: too few rows of a class, or no reply")
                 assert name in about.words
                 assert name in _ranked(run)
                 assert name in said

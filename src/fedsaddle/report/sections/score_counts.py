@@ -1,4 +1,4 @@
-"""Figures of a deployed run on two classes, from the counts in bins of the score that sites may share."""
+"""Figures of a deployed run on two classes, from counts of the scores in bins."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedsaddle.text import visible
 LISTED = 200
 SCROLLED = 40
 FEW = 5
-NO_COUNTS = "no counts: too few rows of a class, or no answer"
+NO_COUNTS = "no counts: too few rows of a class, or no reply"
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class Counts:
 
     @property
     def widest(self) -> float:
-        """The width of the widest group of merged bins, as a share of all."""
+        """The width of the widest group of merged bins, as a share of the range."""
         return self.figures.widest or 1 / self.bins
 
     @property
@@ -69,7 +69,7 @@ class Counts:
 
     @property
     def whose(self) -> str:
-        """All sites, or all but those without counts."""
+        """All sites, or all except those without counts."""
         missing = [visible(name) for name in self.figures.without_counts]
         return "all sites" + (f" but {', '.join(missing)}" if missing else "")
 
@@ -93,7 +93,11 @@ class Counts:
 
 
 def counts_of(run: StoredRun) -> Counts | None:
-    """The stored counts; None where there are none of both classes."""
+    """The stored counts; None without counts of both classes.
+
+    Args:
+        run: The run.
+    """
     stored = run.run_summary.scores if run.run_summary else None
     if run.run_summary is None or stored is None or stored.edges != "sigmoid" or not all(stored.sides):
         return None
@@ -107,7 +111,11 @@ def counts_of(run: StoredRun) -> Counts | None:
 
 
 def site_bounds(counts: Counts) -> PageTable:
-    """The bounds of each site's AUROC, where no more is known; in the order of the sites, as they cannot be ranked."""
+    """The bounds of each site's AUROC, in the order of the sites, as bounds cannot be ranked.
+
+    Args:
+        counts: Of the run.
+    """
     cells = []
     for name, own in list(counts.figures.sites.items())[:LISTED]:
         text = "one class only" if own.auroc_bounds is None else bounds(*own.auroc_bounds)
@@ -119,7 +127,11 @@ def site_bounds(counts: Counts) -> PageTable:
 
 
 def site_areas(counts: Counts) -> Chart | None:
-    """The AUROC of each site with what its bins may hide, and the interval where it has rows enough."""
+    """The AUROC of each site with the bounds of the bins, and its interval if it has enough rows.
+
+    Args:
+        counts: Of the run.
+    """
     sites = counts.figures.sites
     if not sites:
         return None
@@ -159,38 +171,41 @@ def site_areas(counts: Counts) -> Chart | None:
             reference=0.5,
             key="sites",
         ),
-        f"{many(judged, 'site has', 'sites have')} rows enough of both classes for a figure.",
+        f"{many(judged, 'site has', 'sites have')} enough rows of both classes for a figure.",
         PageTable(["site", "positives", "negatives", "AUROC", "bounds of the bins", "95 % interval"], cells),
         note=(
-            "Lines are 95 % intervals in closed form from the site's counts, with rows taken as independent. The "
-            "bounds of the bins, in the table, are not "
-            "confidence intervals: they only say how far the figure may be off because scores were counted in bins."
+            "Lines are 95 % intervals in closed form from the site's counts, with rows treated as independent. The "
+            "bounds of the bins, in the table, are not confidence intervals: they are the largest error due to binning."
         ),
         scrolls=len(rows) > SCROLLED,
     )
 
 
 TENTHS = 10
-TITLE = "How well the model tells the two classes apart"
+TITLE = "How well the model separates the two classes"
 
 
 def score_counts(run: StoredRun) -> Section | None:
-    """ROC, precision and recall, thresholds, calibration and sites, with what the bins may hide."""
+    """ROC, precision and recall, thresholds, calibration and sites, with the bounds of the bins.
+
+    Args:
+        run: The run.
+    """
     counts = counts_of(run)
     if counts is None:
         return None
     up, down = counts.sides
     about = (
-        f"All figures here come from counts that may leave the sites: how many of the {up:,} positives and {down:,} "
-        f"negatives among the {counts.rows} of {counts.whose} lie in each of {counts.bins:,} bins of the score. Within "
+        f"These figures are computed from counts that the sites share: how many of the {up:,} positives and {down:,} "
+        f"negatives among the {counts.rows} of {counts.whose} are in each of {counts.bins:,} bins of the score. Within "
         "a bin the order is unknown: figures have bounds, the best and the worst case."
     )
     if counts.known is None:
         return Section("score-counts", TITLE, _bounds_only(counts, about))
     if counts.merged:
         about += (
-            f" Sites merge bins with few rows, up to a width of {short(counts.widest)}; in curves and thresholds the "
-            "middle of a merged bin stands for its rows."
+            f" Sites merge bins with few rows, up to a width of {short(counts.widest)}; in curves and thresholds "
+            "rows are placed at the middle of a merged bin."
         )
     blocks: list[Block] = [Text(about), Text(_in_words(counts)), _roc(counts), _precision(counts), _thresholds(counts)]
     calibration = _calibration(counts)
@@ -203,18 +218,18 @@ def score_counts(run: StoredRun) -> Section | None:
 
 
 def _bounds_only(counts: Counts, about: str) -> list[Block]:
-    """What is known where sites have merged bins to wide groups: bounds, and nothing that looks like more."""
+    """The bounds alone, if sites have merged bins to wide groups."""
     about += (
         f" Sites merge bins with few rows (minimum_cell), here up to a width of {short(counts.widest)} of the range of "
-        "scores from 0 to 1. Where in a merged bin the rows lie is unknown. So there are no curves, no calibration, no "
-        "confidence intervals and no chosen threshold, and sites cannot be ranked; more test rows of the rarer class "
-        "narrow the bounds."
+        "scores from 0 to 1. The position of rows within a merged bin is unknown. So there are no curves, calibration, "
+        "confidence intervals or threshold, and sites cannot be ranked; more test rows of the rarer class narrow the "
+        "bounds."
     )
     area, precision = counts.figures.pooled.auroc_bounds, counts.figures.pooled.average_precision_bounds
     words = "" if area is None else f"The AUROC lies in the range {bounds(*area)}."
     if precision is not None:
         share = counts.sides[0] / sum(counts.sides)
-        words += f" The average precision lies in the range {bounds(*precision)}; guessing would have {short(share)}."
+        words += f" The average precision lies in the range {bounds(*precision)}; guessing gives {short(share)}."
     blocks: list[Block] = [Text(about), Text(words.strip())]
     rows = [
         [short(own.score), _percents(own.sensitivity), _percents(own.specificity)]
@@ -241,10 +256,7 @@ def _in_words(counts: Counts) -> str:
     )
     area = interval_of(counts.figures.pooled.auroc)
     if area is not None:
-        words += (
-            f"; the chance of having drawn these rows leaves {short(area.low)} to {short(area.high)} (95 % "
-            f"interval, with rows taken as independent)"
-        )
+        words += f"; its 95 % interval is {short(area.low)} to {short(area.high)}, with rows treated as independent"
     words += "."
     within = interval_of(counts.figures.within_site_auroc)
     if within is not None:
@@ -253,15 +265,15 @@ def _in_words(counts: Counts) -> str:
     if precision is not None:
         share = counts.sides[0] / sum(counts.sides)
         words += (
-            f" The average precision is {short(sum(precision) / 2)} ({_left(precision)}); guessing would have "
+            f" The average precision is {short(sum(precision) / 2)} ({_left(precision)}); guessing gives "
             f"{short(share)}."
         )
     return words
 
 
 def _left(known: tuple[float, float]) -> str:
-    """What the bins leave of a figure."""
-    return "the bins hide nothing of it" if known[1] - known[0] < 2e-6 else f"the bins leave {bounds(*known, 4)}"
+    """The precision of a figure from binned counts."""
+    return "exact in spite of the bins" if known[1] - known[0] < 2e-6 else f"bounds of the bins {bounds(*known, 4)}"
 
 
 def _roc(counts: Counts) -> Chart:
@@ -284,16 +296,16 @@ def _roc(counts: Counts) -> Chart:
         "ROC curve of all sites together",
         line_chart(
             lines,
-            ChartAxis("negatives that are called positive", 0, 1, percent=True),
-            ChartAxis("positives that are found", 0, 1, percent=True),
+            ChartAxis("false positive rate", 0, 1, percent=True),
+            ChartAxis("sensitivity", 0, 1, percent=True),
             square=True,
             key="roc",
         ),
         f"At 10 % false alarms among the negatives, {rows[1][1]} of the positives are found.",
-        PageTable(["negatives that are called positive", "positives that are found"], rows),
+        PageTable(["false positive rate", "sensitivity"], rows),
         note=""
         if counts.merged
-        else "Points at the edges of bins are exact. The band holds every curve that fits the counts.",
+        else "Points at the edges of bins are exact. The band contains every curve that fits the counts.",
     )
 
 
@@ -327,13 +339,13 @@ def _precision(counts: Counts) -> Chart:
         "Precision and recall of all sites together",
         line_chart(
             [line, guess],
-            ChartAxis("positives that are found", 0, 1, percent=True),
-            ChartAxis("alarms that are right", 0, 1, percent=True),
+            ChartAxis("sensitivity", 0, 1, percent=True),
+            ChartAxis("precision", 0, 1, percent=True),
             square=True,
             key="precision",
         ),
         f"Where half of the positives are found, {rows[1][1]} of the alarms are right.",
-        PageTable(["positives that are found, at least", "alarms that are right"], rows),
+        PageTable(["sensitivity, at least", "precision"], rows),
     )
 
 
@@ -394,7 +406,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def _calibration(counts: Counts) -> Chart | None:
-    """Promised and observed shares of positives in tenths of the rows, by Platt's numbers from validation rows."""
+    """Predicted and observed shares of positives in tenths of the rows, by Platt scaling on validation rows."""
     if counts.platt is None or counts.platt.slope <= 0:
         return None
     bins = counts.histogram.positives.size
@@ -420,7 +432,7 @@ def _calibration(counts: Counts) -> Chart | None:
             [i.high for _, i, _ in groups],
             markers=True,
         ),
-        Line("as promised", [0.0, 1.0], [0.0, 1.0], "guide"),
+        Line("perfect calibration", [0.0, 1.0], [0.0, 1.0], "guide"),
     ]
     rows = [
         [percent(p, 1), percent(i.value, 1), f"{percent(i.low, 1)} to {percent(i.high, 1)}", f"{n:,}"]
@@ -429,18 +441,18 @@ def _calibration(counts: Counts) -> Chart | None:
     expected = sum(p * n for p, _, n in groups) / sum(n for _, _, n in groups)
     observed = counts.histogram.sides[0] / sum(counts.histogram.sides)
     return Chart(
-        "Do probabilities mean what they say?",
+        "Calibration curve",
         line_chart(
             lines,
-            ChartAxis("promised", 0, 1, percent=True),
+            ChartAxis("predicted", 0, 1, percent=True),
             ChartAxis("observed", 0, 1, percent=True),
             square=True,
             key="calibration",
         ),
-        f"On average {percent(expected, 1)} were promised and {percent(observed, 1)} observed.",
-        PageTable(["promised", "observed", "95 % interval", "rows"], rows),
+        f"On average {percent(expected, 1)} were predicted and {percent(observed, 1)} observed.",
+        PageTable(["predicted", "observed", "95 % interval", "rows"], rows),
         note=(
-            "Rows of all sites in ten groups of like size. Probabilities follow from the score by two numbers "
-            "(Platt's) that fit the validation rows; in a bin, its middle stands for its rows."
+            "Rows of all sites in ten groups of similar size. Probabilities are calibrated by Platt scaling on the "
+            "validation rows; rows are placed at the middle of their bin."
         ),
     )
