@@ -316,7 +316,7 @@ def test_the_report_has_fedavgs_curve_and_trials_have_no_report(finished):
     other = summary(out)["choice"] != "FedAvg"
     assert bool(run.baseline) == other
     page = (out / "report.html").read_text()
-    assert ("FedAvg, trained on the same rows, stands beside it" in page) == other
+    assert ("FedAvg, trained on the same rows, is shown for comparison" in page) == other
     assert not list((out / "trials").rglob("report.html"))
 
 

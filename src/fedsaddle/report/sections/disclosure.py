@@ -192,7 +192,7 @@ def release(run: StoredRun) -> Section | None:
         ),
         *(Text(line) for line in _cell_and_bound(check)),
     ]
-    return Section("release", "May the model be handed on?", blocks)
+    return Section("release", "May the model be released?", blocks)
 
 
 def verdict(check: ReleaseCheck) -> str:
