@@ -322,8 +322,8 @@ def _bounds_only(counts: Counts, about: str) -> list[Block]:
     about += (
         f" Sites merge bins with few rows (minimum_cell), here up to a width of {short(counts.widest)} of the range of "
         "scores from 0 to 1. The position of rows within a merged bin is unknown. So over all sites there are no "
-        "curves, calibration, confidence intervals or chosen threshold. With secure aggregation and three sites or more the "
-        "counts are summed before they are merged, and these figures are exact."
+        "curves, calibration, confidence intervals or chosen threshold. With secure aggregation and three sites or "
+        "more the counts are summed before they are merged, and these figures are exact."
     )
     area, precision = counts.figures.pooled.auroc_bounds, counts.figures.pooled.average_precision_bounds
     words = "" if area is None else f"The AUROC lies in the range {bounds(*area)}."
