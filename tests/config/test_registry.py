@@ -54,6 +54,7 @@ from fedsaddle.problems.fair import ClassFair
 from fedsaddle.problems.games import NonconvexPl, QuadraticGame
 from fedsaddle.problems.groups import GroupFair
 from fedsaddle.problems.models import networks
+from fedsaddle.problems.models.forest import Forest
 from fedsaddle.problems.pairwise import PairwiseRisk
 from fedsaddle.problems.protocols import DataFacts, MinimaxProblem, MinimisationProblem, PairwiseProblem
 from fedsaddle.problems.robust import RobustTraining
@@ -144,6 +145,7 @@ TARGETS = {
     "MODELS": {
         "logistic": networks.logistic_regression,
         "mlp": networks.mlp,
+        "forest": Forest,
         "gru": networks.CharacterGru,
         "cnn": networks.McMahanCnn,
         "cnn-3": networks.TutorialCnn,
@@ -218,6 +220,7 @@ TARGETS = {
 SHAPES = {
     "logistic": networks.linear,
     "mlp": networks.layers,
+    "forest": networks.layers,
     "gru": networks.text,
     "cnn": networks.square_picture,
     "cnn-3": networks.square_picture,

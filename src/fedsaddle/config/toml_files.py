@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from fedsaddle.errors import BadInput
+from fedsaddle.files import Json, JsonObject
 
 LARGEST = 10_000_000  # bytes of a file
 DEEPEST = 30  # tables in tables
 
 
-def read_toml(key: str, path: Path) -> dict[str, Any]:
+def read_toml(key: str, path: Path) -> JsonObject:
     """The tables of a TOML file.
 
     Raises:
@@ -36,13 +37,13 @@ def read_toml(key: str, path: Path) -> dict[str, Any]:
         raise BadInput(key, str(path), f"is not valid TOML: {error}") from None
 
 
-def parse_toml(text: str) -> dict[str, Any]:
+def parse_toml(text: str) -> JsonObject:
     """The tables of a TOML text; a ValueError says what is wrong."""
     try:
         content = tomllib.loads(text)
     except RecursionError:
         raise TooDeep(f"more than {DEEPEST} levels in each other") from None
-    level: list[Any] = [content]
+    level: list[object] = [content]
     for _ in range(DEEPEST):
         level = [part for value in level for part in _parts(value)]
     if level:
@@ -62,11 +63,36 @@ def toml_string(text: str) -> str:
     return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in quoted)
 
 
+def toml_value(value: Json) -> str:
+    """A value in TOML: lists and tables in one line.
+
+    Examples:
+        >>> toml_value({"name": "cosine", "first": 0.1, "on": [1, True]})
+        '{ name = "cosine", first = 0.1, on = [1, true] }'
+    """
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {toml_value(own)}" for key, own in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return toml_string(value) if isinstance(value, str) else repr(value)
+
+
+def toml_lines(section: Mapping[str, Json], comments: Mapping[str, str]) -> list[str]:
+    """The lines of a section; `comments` are by key."""
+    lines = []
+    for key, value in section.items():
+        line = f"{key} = {toml_value(value)}"
+        lines.append(f"{line:<32} # {comments[key]}" if key in comments else line)
+    return lines
+
+
 class TooDeep(ValueError):
     """Tables in tables in tables."""
 
 
-def _parts(value: Any) -> list[Any]:
+def _parts(value: object) -> list[object]:
     if isinstance(value, dict):
         return list(value.values())
     return value if isinstance(value, list) else []
