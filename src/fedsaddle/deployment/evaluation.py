@@ -87,7 +87,7 @@ class RemoteEvaluator:
     test_sizes: Ints  # test rows per site
     validation_sizes: Ints
     private: bool = False  # sites do not measure training rows: that is no part of their budget
-    patients: bool = False  # rows of one patient belong together: sites are asked for sums of squares over patients
+    patients: bool = False  # rows of one patient belong together
     _at: Solution | None = None
     _last: int = 0  # the last round of the run so far; the best one may be earlier
     _answers: dict[str, PartAnswers] = field(default_factory=dict)  # of the last model, by part
@@ -216,13 +216,14 @@ class RemoteEvaluator:
             [name for name in self._with_rows(part) if name not in {names[i] for i in counted}],
             answers.cuts,
             answers.least,
+            self.patients,
         )
 
     def _spread(self, part: str, answers: PartAnswers) -> tuple[SpreadQuestion, SquareSums] | None:
-        """Sums of squares over patients; None where each row is its own, or a site of the sum does not answer."""
+        """Sums of squares over patients, or over rows; None if a site of the sum does not answer."""
         at, clients = self._at, self.clients
         known = answers.summed is not None and min(answers.summed.sides) >= max(answers.least, 1)
-        if not self.patients or not known or at is None or not isinstance(clients, SecureClients):
+        if not known or at is None or not isinstance(clients, SecureClients):
             return None
         assert answers.summed is not None
         question = SpreadQuestion.of([answers.summed], [answers.cuts], answers.least)

@@ -30,6 +30,7 @@ class SiteScores:
         without: Sites with rows that are in neither.
         cuts: The first bins of the rows that thresholds call positive, the most important first.
         least: The least count that is shown.
+        patients: Whether rows of one patient belong together.
     """
 
     part: str
@@ -39,6 +40,7 @@ class SiteScores:
     without: Sequence[str] = ()
     cuts: Sequence[int] = ()
     least: int = 1
+    patients: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The summary's `scores`; empty where no site said anything."""
@@ -46,11 +48,14 @@ class SiteScores:
         if self.summed is None and not self.merged:
             return {"scores": entry}
         if self.summed is not None:
-            entry |= _of_sum(self.summed, self.cuts)
+            entry |= _of_sum(self.summed, self.cuts) | {"patients": self.patients and self.summed.spread is not None}
         else:
             entry |= _of_sites(self.merged, self.cuts)
-        within = within_sites(self.own)
-        if within is not None and len(self.own) > 1 and not self.without:
+        if self.summed is not None and self.summed.within_sites is not None:
+            within = self.summed.within_sites.interval()
+        else:
+            within = within_sites(self.own) if len(self.own) > 1 and not self.without else None
+        if within is not None:
             entry["within_site_auroc"] = within.to_dict()
         entry["sites"] = {name: self._site(name) for name in dict.fromkeys([*self.own, *self.merged])}
         if self.summed is not None:
@@ -164,7 +169,6 @@ def _of_sum(summed: SummedScores, cuts: Sequence[int]) -> dict[str, Any]:
     sums = np.add.reduceat(middle, shown.first)
     entry["mean_scores"] = np.divide(sums, rows, out=(shown.first + shown.ends) / (2 * BINS), where=rows > 0).tolist()
     entry["thresholds"] = [_threshold(one) for one in summed.at_cuts(sorted({*cuts}), shown)]
-    entry["patients"] = summed.spread is not None
     return entry
 
 

@@ -26,6 +26,7 @@ from fedsaddle.metrics.intervals import (
     stdtrit,
     wilson,
 )
+from fedsaddle.metrics.pair_sums import PairedSites
 from fedsaddle.metrics.score_sums import SpreadQuestion, SquareSums, figures_of, influences_among
 
 WIDEST = 0.02  # of the bounds of a figure that is given as a number
@@ -114,6 +115,14 @@ class SummedScores:
             return float("inf")
         spread, _, _ = self._spread(name, 1.0, -1.0)
         return self._scales[name][0] * math.sqrt(float(spread[0]))
+
+    @property
+    def within_sites(self) -> PairedSites | None:
+        """The mean AUROC of the sites, weighted by their pairs; None if the sites were not asked."""
+        if self.spread is None or self.asked is None:
+            return None
+        squares, totals = self.spread.within[0].numpy() / max(self.asked.scale, 1.0), self.spread.pairs[0].numpy()
+        return PairedSites(squares, totals, self.asked.pairs, bool(self.spread.unlike[0, 0] > 0))
 
     def _spread(self, name: str, first: float, second: float) -> tuple[Floats, Floats, Floats]:
         """The variance of a sum of the models' figures, units of the rarer class, and degrees of freedom."""
