@@ -561,6 +561,8 @@ class SearchSummary(Summary):
     """Candidates that were not tried to the end."""
     budget: float | None = None
     leave_one_site_out: LeaveOneOutFigures | None = None
+    sites: dict[str, SiteAnswers] | None = None
+    """Of a study at real sites, in all of its trials."""
     coefficients: Coefficients | None = None
 
 
