@@ -10,7 +10,14 @@ from fedsaddle.metrics.calibration import Platt, decision_curve, reliability
 from fedsaddle.metrics.intervals import wilson_share
 from fedsaddle.metrics.score_sums import BinCounts, SpreadQuestion, SquareSums, bins_of
 from fedsaddle.metrics.subgroups import ScoredRows, subgroups
-from fedsaddle.metrics.sum_decisions import LOWER, MIDDLES, decisions_of_sums, groups_of_sums, reliability_of_sums
+from fedsaddle.metrics.sum_decisions import (
+    LOWER,
+    MIDDLES,
+    decisions_of_sums,
+    groups_of_sums,
+    net_benefit,
+    reliability_of_sums,
+)
 from fedsaddle.metrics.sum_figures import SummedScores
 
 PLATT = Platt(0.9, -0.1)
@@ -41,13 +48,17 @@ def test_net_benefit_has_the_intervals_of_patients_where_sites_were_asked():
     found = added(scores, y, units, site, least=1)
     shown = found.shown((100, 200, 500))
     curve = decisions_of_sums(found, shown, PLATT)
-    at = [int(np.flatnonzero(curve.thresholds == PLATT.probability(LOWER[[cut]])[0])[0]) for cut in (100, 200)]
+    assert curve.thresholds == pytest.approx(PLATT.probability(LOWER[[100, 200, 500]]), abs=1e-12)
     floor = PLATT.probability(LOWER[bins_of(scores[0])])
-    exact = decision_curve(floor, y, curve.thresholds[at], units)
-    assert curve.model.values[at] == pytest.approx(exact.model.values, abs=1e-12)
-    assert curve.model.low[at] == pytest.approx(exact.model.low, abs=1e-3)
-    rows = decisions_of_sums(alone(scores[0], y), shown, PLATT)
-    assert (curve.model.low[at] < rows.model.low[at]).all(), "alike rows of a patient tell less"
+    exact = decision_curve(floor, y, curve.thresholds, units)
+    for name in ("model", "over_all"):
+        ours, theirs = getattr(curve, name), getattr(exact, name)
+        assert ours.values == pytest.approx(theirs.values, abs=1e-12)
+        assert (ours.low <= theirs.low + 1e-12).all(), "effective patients are fewer than patients"
+        assert ours.low == pytest.approx(theirs.low, abs=2e-3)
+    one = net_benefit(alone(scores[0], y), shown, 200, float(curve.thresholds[1]))
+    assert curve.model.low[1] < one.model.low, "alike rows of a patient tell less"
+    assert net_benefit(found, shown, 0, 0.0) is None
 
 
 def test_nothing_is_decided_without_both_classes_or_an_order():
@@ -98,9 +109,7 @@ def grouped(seed: int, cut_group: int = 0):
 def test_groups_have_the_figures_of_their_patients():
     scores, y, units, group, whole, asked = grouped(4)
     ours = groups_of_sums(whole, asked, 200)
-    exact = subgroups(
-        ScoredRows(scores, y == 1, group, ("a", "b", "c"), 1 / (1 + np.exp(-scores)), 0.2, units)
-    ).groups
+    exact = subgroups(ScoredRows(scores, y == 1, group, ("a", "b", "c"), 1 / (1 + np.exp(-scores)), 0.2, units)).groups
     for one, other in zip(ours, exact, strict=True):
         assert (one.name, one.positives, one.negatives) == (other.name, other.positives, other.negatives)
         assert (one.auroc.low, one.auroc.high) == pytest.approx((other.auroc.low, other.auroc.high), abs=0.006)

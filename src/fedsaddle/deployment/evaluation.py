@@ -35,7 +35,8 @@ from fedsaddle.metrics.calibration import Platt, Threshold
 from fedsaddle.metrics.evaluation import Measured
 from fedsaddle.metrics.histograms import MergedHistogram, PooledHistogram, ScoreHistogram
 from fedsaddle.metrics.own_figures import OwnFigures
-from fedsaddle.metrics.score_sums import BINS, EDGES, BinCounts, SpreadQuestion, SquareSums
+from fedsaddle.metrics.score_sums import BINS, BinCounts, SpreadQuestion, SquareSums
+from fedsaddle.metrics.sum_decisions import LOWER
 from fedsaddle.metrics.sum_figures import SummedScores
 from fedsaddle.problems.protocols import KnowsClasses, Problem, Ranks
 from fedsaddle.runs.evaluation import Solution, parts_of, pooled_key
@@ -202,7 +203,7 @@ class RemoteEvaluator:
     def _scores(
         self, part: str, answers: PartAnswers, spread: tuple[SpreadQuestion, SquareSums] | None = None
     ) -> SiteScores:
-        names, summed, merged = self.clients.courier.names, None, answers.merged
+        names, summed, merged, fitted = self.clients.courier.names, None, answers.merged, self._fitted()
         if answers.summed is not None:
             counted = set(answers.among)
             summed = SummedScores((answers.summed,), answers.least, *(spread or (None, None)))
@@ -217,6 +218,7 @@ class RemoteEvaluator:
             answers.cuts,
             answers.least,
             self.patients,
+            fitted[0] if fitted is not None else None,
         )
 
     def _spread(self, part: str, answers: PartAnswers) -> tuple[SpreadQuestion, SquareSums] | None:
@@ -315,9 +317,6 @@ class RemoteEvaluator:
     def _sizes(self, part: str) -> Ints:
         """Rows of a part at each site, as its facts say."""
         return {"train": self.clients.sizes, "validation": self.validation_sizes, "test": self.test_sizes}[part]
-
-
-LOWER = np.concatenate([[-1e6], EDGES])  # of each bin
 
 
 def _together(answers: PartAnswers) -> ScoreHistogram | None:

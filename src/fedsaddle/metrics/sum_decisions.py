@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,7 +26,10 @@ MOST_ROWS = 1 << 22  # to which calibration is fitted
 def decisions_of_sums(
     scores: SummedScores, shown: MergedHistogram, platt: Platt, model: int = 0
 ) -> DecisionCurve | None:
-    """The net benefit at the thresholds where groups of the counts that are shown begin; None without both classes.
+    """The net benefit at thresholds above which counts are shown; None without both classes.
+
+    Where rows of one patient belong together, only thresholds that the sites were asked about have intervals: no others
+    are there.
 
     Args:
         scores: The sums; at the cuts that the sites were asked about, intervals are those of patients.
@@ -34,25 +37,62 @@ def decisions_of_sums(
         platt: From scores to probabilities.
         model: Which of the models.
     """
-    p, n = scores.sides
-    cuts = [cut for cut in shown.first[1:].tolist() if 0 < platt.probability(LOWER[[cut]])[0] < HIGHEST]
-    if not p or not n or not cuts or platt.slope <= 0:
+    cuts = shown.first[1:].tolist()
+    if scores.asked is not None and scores.spread is not None:
+        cuts = sorted({*cuts} & {*scores.asked.cuts[model].tolist()})
+    chances = platt.probability(LOWER[cuts]) if cuts else np.zeros(0)
+    points = [
+        (float(t), net_benefit(scores, shown, cut, float(t), model)) for cut, t in zip(cuts, chances, strict=True)
+    ]
+    known = [(t, one) for t, one in points if one is not None and t < HIGHEST]
+    if not known or platt.slope <= 0:
         return None
-    thresholds = platt.probability(LOWER[cuts])
-    found: dict[str, list[tuple[float, float, float]]] = {"model": [], "all": []}
-    everybody = []
-    for cut, t in zip(cuts, thresholds.tolist(), strict=True):
-        (tp, _), (fp, _) = shown.above_cut(cut)
-        moments = scores.moments_at(cut, model)
-        moments = row_moments(np.array([p, n, tp, fp], dtype=np.float64)) if moments is None else moments
-        weight = t / (1 - t)
-        gain = np.array([0.0, 0.0, 1.0, -weight])
-        to_all = np.array([1.0, -weight, 0.0, 0.0])
-        everybody.append(float(to_all @ [p, n, tp, fp]) / (p + n))
-        for key, own in (("model", gain), ("all", gain - to_all)):
-            found[key].append(_benefit(own, np.array([p, n, tp, fp], dtype=np.float64), moments, weight))
-    model_line, all_line = (Intervals(*np.array(found[key]).T) for key in ("model", "all"))
-    return DecisionCurve(thresholds, model_line, np.array(everybody), all_line)
+
+    def line(key: str) -> Intervals:
+        found = [getattr(one, key) for _, one in known]
+        return Intervals(*(np.array([getattr(each, side) for each in found]) for side in ("value", "low", "high")))
+
+    return DecisionCurve(
+        np.array([t for t, _ in known]), line("model"), np.array([one.everybody for _, one in known]), line("over_all")
+    )
+
+
+@dataclass(frozen=True)
+class NetBenefit:
+    """The net benefit at one threshold, as shares of all rows.
+
+    Args:
+        model: Of calling rows positive by the model.
+        over_all: The difference to calling everybody positive.
+        everybody: Of calling everybody positive.
+    """
+
+    model: Interval
+    over_all: Interval
+    everybody: float
+
+
+def net_benefit(
+    scores: SummedScores, shown: MergedHistogram, cut: int, threshold: float, model: int = 0
+) -> NetBenefit | None:
+    """The net benefit of calling the rows from a bin on positive; None where the counts above it are not shown.
+
+    Args:
+        scores: The sums.
+        shown: The counts that are shown.
+        cut: The first bin of those called positive.
+        threshold: The probability where it begins: false alarms weigh `threshold / (1 - threshold)`.
+        model: Which of the models.
+    """
+    (p, n), ((tp, most_tp), (fp, most_fp)) = scores.sides, shown.above_cut(cut)
+    if not p or not n or (tp, fp) != (most_tp, most_fp) or not 0 < threshold < 1:
+        return None
+    sums, weight = np.array([p, n, tp, fp], dtype=np.float64), threshold / (1 - threshold)
+    moments = scores.moments_at(cut, model)
+    moments = row_moments(sums) if moments is None else moments
+    gain, to_all = np.array([0.0, 0.0, 1.0, -weight]), np.array([1.0, -weight, 0.0, 0.0])
+    ours, over_all = (Interval(*_benefit(own, sums, moments, weight)) for own in (gain, gain - to_all))
+    return NetBenefit(ours, over_all, float(to_all @ sums) / (p + n))
 
 
 def _benefit(own: Floats, sums: Floats, moments: Floats, weight: float) -> tuple[float, float, float]:
