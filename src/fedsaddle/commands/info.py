@@ -20,7 +20,7 @@ from fedsaddle.commands.output import JsonOption, output
 from fedsaddle.config.registry import LISTED, group_of, with_brought
 from fedsaddle.errors import BadInput, install
 from fedsaddle.files import JsonObject
-from fedsaddle.own_code import brought, clashes
+from fedsaddle.own_code import clashes, plugins_of
 from fedsaddle.processes import loading
 from fedsaddle.text import visible
 
@@ -139,7 +139,7 @@ def schema(as_json: JsonOption = True) -> None:
 
 def all_documents() -> list[type]:
     """Our documents, and `DOCUMENTS` of the modules with other packages' commands."""
-    modules = dict.fromkeys(one.target.partition(":")[0] for one in brought("commands"))
+    modules = dict.fromkeys(one.target.partition(":")[0] for one in plugins_of("commands"))
     ours = [kind.load() if isinstance(kind, ModelAt) else kind for kind in DOCUMENTS]
     return [*ours, *(kind for module in modules for kind in getattr(import_module(module), "DOCUMENTS", ()))]
 

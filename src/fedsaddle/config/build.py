@@ -34,7 +34,7 @@ from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Stacked
 from fedsaddle.errors import BadInput, within
 from fedsaddle.metrics.measures import Measure, MeasureSpec, measures_of
-from fedsaddle.own_code import told_in_one_line
+from fedsaddle.own_code import user_code_errors
 from fedsaddle.problems.protocols import Problem
 
 
@@ -53,7 +53,7 @@ def _measure(given: MeasureSpec, key: str) -> MeasureSpec:
     known = entry(MEASURES, key, name)
     make, section = known.load(), f"{key}.{name}"
     options = check_options(section, make, options)
-    with within(section), told_in_one_line(key, name, known.own):
+    with within(section), user_code_errors(key, name, known.own):
         measure: Measure = make(**options)
     if known.own:
         require_made("measures", key, name, measure)
@@ -154,7 +154,7 @@ def build_algorithm(
     layers, memory = given.pop(LOCAL_LAYERS, None), given.pop(MIXING, None)
     options, make = known.bind("algorithm", name, given), known.load()
     refuse_keys_of_others("algorithm", name, given)
-    with within("algorithm"), told_in_one_line("algorithm.name", name, known.own):
+    with within("algorithm"), user_code_errors("algorithm.name", name, known.own):
         algorithm: AnyAlgorithm = make(problem=problem, **arguments_of("algorithm", make, options, built=("problem",)))
         return private(config, with_mixing(with_local_layers(algorithm, layers), memory)), model
 
@@ -189,7 +189,7 @@ def algorithm(
     make = known.load()
     given = known.bind("options", name, options)
     refuse_keys_of_others("options", name, options)
-    with told_in_one_line("name", name, known.own):
+    with user_code_errors("name", name, known.own):
         found: AnyAlgorithm = make(problem=problem, **arguments_of("options", make, given, built=("problem",)))
     return with_mixing(with_local_layers(found, local_layers), anderson)
 

@@ -15,7 +15,7 @@ from fedsaddle.data.splits.partition import Split
 from fedsaddle.data.table import Dataset
 from fedsaddle.data.tables.features import TableFeatures
 from fedsaddle.errors import BadInput, within
-from fedsaddle.own_code import told_in_one_line
+from fedsaddle.own_code import user_code_errors
 
 
 def load(
@@ -112,7 +112,7 @@ def _made(group: str, known: Entry, key: str, name: str, options: Mapping[str, o
     if not known.own:
         made: object = known.load()(**options)
         return made
-    with told_in_one_line(key, name, known.own):
+    with user_code_errors(key, name, known.own):
         made = known.load()(**options)
     require_made(group, key, name, made)
     return made

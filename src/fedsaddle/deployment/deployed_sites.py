@@ -18,6 +18,7 @@ from fedsaddle.config.schema import Config
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.deployment.agreement import Agreement, build_from
 from fedsaddle.deployment.courier import Courier, Patience, Transport
+from fedsaddle.deployment.evaluation import RemoteEvaluator
 from fedsaddle.deployment.ledger import digest
 from fedsaddle.deployment.messages import AgreeTold, Answer, FaultKind, read_payload
 from fedsaddle.deployment.remote_clients import ExpectedReplies, RemoteClients, placeholder_rows
@@ -28,8 +29,8 @@ from fedsaddle.deployment.study_messages import name_of
 from fedsaddle.deployment.study_questions import ComparedModels, Placeholder, ScoredModel, StudyQuestions
 from fedsaddle.deployment.study_site import encoding_for
 from fedsaddle.errors import BadCheckpoint, BadMessage, Diverged, FedSaddleError
-from fedsaddle.federation.records import tensors
-from fedsaddle.files import Record, make_folder, read_object, write_atomically, write_json
+from fedsaddle.federation.records import Record, tensors
+from fedsaddle.files import JsonObject, make_folder, read_object, write_atomically, write_json
 from fedsaddle.metrics.histograms import ScoreHistogram
 from fedsaddle.metrics.own_figures import OwnFigures
 from fedsaddle.metrics.score_sums import BinCounts, SpreadQuestion, SquareSums
@@ -72,6 +73,10 @@ class TrialRun(DeployedRun):
             refused = next((said for said in faults if said.startswith(str(FaultKind.REFUSED.value))), None)
             if refused is not None:
                 raise RefusedBySite(f"{self.names[client]} {refused}")
+
+    def closing(self, evaluator: RemoteEvaluator) -> JsonObject:
+        """Nothing: models are compared by the study."""
+        return {}
 
 
 @dataclass
@@ -142,7 +147,7 @@ class DeployedSites:
             outcome = Outcome(trial, failure=str(reason))
         if outcome.model is not None:
             write_atomically(path.with_suffix(".safetensors"), to_safetensors({"model": outcome.model.contiguous()}))
-        kept: Record = {key: getattr(outcome, key) for key in FIELDS}
+        kept: JsonObject = {key: getattr(outcome, key) for key in FIELDS}
         write_json(path, kept)
         return outcome
 
@@ -150,7 +155,7 @@ class DeployedSites:
         try:
             about = read_object(path)
             model = None if about["failure"] else load_file(path.with_suffix(".safetensors"))["model"]
-            fields: Record = {key: about[key] for key in FIELDS}
+            fields: JsonObject = {key: about[key] for key in FIELDS}
             return Outcome(trial, model, None, **fields)
         except (OSError, ValueError, KeyError) as reason:
             raise BadCheckpoint(f"{path} cannot be read ({reason}); remove its folder and resume") from None
@@ -250,7 +255,7 @@ class DeployedSites:
         assert isinstance(reply, SquareSums)
         return SummedScores(both, least, asked, reply)
 
-    def _ask(self, part: str, task: str, sent: object, key: str) -> BinCounts | SquareSums:
+    def _ask(self, part: str, task: str, sent: Record, key: str) -> BinCounts | SquareSums:
         """The sum of the sites' answers; an answer is kept, so that a study that goes on does not ask again."""
         folder = self.out / "answers"
         path = folder / f"{part}-{digest_of_text(key)}.safetensors"
@@ -288,10 +293,10 @@ class DeployedSites:
             told = courier.request("own", name_of(self.run, "test"), payload, check=check)
             write_json(path, {self.names[i]: record for i, record in sorted(told.items())})
         stored = read_object(path)
-        sizes = dict(zip(self.names, self.agreement.sizes["test_rows"], strict=True))
-        own = {name: read_own(record["own"], sizes[name], len(cuts)) for name, record in stored.items()}
+        rows = dict(zip(self.names, self.agreement.sizes["test_rows"], strict=True))
+        own = {name: read_own(record["own"], rows[name], len(cuts)) for name, record in stored.items()}
         alone = {
-            name: read_own(record["alone"], sizes[name], 0)
+            name: read_own(record["alone"], rows[name], 0)
             for name, record in stored.items()
             if record["alone"] is not None
         }

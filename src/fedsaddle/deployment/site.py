@@ -46,6 +46,7 @@ from fedsaddle.deployment.site_rows import SiteSettings, label_disclosure, read_
 from fedsaddle.deployment.site_worker import OnDisk, OwnRows, SiteWorker, failed, safe_name
 from fedsaddle.engines.device import find_device, fits
 from fedsaddle.errors import BadInput, BadMessage, Refused
+from fedsaddle.federation.records import Record
 from fedsaddle.federation.wire import Message, about, pack, unpack
 from fedsaddle.files import is_disk_failure, write_json
 from fedsaddle.metrics.score_sums import SquareSums
@@ -208,7 +209,7 @@ class SiteService:
         found = SquareSums.of(question, [scores], own.y.cpu().numpy(), own.unit_numbers(0))
         return {"sums": self._masked(request, asked, content, run, found)}
 
-    def _masked(self, request: Request, asked: MeasureAsked, content: bytes, run: AgreedRun, reply: object) -> Tensor:
+    def _masked(self, request: Request, asked: MeasureAsked, content: bytes, run: AgreedRun, reply: Record) -> Tensor:
         """An answer about a model, masked."""
         secure = run.worker.secure
         if secure is None or asked.secure is None:

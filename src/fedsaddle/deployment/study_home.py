@@ -15,6 +15,7 @@ from torch import Tensor
 from fedsaddle.array_types import Floats, Ints
 from fedsaddle.config.build import build_on
 from fedsaddle.config.run_config import run_config
+from fedsaddle.config.schema import PrivacySection
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.store import Stacked
 from fedsaddle.data.table import Encoded, Table
@@ -194,7 +195,8 @@ def scores_alone(
     own = Stacked(x, y, np.array([0, len(x)], dtype=np.int64))
     classes = ("0", "1")
     data = FederatedData("own", own, None, ("own",), classes, tuple(f.name for f in kept), encoding=kept)
-    config = plan.config(replace(candidate, problem=problem, without=frozenset(without)))
+    here = replace(plan, privacy=PrivacySection())  # nothing leaves
+    config = here.config(replace(candidate, problem=problem, without=frozenset(without)))
     setup = build_on(config, data)
     if config.algorithm.options().get("sampled_clients") is not None:
         return None

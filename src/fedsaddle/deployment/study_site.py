@@ -43,7 +43,7 @@ from fedsaddle.deployment.study_messages import (
 from fedsaddle.deployment.study_questions import Scorer, StudyQuestions
 from fedsaddle.errors import BadMessage, Refused
 from fedsaddle.federation.records import tensors
-from fedsaddle.federation.wire import Message, about, pack, unpack
+from fedsaddle.federation.wire import Message, about, pack, require_record, unpack
 from fedsaddle.files import read_object, write_atomically, write_json
 from fedsaddle.metrics.own_figures import OwnFigures
 from fedsaddle.own_code import only_modules
@@ -244,7 +244,8 @@ class AgreedStudy:
         worker = self.worker(part)
         message = unpack(content, worker.kinds)
         Ask.read(message.about)
-        self._count(part, [digest(value) for name, value in tensors(message.record) if name in ("w", "other")])
+        sent = require_record(message.record)
+        self._count(part, [digest(value) for name, value in tensors(sent) if name in ("w", "other")])
         return worker.answer(content)
 
     def own_figures(self, asked: OwnAsked) -> dict[str, object]:

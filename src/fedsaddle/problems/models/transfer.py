@@ -41,13 +41,13 @@ def freeze_(model: nn.Module, *patterns: str) -> nn.Module:
     for pattern in patterns:
         if not isinstance(pattern, str):
             raise BadInput("frozen", pattern, 'must be a list of names of parameters or modules: ["features.*"]')
-        found = [name for name in parameters if _matches(name, pattern)]
-        if not found:
+        matching = [name for name in parameters if _matches(name, pattern)]
+        if not matching:
             raise BadInput("frozen", pattern, f"matches no parameter; {_near(pattern, model)}")
-        for name in found:
+        for name in matching:
             parameters[name].requires_grad_(False)
         for name, part in model.named_modules():
-            last = any(one.rpartition(".")[0] == name for one in found) and not _trained(part)
+            last = any(one.rpartition(".")[0] == name for one in matching) and not _trained(part)
             if getattr(part, "track_running_stats", False) and (last or _matches(name, pattern)):
                 part.eval()
     return model
