@@ -44,7 +44,7 @@ def check_release(
     screen, errors = output.screen(), output.errors()
     with ModelsProgress("shadow models") as progress:
         found = check(folder, count, seed, progress)
-    shown = Table("attack", "AUROC", "95 % interval", title="Telling training rows from held-out rows")
+    shown = Table("attack", "AUROC", "95 % interval", title="Membership inference of training rows")
     for name, auroc in found.attacks.items():
         low, high = auroc.interval or (0.0, 1.0)
         shown.add_row(name, f"{auroc.value:.4f}", f"[{low:.3f}, {high:.3f}]".replace("[", "\\["))

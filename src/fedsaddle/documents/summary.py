@@ -375,9 +375,9 @@ class ScoreCounts(DocumentPart):
     pooled: PooledScores = PooledScores()
     sites: dict[str, ScoredSite] = {}
     summed: bool = False
-    """Whether counts were added up behind masks, and then small ones merged."""
+    """Whether counts were summed by secure aggregation, and then small ones merged."""
     least: int = 1
-    """No count that is shown is smaller, but 0."""
+    """The smallest count that is shown, except 0."""
     ends: list[int] | None = None
     """Where each group of bins ends, if counts are of groups."""
     positives: list[int] | None = None
