@@ -103,6 +103,7 @@ _NAMES = {
     "privacy.settings": "Privacy",
     "problems.auc": "CompositionalAuc MinimaxAuc",
     "problems.fair": "ClassFair",
+    "problems.groups": "GroupFair",
     "problems.games": "NonconvexPl QuadraticGame",
     "problems.minimax": "Minimax",
     "problems.models.transfer": "freeze_ warm_started",
@@ -283,6 +284,7 @@ if TYPE_CHECKING:
     from fedsaddle.problems.fair import ClassFair as ClassFair
     from fedsaddle.problems.games import NonconvexPl as NonconvexPl
     from fedsaddle.problems.games import QuadraticGame as QuadraticGame
+    from fedsaddle.problems.groups import GroupFair as GroupFair
     from fedsaddle.problems.minimax import Minimax as Minimax
     from fedsaddle.problems.models.transfer import freeze_ as freeze_
     from fedsaddle.problems.models.transfer import warm_started as warm_started

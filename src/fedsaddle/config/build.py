@@ -131,7 +131,7 @@ def build(config: Config) -> Setup:
     """Build the data, the model, the problem and the algorithm; write nothing."""
     with within("run"):
         measures = build_measures(config.run.measures, "run.measures")
-    data = build_data(config)
+    data = grouped(config, build_data(config))
     with precision(config.run.dtype):
         algorithm, model = build_algorithm(config, data)
         return Setup(cast(data, config.run.dtype), algorithm, model, measures)
@@ -141,9 +141,24 @@ def build_on(config: Experiment, data: FederatedData) -> Setup:
     """Build the model, the problem, the algorithm and the measures for rows that are at hand."""
     with within("run"):
         measures = build_measures(config.run.measures, "run.measures")
+    data = grouped(config, data)
     with precision(config.run.dtype):
         algorithm, model = build_algorithm(config, data)
     return Setup(data, algorithm, model, measures)
+
+
+GROUP_FAIR = "group-fair"  # the problem whose rows have groups
+
+
+def grouped(config: Experiment, data: FederatedData) -> FederatedData:
+    """The data, with the group of each training row beside its label if the problem is about groups."""
+    if config.problem.name != GROUP_FAIR:
+        return data
+    columns = config.problem.options().get("groups", ())
+    if not isinstance(columns, list | tuple) or not all(isinstance(column, str) for column in columns):
+        raise BadInput("problem.groups", columns, 'must be a list of columns: groups = ["sex", "age"]')
+    with within("problem"):
+        return data.with_groups(columns)
 
 
 def build_algorithm(
