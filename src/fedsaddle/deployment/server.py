@@ -12,6 +12,7 @@ import numpy as np
 from fedsaddle.config.run_config import require_same_config, settings_of, trackers_of
 from fedsaddle.config.schema import Config
 from fedsaddle.data.tables.columns import summarised
+from fedsaddle.data.tables.missing_told import missing_told
 from fedsaddle.deployment.agreement import (
     Agreement,
     agree_on_encoding,
@@ -28,7 +29,7 @@ from fedsaddle.deployment.project import require_deployable
 from fedsaddle.deployment.remote_clients import ExpectedReplies, RemoteClients, placeholder_rows
 from fedsaddle.deployment.secure_clients import SecureClients
 from fedsaddle.errors import BadInput, BadMessage, FedSaddleError
-from fedsaddle.files import make_folder
+from fedsaddle.files import JsonObject, make_folder
 from fedsaddle.runs.callbacks import Callback, CallbackRunner, LambdaCallback
 from fedsaddle.runs.checkpoints import RunIdentity, note_code, remote_fingerprint, shared_fingerprint
 from fedsaddle.runs.folder import RunFolder, only_writer
@@ -106,13 +107,16 @@ class DeployedRun:
         if private is not None and self.config.robust.bounds is None:
             robust = replace(robust, bounds=False)  # every update is clipped anyway
         settings = settings_of(self.config, robust, private)
-        said = {"cautions": list(agreement.notes)} if agreement.notes else {}
+        said: JsonObject = {"cautions": list(agreement.notes)} if agreement.notes else {}
+        if agreement.told and agreement.told[0].columns:
+            gaps = missing_told(agreement.told, self.names)
+            said["missing"] = {column: cells._asdict() for column, cells in gaps.items()}
         evaluator = RemoteEvaluator(algorithm.problem, clients, test, validation, self._private, self._patients)
         if not evaluator.parts:
             remedy = "privacy measures held-out rows only, and no site has any; set data.test_share = 0.2"
             raise BadInput("data.test_share", self.config.data.test_share, remedy)
         own = LambdaCallback(
-            on_result=lambda result: evaluator.probabilities() | evaluator.scores() | said,
+            on_result=lambda result: self.closing(evaluator) | said,
             on_warning=lambda text: log.warning("%s", text),
         )
         return Loop(
@@ -147,6 +151,10 @@ class DeployedRun:
     def _patients(self) -> bool:
         """Whether rows of one patient belong together."""
         return bool(self.config.data.options().get("together"))
+
+    def closing(self, evaluator: RemoteEvaluator) -> JsonObject:
+        """What the summary says besides, from the sites' score counts."""
+        return evaluator.probabilities() | evaluator.scores()
 
     @property
     def _private(self) -> bool:

@@ -382,6 +382,10 @@ class ScoreBounds(DocumentPart):
     positive_predictive_value_interval: Ends | None = None
     negative_predictive_value_interval: Ends | None = None
     alarms_interval: Ends | None = None
+    net_benefit: StoredFigure | None = None
+    """As a share of all rows; false alarms weigh the odds of the threshold."""
+    net_benefit_of_all: float | None = None
+    """Of calling everybody positive."""
 
 
 class ScoreCounts(DocumentPart):
@@ -512,6 +516,7 @@ class RunSummary(Summary, PooledEvaluated):
     sites: dict[str, SiteAnswers] | None = None
     """Of a deployed run."""
     scores: ScoreCounts | None = None
+    missing: dict[str, MissingShare] = {}
     secure_aggregation: VisibleFields | None = None
 
 
@@ -584,6 +589,10 @@ class SearchSummary(Summary):
     leave_one_site_out: LeaveOneOutFigures | None = None
     sites: dict[str, SiteAnswers] | None = None
     """Of a study at real sites, in all of its trials."""
+    scores: ScoreCounts | None = None
+    """Of the choice on the test rows of real sites."""
+    alone: dict[str, StoredFigure] | None = None
+    """AUROC on a site's own test rows of a model that it trained on its own rows alone."""
     coefficients: Coefficients | None = None
     groups: GroupLosses | None = None
 
