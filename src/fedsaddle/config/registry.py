@@ -90,6 +90,9 @@ PROBLEMS: dict[str, Entry] = {
     "supervised": Entry(
         f"{_PROBLEM}.supervised:Supervised", "mean loss of each client; choose a loss", kind="minimisation"
     ),
+    "cox": Entry(
+        f"{_PROBLEM}.regression:Cox", "times to an event: proportional hazards, a stratum a client", kind="minimisation"
+    ),
     "class-fair": Entry(f"{_PROBLEM}.fair:ClassFair", "min-max: the worst-case mixture of classes", kind="minimax"),
     "robust": Entry(
         f"{_PROBLEM}.robust:RobustTraining", "min-max: a shared perturbation of the features", kind="minimax"

@@ -484,6 +484,71 @@ class SearchSummary(Summary):
     coefficients: Coefficients | None = None
 
 
+class SiteOutcome(JsonObject):
+    """Figures of a site, or of a group of rows."""
+
+    name: str
+    rows: int
+    events: int | None = None
+    """Of times to an event."""
+    figures: dict[str, StoredFigure]
+
+
+class PredictedBin(JsonObject):
+    """Rows with similar predictions, and what came."""
+
+    rows: int
+    predicted: float
+    observed: float
+    interval: Ends | None = None
+
+
+class StoredCurve(JsonObject):
+    """A Kaplan-Meier curve; it ends where fewer rows are at risk than may be shown."""
+
+    name: str
+    kind: Literal["site", "risk group"]
+    rows: int
+    events: int
+    time: list[float]
+    survival: list[float]
+    low: list[float]
+    high: list[float]
+
+
+class OutcomeSummary(Summary):
+    """Of a study of several classes, a number, a count or a time to an event."""
+
+    outcome: Literal["classes", "number", "count", "survival"]
+    choice: str
+    aim: str
+    reason: str
+    step: float
+    label: str
+    event: str | None = None
+    class_names: list[str] = []
+    horizon: float | None = None
+    """At which survival is judged."""
+    baseline: dict[str, list[float]] | None = None
+    """The hazard of an average row: `times` at which intervals begin, and `rates` of each."""
+    figures: dict[str, dict[str, StoredFigure]]
+    """On the test rows, of `choice`, `FedAvg` and `difference`."""
+    site_figures: list[SiteOutcome]
+    groups: dict[str, list[SiteOutcome]] = {}
+    """By column."""
+    calibration: list[PredictedBin] = []
+    curves: list[StoredCurve] = []
+    hidden: list[str] = []
+    """Sites, risk groups and groups with too few rows or events to be shown."""
+    rows: dict[PartName, int]
+    missing: dict[str, MissingShare] = {}
+    notes: list[str] = []
+    trials: int
+    cut: list[str] = []
+    budget: float | None = None
+    coefficients: Coefficients | None = None
+
+
 class DivergedSummary(JsonObject):
     """Of a run that ended because no loss was finite."""
 
@@ -497,7 +562,7 @@ class DivergedSummary(JsonObject):
         return {KEY: VERSION, **super().to_dict()}
 
 
-AnySummary: TypeAlias = RunSummary | SearchSummary | DivergedSummary
+AnySummary: TypeAlias = RunSummary | SearchSummary | OutcomeSummary | DivergedSummary
 
 
 def extended(summary: RunSummary, more: Mapping[str, Any]) -> RunSummary:
@@ -527,6 +592,8 @@ def read_summary(path: Path) -> AnySummary:
     kind: type[AnySummary] = RunSummary
     if content.get("stopped") == "diverged":
         kind = DivergedSummary
+    elif "outcome" in content:
+        kind = OutcomeSummary
     elif "choice" in content:
         kind = SearchSummary
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from fedsaddle.data.table import Array, Encoded
 from fedsaddle.data.tables.columns import Cells, RawColumn, listed, shown
 from fedsaddle.data.tables.encode_rows import LARGEST, MISSING, TRUTH, is_missing_number, number, word
 from fedsaddle.data.tables.features import TableFeatures
-from fedsaddle.data.tables.sources import series_cells
+from fedsaddle.data.tables.sources import cell_text, series_cells
 from fedsaddle.data.tables.treatment import Treatment
 from fedsaddle.errors import BadInput
 
@@ -175,6 +175,33 @@ class Encoder:
         found = np.empty((len(rows), len(self.encoding)), dtype=np.float32)
         found[order] = table.encode(self.encoding, parts, [str(name) for name in known])
         return found
+
+    def encode_later(self, rows: Any, site: str | None) -> NDArray[np.float32]:
+        """The features of rows as a DataFrame, a dictionary or a list of dictionaries.
+
+        Args:
+            rows: With all columns that were trained on.
+            site: The column of sites; without it all rows are of a site that was not trained on.
+
+        Raises:
+            BadInput: for a missing column, and for cells that cannot be read.
+        """
+        import pandas as pd
+
+        if isinstance(rows, Mapping):
+            rows = [rows]
+        if not isinstance(rows, pd.DataFrame):
+            if not isinstance(rows, Sequence) or not all(isinstance(row, Mapping) for row in rows):
+                raise BadInput("rows", type(rows).__name__, "must be a DataFrame, a dictionary or a list of them")
+            rows = pd.DataFrame.from_records(list(rows))
+        needed = [column.name for column in self.columns]
+        missing = [name for name in needed if name not in rows.columns]
+        if missing:
+            raise BadInput("rows", f"no column {missing[0]!r}", f"needs the columns {', '.join(map(repr, needed))}")
+        sites = None
+        if site is not None and site in rows.columns:
+            sites = np.array([cell_text(cell).strip() for cell in rows[site]], dtype=str)
+        return self.encode(rows[needed], needed, sites)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""
