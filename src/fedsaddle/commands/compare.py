@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +12,7 @@ from fedsaddle.commands.documents import SCHEMA, CompareDocument
 from fedsaddle.commands.options import OUTPUT, usable
 from fedsaddle.commands.output import JsonOption, output
 from fedsaddle.errors import BadInput
-from fedsaddle.files import require_folder
+from fedsaddle.files import Record, require_folder
 from fedsaddle.processes import loading
 from fedsaddle.text import visible
 
@@ -67,14 +66,14 @@ def compare(
         if file is not None:
             require_folder(key, file.parent)
     summaries: dict[str, RunSummary | SearchSummary] = {}
-    histories: dict[str, list[dict[str, Any]]] = {}
+    histories: dict[str, list[Record]] = {}
     runs: dict[str, StoredRun] = {}
     for folder in map(RunFolder, folders):
         summary, history = folder.read_finished()
         name = folder.path.resolve().name
         name = name if name not in summaries else str(folder.path)
         summaries[name], histories[name] = summary, history
-        runs[name] = replace(read_run(folder.path), summary=summary.to_dict())
+        runs[name] = read_run(folder.path)
     compared = side_by_side(runs)
     if compared.measure is None:
         if not _all_ranked(compared) and len({plots.main_measure(h) for h in histories.values()}) > 1:

@@ -6,16 +6,16 @@ import csv
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from fedsaddle.config.registry import ALGORITHMS, DATASETS, ENGINES, LISTED, MODELS, PROBLEMS, SPLITS, entry
 from fedsaddle.errors import BadCheckpoint, BadInput, NotGiven
-from fedsaddle.files import require_path
+from fedsaddle.files import JsonObject, require_path
 from fedsaddle.processes import loading
 from fedsaddle.text import visible
 
@@ -59,7 +59,10 @@ BASH = "complete_bash"
 VARIABLE = "_FEDSADDLE_COMPLETE"
 
 
-def usable(parameter: typer.CallbackParam, path: Any) -> Any:
+Paths = TypeVar("Paths", Path | None, list[Path], list[str])
+
+
+def usable(parameter: typer.CallbackParam, path: Paths) -> Paths:
     """Refuse paths that no file can have, such as very long ones, whatever the command does with them."""
     for one in path if isinstance(path, list | tuple) else [path]:
         if one is not None:
@@ -87,7 +90,7 @@ def tracked(track: list[str] | None) -> list[str]:
     return changes
 
 
-def refuse_options(options: dict[str, Any], what: str) -> None:
+def refuse_options(options: Mapping[str, object], what: str) -> None:
     """Refuse options that have no effect."""
     for key, value in options.items():
         if value is not None and value is not False:
@@ -159,7 +162,45 @@ SiteOption = Annotated[
 ]
 LabelOption = Annotated[
     str | None,
-    typer.Option(metavar="COLUMN", help="Label, with two values.", show_default=False, rich_help_panel=YOUR_TABLE),
+    typer.Option(
+        metavar="COLUMN",
+        help="Label: two classes, several, or a number.",
+        show_default=False,
+        rich_help_panel=YOUR_TABLE,
+    ),
+]
+FamilyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Overrides what the label says: classes, number, or poisson for counts.",
+        show_default=False,
+        rich_help_panel=YOUR_TABLE,
+    ),
+]
+TimeOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="Time to an event, in place of a label.", show_default=False, rich_help_panel=YOUR_TABLE
+    ),
+]
+EventOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="Whether there was an event at --time.", show_default=False, rich_help_panel=YOUR_TABLE
+    ),
+]
+ExposureOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="Of counts, such as person-years.", show_default=False, rich_help_panel=YOUR_TABLE
+    ),
+]
+HorizonOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="TIME", help="Time at which survival is judged.", show_default=False, rich_help_panel=YOUR_TABLE
+    ),
 ]
 PositiveOption = Annotated[
     str | None,
@@ -256,7 +297,7 @@ OPTIONS = {
     name: f"--{name.replace('_', '-')}"
     for name in (
         *("site", "label", "positive", "patient", "image", "numeric", "categorical", "drop", "groups", "algorithm"),
-        *("sensitivity", "leave_one_site_out", "resume", "table"),
+        *("sensitivity", "leave_one_site_out", "resume", "table", "family", "time", "event", "exposure", "horizon"),
     )
 } | {"aim": "--for", "test_sites": "--test-site"}
 IN_REMEDIES = OPTIONS | {"out": "--out", "seed": "--seed"}
@@ -280,8 +321,10 @@ def _worded(text: str) -> str:
 
 
 @in_options()
-def table_of(table: Path | None, site: str | None, label: str | None, **others: Any) -> TableConfig | None:
-    """The table that the options describe; None without one."""
+def table_of(
+    table: Path | None, site: str | None, label: str | None, **others: str | int | float | list[str] | None
+) -> TableConfig | None:
+    """The table that the options describe; None without one. `time` is the label of a time to an event."""
     if table is None:
         for key, value in {"site": site, "label": label, **others}.items():
             if value:
@@ -293,12 +336,17 @@ def table_of(table: Path | None, site: str | None, label: str | None, **others: 
         from fedsaddle.data.tables.read import column_names
         from fedsaddle.studies.table_config import TableConfig
 
+    time = others.pop("time", None)
+    if (time is None) != (others.get("event") is None):
+        raise NotGiven("--event" if time is not None else "--time", "a time to an event needs both columns")
+    if time is not None and label is not None:
+        raise BadInput("--label", label, "is the time of the event here; leave it out")
+    label = label if time is None else str(time)
     if site is None or label is None:
         columns = f"name a column of {visible(table.name)}, one of {listed_names(column_names(table))}"
         raise NotGiven("--site" if site is None else "--label", columns)
-    others["groups"] = listed(others.get("groups") or ())
-    given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in others.items() if v is not None}
-    found = TableConfig(table, site, label, **given)
+    given: JsonObject = {k: tuple(v) if isinstance(v, list) else v for k, v in others.items() if v is not None}
+    found = TableConfig(table, site, label, **{**given, "groups": listed(given.get("groups", ()))})
     found.refuse_two_roles()
     if found.algorithm is not None:
         entry(ALGORITHMS, "algorithm", found.algorithm)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +15,11 @@ from fedsaddle.commands.options import (
     AlgorithmOption,
     CategoricalOption,
     DropOption,
+    EventOption,
+    ExposureOption,
+    FamilyOption,
     GroupsOption,
+    HorizonOption,
     ImageOption,
     LabelOption,
     NumericOption,
@@ -24,6 +28,7 @@ from fedsaddle.commands.options import (
     PositiveOption,
     SiteOption,
     TestSiteOption,
+    TimeOption,
     TrackOption,
     complete_aims,
     complete_changes,
@@ -40,7 +45,7 @@ from fedsaddle.errors import BadInput
 from fedsaddle.processes import loading
 
 if TYPE_CHECKING:
-    from fedsaddle.studies.table_config import TableConfig
+    pass
 
 
 def run(
@@ -50,6 +55,11 @@ def run(
     ],
     site: SiteOption = None,
     label: LabelOption = None,
+    family: FamilyOption = None,
+    time: TimeOption = None,
+    event: EventOption = None,
+    exposure: ExposureOption = None,
+    horizon: HorizonOption = None,
     positive: PositiveOption = None,
     patient: PatientOption = None,
     image: ImageOption = None,
@@ -152,8 +162,8 @@ def run(
 ) -> None:
     """Run a config: metrics, model, plots and checkpoints go to a folder.
 
-    With a table (CSV, Parquet, Excel), --site and --label, search for the best way to train on validation rows, and
-    compare it with FedAvg on test rows.
+    With a table (CSV, Parquet, Excel), --site and --label (or --time and --event), search for the best way to train on
+    validation rows, and compare it with FedAvg on test rows.
     """
     with loading():
         from fedsaddle.commands.simulation import run_config
@@ -162,6 +172,11 @@ def run(
         config if is_table(config) else None,
         site,
         label,
+        family=family,
+        time=time,
+        event=event,
+        exposure=exposure,
+        horizon=horizon,
         positive=positive,
         patient=patient,
         image=image,
@@ -179,23 +194,18 @@ def run(
     if track and searches:
         raise BadInput("--track", track[0], "is not for a search; leave it out, or name an --algorithm")
     changes += tracked(track)
-    options = {"for": aim, "budget": budget, "sensitivity": sensitivity, "leave_one_site_out": leave_one_site_out}
     if not searches:
-        refuse_options(options, "a search on your own table, without --algorithm, --set and --engine")
+        wanted = {"for": aim, "budget": budget, "sensitivity": sensitivity, "leave_one_site_out": leave_one_site_out}
+        refuse_options(wanted, "a search on your own table, without --algorithm, --set and --engine")
     if dry_run:
         from fedsaddle.commands.plan import print_run_plan
 
         raise typer.Exit(print_run_plan(config, changes, out, own_table, aim, budget, searches))
     if own_table is None or not searches:
         raise typer.Exit(run_config(config, changes, out, resume, own_table))
-    raise typer.Exit(_search(own_table, options, out, resume))
-
-
-def _search(table: TableConfig, options: dict[str, Any], out: Path | None, resume: bool) -> int:
-    """Search among candidates on your own table; return the exit code."""
     from fedsaddle.commands.run_table import run_table
+    from fedsaddle.studies.table_study import BUDGET, StudyOptions
 
-    given = {("aim" if k == "for" else k): v for k, v in options.items() if v is not None}
-    if "budget" in given:
-        given["budget"] = seconds_of(given["budget"])
-    return run_table(table, given, out, resume)
+    seconds = BUDGET if budget is None else seconds_of(budget)
+    options = StudyOptions(aim, seconds, sensitivity, leave_one_site_out)
+    raise typer.Exit(run_table(own_table, options, out, resume))

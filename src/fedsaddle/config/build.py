@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
@@ -98,7 +97,7 @@ def _check_problem(config: Config) -> None:
     require_known("problem", options, ["risk", "outputs", *names])
 
 
-def require_known(section: str, given: Mapping[str, Any], known: Collection[str]) -> None:
+def require_known(section: str, given: Mapping[str, object], known: Collection[str]) -> None:
     """Refuse keys that are not known, with the nearest one that is."""
     for key, value in given.items():
         if key not in known:
@@ -106,7 +105,7 @@ def require_known(section: str, given: Mapping[str, Any], known: Collection[str]
             raise BadInput(f"{section}.{key}", value, f"unknown key; {hint}known keys: {', '.join(known) or 'none'}")
 
 
-def _parameters(make: Callable[..., Any]) -> list[str]:
+def _parameters(make: Callable[..., object]) -> list[str]:
     return [name for name in inspect.signature(make).parameters if name != "self"]
 
 
@@ -160,12 +159,21 @@ def build_algorithm(
         return private(config, with_mixing(with_local_layers(algorithm, layers), memory)), model
 
 
-def algorithm(name: str, *, problem: Problem, **options: Any) -> AnyAlgorithm:
+def algorithm(
+    name: str,
+    *,
+    problem: Problem,
+    local_layers: Sequence[str] | None = None,
+    anderson: int | None = None,
+    **options: object,
+) -> AnyAlgorithm:
     """An algorithm by name, with the arguments that the name fixes: AFL is DRFA with one local step.
 
     Args:
         name: one of `fedsaddle list algorithms`, or a class of your own as "module:name".
         problem: the problem to solve.
+        local_layers: names of layers that stay at the clients, such as `["2.*"]`; None: all are averaged.
+        anderson: memory of Anderson mixing at the server, for algorithms with deterministic rounds; None: no mixing.
         **options: arguments of the algorithm, as objects or in the form of a config.
 
     Raises:
@@ -179,15 +187,14 @@ def algorithm(name: str, *, problem: Problem, **options: Any) -> AnyAlgorithm:
     """
     known = entry(ALGORITHMS, "name", name)
     make = known.load()
-    layers, memory = options.pop(LOCAL_LAYERS, None), options.pop(MIXING, None)
     given = known.bind("options", name, options)
     refuse_keys_of_others("options", name, options)
     with told_in_one_line("name", name, known.own):
         found: AnyAlgorithm = make(problem=problem, **arguments_of("options", make, given, built=("problem",)))
-    return with_mixing(with_local_layers(found, layers), memory)
+    return with_mixing(with_local_layers(found, local_layers), anderson)
 
 
-def with_mixing(algorithm: AnyAlgorithm, memory: Any) -> AnyAlgorithm:
+def with_mixing(algorithm: AnyAlgorithm, memory: int | None) -> AnyAlgorithm:
     """The algorithm, with Anderson mixing of the server's iterates if a memory is given."""
     if memory is None:
         return algorithm
@@ -197,7 +204,7 @@ def with_mixing(algorithm: AnyAlgorithm, memory: Any) -> AnyAlgorithm:
         raise reason if reason.key != "memory" else BadInput(MIXING, reason.value, reason.remedy) from None
 
 
-def with_local_layers(algorithm: AnyAlgorithm, layers: Any) -> AnyAlgorithm:
+def with_local_layers(algorithm: AnyAlgorithm, layers: Sequence[str] | None) -> AnyAlgorithm:
     """The algorithm, with layers that stay at the clients if some are named."""
     if layers is None:
         return algorithm

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import nn
@@ -36,12 +36,13 @@ ASKED: dict[str, str] = {
     "size": "the same",
     "characters": "size of the alphabet, for text",
 }
+Shape = int | tuple[int, ...]
 ALWAYS = ("inputs", "outputs", "classes")
 
 
 def asked_shapes(
-    make: Callable[..., Any], key: str, name: str, facts: DataFacts, scores: int, given: Collection[str] = ()
-) -> dict[str, Any]:
+    make: Callable[..., object], key: str, name: str, facts: DataFacts, scores: int, given: Collection[str] = ()
+) -> dict[str, Shape]:
     """The arguments in `ASKED` that the signature of `make` has and the config does not give.
 
     Those in `ALWAYS` even where they have a default; of the others a default counts.
@@ -51,8 +52,8 @@ def asked_shapes(
     return {parameter: _shape(parameter, key, name, facts, scores) for parameter in wanted}
 
 
-def _shape(parameter: str, key: str, name: str, facts: DataFacts, scores: int) -> Any:
-    simple = {"inputs": facts.features, "features": facts.features, "shape": facts.shape}
+def _shape(parameter: str, key: str, name: str, facts: DataFacts, scores: int) -> Shape:
+    simple: dict[str, Shape] = {"inputs": facts.features, "features": facts.features, "shape": facts.shape}
     simple |= {"outputs": scores, "classes": scores}
     if parameter in simple:
         return simple[parameter]
@@ -83,7 +84,7 @@ class NamedModel:
 
     section: NamedSection
     facts: DataFacts
-    arguments: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, object] = field(default_factory=dict)
 
     def __call__(self, scores: int) -> nn.Module:
         """Build the model; with `start_from`, load the weights of an earlier run (all but a `fresh` head)."""
@@ -104,12 +105,12 @@ class NamedModel:
                 made = warm_started(made, trained_tensors(str(trained)), "auto" if head is None else head)
             return _frozen(made, given.get("frozen"))
 
-    def _shapes(self, known: Entry, scores: int, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _shapes(self, known: Entry, scores: int, given: Mapping[str, object]) -> dict[str, Shape]:
         """What the data settle: of our models by their function, of own ones by the names of their arguments."""
         if known.own:
             return asked_shapes(known.load(), "model.name", self.section.name, self.facts, scores, given)
         module, _, name = known.shapes.partition(":")
-        shapes: dict[str, Any] = getattr(import_module(module), name)(self.facts, scores)
+        shapes: dict[str, Shape] = getattr(import_module(module), name)(self.facts, scores)
         return shapes
 
 
@@ -181,7 +182,7 @@ def own_problem(config: Experiment, known: Entry, model: NamedModel) -> Problem:
             checked = arguments_of("problem", cls.from_data, options, built=FACTS)
             return cast(Problem, cls.from_data(facts, model, **checked))
         scores = len(facts.classes) or 1
-        settled = asked_shapes(cls, "problem.name", name, facts, scores, options)
+        settled: dict[str, object] = {**asked_shapes(cls, "problem.name", name, facts, scores, options)}
         if "classes" in settled:
             settled["classes"] = len(facts.classes)
         checked = arguments_of("problem", cls, options, built=(*settled, "model"))

@@ -16,6 +16,7 @@ from typing import Any
 
 from fedsaddle.arguments import did_you_mean
 from fedsaddle.errors import BadInput
+from fedsaddle.files import Json
 from fedsaddle.own_code import brought, find_brought, first_line, is_code, load_code
 
 KINDS = ("minimisation", "minimax", "pairwise")  # of problems
@@ -29,8 +30,8 @@ class Entry:
     about: str = field(kw_only=False)
     source: str = field(default="", kw_only=False)  # the paper, or for data the source and the licence
     kind: str = ""  # of the problem, or of the problem that the algorithm solves: one of KINDS
-    fixed: Mapping[str, Any] = field(default_factory=dict)  # arguments that the name fixes
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # arguments that a user may change
+    fixed: Mapping[str, Json] = field(default_factory=dict)  # arguments that the name fixes
+    defaults: Mapping[str, Json] = field(default_factory=dict)  # arguments that a user may change
     required: Mapping[str, str] = field(default_factory=dict)  # arguments that must be given -> an example
     shapes: str = ""  # of a model: the function that takes its shapes from the data, "module:name"
     own: str = ""  # the package or module that brings it; empty: it is ours
@@ -40,7 +41,7 @@ class Entry:
         module, _, attribute = self.target.partition(":")
         return getattr(import_module(module), attribute)
 
-    def bind(self, key: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    def bind(self, key: str, name: str, given: Mapping[str, object]) -> dict[str, object]:
         """Merge the given and the fixed arguments; errors begin with `key`."""
         for argument, value in self.fixed.items():
             if argument in given:
@@ -370,7 +371,7 @@ def keys_of_algorithm(name: object) -> set[str] | None:
     return {"name", "local_layers", "anderson", *parameters} - {"problem", *known.fixed}
 
 
-def refuse_keys_of_others(section: str, name: str, given: Mapping[str, Any]) -> None:
+def refuse_keys_of_others(section: str, name: str, given: Mapping[str, object]) -> None:
     """Refuse a key that is a parameter of other algorithms, and name some."""
     own = keys_of_algorithm(name)
     for key, value in given.items():

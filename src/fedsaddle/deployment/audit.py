@@ -81,6 +81,7 @@ def log_to_folder(log: logging.Logger, folder: Path) -> Iterator[None]:
 
 AUDIT_FILE = "audit.jsonl"
 PER_SITE = "per client"  # the server sees this site's own value
+SUMS = "sums"  # the field of an answer to a request that is masked
 SUM_ONLY = "sum only"  # it left under a mask, which cancels in the sum over sites
 
 
@@ -151,7 +152,7 @@ def _fields(record: object) -> Iterator[tuple[str, list[int], str, int, str]]:
         return
     for name, value in record.items() if isinstance(record, Mapping) else ():
         if isinstance(value, Tensor):
-            yield *_of_tensor(name, value), PER_SITE
+            yield *_of_tensor(name, value), SUM_ONLY if name == SUMS else PER_SITE
         elif name == "columns":
             for column in value:
                 yield f"column {column['name']}", [len(column)], "json", len(json.dumps(column)), PER_SITE

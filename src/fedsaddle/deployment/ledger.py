@@ -204,13 +204,18 @@ class MeasuredModels:
         path = folder / FILE
         return cls(folder, most, checked, **(read_object(path) if path.exists() else {}))
 
-    def measure(self, w: Tensor, dual: Tensor | None, part: str, rounds: int) -> None:
-        """Record an evaluation before it happens; refuse one too many. Repeating an evaluation is free."""
+    def measure(self, w: Tensor, dual: Tensor | None, part: str, rounds: int, cuts: Sequence[int] = ()) -> list[int]:
+        """Record an evaluation before it happens; refuse one too many. Repeating an evaluation is free.
+
+        Return the cuts to count at: tables at two sets of them could be subtracted, so those asked for first.
+        """
         self.check()
-        model = digest(w)
-        key = f"{model}-{'' if dual is None else digest(dual)}-{part}"
-        if key in self.measured:
-            return
+        model, at = digest(w), ",".join(map(str, cuts))
+        key = f"{model}-{'' if dual is None else digest(dual)}-{part}@"
+        before = next((one.removeprefix(key) for one in self.measured if one.startswith(key)), None)
+        if before is not None:
+            return [int(cut) for cut in filter(None, before.split(","))]
+        key += at
         if len(self.measured) >= self.most:
             raise Refused(f"this site's policy says most_evaluations = {self.most}; so many models were measured")
         self.measured.append(key)
@@ -218,6 +223,7 @@ class MeasuredModels:
             found = self.waiting.setdefault(str(rounds), [])
             found += [] if model in found else [model]
         self._write()
+        return list(cuts)
 
     def task(self, round: int, sent: Iterable[Tensor]) -> None:
         """The first task after `round` rounds: it must carry the model that was measured after that round."""

@@ -55,6 +55,16 @@ class Masked:
     shown: Mapping[str, Tensor]
 
 
+@dataclass(frozen=True)
+class MaskedQuestion:
+    """What sites answered behind masks: the nonce of the message, and the sites asked, each with its share."""
+
+    nonce: str
+    shares: Mapping[int, float]
+    cohort: Sequence[int]
+    where: str  # for messages
+
+
 @dataclass
 class SecureClients(RemoteClients):
     """Clients at remote sites, of whose averaged fields the server only learns sums."""
@@ -91,6 +101,44 @@ class SecureClients(RemoteClients):
             self.accept(i, answer)
         self.seen.note(kind, {*sums, *shown})
         return np.array(list(replies), dtype=np.int64), kind(**sums, **shown)
+
+    def unmasked(self, masked: Mapping[int, Tensor], layout: Layout, question: MaskedQuestion) -> dict[str, Tensor]:
+        """The weighted means over the sites whose masked replies to one question these are.
+
+        Raises:
+            NobodyAnswered: if they are too few, or do not open their masks.
+        """
+        shares = question.shares
+        if reason := too_few([shares[i] for i in masked], self.least):
+            raise self.nobody(reason)
+        openings = self._openings(sorted(masked), question)
+        try:
+            total = sum_of(list(masked.values()), layout)
+            unmask_(total, masked, openings, set(question.cohort) - masked.keys())
+        except BadMessage as reason:
+            raise self.nobody(f"the masks could not be removed ({reason})") from None
+        if int(total[-1]) != sum(share_word(shares[i]) for i in masked) % 2**64:
+            raise self.nobody("the masks of this exchange do not cancel: a site did not mask as it should")
+        return decode(total, layout)
+
+    def _openings(self, alive: Sequence[int], question: MaskedQuestion) -> dict[int, UnmaskShare]:
+        """The unmask share of each of these sites; all are needed."""
+        lost = [i for i in question.cohort if i not in alive]
+
+        def make_message(nonce: str, asked: list[int]) -> Message:
+            about = Request(do="unmask", run=self.run, fingerprint=self.fingerprint, nonce=nonce).to_dict()
+            return Message(about, {"of": question.nonce, "alive": list(alive)})
+
+        def check(client: int, answer: Answer, record: object) -> UnmaskShare:
+            return read_opening(record, client, alive, lost)
+
+        found = self.courier.quick(alive, make_message, check)
+        for _ in range(ATTEMPTS):
+            if missing := [i for i in alive if i not in found]:
+                found |= self.courier.once(missing, make_message, check, f"{question.where}, masks", self.round)
+        if silent := [self.courier.names[i] for i in alive if i not in found]:
+            raise self.nobody(f"{', '.join(silent)} answered, but did not open their masks")
+        return found
 
 
 @dataclass
@@ -167,38 +215,8 @@ class _Asked:
         layout = next(iter(replies.values()))[1].layout
         if not layout:
             return {}
-        if reason := too_few([self.shares[i] for i in replies], self.of.least):
-            raise self.of.nobody(reason)
-        openings = self._openings(sorted(replies))
-        lost = set(self.cohort) - replies.keys()
-        try:
-            total = sum_of([one.masked for _, one in replies.values()], layout)
-            unmask_(total, replies, openings, lost)
-        except BadMessage as reason:
-            raise self.of.nobody(f"the masks could not be removed ({reason})") from None
-        weight = sum(share_word(self.shares[i]) for i in replies) % 2**64
-        if int(total[-1]) != weight:
-            raise self.of.nobody("the masks of this exchange do not cancel: a site did not mask as it should")
-        return decode(total, layout)
-
-    def _openings(self, alive: Sequence[int]) -> dict[int, UnmaskShare]:
-        """The unmask share of each of these sites; all are needed."""
-        lost, of = [i for i in self.cohort if i not in alive], self.of
-
-        def make_message(nonce: str, asked: list[int]) -> Message:
-            about = Request(do="unmask", run=of.run, fingerprint=of.fingerprint, nonce=nonce).to_dict()
-            return Message(about, {"of": self.nonce, "alive": list(alive)})
-
-        def check(client: int, answer: Answer, record: object) -> UnmaskShare:
-            return read_opening(record, client, alive, lost)
-
-        found = of.courier.quick(alive, make_message, check)
-        for _ in range(ATTEMPTS):
-            if missing := [i for i in alive if i not in found]:
-                found |= of.courier.once(missing, make_message, check, f"{self.where}, masks", of.round)
-        if silent := [of.courier.names[i] for i in alive if i not in found]:
-            raise of.nobody(f"{', '.join(silent)} answered, but did not open their masks")
-        return found
+        masked = {i: one.masked for i, (_, one) in replies.items()}
+        return self.of.unmasked(masked, layout, MaskedQuestion(self.nonce, self.shares, self.cohort, self.where))
 
 
 def _fault(client: int, kind: type, layout: Layout, shown: Mapping[str, Any], expected: Any) -> Fault | None:

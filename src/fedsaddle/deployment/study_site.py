@@ -60,10 +60,10 @@ class TrialService(SiteService):
         """The log of the site."""
         return AuditLog(self.home)
 
-    def _measure(self, request: Request, asked: MeasureAsked) -> dict[str, Any]:
+    def _measure(self, request: Request, asked: MeasureAsked, content: bytes) -> dict[str, Any]:
         if asked.part == "test":
             raise Refused("test rows are looked at when all trials are done; study.toml says so")
-        return super()._measure(request, asked)
+        return super()._measure(request, asked, content)
 
     def _secure(self, run: str, names: tuple[str, ...], payload: Any) -> SiteSecure | None:
         if not self.config.privacy.secure_aggregation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,9 +17,15 @@ from fedsaddle.data.table import Array
 from fedsaddle.errors import BadInput
 from fedsaddle.estimators import federated
 from fedsaddle.estimators.federated import BadValue, Federated, value_errors
-from fedsaddle.estimators.training import InputRows, Trained, is_auto, ranks_only, scores_of
+from fedsaddle.estimators.training import InputRows, Step, Trained, is_auto, ranks_only, scores_of
+from fedsaddle.files import JsonObject
 from fedsaddle.metrics.calibration import Platt
 from fedsaddle.privacy.settings import Privacy
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
+
+    from fedsaddle.estimators.training import TableLike
 
 
 class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
@@ -91,14 +97,14 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
     def __init__(
         self,
         algorithm: str = "FedAvgM",
-        model: str | Mapping[str, Any] = "linear",
+        model: str | Mapping[str, object] = "linear",
         *,
-        problem: str | Mapping[str, Any] | None = None,
+        problem: str | Mapping[str, object] | None = None,
         rounds: int = 100,
         local_steps: int = 8,
         batch_size: int = 64,
-        primal_step: Any = "auto",
-        options: Mapping[str, Any] | None = None,
+        primal_step: Step = "auto",
+        options: Mapping[str, object] | None = None,
         site: str | None = None,
         clients: int = 1,
         site_intercept: bool = True,
@@ -109,8 +115,8 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         select: str = "auto",
         patience: int | None = None,
         calibrate: bool | str = "auto",
-        privacy: Privacy | Mapping[str, Any] | None = None,
-        random_state: Any = 0,
+        privacy: Privacy | Mapping[str, object] | None = None,
+        random_state: int | np.random.RandomState | None = 0,
         verbose: bool | int = False,
     ) -> None:
         super().__init__(
@@ -121,7 +127,13 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         )  # fmt: skip
         self.calibrate = calibrate
 
-    def fit(self, X: Any, y: ArrayLike, sites: ArrayLike | None = None, patients: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: TableLike,
+        y: ArrayLike,
+        sites: ArrayLike | None = None,
+        patients: ArrayLike | None = None,
+    ) -> Self:
         """Train on rows.
 
         Args:
@@ -141,7 +153,7 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
             self.calibration_ = self._calibrated(found) if self._wants_calibration() else None
         return self
 
-    def decision_function(self, X: Any, sites: ArrayLike | None = None) -> Floats:
+    def decision_function(self, X: TableLike, sites: ArrayLike | None = None) -> Floats:
         """Log odds of the second class, (n,), or for more than two classes a score for each, (n, k).
 
         Args:
@@ -156,7 +168,7 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         platt = self.calibration_
         return one if platt is None else platt.slope * one + platt.intercept
 
-    def predict_proba(self, X: Any, sites: ArrayLike | None = None) -> Floats:
+    def predict_proba(self, X: TableLike, sites: ArrayLike | None = None) -> Floats:
         """The probability of each class, (n, k), in the order of `classes_`."""
         odds = self.decision_function(X, sites)
         if odds.ndim == 1:
@@ -165,18 +177,22 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         shares = np.exp(odds - odds.max(axis=1, keepdims=True))
         return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
-    def predict(self, X: Any, sites: ArrayLike | None = None) -> Array:
+    def predict(self, X: TableLike, sites: ArrayLike | None = None) -> Array:
         """The most probable class of each row."""
         odds = self.decision_function(X, sites)
         return np.asarray(self.classes_[(odds > 0).astype(int) if odds.ndim == 1 else odds.argmax(axis=1)])
 
     def score(
-        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, sites: ArrayLike | None = None
+        self,
+        X: TableLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        sites: ArrayLike | None = None,
     ) -> float:
         """The accuracy."""
         return float(accuracy_score(y, self.predict(X, sites), sample_weight=sample_weight))
 
-    def _labels(self, y: Any, rows: int) -> tuple[Array, Array]:
+    def _labels(self, y: ArrayLike | None, rows: int) -> tuple[Array, Array]:
         """The classes, and the code of each row."""
         if y is None:
             raise BadValue("y", None, "requires y to be passed, but the target y is None; give the label of each row")
@@ -219,7 +235,7 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         log_odds = not ranks_only(self.algorithm, self.problem)
         return Platt.fit(_one_score(scores_of(self.module_, rows.x)), rows.y.numpy(), log_odds=log_odds)
 
-    def _fitted(self) -> dict[str, Any]:
+    def _fitted(self) -> JsonObject:
         platt = None if self.calibration_ is None else self.calibration_.to_dict()
         return {
             **super()._fitted(),
@@ -227,13 +243,13 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
             "calibration": platt,
         }
 
-    def _set_fitted(self, given: dict[str, Any]) -> None:
+    def _set_fitted(self, given: JsonObject) -> None:
         super()._set_fitted(given)
         self.classes_ = federated.array_from_dict(given["classes"])
         platt = given["calibration"]
         self.calibration_ = None if platt is None else Platt(float(platt["slope"]), float(platt["intercept"]))
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = not ranks_only(self.algorithm, self.problem)
         return tags

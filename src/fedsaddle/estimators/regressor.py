@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +15,10 @@ from fedsaddle.data.table import is_constant
 from fedsaddle.errors import BadInput
 from fedsaddle.estimators.federated import BadValue, Federated, value_errors
 from fedsaddle.estimators.training import InputRows
+from fedsaddle.files import JsonObject
+
+if TYPE_CHECKING:
+    from fedsaddle.estimators.training import TableLike
 
 
 class FederatedRegressor(RegressorMixin, Federated):  # type: ignore[misc]
@@ -39,7 +43,13 @@ class FederatedRegressor(RegressorMixin, Federated):  # type: ignore[misc]
         True
     """
 
-    def fit(self, X: Any, y: ArrayLike, sites: ArrayLike | None = None, patients: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: TableLike,
+        y: ArrayLike,
+        sites: ArrayLike | None = None,
+        patients: ArrayLike | None = None,
+    ) -> Self:
         """Train on rows.
 
         Args:
@@ -61,7 +71,7 @@ class FederatedRegressor(RegressorMixin, Federated):  # type: ignore[misc]
             self._train(rows, (targets - self.target_mean_) / self.target_scale_, (), patients)
         return self
 
-    def predict(self, X: Any, sites: ArrayLike | None = None) -> Floats:
+    def predict(self, X: TableLike, sites: ArrayLike | None = None) -> Floats:
         """The target of each row.
 
         Args:
@@ -73,20 +83,24 @@ class FederatedRegressor(RegressorMixin, Federated):  # type: ignore[misc]
         return scores[:, 0] * self.target_scale_ + self.target_mean_
 
     def score(
-        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, sites: ArrayLike | None = None
+        self,
+        X: TableLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        sites: ArrayLike | None = None,
     ) -> float:
         """R², the share of the variance that is explained."""
         return float(r2_score(y, self.predict(X, sites), sample_weight=sample_weight))
 
-    def _fitted(self) -> dict[str, Any]:
+    def _fitted(self) -> JsonObject:
         return {**super()._fitted(), "mean": self.target_mean_, "scale": self.target_scale_}
 
-    def _set_fitted(self, given: dict[str, Any]) -> None:
+    def _set_fitted(self, given: JsonObject) -> None:
         super()._set_fitted(given)
         self.target_mean_, self.target_scale_ = float(given["mean"]), float(given["scale"])
 
 
-def _targets(y: Any, rows: int) -> Floats:
+def _targets(y: ArrayLike | None, rows: int) -> Floats:
     """The targets as finite numbers."""
     if y is None:
         raise BadValue("y", None, "requires y to be passed, but the target y is None; give the target of each row")

@@ -111,9 +111,6 @@ def flat_parameters(given: Mapping[str, Json], before: str = "") -> dict[str, st
     return found
 
 
-FILE = "metrics.csv"
-
-
 def row_of(record: Record, clients: Sequence[str] = ()) -> dict[str, float]:
     """The numbers of a record by column: `round`, `test.loss.mean`, `clients.test.loss.Hospital A`.
 

@@ -22,6 +22,7 @@ from fedsaddle.algorithms.protocols import (
     mixture_of,
 )
 from fedsaddle.arguments import instance
+from fedsaddle.documents.files import RunFiles
 from fedsaddle.documents.summary import BadEnd, DivergedSummary, RunSummary, extended
 from fedsaddle.errors import NOBODY, BadInput, Diverged, NobodyAnswered, NotFinite, within
 from fedsaddle.federation.clients import Clients
@@ -120,7 +121,7 @@ def _enough(privacy: Privacy, rounds: int) -> None:
 
 def _planned_before(folder: Path) -> int | None:
     """The rounds that the run in a folder was planned for, by its newest checkpoint; None if there is none."""
-    for about in sorted((folder / "checkpoints").glob("*.json"), reverse=True):
+    for about in sorted(RunFiles(folder).checkpoints_folder.glob("*.json"), reverse=True):
         try:
             return int(json.loads(about.read_text())["notes"]["clients"]["privacy"]["rounds"])
         except (OSError, ValueError, KeyError, TypeError):

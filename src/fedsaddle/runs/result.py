@@ -112,6 +112,7 @@ class Result(Generic[State]):
 
     def report(self, path: str | Path) -> Path:
         """Write a page about this run to an HTML file, for people; a run with `out` has one in its folder."""
+        from fedsaddle.documents.stored import complete_rounds
         from fedsaddle.report.run_report import write_page
         from fedsaddle.report.stored_run import StoredRun
 
@@ -119,6 +120,6 @@ class Result(Generic[State]):
         if file.is_dir():
             raise BadInput("path", str(file), "is a folder; name a file in it, such as report.html")
         try:
-            return write_page(StoredRun(file.parent, self.summary, self.history), file)
+            return write_page(StoredRun(file.parent, self.document, complete_rounds(self.history)[0]), file)
         except OSError as reason:
             raise BadInput("path", str(file), f"cannot be written: {reason.strerror}; name another file") from None

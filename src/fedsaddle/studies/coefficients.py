@@ -53,6 +53,7 @@ def coefficients(model: Model, measure: Measure = "odds ratio", scale: float = 1
     return Coefficients(
         of=model.name,
         measure=measure,
+        against=None if classes is None else classes[0],
         rows=found.rows,
         patients=found.units,
         penalty=float(exact.problem.ridge().max()) * found.rows,

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from torch import Tensor
 
@@ -438,7 +437,7 @@ def trials_csv(records: Sequence[TrialRecord]) -> bytes:
         ["candidate", "step", "rounds", "selected_round", "validation", "gain", "standard_error", "seconds", "note"]
     )
     for r in records:
-        cells: list[Any] = [safe_cell(r.candidate), f"{r.step:g}", r.rounds, r.selected_round]
+        cells: list[str | int | None] = [safe_cell(r.candidate), f"{r.step:g}", r.rounds, r.selected_round]
         cells += [_number(r.value), _number(r.gain), _number(r.error), f"{r.seconds:.2f}", safe_cell(r.note)]
         lines.writerow(["" if cell is None else cell for cell in cells])
     return text.getvalue().encode()

@@ -7,10 +7,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from fedsaddle.arguments import flag, instance, number, optional, text, whole
 from fedsaddle.arguments import path as file_path
@@ -23,7 +24,7 @@ from fedsaddle.data.tables.later_rows import Encoder
 from fedsaddle.data.tables.read import check_names
 from fedsaddle.documents.summary import SearchSummary
 from fedsaddle.errors import BadCheckpoint, BadInput, NotGiven
-from fedsaddle.files import Record, make_folder, read_object, require_folder, write_json
+from fedsaddle.files import JsonObject, Record, make_folder, read_object, require_folder, write_json
 from fedsaddle.metrics.calibration import Platt, Threshold
 from fedsaddle.metrics.ranking import Ranking
 from fedsaddle.report.predictions import CHOICE
@@ -93,7 +94,7 @@ class Study:
     encoder: Encoder | None = None  # of later rows of a table
     site: str | None = None
 
-    def predict(self, rows: Any) -> Floats:
+    def predict(self, rows: ArrayLike | pd.DataFrame | Mapping[str, object] | Sequence[Mapping[str, object]]) -> Floats:
         """The probability of the positive class for each of some rows.
 
         Args:
@@ -199,7 +200,7 @@ def study(
     flag("resume", resume)
     if watch is not None:
         instance("watch", watch, StudyWatch, "must be an fs.StudyWatch")
-    roles: dict[str, Any] = {**named, "positive": None if positive is None else str(positive)}
+    roles: JsonObject = {**named, "positive": None if positive is None else str(positive)}
     roles |= {key: tuple(names or ()) for key, names in listed.items()} | {**outcome, "horizon": horizon}
     table = _table(data, roles, seed)
     if leave_one_site_out and (table is None or table.test_sites):
@@ -232,7 +233,7 @@ def _options(
     return StudyOptions(aim, budget, sensitivity, leave_one_site_out)
 
 
-def _table(data: object, roles: dict[str, Any], seed: int) -> TableConfig | None:
+def _table(data: object, roles: JsonObject, seed: int) -> TableConfig | None:
     """The table and its roles; None for a federated data set."""
     if isinstance(data, FederatedData):
         for key, value in roles.items():
@@ -275,8 +276,8 @@ def _study(
     make_folder("out", folder.path)
     with only_writer(folder.path):
         notes = {"notes": [] if dataset is None else list(dataset.notes), "cautions": cautions(rows)}
-        write_json(folder.path / "search.json", {**settings, "test_rows": test_rows})
-        trials = folder.path / "trials"
+        write_json(folder.search, {**settings, "test_rows": test_rows})
+        trials = folder.trials
         watch.begin(rows, notes["notes"], notes["cautions"], Clock.at(trials, options.budget).seconds)
         choice = search(
             rows,
@@ -297,7 +298,7 @@ def _study(
         report = None
         if kept:
             write_provenance(folder.path, table.table if table is not None and isinstance(table.table, Path) else None)
-            report = report_or_warning(folder.path, watch.warn)
+            report = report_or_warning(folder.path, watch.warn, finished.rankings)
     encoder = None
     if dataset is not None and table is not None and isinstance(dataset.pending, TableFeatures):
         encoder = Encoder.of(choice.chosen.data.encoding, dataset.pending, table.numeric)
@@ -364,7 +365,7 @@ def _outcome_study(
 
 def check_folder(folder: RunFolder, settings: Record, resume: bool) -> None:
     """Refuse a folder with another run, and a resumed study with other settings."""
-    path = folder.path / "search.json"
+    path = folder.search
     if not resume:
         if folder.holds_run or path.exists():
             raise BadInput("out", str(folder.path), "holds a run already; resume it, or choose another folder")
@@ -394,7 +395,7 @@ def _test_rows(folder: RunFolder, data: FederatedData) -> Record:
     """
     assert data.test is not None
     found = {"features": digest(data.test.x), "labels": digest(data.test.y)}
-    path = folder.path / "search.json"
+    path = folder.search
     before = read_object(path).get("test_rows", found) if path.exists() else found
     for name, value in found.items():
         if before.get(name) != value:

@@ -13,12 +13,12 @@ from fedsaddle.arguments import flag, function, instance, optional, text, whole
 from fedsaddle.arguments import path as file_path
 from fedsaddle.config.schema import Config
 from fedsaddle.config.toml_files import read_toml
+from fedsaddle.documents.sweep import SweepCell, SweepSummary
 from fedsaddle.errors import BadCheckpoint, BadInput, MissingData, NotGiven, install
 from fedsaddle.files import Json, JsonObject, make_folder, read_object, require_folder, write_json
 from fedsaddle.metrics.selection import Target
 from fedsaddle.processes import cores
 from fedsaddle.runs.lock import only_writer
-from fedsaddle.studies.bodies import CellBody, SweepBody
 from fedsaddle.studies.grid import MOST_CELLS, Axis, Range, cells_of, config_of, make_axis, require_once, with_values
 from fedsaddle.studies.pool import MOST_WORKERS, Interrupted, Pool
 from fedsaddle.studies.sweep_output import plot, write_csv
@@ -29,7 +29,7 @@ from fedsaddle.studies.sweep_runs import (
     Criterion,
     Job,
     Status,
-    cell_bodies,
+    compared_cells,
     criterion_of,
     folder_name,
     run_job,
@@ -63,28 +63,28 @@ class Sweep:
     """What a sweep found: every cell with its runs, and the best one."""
 
     folder: Path | None  # None: it was a temporary one
-    body: SweepBody
+    document: SweepSummary
 
     @property
-    def cells(self) -> list[CellBody]:
+    def cells(self) -> list[SweepCell]:
         """The cells: values, mean and interval over seeds, and the runs."""
-        return self.body["cells"]
+        return self.document.cells
 
     @property
     def best(self) -> JsonObject | None:
         """The values of the best cell; None if no run has a figure."""
-        return next((cell["values"] for cell in self.cells if cell["best"]), None)
+        return next((cell.values for cell in self.cells if cell.best), None)
 
     def plot(self, path: str | Path) -> Path:
         """Draw the means over the values: lines, a heat map, or points for names."""
-        return plot(self.body, file_path("path", path))
+        return plot(self.document, file_path("path", path))
 
     def __str__(self) -> str:
-        lines = [f"{len(self.cells)} cells, {len(self.body['seeds'])} seeds, by {self.body['by']}"]
+        lines = [f"{len(self.cells)} cells, {len(self.document.seeds)} seeds, by {self.document.by}"]
         for cell in self.cells:
-            mark = "  best" if cell["best"] else ""
-            figure = "no figure" if cell["mean"] is None else f"{cell['mean']:.4f}"
-            lines.append(f"{', '.join(f'{k}={v}' for k, v in cell['values'].items())}: {figure}{mark}")
+            mark = "  best" if cell.best else ""
+            figure = "no figure" if cell.mean is None else f"{cell.mean:.4f}"
+            lines.append(f"{', '.join(f'{k}={v}' for k, v in cell.values.items())}: {figure}{mark}")
         return "\n".join(map(visible, lines))
 
 
@@ -237,12 +237,12 @@ class OptunaStudy:
         found = self.storage.get_trial_id_from_study_id_trial_number(owner, number)
         return Trial(self.study, found), False
 
-    def tell(self, number: int, cell: CellBody) -> None:
+    def tell(self, number: int, cell: SweepCell) -> None:
         """The mean over seeds; a cell in which a run diverged, failed or missed the target counts as failed."""
         from optuna.trial import TrialState
 
-        if all(run["figure"] is not None for run in cell["runs"]):
-            self.study.tell(number, cell["mean"])
+        if all(run.figure is not None for run in cell.runs):
+            self.study.tell(number, cell.mean)
         else:
             self.study.tell(number, state=TrialState.FAIL)
 
@@ -268,7 +268,7 @@ def _search(
         jobs += own
         pool.run([one for one in own if status_of(one.folder).name not in ENDED], ended)
         if not pool.stop() and not finished:
-            study.tell(number, cell_bodies(own, folder, criterion)[0])
+            study.tell(number, compared_cells(own, folder, criterion)[0])
     return jobs
 
 
@@ -286,7 +286,7 @@ def _chosen(stored: Mapping[str, float], axis: Axis) -> Json:
     return stored[axis.key] if isinstance(axis.values, Range) else axis.values[int(stored[axis.key])]
 
 
-def run_sweep(plan: Plan, pool: SweepPool, ended: Ended, criterion: Criterion) -> SweepBody:
+def run_sweep(plan: Plan, pool: SweepPool, ended: Ended, criterion: Criterion) -> SweepSummary:
     """Run what is left, and write sweep.json, sweep.csv and sweep.png; the folder is prepared.
 
     If it is stopped, the files say what there is.
@@ -296,27 +296,27 @@ def run_sweep(plan: Plan, pool: SweepPool, ended: Ended, criterion: Criterion) -
     else:
         jobs = plan.jobs()
         pool.run(left(jobs), ended)
-    body = body_of(plan, jobs, criterion)
-    write_json(plan.folder / RESULT, body)
-    write_csv(plan.folder / "sweep.csv", body)
-    if any(cell["mean"] is not None for cell in body["cells"]):
-        plot(body, plan.folder / "sweep.png")
-    return body
+    document = summary_of_sweep(plan, jobs, criterion)
+    write_json(plan.folder / RESULT, document.to_dict())
+    write_csv(plan.folder / "sweep.csv", document)
+    if any(cell.mean is not None for cell in document.cells):
+        plot(document, plan.folder / "sweep.png")
+    return document
 
 
-def body_of(plan: Plan, jobs: Sequence[Job], criterion: Criterion) -> SweepBody:
+def summary_of_sweep(plan: Plan, jobs: Sequence[Job], criterion: Criterion) -> SweepSummary:
     """All that is known of the runs."""
-    cells = cell_bodies(jobs, plan.folder, criterion)
-    return {
-        "config": plan.content,
-        "axes": {axis.key: axis.listed for axis in plan.axes},
-        "seeds": list(plan.seeds),
-        "by": str(criterion),
-        "part": criterion.part,
-        "caution": CAUTIONS[criterion.part],
-        "cells": cells,
-        "unfinished": sum(run["status"] not in GOOD for cell in cells for run in cell["runs"]),
-    }
+    cells = compared_cells(jobs, plan.folder, criterion)
+    return SweepSummary(
+        config=plan.content,
+        axes={axis.key: axis.listed for axis in plan.axes},
+        seeds=list(plan.seeds),
+        by=str(criterion),
+        part=criterion.part,
+        caution=CAUTIONS[criterion.part],
+        cells=cells,
+        unfinished=sum(run.status not in GOOD for cell in cells for run in cell.runs),
+    )
 
 
 def sweep(
@@ -362,7 +362,7 @@ def sweep(
         >>> config = {"data": {"name": "iris"}, "split": {"name": "iid", "clients": 3}, "model": {"name": "logistic"},
         ...           "algorithm": {"name": "FedAvg"}, "run": {"rounds": 2}}
         >>> found = fs.sweep(config, {"algorithm.primal_step": [0.01, 0.1]}, seeds=2, workers=1)
-        >>> len(found.cells), found.body["by"]
+        >>> len(found.cells), found.document.by
         (2, 'worst accuracy')
     """
     instance("values", values, dict, 'must be a dictionary, such as {"algorithm.primal_step": [0.01, 0.1]}')
@@ -387,10 +387,10 @@ def sweep(
         prepare(plan, by, resume)
         stack.enter_context(only_writer(place))
         pool = stack.enter_context(sweep_pool(workers, tell or (lambda job, done: None), stopped))
-        body = run_sweep(plan, pool, lambda job, status: None, criterion)
+        document = run_sweep(plan, pool, lambda job, status: None, criterion)
         if stopped():
             raise Interrupted("interrupted; what is done is kept. Go on with resume=True")
-        return Sweep(folder, body)
+        return Sweep(folder, document)
 
 
 def content_of(config: object, target: str | None = None) -> JsonObject:

@@ -10,14 +10,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fedsaddle.arguments import choice, optional, path, text
+from fedsaddle.documents.files import RunFiles
 from fedsaddle.errors import BadInput, MissingData, install
-from fedsaddle.files import Record, read_object, write_json
+from fedsaddle.files import Json, Record, read_object, write_json
 from fedsaddle.runs.callbacks import Beginning, Callback
 from fedsaddle.runs.figures import flat_figures, flat_parameters
-from fedsaddle.runs.folder import TRACK
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mlflow.tracking import MlflowClient
+    from numpy.typing import NDArray
+    from torch.utils.tensorboard.writer import SummaryWriter
+    from wandb import Artifact, Run
 
 
 def require_parameters(given: object) -> None:
@@ -38,10 +45,10 @@ def require_package(package: str, extra: str) -> None:
 
 def read_track(folder: Path | None, tracker: str) -> Record:
     """What a tracker has stored; empty if nothing."""
-    if folder is None or not (folder / TRACK).exists():
+    if folder is None or not RunFiles(folder).track.exists():
         return {}
     with suppress(ValueError):
-        found = read_object(folder / TRACK).get(tracker)
+        found = read_object(RunFiles(folder).track).get(tracker)
         if isinstance(found, dict):
             return found
     return {}
@@ -53,8 +60,8 @@ def write_track(folder: Path | None, tracker: str, content: Record) -> None:
         return
     stored: Record = {}
     with suppress(ValueError):
-        stored = read_object(folder / TRACK)
-    write_json(folder / TRACK, {**stored, tracker: content})
+        stored = read_object(RunFiles(folder).track)
+    write_json(RunFiles(folder).track, {**stored, tracker: content})
 
 
 ROUND = "round"  # the figure that says up to which round a run is tracked
@@ -86,7 +93,7 @@ class MLflow(Callback):
     uri: str
     experiment: str = "fedsaddle"
     name: str | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Json] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         text("uri", self.uri)
@@ -94,7 +101,7 @@ class MLflow(Callback):
         optional(text, "name", self.name)
         require_parameters(self.parameters)
         require_package("mlflow", "mlflow")
-        self._client: Any = None
+        self._client: MlflowClient | None = None
         self._last = -1
 
     def on_begin(self, beginning: Beginning) -> None:
@@ -110,27 +117,27 @@ class MLflow(Callback):
             self._client.update_run(self._id, status="RUNNING")
             self._last = max((m.step for m in self._client.get_metric_history(self._id, ROUND)), default=-1)
             return
-        self._last, self._id = -1, self._new_run(beginning)
+        self._last, self._id = -1, self._new_run(self._client, beginning)
         write_track(beginning.folder, "mlflow", {"uri": self.uri, "run": self._id})
 
-    def _new_run(self, beginning: Beginning) -> str:
+    def _new_run(self, client: MlflowClient, beginning: Beginning) -> str:
         from mlflow.entities import Param
 
-        found = self._client.get_experiment_by_name(self.experiment)
-        experiment = self._client.create_experiment(self.experiment) if found is None else found.experiment_id
+        found = client.get_experiment_by_name(self.experiment)
+        experiment = client.create_experiment(self.experiment) if found is None else found.experiment_id
         name = self.name or (beginning.name if beginning.folder is None else beginning.folder.resolve().name)
-        made: str = self._client.create_run(experiment, run_name=name).info.run_id
+        made: str = client.create_run(experiment, run_name=name).info.run_id
         given = flat_parameters({"algorithm_name": beginning.name, **beginning.parameters, **self.parameters})
         rows = [Param(key[:200], str(value)[:500]) for key, value in given.items()]
         for k in range(0, len(rows), _PARAMETERS):
-            self._client.log_batch(made, params=rows[k : k + _PARAMETERS])
+            client.log_batch(made, params=rows[k : k + _PARAMETERS])
         return made
 
     def on_round(self, done: int, record: Record | None) -> None:
         """Send the figures of an evaluation, unless an earlier process has sent them."""
         from mlflow.entities import Metric
 
-        if record is None or done <= self._last:
+        if record is None or done <= self._last or self._client is None:
             return
         now, step = int(1000 * time.time()), int(record["round"])
         figures = {**flat_figures(record, self._run.clients), ROUND: step}  # the round last: then all are there
@@ -151,7 +158,8 @@ def _files(folder: Path | None) -> list[Path]:
     """What is stored beside the figures: pictures, the model, the summary and the report."""
     if folder is None:
         return []
-    others = [folder / name for name in ("model.safetensors", "summary.json", "report.html")]
+    run = RunFiles(folder)
+    others = (run.model, run.summary, run.report)
     return [*sorted(folder.glob("*.png")), *(file for file in others if file.is_file())]
 
 
@@ -173,13 +181,13 @@ class TensorBoard(Callback):
     """
 
     folder: str | Path | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Json] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._given = optional(path, "folder", self.folder)
         require_parameters(self.parameters)
         require_package("tensorboard", "tensorboard")
-        self._writer: Any = None
+        self._writer: SummaryWriter | None = None
 
     def on_begin(self, beginning: Beginning) -> None:
         """Open an event file and write the parameters."""
@@ -199,7 +207,7 @@ class TensorBoard(Callback):
 
     def on_round(self, done: int, record: Record | None) -> None:
         """Write the figures of an evaluation."""
-        if record is None:
+        if record is None or self._writer is None:
             return
         for key, value in flat_figures(record, self._run.clients).items():
             self._writer.add_scalar(key, value, record["round"])
@@ -219,7 +227,7 @@ def _pictures(folder: Path | None) -> list[Path]:
     return [] if folder is None else sorted(folder.glob("*.png"))
 
 
-def _pixels(file: Path) -> Any:
+def _pixels(file: Path) -> NDArray[np.uint8]:
     import numpy as np
     from PIL import Image
 
@@ -257,7 +265,7 @@ class Wandb(Callback):
     entity: str | None = None
     mode: str | None = None
     name: str | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Json] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         text("project", self.project)
@@ -266,7 +274,7 @@ class Wandb(Callback):
         optional(text, "name", self.name)
         require_parameters(self.parameters)
         require_package("wandb", "wandb")
-        self._tracked: Any = None
+        self._tracked: Run | None = None
 
     def on_begin(self, beginning: Beginning) -> None:
         """Begin a run of W&B, or continue the earlier one."""
@@ -297,7 +305,7 @@ class Wandb(Callback):
 
     def on_round(self, done: int, record: Record | None) -> None:
         """Log the figures of an evaluation, unless an earlier process has logged them."""
-        if record is None or done <= self._last:
+        if record is None or done <= self._last or self._tracked is None:
             return
         self._tracked.log({"round": int(record["round"]), **flat_figures(record, self._run.clients)})
         self._last = int(record["round"])
@@ -313,8 +321,8 @@ class Wandb(Callback):
         pictures = [] if folder is None else sorted(folder.glob("*.png"))
         if pictures:
             self._tracked.log({f"pictures/{file.stem}": wandb.Image(str(file)) for file in pictures})
-        if folder is not None and (folder / "model.safetensors").is_file():
-            self._tracked.log_artifact(_model(wandb, self._id, folder / "model.safetensors"))
+        if folder is not None and (model := RunFiles(folder).model).is_file():
+            self._tracked.log_artifact(_model(self._id, model))
         self._tracked.finish(exit_code=1 if summary.get("stopped") in ("diverged", "failed") else 0)
         self._tracked = None
 
@@ -323,7 +331,9 @@ class Wandb(Callback):
         write_track(self._run.folder, "wandb", content)
 
 
-def _model(wandb: Any, run: str, file: Path) -> Any:
+def _model(run: str, file: Path) -> Artifact:
+    import wandb
+
     artifact = wandb.Artifact(f"model-{run}", type="model")
     artifact.add_file(str(file))
     return artifact

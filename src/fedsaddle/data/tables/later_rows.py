@@ -14,9 +14,9 @@ from fedsaddle.array_types import Floats
 from fedsaddle.data.arrays import number_columns
 from fedsaddle.data.table import Array, Encoded
 from fedsaddle.data.tables.columns import Cells, RawColumn, listed, shown
-from fedsaddle.data.tables.encode_rows import LARGEST, MISSING, TRUTH, is_missing_number, number, word
+from fedsaddle.data.tables.encode_rows import LARGEST, MISSING, TRUTH, cell_text, is_missing_number, number, word
 from fedsaddle.data.tables.features import TableFeatures
-from fedsaddle.data.tables.sources import cell_text, series_cells
+from fedsaddle.data.tables.sources import series_cells
 from fedsaddle.data.tables.treatment import Treatment
 from fedsaddle.errors import BadInput
 

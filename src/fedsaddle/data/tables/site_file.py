@@ -62,11 +62,12 @@ class SiteRows:
         """The numbers of the training rows."""
         return self.parts["train"][1]
 
-    def train_units(self) -> Ints | None:
-        """By number to whom each training row belongs; None if the file does not say."""
-        if self.units is None:
+    def part_units(self, part: Part) -> Ints | None:
+        """By number to whom each row of a part belongs; None if the file does not say."""
+        place, rows = self.parts[part]
+        if self.units is None or place:
             return None
-        return np.unique(self.units[self.train], return_inverse=True)[1].astype(np.int64)
+        return np.unique(self.units[rows], return_inverse=True)[1].astype(np.int64)
 
     def count(self, part: Part) -> int:
         """How many rows a part has."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -46,7 +45,12 @@ ASSOCIATIONS = (
 
 @dataclass(frozen=True)
 class Effect:
-    """What one feature adds to the log odds, or to the score."""
+    """What one feature adds to the log odds, or to the score.
+
+    Args:
+        feature: Of the encoded table.
+        change: Its weight.
+    """
 
     feature: Encoded
     change: float
@@ -56,23 +60,27 @@ class Effect:
         """The feature, in words."""
         f = self.feature
         if f.kind == "number":
-            return f"{visible(f.column)}, per {'standard deviation of its logarithm' if f.log else _unit(f)}"
+            return f"{visible(f.column)}, per {'standard deviation of its logarithm' if f.log else f'{f.std:.3g}'}"
         words = {"missing": "is missing", "other": "is another value", "category": f"is {visible(f.category)}"}
         return f"{visible(f.column)} {words.get(f.kind, f.kind)}"
 
 
 def effects(run: StoredRun) -> Section | None:
     """Ratios of the exact regression, and weights of a linear model, as changes of the log odds or of a score."""
+    if run.outcome_summary is not None:
+        own = run.outcome_summary.coefficients
+        blocks = [] if own is None else _with_intervals(own, run.outcome_summary.choice)
+        return Section("effects", "What the model looks at", blocks) if blocks else None
     read, unit = linear_effects(run), unit_of(run)
-    stored = run.summary.get("coefficients")
-    found = None if stored is None else Coefficients.model_validate(stored)
+    summary = run.search_summary
+    found, choice = (summary.coefficients, summary.choice) if summary else (None, "")
     if not read and found is None:
         return None
     hinged = {e.feature.column for e in read if e.feature.kind == "hinge"}
     plain = [e for e in read if e.feature.kind != "site" and e.feature.column not in hinged]
     plain.sort(key=lambda e: -abs(e.change))
-    blocks: list[Block] = [] if found is None else _with_intervals(found, str(run.summary.get("choice")))
-    if plain and (found is None or found.of != run.summary.get("choice")):
+    blocks = [] if found is None else _with_intervals(found, choice)
+    if plain and (found is None or found.of != choice):
         blocks.append(_bars_of_columns(plain, unit))
     if hinged:
         blocks.append(_curves(read, hinged, unit))
@@ -83,17 +91,31 @@ def effects(run: StoredRun) -> Section | None:
 
 
 def strongest(found: Coefficients) -> list[Coefficient]:
-    """The coefficients, the one that is furthest from no effect in standard errors first."""
+    """The coefficients, the one that is furthest from no effect in standard errors first.
+
+    Args:
+        found: Of the summary.
+    """
     return sorted(found.listed, key=lambda one: -abs(one.estimate / one.standard_error))
 
 
 def shown_value(found: Coefficients, value: float) -> float:
-    """An estimate or a bound as it is shown: a ratio, or the difference itself."""
+    """An estimate or a bound as it is shown: a ratio, or the difference itself.
+
+    Args:
+        found: Of the summary.
+        value: On the scale of the linear predictor.
+    """
     return value if found.measure == "difference" else math.exp(min(value, 700.0))
 
 
 def shown(found: Coefficients, value: float) -> str:
-    """The same as text, with three digits."""
+    """The same as text, with three digits.
+
+    Args:
+        found: Of the summary.
+        value: On the scale of the linear predictor.
+    """
     value = shown_value(found, value)
     if value == 0:
         return "0"
@@ -102,6 +124,9 @@ def shown(found: Coefficients, value: float) -> str:
 
 def p_text(p: float) -> str:
     """A p-value.
+
+    Args:
+        p: Between 0 and 1.
 
     Examples:
         >>> p_text(0.03268), p_text(1e-9)
@@ -140,6 +165,8 @@ def _with_intervals(found: Coefficients, choice: str) -> list[Block]:
         if ratio
         else "Each is the mean change of the outcome for the unit that is named, all other columns alike. "
     )
+    if found.against is not None:
+        what += f"The class in front of each name is compared with {visible(found.against)!r}. "
     more = f" The {MOST_BARS} clearest of {len(rows)} are drawn; the table has all." if len(rows) > MOST_BARS else ""
     blocks: list[Block] = [
         Chart(
@@ -177,26 +204,25 @@ def _influence(found: Coefficients) -> PageTable:
 
 def unit_of(run: StoredRun) -> str:
     """What the weights add to: log odds where scores were fitted to probabilities or trained as such, else a score."""
-    fitted = "slope" in (run.summary.get("probabilities") or {})
+    fitted = run.finished is not None and run.finished.probabilities is not None
     trained = run.setting("problem", "loss") in ("logistic", "cross-entropy") and not run.is_search
     return ODDS if fitted or trained else SCORE
 
 
 def linear_effects(run: StoredRun) -> list[Effect]:
     """The weights of a model that is one linear layer over the encoded features; empty for other models."""
-    path = run.folder / "model.safetensors"
-    if not run.features or not path.exists():
+    if not run.features or not run.files.model.exists():
         return []
     try:
-        features = [Encoded.from_dict(f) for f in run.features]
-        with safe_open(path, "np") as file:
+        with safe_open(run.files.model, "np") as file:
             weights = [file.get_tensor(k) for k in file.keys() if k.endswith("weight")]  # noqa: SIM118
-    except (SafetensorError, OSError, TypeError, ValueError):
+    except (SafetensorError, OSError):
         return []
-    if len(weights) != 1 or weights[0].shape != (1, len(features)):
+    if len(weights) != 1 or weights[0].shape != (1, len(run.features)):
         return []
-    slope = float(run.summary.get("probabilities", {}).get("slope", 1.0))
-    return [Effect(f, slope * float(w)) for f, w in zip(features, weights[0][0], strict=True)]
+    fitted = run.finished.probabilities if run.finished else None
+    slope = 1.0 if fitted is None else fitted.slope
+    return [Effect(f, slope * float(w)) for f, w in zip(run.features, weights[0][0], strict=True)]
 
 
 def _bars_of_columns(plain: Sequence[Effect], unit: str) -> Chart:
@@ -292,7 +318,3 @@ def _room(low: float, high: float) -> tuple[float, float]:
     """A range that is a little wider, and never empty."""
     edge = 0.08 * (high - low) or 1.0
     return low - edge, high + edge
-
-
-def _unit(f: Any) -> str:
-    return f"{f.std:.3g}"

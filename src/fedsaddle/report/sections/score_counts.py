@@ -2,38 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedsaddle.array_types import Floats, Ints
+from fedsaddle.documents.summary import Ends, ScoreBounds, ScoreCounts
 from fedsaddle.metrics.calibration import FEW_ALARMS, Platt
 from fedsaddle.metrics.histograms import ScoreHistogram, sigmoid_edges
 from fedsaddle.metrics.intervals import wilson_share
 from fedsaddle.report.page.charts import MOST_POINTS, ChartAxis, ForestRow, Line, forest, line_chart, picked, thinned
 from fedsaddle.report.page.parts import Block, Chart, PageTable, Section, Text, ThresholdSlider
+from fedsaddle.report.sections.ranking import interval_of
 from fedsaddle.report.stored_run import StoredRun
 from fedsaddle.report.words import PARTS, bounds, many, percent, short, titled
 from fedsaddle.text import visible
 
 LISTED = 200
 SCROLLED = 40
-FEW = 5
+WIDEST = 0.02  # of the AUROC that fits the points of a curve
 NO_COUNTS = "no counts: too few rows of a class, or no answer"
 
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """The counts over all sites, and how scores become probabilities."""
+    """The counts over all sites, and how scores become probabilities.
 
-    part: str
-    sides: tuple[int, int]
-    bins: int
-    figures: Mapping[str, Any]  # as the summary has them
-    known: ScoreHistogram | None  # None: only bounds are known
+    Args:
+        figures: As the summary has them.
+        known: The counts in bins, or in groups of them; None if only bounds are known.
+        platt: From scores to probabilities.
+        threshold: A probability.
+    """
+
+    figures: ScoreCounts
+    known: ScoreHistogram | None
     platt: Platt | None
-    threshold: float | None = None  # a probability
+    threshold: float | None = None
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Numbers of positives and negatives."""
+        return self.figures.sides
+
+    @property
+    def bins(self) -> int:
+        """Number of bins of the score."""
+        return self.figures.bins
 
     @property
     def histogram(self) -> ScoreHistogram:
@@ -44,113 +60,116 @@ class Counts:
     @property
     def widest(self) -> float:
         """The width of the widest group of merged bins, as a share of all."""
-        return float(self.figures.get("widest", 1 / self.bins))
+        return self.figures.widest or 1 / self.bins
 
     @property
     def merged(self) -> bool:
-        """Whether some site has merged bins."""
-        return self.widest > 1.5 / self.bins
+        """Whether some site has merged bins, so that counts above an edge have bounds."""
+        return not self.figures.summed and self.widest > 1.5 / self.bins
 
-    def bounds(self, figure: str) -> tuple[float, float] | None:
-        """The lowest and the highest value of a figure that fit the counts."""
-        found = (self.figures.get("pooled") or {}).get(f"{figure}_bounds")
-        return None if found is None else (float(found[0]), float(found[1]))
+    @property
+    def drawn(self) -> bool:
+        """Whether the counts say enough for a curve."""
+        area = None if self.known is None else self.known.auroc()
+        return area is not None and 2 * area.error <= WIDEST
+
+    @property
+    def middle(self) -> Floats:
+        """The mean score of the rows of each group of bins, or the middle of each bin, between 0 and 1."""
+        if self.figures.mean_scores is not None:
+            return np.clip(np.asarray(self.figures.mean_scores, dtype=np.float64), 1e-6, 1 - 1e-6)
+        return np.asarray((np.arange(self.bins) + 0.5) / self.bins)
 
     @property
     def whose(self) -> str:
         """All sites, or all but those without counts."""
-        missing = [visible(name) for name in self.figures.get("without_counts") or ()]
+        missing = [visible(name) for name in self.figures.without_counts]
         return "all sites" + (f" but {', '.join(missing)}" if missing else "")
 
     @property
     def rows(self) -> str:
         """In words."""
-        return PARTS.get(self.part, "rows")
+        return PARTS[self.figures.part]
 
-    def above(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    def above(self) -> tuple[Ints, Ints]:
         """True and false positives with a score of at least each edge, ascending from none called negative."""
         up, down = self.histogram.positives, self.histogram.negatives
         return up[::-1].cumsum()[::-1], down[::-1].cumsum()[::-1]
 
-    def probability(self, scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Of scores; without calibration, scores are taken as log odds."""
+    def probability(self, scores: Floats) -> Floats:
+        """Probabilities of scores; without calibration, scores are taken as log odds.
+
+        Args:
+            scores: Of rows.
+        """
         return (self.platt or Platt(1.0, 0.0)).probability(scores)
+
+    def chance(self, share: float) -> float:
+        """The probability of a score on the scale from 0 to 1 of the bins."""
+        inside = min(max(share, 1e-9), 1 - 1e-9)
+        return float(self.probability(np.array([np.log(inside) - np.log1p(-inside)]))[0])
 
 
 def counts_of(run: StoredRun) -> Counts | None:
     """The stored counts; None where there are none of both classes."""
-    stored = run.summary.get("scores")
-    if not isinstance(stored, dict) or stored.get("edges") != "sigmoid" or "sides" not in stored:
+    stored = run.run_summary.scores if run.run_summary else None
+    if run.run_summary is None or stored is None or stored.edges != "sigmoid" or not all(stored.sides):
         return None
-    up, down = map(int, stored["sides"])
-    if not up or not down:
+    fitted, threshold = run.run_summary.probabilities, run.run_summary.threshold
+    platt = None if fitted is None else Platt(fitted.slope, fitted.intercept)
+    return Counts(stored, _histogram(stored), platt, None if threshold is None else threshold.probability)
+
+
+def _histogram(stored: ScoreCounts) -> ScoreHistogram | None:
+    if stored.positives is None or stored.negatives is None:
         return None
-    histogram, bins = None, int(stored["bins"])
-    if "positives" in stored:
-        both = [np.asarray(stored[key], dtype=np.int64) for key in ("positives", "negatives")]
-        histogram = ScoreHistogram(sigmoid_edges(bins), both[0], both[1])
-        if histogram.sides != (up, down):
-            return None
-    found = run.summary.get("probabilities") or {}
-    platt = Platt(float(found["slope"]), float(found["intercept"])) if "slope" in found else None
-    threshold = (run.summary.get("threshold") or {}).get("probability")
-    threshold = None if threshold is None else float(threshold)
-    return Counts(str(stored.get("part")), (up, down), bins, stored, histogram, platt, threshold)
+    edges = sigmoid_edges(stored.bins)
+    if stored.ends is not None:
+        edges = edges[np.asarray(stored.ends[:-1], dtype=np.int64) - 1]
+    if not len(edges):
+        return None
+    up, down = (np.asarray(side, dtype=np.int64) for side in (stored.positives, stored.negatives))
+    return ScoreHistogram(edges, up, down)
 
 
-def site_bounds(counts: Counts) -> PageTable | None:
-    """The bounds of each site's AUROC, where no more is known; in the order of the sites, as they cannot be ranked."""
-    sites: Mapping[str, Any] = counts.figures.get("sites") or {}
-    cells = []
-    for name in list(sites)[:LISTED]:
-        own = sites[name]
-        up, down, area = int(own["positives"]), int(own["negatives"]), own.get("auroc_bounds")
-        text = "one class only" if area is None else bounds(float(area[0]), float(area[1]))
-        cells.append([visible(name), f"{up:,}", f"{down:,}", text])
-    cells += [[visible(name), "–", "–", NO_COUNTS] for name in counts.figures.get("without_counts") or ()]
-    return PageTable(
-        ["site", "positives", "negatives", "AUROC, bounds"], cells, caption=f"Each site, on its {counts.rows}"
-    )
-
-
-def site_areas(counts: Counts) -> Chart | None:
-    """The AUROC of each site with what its bins may hide, and the interval where it has rows enough."""
-    sites: Mapping[str, Any] = counts.figures.get("sites") or {}
+def site_areas(counts: Counts) -> Chart | PageTable | None:
+    """The AUROC of each site: its own, with the interval; bounds where it does not say it, and why."""
+    sites = counts.figures.sites
     if not sites:
         return None
     rows, cells = [], []
-    order = sorted(sites, key=lambda name: (sites[name].get("auroc") or {}).get("value", 2.0))[:LISTED]
-    for name in order:
+
+    def place(name: str) -> float:
+        area = sites[name].auroc
+        return 2.0 if area is None else area.value
+
+    for name in sorted(sites, key=place)[:LISTED]:
         own = sites[name]
-        up, down, known = int(own["positives"]), int(own["negatives"]), own.get("auroc_bounds")
-        found = own.get("auroc")
-        numbers = [f"{up:,}", f"{down:,}"]
-        if found is None or "interval" not in found or known is None:
-            why = "one class only" if not up or not down else f"fewer than {FEW} of a class"
-            rows.append(ForestRow(visible(name), numbers, None, why_not=why))
-            cells.append([visible(name), *numbers, "–", "–", why])
+        numbers = ["few" if n is None else f"{n:,}" for n in (own.positives, own.negatives)]
+        area = interval_of(own.auroc)
+        if area is not None:
+            rows.append(ForestRow(visible(name), numbers, area.value, area.low, area.high))
+            cells.append([visible(name), *numbers, short(area.value), f"{short(area.low)} to {short(area.high)}"])
             continue
-        value, (low, high), (least, most) = float(found["value"]), found["interval"], map(float, known)
-        rows.append(ForestRow(visible(name), numbers, value, float(low), float(high)))
-        cells.append(
-            [
-                visible(name),
-                *numbers,
-                short(value),
-                bounds(least, most, 4),
-                f"{short(low)} to {short(high)}",
-            ]
-        )
-    for name in counts.figures.get("without_counts") or ():
-        rows.append(ForestRow(visible(name), ["–", "–"], None, why_not=NO_COUNTS))
-        cells.append([visible(name), "–", "–", "–", "–", NO_COUNTS])
-    together, interval = counts.bounds("auroc"), (counts.figures.get("pooled") or {}).get("auroc", {}).get("interval")
-    if together is not None and interval:
+        text = "one class only" if 0 in (own.positives, own.negatives) else "too few rows of a class"
+        if own.auroc_bounds is not None:
+            text = f"in the range {bounds(*own.auroc_bounds)}"
+        rows.append(ForestRow(visible(name), numbers, None, why_not=text))
+        cells.append([visible(name), *numbers, text, "–"])
+    for name in counts.figures.without_counts:
+        if name not in sites:
+            rows.append(ForestRow(visible(name), ["–", "–"], None, why_not=NO_COUNTS))
+            cells.append([visible(name), "–", "–", NO_COUNTS, "–"])
+    table = PageTable(["site", "positives", "negatives", "AUROC", "95 % interval"], cells)
+    judged = sum(r.value is not None for r in rows)
+    if not judged:
+        return replace(table, caption=f"Each site, on its {counts.rows}")
+    together = interval_of(counts.figures.pooled.auroc)
+    if together is not None:
         up, down = counts.sides
-        low, high = map(float, interval)
-        rows.append(ForestRow(counts.whose, [f"{up:,}", f"{down:,}"], sum(together) / 2, low, high, kind="total"))
+        whole = [f"{up:,}", f"{down:,}"]
+        rows.append(ForestRow(counts.whose, whole, together.value, together.low, together.high, kind="total"))
     lows = [r.low for r in rows if r.low is not None]
-    judged = sum(r.value is not None for r in rows if r.kind == "row")
     return Chart(
         "AUROC of each site",
         forest(
@@ -161,14 +180,27 @@ def site_areas(counts: Counts) -> Chart | None:
             key="sites",
         ),
         f"{many(judged, 'site has', 'sites have')} rows enough of both classes for a figure.",
-        PageTable(["site", "positives", "negatives", "AUROC", "bounds of the bins", "95 % interval"], cells),
-        note=(
-            "Lines are 95 % intervals in closed form from the site's counts, with rows taken as independent. The "
-            "bounds of the bins, in the table, are not "
-            "confidence intervals: they only say how far the figure may be off because scores were counted in bins."
-        ),
+        table,
+        note="Each site computes its own figure from its own rows. Lines are 95 % intervals.",
         scrolls=len(rows) > SCROLLED,
     )
+
+
+def site_alarms(counts: Counts) -> PageTable | None:
+    """What alarms mean at each site, at the agreed thresholds where no count is small."""
+    cells = []
+    for name, own in list(counts.figures.sites.items())[:LISTED]:
+        up, down = own.positives, own.negatives
+        for at in own.alarms or () if up is not None and down is not None else ():
+            assert up is not None
+            assert down is not None
+            if 0 < at.true + at.false < up + down:
+                numbers = [at.true, at.false, up - at.true, down - at.false]
+                cells.append([visible(name), short(counts.chance(at.score)), *(f"{n:,}" for n in numbers)])
+    if not cells:
+        return None
+    heads = ["site", "threshold", "true alarms", "false alarms", "positives missed", "right all-clears"]
+    return PageTable(heads, cells, caption="Tables of the sites' own, where no number is small")
 
 
 TENTHS = 10
@@ -176,16 +208,19 @@ TITLE = "How well the model tells the two classes apart"
 
 
 def score_counts(run: StoredRun) -> Section | None:
-    """ROC, precision and recall, thresholds, calibration and sites, with what the bins may hide."""
+    """ROC, precision and recall, thresholds, calibration and sites, with what the counts leave open."""
     counts = counts_of(run)
     if counts is None:
         return None
     up, down = counts.sides
     about = (
-        f"All figures here come from counts that may leave the sites: how many of the {up:,} positives and {down:,} "
-        f"negatives among the {counts.rows} of {counts.whose} lie in each of {counts.bins:,} bins of the score. Within "
-        "a bin the order is unknown: figures have bounds, the best and the worst case."
+        f"The sites counted how many of the {up:,} positives and {down:,} negatives among the {counts.rows} of "
+        f"{counts.whose} lie in each of {counts.bins:,} bins of the score."
     )
+    if counts.figures.summed:
+        return Section("score-counts", TITLE, [*_summed(counts, about), *_of_each_site(counts)])
+    about = f"All figures over several sites come from counts. {about} Within a bin the order is unknown: "
+    about += "figures have bounds, the best and the worst case."
     if counts.known is None:
         return Section("score-counts", TITLE, _bounds_only(counts, about))
     if counts.merged:
@@ -197,69 +232,140 @@ def score_counts(run: StoredRun) -> Section | None:
     calibration = _calibration(counts)
     if calibration is not None:
         blocks.append(calibration)
-    sites = site_areas(counts)
-    if sites is not None:
-        blocks.append(sites)
-    return Section("score-counts", TITLE, blocks)
+    return Section("score-counts", TITLE, [*blocks, *_of_each_site(counts)])
+
+
+def _of_each_site(counts: Counts) -> list[Block]:
+    return [block for block in (site_areas(counts), site_alarms(counts)) if block is not None]
+
+
+def _summed(counts: Counts, about: str) -> list[Block]:
+    """From counts that were added up behind masks: figures are exact, and curves where small counts leave them."""
+    least = counts.figures.least
+    about += (
+        " The counts were added up behind masks, so that nobody saw those of a site. Figures of all rows follow from "
+        "the sum."
+    )
+    if least > 1:
+        about += f" Counts on this page are of {least} rows or more (minimum_cell): neighbouring bins are merged."
+    blocks: list[Block] = [Text(about), Text(_in_words(counts))]
+    curves = counts.drawn
+    if curves:
+        blocks += [_roc(counts), _precision(counts)]
+    else:
+        blocks.append(Text(f"There are no curves: with {counts.sides[0]:,} positives they would have too few points."))
+    blocks.append(_agreed_thresholds(counts, slides=curves))
+    if curves and (calibration := _calibration(counts)) is not None:
+        blocks.append(calibration)
+    return blocks
+
+
+def _agreed_thresholds(counts: Counts, slides: bool) -> ThresholdSlider | PageTable:
+    """What alarms mean at the thresholds: shares with intervals, or bounds where a count would be small."""
+    rows, chosen = [], counts.threshold
+    for at in counts.figures.thresholds or ():
+        chance = counts.chance(at.score)
+        mark = " (chosen)" if chosen is not None and abs(chance - chosen) < 1e-6 else ""
+        some = at.alarms is not None and at.alarms[0] * sum(counts.sides) >= FEW_ALARMS
+        shares = (
+            (at.sensitivity, at.sensitivity_interval),
+            (at.specificity, at.specificity_interval),
+            (at.positive_predictive_value if some else None, at.positive_predictive_value_interval),
+            (at.negative_predictive_value, at.negative_predictive_value_interval),
+            (at.alarms, at.alarms_interval),
+        )
+        rows.append([f"{short(chance)}{mark}", *(_known(*share) for share in shares)])
+    table = PageTable(
+        ["threshold", "sensitivity", "specificity", "right alarms (PPV)", "right all-clears (NPV)", "alarms"], rows,
+        caption=f"Thresholds on the {counts.rows} of {counts.whose}, with 95 % intervals"
+        + (" of patients" if counts.figures.patients else "")
+        + "; a range without one means that the exact share would tell a small count",
+    )  # fmt: skip
+    if not slides or chosen is None:
+        return table
+    tp, fp = counts.above()
+    up, down = counts.histogram.sides
+    chances = counts.probability(np.concatenate([[-1e6], counts.histogram.edges]))
+    keep = np.array(picked(len(chances), MOST_POINTS), dtype=np.int64)
+    keep = keep[np.concatenate([[True], np.diff(chances[keep]) > 0])]
+    nearest = float(chances[keep][int(np.argmin(np.abs(chances[keep] - chosen)))])
+    return ThresholdSlider(chances[keep].tolist(), tp[keep].tolist(), fp[keep].tolist(), up, down, nearest, table)
+
+
+def _known(known: Ends | None, interval: Ends | None) -> str:
+    """A share with its interval, or the range that small counts leave."""
+    if known is None:
+        return "–"
+    if interval is None:
+        return _percents(known)
+    return f"{percent(known[0], 1)} ({percent(interval[0], 0)} to {percent(interval[1], 0)})"
 
 
 def _bounds_only(counts: Counts, about: str) -> list[Block]:
     """What is known where sites have merged bins to wide groups: bounds, and nothing that looks like more."""
     about += (
         f" Sites merge bins with few rows (minimum_cell), here up to a width of {short(counts.widest)} of the range of "
-        "scores from 0 to 1. Where in a merged bin the rows lie is unknown. So there are no curves, no calibration, no "
-        "confidence intervals and no chosen threshold, and sites cannot be ranked; more test rows of the rarer class "
-        "narrow the bounds."
+        "scores from 0 to 1. Where in a merged bin the rows lie is unknown. So over all sites there are no curves, no "
+        "calibration, no confidence intervals and no chosen threshold. With secure aggregation and three sites or more "
+        "the counts are added up before they are merged, and these figures are exact."
     )
-    area, precision = counts.bounds("auroc"), counts.bounds("average_precision")
+    area, precision = counts.figures.pooled.auroc_bounds, counts.figures.pooled.average_precision_bounds
     words = "" if area is None else f"The AUROC lies in the range {bounds(*area)}."
     if precision is not None:
         share = counts.sides[0] / sum(counts.sides)
         words += f" The average precision lies in the range {bounds(*precision)}; guessing would have {short(share)}."
     blocks: list[Block] = [Text(about), Text(words.strip())]
-    rows = [
-        [short(float(own["score"])), *(_percents(own[key]) for key in ("sensitivity", "specificity"))]
-        for own in counts.figures.get("thresholds") or ()
-    ]
+    rows = [_bounds_at(at) for at in counts.figures.thresholds or ()]
     if rows:
         caption = f"Bounds at thresholds that no wide group of scores crosses, on the {counts.rows} of {counts.whose}"
         blocks.append(PageTable(["score, 0 to 1", "sensitivity", "specificity"], rows, caption=caption))
-    sites = site_bounds(counts)
-    return blocks if sites is None else [*blocks, sites]
+    return [*blocks, *_of_each_site(counts)]
+
+
+def _bounds_at(at: ScoreBounds) -> list[str]:
+    known = (at.sensitivity, at.specificity)
+    return [short(at.score), *("–" if share is None else _percents(share) for share in known)]
 
 
 def _percents(both: Sequence[float]) -> str:
-    low, high = (100 * float(share) for share in both)
+    low, high = (100 * share for share in both)
     return f"{bounds(low, high, 1)} %"
 
 
 def _in_words(counts: Counts) -> str:
-    known, pooled = counts.bounds("auroc"), counts.figures.get("pooled") or {}
-    assert known is not None  # both classes are there
-    value = sum(known) / 2
-    words = (
-        f"AUROC {short(value)}: of 100 pairs of a positive and a negative, the model puts the positive first in "
-        f"about {100 * value:.0f}. {titled(_left(known))}"
+    pooled, summed = counts.figures.pooled, counts.figures.summed
+    known, precision, share = pooled.auroc_bounds, pooled.average_precision_bounds, counts.sides[0] / sum(counts.sides)
+    if known is None:
+        return f"There are fewer than {counts.figures.least} rows of a class, too few for an AUROC."
+    area, within, average = (
+        interval_of(figure) for figure in (pooled.auroc, counts.figures.within_site_auroc, pooled.average_precision)
     )
-    interval = (pooled.get("auroc") or {}).get("interval")
-    if interval:
-        words += (
-            f"; the chance of having drawn these rows leaves {short(interval[0])} to {short(interval[1])} (95 % "
-            f"interval, with rows taken as independent)"
+    exact = pooled.auroc.value if summed and pooled.auroc is not None else None
+    if summed and exact is None:
+        words = f"The AUROC lies in the range {bounds(*known)}."
+    else:
+        value = sum(known) / 2 if exact is None else exact
+        words = (
+            f"AUROC {short(value)}: of 100 pairs of a positive and a negative, the model puts the positive first in "
+            f"about {100 * value:.0f}."
         )
-    words += "."
-    within = counts.figures.get("within_site_auroc")
-    if within:
-        low, high = within["interval"]
-        words += f" Among rows of one site it is {short(within['value'])} ({short(low)} to {short(high)})."
-    precision = counts.bounds("average_precision")
-    if precision is not None:
-        share = counts.sides[0] / sum(counts.sides)
+        words += "" if summed else f" {titled(_left(known))}."
+    if area is not None:
         words += (
-            f" The average precision is {short(sum(precision) / 2)} ({_left(precision)}); guessing would have "
-            f"{short(share)}."
+            f" The chance of having drawn these {'patients' if counts.figures.patients else 'rows'} leaves "
+            f"{short(area.low)} to {short(area.high)} (95 % interval)."
         )
-    return words
+    if within is not None:
+        words += f" Among rows of one site it is {short(within.value)} ({short(within.low)} to {short(within.high)})."
+    if precision is None:
+        return words
+    if average is not None and summed:
+        words += f" The average precision is {short(average.value)} ({short(average.low)} to {short(average.high)})"
+    elif summed:
+        words += f" The average precision lies in the range {bounds(*precision)}"
+    else:
+        words += f" The average precision is {short(sum(precision) / 2)} ({_left(precision)})"
+    return f"{words}; guessing would have {short(share)}."
 
 
 def _left(known: tuple[float, float]) -> str:
@@ -400,8 +506,7 @@ def _calibration(counts: Counts) -> Chart | None:
     """Promised and observed shares of positives in tenths of the rows, by Platt's numbers from validation rows."""
     if counts.platt is None or counts.platt.slope <= 0:
         return None
-    bins = counts.histogram.positives.size
-    share = (np.arange(bins) + 0.5) / bins
+    share = counts.middle
     chance = counts.probability(np.log(share) - np.log1p(-share))
     up, total = counts.histogram.positives, counts.histogram.positives + counts.histogram.negatives
     tenth = np.minimum((TENTHS * (total.cumsum() - total / 2) / total.sum()).astype(int), TENTHS - 1)
@@ -444,6 +549,6 @@ def _calibration(counts: Counts) -> Chart | None:
         PageTable(["promised", "observed", "95 % interval", "rows"], rows),
         note=(
             "Rows of all sites in ten groups of like size. Probabilities follow from the score by two numbers "
-            "(Platt's) that fit the validation rows; in a bin, its middle stands for its rows."
+            "(Platt's) that fit the validation rows."
         ),
     )
