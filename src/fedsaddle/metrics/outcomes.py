@@ -50,8 +50,13 @@ class Influenced:
         scarce = m if self.scarce is None else min(m, self.scarce)
         if scarce < LEAST_UNITS or not np.isfinite(self.value):
             return None
-        error = float(np.sqrt(m / (m - 1) * np.sum((own - own.mean()) ** 2)))
-        half = float(stdtrit(scarce - 1, (1 + LEVEL) / 2)) * error
+        squares = (own - own.mean()) ** 2
+        error = float(np.sqrt(m / (m - 1) * squares.sum()))
+        freedom = scarce - 1.0
+        if error > 0:  # heavy tails: the variance itself is known less well
+            kurtosis = m * float((squares**2).sum() / squares.sum() ** 2)
+            freedom = max(min(freedom, 2 * m / max(kurtosis - 1, TINY)), 1.0)
+        half = float(stdtrit(freedom, (1 + LEVEL) / 2)) * error
         v = self.value
         if self.scale == "plain" or half == 0:
             return Interval(v, v - half, v + half)
