@@ -50,10 +50,9 @@ def coefficients(model: Model, measure: Measure = "odds ratio", scale: float = 1
     if not names:
         return None
     found = own.combined(combinations, names)
-    return Coefficients(
+    made = Coefficients(
         of=model.name,
         measure=measure,
-        against=None if classes is None else classes[0],
         rows=found.rows,
         patients=found.units,
         penalty=float(exact.problem.ridge().max()) * found.rows,
@@ -69,6 +68,7 @@ def coefficients(model: Model, measure: Measure = "odds ratio", scale: float = 1
         ],
         sites=_without_each(exact, result.server, model, combinations, found),
     )
+    return made if classes is None else made.model_copy(update={"against": classes[0]})
 
 
 def _without_each(
