@@ -21,14 +21,14 @@ from fedsaddle.errors import BadInput
 if TYPE_CHECKING:
     from torch import Tensor
 
-LARGEST = 2**63 - 1  # the largest whole number that numpy and torch can hold
+LARGEST_WHOLE = 2**63 - 1  # the largest whole number that numpy and torch can hold
 MAX_ROUNDS = 1_000_000_000  # of a run
 LARGEST_REAL = 3e38  # about the largest number of single precision
 Value = TypeVar("Value")
 P = ParamSpec("P")
 
 
-def whole(key: str, value: object, least: int = 1, most: int = LARGEST) -> int:
+def whole(key: str, value: object, least: int = 1, most: int = LARGEST_WHOLE) -> int:
     """A whole number from `least` to `most`; numpy integers are accepted, floats and bools are not.
 
     Examples:
@@ -37,7 +37,7 @@ def whole(key: str, value: object, least: int = 1, most: int = LARGEST) -> int:
     """
     if not isinstance(value, bool) and isinstance(value, Integral) and least <= int(value) <= most:
         return int(value)
-    limits = f"of at least {least}" if most == LARGEST else f"from {least} to {most}"
+    limits = f"of at least {least}" if most == LARGEST_WHOLE else f"from {least} to {most}"
     raise BadInput(key, value, f"must be a whole number {limits}")
 
 
@@ -62,7 +62,7 @@ def number(
     real = _real(value)
     if real is not None and isinf(real) and not infinite:
         real = None
-    if real is not None and isfinite(real) and abs(real) > (LARGEST if isinstance(value, Integral) else largest):
+    if real is not None and isfinite(real) and abs(real) > (LARGEST_WHOLE if isinstance(value, Integral) else largest):
         raise BadInput(key, value, f"is too large; give at most {largest:g}, or 2^63 for a whole number")
     if (
         real is not None
@@ -142,7 +142,7 @@ def optional(check: Callable[[str, object], Value], key: str, value: object) -> 
 
 
 def instance(key: str, value: object, kind: type[Value], remedy: str) -> Value:
-    """An object of a class; `remedy` says how to get one.
+    """An object of a class; `remedy` is how to get one.
 
     Examples:
         >>> instance("name", "adult", str, "give the name of the data set")
@@ -194,14 +194,14 @@ def vector(key: str, value: object) -> Tensor:
     """A dense torch tensor of one axis, with one or more finite real numbers."""
     import torch
 
-    found = tensor(key, value, axes=1)
-    if found.is_complex() or found.dtype == torch.bool or found.is_quantized:
-        raise BadInput(key, str(found.dtype), "must be a tensor of real numbers, such as torch.zeros(3)")
-    if not len(found):
+    checked = tensor(key, value, axes=1)
+    if checked.is_complex() or checked.dtype == torch.bool or checked.is_quantized:
+        raise BadInput(key, str(checked.dtype), "must be a tensor of real numbers, such as torch.zeros(3)")
+    if not len(checked):
         raise BadInput(f"{key}.shape", (0,), "must have one number or more")
-    if not torch.isfinite(found).all():
-        raise BadInput(key, found[~torch.isfinite(found)][0].item(), "must be finite")
-    return found
+    if not torch.isfinite(checked).all():
+        raise BadInput(key, checked[~torch.isfinite(checked)][0].item(), "must be finite")
+    return checked
 
 
 # Name of a parameter, an engine or a device here -> names in other libraries and papers.
@@ -296,7 +296,7 @@ def _real(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     try:
-        found = float(value)
+        real = float(value)
     except (OverflowError, ValueError):
         return None
-    return None if isnan(found) else found
+    return None if isnan(real) else real

@@ -243,7 +243,7 @@ def test_what_is_left_out_is_what_is_delivered(tmp_path):
         sites = SimulatedSites(data, aim, 0, pool)
         made = Search(sites, aim, 0, Clock.at(tmp_path, None), tmp_path, lambda: False)
         models = made._tune([c for c in listed if c.start is None], {}, always=True)
-        models |= made._tune([c for c in listed if c.start is not None][:1], models, always=True)
+        models |= made._tune([c for c in listed if "then" in c.name][:1], models, always=True)
     average = made._averaged(models[BASE], models[HINGES])
     second = list(models)[-1]
     assert "then" in second
@@ -316,7 +316,7 @@ def test_the_report_has_fedavgs_curve_and_trials_have_no_report(finished):
     other = summary(out)["choice"] != "FedAvg"
     assert bool(run.baseline) == other
     page = (out / "report.html").read_text()
-    assert ("FedAvg, trained on the same rows, stands beside it" in page) == other
+    assert ("FedAvg, trained on the same rows, is shown for comparison" in page) == other
     assert not list((out / "trials").rglob("report.html"))
 
 
@@ -327,7 +327,7 @@ def test_a_finished_search_is_compared_with_another_row_by_row(finished, tmp_pat
     said = fedsaddle("compare", out, other, "--html", page)
     assert said.code == 0, said.err
     assert "other against" in page.read_text()
-    assert "no difference in AUROC at all" in page.read_text()
+    assert "no difference in AUROC." in page.read_text()
 
 
 def test_a_finished_search_can_be_compared_with_another(finished):

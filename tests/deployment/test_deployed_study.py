@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +20,7 @@ from fedsaddle.data.table import Encoded
 from fedsaddle.deployment.courier import InProcess, Patience
 from fedsaddle.deployment.deployed_study import DeployedStudy
 from fedsaddle.deployment.messages import Answer, Ask, Request
+from fedsaddle.deployment.secure_site import read_identity, write_site_keys
 from fedsaddle.deployment.site_policy import SitePolicy
 from fedsaddle.deployment.site_rows import SiteSettings
 from fedsaddle.deployment.study_questions import ScoredModel, StudyQuestions
@@ -73,6 +76,13 @@ def sites_of(plan: StudyPlan, folder: Path, policy: SitePolicy = OPEN, rows: int
         i: StudySite(plan, SiteSettings(name, files[name], folder / f"disk-{i}"), policy)
         for i, name in enumerate(SITES)
     }
+
+
+def with_keys(made: dict[int, StudySite], folder: Path) -> dict[int, StudySite]:
+    """The sites with signing keys, as their kits have them."""
+    kits = {name: folder / "kits" / name for name in SITES}
+    write_site_keys(kits, SITES)
+    return {i: replace(s, identity=read_identity(kits[s.settings.name], s.settings.name)) for i, s in made.items()}
 
 
 def study(plan: StudyPlan, made: dict[int, StudySite], out: Path, **patience: float):
@@ -219,3 +229,93 @@ def test_a_policy_that_refuses_a_candidate_costs_that_candidate_only(tmp_path):
     assert len(said) == 1
     assert "south refused: this site's policy says algorithms" in said.pop()
     assert len(result.notes) == 2  # one for each step
+
+
+def test_counts_are_summed_behind_masks(tmp_path):
+    """Small cells leave no site; only the sum over all is merged to five."""
+    plan = small_plan(cell=5, secure=True)
+    policy = SitePolicy(minimum_rows=10)
+    plain = replace(small_plan(), candidates=plan.candidates)
+    result = study(plan, with_keys(sites_of(plan, tmp_path, policy), tmp_path), tmp_path / "out")
+    exact = study(plain, sites_of(plain, tmp_path / "exact", OPEN), tmp_path / "exact" / "out")
+    assert result.choice.name == exact.choice.name
+    for name in ("choice", "FedAvg"):
+        ours, theirs = (one.summary.to_dict()["pooled"][name]["auroc"] for one in (result, exact))
+        assert ours["value"] == pytest.approx(theirs["value"], abs=0.003)
+        assert ours["interval"] == pytest.approx(theirs["interval"], abs=0.005)
+    without = replace(plan, privacy=PrivacySection())
+    with pytest.raises(TooFewAnswered, match=r"minimum_cell = 5; score counts of a study leave in sums"):
+        study(without, sites_of(without, tmp_path / "without", policy), tmp_path / "without" / "out")
+    audit = (tmp_path / "disk-0" / "audit.jsonl").read_text().splitlines()
+    seen = {json.loads(line)["visibility"] for line in audit if json.loads(line)["request"] == "count_scores"}
+    assert seen == {"sum only"}
+
+
+def test_each_site_keeps_the_model_and_learns_about_its_own_rows(found):
+    """Predictions of its own rows are those of the loader, and its figures are exact."""
+    result, _, made, folder = found
+    threshold, sites = result.summary.threshold.probability, result.summary.scores.sites
+    for i, name in enumerate(SITES):
+        home = folder / f"disk-{i}" / "trial" / "model"
+        names = {
+            "MODEL_CARD.md",
+            "features.json",
+            "load_model.py",
+            "model.safetensors",
+            "predictions.csv",
+            "report.html",
+        }
+        assert {path.name for path in home.iterdir()} == names
+        assert (home / "model.safetensors").read_bytes() == (folder / "out" / "model.safetensors").read_bytes()
+        told = pd.read_csv(home / "predictions.csv")
+        rows = pd.read_csv(made[i].settings.data)
+        assert len(told) == len(rows)
+        assert (rows["died"][told["row"]].to_numpy() == told["label"]).all()
+        assert ((told["probability"] >= threshold) == (told["called_positive"] == 1)).mean() > 0.99
+        spec = importlib.util.spec_from_file_location(f"loader_of_{name}", home / "load_model.py")
+        loader = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(loader)
+        theirs = np.array(loader.predict(rows[COLUMNS].assign(client=name)))
+        np.testing.assert_allclose(theirs[told["row"]], told["probability"], rtol=0, atol=2e-6)
+        test = told[told["part"] == "test"]
+        own = rank(
+            test["score"], test["label"], [0, len(test)], [name], units=rows["patient"][test["row"]]
+        ).pooled.auroc
+        assert sites[name].auroc.value == pytest.approx(own.value, abs=1e-6)
+        assert list(sites[name].auroc.interval) == pytest.approx([own.low, own.high], abs=1e-6)
+        assert 0.5 < result.summary.alone[name].value < 1
+        assert "Is the federation worth it here?" in (home / "report.html").read_text()
+    assert set(result.summary.alone) == set(SITES)
+    page = (folder / "out" / "report.html").read_text()
+    assert "A run at real sites" in page
+    assert "AUROC of each site" in page or "north" in page
+
+
+def test_a_site_that_leaves_before_the_end_loses_nothing(tmp_path):
+    """It misses the comparisons and the model; the others end the study, and a line says so."""
+    plan = small_plan()
+    plan = replace(plan, candidates=plan.candidates[:2])
+    made = sites_of(plan, tmp_path)
+    gone = {"now": False}
+
+    def last(content: bytes) -> bytes:
+        if gone["now"]:
+            raise ConnectionError
+        return made[3].answer(content)
+
+    class Leaving(InProcess):
+        def exchange(self, clients, content, least, timeout):
+            gone["now"] = gone["now"] or (b'"count_scores"' in content and b"trial.test" in content)
+            there = [i for i in clients if not (i == 3 and gone["now"])]
+            return super().exchange(there, content, least, timeout)
+
+    transport = Leaving({**{i: site.answer for i, site in made.items()}, 3: last})
+    result = DeployedStudy(plan, "trial", SITES, tmp_path / "out", Patience(patience=0.0, minimum=3)).go(transport)
+    assert result.notes == ("west did not take the model; hand it over, or resume when the site is there",)
+    assert result.summary.rows["test"].rows == pytest.approx(3 * 40, abs=6)
+    assert result.summary.scores.without_counts == ["west"]
+    assert not (tmp_path / "disk-3" / "trial" / "model").exists()
+    again = study(plan, made, tmp_path / "out")
+    assert again.notes == ()
+    assert (tmp_path / "disk-3" / "trial" / "model" / "report.html").exists()
+    assert again.summary.pooled == result.summary.pooled

@@ -15,12 +15,12 @@ from typing_extensions import is_typeddict
 
 from fedsaddle import __version__
 from fedsaddle.commands.documents import DOCUMENTS, SCHEMA, DoctorDocument, ListDocument, ModelAt, SchemaDocument
-from fedsaddle.commands.options import complete_kinds
+from fedsaddle.commands.options import beginning
 from fedsaddle.commands.output import JsonOption, output
 from fedsaddle.config.registry import LISTED, group_of, with_brought
 from fedsaddle.errors import BadInput, install
 from fedsaddle.files import JsonObject
-from fedsaddle.own_code import brought, clashes
+from fedsaddle.own_code import clashes, plugins_of
 from fedsaddle.processes import loading
 from fedsaddle.text import visible
 
@@ -37,7 +37,7 @@ def doctor(as_json: JsonOption = False) -> None:
         import torch
 
         from fedsaddle.algorithms.drfa import Drfa
-        from fedsaddle.config.data import load
+        from fedsaddle.config.build import load
         from fedsaddle.data.sets.locate import search_folders
         from fedsaddle.engines.device import available_devices
         from fedsaddle.problems.models.networks import logistic_regression
@@ -82,6 +82,11 @@ def _workers() -> str:
         return f"workers: processes, and Ray {version('ray')}"
     except PackageNotFoundError:
         return f"workers: processes; Ray is not installed (for it, {install('ray')})"
+
+
+def complete_kinds(incomplete: str) -> list[str]:
+    """What `fedsaddle list` lists."""
+    return beginning(incomplete, LISTED)
 
 
 def list_names(
@@ -134,7 +139,7 @@ def schema(as_json: JsonOption = True) -> None:
 
 def all_documents() -> list[type]:
     """Our documents, and `DOCUMENTS` of the modules with other packages' commands."""
-    modules = dict.fromkeys(one.target.partition(":")[0] for one in brought("commands"))
+    modules = dict.fromkeys(one.target.partition(":")[0] for one in plugins_of("commands"))
     ours = [kind.load() if isinstance(kind, ModelAt) else kind for kind in DOCUMENTS]
     return [*ours, *(kind for module in modules for kind in getattr(import_module(module), "DOCUMENTS", ()))]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from fedsaddle.config.registry import ALGORITHMS, DATASETS, ENGINES, LISTED, MODELS, PROBLEMS, SPLITS, entry
+from fedsaddle.config.registry import ALGORITHMS, DATASETS, ENGINES, MODELS, PROBLEMS, SPLITS, entry
 from fedsaddle.errors import BadCheckpoint, BadInput, NotGiven
 from fedsaddle.files import JsonObject, require_path
 from fedsaddle.processes import loading
@@ -70,12 +70,6 @@ def usable(parameter: typer.CallbackParam, path: Paths) -> Paths:
     return path
 
 
-def usable_each(key: str, paths: list[str]) -> None:
-    """Refuse paths that no file can have."""
-    for one in paths:
-        require_path(key, Path(one))
-
-
 def tracked(track: list[str] | None) -> list[str]:
     """`--track tensorboard --track mlflow=URI --track wandb=PROJECT` as changes of a config."""
     changes = []
@@ -102,21 +96,6 @@ def complete_algorithms(incomplete: str) -> list[tuple[str, str]]:
     return [(name, entry.about) for name, entry in ALGORITHMS.items() if name.startswith(incomplete)]
 
 
-def complete_engines(incomplete: str) -> list[str]:
-    """Names of engines."""
-    return _beginning(incomplete, ENGINES)
-
-
-def complete_kinds(incomplete: str) -> list[str]:
-    """What `fedsaddle list` lists."""
-    return _beginning(incomplete, LISTED)
-
-
-def complete_aims(incomplete: str) -> list[str]:
-    """What a search can be for."""
-    return _beginning(incomplete, ("auroc", "average-precision", "partial-auroc", "worst-site", "accuracy"))
-
-
 def complete_changes(incomplete: str) -> list[str]:
     """Keys of a config with `=`, and names after it.
 
@@ -127,7 +106,7 @@ def complete_changes(incomplete: str) -> list[str]:
     key, equals, begun = incomplete.partition("=")
     if equals:
         done, comma, last = begun.rpartition(",")  # of a sweep: name=FedAvg,DR
-        return [f"{key}={done}{comma}{name}" for name in _beginning(last, NAMED.get(key, ()))]
+        return [f"{key}={done}{comma}{name}" for name in beginning(last, NAMED.get(key, ()))]
     return [f"{known}=" for known in (*NAMED, *KEYS) if known.startswith(incomplete)]
 
 
@@ -146,7 +125,8 @@ def after_equals(environment: dict[str, str] | None = None) -> list[str] | None:
     return [one.partition("=")[2].replace(" ", "\\ ") for one in completed]
 
 
-def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+def beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    """The names that begin with what is there."""
     return [name for name in names if name.startswith(incomplete)]
 
 
@@ -262,24 +242,6 @@ GroupsOption = Annotated[
         rich_help_panel=YOUR_TABLE,
     ),
 ]
-TestSiteOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help="Test on this site and do not train on it.",
-        show_default=False,
-        rich_help_panel=YOUR_TABLE,
-    ),
-]
-TrackOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="TRACKER",
-        help="Log to tensorboard, mlflow=URI or wandb=PROJECT.",
-        show_default=False,
-        rich_help_panel=OUTPUT,
-    ),
-]
 AlgorithmOption = Annotated[
     str | None,
     typer.Option(
@@ -292,7 +254,6 @@ AlgorithmOption = Annotated[
 ]
 
 
-TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx")
 OPTIONS = {
     name: f"--{name.replace('_', '-')}"
     for name in (
@@ -362,11 +323,6 @@ def listed(options: Sequence[str]) -> tuple[str, ...]:
     """
     names = [name.strip() for line in csv.reader(options, skipinitialspace=True) for name in line]
     return tuple(dict.fromkeys(name for name in names if name))
-
-
-def is_table(path: Path) -> bool:
-    """Whether a file is a table, by its name; it may be packed with gzip."""
-    return Path(path.name.lower().removesuffix(".gz")).suffix in TABLES
 
 
 def seconds_of(text: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -27,13 +27,9 @@ from fedsaddle.commands.options import (
     PatientOption,
     PositiveOption,
     SiteOption,
-    TestSiteOption,
     TimeOption,
-    TrackOption,
-    complete_aims,
+    beginning,
     complete_changes,
-    complete_engines,
-    is_table,
     refuse_options,
     seconds_of,
     table_of,
@@ -41,11 +37,26 @@ from fedsaddle.commands.options import (
     usable,
 )
 from fedsaddle.commands.output import JsonOption, QuietOption
+from fedsaddle.config.registry import ENGINES
 from fedsaddle.errors import BadInput
 from fedsaddle.processes import loading
 
-if TYPE_CHECKING:
-    pass
+TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx")
+
+
+def complete_engines(incomplete: str) -> list[str]:
+    """Names of engines."""
+    return beginning(incomplete, ENGINES)
+
+
+def complete_aims(incomplete: str) -> list[str]:
+    """What a search can be for."""
+    return beginning(incomplete, ("auroc", "average-precision", "partial-auroc", "worst-site", "accuracy"))
+
+
+def _is_table(path: Path) -> bool:
+    """Whether a file is a table, by its name; it may be packed with gzip."""
+    return Path(path.name.lower().removesuffix(".gz")).suffix in TABLES
 
 
 def run(
@@ -67,7 +78,15 @@ def run(
     categorical: CategoricalOption = None,
     drop: DropOption = None,
     groups: GroupsOption = None,
-    test_site: TestSiteOption = None,
+    test_site: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Test on this site and do not train on it.",
+            show_default=False,
+            rich_help_panel=YOUR_TABLE,
+        ),
+    ] = None,
     leave_one_site_out: Annotated[
         bool,
         typer.Option(
@@ -147,7 +166,15 @@ def run(
             rich_help_panel=OUTPUT,
         ),
     ] = False,
-    track: TrackOption = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TRACKER",
+            help="Log to tensorboard, mlflow=URI or wandb=PROJECT.",
+            show_default=False,
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -167,9 +194,10 @@ def run(
     """
     with loading():
         from fedsaddle.commands.simulation import run_config
+        from fedsaddle.studies.study_plan import is_study
 
     own_table = table_of(
-        config if is_table(config) else None,
+        config if _is_table(config) else None,
         site,
         label,
         family=family,
@@ -188,6 +216,16 @@ def run(
         test_sites=test_site,
         seed=seed,
     )
+    if own_table is None and is_study(config):
+        from fedsaddle.commands.run_study import run_study
+
+        others = {"set": set, "device": device, "track": track, "for": aim, "budget": budget, "algorithm": algorithm}
+        refuse_options(
+            {**others, "sensitivity": sensitivity}, "a run; a study has all in its file, which sites agreed to"
+        )
+        if engine not in (None, "nvflare"):
+            raise BadInput("--engine", engine, "a study runs at the sites of its deployment; leave it out")
+        raise typer.Exit(run_study(config, out, resume))
     changes = [*(set or []), *([f'engine.name="{engine}"'] if engine else [])]
     changes += [f'engine.device="{device}"'] if device else []
     searches = own_table is not None and algorithm is None and not changes

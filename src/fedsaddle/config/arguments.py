@@ -35,7 +35,7 @@ from fedsaddle.numerics.optimisers import LocalOptimiser, ServerOptimiser
 from fedsaddle.numerics.projections import Projection
 from fedsaddle.numerics.regularisers import Regulariser
 from fedsaddle.numerics.schedules import Schedule, Warmup
-from fedsaddle.own_code import told_in_one_line
+from fedsaddle.own_code import user_code_errors
 from fedsaddle.problems.losses import Loss
 from fedsaddle.problems.pair_losses import MarginLoss, PairLoss
 
@@ -87,7 +87,7 @@ def _part(key: str, hint: object, value: object) -> object:
     known = entry(table, named, value["name"])
     options = {k: v for k, v in value.items() if k != "name"}
     warmup = options.pop("warmup", None) if table is SCHEDULES else None
-    with told_in_one_line(named, value["name"], known.own):
+    with user_code_errors(named, value["name"], known.own):
         made = _make(key, known.load(), options)
     if known.own:
         require_made(group_of(table), named, value["name"], made)

@@ -18,7 +18,7 @@ from fedsaddle.config.schema import Config, Experiment, NamedSection
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.tables.small_cells import disclosed_label_counts
 from fedsaddle.errors import BadInput, within
-from fedsaddle.own_code import told_in_one_line
+from fedsaddle.own_code import user_code_errors
 from fedsaddle.problems.models.transfer import freeze_, trained_tensors, warm_started
 from fedsaddle.problems.protocols import DataFacts, Problem
 
@@ -97,7 +97,7 @@ class NamedModel:
             if head is not None and trained is None:
                 raise BadInput("head", head, "is for a model that starts from a trained one; give start_from as well")
             self.arguments = {**shapes, **arguments_of("model", make, options, built=shapes)}
-            with told_in_one_line("model.name", self.section.name, known.own):
+            with user_code_errors("model.name", self.section.name, known.own):
                 made: nn.Module = make(**self.arguments)
             if known.own:
                 require_made("models", "model.name", self.section.name, made)
@@ -162,7 +162,7 @@ def _pairwise(config: Experiment, model: NamedModel) -> Problem:
     if not isinstance(outputs, int) or isinstance(outputs, bool) or outputs < 1:
         raise BadInput("problem.outputs", outputs, "must be a whole number of at least 1")
     model.facts.need_classes("pairwise")
-    with within("problem"), told_in_one_line("problem.risk", risk, known.own):
+    with within("problem"), user_code_errors("problem.risk", risk, known.own):
         problem: Problem = make(model(outputs), **arguments_of("problem", make, options, built=("model",)))
     if known.own:
         require_made("risks", "problem.risk", risk, problem)
@@ -177,7 +177,7 @@ def own_problem(config: Experiment, known: Entry, model: NamedModel) -> Problem:
     if config.engine.compile:
         raise BadInput("engine.compile", True, "works with problem.name = supervised only; leave it out")
     options = config.problem.options()
-    with within("problem"), told_in_one_line("problem.name", name, known.own):
+    with within("problem"), user_code_errors("problem.name", name, known.own):
         if hasattr(cls, "from_data"):
             checked = arguments_of("problem", cls.from_data, options, built=FACTS)
             return cast(Problem, cls.from_data(facts, model, **checked))
@@ -201,7 +201,15 @@ def problem_keys(known: Entry) -> list[str]:
 def facts_of(data: FederatedData, model: str = "", counts: Sequence[int] | None = None) -> DataFacts:
     """The facts about the data that a problem may use; `counts` are rows of each class, or None: those of `data`."""
     y = data.train.y
+    by_group: tuple[tuple[int, ...], ...] = ()
+    if data.group_names:
+        y, group = y.unbind(-1)
+        k = len(data.classes)
+        table = torch.bincount(group * k + y, minlength=len(data.group_names) * k).view(-1, k)
+        by_group = tuple(tuple(own) for own in table.tolist())
     if counts is None:
         counts = torch.bincount(y, minlength=len(data.classes)).tolist() if data.classes and y.ndim == 1 else ()
     text = not data.train.x.is_floating_point()
-    return DataFacts(data.name, tuple(data.train.x.shape[1:]), data.classes, tuple(counts), text, model)
+    return DataFacts(
+        data.name, tuple(data.train.x.shape[1:]), data.classes, tuple(counts), text, model, data.group_names, by_group
+    )

@@ -17,7 +17,7 @@ from typing import Any
 from fedsaddle.arguments import did_you_mean
 from fedsaddle.errors import BadInput
 from fedsaddle.files import Json
-from fedsaddle.own_code import brought, find_brought, first_line, is_code, load_code
+from fedsaddle.own_code import find_plugin, first_line, is_code, load_code, plugins_of
 
 KINDS = ("minimisation", "minimax", "pairwise")  # of problems
 
@@ -95,6 +95,7 @@ PROBLEMS: dict[str, Entry] = {
         f"{_PROBLEM}.regression:Cox", "times to an event: proportional hazards, a stratum a client", kind="minimisation"
     ),
     "class-fair": Entry(f"{_PROBLEM}.fair:ClassFair", "min-max: the worst-case mixture of classes", kind="minimax"),
+    "group-fair": Entry(f"{_PROBLEM}.groups:GroupFair", "min-max: the worst mixture of groups of rows", kind="minimax"),
     "robust": Entry(
         f"{_PROBLEM}.robust:RobustTraining", "min-max: a shared perturbation of the features", kind="minimax"
     ),
@@ -352,10 +353,10 @@ def entry(table: Mapping[str, Entry], key: str, name: object, group: str = "") -
     group = group or group_of(table)
     if group and is_code(name):
         return _own(group, key, name, name, name.partition(":")[0])
-    found = find_brought(group, key, name) if group else None
+    found = find_plugin(group, key, name) if group else None
     if found is not None:
         return _own(group, key, name, found.target, found.package)
-    names = [*table, *dict.fromkeys(one.name for one in (brought(group) if group else ()) if one.name not in table)]
+    names = [*table, *dict.fromkeys(one.name for one in (plugins_of(group) if group else ()) if one.name not in table)]
     raise BadInput(key, name, f"{did_you_mean(name, names)}choose one of {', '.join(names)}")
 
 
@@ -385,7 +386,7 @@ def refuse_keys_of_others(section: str, name: str, given: Mapping[str, object]) 
 
 def with_brought(table: Mapping[str, Entry], group: str = "") -> dict[str, Entry]:
     """The table, and after it what installed packages bring: where it is, and who brings it; nothing is imported."""
-    others = brought(group or group_of(table)) if group or group_of(table) else ()
+    others = plugins_of(group or group_of(table)) if group or group_of(table) else ()
     added = {one.name: Entry(one.target, one.target, one.package, own=one.package) for one in others}
     return {**table, **{name: known for name, known in added.items() if name not in table}}
 

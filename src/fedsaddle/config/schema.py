@@ -287,7 +287,8 @@ def leave_out_others(before: object, now: object) -> JsonObject:
     old, new = keys_of_algorithm(before.get("name")), keys_of_algorithm(now.get("name"))
     if old is None or new is None:
         return {}
-    left_out = {key: now[key] for key in before if key in old and key not in new and now[key] == before[key]}
+    same = [key for key in before if key in now and now[key] == before[key]]
+    left_out = {key: now[key] for key in same if key in old and key not in new}
     for key in left_out:
         del now[key]
     return left_out

@@ -13,6 +13,7 @@ from fedsaddle.deployment.courier import REFUSALS
 from fedsaddle.deployment.messages import Answer, Fault, Request, SecureCohort, reply_limits
 from fedsaddle.deployment.secure_clients import MaskedQuestion, SecureClients
 from fedsaddle.errors import BadMessage
+from fedsaddle.federation.records import Record
 from fedsaddle.federation.wire import Message
 from fedsaddle.secure.fixed_point import layout_of, require_bytes
 
@@ -28,7 +29,7 @@ class MaskedReplies:
     masked: dict[int, Tensor]
     question: MaskedQuestion
 
-    def sum(self, clients: SecureClients, like: object) -> dict[str, Tensor]:
+    def sum(self, clients: SecureClients, like: Record) -> dict[str, Tensor]:
         """The means over the sites that answered behind masks.
 
         Args:
@@ -45,7 +46,7 @@ class MaskedReplies:
 
 def ask_masked(
     clients: SecureClients, do: str, payload: Mapping[str, object], asked: Sequence[int], cohort: Sequence[int],
-    like: object, check: Callable[[int, Reply], Reply | Fault], round: int,
+    like: Record, check: Callable[[int, Reply], Reply | Fault], round: int,
 ) -> MaskedReplies:  # fmt: skip
     """Ask sites, of which those of the cohort mask a part of their reply for a sum over it.
 

@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Generic, cast
 
 import numpy as np
 import torch
@@ -22,10 +22,11 @@ from fedsaddle.deployment.messages import Answer, Fault, FaultKind, Request, Sec
 from fedsaddle.deployment.remote_clients import RemoteClients, reply_fault
 from fedsaddle.deployment.secure_site import read_opening
 from fedsaddle.errors import BadMessage
-from fedsaddle.federation.clients import R, Task
-from fedsaddle.federation.records import Visibility, tensors, visibility
+from fedsaddle.federation.clients import Own, Sent, Task
+from fedsaddle.federation.records import R, Record, Visibility, is_record, tensors, visibility
 from fedsaddle.federation.tasks import records_of
 from fedsaddle.federation.wire import Kinds, Message
+from fedsaddle.files import Json
 from fedsaddle.secure.fixed_point import (
     LEAST_SITES,
     Layout,
@@ -49,7 +50,7 @@ ATTEMPTS = 2  # at collecting the unmask shares
 class Masked:
     """A checked reply of one site: the bytes of the masked words, and the fields that are not masked."""
 
-    kind: type
+    kind: type[Record]
     layout: Layout
     masked: Tensor
     shown: Mapping[str, Tensor]
@@ -76,16 +77,16 @@ class SecureClients(RemoteClients):
         """The smallest number of sites of a sum: three, or more if the policy of a site requires it."""
         return max(LEAST_SITES, self.minimum_sites)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Json]:
         """The engine's name, and that it sums in fixed point."""
         return {**super().settings(), "secure_aggregation": True}
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Json]:
         """Answers, faults and bytes per site, and the fields that the server saw."""
         return {**super().report(), **self.seen.to_dict()}
 
     def reduced(
-        self, clients: Ints, total_weights: Floats, task: Task[R], sent: object, exchange: int
+        self, clients: Ints, total_weights: Floats, task: Task[Own, Sent, R], sent: Sent, exchange: int
     ) -> tuple[Ints, R]:
         """The clients that answered one exchange, and their replies in one, of which averaged fields were masked."""
         shares = dict(zip(clients.tolist(), shares_of(total_weights).tolist(), strict=True))
@@ -100,7 +101,7 @@ class SecureClients(RemoteClients):
         for i, (answer, _) in replies.items():
             self.accept(i, answer)
         self.seen.note(kind, {*sums, *shown})
-        return np.array(list(replies), dtype=np.int64), kind(**sums, **shown)
+        return np.array(list(replies), dtype=np.int64), cast(R, kind(**sums, **shown))
 
     def unmasked(self, masked: Mapping[int, Tensor], layout: Layout, question: MaskedQuestion) -> dict[str, Tensor]:
         """The weighted means over the sites whose masked replies to one question these are.
@@ -142,15 +143,15 @@ class SecureClients(RemoteClients):
 
 
 @dataclass
-class _Asked:
+class _Asked(Generic[Own, Sent, R]):
     """One exchange."""
 
     of: SecureClients
-    task: Task[Any]
-    sent: Any
+    task: Task[Own, Sent, R]
+    sent: Sent
     exchange: int
     shares: dict[int, float]
-    expected: Any
+    expected: R | None
     nonce: str = ""  # of the attempt that counts
     cohort: list[int] = field(default_factory=list)
 
@@ -192,13 +193,12 @@ class _Asked:
     def _read(self, client: int, record: object, kinds: Kinds) -> Masked | Fault:
         """A site's reply, after checking what is not masked."""
         if not isinstance(record, dict):  # nothing of it is averaged
-            kind = type(record)
-            if kind not in kinds.values():
+            if not is_record(record) or type(record) not in kinds.values():
                 raise BadMessage("a reply that is not a record of the algorithm")
             if layout_of(record):
                 raise BadMessage("averaged fields that are not masked")
             fault = reply_fault(client, record, record if self.expected is None else self.expected)
-            return fault or Masked(kind, (), torch.zeros(0, dtype=torch.uint8), dict(tensors(record)))
+            return fault or Masked(type(record), (), torch.zeros(0, dtype=torch.uint8), dict(tensors(record)))
         if record.keys() != {"kind", "fields", "masked", "shown"}:
             raise BadMessage("a masked reply with other parts than it should have")
         known = kinds.get(record["kind"]) if isinstance(record["kind"], str) else None
@@ -219,7 +219,9 @@ class _Asked:
         return self.of.unmasked(masked, layout, MaskedQuestion(self.nonce, self.shares, self.cohort, self.where))
 
 
-def _fault(client: int, kind: type, layout: Layout, shown: Mapping[str, Any], expected: Any) -> Fault | None:
+def _fault(
+    client: int, kind: type[Record], layout: Layout, shown: Mapping[str, object], expected: Record | None
+) -> Fault | None:
     """The first fault of a masked reply: its kind, the form of masked fields, or the fields that are not masked."""
 
     def wrong(detail: str) -> Fault:

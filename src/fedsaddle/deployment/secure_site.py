@@ -18,9 +18,10 @@ from torch import Tensor
 
 from fedsaddle.deployment.messages import Ask, KeyTold, SecureCohort, UnmaskAsked
 from fedsaddle.errors import BadInput, BadMessage, CannotWrite, Refused
+from fedsaddle.federation.records import Record, is_record
 from fedsaddle.federation.wire import name_of
 from fedsaddle.files import read_object, write_atomically, write_json
-from fedsaddle.runs.lock import lock_file
+from fedsaddle.runs.folder import lock_file
 from fedsaddle.secure.fixed_point import LEAST_SITES, Layout, encode, layout_of, shown_fields, to_bytes
 from fedsaddle.secure.keys import (
     SEED,
@@ -279,16 +280,15 @@ class SiteSecure:
         self.masks.require(question)
         return question
 
-    def hidden(self, ask: Ask, content: bytes, reply: object) -> Any:
+    def hidden(self, ask: Ask, content: bytes, reply: object) -> object:
         """The reply as it is sent, with its averaged fields masked."""
-        layout = layout_of(reply)
-        if not layout:
+        if not is_record(reply) or not (layout := layout_of(reply)):
             return reply
         masked = self.masked(ask.nonce, self.question(ask, content), reply)
-        told, shown = [one.told() for one in layout], dict(shown_fields(reply))
+        told, shown = [one.to_list() for one in layout], dict(shown_fields(reply))
         return {"kind": name_of(type(reply)), "fields": told, "masked": masked, "shown": shown}
 
-    def masked(self, nonce: str, question: Question, reply: object) -> Tensor:
+    def masked(self, nonce: str, question: Question, reply: Record) -> Tensor:
         """The averaged fields of the reply to a question, masked."""
         self.masks.require(question)
         layout = layout_of(reply)
@@ -297,7 +297,7 @@ class SiteSecure:
         self.masks.log(nonce, question, self._digest(reply, layout))
         return to_bytes(words, layout)
 
-    def sums(self, nonce: str, cohort: SecureCohort, content: bytes, about: bytes, reply: object) -> Tensor:
+    def sums(self, nonce: str, cohort: SecureCohort, content: bytes, about: bytes, reply: Record) -> Tensor:
         """The fields of an answer to a request, masked, of which the server learns the sum over the cohort.
 
         Args:

@@ -46,6 +46,7 @@ from fedsaddle.deployment.site_rows import SiteSettings, label_disclosure, read_
 from fedsaddle.deployment.site_worker import OnDisk, OwnRows, SiteWorker, failed, safe_name
 from fedsaddle.engines.device import find_device, fits
 from fedsaddle.errors import BadInput, BadMessage, Refused
+from fedsaddle.federation.records import Record
 from fedsaddle.federation.wire import Message, about, pack, unpack
 from fedsaddle.files import is_disk_failure, write_json
 from fedsaddle.metrics.score_sums import SquareSums
@@ -93,13 +94,7 @@ class SiteService:
     @classmethod
     def from_kit(cls, kit: Path, name: str) -> SiteService:
         """The service of the site with that kit: from the two files that `provision` wrote, and its own policy."""
-        stored = json.loads((kit / KIT_SETTINGS).read_text(encoding="utf-8"))
-        test = stored.get("test_data")
-        settings = SiteSettings(name, Path(stored["data"]), kit / RUNS, None if test is None else Path(test))
-        try:
-            policy, identity, unusable = read_policy(kit), read_identity(kit, name), ""
-        except BadInput as reason:
-            policy, identity, unusable = SitePolicy(), None, str(reason)
+        settings, policy, identity, unusable = read_kit(kit, name)
         return cls(read_config(kit / KIT_CONFIG), settings, policy, identity, unusable)
 
     @property
@@ -214,7 +209,7 @@ class SiteService:
         found = SquareSums.of(question, [scores], own.y.cpu().numpy(), own.unit_numbers(0))
         return {"sums": self._masked(request, asked, content, run, found)}
 
-    def _masked(self, request: Request, asked: MeasureAsked, content: bytes, run: AgreedRun, reply: object) -> Tensor:
+    def _masked(self, request: Request, asked: MeasureAsked, content: bytes, run: AgreedRun, reply: Record) -> Tensor:
         """An answer about a model, masked."""
         secure = run.worker.secure
         if secure is None or asked.secure is None:
@@ -362,3 +357,14 @@ def _round_of(request: Request, payload: object) -> int | None:
     """The last round before a model is measured; None for all other requests."""
     rounds = payload.get("rounds") if request.do in ("measure", "spread") and isinstance(payload, dict) else None
     return rounds - 1 if type(rounds) is int else None
+
+
+def read_kit(kit: Path, name: str) -> tuple[SiteSettings, SitePolicy, SiteIdentity | None, str]:
+    """The data paths, the policy and the keys in a site's kit, and why the last two cannot be used."""
+    stored = json.loads((kit / KIT_SETTINGS).read_text(encoding="utf-8"))
+    test = stored.get("test_data")
+    settings = SiteSettings(name, Path(stored["data"]), kit / RUNS, None if test is None else Path(test))
+    try:
+        return settings, read_policy(kit), read_identity(kit, name), ""
+    except BadInput as reason:
+        return settings, SitePolicy(), None, str(reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -24,9 +24,9 @@ from fedsaddle.engines.device import CPU, ResidentRows, fits, moved, site_on
 from fedsaddle.engines.site import LocalSite, Memory
 from fedsaddle.errors import BadCheckpoint, BadMessage, CannotWrite, FedSaddleError, Refused
 from fedsaddle.federation.randomness import ClientKeys
-from fedsaddle.federation.records import tensors
+from fedsaddle.federation.records import is_record, tensors
 from fedsaddle.federation.tasks import records_of, task_of
-from fedsaddle.federation.wire import Kinds, Message, pack, unpack
+from fedsaddle.federation.wire import Kinds, Message, pack, require_record, unpack
 from fedsaddle.files import write_atomically
 from fedsaddle.privacy.site import SecretKeys
 
@@ -197,7 +197,7 @@ class SiteWorker:
         except Exception as reason:
             return pack(failed(nonce, reason, self.audit, occasion))
 
-    def _run(self, ask: Ask, sent: object) -> Message:
+    def _run(self, ask: Ask, record: object) -> Message:
         if (ask.run, ask.fingerprint) != (self.run, self.fingerprint):
             raise Refused(
                 f"this site is configured for run {self.run!r} with fingerprint {self.fingerprint}, "
@@ -206,25 +206,25 @@ class SiteWorker:
         if (ask.secure is None) != (self.secure is None):
             here = "secure_aggregation = true" if self.secure is not None else "no secure aggregation"
             raise Refused(f"this site's config says {here}, and the server asks for the opposite")
-        self._allow(ask, sent)
+        self._allow(ask, record)
         task, me = task_of(self.algorithm, ask.task), str(self.client)
         number = np.array([self.client], dtype=np.int64)
         site = self._site(number, ClientKeys.of(self.seed, ask.round, ask.exchange, number))
         start = ask.starts.get(me)
         memory = Memory() if start is None else Memory({self.client: self.versions.read(start, self.kinds)})
-        own = memory.read(task, site)
+        own, sent = memory.read(task, site), require_record(record)
         if self.budget is not None:
             site = self._site(number, self.budget.draws(ask, sent, own))
-        own, reply = task(moved(own, self.device), moved(sent, self.device), site)
-        own, reply = moved(own, CPU), moved(reply, CPU)
-        memory.write(site.clients, site.sizes, own)
+        new, reply = task(moved(own, self.device), moved(sent, self.device), site)
+        memory.write(site.clients, site.sizes, moved(new, CPU))
         memory.commit()
         version = None
         if self.client in memory.kept:
             version = ask.version
             self.versions.write(version, memory.kept[self.client])
         self.versions.keep_only({*ask.keep.get(me, ()), *(v for v in (start, version) if v is not None)})
-        return Message(Answer(nonce=ask.nonce, version=version, samples=site.samples, failure=None).to_dict(), reply)
+        answer = Answer(nonce=ask.nonce, version=version, samples=site.samples, failure=None)
+        return Message(answer.to_dict(), moved(reply, CPU))
 
     def _site(self, client: Ints, keys: ClientKeys | SecretKeys) -> LocalSite:
         """The task's view of this site's rows, on its device."""
@@ -238,7 +238,7 @@ class SiteWorker:
             raise Refused(f"{limit}: raise it there, or give the site a config with more rounds")
         if self.models is None:
             return
-        if ask.exchange == 0 and is_dataclass(sent):
+        if ask.exchange == 0 and is_record(sent):
             self.models.task(ask.round, [value for _, value in tensors(sent)])
         self.models.check()
 

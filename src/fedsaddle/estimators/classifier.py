@@ -17,7 +17,7 @@ from fedsaddle.data.table import Array
 from fedsaddle.errors import BadInput
 from fedsaddle.estimators import federated
 from fedsaddle.estimators.federated import BadValue, Federated, value_errors
-from fedsaddle.estimators.training import InputRows, Step, Trained, is_auto, ranks_only, scores_of
+from fedsaddle.estimators.training import InputRows, Step, TrainedModel, is_auto, ranks_only, scores_of
 from fedsaddle.files import JsonObject
 from fedsaddle.metrics.calibration import Platt
 from fedsaddle.privacy.settings import Privacy
@@ -31,39 +31,39 @@ if TYPE_CHECKING:
 class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
     """A scikit-learn classifier whose rows stay at their sites while it is trained.
 
-    It is a thin face of `fs.run`: columns are treated as `fs.from_frame` and the command line treat them (gaps filled
-    and flagged, skewed numbers logged, numbers standardised, categories as 0/1 features, an intercept for each site),
-    by what the training rows of all sites say; then the algorithm runs on a problem that fits it. Algorithms for the
-    AUROC and for pairs give scores that are no log odds: Platt's method makes them so, on validation rows if there are
-    any with both classes, else on training rows.
+    Columns are preprocessed as by `fs.from_frame` and the command line, with statistics of the training rows of all
+    sites: missing cells are imputed and flagged, skewed numbers logged, numbers standardised, categories one-hot
+    encoded, and each site has an intercept. Then `fs.run` trains with the algorithm on a problem that fits it.
+    Algorithms for the AUROC and for pairs give scores that are not log odds; Platt's method calibrates them, on
+    validation rows if there are any with both classes, else on training rows.
 
     Args:
         algorithm: one of `fedsaddle list algorithms`: "FedAvgM" for the mean loss, "DRFA" for the worst site,
             "CODASCA" or "FedX1" for the AUROC, "Local SGDA" for the worst class.
         model: "linear", "mlp", or a dictionary such as `{"name": "mlp", "hidden": [32]}`.
-        problem: the objective, by name or as a dictionary in the form of a config, where that which fits the algorithm
-            is not wanted: `{"l2": 0.01}`, `{"name": "pairwise", "risk": "partial-auc"}`.
+        problem: the objective, by name or as a dictionary in the form of a config: `{"l2": 0.01}`, or `{"name":
+            "pairwise", "risk": "partial-auc"}`; None: the one that fits the algorithm.
         rounds: rounds of communication.
-        local_steps: steps of a site between two rounds.
-        batch_size: rows of a step.
-        primal_step: a number, a schedule in the form of a config such as `{"name": "cosine", "first": 0.3,
-            "rounds": 100}`, or "auto".
+        local_steps: local steps of a site in a round.
+        batch_size: rows of a mini-batch.
+        primal_step: the learning rate: a number, "auto", or a schedule in the form of a config: `{"name": "cosine",
+            "first": 0.3, "rounds": 100}`.
         options: more arguments of the algorithm, such as `{"dual_step": 0.01}`.
         site: the column of `X`, a DataFrame, that names the site of each row; it is no feature.
-        clients: without sites, the rows are dealt at random to so many clients.
+        clients: number of clients to which rows are assigned at random, if no sites are given.
         site_intercept: a 0/1 feature for each site; a new site has the mean.
         hinges: hinges of each number column, so that a linear model can bend.
-        numeric: columns of numbers; cells that are none become missing.
-        categorical: columns of categories, also where they look like numbers.
+        numeric: columns to treat as numeric; cells that cannot be parsed become missing.
+        categorical: columns to treat as categorical, even if they look numeric.
         validation_share: the share of each site's rows that is held out to choose the best round and for Platt's
             method; "auto": none for linear models, which learn from all rows, and 0.16 for others, which overfit.
-        select: the measure of the validation rows that chooses the round; "auto": what the problem is about.
+        select: the measure of the validation rows by which the best round is chosen; "auto": by the problem.
         patience: evaluations without a better one after which training ends.
         calibrate: Platt's method: "auto" where scores are no log odds, True for two classes in any case, or False.
         privacy: differential privacy: `fs.Privacy(epsilon=8)`, or a dictionary such as `{"epsilon": 8, "unit":
-            "patient"}`, whose patients `fit` is told. Not covered: how columns are treated (means, scales, categories,
-            the share of the classes), and validation rows, of which there are none unless you give a share.
-        random_state: keys every draw, and with `privacy` the noise: keep it a secret, such as `secrets.randbits(60)`.
+            "patient"}`, with the patients given to `fit`. Not covered: how columns are treated (means, scales,
+            categories, the share of the classes), and validation rows, of which there are none by default.
+        random_state: random seed, also of the noise with `privacy`: keep it secret then: `secrets.randbits(60)`.
         verbose: print evaluations.
 
     Attributes:
@@ -169,7 +169,12 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         return one if platt is None else platt.slope * one + platt.intercept
 
     def predict_proba(self, X: TableLike, sites: ArrayLike | None = None) -> Floats:
-        """The probability of each class, (n, k), in the order of `classes_`."""
+        """The probability of each class, (n, k), in the order of `classes_`.
+
+        Args:
+            X: rows as in `fit`.
+            sites: the site of each row; a new site, or None, has the mean intercept.
+        """
         odds = self.decision_function(X, sites)
         if odds.ndim == 1:
             positive = Platt(1.0, 0.0).probability(odds)
@@ -178,7 +183,12 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
     def predict(self, X: TableLike, sites: ArrayLike | None = None) -> Array:
-        """The most probable class of each row."""
+        """The most probable class of each row.
+
+        Args:
+            X: rows as in `fit`.
+            sites: the site of each row; a new site, or None, has the mean intercept.
+        """
         odds = self.decision_function(X, sites)
         return np.asarray(self.classes_[(odds > 0).astype(int) if odds.ndim == 1 else odds.argmax(axis=1)])
 
@@ -189,7 +199,14 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
         sample_weight: ArrayLike | None = None,
         sites: ArrayLike | None = None,
     ) -> float:
-        """The accuracy."""
+        """The accuracy.
+
+        Args:
+            X: rows as in `fit`.
+            y: the label of each row.
+            sample_weight: the weight of each row; None: all count alike.
+            sites: the site of each row; a new site, or None, has the mean intercept.
+        """
         return float(accuracy_score(y, self.predict(X, sites), sample_weight=sample_weight))
 
     def _labels(self, y: ArrayLike | None, rows: int) -> tuple[Array, Array]:
@@ -225,7 +242,7 @@ class FederatedClassifier(ClassifierMixin, Federated):  # type: ignore[misc]
             raise BadInput("calibrate", True, f"is for two classes, y has {len(self.classes_)}; leave it out")
         return self.calibrate
 
-    def _calibrated(self, found: Trained) -> Platt:
+    def _calibrated(self, found: TrainedModel) -> Platt:
         """Platt's two numbers, from rows that nobody trained on if they have both classes."""
         held = found.data.validation
         rows = found.data.train if held is None or len(np.unique(held.y.numpy())) < 2 else held

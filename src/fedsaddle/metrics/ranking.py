@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedsaddle.array_types import Floats, Ints
 from fedsaddle.errors import BadInput
+from fedsaddle.files import JsonObject
 from fedsaddle.metrics.intervals import (
     FIGURES,
     GroupedUnits,
@@ -75,7 +75,7 @@ class RankingFigures:
         scarce = "positives" if self.positives < FEW else "negatives"
         return f"fewer than {FEW} {scarce}"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Plain numbers, for JSON."""
         counts = {"name": self.name, "positives": self.positives, "negatives": self.negatives, "few": self.few}
         return {**counts, **{name: _plain(getattr(self, name)) for name in FIGURES}}
@@ -101,11 +101,11 @@ class RankingDifference:
     within_site_auroc: Interval | None = None  # None for a single client
     clients: tuple[RankingDifference, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Plain numbers, for JSON."""
         named = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("name", "clients")}
-        found = {"name": self.name, **{name: _plain(figure) for name, figure in named.items()}}
-        return found | ({"clients": [c.to_dict() for c in self.clients]} if self.clients else {})
+        plain = {"name": self.name, **{name: _plain(figure) for name, figure in named.items()}}
+        return plain | ({"clients": [c.to_dict() for c in self.clients]} if self.clients else {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +148,7 @@ class Ranking:
         rows = slice(None) if client is None else slice(int(self.offsets[client]), int(self.offsets[client + 1]))
         return roc_curve(self.scores[rows], self.labels[rows])
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Plain numbers, for JSON."""
         return {
             "pooled": self.pooled.to_dict(),
@@ -306,7 +306,7 @@ def _numbers(units: ArrayLike | None, rows: int) -> Ints | None:
     return np.unique(given.astype(str) if given.dtype == object else given, return_inverse=True)[1].astype(np.int64)
 
 
-def _plain(figure: Interval | None) -> Any:
+def _plain(figure: Interval | None) -> JsonObject | None:
     return None if figure is None else figure.to_dict()
 
 
@@ -316,7 +316,13 @@ GRID = np.linspace(0, 1, 101)
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """Lower and upper true positive rates over the false positive rates `fpr`."""
+    """Lower and upper true positive rates over the false positive rates.
+
+    Args:
+        fpr: False positive rates, increasing from 0 to 1.
+        low: Lower bounds of the true positive rate at each of them.
+        high: Upper bounds.
+    """
 
     fpr: Floats
     low: Floats
@@ -327,6 +333,11 @@ def pooled_band(ranking: Ranking, *, draws: int = DRAWS, seed: int = 0) -> Band 
     """The pointwise 95 % band of the pooled curve: Wilson's, with variances from bootstrap draws of the units.
 
     None where a class is missing.
+
+    Args:
+        ranking: The scores of all clients' rows.
+        draws: Number of bootstrap draws.
+        seed: Random seed of the draws.
     """
     curve = ranking.curve()
     if curve is None:
@@ -334,22 +345,27 @@ def pooled_band(ranking: Ranking, *, draws: int = DRAWS, seed: int = 0) -> Band 
     positive, zeros = ranking.labels > 0, np.zeros(len(ranking.labels), dtype=np.int64)
     rows, drawn = order(ranking.scores, positive, zeros, 1), sample(positive, zeros, 1, ranking.units)
     unit, units, steps = drawn.unit[rows.at], len(drawn.group_of_unit), len(rows.group)
-    rng, found = np.random.default_rng([seed, 83]), []
+    rng, curves = np.random.default_rng([seed, 83]), []
     for _ in range(draws):
         weight = np.bincount(rng.integers(units, size=units), minlength=units)[unit]
         up, down = (np.bincount(rows.step, weight * side, steps) for side in (rows.positive, 1 - rows.positive))
         if up.any() and down.any():
             tpr, fpr = (np.concatenate([[0.0], np.cumsum(side) / side.sum()]) for side in (up, down))
-            found.append(np.interp(GRID, fpr, tpr))
+            curves.append(np.interp(GRID, fpr, tpr))
     scarce = min(float(drawn.effective(side.astype(np.float64))[0]) for side in (positive, ~positive))
-    heights, many = np.stack([np.interp(GRID, *curve), *found]), np.full_like(GRID, scarce)
+    heights, many = np.stack([np.interp(GRID, *curve), *curves]), np.full_like(GRID, scarce)
     # Around the mean of the draws: a height of 1 with a variance would have no interval.
     low, high = wilson(heights.mean(0), heights.var(0), many, stdtrit(np.maximum(many - 1, 1), 0.975))
     return Band(GRID, np.minimum(low, heights[0]), np.maximum(high, heights[0]))
 
 
 def client_band(ranking: Ranking, share: float = 0.8) -> Band | None:
-    """Where the middle `share` of the clients' curves run, of clients with figures; None without any."""
+    """The pointwise range of the middle `share` of the clients' curves; None without a client with figures.
+
+    Args:
+        ranking: The scores of all clients' rows.
+        share: Share of the curves between the bounds at each false positive rate.
+    """
     own = [ranking.curve(i) for i, client in enumerate(ranking.clients) if client.auroc is not None]
     if not own:
         return None
@@ -365,23 +381,34 @@ RECALLS = np.linspace(0.01, 1, 100)
 class PrecisionRecall:
     """The precision at each recall: the share of positives among the alarms that find that share of the positives.
 
-    `low` and `high` are pointwise 95 % bounds.
+    Args:
+        recall: Recalls, increasing to 1.
+        precision: Precision at each recall.
+        low: Lower pointwise 95 % bounds of the precision.
+        high: Upper bounds.
+        base_rate: Share of positives, the precision of alarms at random.
     """
 
     recall: Floats
     precision: Floats
     low: Floats
     high: Floats
-    base_rate: float  # the precision of alarms at random
+    base_rate: float
 
 
 def precision_recall(
     ranking: Ranking, client: int | None = None, *, draws: int = DRAWS, seed: int = 0
 ) -> PrecisionRecall | None:
-    """The curve of all rows or of one client; without `draws`, the band is the curve. None where a class is missing.
+    """The precision-recall curve of all rows or of one client; None where a class is missing.
 
     At a recall, the precision is that of the highest threshold which reaches it, as scikit-learn's average precision
     has it. The bounds are Wilson's, with variances from draws of the units with replacement.
+
+    Args:
+        ranking: The scores of all clients' rows.
+        client: Number of the client; None (default): all rows.
+        draws: Number of bootstrap draws; 0: the bounds are the curve.
+        seed: Random seed of the draws.
     """
     rows = slice(None) if client is None else slice(int(ranking.offsets[client]), int(ranking.offsets[client + 1]))
     labels, positive = ranking.labels[rows], ranking.labels[rows] > 0
@@ -389,8 +416,8 @@ def precision_recall(
         return None
     zeros = np.zeros(len(labels), dtype=np.int64)
     steps = order(ranking.scores[rows], positive, zeros, 1)
-    found, seen = np.cumsum(steps.ups), np.cumsum(steps.ups + steps.downs)
-    precision = _at(RECALLS, found, seen)
+    hits, seen = np.cumsum(steps.ups), np.cumsum(steps.ups + steps.downs)
+    precision = _at(RECALLS, hits, seen)
     base = float(positive.mean())
     if not draws:
         return PrecisionRecall(RECALLS, precision, precision, precision, base)
@@ -404,14 +431,14 @@ def precision_recall(
         if up[-1]:
             heights.append(_at(RECALLS, up, np.cumsum(np.bincount(steps.step, weight, count)).astype(np.float64)))
     stacked = np.stack(heights)
-    alarms = seen[np.minimum(np.searchsorted(found, RECALLS * found[-1] - 1e-9), len(found) - 1)]
+    alarms = seen[np.minimum(np.searchsorted(hits, RECALLS * hits[-1] - 1e-9), len(hits) - 1)]
     scarce = np.maximum(alarms * many / len(labels), 1.0)
     # Around the mean of the draws: a height of 1 with a variance would have no interval.
     low, high = wilson(stacked.mean(0), stacked.var(0), scarce, stdtrit(np.maximum(scarce - 1, 1), 0.975))
     return PrecisionRecall(RECALLS, precision, np.minimum(low, precision), np.maximum(high, precision), base)
 
 
-def _at(recalls: Floats, found: Floats, seen: Floats) -> Floats:
+def _at(recalls: Floats, hits: Floats, seen: Floats) -> Floats:
     """The precision of the first step with at least that recall."""
-    at = np.minimum(np.searchsorted(found, recalls * found[-1] - 1e-9), len(found) - 1)
-    return np.asarray(found[at] / seen[at])
+    at = np.minimum(np.searchsorted(hits, recalls * hits[-1] - 1e-9), len(hits) - 1)
+    return np.asarray(hits[at] / seen[at])

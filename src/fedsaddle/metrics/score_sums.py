@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedsaddle.array_types import Bools, Floats, Ints
 from fedsaddle.errors import BadInput
-from fedsaddle.federation.records import Averaged, tensors
+from fedsaddle.federation.records import Averaged, replaced, tensors
 from fedsaddle.metrics.histograms import MergedHistogram, ScoreHistogram, sigmoid_edges
 from fedsaddle.metrics.intervals import FIGURES, Linearised, Ordered, sample
 
@@ -30,6 +30,7 @@ def bins_of(scores: ArrayLike) -> Ints:
     return np.searchsorted(EDGES, np.asarray(scores, dtype=np.float64), side="right").astype(np.int64)
 
 
+@dataclass(frozen=True, eq=False)
 class _Sums:
     """Adds field by field."""
 
@@ -37,12 +38,12 @@ class _Sums:
         mine, theirs = dict(tensors(self)), dict(tensors(other))
         if type(self) is not type(other) or any(v.shape != theirs[k].shape for k, v in mine.items()):
             raise BadInput("answers", type(other).__name__, "add answers to one and the same question")
-        return type(self)(**{name: value + theirs[name] for name, value in mine.items()})
+        return replaced(self, **{name: value + theirs[name] for name, value in mine.items()})
 
     @classmethod
     def of_mean(cls, mean: dict[str, Tensor], sites: int) -> Self:
         """The sum, from the mean over so many sites."""
-        return cls(**{f.name: mean[f.name].double()[None] * sites for f in fields(cls)})  # type: ignore[arg-type]
+        return cls(**{f.name: mean[f.name].double()[None] * sites for f in fields(cls)})
 
 
 @dataclass(frozen=True, eq=False)

@@ -176,11 +176,11 @@ class Concave:
         """By automatic differentiation."""
         at = u.detach().requires_grad_()
         with torch.enable_grad():
-            found: object = self.function(at)
-            if not isinstance(found, Tensor) or found.numel() != 1 or not found.requires_grad:
-                given = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            slope: object = self.function(at)
+            if not isinstance(slope, Tensor) or slope.numel() != 1 or not slope.requires_grad:
+                given = tuple(slope.shape) if isinstance(slope, Tensor) else type(slope).__name__
                 raise BadInput("function", given, "must give one number, a tensor that torch made from the mixture")
-            (g,) = torch.autograd.grad(found.sum(), at)
+            (g,) = torch.autograd.grad(slope.sum(), at)
         return g
 
     def prox(self, z: Tensor, c: float) -> Tensor:
@@ -191,3 +191,17 @@ class Concave:
 
         inside = (_project(z) + 1 / len(z)) / 2
         return ascend(slope_at, inside, _project, self.tolerance, self.most_steps).point
+
+
+def check_regulariser(regulariser: object) -> None:
+    """Validate g.
+
+    Args:
+        regulariser: an object with value, gradient and prox, or None.
+
+    Raises:
+        BadInput: if it is anything else.
+    """
+    if regulariser is not None and (isinstance(regulariser, type) or not isinstance(regulariser, Regulariser)):
+        name = regulariser.__name__ if isinstance(regulariser, type) else type(regulariser).__name__
+        raise BadInput("regulariser", name, "give one such as fs.regularisers.KullbackLeibler(0.1)")

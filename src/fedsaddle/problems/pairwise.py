@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedsaddle.arguments import LARGEST, instance
+from fedsaddle.arguments import LARGEST_WHOLE, instance
 from fedsaddle.errors import BadInput
 from fedsaddle.federation.clients import Batch
 from fedsaddle.numerics.tensors import InPlace, Keys
@@ -164,8 +164,8 @@ class PairwiseRisk(OverModel, MinimisationProblem):
     def row_measures(self, w: Tensor, x: Tensor, y: Tensor, dual: Tensor | None = None) -> dict[str, Tensor]:
         """Each row's f(u) over the rows given; 0 for rows outside of S1. Clients are measured over all rows instead."""
         offsets = np.arange(len(x) + 1, dtype=np.int64)
-        _, found = self.client_measures(w, x, y, offsets)
-        return {"loss": torch.from_numpy(np.nan_to_num(found["loss"]))}
+        _, measures = self.client_measures(w, x, y, offsets)
+        return {"loss": torch.from_numpy(np.nan_to_num(measures["loss"]))}
 
     def pooled_measures(self, w: Tensor, dual: Tensor | None, rows: AllRows) -> dict[str, float]:
         """AUROC, partial AUROC and average precision of all clients' rows together, for single scores."""
@@ -190,5 +190,5 @@ def _check_object(key: str, value: object, kind: type, remedy: str) -> None:
 def _check_label(key: str, value: object) -> None:
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, Integral) or abs(int(value)) > LARGEST:
+    if isinstance(value, bool) or not isinstance(value, Integral) or abs(int(value)) > LARGEST_WHOLE:
         raise BadInput(key, value, "must be a label, which is a whole number, or None for all rows")

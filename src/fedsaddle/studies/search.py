@@ -67,7 +67,18 @@ class TrialRecord:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a search found: the chosen model, FedAvg tuned alike, and all that was tried."""
+    """The result of a search.
+
+    Args:
+        aim: the figure that was optimised.
+        chosen: the model of the chosen candidate.
+        fedavg: FedAvg's, tuned alike.
+        default: that of the default, which the others had to beat by more than chance.
+        trials: all that was trained, a line each, as in trials.csv.
+        reason: why this candidate was chosen.
+        seconds: used, by all processes of the search.
+        cut: candidates some of whose trials the budget left no time for.
+    """
 
     aim: str
     chosen: Model
@@ -76,7 +87,7 @@ class Choice:
     trials: tuple[TrialRecord, ...]
     reason: str
     seconds: float
-    cut: tuple[str, ...] = ()  # candidates some of whose trials the budget left no time for
+    cut: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

@@ -31,8 +31,7 @@ from fedsaddle.report.predictions import CHOICE
 from fedsaddle.report.run_report import report_or_warning
 from fedsaddle.runs.checkpoints import digest
 from fedsaddle.runs.closing import write_provenance
-from fedsaddle.runs.folder import RunFolder
-from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.folder import RunFolder, only_writer
 from fedsaddle.studies.aims import aim_of, known_aim
 from fedsaddle.studies.leave_one_out import LeaveOneSiteOut, leave_one_site_out
 from fedsaddle.studies.outcome_study import FinishedOutcome, OutcomeStudy
@@ -78,9 +77,19 @@ class StudyWatch:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """What a study found.
+    """The result of a study.
 
-    `test` has the ranking of the test rows for the choice and for FedAvg, by name; `summary` is summary.json.
+    Args:
+        choice: the result of the search on validation rows.
+        test: figures of the test rows with intervals, of the chosen model and of FedAvg, by name.
+        threshold: of the probability, chosen on validation rows.
+        calibration: Platt's method, which makes probabilities of scores, fitted on validation rows.
+        leave_one_out: figures of each site under models trained without it; None: not asked for.
+        summary: as in summary.json.
+        folder: with all files; None: it was a temporary one.
+        report: report.html in the folder; None: none was made.
+        encoder: encodes later rows of a table; None: for pictures and federated data.
+        site: the column of sites.
     """
 
     choice: Choice
@@ -89,9 +98,9 @@ class Study:
     calibration: Platt
     leave_one_out: LeaveOneSiteOut | None
     summary: SearchSummary
-    folder: Path | None  # None: it was a temporary one
-    report: Path | None  # report.html in the folder
-    encoder: Encoder | None = None  # of later rows of a table
+    folder: Path | None
+    report: Path | None
+    encoder: Encoder | None = None
     site: str | None = None
 
     def predict(self, rows: ArrayLike | pd.DataFrame | Mapping[str, object] | Sequence[Mapping[str, object]]) -> Floats:

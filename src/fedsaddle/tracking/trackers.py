@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from wandb import Artifact, Run
 
 
-def require_parameters(given: object) -> None:
+def _require_parameters(given: object) -> None:
     """Raise `BadInput` if parameters are no dictionary."""
     if not isinstance(given, Mapping):
         raise BadInput("parameters", type(given).__name__, 'must be a dictionary, such as {"seed": 3}')
 
 
-def require_package(package: str, extra: str) -> None:
+def _require_package(package: str, extra: str) -> None:
     """Raise `MissingData` if a package is not installed; says how to install it."""
     try:
         there = find_spec(package) is not None
@@ -43,7 +43,7 @@ def require_package(package: str, extra: str) -> None:
         raise MissingData(f"track.{extra}: needs the package {package}; {install(extra)}")
 
 
-def read_track(folder: Path | None, tracker: str) -> Record:
+def _read_track(folder: Path | None, tracker: str) -> Record:
     """What a tracker has stored; empty if nothing."""
     if folder is None or not RunFiles(folder).track.exists():
         return {}
@@ -54,7 +54,7 @@ def read_track(folder: Path | None, tracker: str) -> Record:
     return {}
 
 
-def write_track(folder: Path | None, tracker: str, content: Record) -> None:
+def _write_track(folder: Path | None, tracker: str, content: Record) -> None:
     """Store what a tracker has to know when the run is resumed."""
     if folder is None:
         return
@@ -99,8 +99,8 @@ class MLflow(Callback):
         text("uri", self.uri)
         text("experiment", self.experiment)
         optional(text, "name", self.name)
-        require_parameters(self.parameters)
-        require_package("mlflow", "mlflow")
+        _require_parameters(self.parameters)
+        _require_package("mlflow", "mlflow")
         self._client: MlflowClient | None = None
         self._last = -1
 
@@ -111,14 +111,14 @@ class MLflow(Callback):
         from mlflow.tracking import MlflowClient
 
         self._client, self._run = MlflowClient(tracking_uri=self.uri), beginning
-        stored = read_track(beginning.folder, "mlflow") if beginning.resumed else {}
+        stored = _read_track(beginning.folder, "mlflow") if beginning.resumed else {}
         if stored.get("uri") == self.uri and isinstance(stored.get("run"), str):
             self._id = stored["run"]
             self._client.update_run(self._id, status="RUNNING")
             self._last = max((m.step for m in self._client.get_metric_history(self._id, ROUND)), default=-1)
             return
         self._last, self._id = -1, self._new_run(self._client, beginning)
-        write_track(beginning.folder, "mlflow", {"uri": self.uri, "run": self._id})
+        _write_track(beginning.folder, "mlflow", {"uri": self.uri, "run": self._id})
 
     def _new_run(self, client: MlflowClient, beginning: Beginning) -> str:
         from mlflow.entities import Param
@@ -185,8 +185,8 @@ class TensorBoard(Callback):
 
     def __post_init__(self) -> None:
         self._given = optional(path, "folder", self.folder)
-        require_parameters(self.parameters)
-        require_package("tensorboard", "tensorboard")
+        _require_parameters(self.parameters)
+        _require_package("tensorboard", "tensorboard")
         self._writer: SummaryWriter | None = None
 
     def on_begin(self, beginning: Beginning) -> None:
@@ -272,15 +272,15 @@ class Wandb(Callback):
         optional(text, "entity", self.entity)
         optional(lambda key, value: choice(key, value, MODES), "mode", self.mode)
         optional(text, "name", self.name)
-        require_parameters(self.parameters)
-        require_package("wandb", "wandb")
+        _require_parameters(self.parameters)
+        _require_package("wandb", "wandb")
         self._tracked: Run | None = None
 
     def on_begin(self, beginning: Beginning) -> None:
         """Begin a run of W&B, or continue the earlier one."""
         import wandb
 
-        stored = read_track(beginning.folder, "wandb") if beginning.resumed else {}
+        stored = _read_track(beginning.folder, "wandb") if beginning.resumed else {}
         known = stored.get("project") == self.project and isinstance(stored.get("run"), str)
         self._id = stored["run"] if known else secrets.token_hex(6)
         last = stored.get("last") if known else None
@@ -328,7 +328,7 @@ class Wandb(Callback):
 
     def _remember(self) -> None:
         content = {"project": self.project, "run": self._id, "last": self._last}
-        write_track(self._run.folder, "wandb", content)
+        _write_track(self._run.folder, "wandb", content)
 
 
 def _model(run: str, file: Path) -> Artifact:

@@ -20,7 +20,7 @@ from fedsaddle.algorithms.fedx.guard import Pace, Watch
 from fedsaddle.algorithms.local_steps import MOST_ROWS, check_local, check_problem
 from fedsaddle.arguments import choice, instance, number, whole
 from fedsaddle.errors import BadInput, NobodyAnswered
-from fedsaddle.federation.clients import Batch, Clients, Site, Task
+from fedsaddle.federation.clients import Batch, Clients, Own, Site, Task
 from fedsaddle.federation.records import Averaged, ExactBounds, PerSample, Pooled
 from fedsaddle.numerics.schedules import Step, check_step
 from fedsaddle.numerics.tensors import shrink_
@@ -514,7 +514,7 @@ def update_buffers(algorithm: SharingScores, R: Buffers, reply: Reply, round: in
 
 
 def collect_first_scores(
-    algorithm: SharingScores, task: Task[First], w: Tensor, clients: Clients, rng: np.random.Generator
+    algorithm: SharingScores, task: Task[Own, Opening, First], w: Tensor, clients: Clients, rng: np.random.Generator
 ) -> Buffers:
     """R_1^0 and R_2^0, from all clients."""
     everyone = rng.choice(clients.count, clients.count, replace=False)  # the order of the buffer tells nothing

@@ -53,7 +53,7 @@ def read_table(
 
     Numbers are numbers, also where a few cells are written as `>90`, `1,234` or `12 mg`; dates become days since
     1970-01-01; other columns are categories. Identifiers, free text and constant columns are left out, unless they
-    are listed in `features`, `numeric` or `categorical`. The notes of the table say what was done and how to force
+    are listed in `features`, `numeric` or `categorical`. The notes of the table state what was done and how to force
     the other choice.
 
     Args:
@@ -203,7 +203,7 @@ class _Wanted:
         return list(dict.fromkeys([*own, *(name for name in self.optional if name not in out)]))
 
     def hint(self, name: str, comma: Comma) -> ColumnHint:
-        """What the user says of the column."""
+        """The user's settings for the column."""
         numeric, categorical = name in self.numeric, name in self.categorical
         listed = numeric or categorical or name in (self.features or ())
         return ColumnHint(numeric, categorical, listed, comma, self.one_of_many)
@@ -367,7 +367,7 @@ def filled(cells: Array, column: str) -> Array:
 
 
 def units(cells: Array) -> Array:
-    """Who a row belongs to; a row that does not say is on its own."""
+    """The unit of each row; a row without one is its own."""
     empty = np.flatnonzero(cells == "")
     if not len(empty):
         return cells
@@ -401,7 +401,7 @@ def checked_categories(given: object) -> dict[str, tuple[str, ...]]:
 
 
 def check_positive_value(positive: object) -> None:
-    """Refuse what can be no value of a target column."""
+    """Raise `BadInput` for anything that cannot be a value of a target column."""
     if positive is not None and not isinstance(positive, str | Integral):
         raise BadInput("positive", positive, "must be a value of the target: text, a whole number or a truth value")
 
@@ -441,6 +441,6 @@ def two_classes(classes: Sequence[str], positive: str | int | bool, target: str)
     name = next((str(w) for w in written if not _is_endless(w) and str(w) in classes), None)
     if name is None:
         there = ", ".join(classes[:10]) or "numbers; say task = 'classes'"
-        raise BadInput("positive", positive, f"is no value of column '{target}'; there are: {there}")
+        raise BadInput("positive", positive, f"is not a value of column '{target}'; there are: {there}")
     others = [c for c in classes if c != name]
     return list(classes).index(name), (others[0] if len(others) == 1 else f"not {name}", name)
