@@ -20,6 +20,7 @@ COMMANDS = {  # name -> module and function, or group of commands, in `fedsaddle
     "sweep": "sweep:sweep",
     "compare": "compare:compare",
     "report": "report:report",
+    "predict": "predict:predict",
     "check-release": "check_release:check_release",
     "watch": "watch:watch",
     "list": "info:list_names",
