@@ -361,6 +361,10 @@ class ScoreBounds(DocumentPart):
     positive_predictive_value_interval: Ends | None = None
     negative_predictive_value_interval: Ends | None = None
     alarms_interval: Ends | None = None
+    net_benefit: StoredFigure | None = None
+    """As a share of all rows; false alarms weigh the odds of the threshold."""
+    net_benefit_of_all: float | None = None
+    """Of calling everybody positive."""
 
 
 class ScoreCounts(DocumentPart):
@@ -491,6 +495,7 @@ class RunSummary(Summary, PooledEvaluated):
     sites: dict[str, SiteAnswers] | None = None
     """Of a deployed run."""
     scores: ScoreCounts | None = None
+    missing: dict[str, MissingShare] = {}
     secure_aggregation: VisibleFields | None = None
 
 
