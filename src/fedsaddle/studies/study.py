@@ -182,7 +182,7 @@ def study(
         drop: columns to leave out.
         groups: columns for whose values figures are reported apart.
         test_sites: sites whose rows are all test rows.
-        aim: "auroc", "average-precision", "partial-auroc", "worst-site" or "accuracy".
+        aim: "auroc", "average-precision", "partial-auroc", "worst-site", "worst-group" or "accuracy".
         budget: seconds after which no other trial begins; None: no limit.
         sensitivity: share of the positives that the threshold has to find; None: the best F1.
         leave_one_site_out: also test each site on a model trained without it.
