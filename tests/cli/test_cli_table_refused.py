@@ -15,7 +15,7 @@ from table_runs import PATIENTS, ROLES, lines, searched, short, summary
 
 from fedsaddle.commands.options import seconds_of
 from fedsaddle.errors import BadInput
-from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.folder import only_writer
 
 
 def refused(outcome, said: str, out: Path) -> None:

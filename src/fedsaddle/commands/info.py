@@ -37,7 +37,7 @@ def doctor(as_json: JsonOption = False) -> None:
         import torch
 
         from fedsaddle.algorithms.drfa import Drfa
-        from fedsaddle.config.data import load
+        from fedsaddle.config.build import load
         from fedsaddle.data.sets.locate import search_folders
         from fedsaddle.engines.device import available_devices
         from fedsaddle.problems.models.networks import logistic_regression

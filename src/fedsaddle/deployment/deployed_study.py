@@ -30,8 +30,7 @@ from fedsaddle.metrics.sum_figures import SumFigure, SummedScores
 from fedsaddle.problems.protocols import HasModel
 from fedsaddle.report.predictions import CHOICE
 from fedsaddle.runs.closing import write_provenance
-from fedsaddle.runs.folder import SECONDS, RunFolder, write_progress
-from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.folder import SECONDS, RunFolder, only_writer, write_progress
 from fedsaddle.studies.aims import aim_of
 from fedsaddle.studies.candidates import FEDAVG
 from fedsaddle.studies.model_loader import write_loader

@@ -31,8 +31,7 @@ from fedsaddle.errors import BadInput, BadMessage, FedSaddleError
 from fedsaddle.files import make_folder
 from fedsaddle.runs.callbacks import Callback, CallbackRunner, LambdaCallback
 from fedsaddle.runs.checkpoints import RunIdentity, note_code, remote_fingerprint, shared_fingerprint
-from fedsaddle.runs.folder import RunFolder
-from fedsaddle.runs.lock import only_writer
+from fedsaddle.runs.folder import RunFolder, only_writer
 from fedsaddle.runs.loop import Loop
 from fedsaddle.runs.result import Result
 from fedsaddle.runs.settings import parameters_of

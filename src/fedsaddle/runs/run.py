@@ -29,8 +29,7 @@ from fedsaddle.runs.closing import ClassFigures, write_report, write_split
 from fedsaddle.runs.compatibility import Rows, check_algorithm, check_rows
 from fedsaddle.runs.engines import EngineJob, EngineSettings, engine_settings
 from fedsaddle.runs.evaluation import LocalEvaluator
-from fedsaddle.runs.folder import RunFolder
-from fedsaddle.runs.lock import only_writer, require_unused
+from fedsaddle.runs.folder import RunFolder, only_writer, require_unused
 from fedsaddle.runs.loop import Loop, apply_privacy
 from fedsaddle.runs.result import Result, State
 from fedsaddle.runs.settings import RunOptions, Settings, parameters_of
