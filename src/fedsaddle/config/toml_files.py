@@ -10,7 +10,7 @@ from pathlib import Path
 from fedsaddle.errors import BadInput
 from fedsaddle.files import Json, JsonObject
 
-LARGEST = 10_000_000  # bytes of a file
+MOST_BYTES = 10_000_000  # bytes of a file
 DEEPEST = 30  # tables in tables
 
 
@@ -23,14 +23,14 @@ def read_toml(key: str, path: Path) -> JsonObject:
     """
     try:
         with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
+            content = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise BadInput(key, str(path), f"cannot be read ({why}); name a TOML file") from None
-    if len(content) > LARGEST:
-        raise BadInput(key, str(path), f"has more than {LARGEST // 1_000_000} MB; name a TOML file")
+    if len(content) > MOST_BYTES:
+        raise BadInput(key, str(path), f"has more than {MOST_BYTES // 1_000_000} MB; name a TOML file")
     try:
         return parse_toml(content.decode("utf-8"))
     except ValueError as error:

@@ -563,6 +563,10 @@ class SearchSummary(Summary):
     leave_one_site_out: LeaveOneOutFigures | None = None
     sites: dict[str, SiteAnswers] | None = None
     """Of a study at real sites, in all of its trials."""
+    scores: ScoreCounts | None = None
+    """Of the choice on the test rows of real sites."""
+    alone: dict[str, StoredFigure] | None = None
+    """AUROC on a site's own test rows of a model that it trained on its own rows alone."""
     coefficients: Coefficients | None = None
 
 

@@ -29,6 +29,7 @@ from fedsaddle.studies.aims import aim_of
 from fedsaddle.studies.candidates import BASE, BASE_PICTURES, FEDAVG, Candidate, beyond
 from fedsaddle.studies.trial import Trial
 
+BEST_ROUND = "global loss"  # of validation rows, which sites tell exactly
 EXTENSIONS = 2  # times that a grid is extended by a step beyond its end
 MOST_TRIALS = 500
 _STRICT = ConfigDict(extra="forbid", strict=True)
@@ -110,6 +111,8 @@ class StudyPlan:
                       self.study.aim, Path(), start)  # fmt: skip
         content = trial.experiment().model_dump(mode="json", exclude_unset=True)
         run = {**content["run"], "dtype": self.study.dtype}
+        if run.get("select") is not None:
+            run["select"] = BEST_ROUND
         rows = {"data": self.data.model_dump(mode="json"), "split": {"name": "natural"}}
         return validate_config({**content, "run": run, **rows, "privacy": self.privacy.model_dump(mode="json")})
 

@@ -214,7 +214,7 @@ class TableConfig:
         if self.positive is not None:
             if self.positive not in classes:
                 raise BadInput(
-                    "positive", self.positive, f"is no value of column {visible(self.label)!r}; there are: {some}"
+                    "positive", self.positive, f"is not a value of column {visible(self.label)!r}; there are: {some}"
                 )
             return self.positive
         if len(classes) > 2:

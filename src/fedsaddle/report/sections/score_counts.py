@@ -120,10 +120,10 @@ def counts_of(run: StoredRun) -> Counts | None:
     Args:
         run: The run.
     """
-    stored = run.run_summary.scores if run.run_summary else None
-    if run.run_summary is None or stored is None or stored.edges != "sigmoid" or not all(stored.sides):
+    stored = run.finished.scores if run.finished else None
+    if run.finished is None or stored is None or stored.edges != "sigmoid" or not all(stored.sides):
         return None
-    fitted, threshold = run.run_summary.probabilities, run.run_summary.threshold
+    fitted, threshold = run.finished.probabilities, run.finished.threshold
     platt = None if fitted is None else Platt(fitted.slope, fitted.intercept)
     return Counts(stored, _histogram(stored), platt, None if threshold is None else threshold.probability)
 
