@@ -197,7 +197,7 @@ def _shared(data: FederatedData) -> FederatedData:
 
 @dataclass
 class Clock:
-    """The seconds that a search has used in all its processes, and the trials that have begun, kept in its folder.
+    """The seconds that all processes of a search have used, and the trials that have begun, stored in its folder.
 
     Once the budget is used up no other trial begins, in this process or in one that resumes the search; those that had
     begun run to their end. So a search that its budget ended chooses the same model, however often it was killed.
