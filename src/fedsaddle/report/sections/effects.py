@@ -66,7 +66,11 @@ class Effect:
 
 
 def effects(run: StoredRun) -> Section | None:
-    """Ratios of the exact regression, and weights of a linear model, as changes of the log odds or of a score."""
+    """Ratios of the exact regression, and weights of a linear model, as changes of the log odds or of a score.
+
+    Args:
+        run: The run.
+    """
     if run.outcome_summary is not None:
         own = run.outcome_summary.coefficients
         blocks = [] if own is None else _with_intervals(own, run.outcome_summary.choice)
@@ -235,7 +239,11 @@ def linear_effects(run: StoredRun) -> list[Effect]:
 
 
 def importances(run: StoredRun) -> list[tuple[str, float]]:
-    """Each column's share of what the splits of boosted trees gained, the largest first; empty for other models."""
+    """Each column's share of what the splits of boosted trees gained, the largest first; empty for other models.
+
+    Args:
+        run: The run.
+    """
     if not run.features or not run.files.model.exists():
         return []
     try:
