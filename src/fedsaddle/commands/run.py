@@ -46,7 +46,9 @@ def complete_engines(incomplete: str) -> list[str]:
 
 def complete_aims(incomplete: str) -> list[str]:
     """What a search can be for."""
-    return beginning(incomplete, ("auroc", "average-precision", "partial-auroc", "worst-site", "accuracy"))
+    return beginning(
+        incomplete, ("auroc", "average-precision", "partial-auroc", "worst-site", "worst-group", "accuracy")
+    )
 
 
 def _is_table(path: Path) -> bool:
@@ -91,7 +93,8 @@ def run(
         typer.Option(
             "--for",
             metavar="MEASURE",
-            help="Search for the best auroc (default), average-precision, partial-auroc, worst-site or accuracy.",
+            help="Search for the best auroc (default), average-precision, partial-auroc, worst-site, worst-group "
+            "(with --groups) or accuracy.",
             show_default=False,
             autocompletion=complete_aims,
             rich_help_panel=TRAINING,

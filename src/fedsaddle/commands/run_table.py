@@ -67,7 +67,7 @@ def run_table(table: TableConfig, options: StudyOptions, out: Path | None, resum
 
 
 class _OnTerminal(StudyWatch):
-    """Prints what a study says and how far it is; Ctrl-C ends it after the round."""
+    """Prints the notes and the progress of a study; Ctrl-C ends it after the round."""
 
     def __init__(self, budget: float | None) -> None:
         self.errors, self.budget = output.errors(), budget
@@ -103,7 +103,7 @@ class _OnTerminal(StudyWatch):
 
 
 def _show_finished(folder: RunFolder, table: Path) -> int:
-    """Print what a finished search found: another look at its test rows after more training would be one too many."""
+    """Print the results of a finished search; its test rows are not evaluated a second time."""
     require_unused(folder.path)
     summary, screen, errors = folder.read_search(), output.screen(), output.errors()
     screen.print(choice_table(summary))

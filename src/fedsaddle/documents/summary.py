@@ -153,6 +153,27 @@ class ModelFigures(Figures):
 
     accuracy: StoredFigure | None = None
     worst_site_loss: StoredFigure | None = None
+    worst_group_loss: StoredFigure | None = None
+    """Its interval allows for having picked the group."""
+
+
+class GroupLoss(DocumentPart):
+    """The mean log loss of a group's test rows."""
+
+    rows: int
+    choice: float
+    fedavg: float = Field(alias="FedAvg")
+
+
+class GroupLosses(DocumentPart):
+    """How the groups of rows are served, those with ten test rows or more."""
+
+    columns: list[str]
+    losses: dict[str, GroupLoss]
+    worst_by_choice: str
+    worst_by_fedavg: str
+    mixture: dict[str, float] | None = None
+    """The weight of each group at the end of training, where the choice was trained for groups."""
 
 
 class ComparedModels(DocumentPart):
@@ -573,6 +594,7 @@ class SearchSummary(Summary):
     alone: dict[str, StoredFigure] | None = None
     """AUROC on a site's own test rows of a model that it trained on its own rows alone."""
     coefficients: Coefficients | None = None
+    groups: GroupLosses | None = None
 
 
 class DivergedSummary(DocumentPart):

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsaddle.array_types import Floats, Ints
+from fedsaddle.data.federated import crossed
 from fedsaddle.errors import BadInput
 from fedsaddle.numerics import roc
 
 DRAWS = 200
 MAX_FPR = 0.3
-LEAST_ROWS = 10  # of a site that can be the worst
+LEAST_ROWS = 10  # of a site, or a group, that can be the worst
+WORST_GROUP = "worst-group"
 LEAST_POSITIVES = 5
 
 
@@ -25,13 +27,21 @@ class Rows:
     labels: Ints  # 1 and 0
     site: Ints
     unit: Ints  # 0, 1, ...
+    group: Ints | None = None  # of columns of groups, crossed; None: there are none
 
     @classmethod
-    def of(cls, labels: Ints, offsets: Ints, units: NDArray[np.generic] | None = None) -> Rows:
-        """Rows that lie site by site."""
+    def of(
+        cls,
+        labels: Ints,
+        offsets: Ints,
+        units: NDArray[np.generic] | None = None,
+        groups: Mapping[str, NDArray[np.str_]] | None = None,
+    ) -> Rows:
+        """Rows that lie site by site, perhaps with their groups by column."""
         site = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         unit = np.arange(len(labels)) if units is None else np.unique(units, return_inverse=True)[1]
-        return cls(np.asarray(labels, dtype=np.int64), site, unit.astype(np.int64))
+        group = np.unique(crossed(groups, tuple(groups)), return_inverse=True)[1].astype(np.int64) if groups else None
+        return cls(np.asarray(labels, dtype=np.int64), site, unit.astype(np.int64), group)
 
     def weights(self, rng: np.random.Generator) -> Floats:
         """How often each row is drawn when units are drawn with replacement."""
@@ -42,7 +52,8 @@ class Rows:
     def falling(self, scores: Floats) -> tuple[Floats, Rows, Ints]:
         """Scores and rows in falling order of the scores, and that order."""
         order = np.argsort(-scores, kind="stable")
-        return scores[order], Rows(self.labels[order], self.site[order], self.unit[order]), order
+        group = None if self.group is None else self.group[order]
+        return scores[order], Rows(self.labels[order], self.site[order], self.unit[order], group), order
 
 
 Figure = Callable[[Floats, Rows, Floats], float]
@@ -71,9 +82,19 @@ def accuracy(scores: Floats, rows: Rows, weights: Floats) -> float:
 
 def worst_site(scores: Floats, rows: Rows, weights: Floats) -> float:
     """Minus the largest mean log loss over the sites with enough rows."""
+    return _worst(scores, rows, weights, rows.site)
+
+
+def worst_group(scores: Floats, rows: Rows, weights: Floats) -> float:
+    """Minus the largest mean log loss over the groups with enough rows."""
+    assert rows.group is not None
+    return _worst(scores, rows, weights, rows.group)
+
+
+def _worst(scores: Floats, rows: Rows, weights: Floats, part: Ints) -> float:
     loss = np.logaddexp(0.0, np.where(rows.labels > 0, -scores, scores))
-    total, size = np.bincount(rows.site, weights * loss), np.bincount(rows.site, weights)
-    enough = np.bincount(rows.site) >= LEAST_ROWS
+    total, size = np.bincount(part, weights * loss), np.bincount(part, weights)
+    enough = np.bincount(part) >= LEAST_ROWS
     enough = (enough if enough.any() else np.ones_like(enough)) & (size > 0)
     return -float((total[enough] / size[enough]).max())
 
@@ -111,6 +132,7 @@ AIMS = {
         Aim("average-precision", average_precision, "average_precision", "few false alarms among the highest scores"),
         Aim("partial-auroc", partial_auroc, "partial_auroc_30", "the order at false positive rates up to 0.3"),
         Aim("worst-site", worst_site, "worst loss", "the loss of the site that is served worst"),
+        Aim(WORST_GROUP, worst_group, "global loss", "the loss of the group of rows that is served worst"),
         Aim("accuracy", accuracy, "global accuracy", "the share of rows on the right side of one half"),
     )
 }

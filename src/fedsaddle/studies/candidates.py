@@ -57,6 +57,7 @@ class Facts:
     clients: int
     batch: int
     shape: tuple[int, ...]
+    groups: tuple[str, ...] = ()  # columns of groups
 
     @classmethod
     def of(cls, data: FederatedData) -> Facts:
@@ -71,7 +72,9 @@ class Facts:
         large = float(np.quantile(data.train.sizes, 0.9))
         batch = int(min(MOST_BATCH, max(16, 2 ** np.ceil(np.log2(max(large, 1))))))
         shape = tuple(data.train.x.shape[1:])
-        return cls(len(data.train.y), int(counts.min()), kinds, pictures, data.count, batch, shape)
+        return cls(
+            len(data.train.y), int(counts.min()), kinds, pictures, data.count, batch, shape, tuple(data.train_groups)
+        )
 
     def width(self, without: frozenset[str] = frozenset()) -> int:
         """Features but those of some kinds."""
@@ -99,7 +102,7 @@ class Candidate:
     @property
     def log_odds(self) -> bool:
         """Whether its scores are log odds: it minimises a log loss, not a loss of rankings."""
-        return self.problem.get("name") == "supervised"
+        return self.problem.get("name") in ("supervised", "group-fair")
 
     @property
     def exact(self) -> bool:
@@ -250,6 +253,11 @@ def _second_stages(facts: Facts, aim: str, first: Candidate) -> list[Candidate]:
             then("DRFA", "for the worst mixture of sites", worst, likelihood, "constant"),
             then("q-FedAvg", "for powers of the losses", {**local, "q": 0.5}, likelihood, "constant"),
         ]
+    if aim == "worst-group":
+        worst = {**local, "weighting": "size", "ascent": "server", "dual_step": 0.03}
+        problem: dict[str, Json] = {"name": "group-fair", "groups": list(facts.groups), "loss": "logistic"}
+        problem |= {"l2": 1.0 / facts.rows, "l2_biases": False}
+        return [then("Local SGDA", "for the worst mixture of groups", worst, problem, "constant")]
     if aim == "accuracy":
         return []
     staged = {**local, "weighting": "size", "stage_rounds": first.rounds // 3 + 1}

@@ -13,6 +13,7 @@ from fedsaddle.config.problem import NamedModel
 from fedsaddle.config.registry import MODELS, entry
 from fedsaddle.data.federated import FederatedData
 from fedsaddle.data.tables import encode_rows
+from fedsaddle.documents.files import RunFiles
 from fedsaddle.files import write_atomically, write_json
 from fedsaddle.metrics.calibration import Platt, Threshold
 from fedsaddle.problems.models.forest import Forest, TreeScores, leaves, reached
@@ -72,7 +73,7 @@ def write_loader(
     """Write load_model.py and, for tables, features.json."""
     tabular = bool(data.encoding) and data.train.x.ndim == 2
     if data.encoding:
-        write_json(out / "features.json", [feature.to_dict() for feature in data.encoding])
+        write_json(RunFiles(out).features, [feature.to_dict() for feature in data.encoding])
     target = entry(MODELS, "model.name", model.section.name).target
     chance = "" if platt is None or threshold is None else probability_source(platt, threshold, data.classes)
     encoding = encoding_source(data, bool(chance)) if tabular else ""

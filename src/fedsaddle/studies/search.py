@@ -26,7 +26,7 @@ from fedsaddle.data.table import Encoded
 from fedsaddle.errors import BadCheckpoint, BadInput
 from fedsaddle.files import make_folder, read_object, write_atomically, write_json
 from fedsaddle.processes import cores
-from fedsaddle.studies.aims import Aim, aim_of
+from fedsaddle.studies.aims import WORST_GROUP, Aim, aim_of
 from fedsaddle.studies.candidates import (
     AVERAGED,
     BASE,
@@ -112,7 +112,7 @@ def search(
 
     Args:
         data: rows of two classes with validation rows, from `fs.federate(..., validation_share=0.16)`.
-        aim: what counts: "auroc", "average-precision", "partial-auroc", "worst-site" or "accuracy".
+        aim: what counts: "auroc", "average-precision", "partial-auroc", "worst-site", "worst-group" or "accuracy".
         seed: keys every draw.
         budget: seconds after which no other trial begins; FedAvg and the default are always run. Those of earlier
             processes in `out` count.
@@ -145,6 +145,10 @@ def search(
             function(key, called, takes)
     if data.validation is None:
         raise BadInput("data", "no validation rows", "hold some out: fs.federate(..., validation_share=0.16)")
+    if goal.name == WORST_GROUP and not data.train_groups:
+        raise BadInput(
+            "groups", [], "name columns whose values are groups, such as the sex, to search for the worst one"
+        )
     if len(data.classes) != 2 or data.train.y.ndim > 1:
         raise BadInput("data", f"{len(data.classes)} classes", "a search needs two classes; name the positive one")
     folder = optional(file_path, "out", out)
@@ -193,7 +197,7 @@ def _shared(data: FederatedData) -> FederatedData:
 
 @dataclass
 class Clock:
-    """The seconds that a search has used in all its processes, and the trials that have begun, kept in its folder.
+    """The seconds that all processes of a search have used, and the trials that have begun, stored in its folder.
 
     Once the budget is used up no other trial begins, in this process or in one that resumes the search; those that had
     begun run to their end. So a search that its budget ended chooses the same model, however often it was killed.

@@ -67,7 +67,7 @@ class StudyWatch:
         """The report could not be made."""
 
     def stop(self) -> bool:
-        """Whether to end; the trials are kept in `out`."""
+        """Whether to end; finished trials are stored in `out`."""
         return False
 
 
@@ -168,7 +168,7 @@ def study(
     workers: int | None = None,
     watch: StudyWatch | None = None,
 ) -> Study:
-    """Choose a model on validation rows, and look at the test rows once, beside FedAvg tuned alike.
+    """Choose a model on validation rows, and evaluate it and FedAvg, tuned alike, once on test rows.
 
     Args:
         data: the path of a table, a DataFrame, or two-class data of `fs.federate` with validation and test rows.
@@ -182,7 +182,7 @@ def study(
         drop: columns to leave out.
         groups: columns for whose values figures are reported apart.
         test_sites: sites whose rows are all test rows.
-        aim: "auroc", "average-precision", "partial-auroc", "worst-site" or "accuracy".
+        aim: "auroc", "average-precision", "partial-auroc", "worst-site", "worst-group" or "accuracy".
         budget: seconds after which no other trial begins; None: no limit.
         sensitivity: share of the positives that the threshold has to find; None: the best F1.
         leave_one_site_out: also test each site on a model trained without it.
@@ -341,7 +341,7 @@ def check_folder(folder: RunFolder, settings: Record, resume: bool) -> None:
 
 
 def _test_rows(folder: RunFolder, data: FederatedData) -> Record:
-    """Digests of the test rows; those of the other rows are kept with each trial.
+    """Digests of the test rows; those of the other rows are stored with each trial.
 
     Raises:
         BadCheckpoint: if the search in the folder began with other test rows.

@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from fedsaddle.algorithms.protocols import dual_of
 from fedsaddle.array_types import Floats
 from fedsaddle.config.build import Setup, build_on
 from fedsaddle.config.run_config import run_config
@@ -86,6 +87,7 @@ class Outcome:
     selected_round: int | None = None
     seconds: float = 0.0
     failure: str = ""
+    mixture: Tensor | None = None  # of groups
 
     @property
     def vector(self) -> Tensor:
@@ -145,7 +147,8 @@ class TrialStore:
         tensors = path.with_suffix(".safetensors")
         try:
             stored = load_file(tensors)
-            return replace(found, model=stored["model"], scores=stored["scores"].numpy())
+            own = (stored["model"], stored["scores"].numpy(), stored.get("mixture"))
+            return replace(found, model=own[0], scores=own[1], mixture=own[2])
         except (OSError, SafetensorError, KeyError) as reason:
             raise _damaged(tensors, reason) from reason
 
@@ -155,6 +158,7 @@ class TrialStore:
         make_folder("out", path.parent)
         if outcome.model is not None and outcome.scores is not None:
             tensors = {"model": outcome.model.contiguous(), "scores": torch.from_numpy(outcome.scores)}
+            tensors |= {} if outcome.mixture is None else {"mixture": outcome.mixture.contiguous()}
             write_atomically(path.with_suffix(".safetensors"), to_safetensors(tensors))
         own: Record = {key: getattr(outcome, key) for key in FIELDS}
         write_json(path, {"of": self.fingerprint(trial), **own})
@@ -209,7 +213,9 @@ def _run_trial(trial: Trial, setup: Setup, tell: Callable[[Progress], None], sto
         return Outcome(trial, failure=INTERRUPTED)
     model, selected = _round_to_keep(trial, setup, result)
     scores = scores_of(setup, model)
-    return Outcome(trial, model, scores, result.document.rounds, selected, result.document.seconds)
+    mixture = dual_of(setup.algorithm, result.server) if setup.data.group_names else None
+    done = result.document
+    return Outcome(trial, model, scores, done.rounds, selected, done.seconds, mixture=mixture)
 
 
 def _round_to_keep(trial: Trial, setup: Setup, result: Result) -> tuple[Tensor, int | None]:
@@ -224,7 +230,8 @@ def _round_to_keep(trial: Trial, setup: Setup, result: Result) -> tuple[Tensor, 
     if trial.candidate.grows:
         return best, selected
     assert data.validation is not None
-    rows = Rows.of(data.validation.y.numpy(), data.validation.offsets, data.validation_units)
+    own = data.validation
+    rows = Rows.of(own.y.numpy(), own.offsets, data.validation_units, data.validation_groups)
     both = [scores_of(setup, model) for model in (best, last)]
     gap, error = aim_of(trial.aim).gain(both[0], both[1], rows, trial.seed)
     return (best, selected) if gap > ROUND_CHANCE * error else (last, rounds)

@@ -66,7 +66,11 @@ class Effect:
 
 
 def effects(run: StoredRun) -> Section | None:
-    """Ratios of the exact regression, and weights of a linear model, as changes of the log odds or of a score."""
+    """Ratios of the exact regression, and weights of a linear model, as changes of the log odds or of a score.
+
+    Args:
+        run: The run.
+    """
     read, unit = linear_effects(run), unit_of(run)
     summary, trees = run.search_summary, importances(run)
     found, choice = (summary.coefficients, summary.choice) if summary else (None, "")
@@ -229,7 +233,11 @@ def linear_effects(run: StoredRun) -> list[Effect]:
 
 
 def importances(run: StoredRun) -> list[tuple[str, float]]:
-    """Each column's share of what the splits of boosted trees gained, the largest first; empty for other models."""
+    """Each column's share of what the splits of boosted trees gained, the largest first; empty for other models.
+
+    Args:
+        run: The run.
+    """
     if not run.features or not run.files.model.exists():
         return []
     try:
