@@ -130,7 +130,7 @@ def test_the_page_says_so_and_has_no_small_count(finished):
     stored = json.loads((out / "summary.json").read_text())["scores"]
     assert all(n == 0 or n >= 5 for n in [*stored["positives"], *stored["negatives"]])
     words = " ".join(getattr(block, "words", "") for block in score_counts(read_run(out)).blocks)
-    assert "added up behind masks" in words
+    assert "summed by secure aggregation" in words
     assert "There are no curves" in words
     assert {"score-counts"} <= {section.key for section in page_of(read_run(out)).sections}
 
