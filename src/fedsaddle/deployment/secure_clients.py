@@ -62,7 +62,7 @@ class SecureClients(RemoteClients):
     seen: SeenFields = field(default_factory=SeenFields)
 
     @property
-    def least(self) -> int:
+    def least_of_sum(self) -> int:
         """The smallest number of sites of a sum: three, or more if the policy of a site requires it."""
         return max(LEAST_SITES, self.minimum_sites)
 
@@ -80,8 +80,9 @@ class SecureClients(RemoteClients):
         """The clients that answered one exchange, and their replies in one, of which averaged fields were masked."""
         shares = dict(zip(clients.tolist(), shares_of(total_weights).tolist(), strict=True))
         expected = self.expected.of(task, sent)
-        if (expected is None or layout_of(expected)) and (reason := too_few(list(shares.values()), self.least)):
+        if (expected is None or layout_of(expected)) and (reason := too_few(list(shares.values()), self.least_of_sum)):
             raise self.nobody(reason)
+        shares = {i: shares[i] for i in self.counted(clients.tolist(), exchange)}
         asked = _Asked(self, task, sent, exchange, shares, expected)
         good = asked.collect()
         replies = {i: good[i] for i in clients.tolist() if i in good}  # in cohort order
@@ -131,7 +132,7 @@ class _Asked:
 
         hides = self.expected is None or layout_of(self.expected)
         policies = 0 if self.of.minimum_sites <= 1 else self.of.minimum_sites
-        least = max(self.of.courier.least(len(self.shares)), self.of.least if hides else policies)
+        least = self.of.least(self.exchange, len(self.shares), self.of.least_of_sum if hides else policies)
         clients = list(self.shares)
         good = self.of.courier.collect(
             clients, least, make_message, kinds, check, self.where, self.of.round, afresh=True
@@ -167,7 +168,7 @@ class _Asked:
         layout = next(iter(replies.values()))[1].layout
         if not layout:
             return {}
-        if reason := too_few([self.shares[i] for i in replies], self.of.least):
+        if reason := too_few([self.shares[i] for i in replies], self.of.least_of_sum):
             raise self.of.nobody(reason)
         openings = self._openings(sorted(replies))
         lost = set(self.cohort) - replies.keys()

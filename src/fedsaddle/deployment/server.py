@@ -25,7 +25,7 @@ from fedsaddle.deployment.courier import Courier, Patience, Transport
 from fedsaddle.deployment.evaluation import RemoteEvaluator
 from fedsaddle.deployment.messages import AgreeTold, Answer, read_payload
 from fedsaddle.deployment.project import require_deployable
-from fedsaddle.deployment.remote_clients import ExpectedReplies, RemoteClients, placeholder_rows
+from fedsaddle.deployment.remote_clients import Answered, ExpectedReplies, RemoteClients, placeholder_rows
 from fedsaddle.deployment.secure_clients import SecureClients
 from fedsaddle.errors import BadInput, BadMessage, FedSaddleError
 from fedsaddle.files import make_folder
@@ -37,6 +37,7 @@ from fedsaddle.runs.loop import Loop
 from fedsaddle.runs.result import Result
 from fedsaddle.runs.settings import parameters_of
 
+ANSWERED = "answered.jsonl"  # in the folder of a run
 log = logging.getLogger("fedsaddle.server")
 
 
@@ -108,8 +109,9 @@ class DeployedRun:
         courier.request("agree", self.name, payload, fingerprint=common, everyone=not folder.holds_run, check=check)
         expected = ExpectedReplies(placeholder_rows(data.train.x, data.train.y))
         clients = (SecureClients if secure else RemoteClients)(
-            courier, train, self.name, common, expected, minimum_sites=self._least_sites(agreement, algorithm)
-        )
+            courier, train, self.name, common, expected, minimum_sites=self._least_sites(agreement, algorithm),
+            answered=Answered.read(folder.path / ANSWERED),
+        )  # fmt: skip
         private, robust = self.config.privacy.of_clients(given.rounds), self.config.robust.settings(deployed=not secure)
         if private is not None and self.config.robust.bounds is None:
             robust = replace(robust, bounds=False)  # every update is clipped anyway

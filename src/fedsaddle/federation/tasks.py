@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import cache
 from typing import Any, NamedTuple, Protocol, TypeVar, get_args, get_type_hints, runtime_checkable
@@ -118,6 +118,16 @@ class PlansExchanges(Protocol):
 
     def planned_exchanges(self, rounds: int, clients: int) -> Iterable[PlannedExchange]:
         """The exchanges of the first so many rounds, at most, where there are so many clients."""
+        ...
+
+
+@runtime_checkable
+class AsksAgain(Protocol):
+    """An algorithm that asks for a task several times in a round, as the answers decide."""
+
+    @property
+    def asks_again(self) -> Mapping[str, int]:
+        """Task -> how often a round may have it beyond once, at most."""
         ...
 
 
